@@ -1,0 +1,48 @@
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help install demo test check format lock test-lowest test-highest bench
+
+help:  ## Show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+
+$(READY): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit("CostAda needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	mkdir -p .types && ln -sfn .. .types/costada
+	touch $@
+
+install: $(READY)  ## Create the environment from the lock file
+
+demo: install  ## Run circle packing with the offline model: no key, no network
+	$(BIN)/costada run circle_packing --model offline --budget 1.0
+
+test: install  ## Run the test suite
+	$(BIN)/pytest
+
+check: install  ## Lint, types, import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p costada
+	PYTHONPATH=.types $(BIN)/lint-imports
+
+format: install  ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: install  ## Resolve the lock file anew
+	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --quiet \
+		--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
+		--output-file requirements.lock
+
+test-lowest: install  ## Run the suite with the lowest versions that the ranges allow
+	.ci/resolution lowest-direct
+
+test-highest: install  ## Run the suite with the newest versions that the ranges allow
+	.ci/resolution highest
+
+bench: install  ## Print the measured ratios
+	$(BIN)/python bench/overhead.py
