@@ -1,0 +1,78 @@
+"""Candidates of a run and the membership of its archives."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from costada.store.database import Database
+from costada.store.rows import CandidateRow
+
+
+class CandidateTable:
+    """Programs by id, and which of them each archive held after each change."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def put(self, run_id: str, candidate: CandidateRow) -> None:
+        """Store a candidate, replacing one of the same id."""
+        facts = asdict(candidate)
+        code_hash = self._db.put_text(facts.pop("code"))
+        self._db.write(
+            "INSERT OR REPLACE INTO candidate VALUES (?, ?, ?, ?, ?, ?)",
+            (run_id, candidate.id, candidate.iteration, candidate.score, code_hash, _dump(facts)),
+        )
+
+    def get(self, run_id: str, candidate_id: str) -> CandidateRow:
+        """Return one candidate; raises `ValueError` when the run has none of that id."""
+        return self.get_many(run_id, [candidate_id])[0]
+
+    def get_many(self, run_id: str, ids: Sequence[str]) -> list[CandidateRow]:
+        """Return the candidates of the ids, in that order."""
+        marks = ", ".join("?" * len(ids))
+        found = self._db.rows(
+            f"SELECT id, code_hash, facts FROM candidate WHERE run_id = ? AND id IN ({marks})",  # noqa: S608
+            (run_id, *ids),
+        )
+        by_id = {row[0]: self._row(row[1], row[2]) for row in found}
+        missing = [name for name in ids if name not in by_id]
+        if missing:
+            raise ValueError(f"candidates {missing}: not stored for run {run_id}")
+        return [by_id[name] for name in ids]
+
+    def _row(self, code_hash: str, facts: str) -> CandidateRow:
+        return CandidateRow(code=self._db.text(code_hash), **json.loads(facts))
+
+    def best_score(self, run_id: str, first: int, last: int) -> float | None:
+        """Return the best score of iterations `first` to `last`; `None` if it has no candidate."""
+        found = self._db.rows(
+            "SELECT MAX(score) FROM candidate WHERE run_id = ? AND iteration BETWEEN ? AND ?",
+            (run_id, first, last),
+        )
+        best: float | None = found[0][0]
+        return best
+
+    def put_archive(self, run_id: str, frontier: int, seq: int, members: Sequence[str]) -> None:
+        """Store the member ids of a frontier's archive after change number `seq`."""
+        self._db.write(
+            "INSERT OR REPLACE INTO archive VALUES (?, ?, ?, ?)",
+            (run_id, frontier, seq, _dump(list(members))),
+        )
+
+    def archive(self, run_id: str, frontier: int, seq: int) -> list[CandidateRow]:
+        """Return a frontier's members as they were after change number `seq`, oldest first."""
+        found = self._db.rows(
+            "SELECT members FROM archive WHERE run_id = ? AND frontier = ? AND seq <= ?"
+            " ORDER BY seq DESC LIMIT 1",
+            (run_id, frontier, seq),
+        )
+        if not found:
+            raise ValueError(
+                f"run {run_id}, frontier {frontier}: the store holds no archive up to change {seq};"
+                " give create_discovery_graph the store that the run was started with"
+            )
+        return self.get_many(run_id, json.loads(found[0][0]))
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))

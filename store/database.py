@@ -1,0 +1,78 @@
+"""One SQLite connection for a run file, safe to use from several threads."""
+
+import sqlite3
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from costada.store.schema import SCHEMA
+
+BUSY_SECONDS = 30.0
+RECENT_TEXTS = 1024
+
+
+class Database:
+    """A run file opened for reading and writing; `path=None` keeps everything in memory.
+
+    Raises `sqlite3.Error` when the file cannot be opened or is no database.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._lock = threading.RLock()
+        self._connection = sqlite3.connect(
+            path or ":memory:", timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
+        )
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        self._connection.executescript(SCHEMA)
+        self.text = lru_cache(maxsize=RECENT_TEXTS)(self._read_text)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make the writes inside one atomic unit; an exception undoes them."""
+        with self._lock:
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+
+    def write(self, statement: str, values: Sequence[object]) -> None:
+        """Run one writing statement."""
+        with self._lock:
+            self._connection.execute(statement, tuple(values))
+
+    def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Return all rows that a query finds."""
+        with self._lock:
+            return self._connection.execute(statement, tuple(values)).fetchall()
+
+    def put_text(self, text: str) -> str:
+        """Store a text once and return its hash; the empty text is the empty hash."""
+        if not text:
+            return ""
+        data = text.encode("utf-8", "surrogatepass")
+        name = sha256(data).hexdigest()
+        self.write("INSERT OR IGNORE INTO blob VALUES (?, ?)", (name, zlib.compress(data, 1)))
+        return name
+
+    def _read_text(self, name: str) -> str:
+        if not name:
+            return ""
+        found = self.rows("SELECT data FROM blob WHERE hash = ?", (name,))
+        if not found:
+            raise ValueError(f"text {name}: not in the run file {self.path or '(in memory)'}")
+        return zlib.decompress(found[0][0]).decode("utf-8", "surrogatepass")
+
+    def close(self) -> None:
+        """Close the file; the object is of no use afterwards."""
+        with self._lock:
+            self._connection.close()

@@ -1,0 +1,68 @@
+"""The rows of a run file, as the nodes write and read them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRow:
+    """One proposed program and what the evaluator said of it.
+
+    `id` is unique in its run; `iteration` is 0 for the starting program. `score` is normalised,
+    `objective` in the benchmark's units. An invalid candidate has no objective, score 0 and an
+    `error`.
+    """
+
+    id: str
+    iteration: int
+    code: str
+    score: float
+    objective: float | None
+    is_valid: bool
+    metrics: Mapping[str, float]
+    artifacts: Mapping[str, str]
+    error: str | None
+    parent_id: str | None
+    generation: int
+    changes: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """One model request of the search side and its price.
+
+    `role` is generation, retry or guide; `attempt` counts from 1 within the iteration and role.
+    `cached_tokens` are part of `input_tokens`, `reasoning_tokens` of `output_tokens`. `cost` is in
+    dollars, exact; `price_source` says which price gave it. `is_cache_hit` marks an answer of a
+    local cache (free), `is_estimated` a token count that no provider reported.
+    """
+
+    iteration: int
+    role: str
+    attempt: int
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int
+    cost: Decimal
+    price_source: str
+    is_cache_hit: bool
+    is_estimated: bool
+    seconds: float
+    prompt: str
+    answer: str
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What the ledger holds after an iteration: its step cost, the money spent so far, its calls.
+
+    `cost` and `spent` are dollars, exact (c_t and C_t, Sec. 3.1).
+    """
+
+    cost: Decimal
+    spent: Decimal
+    guide_calls: int

@@ -1,0 +1,83 @@
+"""Everything of a run that outlives a checkpoint, read and written by logical keys.
+
+Writes replace what stands under the same key, so a step that is executed again after a crash
+overwrites its own rows. Only calls are never replaced: each of them was paid.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from costada.store.candidates import CandidateTable
+from costada.store.database import Database
+from costada.store.ledger import LedgerTable
+
+
+class RunStore:
+    """The programs, calls, charges and steps of runs, in one SQLite file or in memory.
+
+    `candidates` and `ledger` are its larger parts. Raises `sqlite3.Error` when the file cannot be
+    used, `ValueError` when a key is not there.
+    """
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self._db = Database(Path(path) if path else None)
+        self.candidates = CandidateTable(self._db)
+        self.ledger = LedgerTable(self._db)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    def put_text(self, text: str) -> str:
+        """Store a text once and return its hash; the empty text is the empty hash."""
+        return self._db.put_text(text)
+
+    def text(self, name: str) -> str:
+        """Return the text of a hash."""
+        return self._db.text(name)
+
+    def open_run(self, run_id: str, name: str, problem: str) -> None:
+        """Note that a run begins: its id, the graph's name and the problem's."""
+        self._db.write("INSERT OR REPLACE INTO run VALUES (?, ?, ?)", (run_id, name, problem))
+
+    def run_ids(self) -> list[str]:
+        """Return the ids of all runs in the file, oldest first."""
+        return [row[0] for row in self._db.rows("SELECT run_id FROM run ORDER BY rowid")]
+
+    def put_step(self, run_id: str, iteration: int, row: Mapping[str, object]) -> None:
+        """Store the trace row of a finished iteration."""
+        self._db.write(
+            "INSERT OR REPLACE INTO step VALUES (?, ?, ?)", (run_id, iteration, json.dumps(row))
+        )
+
+    def steps(self, run_id: str) -> list[dict[str, object]]:
+        """Return the trace rows of a run in order."""
+        found = self._db.rows("SELECT row FROM step WHERE run_id = ? ORDER BY iteration", (run_id,))
+        return [json.loads(row[0]) for row in found]
+
+    def put_tactics(self, run_id: str, iteration: int, record: Mapping[str, object]) -> None:
+        """Store the tactics that the guide gave in an iteration."""
+        self._db.write(
+            "INSERT OR REPLACE INTO tactics VALUES (?, ?, ?)",
+            (run_id, iteration, json.dumps(record)),
+        )
+
+    def tactics(self, run_id: str, before: int, count: int) -> list[tuple[int, str]]:
+        """Return the last `count` batches given before an iteration, oldest first.
+
+        Each is the iteration of its guide call and its record as JSON text.
+        """
+        found = self._db.rows(
+            "SELECT iteration, record FROM tactics WHERE run_id = ? AND iteration < ?"
+            " ORDER BY iteration DESC LIMIT ?",
+            (run_id, before, count),
+        )
+        return [(row[0], row[1]) for row in reversed(found)]

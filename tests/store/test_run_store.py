@@ -1,0 +1,172 @@
+import sqlite3
+from decimal import Decimal
+
+import pytest
+
+from costada.store.rows import CallRow, CandidateRow
+from costada.store.run_store import RunStore
+
+
+def candidate(name: str, code: str = "x = 1\n", score: float = 0.5, iteration: int = 1):
+    return CandidateRow(
+        id=name,
+        iteration=iteration,
+        code=code,
+        score=score,
+        objective=2 * score,
+        is_valid=True,
+        metrics={"combined_score": score},
+        artifacts={"note": "fine"},
+        error=None,
+        parent_id=None,
+        generation=0,
+        changes="",
+    )
+
+
+def call(iteration: int, cost: str, role: str = "generation", attempt: int = 1):
+    return CallRow(
+        iteration=iteration,
+        role=role,
+        attempt=attempt,
+        model="m",
+        input_tokens=3,
+        output_tokens=2,
+        cached_tokens=1,
+        reasoning_tokens=0,
+        cost=Decimal(cost),
+        price_source="given",
+        is_cache_hit=False,
+        is_estimated=False,
+        seconds=0.1,
+        prompt="question",
+        answer="answer",
+        error=None,
+    )
+
+
+@pytest.fixture(params=["file", "memory"])
+def store(request, tmp_path):
+    with RunStore(tmp_path / "run.sqlite" if request.param == "file" else None) as opened:
+        yield opened
+
+
+def test_a_candidate_comes_back_as_it_was_stored(store):
+    row = candidate("1.1", code="π = 3\n" * 1000)
+    store.candidates.put("run", row)
+    assert store.candidates.get("run", "1.1") == row
+
+
+def test_candidates_come_back_in_the_order_asked_for(store):
+    for name in ("a", "b", "c"):
+        store.candidates.put("run", candidate(name))
+    found = store.candidates.get_many("run", ["c", "a"])
+    assert [row.id for row in found] == ["c", "a"]
+
+
+def test_a_candidate_of_another_run_is_not_found(store):
+    store.candidates.put("run", candidate("a"))
+    with pytest.raises(ValueError, match=r"candidates \['a'\]: not stored for run other"):
+        store.candidates.get("other", "a")
+
+
+def test_archives_are_read_as_of_a_change_so_later_rows_are_never_seen(store):
+    for name in ("a", "b", "c"):
+        store.candidates.put("run", candidate(name))
+    store.candidates.put_archive("run", 0, 1, ["a"])
+    store.candidates.put_archive("run", 0, 3, ["a", "b"])
+    store.candidates.put_archive("run", 1, 1, ["c"])
+
+    def members(seq: int) -> list[str]:
+        return [row.id for row in store.candidates.archive("run", 0, seq)]
+
+    assert members(1) == members(2) == ["a"]
+    assert members(3) == members(9) == ["a", "b"]
+    store.candidates.put_archive("run", 0, 3, ["b"])
+    assert members(3) == ["b"]
+
+
+def test_an_archive_that_was_never_stored_names_the_remedy(store):
+    with pytest.raises(ValueError, match="give create_discovery_graph the store"):
+        store.candidates.archive("run", 0, 5)
+
+
+def test_best_score_looks_only_at_the_iterations_asked_for(store):
+    for iteration, score in enumerate([0.1, 0.9, 0.4]):
+        store.candidates.put("run", candidate(str(iteration), score=score, iteration=iteration))
+    assert store.candidates.best_score("run", 2, 5) == 0.4
+    assert store.candidates.best_score("run", 7, 9) is None
+
+
+def test_a_charge_sums_the_calls_of_its_iteration_exactly(store):
+    for cost in ("0.1", "0.2", "0.0000006"):
+        store.ledger.put_call("run", call(1, cost))
+    store.ledger.put_call("run", call(1, "0.4", role="guide"))
+    charge = store.ledger.charge("run", 1)
+    assert (charge.cost, charge.spent) == (Decimal("0.7000006"), Decimal("0.7000006"))
+    assert charge.guide_calls == 1
+
+
+def test_charging_an_iteration_again_counts_nothing_twice(store):
+    store.ledger.put_call("run", call(1, "0.25"))
+    store.ledger.put_call("run", call(2, "0.50"))
+    store.ledger.charge("run", 1)
+    first = store.ledger.charge("run", 2)
+    assert store.ledger.charge("run", 2) == first
+    assert first.spent == Decimal("0.75")
+
+
+def test_a_call_made_again_under_the_same_key_is_a_further_call(store):
+    store.ledger.put_call("run", call(1, "0.25"))
+    store.ledger.put_call("run", call(1, "0.25"))
+    assert store.ledger.charge("run", 1).cost == Decimal("0.50")
+    assert list(store.ledger.calls("run")) == [call(1, "0.25"), call(1, "0.25")]
+
+
+def test_an_iteration_without_calls_costs_nothing(store):
+    store.ledger.put_call("run", call(1, "0.25"))
+    store.ledger.charge("run", 1)
+    charge = store.ledger.charge("run", 2)
+    assert (charge.cost, charge.spent) == (Decimal(0), Decimal("0.25"))
+
+
+def test_steps_come_back_in_order_and_are_replaced(store):
+    store.put_step("run", 2, {"iteration": 2, "score": None})
+    store.put_step("run", 1, {"iteration": 1, "events": ["backoff"]})
+    store.put_step("run", 2, {"iteration": 2, "score": 0.5})
+    assert store.steps("run") == [
+        {"iteration": 1, "events": ["backoff"]},
+        {"iteration": 2, "score": 0.5},
+    ]
+
+
+def test_the_last_tactic_batches_come_oldest_first(store):
+    for iteration in (3, 9, 15):
+        store.put_tactics("run", iteration, {"at": iteration})
+    assert [row[0] for row in store.tactics("run", before=15, count=5)] == [3, 9]
+    assert store.tactics("run", before=16, count=1) == [(15, '{"at": 15}')]
+
+
+def test_texts_are_stored_once_and_survive_reopening(tmp_path):
+    path = tmp_path / "run.sqlite"
+    with RunStore(path) as store:
+        name = store.put_text("hello")
+        assert store.put_text("hello") == name
+        assert store.put_text("") == ""
+        store.open_run("run", "costada", "toy")
+    with RunStore(path) as store:
+        assert store.text(name) == "hello"
+        assert store.text("") == ""
+        assert store.run_ids() == ["run"]
+
+
+def test_an_unknown_text_is_an_error_that_names_it(store):
+    with pytest.raises(ValueError, match="text feed: not in the run file"):
+        store.text("feed")
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path):
+    path = tmp_path / "run.sqlite"
+    path.write_text("not a database, but long enough to be looked at as one" * 20)
+    with pytest.raises(sqlite3.DatabaseError, match="not a database"):
+        RunStore(path)
