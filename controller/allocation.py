@@ -1,0 +1,59 @@
+"""Allocation: the reward of a visit, and which frontier is next."""
+
+from dataclasses import dataclass
+from math import log, sqrt
+
+from costada.controller.constants import Constants
+from costada.controller.frontier import Frontier, total_visits
+from costada.controller.intensity import Action
+from costada.controller.ledger import visible_ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Where and how one step searches.
+
+    Attributes:
+        frontier: Index of the selected frontier, from 0 (k_t).
+        action: Local action (a_t).
+        intensity: Exploration intensity, also where the action was not drawn from it (I_t).
+    """
+
+    frontier: int
+    action: Action
+    intensity: float
+
+
+def allocation_reward(global_gain: float, cost_divisor: float) -> float:
+    """Return the cost-calibrated global gain of a step, at least 0 (r_t, Sec. 4.3)."""
+    return global_gain / cost_divisor
+
+
+def optimism_bonus(
+    visits: int, total_visits: int, remaining_ratio: float, constants: Constants
+) -> float:
+    """Return what a frontier gains for being rarely visited (bonus term, Sec. 4.3, B.3).
+
+    It shrinks with the remaining ratio, so that the last dollars go where rewards came from.
+    """
+    ratio = visible_ratio(remaining_ratio, 1.0, constants)
+    return ratio * constants.optimism_scale * sqrt(log(total_visits + 1) / (visits + 1))
+
+
+def select_frontier(
+    frontiers: tuple[Frontier, ...], remaining_ratio: float, constants: Constants
+) -> int:
+    """Return the index of the next frontier, the lowest on a tie (k_t, Sec. 4.3, B.3).
+
+    Args:
+        frontiers: Statistics before the step.
+        remaining_ratio: Ratio before the step, in [0, 1].
+        constants: Source of the optimism scale.
+    """
+    total = total_visits(frontiers)
+    promise = [
+        frontier.allocation_estimate
+        + optimism_bonus(frontier.visits, total, remaining_ratio, constants)
+        for frontier in frontiers
+    ]
+    return promise.index(max(promise))

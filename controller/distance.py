@@ -1,0 +1,89 @@
+"""How different two programs are, from their text alone.
+
+Programs are never parsed or compiled: a candidate may be broken, and regular expressions read it
+all the same. Features and pair distances are remembered, for archives ask for the same ones at
+every step.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+TOKEN_WEIGHT = 0.5
+FEATURE_WEIGHT = 0.3
+LENGTH_WEIGHT = 0.2
+
+TOKEN = re.compile(r"[^\W\d]\w+|\d[\d.]+")
+IMPORT = re.compile(r"^[ \t]*import[ \t]+([^\n#;]+)", re.MULTILINE)
+FROM_IMPORT = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import\b", re.MULTILINE)
+DEFINITION = re.compile(r"^[ \t]*(?:async[ \t]+)?(def|class)[ \t]+(\w+)", re.MULTILINE)
+DOTTED_CALL = re.compile(r"(?<![\w.])([^\W\d]\w*+(?:\.\w++)++)[ \t]*+\(")
+KEYWORD = re.compile(r"\b(?:for|while|try|with|yield|async|lambda)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What the distance looks at in one program.
+
+    Attributes:
+        tokens: Identifiers and numbers of at least two characters.
+        structure: Imported modules, defined names, dotted calls and keywords, each with its kind.
+        length: Characters of the text.
+    """
+
+    tokens: frozenset[str]
+    structure: frozenset[tuple[str, str]]
+    length: int
+
+
+def code_distance(code: str, other: str) -> float:
+    """Return the distance of two program texts, symmetric, in [0, 1], 0 for equal texts."""
+    if code == other:
+        return 0.0
+    return _pair_distance(code, other) if code < other else _pair_distance(other, code)
+
+
+@lru_cache(maxsize=512)
+def features(code: str) -> Features:
+    """Return what the distance looks at in a program text."""
+    return Features(frozenset(TOKEN.findall(code)), frozenset(_structure(code)), len(code))
+
+
+@lru_cache(maxsize=16384)
+def _pair_distance(code: str, other: str) -> float:
+    left, right = features(code), features(other)
+    return (
+        TOKEN_WEIGHT * jaccard_distance(left.tokens, right.tokens)
+        + FEATURE_WEIGHT * jaccard_distance(left.structure, right.structure)
+        + LENGTH_WEIGHT * length_distance(left.length, right.length)
+    )
+
+
+def jaccard_distance(left: frozenset[Item], right: frozenset[Item]) -> float:
+    """Return the share of the union that is not common, 0 for two empty sets."""
+    union = len(left | right)
+    return 0.0 if union == 0 else 1.0 - len(left & right) / union
+
+
+def length_distance(length: int, other: int) -> float:
+    """Return the difference of two lengths relative to the longer one, 0 for two empty texts."""
+    longer = max(length, other)
+    return 0.0 if longer == 0 else abs(length - other) / longer
+
+
+def _structure(code: str) -> set[tuple[str, str]]:
+    modules = {name.split()[0] for line in IMPORT.findall(code) for name in _listed(line)}
+    modules.update(FROM_IMPORT.findall(code))
+    return (
+        {("import", module) for module in modules}
+        | {(kind, name) for kind, name in DEFINITION.findall(code)}
+        | {("call", name) for name in DOTTED_CALL.findall(code)}
+        | {("keyword", word) for word in KEYWORD.findall(code)}
+    )
+
+
+def _listed(line: str) -> list[str]:
+    return [name for name in line.split(",") if name.strip()]

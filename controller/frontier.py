@@ -1,0 +1,69 @@
+"""What one frontier remembers, and the moving average behind both of its statistics."""
+
+from dataclasses import dataclass, replace
+
+from costada.controller.constants import Constants
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """Statistics of one frontier; they keep their values while it is not selected.
+
+    Attributes:
+        best_score: Highest score in its archive (b^(k), Sec. 3).
+        smoothed_utility: Moving average of utility, at least 0 (H^(k), Sec. 4.2).
+        allocation_estimate: Moving average of allocation reward, at least 0 (R^(k), Sec. 4.3).
+        visits: Steps spent here, consolidation included (n^(k), Sec. 4.3).
+    """
+
+    best_score: float
+    smoothed_utility: float = 0.0
+    allocation_estimate: float = 0.0
+    visits: int = 0
+
+
+def moving_average(previous: float, value: float, smoothing: float) -> float:
+    """Return the exponential average, keeping `smoothing` of the old one (H: alpha, R: gamma)."""
+    return smoothing * previous + (1.0 - smoothing) * value
+
+
+def higher_score(best_score: float, score: float | None) -> float:
+    """Return the best score so far after one more, None being none (b^(k)_t and y_t, Sec. 3)."""
+    return best_score if score is None else max(best_score, score)
+
+
+def visited(
+    frontier: Frontier,
+    score: float | None,
+    utility: float,
+    allocation_reward: float,
+    constants: Constants,
+) -> Frontier:
+    """Return the frontier after a step on it (H, R and n updates, Sec. 4.2 and 4.3)."""
+    return Frontier(
+        best_score=higher_score(frontier.best_score, score),
+        smoothed_utility=moving_average(
+            frontier.smoothed_utility, utility, constants.utility_smoothing
+        ),
+        allocation_estimate=moving_average(
+            frontier.allocation_estimate, allocation_reward, constants.allocation_smoothing
+        ),
+        visits=frontier.visits + 1,
+    )
+
+
+def raised(frontier: Frontier, score: float) -> Frontier:
+    """Return the frontier after migrants came: only its best score may rise."""
+    return replace(frontier, best_score=higher_score(frontier.best_score, score))
+
+
+def total_visits(frontiers: tuple[Frontier, ...]) -> int:
+    """Return the steps completed on all frontiers (N_t, Sec. 4.3)."""
+    return sum(frontier.visits for frontier in frontiers)
+
+
+def with_frontier(
+    frontiers: tuple[Frontier, ...], index: int, frontier: Frontier
+) -> tuple[Frontier, ...]:
+    """Return the frontiers with one replaced; the others stay the same objects."""
+    return (*frontiers[:index], frontier, *frontiers[index + 1 :])

@@ -1,0 +1,165 @@
+"""The life of a tactic batch: its uses, success, mode and its correction, consolidation, backoff.
+
+A cycle opens when a guide yields tactics and ends when no tactic has a use left; success does
+not end it.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from costada.controller.constants import Constants
+from costada.controller.evidence import made_incumbent_progress
+from costada.controller.gain import normalized_gain
+
+
+class Mode(StrEnum):
+    """What a guide is asked for (m_t, B.4.3)."""
+
+    BREAKTHROUGH = "breakthrough"
+    REFINEMENT = "refinement"
+
+
+@dataclass(frozen=True, slots=True)
+class GuidanceCycle:
+    """One batch of tactics under way (G_t, B.4.3).
+
+    Attributes:
+        mode: What the guide was asked for.
+        baseline_score: Incumbent score a success must exceed (y_base).
+        uses_left: Attempts each tactic still allows.
+        next_tactic: Index of the tactic the rotation has reached.
+        is_guided: Whether the step under way used a tactic (guided_t).
+        has_succeeded: Whether any step of the cycle succeeded.
+    """
+
+    mode: Mode
+    baseline_score: float
+    uses_left: tuple[int, ...]
+    next_tactic: int = 0
+    is_guided: bool = False
+    has_succeeded: bool = False
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Return whether no tactic has a use left (exhaust_t)."""
+        return not any(self.uses_left)
+
+
+def new_cycle(
+    mode: Mode, baseline_score: float, num_tactics: int, constants: Constants
+) -> GuidanceCycle:
+    """Return the cycle a successful guide opens.
+
+    Raises:
+        ValueError: The number of tactics is not between 1 and the number asked for.
+    """
+    if not 1 <= num_tactics <= constants.tactics_per_guide:
+        raise ValueError(
+            f"num_tactics: got {num_tactics}, expected 1 to {constants.tactics_per_guide}"
+        )
+    return GuidanceCycle(mode, baseline_score, (constants.uses_per_tactic,) * num_tactics)
+
+
+def is_active(cycle: GuidanceCycle | None) -> bool:
+    """Return whether a tactic still has a use left (the indicator of G_t, B.4.3)."""
+    return cycle is not None and not cycle.is_exhausted
+
+
+def current_tactic(cycle: GuidanceCycle | None) -> int | None:
+    """Return the index of the tactic the next attempt follows, None when there is none."""
+    if cycle is None or cycle.is_exhausted:
+        return None
+    count = len(cycle.uses_left)
+    rotation = ((cycle.next_tactic + step) % count for step in range(count))
+    return next(index for index in rotation if cycle.uses_left[index])
+
+
+def tactic_uses_left(cycle: GuidanceCycle | None) -> int:
+    """Return the attempts all tactics together still allow, 0 without a cycle."""
+    return 0 if cycle is None else sum(cycle.uses_left)
+
+
+def after_use(cycle: GuidanceCycle, tactic: int) -> GuidanceCycle:
+    """Return the cycle after one attempt followed a tactic; the rotation moves on."""
+    uses_left = tuple(uses - (index == tactic) for index, uses in enumerate(cycle.uses_left))
+    return replace(cycle, uses_left=uses_left, next_tactic=tactic + 1, is_guided=True)
+
+
+def cycle_succeeded(
+    cycle: GuidanceCycle | None, incumbent_score: float, constants: Constants
+) -> bool:
+    """Return whether a guided step lifted the incumbent above the baseline (zeta_t, B.4.3)."""
+    if cycle is None or not cycle.is_guided:
+        return False
+    cycle_gain = normalized_gain(incumbent_score, cycle.baseline_score)
+    return made_incumbent_progress(cycle_gain, constants)
+
+
+def after_step(
+    cycle: GuidanceCycle | None, succeeded: bool, incumbent_score: float
+) -> GuidanceCycle | None:
+    """Return the cycle at the end of a step, judged but not yet closed (B.4.3).
+
+    A success raises the baseline, so that the next one must be new.
+    """
+    if cycle is None:
+        return None
+    if succeeded:
+        return replace(cycle, is_guided=False, has_succeeded=True, baseline_score=incumbent_score)
+    return replace(cycle, is_guided=False)
+
+
+def failed_mode(cycle: GuidanceCycle | None) -> Mode | None:
+    """Return the mode of a cycle exhausted without success, else None (B.4.5)."""
+    if cycle is None or not cycle.is_exhausted or cycle.has_succeeded:
+        return None
+    return cycle.mode
+
+
+def backs_off(failed_mode: Mode | None, guide_failed: bool) -> bool:
+    """Return whether guidance came to nothing in this step (Backoff_t, B.4.5).
+
+    A guide without a usable tactic counts like a cycle exhausted without success.
+    """
+    return failed_mode is not None or guide_failed
+
+
+def default_mode(guidance_proven: bool) -> Mode:
+    """Return what a guide is asked for without correction (m^0_t, B.4.3)."""
+    return Mode.REFINEMENT if guidance_proven else Mode.BREAKTHROUGH
+
+
+def guide_mode(mode_override: Mode | None, guidance_proven: bool) -> Mode:
+    """Return what the next guide is asked for (m_t, B.4.3)."""
+    return mode_override or default_mode(guidance_proven)
+
+
+def mode_override(
+    previous: Mode | None, succeeded: bool, failed_mode: Mode | None, was_proven: bool
+) -> Mode | None:
+    """Return the correction of the next mode, None for none (o_t, B.4.3).
+
+    A success clears it. A failed refinement after proven guidance asks for a breakthrough; any
+    other failed cycle clears it.
+
+    Args:
+        previous: Correction before the step.
+        succeeded: Whether the cycle succeeded in this step.
+        failed_mode: Mode of the cycle exhausted without success in this step, if any.
+        was_proven: Whether guidance had succeeded before the step (Z_{t-1}).
+    """
+    if succeeded:
+        return None
+    if failed_mode is None:
+        return previous
+    return Mode.BREAKTHROUGH if was_proven and failed_mode is Mode.REFINEMENT else None
+
+
+def consolidation_left(previous: int, succeeded: bool, num_frontiers: int) -> int:
+    """Return the steps still held to exploit one frontier (w_t, B.4.4)."""
+    return num_frontiers if succeeded else max(previous - 1, 0)
+
+
+def held_frontier(previous: int | None, succeeded: bool, frontier: int) -> int | None:
+    """Return the index of the frontier consolidation holds (kappa_t, B.4.4)."""
+    return frontier if succeeded else previous

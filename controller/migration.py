@@ -1,0 +1,50 @@
+"""Migration: every few iterations the best candidates of a frontier are copied to the next."""
+
+from dataclasses import replace
+
+from costada.controller.archive import Archive, Candidate
+from costada.controller.constants import Constants
+
+
+def is_migration_due(iteration: int, constants: Constants) -> bool:
+    """Return whether a migration follows the completed iteration."""
+    return iteration > 0 and iteration % constants.migration_interval == 0
+
+
+def migrate(
+    archives: tuple[Archive, ...], iteration: int, constants: Constants
+) -> tuple[Archive, ...]:
+    """Return the archives at the end of an iteration: the same ones when no migration is due.
+
+    Frontiers send along a ring, the last to the first, one after the other, so that a frontier
+    may pass on what it just received. Copies pass the normal insertion rule; a text the
+    destination already holds is not sent.
+    """
+    if not is_migration_due(iteration, constants):
+        return archives
+    ring = list(archives)
+    for source in range(len(ring)):
+        destination = (source + 1) % len(ring)
+        for candidate in ring[source].top(constants.num_migrants):
+            migrant = migrant_copy(candidate, destination, iteration)
+            if not ring[destination].holds_code(migrant.code):
+                ring[destination] = ring[destination].insert(migrant)
+    return tuple(ring)
+
+
+def migrant_copy(candidate: Candidate, destination: int, iteration: int) -> Candidate:
+    """Return the copy that travels, a child of the original with the same generation.
+
+    Its id follows from the original's, the index of the destination and the iteration.
+    """
+    return replace(
+        candidate,
+        id=f"{candidate.id}>{destination}@{iteration}",
+        parent_id=candidate.id,
+        iteration=iteration,
+    )
+
+
+def original_id(candidate_id: str) -> str:
+    """Return the id of the candidate that a copy goes back to; any other id is its own."""
+    return candidate_id.partition(">")[0]

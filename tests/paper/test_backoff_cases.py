@@ -1,0 +1,113 @@
+"""Back-off, mode correction and the two money tests, case by case."""
+
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+import pytest
+from controller_steps import Step, run_step
+
+from costada.controller.algorithm import intervene, start
+from costada.controller.allocation import Allocation
+from costada.controller.constants import Constants
+from costada.controller.guidance import GuidanceCycle, Mode
+from costada.controller.intensity import Action
+from costada.controller.state import ControllerState
+
+CONSTANTS = Constants()
+SCORE = 0.5
+STALLED = replace(start(SCORE, 1.0, CONSTANTS), stagnation=9, low_yield_cost=0.1, spent=0.1)
+HERE = Allocation(0, Action.BALANCED, 0.3)
+
+
+def last_use(state: ControllerState, mode: Mode) -> ControllerState:
+    """Return the state with a cycle that allows one more attempt."""
+    return replace(state, cycle=GuidanceCycle(mode, SCORE, (0, 0, 1)))
+
+
+def step(state: ControllerState, score: float = 0.1) -> Step:
+    """Return one cheap step."""
+    return run_step(state, 0.001, score, CONSTANTS, Random(0))
+
+
+def next_guide(state: ControllerState) -> Mode | None:
+    """Return the mode of the next guide when nothing gains from here on."""
+    for _ in range(12):
+        state = step(state).state
+        if state.pending is not None:
+            return state.pending
+    return None
+
+
+def test_a_failed_breakthrough_without_proof_only_clears_the_evidence() -> None:
+    after = step(last_use(STALLED, Mode.BREAKTHROUGH))
+    assert after.intervention.backed_off
+    assert after.intervention.scheduled is None
+    assert (after.state.stagnation, after.state.low_yield_cost) == (0, 0.0)
+    assert (after.state.mode_override, after.state.cycle) == (None, None)
+    assert next_guide(after.state) is Mode.BREAKTHROUGH
+
+
+def test_a_failed_refinement_after_proof_asks_for_a_breakthrough() -> None:
+    proven = replace(STALLED, guidance_proven=True)
+    after = step(last_use(proven, Mode.REFINEMENT))
+    assert after.state.mode_override is Mode.BREAKTHROUGH
+    assert after.intervention.scheduled is None
+    assert next_guide(after.state) is Mode.BREAKTHROUGH
+
+
+def test_a_failed_probe_returns_to_refinement() -> None:
+    probing = replace(STALLED, guidance_proven=True, mode_override=Mode.BREAKTHROUGH)
+    after = step(last_use(probing, Mode.BREAKTHROUGH))
+    assert after.intervention.backed_off
+    assert after.state.mode_override is None
+    assert next_guide(after.state) is Mode.REFINEMENT
+
+
+def test_a_successful_probe_returns_to_refinement_with_proof() -> None:
+    probing = replace(STALLED, guidance_proven=True, mode_override=Mode.BREAKTHROUGH)
+    after = step(last_use(probing, Mode.BREAKTHROUGH), score=0.6)
+    assert not after.intervention.backed_off
+    assert after.intervention.opened_consolidation
+    assert after.state.mode_override is None
+    assert after.state.guidance_proven
+    assert after.state.consolidation_left == 2
+    assert next_guide(after.state) is Mode.REFINEMENT
+
+
+def test_an_earlier_success_spares_the_cycle_from_backing_off() -> None:
+    state = last_use(STALLED, Mode.REFINEMENT)
+    assert state.cycle is not None
+    after = step(replace(state, cycle=replace(state.cycle, has_succeeded=True)))
+    assert not after.intervention.backed_off
+    assert after.state.stagnation == 10
+    assert after.intervention.scheduled is Mode.BREAKTHROUGH
+
+
+@pytest.mark.parametrize(("left", "expected"), [(0.0299, None), (0.0301, Mode.BREAKTHROUGH)])
+def test_a_guide_and_one_step_must_be_affordable(left: float, expected: Mode | None) -> None:
+    _, decision = intervene(replace(STALLED, spent=1.0 - left), HERE, CONSTANTS)
+    assert decision.scheduled is expected
+
+
+@pytest.mark.parametrize(("ratio", "expected"), [(0.4999, None), (0.5, Mode.BREAKTHROUGH)])
+def test_low_yield_counts_only_with_half_the_budget_left(
+    ratio: float, expected: Mode | None
+) -> None:
+    wasteful = replace(STALLED, stagnation=2, spent=1.0 - ratio)
+    _, decision = intervene(wasteful, HERE, CONSTANTS)
+    assert decision.scheduled is expected
+
+
+def test_guides_that_keep_failing_are_bought_only_after_new_evidence() -> None:
+    state, guides = STALLED, []
+    for iteration in range(30):
+        after = run_step(state, 0.001, 0.1, CONSTANTS, Random(0), num_tactics=0)
+        if after.guide is not None:
+            guides.append(iteration)
+            assert after.intervention.backed_off
+            assert after.intervention.scheduled is None
+        state = after.state
+    gaps = [later - earlier for earlier, later in pairwise(guides)]
+    assert gaps
+    assert set(gaps) == {5}
