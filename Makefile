@@ -1,6 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+ROOMS := controller evaluators graph models nodes prompts runs store
 
 .PHONY: help install demo test check format lock test-lowest test-highest bench
 
@@ -26,7 +27,7 @@ test: install  ## Run the test suite
 check: install  ## Lint, types, import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy -p costada
+	$(BIN)/mypy -m costada $(ROOMS:%=-p costada.%)
 	PYTHONPATH=.types $(BIN)/lint-imports
 
 format: install  ## Format the code

@@ -1,0 +1,183 @@
+"""A chat model from its id: one line of settings becomes a LangChain model."""
+
+import math
+import os
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib.util import find_spec
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import Runnable
+from pydantic import SecretStr
+
+from costada.models.retries import with_retries
+
+_OFFLINE = "offline"
+_FORMS = '"offline", "openai:NAME" or "PROVIDER:NAME"'
+_KEY_UNUSED = "not-needed"
+_KEY_VARIABLES = {
+    "openai": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "cohere": "COHERE_API_KEY",
+    "deepseek": "DEEPSEEK_API_KEY",
+    "fireworks": "FIREWORKS_API_KEY",
+    "google_genai": "GOOGLE_API_KEY",
+    "groq": "GROQ_API_KEY",
+    "mistralai": "MISTRAL_API_KEY",
+    "openrouter": "OPENROUTER_API_KEY",
+    "perplexity": "PPLX_API_KEY",
+    "together": "TOGETHER_API_KEY",
+    "xai": "XAI_API_KEY",
+}
+_OWN_LOGIN = ("azure_openai", "bedrock", "bedrock_converse", "google_vertexai", "ollama")
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """How a model is asked; see `chat_model`."""
+
+    base_url: str | None
+    temperature: float
+    max_tokens: int
+    timeout: float
+    api_key_variable: str | None
+
+
+def chat_model(
+    model_id: str,
+    *,
+    base_url: str | None = None,
+    temperature: float = 0.7,
+    max_tokens: int = 32_000,
+    timeout: float = 600.0,
+    max_attempts: int = 3,
+    retry_wait: float = 5.0,
+    api_key_variable: str | None = None,
+    seed: int = 0,
+) -> Runnable[LanguageModelInput, AIMessage]:
+    """Return the chat model a model id stands for.
+
+    "openai:NAME" is OpenAI or, with a base URL, any server that speaks its protocol;
+    "PROVIDER:NAME" is any provider LangChain knows; "offline" is the built-in model that needs
+    neither key nor network. Rate limits, server errors, timeouts and lost connections are
+    retried as requests of their own, so that a meter sees each of them.
+
+    Args:
+        model_id: One of the three forms.
+        base_url: Address of an OpenAI-compatible server. Without a key in the environment a
+            placeholder is sent, as local servers ask for none.
+        temperature: Sampling temperature, >= 0. Not sent to models that refuse one.
+        max_tokens: Upper bound of an answer's tokens, >= 1.
+        timeout: Seconds until a request is given up, > 0.
+        max_attempts: Requests sent for one answer at most, >= 1.
+        retry_wait: Seconds between two of them, >= 0.
+        api_key_variable: Environment variable that holds the key, if not the provider's usual.
+        seed: What the offline model draws from; the others do not read it.
+
+    Raises:
+        ValueError: If the id or a setting cannot be used, the key is missing from the
+            environment, or a package is not installed.
+    """
+    _require("max_attempts", max_attempts, minimum=1)
+    _require("retry_wait", retry_wait, minimum=0)
+    _require("temperature", temperature, minimum=0)
+    _require("max_tokens", max_tokens, minimum=1)
+    if not timeout > 0:
+        raise ValueError(f"timeout must be > 0 seconds, got {timeout}")
+    if model_id == _OFFLINE:
+        from costada.models.offline import OfflineModel
+
+        return OfflineModel(seed=seed)
+    provider, name = _split(model_id)
+    settings = _Settings(base_url, temperature, max_tokens, timeout, api_key_variable)
+    if provider == "openai":
+        return with_retries(_openai_model(name, settings), max_attempts, retry_wait)
+    return with_retries(_langchain_model(provider, name, settings), max_attempts, retry_wait)
+
+
+def _require(name: str, value: float, *, minimum: float) -> None:
+    if not (math.isfinite(value) and value >= minimum):
+        raise ValueError(f"{name} must be >= {minimum}, got {value}")
+
+
+def _split(model_id: str) -> tuple[str, str]:
+    """Return provider and model name of an id, or raise ValueError with a better id."""
+    provider, _, name = model_id.partition(":")
+    known = (*_KEY_VARIABLES, *_OWN_LOGIN)
+    if provider in known and name:
+        return provider, name
+    raise ValueError(
+        f"model id must be {_FORMS}, got {model_id!r}: did you mean "
+        f"{_suggestion(provider, name, known)!r}? Known providers: {', '.join(known)}"
+    )
+
+
+def _suggestion(provider: str, name: str, known: tuple[str, ...]) -> str:
+    word = provider.lower()
+    if get_close_matches(word, [_OFFLINE], cutoff=0.8):
+        return _OFFLINE
+    if not name:
+        return f"{word}:NAME" if word in known else f"openai:{provider or 'NAME'}"
+    return f"{(get_close_matches(word, known, n=1) or ['openai'])[0]}:{name}"
+
+
+def _openai_model(name: str, settings: _Settings) -> BaseChatModel:
+    from langchain_openai import ChatOpenAI
+
+    base_url = settings.base_url or os.environ.get("OPENAI_API_BASE")
+    base_url = base_url or os.environ.get("OPENAI_BASE_URL")
+    key = _api_key("openai", settings.api_key_variable, is_optional=bool(base_url))
+    return ChatOpenAI(
+        model=name,
+        api_key=SecretStr(key or _KEY_UNUSED),
+        base_url=base_url,
+        temperature=settings.temperature,
+        max_tokens=settings.max_tokens,
+        timeout=settings.timeout,
+        max_retries=0,
+        stream_usage=True,
+        use_responses_api=False if base_url else None,
+        # A connection kept open belongs to one event loop: the next asyncio.run would
+        # fail on it after the request was billed.
+        default_headers={"Connection": "close"},
+    )
+
+
+def _langchain_model(provider: str, name: str, settings: _Settings) -> BaseChatModel:
+    if find_spec("langchain") is None:
+        raise ValueError(
+            f"provider {provider!r} needs the packages langchain and langchain-{provider}: "
+            'run `pip install "costada[providers]"` and install the provider\'s own package'
+        )
+    from langchain.chat_models import init_chat_model
+
+    options: dict[str, Any] = {
+        "temperature": settings.temperature,
+        "max_tokens": settings.max_tokens,
+        "timeout": settings.timeout,
+        "max_retries": 0,
+    }
+    if settings.base_url:
+        options["base_url"] = settings.base_url
+    if provider not in _OWN_LOGIN or settings.api_key_variable:
+        key = _api_key(provider, settings.api_key_variable, is_optional=False)
+        options["api_key"] = SecretStr(key)
+    try:
+        model: BaseChatModel = init_chat_model(name, model_provider=provider, **options)
+    except ImportError as error:
+        raise ValueError(f"provider {provider!r} cannot be used yet: {error}") from error
+    return model
+
+
+def _api_key(provider: str, variable: str | None, *, is_optional: bool) -> str:
+    """Return a key from the environment, "" if it is absent and optional."""
+    variable = variable or _KEY_VARIABLES[provider]
+    key = os.environ.get(variable, "").strip()
+    if not key and not is_optional:
+        raise ValueError(
+            f"environment variable {variable} must hold the API key of provider {provider!r}, "
+            "got nothing; set it before the run"
+        )
+    return key

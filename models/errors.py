@@ -1,0 +1,24 @@
+"""What can go wrong with a call, in words that are safe to keep."""
+
+import os
+
+_SECRET_ENDINGS = ("_KEY", "_TOKEN", "_SECRET")
+_SHORTEST_SECRET = 8
+_LONGEST_DESCRIPTION = 500
+
+
+class UnmeteredCall(RuntimeError):
+    """A model answered without saying how many tokens it billed."""
+
+
+def describe(error: BaseException) -> str:
+    """Return the class and message of an error, short and free of secrets.
+
+    Providers sometimes quote the key they reject, and descriptions end up in journals and
+    terminals. Values of environment variables named like a secret are replaced by the name.
+    """
+    text = " ".join(str(error).split()) or "no message"
+    for name, value in os.environ.items():
+        if name.endswith(_SECRET_ENDINGS) and len(value) >= _SHORTEST_SECRET:
+            text = text.replace(value, f"<{name}>")
+    return f"{type(error).__name__}: {text}"[:_LONGEST_DESCRIPTION]

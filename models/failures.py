@@ -1,0 +1,83 @@
+"""Asking a model once, with provider failures as data and everything else as an exception."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.runnables import Runnable, RunnableConfig
+
+from costada.models.errors import UnmeteredCall, describe
+from costada.models.identity import model_identity, underlying_models
+from costada.models.provider_errors import http_status, is_providers
+from costada.models.replies import answer_text
+
+_REQUEST_REMEDY = "check the model's parameters and that the prompt fits its context window"
+_REMEDIES: dict[int | None, str] = {
+    400: _REQUEST_REMEDY,
+    401: "put a valid API key into the environment",
+    402: "add credit to the provider's account",
+    403: "ask the provider for access to this model",
+    404: "check the model's name and base_url",
+    422: _REQUEST_REMEDY,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFailure:
+    """A request that brought no usable answer, though the next one may.
+
+    Attributes:
+        reason: What happened, in one short text without secrets.
+    """
+
+    reason: str
+
+
+def ask(
+    model: Runnable[Any, Any], messages: Sequence[BaseMessage], config: RunnableConfig
+) -> AIMessage | ModelFailure:
+    """Return the model's answer, or why there is none.
+
+    Rate limits, server errors, timeouts, lost connections, unreadable and empty answers are
+    failures: data. What another attempt cannot cure is raised.
+
+    Args:
+        model: A chat model, bare or wrapped.
+        messages: The prompt.
+        config: Handed to the model; its callbacks carry the meter.
+
+    Raises:
+        UnmeteredCall: If an answer came without token counts and the meter allows no estimate.
+        ValueError: If the provider refuses the request for good (status 400, 401, 402, 403, 404
+            or 422), or the model returns something that is not a chat message.
+    """
+    outcomes: list[object] = model.batch([list(messages)], config, return_exceptions=True)
+    outcome = outcomes[0]
+    if isinstance(outcome, BaseException):
+        return _failure(outcome, model)
+    if not isinstance(outcome, AIMessage):
+        raise ValueError(
+            f"model must return an AIMessage, got {type(outcome).__name__} from {_names(model)}"
+        )
+    if not answer_text(outcome).strip():
+        reason = outcome.response_metadata.get("finish_reason")
+        return ModelFailure(f"the answer holds no text (finish reason: {reason})")
+    return outcome
+
+
+def _failure(error: BaseException, model: Runnable[Any, Any]) -> ModelFailure:
+    if isinstance(error, UnmeteredCall) or not is_providers(error):
+        raise error
+    status = http_status(error)
+    if status in _REMEDIES:
+        raise ValueError(
+            f"model {_names(model)} refused the request with status {status}: "
+            f"{_REMEDIES[status]} ({describe(error)})"
+        )
+    return ModelFailure(describe(error))
+
+
+def _names(model: Runnable[Any, Any]) -> str:
+    names = [model_identity(part).name for part in underlying_models(model)]
+    return " or ".join(map(repr, names)) or type(model).__name__

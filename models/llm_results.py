@@ -1,0 +1,105 @@
+"""What LangChain's record of a finished request says: text, token counts and origin."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, Generation, LLMResult
+
+from costada.models.replies import answer_text
+from costada.models.token_counts import TokenCounts, counts_from_metadata, counts_from_record
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer as far as it arrived.
+
+    Attributes:
+        answer: Text of the first choice.
+        finish_reason: Why the model stopped, in the provider's words.
+        provider_id: The provider's id of the response.
+        counts: Billed tokens of all choices together, or None if the provider told none.
+        is_cache_hit: A LangChain cache answered instead of a provider.
+    """
+
+    answer: str
+    finish_reason: str | None = None
+    provider_id: str | None = None
+    counts: TokenCounts | None = None
+    is_cache_hit: bool = False
+
+
+def read_reply(result: LLMResult) -> Reply:
+    """Return what one successful request brought.
+
+    Each of several choices repeats the counts of the whole response: they are read once.
+    """
+    choices = list(_choices(result))
+    message = _message(choices[0]) if choices else AIMessage("")
+    facts = {**(result.llm_output or {}), **message.response_metadata}
+    for choice in choices[:1]:
+        facts |= choice.generation_info or {}
+    return Reply(
+        answer=answer_text(message),
+        finish_reason=_text(facts.get("finish_reason") or facts.get("stop_reason")),
+        provider_id=_text(facts.get("id")),
+        counts=_reported_counts(result),
+        is_cache_hit=_is_cache_hit(message),
+    )
+
+
+def error_counts(result: object) -> TokenCounts | None:
+    """Return the counts that the record of a failed request carries, or None.
+
+    A provider bills an answer that LangChain then fails to parse. Its body, kept with the error,
+    tells the price of it.
+    """
+    if not isinstance(result, LLMResult):
+        return None
+    for choice in _choices(result):
+        body = _message(choice).response_metadata.get("body")
+        counts = counts_from_record(body.get("usage")) if isinstance(body, Mapping) else None
+        if counts is not None:
+            return counts
+    return _message_counts(result)
+
+
+def _choices(result: LLMResult) -> Iterator[Generation]:
+    for batch in result.generations:
+        for choice in batch:
+            if isinstance(choice, Generation):
+                yield choice
+
+
+def _message(choice: Generation) -> BaseMessage:
+    return choice.message if isinstance(choice, ChatGeneration) else AIMessage(choice.text)
+
+
+def _reported_counts(result: LLMResult) -> TokenCounts | None:
+    counts = _message_counts(result)
+    if counts is None and result.llm_output is not None:
+        counts = counts_from_record(result.llm_output.get("token_usage"))
+    return counts
+
+
+def _message_counts(result: LLMResult) -> TokenCounts | None:
+    """Return the counts of the first message that has any, LangChain's form before the raw one.
+
+    A streamed structured answer carries only the provider's raw record.
+    """
+    for message in map(_message, _choices(result)):
+        counts = counts_from_metadata(getattr(message, "usage_metadata", None))
+        counts = counts or counts_from_record(message.response_metadata.get("token_usage"))
+        if counts is not None:
+            return counts
+    return None
+
+
+def _is_cache_hit(message: BaseMessage) -> bool:
+    """Tell whether LangChain marked the message as cached: it adds a total cost of zero."""
+    usage: object = getattr(message, "usage_metadata", None)
+    return isinstance(usage, Mapping) and usage.get("total_cost") == 0
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

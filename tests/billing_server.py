@@ -1,0 +1,244 @@
+"""An OpenAI-compatible chat server on the loopback interface that keeps its own bill.
+
+It stands in for a provider wherever the real client has to be tested:
+
+    with BillingServer() as server:
+        server.script(Refusal(429), Reply("hello", input_tokens=7, output_tokens=2))
+        model = chat_model("openai:stand-in", base_url=server.url, retry_wait=0)
+        ...
+        assert server.total() == Bill("stand-in", 7, 2)
+
+Each request takes the next scripted answer. An answer may be a function of the request's body.
+When the script is empty, `default` answers. What the server would charge is in `bill`, request
+bodies are in `requests`; both are complete once the client has its answer.
+"""
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
+from threading import Event, Thread
+from typing import Any, Self
+
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Bill:
+    """What one answer costs: cached is part of input, reasoning part of output."""
+
+    model: str
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A complete, billed answer; streamed when the client asks for a stream.
+
+    `reports_usage` off leaves the token counts out, as some servers do. `breaks_after` closes a
+    stream after that many of its words. `body` replaces the whole JSON body of a plain answer,
+    which is billed nevertheless.
+    """
+
+    text: str | None = "hello"
+    input_tokens: int = 10
+    output_tokens: int = 5
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    finish_reason: str = "stop"
+    reports_usage: bool = True
+    breaks_after: int | None = None
+    body: bytes | None = None
+
+    def usage(self) -> dict[str, Any]:
+        return {
+            "prompt_tokens": self.input_tokens,
+            "completion_tokens": self.output_tokens,
+            "total_tokens": self.input_tokens + self.output_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
+        }
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An error status with an OpenAI-shaped body; never billed."""
+
+    status: int
+    message: str = "refused"
+
+
+@dataclass(frozen=True)
+class Silence:
+    """No answer until the server is closed, so that the client gives up; billed or not."""
+
+    input_tokens: int = 10
+    is_billed: bool = False
+
+
+Answer = Reply | Refusal | Silence
+Scripted = Answer | Callable[[Body], Answer]
+
+
+@dataclass
+class BillingServer:
+    """The server; a context manager. `url` is the base URL to give to a client."""
+
+    default: Scripted = field(default_factory=Reply)
+    keeps_alive: bool = False
+    bill: list[Bill] = field(default_factory=list)
+    requests: list[Body] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._script: deque[Scripted] = deque()
+        self._closing = Event()
+        self._ids = count(1)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def script(self, *answers: Scripted) -> None:
+        """Append answers for the coming requests."""
+        self._script.extend(answers)
+
+    def total(self) -> Bill:
+        """Return the sum of the bill; the model is that of its last entry."""
+        return Bill(
+            self.bill[-1].model if self.bill else "",
+            sum(entry.input_tokens for entry in self.bill),
+            sum(entry.output_tokens for entry in self.bill),
+            sum(entry.cached_tokens for entry in self.bill),
+            sum(entry.reasoning_tokens for entry in self.bill),
+        )
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._closing.set()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        server = self
+
+        class Handler(_Handler):
+            owner = server
+
+        return Handler
+
+    def _take(self, body: Body) -> Answer:
+        self.requests.append(body)
+        scripted = self._script.popleft() if self._script else self.default
+        answer = scripted(body) if callable(scripted) else scripted
+        model = str(body.get("model"))
+        if isinstance(answer, Reply):
+            self.bill.append(
+                Bill(
+                    model,
+                    answer.input_tokens,
+                    answer.output_tokens,
+                    answer.cached_tokens,
+                    answer.reasoning_tokens,
+                )
+            )
+        if isinstance(answer, Silence) and answer.is_billed:
+            self.bill.append(Bill(model, answer.input_tokens, 0))
+        return answer
+
+
+class _Handler(BaseHTTPRequestHandler):
+    owner: BillingServer
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep the terminal quiet."""
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        answer = self.owner._take(body)
+        try:
+            self._send(answer, body)
+        except (BrokenPipeError, ConnectionResetError):
+            self.close_connection = True
+
+    def _send(self, answer: Answer, body: Body) -> None:
+        if isinstance(answer, Silence):
+            self.owner._closing.wait()
+            self.close_connection = True
+        elif isinstance(answer, Refusal):
+            error = {"message": answer.message, "type": "refused", "code": str(answer.status)}
+            self._send_json(answer.status, json.dumps({"error": error}).encode())
+        elif body.get("stream"):
+            self._send_stream(answer, body)
+        else:
+            self._send_json(200, answer.body or json.dumps(self._completion(answer, body)).encode())
+
+    def _send_json(self, status: int, content: bytes) -> None:
+        self._send_head(status, "application/json", {"Content-Length": str(len(content))})
+        self.wfile.write(content)
+
+    def _send_head(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if not self.owner.keeps_alive:
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        self.end_headers()
+
+    def _completion(self, reply: Reply, body: Body) -> dict[str, Any]:
+        message = {"role": "assistant", "content": reply.text}
+        choices = [
+            {"index": index, "message": message, "finish_reason": reply.finish_reason}
+            for index in range(body.get("n") or 1)
+        ]
+        completion = self._head("chat.completion", body) | {"choices": choices}
+        return completion | ({"usage": reply.usage()} if reply.reports_usage else {})
+
+    def _head(self, kind: str, body: Body) -> dict[str, Any]:
+        return {
+            "id": f"answer-{next(self.owner._ids)}",
+            "object": kind,
+            "created": 0,
+            "model": f"{body.get('model')}-as-served",
+        }
+
+    def _send_stream(self, reply: Reply, body: Body) -> None:
+        self._send_head(200, "text/event-stream", {"Transfer-Encoding": "chunked"})
+        for event in self._events(reply, body):
+            line = f"data: {event}\n\n".encode()
+            self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
+        if reply.breaks_after is None:
+            self.wfile.write(b"0\r\n\r\n")
+        else:
+            self.close_connection = True
+
+    def _events(self, reply: Reply, body: Body) -> Iterator[str]:
+        head = self._head("chat.completion.chunk", body)
+        words = (reply.text or "").split(" ")
+        pieces = words[:1] + [f" {word}" for word in words[1:]]
+        for piece in pieces[: reply.breaks_after]:
+            yield json.dumps(head | {"choices": [_delta({"content": piece}, None)]})
+        if reply.breaks_after is not None:
+            return
+        yield json.dumps(head | {"choices": [_delta({}, reply.finish_reason)]})
+        if reply.reports_usage and (body.get("stream_options") or {}).get("include_usage"):
+            yield json.dumps(head | {"choices": [], "usage": reply.usage()})
+        yield "[DONE]"
+
+
+def _delta(content: Mapping[str, str], finish_reason: str | None) -> dict[str, Any]:
+    delta = {"role": "assistant"} | dict(content)
+    return {"index": 0, "delta": delta, "finish_reason": finish_reason}

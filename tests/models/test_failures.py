@@ -1,0 +1,192 @@
+from typing import Any
+
+import pytest
+from billing_server import Answer, BillingServer, Refusal, Reply, Silence
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_core.runnables import Runnable, RunnableLambda
+
+from costada.models.chat_models import chat_model
+from costada.models.errors import UnmeteredCall
+from costada.models.failures import ModelFailure, ask
+from costada.models.metering import CallMeter, MeteredCall
+
+MESSAGES = [HumanMessage("twelve bytes")]
+
+
+class Broken(BaseChatModel):
+    """A model that raises, or answers with prepared content."""
+
+    error: Any = None
+    content: Any = ""
+
+    @property
+    def _llm_type(self) -> str:
+        return "broken"
+
+    def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        if self.error is not None:
+            raise self.error
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(self.content))])
+
+
+def served(server: BillingServer, *answers: Answer, **settings: Any) -> Runnable[Any, AIMessage]:
+    server.script(*answers)
+    options = {"base_url": server.url, "retry_wait": 0, **settings}
+    return chat_model("openai:stand-in", **options)
+
+
+def test_an_answer_is_returned_and_metered(server: BillingServer) -> None:
+    calls: list[MeteredCall] = []
+    answer = ask(served(server, Reply("yes")), MESSAGES, {"callbacks": [CallMeter(calls.append)]})
+    assert isinstance(answer, AIMessage)
+    assert answer.text == "yes"
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_passing_error_is_a_failure_after_the_last_attempt(
+    server: BillingServer, status: int
+) -> None:
+    failure = ask(served(server, *[Refusal(status, "busy")] * 3), MESSAGES, {})
+    assert isinstance(failure, ModelFailure)
+    assert f"Error code: {status}" in failure.reason
+    assert "busy" in failure.reason
+    assert len(server.requests) == 3
+
+
+def test_a_timeout_is_a_failure(server: BillingServer) -> None:
+    model = served(server, Silence(), timeout=0.2, max_attempts=1)
+    failure = ask(model, MESSAGES, {})
+    assert isinstance(failure, ModelFailure)
+    assert "TimeoutError: Request timed out" in failure.reason
+
+
+def test_a_server_that_is_not_there_is_a_failure() -> None:
+    with BillingServer() as gone:
+        url = gone.url
+    model = chat_model("openai:stand-in", base_url=url, retry_wait=0)
+    failure = ask(model, MESSAGES, {})
+    assert isinstance(failure, ModelFailure)
+    assert "ConnectionError: Connection error" in failure.reason
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"choices": [',
+        b"<html>busy</html>",
+        b'"busy"',
+        b"[1]",
+        b"{}",
+        b'{"choices": null}',
+        b'{"choices": []}',
+        b'{"choices": [{"message": null}]}',
+        b'{"error": {"message": "overloaded"}}',
+        b'{"error": "overloaded"}',
+    ],
+)
+def test_a_body_that_cannot_be_read_is_a_failure(server: BillingServer, body: bytes) -> None:
+    assert isinstance(ask(served(server, Reply(body=body)), MESSAGES, {}), ModelFailure)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("text", ["", " \n", None])
+def test_an_answer_without_text_is_a_failure(server: BillingServer, text: str | None) -> None:
+    failure = ask(served(server, Reply(text, finish_reason="length")), MESSAGES, {})
+    assert failure == ModelFailure("the answer holds no text (finish reason: length)")
+
+
+def test_an_answer_of_reasoning_alone_is_a_failure() -> None:
+    blocks = [{"type": "reasoning", "reasoning": "hm"}]
+    assert isinstance(ask(Broken(content=blocks), MESSAGES, {}), ModelFailure)
+
+
+def test_an_answer_in_blocks_is_an_answer() -> None:
+    blocks = [{"type": "reasoning", "reasoning": "hm"}, {"type": "text", "text": "yes"}]
+    assert isinstance(ask(Broken(content=blocks), MESSAGES, {}), AIMessage)
+
+
+@pytest.mark.parametrize(
+    ("status", "remedy"),
+    [
+        (400, "check the model's parameters"),
+        (401, "put a valid API key into the environment"),
+        (402, "add credit"),
+        (403, "ask the provider for access"),
+        (404, "check the model's name and base_url"),
+        (422, "check the model's parameters"),
+    ],
+)
+def test_a_refusal_for_good_is_raised_with_model_status_and_remedy(
+    server: BillingServer, status: int, remedy: str
+) -> None:
+    expected = f"model 'stand-in' refused the request with status {status}: {remedy}"
+    with pytest.raises(ValueError, match=expected):
+        ask(served(server, Refusal(status, "no")), MESSAGES, {})
+    assert len(server.requests) == 1
+
+
+def test_a_refusal_does_not_repeat_the_key(
+    server: BillingServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-user")
+    model = served(server, Refusal(401, "sk-of-the-user is wrong"))
+    with pytest.raises(ValueError, match="<OPENAI_API_KEY> is wrong") as caught:
+        ask(model, MESSAGES, {})
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+
+
+def test_an_answer_without_counts_is_raised(server: BillingServer) -> None:
+    model = served(server, Reply(reports_usage=False))
+    with pytest.raises(UnmeteredCall):
+        ask(model, MESSAGES, {"callbacks": [CallMeter(lambda call: None)]})
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("bug"),
+        TypeError("bug"),
+        KeyError("bug"),
+        IndexError("bug"),
+        AssertionError("bug"),
+        OSError("bug"),
+        KeyboardInterrupt("bug"),
+    ],
+)
+@pytest.mark.parametrize("is_retried", [False, True])
+def test_a_programming_error_is_raised(error: BaseException, is_retried: bool) -> None:
+    model: Any = Broken(error=error)
+    with pytest.raises(type(error), match="bug"):
+        ask(model.with_retry(stop_after_attempt=1) if is_retried else model, MESSAGES, {})
+
+
+def test_a_wrong_option_is_a_programming_error(server: BillingServer) -> None:
+    model = served(server).bind(no_such_option=1)
+    with pytest.raises(TypeError, match="no_such_option"):
+        ask(model, MESSAGES, {})
+
+
+def test_an_error_of_the_meters_receiver_is_raised_and_not_retried(server: BillingServer) -> None:
+    def broken_pipe(call: MeteredCall) -> None:
+        raise BrokenPipeError(f"cannot print {call.model}")
+
+    with pytest.raises(BrokenPipeError, match="cannot print stand-in"):
+        ask(served(server), MESSAGES, {"callbacks": [CallMeter(broken_pipe)]})
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError("gone"), TimeoutError("late")])
+def test_a_lost_connection_of_any_provider_is_a_failure(error: Exception) -> None:
+    failure = ask(Broken(error=error), MESSAGES, {})
+    assert failure == ModelFailure(f"{type(error).__name__}: {error}")
+
+
+def test_something_else_than_a_message_is_refused() -> None:
+    model: Runnable[Any, Any] = RunnableLambda(lambda messages: "text")
+    with pytest.raises(ValueError, match="model must return an AIMessage, got str"):
+        ask(model, MESSAGES, {})

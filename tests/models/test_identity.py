@@ -1,0 +1,86 @@
+from typing import Any
+
+import pytest
+from billing_server import BillingServer
+from langchain_core.language_models import BaseChatModel, FakeListChatModel
+from langchain_core.runnables import RunnableBranch, RunnableLambda, RunnableParallel
+from langchain_openai import ChatOpenAI
+from pydantic import BaseModel, SecretStr
+
+from costada.models.chat_models import chat_model
+from costada.models.identity import ModelIdentity, model_identity, underlying_models
+from costada.models.metering import CallMeter, MeteredCall
+
+
+class Point(BaseModel):
+    x: int
+
+
+def openai(name: str) -> ChatOpenAI:
+    return ChatOpenAI(model=name, api_key=SecretStr("none"), base_url="http://127.0.0.1:9/v1")
+
+
+FIRST, SECOND = openai("first"), openai("second")
+
+
+@pytest.mark.parametrize(
+    "runnable",
+    [
+        FIRST,
+        FIRST.bind(stop=["x"]),
+        FIRST.with_retry(),
+        FIRST.with_config(tags=["x"]).with_retry().bind(stop=["x"]),
+        FIRST.with_structured_output(Point),
+        FIRST.with_structured_output(Point, include_raw=True),
+        FIRST.bind_tools([Point]),
+        RunnableLambda(str) | FIRST,
+        RunnableLambda(lambda prompt: FIRST.invoke(prompt)),
+    ],
+)
+def test_a_wrapped_model_is_found(runnable: Any) -> None:
+    assert underlying_models(runnable) == (FIRST,)
+
+
+@pytest.mark.parametrize(
+    "runnable",
+    [
+        FIRST.with_fallbacks([SECOND]),
+        FIRST.with_retry().with_fallbacks([FIRST, SECOND.with_retry()]).with_retry(),
+        RunnableParallel(a=FIRST, b=SECOND),
+        RunnableBranch((lambda prompt: not prompt, FIRST), SECOND),
+    ],
+)
+def test_every_model_that_may_answer_is_found_once(runnable: Any) -> None:
+    assert underlying_models(runnable) == (FIRST, SECOND)
+
+
+def test_a_function_without_a_model_has_none() -> None:
+    assert underlying_models(RunnableLambda(str)) == ()
+
+
+def test_an_openai_model_tells_its_server() -> None:
+    assert model_identity(FIRST) == ModelIdentity("first", "openai", "http://127.0.0.1:9/v1/")
+
+
+def test_openai_itself_is_told_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    (model,) = underlying_models(chat_model("openai:gpt-5.4"))
+    assert model_identity(model).base_url == "https://api.openai.com/v1/"
+
+
+@pytest.mark.parametrize("model", [FakeListChatModel(responses=["x"])])
+def test_the_name_is_the_one_a_meter_reports(model: BaseChatModel) -> None:
+    calls: list[MeteredCall] = []
+    meter = CallMeter(calls.append, on_missing_usage="estimate")
+    model.invoke("x", {"callbacks": [meter]})
+    identity = model_identity(model)
+    assert [(call.model, call.provider) for call in calls] == [(identity.name, identity.provider)]
+
+
+def test_the_name_of_a_served_model_is_the_one_a_meter_reports(server: BillingServer) -> None:
+    calls: list[MeteredCall] = []
+    runnable = chat_model("openai:glm-5", base_url=server.url)
+    runnable.invoke("x", {"callbacks": [CallMeter(calls.append)]})
+    (model,) = underlying_models(runnable)
+    identity = model_identity(model)
+    assert [(call.model, call.provider) for call in calls] == [(identity.name, identity.provider)]

@@ -1,0 +1,92 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from costada.models.token_counts import (
+    TokenCounts,
+    counts_from_metadata,
+    counts_from_record,
+    estimate_counts,
+)
+
+
+def test_langchain_metadata_is_read_with_its_details() -> None:
+    usage = {
+        "input_tokens": 100,
+        "output_tokens": 40,
+        "total_tokens": 140,
+        "input_token_details": {"cache_read": 60, "audio": 1},
+        "output_token_details": {"reasoning": 30},
+    }
+    assert counts_from_metadata(usage) == TokenCounts(100, 40, 60, 30)
+
+
+def test_details_under_a_service_tier_are_found() -> None:
+    usage = {
+        "input_tokens": 100,
+        "output_tokens": 40,
+        "input_token_details": {"flex_cache_read": 60, "flex": 40},
+        "output_token_details": {"flex_reasoning": 30, "flex": 10},
+    }
+    assert counts_from_metadata(usage) == TokenCounts(100, 40, 60, 30)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {
+            "prompt_tokens": 7,
+            "completion_tokens": 5,
+            "prompt_tokens_details": {"cached_tokens": 3},
+            "completion_tokens_details": {"reasoning_tokens": 2},
+        },
+        {
+            "input_tokens": 7,
+            "output_tokens": 5,
+            "input_tokens_details": {"cached_tokens": 3},
+            "output_tokens_details": {"reasoning_tokens": 2},
+        },
+    ],
+    ids=["chat completions", "responses"],
+)
+def test_both_forms_of_a_raw_record_are_read(usage: dict[str, object]) -> None:
+    assert counts_from_record(usage) == TokenCounts(7, 5, 3, 2)
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        "7",
+        [7, 5],
+        {},
+        {"prompt_tokens": 7},
+        {"prompt_tokens": 7, "completion_tokens": None},
+        {"prompt_tokens": "7", "completion_tokens": 5},
+        {"prompt_tokens": -7, "completion_tokens": 5},
+        {"prompt_tokens": True, "completion_tokens": 5},
+        {"prompt_tokens": 0, "completion_tokens": 0},
+    ],
+)
+def test_a_record_that_does_not_say_both_counts_says_nothing(usage: object) -> None:
+    assert counts_from_record(usage) is None
+
+
+def test_metadata_of_zeros_says_nothing() -> None:
+    assert counts_from_metadata({"input_tokens": 0, "output_tokens": 0}) is None
+
+
+def test_an_answer_of_no_tokens_is_counted() -> None:
+    assert counts_from_record({"prompt_tokens": 7, "completion_tokens": 0}) == TokenCounts(7, 0)
+
+
+def test_an_estimate_is_a_third_of_the_bytes_rounded_up() -> None:
+    assert estimate_counts(["abc", "d"], "ä") == TokenCounts(2, 1)
+    assert estimate_counts([], "") == TokenCounts(0, 0)
+
+
+@given(st.lists(st.text(st.characters()), max_size=4), st.text())
+def test_an_estimate_exists_for_any_text(prompts: list[str], answer: str) -> None:
+    counts = estimate_counts(prompts, answer)
+    assert 3 * counts.output_tokens >= len(answer)
+    assert 3 * counts.input_tokens >= sum(map(len, prompts))
