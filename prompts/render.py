@@ -1,0 +1,85 @@
+"""Values in, messages out."""
+
+from dataclasses import dataclass, fields
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from costada.prompts.fences import fenced
+from costada.prompts.request import GenerationRequest, GuideRequest
+from costada.prompts.splice import BLOCK_START
+
+TEXT_LIMIT = 2000
+"""Characters shown of an error, an artifact or a feedback text."""
+
+CODE_LIMIT = 1500
+"""Characters shown of a program that failed."""
+
+LONG_PROGRAM = 500
+"""Characters from which on a program is asked to become simpler."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The two messages of one call."""
+
+    system: str
+    user: str
+
+
+def generation_prompt(request: GenerationRequest) -> Prompt:
+    """Return the messages that ask for a changed program."""
+    return Prompt(system=request.task, user=_render("generate.txt", request))
+
+
+def guide_prompt(request: GuideRequest) -> Prompt:
+    """Return the messages that ask for tactics, worded for the request's mode."""
+    return Prompt(
+        system=_render("guide_system.txt", request),
+        user=_render(f"guide_{request.mode}.txt", request),
+    )
+
+
+def cut(text: str, limit: int) -> str:
+    """Return at most `limit` characters of the text, with a note where more was dropped."""
+    if len(text) <= limit:
+        return text
+    return f"{text[:limit]}\n[the first {limit} of {len(text)} characters]"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _render(template: str, request: GenerationRequest | GuideRequest) -> str:
+    values = {field.name: getattr(request, field.name) for field in fields(request)}
+    return _TEMPLATES.get_template(template).render(values).strip() + "\n"
+
+
+def _templates() -> Environment:
+    templates = Environment(
+        loader=PackageLoader("costada.prompts"),
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701  the messages are plain text, not HTML
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    templates.filters |= {
+        "fence": fenced,
+        "cut": cut,
+        "one_line": _one_line,
+        "decimals": "{:.4f}".format,
+        "long_decimals": "{:.6f}".format,
+        "signed_decimals": "{:+.4f}".format,
+        "seconds": "{:g}".format,
+    }
+    templates.globals |= {
+        "TEXT_LIMIT": TEXT_LIMIT,
+        "CODE_LIMIT": CODE_LIMIT,
+        "LONG_PROGRAM": LONG_PROGRAM,
+        "EVOLVE_START": BLOCK_START,
+    }
+    return templates
+
+
+_TEMPLATES = _templates()

@@ -1,0 +1,175 @@
+"""What a prompt is made from, as plain records."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from costada.prompts.tactics import Tactic
+
+FEEDBACK = "feedback"
+"""Key of the artifact in which an evaluator comments on a program."""
+
+ACTIONS = ("exploration", "exploitation", "balanced")
+MODES = ("breakthrough", "refinement")
+
+DEAD_BAND = 1e-3
+"""Score differences up to this size count as no change."""
+
+MAX_SIBLINGS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ShownProgram:
+    """A program as a model gets to see it.
+
+    Attributes:
+        code: Full source text.
+        score: Normalised score, higher is better.
+        metrics: Further numbers from the evaluator, by name.
+        artifacts: Texts from the evaluator, by name; `feedback` is shown apart from the rest.
+        error: Why the evaluator refused the program, if it did.
+    """
+
+    code: str
+    score: float
+    metrics: Mapping[str, float]
+    artifacts: Mapping[str, str]
+    error: str | None = None
+
+    @property
+    def feedback(self) -> str | None:
+        """The evaluator's comment on the program, if there is one."""
+        return self.artifacts.get(FEEDBACK)
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """All artifacts but the feedback."""
+        return {name: text for name, text in self.artifacts.items() if name != FEEDBACK}
+
+
+@dataclass(frozen=True, slots=True)
+class SiblingOutcome:
+    """How one child of the current program did: its score, against the parent's, in a word."""
+
+    score: float
+    difference: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Siblings:
+    """Earlier children of the current program.
+
+    Attributes:
+        parent_score: Score of the current program.
+        child_scores: Scores of its children, oldest first; only the latest five are shown.
+    """
+
+    parent_score: float
+    child_scores: tuple[float, ...]
+
+    @property
+    def outcomes(self) -> tuple[SiblingOutcome, ...]:
+        """The latest children, oldest first."""
+        return tuple(self._outcome(score) for score in self.child_scores[-MAX_SIBLINGS:])
+
+    def count(self, label: str) -> int:
+        """Return how many of the shown children are `improved`, `regressed` or `unchanged`."""
+        return sum(outcome.label == label for outcome in self.outcomes)
+
+    def _outcome(self, score: float) -> SiblingOutcome:
+        difference = score - self.parent_score
+        if abs(difference) <= DEAD_BAND:
+            return SiblingOutcome(score, difference, "unchanged")
+        return SiblingOutcome(score, difference, "improved" if difference > 0 else "regressed")
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """The attempt before this one in the same iteration.
+
+    Attributes:
+        error: Why it failed, for the model to read.
+        code: The program that failed, if the answer held one.
+    """
+
+    error: str
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """Everything the prompt for one attempt says.
+
+    Attributes:
+        task: Problem text of the benchmark; becomes the system message unchanged.
+        current: The parent, which the model is to change.
+        action: `exploration`, `exploitation` or `balanced`; how the parent was drawn.
+        others: Inspirations.
+        timeout: Seconds a program may run.
+        entry_point: Name of the function the evaluator calls; None if it does not say.
+        tactic: The idea to carry out, if the step is guided.
+        tactic_mode: `breakthrough` or `refinement`; given exactly when there is a tactic.
+        siblings: Earlier children of the parent, if any.
+        failure: The failed attempt this one is to make good, if any.
+
+    Raises:
+        ValueError: If `action` is unknown, or `tactic_mode` does not fit `tactic`.
+    """
+
+    task: str
+    current: ShownProgram
+    action: str
+    others: tuple[ShownProgram, ...]
+    timeout: float
+    entry_point: str | None
+    tactic: Tactic | None = None
+    tactic_mode: str | None = None
+    siblings: Siblings | None = None
+    failure: FailedAttempt | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values the templates have no words for."""
+        _check_choice("action", self.action, ACTIONS)
+        if self.tactic is not None:
+            _check_choice("tactic_mode", self.tactic_mode, MODES)
+        elif self.tactic_mode is not None:
+            raise ValueError(
+                f"tactic_mode is {self.tactic_mode!r}; expected None where there is no tactic"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class GuideRequest:
+    """Everything the prompt for one guide call says.
+
+    Attributes:
+        task: Problem text of the benchmark.
+        evaluator_source: Full source text of the evaluator.
+        best: The incumbent.
+        mode: `breakthrough` or `refinement`.
+        tried: One line per tactic tried before, as `outcome_line` writes it, oldest first.
+        timeout: Seconds a program may run.
+        count: Number of tactics asked for.
+
+    Raises:
+        ValueError: If `mode` is unknown or `count` is below 1.
+    """
+
+    task: str
+    evaluator_source: str
+    best: ShownProgram
+    mode: str
+    tried: tuple[str, ...]
+    timeout: float
+    count: int
+
+    def __post_init__(self) -> None:
+        """Refuse values the templates have no words for."""
+        _check_choice("mode", self.mode, MODES)
+        if self.count < 1:
+            raise ValueError(f"count is {self.count}; expected at least 1")
+
+
+def _check_choice(field: str, value: str | None, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{field} is {value!r}; expected one of {', '.join(choices)}")

@@ -1,0 +1,117 @@
+"""A guide's reply in, tactics out."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
+
+from costada.prompts.fences import find_fences
+
+SUCCESS_THRESHOLD = 1e-3
+"""Rise of the best score above which a tactic counts as a success."""
+
+DEFAULT_TARGET = "score"
+
+_LIST_START = re.compile(r"\[\s*\{")
+
+
+def _joined(value: object) -> object:
+    """Return a list of sentences as one text, and anything else as it is."""
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return " ".join(value)
+    return value
+
+
+def _target(value: object) -> object:
+    return _joined(value) or DEFAULT_TARGET
+
+
+def _remark(value: object) -> object:
+    return _joined(value) or ""
+
+
+_Text = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1), BeforeValidator(_joined)
+]
+
+
+class Tactic(BaseModel):
+    """One idea from a guide.
+
+    Attributes:
+        idea: The idea in a sentence.
+        description: How to implement it.
+        approach_type: What it rests on, as `library.function`.
+        what_to_optimize: The metric it should raise.
+        cautions: What can go wrong; may be empty.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    idea: _Text
+    description: _Text
+    approach_type: _Text
+    what_to_optimize: Annotated[str, BeforeValidator(_target)] = DEFAULT_TARGET
+    cautions: Annotated[str, BeforeValidator(_remark)] = ""
+
+
+def parse_tactics(reply: str, count: int) -> tuple[Tactic, ...]:
+    """Return the first `count` valid tactics of a reply; none if there are none.
+
+    Looked at are, in this order, the reply as a whole, its json fences, its other fences, and
+    every list of objects inside it. The first that holds a valid tactic is taken; entries that
+    lack a required text are left out.
+
+    Raises:
+        ValueError: If `count` is below 1.
+    """
+    if count < 1:
+        raise ValueError(f"count is {count}; expected at least 1")
+    for value in _values(reply):
+        tactics = [tactic for entry in _entries(value) if (tactic := _tactic(entry))]
+        if tactics:
+            return tuple(tactics[:count])
+    return ()
+
+
+def outcome_line(tactic: Tactic, improvement: float) -> str:
+    """Return what the next guide is told about a tactic that was tried.
+
+    Args:
+        tactic: The tactic.
+        improvement: Rise of the best score while it was in use.
+    """
+    outcome = "SUCCESS" if improvement > SUCCESS_THRESHOLD else "FAILED"
+    return f"{outcome}: {tactic.approach_type} - {tactic.idea} (improvement {improvement:+.4f})"
+
+
+def _values(reply: str) -> Iterator[object]:
+    """Yield every JSON value the reply may consist of, the most likely first."""
+    fences = sorted(find_fences(reply), key=lambda fence: fence.language != "json")
+    for text in (reply, *(fence.text for fence in fences)):
+        yield _decoded(text.strip(), 0)
+    for start in _LIST_START.finditer(reply):
+        yield _decoded(reply, start.start())
+
+
+def _decoded(text: str, start: int) -> object:
+    """Return the JSON value that begins there, or None if there is none."""
+    try:
+        value, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
+def _entries(value: object) -> list[object]:
+    ideas = value.get("ideas") if isinstance(value, dict) else value
+    return ideas if isinstance(ideas, list) else []
+
+
+def _tactic(entry: object) -> Tactic | None:
+    try:
+        return Tactic.model_validate(entry)
+    except ValidationError:
+        return None
