@@ -1,0 +1,78 @@
+"""An exception of a candidate in words a model can act on: its own frames and nothing else.
+
+Runs in the candidate's process, loaded by path; imports nothing of ours.
+"""
+
+import os
+import traceback
+from collections.abc import Container, Mapping
+from types import TracebackType
+
+MAX_MESSAGE_CHARS = 2000
+MAX_FRAMES = 8
+
+Place = tuple[str, int, str]
+"""File name, line and function of one frame."""
+
+
+def describe(error: BaseException, shown: Mapping[str, str], memory_mb: int) -> str:
+    """Return what happened and where.
+
+    Args:
+        error: The exception that ended the candidate.
+        shown: File names whose frames are told, and the names to tell them under.
+        memory_mb: The memory limit, told when it was the cause.
+    """
+    if isinstance(error, MemoryError):
+        traceback.clear_frames(error.__traceback__)
+        text = f"MemoryError: out of memory, the limit is {memory_mb} MB"
+    elif isinstance(error, SystemExit):
+        text = f"SystemExit: the program called exit ({error.code!r}) instead of returning"
+    else:
+        text = "".join(traceback.format_exception_only(error)).strip()
+    places = _places(error.__traceback__, shown)[-MAX_FRAMES:]
+    return "\n".join([_shorten(_rename(text, shown)), *(_tell(p, shown) for p in places)])
+
+
+def concerns(error: BaseException, filename: str) -> bool:
+    """Return whether the exception arose in, or by calling, the code of the file given."""
+    if isinstance(error, SyntaxError) and error.filename == filename:
+        return True
+    return bool(_places(error.__traceback__, [filename]))
+
+
+def _places(trace: TracebackType | None, filenames: Container[str]) -> list[Place]:
+    return [
+        (frame.f_code.co_filename, line, frame.f_code.co_name)
+        for frame, line in traceback.walk_tb(trace)
+        if frame.f_code.co_filename in filenames
+    ]
+
+
+def _tell(place: Place, shown: Mapping[str, str]) -> str:
+    filename, line, function = place
+    where = f'  File "{shown[filename]}", line {line}, in {function}'
+    text = _source_line(filename, line)
+    return f"{where}\n    {text}" if text else where
+
+
+def _source_line(filename: str, line: int) -> str:
+    try:
+        with open(filename, encoding="utf-8-sig", errors="replace") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return ""
+    return lines[line - 1].strip()[:200] if line <= len(lines) else ""
+
+
+def _rename(text: str, shown: Mapping[str, str]) -> str:
+    for filename, name in shown.items():
+        text = text.replace(filename, name).replace(os.path.dirname(filename) + os.sep, "")
+    return text
+
+
+def _shorten(text: str) -> str:
+    if len(text) <= MAX_MESSAGE_CHARS:
+        return text
+    half = MAX_MESSAGE_CHARS // 2
+    return f"{text[:half]} ... {text[-half:]}"

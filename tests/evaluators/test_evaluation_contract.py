@@ -1,0 +1,100 @@
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from costada.evaluators.check import check_problem
+from costada.evaluators.contract import Direction, Evaluation, Problem, failed
+
+
+def always_half(code: str) -> Evaluation:
+    return Evaluation(score=0.5, objective=0.5, is_valid=True)
+
+
+def make_problem(**fields: object) -> Problem:
+    given = {"name": "p", "task": "Do it.", "initial_program": "x = 1", "evaluate": always_half}
+    return Problem(**(given | fields))
+
+
+def test_a_problem_needs_only_name_task_program_and_evaluator():
+    problem = make_problem()
+    assert problem.direction is Direction.MAXIMIZE
+    assert (problem.entry_point, problem.reference, problem.timeout) == (None, None, 360.0)
+
+
+def test_the_evaluator_source_is_read_from_the_function():
+    assert make_problem().evaluator_source.startswith("def always_half(code: str)")
+
+
+def test_a_given_evaluator_source_is_kept():
+    assert make_problem(evaluator_source="score = 1").evaluator_source == "score = 1"
+
+
+def test_the_evaluator_source_of_an_object_without_text_is_empty():
+    class Judge:
+        def __call__(self, code: str) -> Evaluation:
+            return always_half(code)
+
+    assert make_problem(evaluate=Judge()).evaluator_source == ""
+
+
+def test_a_direction_may_be_given_as_text():
+    assert make_problem(direction="minimize").direction is Direction.MINIMIZE
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("name", " ", "name is ' '; expected a non-empty text"),
+        ("task", "", "task is ''; expected a non-empty text"),
+        ("initial_program", None, "initial_program is None; expected a non-empty text"),
+        ("evaluate", 3, "evaluate is 3; expected a function"),
+        ("entry_point", "run packing", "entry_point is 'run packing'; expected a function name"),
+        ("direction", "up", "direction is 'up'; expected 'maximize' or 'minimize'"),
+        ("reference", 0.0, "reference is 0.0; expected a positive number"),
+        ("timeout", float("inf"), "timeout is inf; expected a positive number"),
+        ("timeout", True, "timeout is True; expected a positive number"),
+        ("human", float("nan"), "human is nan; expected a finite number"),
+    ],
+)
+def test_a_bad_field_is_refused_by_name(field, value, expected):
+    with pytest.raises(ValueError, match=expected):
+        make_problem(**{field: value})
+
+
+def test_a_failed_evaluation_scores_zero_and_has_no_objective():
+    evaluation = failed("overlap", seconds=2.0)
+    assert (evaluation.score, evaluation.objective, evaluation.is_valid) == (0.0, None, False)
+    assert (evaluation.error, evaluation.seconds) == ("overlap", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"score": float("nan"), "is_valid": True}, "score is nan; expected a finite number"),
+        ({"score": 1.0, "is_valid": True, "error": "no"}, "expected None for a valid candidate"),
+        ({"score": 0.0, "is_valid": False}, "expected a reason for a failed candidate"),
+        ({"score": 1.0, "is_valid": False, "error": "no"}, "expected 0 for a failed candidate"),
+    ],
+)
+def test_a_contradictory_evaluation_is_refused(fields, expected):
+    with pytest.raises(ValueError, match=expected):
+        Evaluation(objective=None, **fields)
+
+
+def test_an_evaluation_cannot_be_changed():
+    with pytest.raises(FrozenInstanceError):
+        failed("no").score = 1.0
+
+
+def test_checking_a_problem_returns_the_evaluation_of_its_initial_program():
+    assert check_problem(make_problem()).score == 0.5
+
+
+def test_an_invalid_initial_program_passes_the_check():
+    evaluation = check_problem(make_problem(evaluate=lambda code: failed("not yet")))
+    assert evaluation.error == "not yet"
+
+
+def test_an_evaluator_that_returns_something_else_is_refused():
+    with pytest.raises(ValueError, match=r"problem 'p': evaluate returned float; expected an Eval"):
+        check_problem(make_problem(evaluate=lambda code: 0.5))

@@ -1,0 +1,50 @@
+import subprocess
+import sys
+
+import pytest
+
+from costada.evaluators.registry import problem, problem_names
+
+
+def test_circle_packing_is_a_known_problem():
+    assert "circle_packing" in problem_names()
+    assert problem("circle_packing").name == "circle_packing"
+
+
+@pytest.mark.parametrize("name", problem_names())
+def test_every_known_problem_carries_its_own_name(name):
+    assert problem(name).name == name
+
+
+def test_names_come_in_alphabetical_order():
+    assert list(problem_names()) == sorted(problem_names())
+
+
+def test_a_misspelt_name_gets_a_suggestion():
+    with pytest.raises(ValueError, match=r"'circle-packing'; did you mean 'circle_packing'\? exp"):
+        problem("circle-packing")
+
+
+def test_an_unknown_name_gets_the_known_ones():
+    with pytest.raises(ValueError, match=r"problem is 'zzz'; expected .* one of: .*circle_packing"):
+        problem("zzz")
+
+
+def test_a_path_loads_the_folder(tmp_path):
+    for name in ("problem.md", "initial_program.py", "evaluator.py"):
+        (tmp_path / name).write_text("x = 1")
+    assert problem(tmp_path).name == problem(str(tmp_path)).name == tmp_path.name
+
+
+def test_a_path_to_nothing_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="nowhere is not a folder"):
+        problem(tmp_path / "nowhere")
+
+
+def test_listing_the_names_imports_no_numerical_library():
+    script = (
+        "import sys\nfrom costada.evaluators.registry import problem_names\nproblem_names()\n"
+        "print(sorted({'numpy', 'scipy'} & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr) == ("[]\n", "")
