@@ -1,0 +1,1 @@
+"""Who goes next: the state that travels, the routes, and the compiled discovery graph."""

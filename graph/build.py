@@ -1,0 +1,127 @@
+"""The discovery graph: eight nodes, their edges in the order of a step, and the public factory."""
+
+from collections.abc import Hashable
+from functools import partial
+from math import isfinite
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+
+from costada.controller.constants import Constants
+from costada.controller.ledger import Price
+from costada.evaluators.contract import Problem
+from costada.graph.routes import after_evaluation, next_step
+from costada.graph.state import SearchInput, SearchOutput, SearchState
+from costada.graph.storage import store_beside
+from costada.nodes.allocate_frontier import allocate_frontier
+from costada.nodes.build_context import build_context
+from costada.nodes.charge_ledger import charge_ledger
+from costada.nodes.context import ChatModel, RunContext
+from costada.nodes.evaluate import evaluate
+from costada.nodes.gate_intervention import gate_intervention
+from costada.nodes.generate import generate
+from costada.nodes.guide import guide
+from costada.nodes.pricing import price_book
+from costada.nodes.settings import Settings
+from costada.nodes.update_utility import update_utility
+from costada.store.run_store import RunStore
+
+DiscoveryGraph = CompiledStateGraph[SearchState, None, SearchInput, SearchOutput]
+
+CONTROL_NODES = 5
+"""Nodes a step passes once: allocate, charge, update, gate and, at times, guide."""
+
+ATTEMPT_NODES = 3
+"""Nodes every attempt passes: build context, generate, evaluate."""
+
+
+def create_discovery_graph(
+    problem: Problem,
+    model: ChatModel,
+    *,
+    budget: float,
+    guide_model: ChatModel | None = None,
+    settings: Settings | None = None,
+    checkpointer: BaseCheckpointSaver[Any] | bool | None = None,
+    store: RunStore | None = None,
+    name: str = "costada",
+) -> DiscoveryGraph:
+    """Return a compiled graph whose every run improves a problem's program within a budget.
+
+    Args:
+        problem: The starting program and its evaluator.
+        model: The chat model that proposes programs; may be wrapped in retries or fallbacks.
+        budget: Dollars a run may spend (B). The step that crosses it completes, then the run stops.
+        guide_model: The chat model that is asked for tactics; `model` when not given.
+        settings: Controller constants, seed and prices.
+        checkpointer: A LangGraph saver, as for any graph.
+        store: Where programs and calls are kept. When not given they are kept in the file of an
+            SQLite `checkpointer`, and otherwise in memory.
+        name: Name of the graph.
+
+    Raises:
+        ValueError: The budget is not above 0, or a model that may be called has no price.
+    """
+    if not (isfinite(budget) and budget > 0):
+        raise ValueError(f"budget: got {budget!r}, expected finite dollars above 0")
+    settings = settings or Settings()
+    context = RunContext(
+        name=name,
+        problem=problem,
+        model=model,
+        guide_model=guide_model or model,
+        budget=budget,
+        settings=settings,
+        prices=price_book(_priced_models(model, guide_model, settings), settings.other_prices),
+        store=store or store_beside(checkpointer),
+    )
+    graph = build_discovery_graph(context).compile(checkpointer=checkpointer, name=name)
+    return graph.with_config(recursion_limit=superstep_limit(settings.constants))
+
+
+def build_discovery_graph(
+    context: RunContext,
+) -> StateGraph[SearchState, None, SearchInput, SearchOutput]:
+    """Return the graph before it is compiled, for callers who add nodes of their own."""
+    graph = StateGraph(SearchState, input_schema=SearchInput, output_schema=SearchOutput)
+    graph.add_node("allocate_frontier", partial(allocate_frontier, context=context))
+    graph.add_node("build_context", partial(build_context, context=context))
+    graph.add_node("generate", partial(generate, context=context))
+    graph.add_node("evaluate", partial(evaluate, context=context))
+    graph.add_node("charge_ledger", partial(charge_ledger, context=context))
+    graph.add_node("update_utility", partial(update_utility, context=context))
+    graph.add_node("gate_intervention", partial(gate_intervention, context=context))
+    graph.add_node("guide", partial(guide, context=context))
+
+    after_gate: dict[Hashable, str] = {
+        "next step": "allocate_frontier",
+        "intervention": "guide",
+        "stop": END,
+    }
+    retry = partial(after_evaluation, constants=context.settings.constants)
+    after_attempt: dict[Hashable, str] = {"retry": "build_context", "charge": "charge_ledger"}
+    graph.add_edge(START, "allocate_frontier")
+    graph.add_edge("allocate_frontier", "build_context")
+    graph.add_edge("build_context", "generate")
+    graph.add_edge("generate", "evaluate")
+    graph.add_conditional_edges("evaluate", retry, after_attempt)
+    graph.add_edge("charge_ledger", "update_utility")
+    graph.add_edge("update_utility", "gate_intervention")
+    graph.add_conditional_edges("gate_intervention", next_step, after_gate)
+    graph.add_edge("guide", "allocate_frontier")
+    return graph
+
+
+def superstep_limit(constants: Constants) -> int:
+    """Return the most supersteps a run can take, so that no user has to raise a limit."""
+    per_iteration = CONTROL_NODES + ATTEMPT_NODES * constants.max_attempts
+    return constants.max_iterations * per_iteration + 1
+
+
+def _priced_models(
+    model: ChatModel, guide_model: ChatModel | None, settings: Settings
+) -> list[tuple[ChatModel, Price | None]]:
+    guides = [] if guide_model is None else [(guide_model, settings.guide_price)]
+    return [(model, settings.price), *guides]

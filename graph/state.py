@@ -1,0 +1,87 @@
+"""The state that travels along the edges: small, typed, plain values only.
+
+Programs, prompts and calls live in the run's store; the state carries their ids and hashes, so a
+checkpoint stays the same size however long the run is.
+"""
+
+from typing_extensions import TypedDict
+
+from costada.controller.state import ControllerRecord
+
+
+class StepRecord(TypedDict):
+    """The iteration under way (t), filled in from node to node.
+
+    `frontier`, `action` and `intensity` are what the controller chose (k_t, a_t, I_t). `attempt`
+    counts the attempts made. `parent` and `candidate` are candidate ids, `prompt`, `program`,
+    `changes` and `failure` hashes of stored texts; an empty string means none. `score` (f_t) and
+    `objective` are `None` until something was evaluated. `cost` is the step cost in dollars (c_t);
+    `guide_calls` says how many of its calls were guide calls.
+    """
+
+    frontier: int
+    action: str
+    intensity: float
+    attempt: int
+    parent: str
+    prompt: str
+    program: str
+    changes: str
+    candidate: str
+    failure: str
+    score: float | None
+    objective: float | None
+    cost: float
+    guide_calls: int
+
+
+class CreditRecord(TypedDict):
+    """What the step earned (delta_t, g_t, d_t, u_t, r_t, Sec. 4.2 and 4.3)."""
+
+    local_gain: float
+    global_gain: float
+    cost_divisor: float
+    utility: float
+    allocation_reward: float
+
+
+class SearchInput(TypedDict, total=False):
+    """What a caller may hand in: the seed of the run's randomness (default: the settings' seed)."""
+
+    seed: int
+
+
+class SearchOutput(TypedDict, total=False):
+    """What a run returns.
+
+    `best_score` is normalised (higher is better), `best_objective` is in the benchmark's units.
+    `spent` and `remaining` are dollars; `remaining` is 0 when the budget was crossed.
+    `stop_reason` is `"budget"` or `"iterations"`, and empty while the run goes on.
+    """
+
+    best_program: str
+    best_score: float
+    best_objective: float | None
+    best_metrics: dict[str, float]
+    spent: float
+    remaining: float
+    iterations: int
+    stop_reason: str
+
+
+class SearchState(SearchInput, SearchOutput, total=False):
+    """Everything a step needs to go on, and nothing that grows with the run.
+
+    `run_id` names the run's rows in the store. `iteration` is the step under way (t), 0 before the
+    first. `archive_seq` counts changes of the archives: nodes read the archives as of it, so rows
+    written after the last checkpoint are overwritten, never seen. `best` is the incumbent's
+    candidate id.
+    """
+
+    run_id: str
+    iteration: int
+    archive_seq: int
+    best: str
+    controller: ControllerRecord
+    step: StepRecord
+    credit: CreditRecord

@@ -1,0 +1,50 @@
+"""Node: choose the frontier, the action and the intensity of the next step."""
+
+from costada.controller.algorithm import allocate
+from costada.controller.allocation import Allocation
+from costada.controller.intensity import Action
+from costada.controller.state import from_record
+from costada.graph.state import SearchState, StepRecord
+from costada.nodes.context import RunContext, draws
+from costada.nodes.opening import opened
+
+
+def allocate_frontier(state: SearchState, *, context: RunContext) -> SearchState:
+    """Return the step that begins (k_t, a_t, I_t, Sec. 4.3).
+
+    Opens a run when none is under way: at the first step, and when a thread whose run is over
+    gets a new input.
+    """
+    is_under_way = "run_id" in state and not state["stop_reason"]
+    opening = SearchState() if is_under_way else opened(state, context)
+    current = SearchState(**{**state, **opening})
+    controller = from_record(current["controller"])
+    iteration = controller.iteration + 1
+    allocation = allocate(
+        controller, draws(current["seed"], iteration, "action"), context.settings.constants
+    )
+    return SearchState(**opening, iteration=iteration, step=_new_step(allocation))
+
+
+def allocation_of(step: StepRecord) -> Allocation:
+    """Return what the controller chose for a step."""
+    return Allocation(step["frontier"], Action(step["action"]), step["intensity"])
+
+
+def _new_step(allocation: Allocation) -> StepRecord:
+    return StepRecord(
+        frontier=allocation.frontier,
+        action=allocation.action.value,
+        intensity=allocation.intensity,
+        attempt=0,
+        parent="",
+        prompt="",
+        program="",
+        changes="",
+        candidate="",
+        failure="",
+        score=None,
+        objective=None,
+        cost=0.0,
+        guide_calls=0,
+    )

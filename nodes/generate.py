@@ -1,0 +1,36 @@
+"""Node: ask the model for a changed program."""
+
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableConfig
+
+from costada.graph.state import SearchState, StepRecord
+from costada.models.failures import ModelFailure
+from costada.models.replies import answer_text
+from costada.nodes.asking import CallKey, ask_model
+from costada.nodes.context import RunContext
+from costada.nodes.programs import load_candidate
+from costada.prompts.parse import Rejection, parse_program
+from costada.prompts.render import Prompt
+
+
+def generate(state: SearchState, config: RunnableConfig, *, context: RunContext) -> SearchState:
+    """Return the proposed program, or why the answer held none."""
+    step = state["step"]
+    role = "generation" if step["attempt"] == 1 else "retry"
+    key = CallKey(state["run_id"], state["iteration"], role, step["attempt"])
+    prompt = Prompt(system=context.problem.task, user=context.store.text(step["prompt"]))
+    answer = ask_model(context.model, prompt, key, config, context)
+    return SearchState(step=_with_answer(state, answer, context))
+
+
+def _with_answer(
+    state: SearchState, answer: AIMessage | ModelFailure, context: RunContext
+) -> StepRecord:
+    step, put_text = state["step"], context.store.put_text
+    if isinstance(answer, ModelFailure):
+        return {**step, "failure": put_text(answer.reason)}
+    parent = load_candidate(step["parent"], state, context)
+    read = parse_program(answer_text(answer), parent.code, context.problem.entry_point)
+    if isinstance(read, Rejection):
+        return {**step, "failure": put_text(read.reason)}
+    return {**step, "program": put_text(read.code), "changes": put_text(read.changes)}

@@ -1,0 +1,105 @@
+"""The price of every model that may answer, known before the first call."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Protocol
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.runnables import Runnable
+
+from costada.controller.ledger import Price, Usage, call_cost
+from costada.models.identity import model_identity, underlying_models
+from costada.models.metering import MeteredCall
+from costada.models.prices import packaged_price
+
+OFFLINE_MODEL = ("offline", "costada")
+OFFLINE_PRICE = Price("0.60", "1.92")
+"""What the offline model pretends to cost: the paper's GLM-5 price (App. D.1)."""
+
+
+class Quote(Protocol):
+    """What one model's tokens cost, and who says so."""
+
+    @property
+    def source(self) -> str:
+        """Where the price comes from."""
+
+    def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int) -> Decimal:
+        """Return the dollars of one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenPrice:
+    """A price that the user gave."""
+
+    price: Price
+    source: str = "given"
+
+    def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int) -> Decimal:
+        """Return the dollars of one call."""
+        return call_cost(Usage(input_tokens, output_tokens, cached_tokens), self.price)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceBook:
+    """The quotes of a run by model name."""
+
+    quotes: Mapping[str, Quote]
+
+    def cost(self, call: MeteredCall) -> tuple[Decimal, str]:
+        """Return the dollars of a call and the source of its price; a local cache's answer is free.
+
+        Raises:
+            ValueError: The model that answered has no price.
+        """
+        if call.is_cache_hit:
+            return Decimal(0), "cache"
+        if call.model not in self.quotes:
+            raise ValueError(_no_price(call.model))
+        quote = self.quotes[call.model]
+        return quote.cost(call.input_tokens, call.output_tokens, call.cached_tokens), quote.source
+
+
+def price_book(
+    models: Iterable[tuple[Runnable[Any, Any], Price | None]], other_prices: Mapping[str, Price]
+) -> PriceBook:
+    """Return the quotes for all chat models inside the given runnables.
+
+    A price given with a runnable is that of its first model; further models, such as fallbacks,
+    have theirs in `other_prices` or in the packaged data.
+
+    Raises:
+        ValueError: A model has no price, or a runnable holds no chat model.
+    """
+    quotes: dict[str, Quote] = {}
+    for runnable, price in models:
+        found = underlying_models(runnable)
+        if not found:
+            raise ValueError(f"model is {runnable!r}; expected a LangChain chat model")
+        given = {model_identity(found[0]).name: price} if price else {}
+        for model in found:
+            name = model_identity(model).name
+            if name not in quotes:
+                quotes[name] = _quote(model, {**other_prices, **given})
+    return PriceBook(quotes)
+
+
+def _quote(model: BaseChatModel, given: Mapping[str, Price]) -> Quote:
+    name, provider, base_url = model_identity(model)
+    if name in given:
+        return GivenPrice(given[name])
+    if (name, provider) == OFFLINE_MODEL:
+        return GivenPrice(OFFLINE_PRICE, source="the paper's GLM-5 price")
+    packaged = packaged_price(name, provider, base_url)
+    if packaged is None:
+        raise ValueError(_no_price(name))
+    return packaged
+
+
+def _no_price(name: str) -> str:
+    return (
+        f"model {name!r} has no known price; give one: Settings(price=Price(input, output)) or"
+        " --price-in and --price-out, in dollars per million tokens"
+        " (guide_price for a guide model, other_prices for fallbacks)"
+    )

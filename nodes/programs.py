@@ -1,0 +1,115 @@
+"""Candidates on their way between the store, the archives and a prompt."""
+
+from dataclasses import replace
+
+from costada.controller.archive import Archive, Candidate
+from costada.controller.migration import original_id
+from costada.evaluators.contract import Evaluation
+from costada.graph.state import SearchState
+from costada.nodes.context import RunContext
+from costada.prompts.request import ShownProgram
+from costada.store.rows import CandidateRow
+
+
+def load_archives(state: SearchState, context: RunContext) -> tuple[Archive, ...]:
+    """Return the archive of every frontier (D^(k)) as of the state's `archive_seq`."""
+    return tuple(
+        Archive(
+            members=tuple(
+                to_candidate(row)
+                for row in context.store.candidates.archive(
+                    state["run_id"], frontier, state["archive_seq"]
+                )
+            ),
+            size=context.settings.constants.archive_size,
+        )
+        for frontier in range(len(state["controller"]["frontiers"]))
+    )
+
+
+def save_archive(archive: Archive, frontier: int, state: SearchState, context: RunContext) -> None:
+    """Store the membership of a frontier's archive as of the state's `archive_seq`."""
+    ids = [member.id for member in archive.members]
+    context.store.candidates.put_archive(state["run_id"], frontier, state["archive_seq"], ids)
+
+
+def save_changes(
+    before: tuple[Archive, ...],
+    after: tuple[Archive, ...],
+    state: SearchState,
+    context: RunContext,
+) -> None:
+    """Store the archives that a step changed, as the next `archive_seq`, and their migrants."""
+    changed = SearchState(**{**state, "archive_seq": state["archive_seq"] + 1})
+    for frontier, archive in enumerate(after):
+        if archive is not before[frontier]:
+            _save_migrants(archive, state, context)
+            save_archive(archive, frontier, changed, context)
+
+
+def _save_migrants(archive: Archive, state: SearchState, context: RunContext) -> None:
+    store = context.store.candidates
+    for member in archive.members:
+        if member.id != original_id(member.id) and member.iteration == state["iteration"]:
+            original = store.get(state["run_id"], original_id(member.id))
+            copy = replace(
+                original, id=member.id, parent_id=member.parent_id, iteration=member.iteration
+            )
+            store.put(state["run_id"], copy)
+
+
+def load_candidate(candidate_id: str, state: SearchState, context: RunContext) -> Candidate:
+    """Return one stored candidate."""
+    return to_candidate(context.store.candidates.get(state["run_id"], candidate_id))
+
+
+def to_candidate(row: CandidateRow) -> Candidate:
+    """Return what an archive keeps of a stored candidate."""
+    return Candidate(
+        id=row.id,
+        code=row.code,
+        score=row.score,
+        parent_id=row.parent_id,
+        iteration=row.iteration,
+        generation=row.generation,
+        metrics=row.metrics,
+        artifacts=row.artifacts,
+        changes=row.changes,
+    )
+
+
+def shown(candidate: Candidate) -> ShownProgram:
+    """Return what a prompt shows of a candidate."""
+    return ShownProgram(
+        code=candidate.code,
+        score=candidate.score,
+        metrics=candidate.metrics,
+        artifacts=candidate.artifacts,
+    )
+
+
+def candidate_row(
+    candidate_id: str,
+    iteration: int,
+    code: str,
+    evaluation: Evaluation,
+    *,
+    parent_id: str | None = None,
+    generation: int = 0,
+    changes: str = "",
+) -> CandidateRow:
+    """Return an evaluated program as the store keeps it."""
+    return CandidateRow(
+        id=candidate_id,
+        iteration=iteration,
+        code=code,
+        score=evaluation.score,
+        objective=evaluation.objective,
+        is_valid=evaluation.is_valid,
+        metrics=dict(evaluation.metrics),
+        artifacts=dict(evaluation.artifacts),
+        error=evaluation.error,
+        parent_id=parent_id,
+        generation=generation,
+        changes=changes,
+    )

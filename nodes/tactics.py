@@ -1,0 +1,75 @@
+"""Tactic batches on their way between the guide, the store and the prompts."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from pydantic import BaseModel, ConfigDict
+
+from costada.controller.algorithm import use_tactic
+from costada.controller.guidance import is_active
+from costada.controller.state import ControllerRecord, from_record, to_record
+from costada.graph.state import SearchState
+from costada.nodes.context import RunContext
+from costada.prompts.tactics import Tactic, outcome_line
+
+MAX_BATCHES = 10
+"""Batches whose outcomes a guide is told."""
+
+
+class TacticBatch(BaseModel):
+    """What one guide gave: its mode, the incumbent's score then, and its tactics."""
+
+    model_config = ConfigDict(frozen=True)
+
+    mode: str
+    baseline_score: float
+    tactics: tuple[Tactic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The tactic an attempt is to carry out, and the mode of the guide that gave it."""
+
+    tactic: Tactic
+    mode: str
+
+
+def take_tactic(
+    state: SearchState, context: RunContext
+) -> tuple[ControllerRecord, Assignment | None]:
+    """Return the controller after one use of the current tactic, and that tactic, if any."""
+    controller = from_record(state["controller"])
+    if not is_active(controller.cycle):
+        return state["controller"], None
+    used, index = use_tactic(controller)
+    batch = _load_batch(state, context)
+    return to_record(used), Assignment(batch.tactics[index], batch.mode)
+
+
+def save_batch(batch: TacticBatch, run_id: str, iteration: int, context: RunContext) -> None:
+    """Store what the guide gave in an iteration, also when that is nothing."""
+    context.store.put_tactics(run_id, iteration, batch.model_dump())
+
+
+def tried_tactics(run_id: str, iteration: int, context: RunContext) -> tuple[str, ...]:
+    """Return one line per tactic tried before an iteration and how it went, oldest first."""
+    records = context.store.tactics(run_id, before=iteration, count=MAX_BATCHES)
+    spans = pairwise([*(given for given, _ in records), iteration])
+    return tuple(
+        line
+        for (_, record), (given, end) in zip(records, spans, strict=True)
+        for line in _outcomes(TacticBatch.model_validate_json(record), run_id, given, end, context)
+    )
+
+
+def _load_batch(state: SearchState, context: RunContext) -> TacticBatch:
+    records = context.store.tactics(state["run_id"], before=state["iteration"] + 1, count=1)
+    return TacticBatch.model_validate_json(records[0][1])
+
+
+def _outcomes(
+    batch: TacticBatch, run_id: str, given: int, end: int, context: RunContext
+) -> list[str]:
+    best = context.store.candidates.best_score(run_id, given, end - 1)
+    gain = 0.0 if best is None else best - batch.baseline_score
+    return [outcome_line(tactic, gain) for tactic in batch.tactics]

@@ -1,0 +1,88 @@
+"""The trace row of a finished step: what the controller saw, spent and decided."""
+
+from typing import TypedDict
+
+from costada.controller.guidance import tactic_uses_left
+from costada.controller.intervention import Intervention
+from costada.controller.ledger import remaining_ratio
+from costada.controller.state import ControllerState
+from costada.graph.state import SearchState
+from costada.nodes.context import RunContext
+from costada.store.rows import CandidateRow
+
+
+class TraceRow(TypedDict):
+    """One iteration as the paper's trace table shows it.
+
+    `frontier` counts from 1. Intensity, costs and gains are as used in the step, evidence as it
+    stands at its end. `score` and `objective` are `None` when nothing was evaluated. Costs are
+    dollars. `failure` says why the last attempt failed, if it did.
+    """
+
+    iteration: int
+    frontier: int
+    action: str
+    intensity: float
+    step_cost: float
+    spent: float
+    remaining_ratio: float
+    score: float | None
+    objective: float | None
+    best_score: float
+    best_objective: float | None
+    local_gain: float
+    global_gain: float
+    cost_divisor: float
+    utility: float
+    allocation_reward: float
+    stagnation: int
+    low_yield_cost: float
+    consolidation_left: int
+    tactic_uses_left: int
+    attempts: int
+    events: list[str]
+    failure: str | None
+    candidate_id: str | None
+
+
+def trace_row(
+    state: SearchState,
+    controller: ControllerState,
+    decided: Intervention,
+    best: CandidateRow,
+    context: RunContext,
+) -> TraceRow:
+    """Return the row of a step from its state, the controller after it and its incumbent."""
+    step = state["step"]
+    return TraceRow(
+        iteration=state["iteration"],
+        frontier=step["frontier"] + 1,
+        action=step["action"],
+        intensity=step["intensity"],
+        step_cost=step["cost"],
+        spent=state["spent"],
+        remaining_ratio=remaining_ratio(controller.budget, controller.spent),
+        score=step["score"],
+        objective=step["objective"],
+        best_score=best.score,
+        best_objective=best.objective,
+        **state["credit"],
+        stagnation=controller.stagnation,
+        low_yield_cost=controller.low_yield_cost,
+        consolidation_left=controller.consolidation_left,
+        tactic_uses_left=tactic_uses_left(controller.cycle),
+        attempts=step["attempt"],
+        events=_events(step["guide_calls"], decided),
+        failure=context.store.text(step["failure"]) or None,
+        candidate_id=step["candidate"] or None,
+    )
+
+
+def _events(guide_calls: int, decided: Intervention) -> list[str]:
+    happened = {
+        "guide_charged": guide_calls > 0,
+        "consolidation_opened": decided.opened_consolidation,
+        "backoff": decided.backed_off,
+        f"guide_scheduled:{decided.scheduled}": decided.scheduled is not None,
+    }
+    return [event for event, is_true in happened.items() if is_true]

@@ -1,0 +1,93 @@
+from decimal import Decimal
+
+import pytest
+from fakes import ScriptedModel, hashed_answer
+from langchain_core.runnables import RunnableLambda
+from langchain_openai import ChatOpenAI
+
+from costada.controller.ledger import Price
+from costada.models.metering import MeteredCall
+from costada.models.offline import OfflineModel
+from costada.nodes.pricing import price_book
+
+
+def call_to(model: str, **changes) -> MeteredCall:
+    fields = {
+        "model": model,
+        "provider": None,
+        "input_tokens": 1_000_000,
+        "output_tokens": 100_000,
+        "cached_tokens": 0,
+        "reasoning_tokens": 0,
+        "is_cache_hit": False,
+        "is_estimated": False,
+        "answer": "",
+        "finish_reason": None,
+        "provider_id": None,
+        "duration": 0.0,
+        "error": None,
+    }
+    return MeteredCall(**{**fields, **changes})
+
+
+def openai_model(name: str) -> ChatOpenAI:
+    return ChatOpenAI(model=name, api_key="unused")
+
+
+def test_a_given_price_overrides_the_packaged_one():
+    book = price_book([(openai_model("gpt-5.4"), Price(3, 20))], {})
+    assert book.cost(call_to("gpt-5.4")) == (Decimal(5), "given")
+
+
+def test_a_known_model_has_its_packaged_price():
+    book = price_book([(openai_model("gpt-5.4"), None)], {})
+    cost, source = book.cost(call_to("gpt-5.4", input_tokens=10_000, output_tokens=1_000))
+    assert cost == Decimal("0.040")
+    assert source.startswith("genai-prices")
+
+
+def test_a_fallback_is_priced_as_the_model_that_answered():
+    model = openai_model("gpt-5.4").with_fallbacks([openai_model("gpt-5.4-mini")])
+    book = price_book([(model, Price(3, 20))], {"gpt-5.4-mini": Price(1, 1)})
+    assert book.cost(call_to("gpt-5.4"))[0] == Decimal(5)
+    assert book.cost(call_to("gpt-5.4-mini"))[0] == Decimal("1.1")
+
+
+def test_a_fallback_without_a_price_is_refused_by_name():
+    model = openai_model("gpt-5.4").with_fallbacks([openai_model("my-own")])
+    with pytest.raises(ValueError, match="model 'my-own' has no known price"):
+        price_book([(model, Price(3, 20))], {})
+
+
+def test_a_guide_of_the_same_name_shares_the_price():
+    model = openai_model("my-own")
+    book = price_book([(model, Price(1, 1)), (model, None)], {})
+    assert book.cost(call_to("my-own"))[0] == Decimal("1.1")
+
+
+def test_the_offline_model_is_priced_as_glm_5_in_the_paper():
+    book = price_book([(OfflineModel(), None)], {})
+    assert book.cost(call_to("offline")) == (Decimal("0.792"), "the paper's GLM-5 price")
+
+
+def test_the_answer_of_a_local_cache_is_free():
+    book = price_book([(openai_model("gpt-5.4"), None)], {})
+    assert book.cost(call_to("gpt-5.4", is_cache_hit=True)) == (Decimal(0), "cache")
+
+
+def test_a_model_that_nobody_priced_cannot_be_charged():
+    book = price_book([(openai_model("gpt-5.4"), None)], {})
+    with pytest.raises(ValueError, match="model 'other' has no known price"):
+        book.cost(call_to("other"))
+
+
+def test_what_holds_no_chat_model_is_refused():
+    with pytest.raises(ValueError, match="expected a LangChain chat model"):
+        price_book([(RunnableLambda(str), Price(1, 1))], {})
+
+
+def test_cached_tokens_have_their_own_price():
+    model = ScriptedModel(answer=hashed_answer)
+    book = price_book([(model, Price(1, 1, "0.1"))], {})
+    call = call_to("scripted", cached_tokens=500_000, output_tokens=0)
+    assert book.cost(call)[0] == Decimal("0.55")
