@@ -1,0 +1,26 @@
+"""Graphs over the toy problem and the scripted model."""
+
+from decimal import Decimal
+
+from fakes import ScriptedModel, hashed_answer, toy_problem
+
+from costada.controller.constants import Constants
+from costada.controller.ledger import Price
+from costada.graph.build import create_discovery_graph
+from costada.nodes.settings import Settings
+
+PRICE = Price("1", "2")
+CALL_COST = Decimal("0.002")
+"""1,000 input tokens at 1 dollar and 500 output tokens at 2 dollars per million."""
+
+
+def graph_of(answer=hashed_answer, *, budget=0.06, constants=None, **options):
+    model = ScriptedModel(answer=answer, prompts=[])
+    settings = Settings(price=PRICE, constants=constants or Constants())
+    return create_discovery_graph(
+        toy_problem(), model, budget=budget, settings=settings, **options
+    ), model
+
+
+def trace(graph, given=None, **options):
+    return list(graph.stream({} if given is None else given, stream_mode="custom", **options))

@@ -1,0 +1,59 @@
+"""What the README shows runs: its `python` blocks, and its `bash` blocks line by line."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+COMMANDS = [
+    line
+    for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+    for line in block.splitlines()
+]
+
+
+def environment() -> dict[str, str]:
+    """Return an environment without keys in which `costada` is on the path."""
+    bin_folder = str(Path(sys.executable).parent)
+    return {"PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "HOME": os.environ["HOME"]}
+
+
+def test_the_readme_shows_something_to_run():
+    assert len(PYTHON_BLOCKS) == 3
+    assert len(COMMANDS) == 4
+
+
+@pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=lambda block: block.splitlines()[-1][:40])
+def test_a_python_block_of_the_readme_runs_and_prints(block, tmp_path):
+    script = tmp_path / "example.py"
+    script.write_text(block)
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", script],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip()
+
+
+def test_the_commands_of_the_readme_run_in_their_order(tmp_path):
+    for command in COMMANDS:
+        ran = subprocess.run(
+            command.split(),
+            cwd=tmp_path,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
+    assert (tmp_path / "demo-run" / "report.png").stat().st_size > 10_000
+    assert (tmp_path / "loop.svg").read_text().startswith("<?xml")

@@ -1,0 +1,49 @@
+"""The shape of the project: its packages, its file sizes, and what a user's site-packages gets."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROOMS = ["controller", "evaluators", "graph", "models", "nodes", "prompts", "runs", "store"]
+SOURCES = [
+    path for folder in [*ROOMS, "bench", "tests"] for path in sorted((ROOT / folder).rglob("*.py"))
+]
+
+
+def test_every_package_on_disk_is_listed_for_the_wheel():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    on_disk = [
+        ".".join(["costada", *path.parent.relative_to(ROOT).parts])
+        for room in ROOMS
+        for path in (ROOT / room).rglob("__init__.py")
+    ]
+    assert sorted(listed) == sorted(["costada", *on_disk])
+
+
+def test_every_data_file_on_disk_is_listed_for_the_wheel():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    shipped = {
+        path
+        for package, patterns in settings["package-data"].items()
+        for pattern in patterns
+        for path in ROOT.joinpath(*package.split(".")[1:]).glob(pattern)
+    }
+    on_disk = {
+        path
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*")
+        if path.is_file() and path.suffix not in {".py", ".pyc"}
+    }
+    assert on_disk == shipped - {ROOT / "py.typed"}
+
+
+def test_the_root_holds_no_other_module_and_no_folder_that_hides_the_package():
+    assert [path.name for path in ROOT.glob("*.py")] == ["__init__.py"]
+    assert not (ROOT / "costada").exists()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_file_stays_under_300_lines(path):
+    assert len(path.read_text().splitlines()) < 300
