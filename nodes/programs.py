@@ -10,6 +10,8 @@ from costada.nodes.context import RunContext
 from costada.prompts.request import ShownProgram
 from costada.store.rows import CandidateRow
 
+WALL_CLOCK_METRICS = {"eval_time"}
+
 
 def load_archives(state: SearchState, context: RunContext) -> tuple[Archive, ...]:
     """Return the archive of every frontier (D^(k)) as of the state's `archive_seq`."""
@@ -79,11 +81,15 @@ def to_candidate(row: CandidateRow) -> Candidate:
 
 
 def shown(candidate: Candidate) -> ShownProgram:
-    """Return what a prompt shows of a candidate."""
+    """Return what a prompt shows of a candidate: all but wall-clock times, which never repeat."""
     return ShownProgram(
         code=candidate.code,
         score=candidate.score,
-        metrics=candidate.metrics,
+        metrics={
+            name: value
+            for name, value in candidate.metrics.items()
+            if name not in WALL_CLOCK_METRICS
+        },
         artifacts=candidate.artifacts,
     )
 

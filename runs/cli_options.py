@@ -1,0 +1,141 @@
+"""The options of `costada run`, in words for its help page."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from costada.runs.config import RunConfig
+from costada.runs.presets import PRESETS
+
+
+def _default(field: str) -> str:
+    return str(RunConfig.model_fields[field].default)
+
+
+MODELS, MONEY, SEARCH, OUTPUT = "Models", "Money", "Search", "Output"
+
+ProblemName = Annotated[
+    str,
+    typer.Argument(
+        metavar="PROBLEM", help="A benchmark (see [b]costada list[/b]) or a problem folder."
+    ),
+]
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")]
+
+Model = Annotated[
+    str | None,
+    typer.Option(
+        help="offline (needs no key and no network), openai:NAME or PROVIDER:NAME.",
+        show_default=_default("model"),
+        rich_help_panel=MODELS,
+    ),
+]
+GuideModel = Annotated[
+    str | None,
+    typer.Option(help="Model asked for tactics.", show_default="the same", rich_help_panel=MODELS),
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of an OpenAI-compatible server, for openai: models.", rich_help_panel=MODELS
+    ),
+]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        help="Dollars to spend.",
+        show_default=f"the preset's or {_default('budget')}",
+        rich_help_panel=MONEY,
+    ),
+]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Prices, budget and reference cost of the paper: {' or '.join(PRESETS)}.",
+        rich_help_panel=MONEY,
+    ),
+]
+PriceIn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DOLLARS",
+        help="Price of a million input tokens of the model.",
+        show_default="the preset's or the list price",
+        rich_help_panel=MONEY,
+    ),
+]
+PriceOut = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DOLLARS",
+        help="Price of a million output tokens of the model.",
+        show_default="the preset's or the list price",
+        rich_help_panel=MONEY,
+    ),
+]
+GuidePriceIn = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DOLLARS",
+        help="Price of a million input tokens of the guide model.",
+        show_default="the list price",
+        rich_help_panel=MONEY,
+    ),
+]
+GuidePriceOut = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DOLLARS",
+        help="Price of a million output tokens of the guide model.",
+        show_default="the list price",
+        rich_help_panel=MONEY,
+    ),
+]
+ReferenceCost = Annotated[
+    float | None,
+    typer.Option(
+        help="Dollars of an ordinary iteration.",
+        show_default=f"the preset's or {_default('reference_cost')}",
+        rich_help_panel=MONEY,
+    ),
+]
+OnMissingUsage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="raise|estimate",
+        help="An answer without token counts ends the run, or is estimated and marked.",
+        show_default=_default("on_missing_usage"),
+        rich_help_panel=MONEY,
+    ),
+]
+MaxIterations = Annotated[
+    int | None,
+    typer.Option(
+        help="Most iterations.", show_default=_default("max_iterations"), rich_help_panel=SEARCH
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        help="Start of the run's randomness.",
+        show_default=_default("seed"),
+        rich_help_panel=SEARCH,
+    ),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder for the run; it must not hold another one.",
+        show_default="runs-out/PROBLEM-1, -2, ...",
+        rich_help_panel=OUTPUT,
+    ),
+]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print the result as one JSON object.", rich_help_panel=OUTPUT),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", help="Print nothing but the result.", rich_help_panel=OUTPUT)
+]

@@ -1,0 +1,115 @@
+"""`costada run` and `costada resume`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import typer
+
+from costada.runs import cli_options as options
+from costada.runs.config import RunConfig
+from costada.runs.exit_codes import ExitCode
+from costada.runs.folder import RunFolder, unused_folder
+from costada.runs.refusal import refusing
+
+if TYPE_CHECKING:
+    from costada.runs.plan import Plan
+    from costada.runs.result import Discovery
+
+
+def run(
+    context: typer.Context,
+    problem: options.ProblemName,
+    budget: options.Budget = None,
+    model: options.Model = None,
+    guide_model: options.GuideModel = None,
+    base_url: options.BaseUrl = None,
+    preset: options.Preset = None,
+    price_in: options.PriceIn = None,
+    price_out: options.PriceOut = None,
+    guide_price_in: options.GuidePriceIn = None,
+    guide_price_out: options.GuidePriceOut = None,
+    reference_cost: options.ReferenceCost = None,
+    on_missing_usage: options.OnMissingUsage = None,
+    max_iterations: options.MaxIterations = None,
+    seed: options.Seed = None,
+    out: options.Out = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Improve a program within a budget of dollars. Ctrl-C stops after saving."""
+    given = {name: context.params[name] for name in RunConfig.model_fields}
+    with refusing(ExitCode.BAD_INPUT):
+        config = RunConfig.model_validate(given)
+        if out:
+            RunFolder(out).check_free()
+        plan = _plan(config)
+        folder = RunFolder(out) if out else unused_folder(plan.problem.name)
+        folder.claim(config)
+    _carry_out(plan, config, folder, as_json=as_json, is_quiet=quiet)
+
+
+def resume(
+    folder: options.Folder, as_json: options.Json = False, quiet: options.Quiet = False
+) -> None:
+    """Go on with a run that was interrupted."""
+    place = RunFolder(folder)
+    with refusing(ExitCode.BAD_INPUT):
+        config = place.load()
+        plan = _plan(config)
+    _say_if_finished(place)
+    _carry_out(plan, config, place, as_json=as_json, is_quiet=quiet)
+
+
+def _plan(config: RunConfig) -> Plan:
+    from costada.runs.plan import plan_run
+
+    return plan_run(config)
+
+
+def _say_if_finished(folder: RunFolder) -> None:
+    from costada.runs.runner import is_finished
+
+    if is_finished(folder):
+        print(f"{folder.path}: this run has finished; nothing more is spent", file=sys.stderr)
+
+
+def _carry_out(
+    plan: Plan, config: RunConfig, folder: RunFolder, *, as_json: bool, is_quiet: bool
+) -> None:
+    """Run to the end or to an interruption, print the result and end with the right code."""
+    from langgraph.runtime import RunControl
+    from rich.console import Console
+
+    from costada.runs.interruption import draining_on_signal
+    from costada.runs.progress import progress_on
+    from costada.runs.runner import carry_out
+
+    progress = progress_on(Console(stderr=as_json, highlight=False), is_quiet=is_quiet)
+    control = RunControl()
+    with (
+        refusing(ExitCode.FAILED, hint=f"Finished iterations are saved. {_way_on(folder)}"),
+        draining_on_signal(control, progress.notice),
+    ):
+        result = carry_out(plan, folder, progress, control)
+    _print_result(result, config, folder, as_json=as_json)
+    if result.stop_reason == "interrupted":
+        raise typer.Exit(ExitCode.INTERRUPTED)
+
+
+def _way_on(folder: RunFolder) -> str:
+    return f"Go on with: {folder.resume_command}"
+
+
+def _print_result(
+    result: Discovery, config: RunConfig, folder: RunFolder, *, as_json: bool
+) -> None:
+    from costada.runs.spending import sum_by_role
+    from costada.runs.summary import summary_json, summary_text
+    from costada.store.run_store import RunStore
+
+    with RunStore(folder.database) as store:
+        calls = [call for run_id in store.run_ids() for call in store.ledger.calls(run_id)]
+    sums = sum_by_role(calls)
+    print((summary_json if as_json else summary_text)(result, config, folder, sums))

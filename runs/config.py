@@ -1,0 +1,174 @@
+"""The settings of one run from outside, checked once and kept beside its results."""
+
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from costada.controller.constants import Constants
+from costada.controller.ledger import Price
+from costada.evaluators.registry import problem_names
+from costada.runs.explanation import explain
+from costada.runs.presets import preset_named
+
+OFFLINE = "offline"
+DEFAULT_BUDGET = 1.0
+LARGEST_SEED = 2**63 - 1
+
+Dollars = Annotated[FiniteFloat, Field(gt=0)]
+PricePerMillion = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
+
+
+class RunConfig(BaseModel):
+    """What `costada run` was asked to do. Holds no key: those stay in the environment.
+
+    Attributes:
+        problem: Name of a benchmark, or the folder of one's own problem.
+        model: Model id, for example `openai:gpt-5.4` or `offline`.
+        guide_model: Model id of the guide; `None`: the generating model.
+        base_url: Address of an OpenAI-compatible server for `openai:` models.
+        price_in: Dollars per million input tokens of `model`; `None`: the preset's or packaged.
+        price_out: Likewise for output tokens.
+        guide_price_in: Dollars per million input tokens of `guide_model`.
+        guide_price_out: Likewise for output tokens.
+        on_missing_usage: What an answer without token counts does: end the run, or be estimated.
+        preset: Name of a preset of the paper.
+        budget: `B` in dollars; default: the preset's, or 1.
+        reference_cost: `c-bar` in dollars; default: the preset's, or the controller's.
+        max_iterations: `T_max`.
+        seed: Where the run's randomness starts.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    problem: str = Field(min_length=1)
+    model: str = Field(default=OFFLINE, min_length=1)
+    guide_model: str | None = Field(default=None, min_length=1)
+    base_url: str | None = None
+    price_in: PricePerMillion | None = None
+    price_out: PricePerMillion | None = None
+    guide_price_in: PricePerMillion | None = None
+    guide_price_out: PricePerMillion | None = None
+    on_missing_usage: Literal["raise", "estimate"] = "raise"
+    preset: str | None = None
+    budget: Dollars = DEFAULT_BUDGET
+    reference_cost: Dollars = Constants().reference_cost
+    max_iterations: int = Field(default=Constants().max_iterations, ge=1)
+    seed: int = Field(default=0, ge=0, le=LARGEST_SEED)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, given: object) -> object:
+        """Let the preset say what was not given; a `None` counts as not given."""
+        if not isinstance(given, dict):
+            return given
+        said = {name: value for name, value in given.items() if value is not None}
+        name = said.get("preset")
+        if not isinstance(name, str):
+            return said
+        preset = preset_named(name)
+        return {"budget": preset.budget, "reference_cost": preset.reference_cost, **said}
+
+    @field_validator("problem")
+    @classmethod
+    def _make_findable(cls, problem: str) -> str:
+        """Keep the place of a problem folder, however the run is gone on with."""
+        is_folder = problem not in problem_names() and Path(problem).is_dir()
+        return str(Path(problem).resolve()) if is_folder else problem
+
+    @field_validator("base_url")
+    @classmethod
+    def _check_base_url(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("expected an address such as http://localhost:8000/v1")
+        if parts.username or parts.password or parts.query:
+            raise ValueError("expected no key in the address; keys come from the environment")
+        return url
+
+    @model_validator(mode="after")
+    def _check_use_of_base_url(self) -> Self:
+        if self.base_url and not any(map(is_openai, (self.model, self.guide_model))):
+            raise ValueError("base_url: got one for no openai: model, expected model openai:NAME")
+        return self
+
+    @model_validator(mode="after")
+    def _check_prices(self) -> Self:
+        for one, other in (("price_in", "price_out"), ("guide_price_in", "guide_price_out")):
+            if (getattr(self, one) is None) is not (getattr(self, other) is None):
+                raise ValueError(f"{one} and {other}: got only one, expected both or none")
+        if self.guide_price_in is not None and self.guide_model is None:
+            raise ValueError("guide_price_in: got one without guide_model, expected both or none")
+        return self
+
+    @property
+    def price(self) -> Price | None:
+        """The price of `model`: given or the preset's; `None`: as packaged."""
+        if self.price_in is not None and self.price_out is not None:
+            return Price(self.price_in, self.price_out)
+        if self.preset is not None:
+            return preset_named(self.preset).price
+        return None
+
+    @property
+    def guide_price(self) -> Price | None:
+        """The price of `guide_model`: given, or that of the same model; `None`: as packaged."""
+        if self.guide_price_in is not None and self.guide_price_out is not None:
+            return Price(self.guide_price_in, self.guide_price_out)
+        if self.guide_model in (None, self.model):
+            return self.price
+        return None
+
+    def save(self, path: Path) -> None:
+        """Write the settings to a file that must not exist yet.
+
+        Raises:
+            FileExistsError: If there is one, so that only one run can begin in a folder.
+            OSError: If the file cannot be written.
+        """
+        with path.open("x", encoding="utf-8") as file:
+            file.write(self.model_dump_json(indent=2) + "\n")
+
+
+def checked_config(given: Mapping[str, object]) -> RunConfig:
+    """Return the settings that a Python caller gives.
+
+    Raises:
+        ValueError: With one line per wrong setting.
+    """
+    try:
+        return RunConfig.model_validate(given)
+    except ValidationError as error:
+        raise ValueError(explain(error, RunConfig.model_fields)) from None
+
+
+def load_config(path: Path) -> RunConfig:
+    """Return the settings saved at the start of a run.
+
+    Raises:
+        ValueError: If the file is not there or was changed into something invalid.
+    """
+    try:
+        return RunConfig.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path.parent}: holds no run (there is no {path.name} in it)") from None
+    except ValidationError as error:
+        raise ValueError(f"{path}:\n{explain(error, RunConfig.model_fields)}") from None
+
+
+def is_openai(model: str | None) -> bool:
+    """Return whether a model id is one that `base_url` applies to."""
+    return model is not None and model.startswith("openai:")

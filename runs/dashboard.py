@@ -1,0 +1,111 @@
+"""The panel of a running search: budget, incumbent, current step, last events."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from costada.nodes.trace import TraceRow
+
+
+EVENTS_SHOWN = 5
+PANEL_WIDTH = 88
+
+
+class Dashboard:
+    """A rich renderable that is told of each iteration and draws itself anew when asked."""
+
+    def __init__(self) -> None:
+        self.notice = ""
+        self._title = "costada"
+        self._budget = 0.0
+        self._max_iterations = 0
+        self._row: TraceRow | None = None
+        self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
+        self._began = self._step_began = monotonic()
+        self._ended: float | None = None
+
+    def begin(
+        self, title: str, budget: float, max_iterations: int, rows: Sequence[TraceRow]
+    ) -> None:
+        """Note the run's heading and the iterations finished before."""
+        self._title, self._budget, self._max_iterations = title, budget, max_iterations
+        for row in rows:
+            self.step(row)
+
+    def step(self, row: TraceRow) -> None:
+        """Note a finished iteration."""
+        previous = self._row["best_objective"] if self._row else None
+        self._row = row
+        self._step_began = monotonic()
+        if row["global_gain"] > 0:
+            before = "" if previous is None else f"from {previous:.6g} "
+            self._events.append(
+                f"t={row['iteration']}  best {before}to {number(row['best_objective'])}"
+            )
+        self._events.extend(f"t={row['iteration']}  {_plain(event)}" for event in row["events"])
+        if row["failure"]:
+            self._events.append(f"t={row['iteration']}  failed: {row['failure'].splitlines()[0]}")
+
+    def finish(self) -> None:
+        """Stop the clock."""
+        self._ended = monotonic()
+
+    def __rich__(self) -> RenderableType:
+        """Return the panel as it stands now."""
+        parts: list[RenderableType] = [self._budget_bar(), Text(), self._facts()]
+        if self._events:
+            parts += [Text()]
+            parts += [Text(line, style="dim", no_wrap=True) for line in self._events]
+        if self.notice:
+            parts += [Text(), Text(self.notice, style="bold yellow")]
+        return Panel(Group(*parts), title=self._title, title_align="left", width=PANEL_WIDTH)
+
+    def _budget_bar(self) -> RenderableType:
+        spent = self._row["spent"] if self._row else 0.0
+        line = Table.grid(padding=(0, 1))
+        bar = ProgressBar(total=self._budget or 1.0, completed=spent, width=44)
+        line.add_row("budget", bar, f"${spent:.4f} of ${self._budget:g}")
+        return line
+
+    def _facts(self) -> RenderableType:
+        facts = Table.grid(padding=(0, 2))
+        for _ in range(2):
+            facts.add_column(style="dim", min_width=12)
+            facts.add_column(min_width=22)
+        now = self._ended or monotonic()
+        waiting = f"{_clock(now - self._began)} ({_clock(now - self._step_began)} in this step)"
+        row = self._row
+        if row is None:
+            facts.add_row("iteration", f"1 of at most {self._max_iterations}", "time", waiting)
+            return facts
+        score = f"{number(row['best_objective'])} (score {row['best_score']:.4f})"
+        action = f"{row['action']} (intensity {row['intensity']:.2f})"
+        facts.add_row("best", score, "last step", f"${row['step_cost']:.4f}")
+        facts.add_row("frontier", str(row["frontier"]), "mode", action)
+        done = f"{row['iteration']} of at most {self._max_iterations}"
+        facts.add_row("iterations", done, "time", waiting)
+        return facts
+
+
+def number(objective: float | None) -> str:
+    """Return an objective as shown to a person."""
+    return "none" if objective is None else f"{objective:.6g}"
+
+
+def _plain(event: str) -> str:
+    return event.replace("_", " ").replace(":", ": ")
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02}"

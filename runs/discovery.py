@@ -1,0 +1,116 @@
+"""A whole run from Python."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+from typing_extensions import Unpack
+
+from costada.runs.result import Discovery
+
+if TYPE_CHECKING:
+    from costada.evaluators.contract import Problem
+    from costada.nodes.context import ChatModel
+    from costada.runs.config import RunConfig
+    from costada.runs.plan import Plan
+
+__all__ = ["Discovery", "discover"]
+
+
+class DiscoverOptions(TypedDict, total=False):
+    """Further settings of `discover`, as `RunConfig` explains them."""
+
+    base_url: str | None
+    price_in: float | str | None
+    price_out: float | str | None
+    guide_price_in: float | str | None
+    guide_price_out: float | str | None
+    on_missing_usage: Literal["raise", "estimate"]
+    preset: str | None
+    reference_cost: float | None
+    max_iterations: int
+    seed: int
+
+
+def discover(
+    problem: str | Path | Problem,
+    model: str | ChatModel,
+    *,
+    budget: float,
+    guide_model: str | ChatModel | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    **options: Unpack[DiscoverOptions],
+) -> Discovery:
+    """Return what a run within a budget finds.
+
+    Args:
+        problem: A benchmark's name, a problem folder, or a `Problem`.
+        model: A model id as for `costada run --model`, or any LangChain chat model.
+        budget: Dollars to spend (B).
+        guide_model: Model asked for tactics; `model` when not given.
+        out: Folder for the run's files; without one nothing is written.
+        resume: Go on with the run in `out`, which was started with the same settings.
+        **options: Further settings, named as the options of `costada run`.
+
+    Raises:
+        ValueError: If a setting, the problem or a price is wrong, `out` does not fit `resume`, or
+            a provider refuses a request for good.
+        UnmeteredCall: If an answer came without token counts and estimates are not allowed.
+        OSError: If a file of the run cannot be written.
+    """
+    from costada.runs.config import checked_config
+    from costada.runs.plan import plan_run
+
+    names = {"problem": problem, "model": model, "guide_model": guide_model}
+    labels = {key: _label(value) for key, value in names.items()}
+    config = checked_config({**labels, "budget": budget, **options})
+    plan = plan_run(
+        config,
+        given_problem=None if isinstance(problem, str | Path) else problem,
+        given_model=None if isinstance(model, str) else model,
+        given_guide_model=None if isinstance(guide_model, str) else guide_model,
+    )
+    if out is None:
+        return _in_memory(plan)
+    return _in_folder(plan, config, Path(out), resume=resume)
+
+
+def _label(given: object) -> str | None:
+    """Return the name of a problem or model, or a note that it was given as an object."""
+    from costada.runs.plan import OBJECT_MARK
+
+    if given is None or isinstance(given, str | Path):
+        return None if given is None else str(given)
+    return f"{OBJECT_MARK}{getattr(given, 'name', None) or type(given).__name__}"
+
+
+def _in_memory(plan: Plan) -> Discovery:
+    found = plan.graph().invoke({"seed": plan.settings.seed})
+    return Discovery(
+        best_program=found["best_program"],
+        best_score=found["best_score"],
+        best_objective=found["best_objective"],
+        best_metrics=found["best_metrics"],
+        spent=found["spent"],
+        remaining=found["remaining"],
+        iterations=found["iterations"],
+        stop_reason=found["stop_reason"],
+        folder=None,
+    )
+
+
+def _in_folder(plan: Plan, config: RunConfig, path: Path, *, resume: bool) -> Discovery:
+    from langgraph.runtime import RunControl
+
+    from costada.runs.folder import RunFolder
+    from costada.runs.progress import SilentProgress
+    from costada.runs.runner import carry_out
+
+    folder = RunFolder(path)
+    if resume:
+        folder.check_same(config)
+    else:
+        folder.claim(config)
+    return carry_out(plan, folder, SilentProgress(), RunControl())

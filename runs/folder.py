@@ -1,0 +1,147 @@
+"""The files of one run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from costada.runs.config import RunConfig, load_config
+
+if TYPE_CHECKING:
+    from costada.nodes.trace import TraceRow
+
+DEFAULT_PARENT = Path("runs-out")
+
+
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """Where a run keeps its files; the names are part of the public format."""
+
+    path: Path
+
+    @property
+    def database(self) -> Path:
+        """Checkpoints, programs and the ledger."""
+        return self.path / "run.sqlite"
+
+    @property
+    def settings(self) -> Path:
+        """What the run was asked to do."""
+        return self.path / "settings.json"
+
+    @property
+    def steps(self) -> Path:
+        """The trace, one JSON row per iteration."""
+        return self.path / "steps.jsonl"
+
+    @property
+    def best_program(self) -> Path:
+        """The incumbent's text."""
+        return self.path / "best_program.py"
+
+    @property
+    def report(self) -> Path:
+        """The picture of the run."""
+        return self.path / "report.png"
+
+    @property
+    def resume_command(self) -> str:
+        """What a user types to go on with this run."""
+        path = str(self.path)
+        return f"costada resume {path!r}" if " " in path else f"costada resume {path}"
+
+    def claim(self, config: RunConfig) -> None:
+        """Create the folder for a new run and save its settings.
+
+        Raises:
+            ValueError: If it holds a run or a file that the run would overwrite.
+            OSError: If it cannot be created or written.
+        """
+        self.check_free()
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            config.save(self.settings)
+        except FileExistsError:
+            raise ValueError(self._occupied()) from None
+
+    def check_free(self) -> None:
+        """Refuse a folder that a new run would overwrite.
+
+        Raises:
+            ValueError: Naming what is there and how to go on with it.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"{self.path}: is a file, expected a folder for the run")
+        if self.settings.exists():
+            raise ValueError(self._occupied())
+        for file in (self.database, self.steps, self.best_program, self.report):
+            if file.exists():
+                raise ValueError(
+                    f"{file}: exists, the run would overwrite it; choose another --out"
+                )
+
+    def check_same(self, config: RunConfig) -> None:
+        """Refuse to go on with a run under settings that it was not started with.
+
+        Raises:
+            ValueError: Naming the settings that differ, or that there is no run.
+        """
+        saved = self.load()
+        differing = [
+            f"{name} was {getattr(saved, name)!r}, got {getattr(config, name)!r}"
+            for name in RunConfig.model_fields
+            if getattr(saved, name) != getattr(config, name)
+        ]
+        if differing:
+            raise ValueError(f"{self.path}: started with other settings: {'; '.join(differing)}")
+
+    def load(self) -> RunConfig:
+        """Return the settings of the run in this folder; raises `ValueError` if there is none."""
+        return load_config(self.settings)
+
+    def _occupied(self) -> str:
+        return (
+            f"{self.path}: already holds a run. Go on with it: {self.resume_command}"
+            "\nor start another one with a different --out"
+        )
+
+
+def unused_folder(problem_name: str, parent: Path = DEFAULT_PARENT) -> RunFolder:
+    """Return the first folder `<problem>-<number>` that is not there yet."""
+    number = 1
+    while (path := parent / f"{problem_name}-{number}").exists():
+        number += 1
+    return RunFolder(path)
+
+
+class StepLog:
+    """The trace file of a run, one row per iteration, each once and in order."""
+
+    def __init__(self, path: Path, rows: Sequence[TraceRow]) -> None:
+        """Write the rows known so far, replacing what the file said."""
+        self._path = path
+        self._last = rows[-1]["iteration"] if rows else 0
+        replace_text(path, "".join(map(_line, rows)))
+
+    def append(self, row: TraceRow) -> None:
+        """Add the row of a finished iteration; one that is already there is not added again."""
+        if row["iteration"] <= self._last:
+            return
+        self._last = row["iteration"]
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(_line(row))
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file so that a reader sees either the old text or the new one, never a part."""
+    part = path.with_name(f".{path.name}")
+    part.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
+    os.replace(part, path)
+
+
+def _line(row: TraceRow) -> str:
+    return json.dumps(row) + "\n"

@@ -1,0 +1,125 @@
+"""A run that is ready to begin: everything checked, nothing spent, no file written."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+
+from costada.controller.constants import Constants
+from costada.evaluators.check import check_problem
+from costada.evaluators.contract import Evaluation, Problem
+from costada.evaluators.registry import problem
+from costada.graph.build import DiscoveryGraph, create_discovery_graph
+from costada.models.chat_models import chat_model
+from costada.nodes.context import ChatModel
+from costada.nodes.settings import Settings
+from costada.runs.config import RunConfig, is_openai
+from costada.store.run_store import RunStore
+
+OBJECT_MARK = "object:"
+"""Begins the name of something that a run got as a Python object and cannot find again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run needs besides the place where it keeps its results.
+
+    Attributes:
+        problem: What is improved; its evaluator has been tried on the initial program.
+        seed_evaluation: What the evaluator said of the initial program.
+        model: The generating model.
+        guide_model: The guide, `None` if it is the generating model.
+        budget: `B` in dollars.
+        settings: Constants, seed and prices.
+        title: The run in a few words.
+    """
+
+    problem: Problem
+    seed_evaluation: Evaluation
+    model: ChatModel
+    guide_model: ChatModel | None
+    budget: float
+    settings: Settings
+    title: str
+
+    def graph(
+        self,
+        checkpointer: BaseCheckpointSaver[Any] | None = None,
+        store: RunStore | None = None,
+    ) -> DiscoveryGraph:
+        """Return the graph that carries the plan out.
+
+        Raises:
+            ValueError: If a model that may be called has no price.
+        """
+        return create_discovery_graph(
+            self.problem,
+            self.model,
+            budget=self.budget,
+            guide_model=self.guide_model,
+            settings=self.settings,
+            checkpointer=checkpointer,
+            store=store,
+        )
+
+
+def plan_run(
+    config: RunConfig,
+    *,
+    given_problem: Problem | None = None,
+    given_model: ChatModel | None = None,
+    given_guide_model: ChatModel | None = None,
+) -> Plan:
+    """Return a plan for what the settings ask for, checked as far as is possible without money.
+
+    Args:
+        config: The settings.
+        given_problem: Used in place of the problem that the settings name.
+        given_model: Used in place of the model that the settings name.
+        given_guide_model: Used in place of the guide model that the settings name.
+
+    Raises:
+        ValueError: If the problem, a model or a price is missing or does not work.
+    """
+    found = given_problem or problem(_nameable(config.problem))
+    model = given_model or _model(config.model, config)
+    guide_model = given_guide_model
+    if guide_model is None and config.guide_model not in (None, config.model):
+        guide_model = _model(str(config.guide_model), config)
+    plan = Plan(
+        problem=found,
+        seed_evaluation=check_problem(found),
+        model=model,
+        guide_model=guide_model,
+        budget=config.budget,
+        settings=_settings(config),
+        title=f"{found.name}, {config.model}, seed {config.seed}",
+    )
+    plan.graph()
+    return plan
+
+
+def _model(model_id: str, config: RunConfig) -> ChatModel:
+    base_url = config.base_url if is_openai(model_id) else None
+    return chat_model(_nameable(model_id), base_url=base_url, seed=config.seed)
+
+
+def _settings(config: RunConfig) -> Settings:
+    return Settings(
+        constants=Constants(
+            reference_cost=config.reference_cost, max_iterations=config.max_iterations
+        ),
+        seed=config.seed,
+        price=config.price,
+        guide_price=config.guide_price,
+        on_missing_usage=config.on_missing_usage,
+    )
+
+
+def _nameable(name: str) -> str:
+    if name.startswith(OBJECT_MARK):
+        raise ValueError(
+            f"this run got {name.removeprefix(OBJECT_MARK)} as a Python object; go on with it"
+            " from Python: discover(..., out=FOLDER, resume=True)"
+        )
+    return name

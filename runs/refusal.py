@@ -1,0 +1,50 @@
+"""Errors a user can act on: one clear line on standard error and an exit code, no traceback."""
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from pydantic import ValidationError
+
+from costada.models.errors import UnmeteredCall, describe
+from costada.runs.config import RunConfig
+from costada.runs.exit_codes import ExitCode
+from costada.runs.explanation import as_option, explain
+
+
+@contextmanager
+def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
+    """End the command with a message when the block raises an error that needs no traceback.
+
+    Errors of other kinds are defects and pass. Ctrl-C ends the command with its own code.
+
+    Args:
+        code: What the command then answers.
+        hint: What to do next; printed below the message.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        _say("stopped at once", hint)
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    except ValidationError as error:
+        _say(explain(error, RunConfig.model_fields, as_option), hint)
+        raise typer.Exit(code) from None
+    except (ValueError, UnmeteredCall) as error:
+        _say(str(error), hint)
+        raise typer.Exit(code) from None
+    except OSError as error:
+        has_place = error.filename and error.strerror
+        _say(f"{error.filename}: {error.strerror}" if has_place else describe(error), hint)
+        raise typer.Exit(code) from None
+    except sqlite3.Error as error:
+        _say(describe(error), hint)
+        raise typer.Exit(code) from None
+
+
+def _say(message: str, hint: str) -> None:
+    for line in (f"costada: {message}", hint):
+        if line:
+            print(line, file=sys.stderr)

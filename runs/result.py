@@ -1,0 +1,35 @@
+"""What a run has found."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+StopReason = Literal["budget", "iterations", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """The result of a run.
+
+    Attributes:
+        best_program: Text of the incumbent.
+        best_score: Its normalised score, higher is better.
+        best_objective: Its objective in the benchmark's units; `None` while nothing was valid.
+        best_metrics: What else the evaluator said of it.
+        spent: Dollars charged (C_t); above the budget by what the last iteration overshot.
+        remaining: Dollars left, never below 0.
+        iterations: Finished iterations.
+        stop_reason: Why the run ended: budget crossed, iterations used up, or interrupted.
+        folder: Where the run's files are; `None` if it kept none.
+    """
+
+    best_program: str
+    best_score: float
+    best_objective: float | None
+    best_metrics: Mapping[str, float]
+    spent: float
+    remaining: float
+    iterations: int
+    stop_reason: StopReason
+    folder: Path | None

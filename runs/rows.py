@@ -1,0 +1,30 @@
+"""The trace rows of a run, read from its file without loading the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from costada.store.run_store import RunStore
+
+if TYPE_CHECKING:
+    from costada.nodes.trace import TraceRow
+
+
+def stored_rows(store: RunStore, run_id: str) -> Sequence[TraceRow]:
+    """Return the trace rows of a run in order."""
+    return cast("Sequence[TraceRow]", store.steps(run_id))
+
+
+def rows_of_file(database: Path) -> Sequence[TraceRow]:
+    """Return the trace rows of the run in a file; none when it has not begun.
+
+    Raises:
+        ValueError: If there is no such file.
+    """
+    if not database.is_file():
+        raise ValueError(f"{database.parent}: holds no run (there is no {database.name} in it)")
+    with RunStore(database) as store:
+        run_ids = store.run_ids()
+        return stored_rows(store, run_ids[-1]) if run_ids else []

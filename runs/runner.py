@@ -1,0 +1,127 @@
+"""Carries a plan out in a folder: streams the graph, keeps the files, can go on later."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.errors import GraphDrained
+from langgraph.runtime import RunControl
+
+from costada.controller.ledger import remaining
+from costada.graph.build import DiscoveryGraph
+from costada.graph.state import SearchInput, SearchState
+from costada.nodes.trace import TraceRow
+from costada.runs.folder import RunFolder
+from costada.runs.lease import hold_lease
+from costada.runs.plan import Plan
+from costada.runs.progress import Progress, RunHeading
+from costada.runs.record import RunRecord
+from costada.runs.result import Discovery, StopReason
+from costada.store.run_store import RunStore
+
+BUSY_SECONDS = 30.0
+THREAD = RunnableConfig(configurable={"thread_id": "run"})
+
+
+def carry_out(plan: Plan, folder: RunFolder, progress: Progress, control: RunControl) -> Discovery:
+    """Return what a run finds; it goes on from its last checkpoint, if there is one.
+
+    The folder must hold the run's settings. Its files are up to date whenever this returns or
+    raises, and calling it again after an interruption goes on.
+
+    Args:
+        plan: What to do.
+        folder: Where the run lives.
+        progress: Follows the iterations.
+        control: Lets another party stop the run after the current node.
+
+    Raises:
+        ValueError: If another process is at work in the folder, or a provider refuses a request
+            for good.
+        UnmeteredCall: If an answer came without token counts and estimates are not allowed.
+        OSError: If a file cannot be written.
+        sqlite3.Error: If the database cannot be written.
+    """
+    with (
+        hold_lease(folder.settings),
+        RunStore(folder.database) as store,
+        _saver(folder.database) as saver,
+    ):
+        graph = plan.graph(checkpointer=saver, store=store)
+        record = RunRecord(folder, plan, store)
+        try:
+            with progress:
+                _follow(graph, plan, record, progress, control)
+        finally:
+            record.finish()
+        return _discovery(_state(graph), plan, store, folder.path)
+
+
+def is_finished(folder: RunFolder) -> bool:
+    """Return whether the run in a folder has ended by itself and has nothing left to do."""
+    if not folder.database.is_file():
+        return False
+    with _saver(folder.database) as saver:
+        saved = saver.get_tuple(THREAD)
+        return saved is not None and bool(saved.checkpoint["channel_values"].get("stop_reason"))
+
+
+@contextmanager
+def _saver(database: Path) -> Iterator[SqliteSaver]:
+    connection = sqlite3.connect(database, timeout=BUSY_SECONDS, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        yield SqliteSaver(connection)
+    finally:
+        connection.close()
+
+
+def _follow(
+    graph: DiscoveryGraph,
+    plan: Plan,
+    record: RunRecord,
+    progress: Progress,
+    control: RunControl,
+) -> None:
+    constants = plan.settings.constants
+    progress.begin(RunHeading(plan.title, plan.budget, constants.max_iterations), record.rows)
+    state = _state(graph)
+    if state.get("stop_reason"):
+        return
+    given = None if state else SearchInput(seed=plan.settings.seed)
+    try:
+        for row in graph.stream(
+            given, THREAD, stream_mode="custom", durability="sync", control=control
+        ):
+            record.add(cast(TraceRow, row))
+            progress.step(cast(TraceRow, row))
+    except GraphDrained:
+        return
+
+
+def _state(graph: DiscoveryGraph) -> SearchState:
+    return cast(SearchState, graph.get_state(THREAD).values)
+
+
+def _discovery(state: SearchState, plan: Plan, store: RunStore, folder: Path) -> Discovery:
+    """Return the result so far; the initial program is the best before the run has opened."""
+    spent = state.get("spent", 0.0)
+    seed = plan.seed_evaluation
+    is_open = "best" in state
+    best = store.candidates.get(state["run_id"], state["best"]) if is_open else None
+    return Discovery(
+        best_program=best.code if best else plan.problem.initial_program,
+        best_score=best.score if best else seed.score,
+        best_objective=best.objective if best else seed.objective,
+        best_metrics=best.metrics if best else seed.metrics,
+        spent=spent,
+        remaining=max(0.0, remaining(plan.budget, spent)),
+        iterations=state.get("iterations", 0),
+        stop_reason=cast(StopReason, state.get("stop_reason") or "interrupted"),
+        folder=folder,
+    )

@@ -1,0 +1,42 @@
+"""What the calls of a run used, by role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+
+from costada.store.rows import CallRow
+
+ROLES = ("generation", "retry", "guide")
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSum:
+    """What the calls of one role used; `dollars` is exact."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    dollars: Decimal = Decimal(0)
+
+    def plus(self, call: CallRow) -> RoleSum:
+        """Return the sum with one more call."""
+        return RoleSum(
+            self.calls + 1,
+            self.input_tokens + call.input_tokens,
+            self.output_tokens + call.output_tokens,
+            self.cached_tokens + call.cached_tokens,
+            self.reasoning_tokens + call.reasoning_tokens,
+            self.dollars + call.cost,
+        )
+
+
+def sum_by_role(calls: Iterable[CallRow]) -> Mapping[str, RoleSum]:
+    """Return what each role used; every role is named, also one without a call."""
+    sums = dict.fromkeys(ROLES, RoleSum())
+    for call in calls:
+        sums[call.role] = sums[call.role].plus(call)
+    return sums

@@ -1,0 +1,87 @@
+"""The result of a run in words for a person and in JSON for a program."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from decimal import Decimal
+
+from costada.runs.config import RunConfig
+from costada.runs.folder import RunFolder
+from costada.runs.result import Discovery
+from costada.runs.spending import RoleSum
+
+REASONS = {
+    "budget": "the budget is used up",
+    "iterations": "the iteration limit is reached",
+    "interrupted": "interrupted",
+}
+
+
+def summary_text(
+    result: Discovery, config: RunConfig, folder: RunFolder, sums: Mapping[str, RoleSum]
+) -> str:
+    """Return the result in a few lines."""
+    objective = "none" if result.best_objective is None else f"{result.best_objective:.10g}"
+    end = "Interrupted" if result.stop_reason == "interrupted" else "Finished"
+    reason = "" if end == "Interrupted" else f": {REASONS[result.stop_reason]}"
+    lines = [
+        f"{end} after {result.iterations} iterations{reason}.",
+        f"  best objective  {objective} (score {result.best_score:.6f})",
+        f"  spent           ${result.spent:.6f} of ${config.budget:g}{_overshoot(result, config)}",
+        *(_role_line(role, used) for role, used in sums.items() if used.calls),
+        *_uncharged_line(uncharged(result, sums)),
+        f"  best program    {folder.best_program}",
+        f"  report          {folder.report}",
+    ]
+    if result.stop_reason == "interrupted":
+        lines.append(f"Go on with: {folder.resume_command}")
+    return "\n".join(lines)
+
+
+def summary_json(
+    result: Discovery, config: RunConfig, folder: RunFolder, sums: Mapping[str, RoleSum]
+) -> str:
+    """Return the result as one JSON object; dollars are numbers, files are paths."""
+    ledger = {role: {**asdict(used), "dollars": float(used.dollars)} for role, used in sums.items()}
+    facts = {
+        "problem": config.problem,
+        "model": config.model,
+        "guide_model": config.guide_model,
+        "seed": config.seed,
+        "budget": config.budget,
+        "stop_reason": result.stop_reason,
+        "iterations": result.iterations,
+        "best_score": result.best_score,
+        "best_objective": result.best_objective,
+        "best_metrics": dict(result.best_metrics),
+        "spent": result.spent,
+        "remaining": result.remaining,
+        "overshoot": max(0.0, result.spent - config.budget),
+        "uncharged": uncharged(result, sums),
+        "ledger": ledger,
+        "folder": str(folder.path),
+        "best_program": str(folder.best_program),
+        "report": str(folder.report),
+    }
+    return json.dumps(facts, indent=2)
+
+
+def uncharged(result: Discovery, sums: Mapping[str, RoleSum]) -> float:
+    """Return the dollars of calls in an unfinished iteration, charged when it is gone on with."""
+    paid = sum((used.dollars for used in sums.values()), Decimal(0))
+    return max(0.0, float(paid - Decimal(str(result.spent))))
+
+
+def _uncharged_line(dollars: float) -> list[str]:
+    return [f"    not charged   ${dollars:.6f} in the unfinished iteration"] if dollars else []
+
+
+def _overshoot(result: Discovery, config: RunConfig) -> str:
+    over = result.spent - config.budget
+    return f" (overshoot {over / config.budget:.2%})" if over > 0 else ""
+
+
+def _role_line(role: str, used: RoleSum) -> str:
+    tokens = f"{used.input_tokens:,} tokens in, {used.output_tokens:,} out"
+    calls = "1 call" if used.calls == 1 else f"{used.calls} calls"
+    return f"    {role:<12}  ${used.dollars:.6f} for {calls} ({tokens})"

@@ -1,0 +1,159 @@
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from billing_server import BillingServer, Refusal, Reply
+
+Invoke = Callable[..., Any]
+REFUSED, FAILED = 2, 1
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--budget", "0"], "--budget: got 0.0, expected greater than 0"),
+        (["--max-iterations", "0"], "--max-iterations: got 0, expected greater than or equal to 1"),
+        (["--price-in", "1"], "--price-in and --price-out: got only one, expected both or none"),
+        (["--price-in", "x", "--price-out", "1"], "--price-in: got 'x', expected a valid decimal"),
+        (["--preset", "glm5"], "Unknown preset 'glm5'. Did you mean 'glm-5'?"),
+        (["--model", "offlin"], "did you mean 'offline'?"),
+        (["--model", "opnai:gpt"], "did you mean 'openai:gpt'?"),
+        (["--base-url", "http://localhost/v1"], "got one for no openai: model"),
+    ],
+)
+def test_a_wrong_option_is_refused_in_one_line_and_no_folder_appears(
+    invoke: Invoke, out: Path, options: list[str], text: str
+) -> None:
+    result = invoke("run", "circle_packing", "--out", out, *options)
+    assert result.exit_code == REFUSED
+    assert text in result.output
+    assert "Traceback" not in result.output
+    assert not out.exists()
+
+
+def test_a_misspelt_problem_is_refused_with_the_nearest_one(invoke: Invoke, out: Path) -> None:
+    result = invoke("run", "circle_packin", "--out", out)
+    assert (result.exit_code, out.exists()) == (REFUSED, False)
+    assert "did you mean 'circle_packing'?" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "proposal"), [(["rum"], "'run'"), (["run", "x", "--bugdet", "1"], "--budget")]
+)
+def test_a_misspelt_command_or_option_is_refused_with_the_nearest_one(
+    invoke: Invoke, words: list[str], proposal: str
+) -> None:
+    result = invoke(*words)
+    assert result.exit_code == REFUSED
+    assert proposal in result.output
+
+
+def test_a_model_without_a_price_is_refused_before_anything_is_sent(
+    invoke: Invoke, out: Path
+) -> None:
+    with BillingServer() as server:
+        result = invoke(
+            "run", "circle_packing", "--model", "openai:mine", "--base-url", server.url,
+            "--out", out,
+        )  # fmt: skip
+    assert (result.exit_code, out.exists(), server.requests) == (REFUSED, False, [])
+    assert "model 'mine' has no known price" in result.output
+    assert "--price-in and --price-out" in result.output
+
+
+def test_a_model_without_a_key_is_refused(
+    invoke: Invoke, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_API_BASE", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    result = invoke("run", "circle_packing", "--model", "openai:gpt-5.4", "--out", out)
+    assert (result.exit_code, out.exists()) == (REFUSED, False)
+    assert "OPENAI_API_KEY" in result.output
+
+
+def test_an_evaluator_that_crashes_on_the_initial_program_is_refused(
+    invoke: Invoke, out: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "problem.md").write_text("Do something.")
+    (broken / "initial_program.py").write_text("x = 1\n")
+    (broken / "evaluator.py").write_text("def evaluate(path):\n    return {'score': 1}\n")
+    result = invoke("run", broken, "--out", out)
+    assert (result.exit_code, out.exists()) == (REFUSED, False)
+    assert "combined_score" in result.output
+
+
+def test_a_second_run_into_a_folder_is_refused_with_the_resume_command(
+    invoke: Invoke, near: Path, finished: Path
+) -> None:
+    before = (finished / "steps.jsonl").read_bytes()
+    result = invoke("run", near, "--out", finished)
+    assert result.exit_code == REFUSED
+    assert f"costada resume {finished}" in result.output
+    assert (finished / "steps.jsonl").read_bytes() == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for the root user")
+def test_a_place_that_cannot_be_written_is_refused(
+    invoke: Invoke, near: Path, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o500)
+    result = invoke("run", near, "--out", tmp_path / "run")
+    assert result.exit_code == REFUSED
+    assert "Permission denied" in result.output
+
+
+@pytest.mark.parametrize("command", ["resume", "trace"])
+def test_a_folder_without_a_run_is_refused(invoke: Invoke, tmp_path: Path, command: str) -> None:
+    result = invoke(command, tmp_path)
+    assert result.exit_code == REFUSED
+    assert f"{tmp_path}: holds no run" in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_edited_settings_are_refused_by_field(
+    invoke: Invoke, finished: Path, tmp_path: Path
+) -> None:
+    settings = (finished / "settings.json").read_text()
+    (tmp_path / "settings.json").write_text(settings.replace('"seed": 0', '"seed": "zero"'))
+    result = invoke("resume", tmp_path)
+    assert result.exit_code == REFUSED
+    assert "seed: got 'zero', expected a valid integer" in result.output
+
+
+def test_a_provider_that_refuses_for_good_ends_the_run_and_says_how_to_go_on(
+    invoke: Invoke, near: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-to-be-shown")
+    priced = ("--model", "openai:mine", "--price-in", "1", "--price-out", "1")
+    with BillingServer(default=Refusal(401, "bad key sk-not-to-be-shown")) as server:
+        result = invoke("run", near, *priced, "--base-url", server.url, "--out", out)
+    assert result.exit_code == FAILED
+    assert "put a valid API key into the environment" in result.output
+    assert f"Go on with: costada resume {out}" in result.output
+    assert "Traceback" not in result.output
+    written = b"".join(file.read_bytes() for file in out.iterdir())
+    assert "sk-not-to-be-shown" not in result.output
+    assert b"sk-not-to-be-shown" not in written
+
+
+def test_an_answer_without_token_counts_ends_the_run_unless_estimates_are_allowed(
+    invoke: Invoke, near: Path, tmp_path: Path
+) -> None:
+    priced = ("--model", "openai:mine", "--price-in", "1", "--price-out", "1", "--budget", "0.01")
+    with BillingServer(default=Reply("nothing useful", reports_usage=False)) as server:
+        address = ("--base-url", server.url, "--max-iterations", "1")
+        strict = invoke("run", near, *priced, *address, "--out", tmp_path / "strict")
+        lenient = invoke(
+            "run", near, *priced, *address, "--out", tmp_path / "lenient",
+            "--on-missing-usage", "estimate",
+        )  # fmt: skip
+    assert (strict.exit_code, lenient.exit_code) == (FAILED, 0)

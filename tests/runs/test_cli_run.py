@@ -1,0 +1,151 @@
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matplotlib.image import imread
+
+from costada.store.run_store import RunStore
+
+Invoke = Callable[..., Any]
+COMMAND = [sys.executable, "-c", "from costada.runs.cli import main; main()"]
+ITERATIONS = "15"
+
+
+def start(*arguments: object) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [*COMMAND, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def steps(folder: Path) -> list[Any]:
+    return [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+
+
+def test_a_run_leaves_the_promised_files(finished: Path) -> None:
+    assert {file.name for file in finished.iterdir()} == {
+        "run.sqlite",
+        "settings.json",
+        "steps.jsonl",
+        "best_program.py",
+        "report.png",
+    }
+
+
+def test_the_steps_file_is_the_trace(invoke: Invoke, finished: Path) -> None:
+    assert steps(finished) == json.loads(invoke("trace", finished, "--json").stdout)
+
+
+def test_the_best_program_scores_what_the_run_says(
+    invoke: Invoke, near: Path, finished: Path
+) -> None:
+    verdict = invoke("evaluate", near, finished / "best_program.py", "--json")
+    assert json.loads(verdict.stdout)["score"] == steps(finished)[-1]["best_score"]
+
+
+def test_the_report_is_a_legible_picture(finished: Path) -> None:
+    height, width = imread(finished / "report.png").shape[:2]
+    assert (width, height) == (1950, 598)
+
+
+def test_the_settings_hold_what_was_asked(near: Path, finished: Path) -> None:
+    settings = json.loads((finished / "settings.json").read_text())
+    assert settings["problem"] == str(near.resolve())
+    assert (settings["model"], settings["max_iterations"], settings["budget"]) == ("offline", 3, 1)
+
+
+def test_the_result_as_json_agrees_with_the_ledger(
+    invoke: Invoke, near: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    result = invoke("run", near, "--max-iterations", 2, "--out", out, "--json", "--quiet")
+    facts = json.loads(result.stdout)
+    with RunStore(out / "run.sqlite") as store:
+        calls = list(store.ledger.calls(store.run_ids()[0]))
+    assert facts["stop_reason"] == "iterations"
+    assert (facts["iterations"], facts["uncharged"]) == (2, 0)
+    assert Decimal(str(facts["spent"])) == sum(call.cost for call in calls)
+    assert sum(role["calls"] for role in facts["ledger"].values()) == len(calls)
+    assert sum(role["output_tokens"] for role in facts["ledger"].values()) == sum(
+        call.output_tokens for call in calls
+    )
+    assert facts["ledger"].keys() == {"generation", "retry", "guide"}
+
+
+def test_the_budget_ends_a_run_and_the_overshoot_is_reported(
+    invoke: Invoke, near: Path, tmp_path: Path
+) -> None:
+    result = invoke("run", near, "--budget", 0.01, "--out", tmp_path / "run", "--quiet")
+    spent = steps(tmp_path / "run")[-1]["spent"]
+    assert spent >= 0.01
+    assert "the budget is used up" in result.stdout
+    assert f"(overshoot {spent / 0.01 - 1:.2%})" in result.stdout
+
+
+def test_progress_goes_to_standard_error_when_the_result_is_json(
+    near: Path, tmp_path: Path
+) -> None:
+    process = start("run", near, "--max-iterations", 1, "--out", tmp_path / "run", "--json")
+    out, err = process.communicate()
+    assert json.loads(out)["iterations"] == 1
+    assert "t=1  frontier 1" in err
+
+
+def test_quiet_prints_nothing_but_the_result(invoke: Invoke, near: Path, tmp_path: Path) -> None:
+    result = invoke("run", near, "--max-iterations", 1, "--out", tmp_path / "run", "--quiet")
+    assert result.output.startswith("Finished after 1 iterations")
+
+
+def test_a_run_without_a_folder_gets_a_numbered_one(
+    invoke: Invoke, near: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke("run", near, "--max-iterations", 1).exit_code == 0
+    assert (tmp_path / "runs-out" / "near-1" / "steps.jsonl").is_file()
+
+
+def test_resuming_a_finished_run_says_so_and_spends_nothing(invoke: Invoke, finished: Path) -> None:
+    before = (finished / "steps.jsonl").read_bytes()
+    result = invoke("resume", finished)
+    assert result.exit_code == 0
+    assert "this run has finished; nothing more is spent" in result.output
+    assert "Finished after 3 iterations" in result.output
+    assert (finished / "steps.jsonl").read_bytes() == before
+
+
+def test_the_handlers_of_the_caller_are_given_back(invoke: Invoke, finished: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    invoke("resume", finished)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_stopped_by_a_signal_and_resumed_ends_as_the_uninterrupted_one(
+    invoke: Invoke, near: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
+    options = ("--max-iterations", ITERATIONS, "--seed", 5)
+    process = start("run", near, *options, "--out", stopped)
+    assert process.stdout is not None
+    while not process.stdout.readline().startswith("t=2 "):
+        assert process.poll() is None
+    process.send_signal(number)
+    out, err = process.communicate()
+    assert process.returncode == 130, err
+    assert f"Go on with: costada resume {stopped}" in out
+    assert 2 <= len(steps(stopped)) < int(ITERATIONS)
+    assert (stopped / "report.png").is_file()
+    assert invoke("resume", stopped).exit_code == 0
+    assert invoke("run", near, *options, "--out", whole).exit_code == 0
+    assert steps(stopped) == steps(whole)
+    for name in ("steps.jsonl", "best_program.py"):
+        assert (stopped / name).read_bytes() == (whole / name).read_bytes()

@@ -1,0 +1,148 @@
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Invoke = Callable[..., Any]
+ROW_KEYS = {
+    "iteration",
+    "frontier",
+    "action",
+    "intensity",
+    "step_cost",
+    "spent",
+    "remaining_ratio",
+    "score",
+    "local_gain",
+    "global_gain",
+    "cost_divisor",
+    "utility",
+    "allocation_reward",
+    "stagnation",
+    "low_yield_cost",
+    "consolidation_left",
+    "tactic_uses_left",
+    "attempts",
+    "events",
+}
+
+
+def test_the_json_trace_is_one_array_with_the_promised_keys(invoke: Invoke, finished: Path) -> None:
+    rows = json.loads(invoke("trace", finished, "--json").stdout)
+    assert [row["iteration"] for row in rows] == [1, 2, 3]
+    assert all(row.keys() >= ROW_KEYS for row in rows)
+    assert {row["frontier"] for row in rows} <= {1, 2}
+
+
+def test_the_plain_trace_is_a_table_of_the_same_rows(invoke: Invoke, finished: Path) -> None:
+    text = invoke("trace", finished).stdout
+    rows = json.loads(invoke("trace", finished, "--json").stdout)
+    for row in rows:
+        assert f"{row['remaining_ratio']:.4f}" in text
+
+
+def test_an_evaluation_says_objective_score_and_metrics(invoke: Invoke, near: Path) -> None:
+    result = invoke("evaluate", near, near / "initial_program.py")
+    assert result.exit_code == 0
+    assert "valid      yes" in result.stdout
+    assert "objective  0.6\n" in result.stdout
+    assert "  combined_score = 0.6\n" in result.stdout
+
+
+def test_an_evaluation_as_json_holds_every_field(invoke: Invoke, near: Path) -> None:
+    result = invoke("evaluate", near, near / "initial_program.py", "--json")
+    verdict = json.loads(result.stdout)
+    assert verdict["score"] == pytest.approx(0.6)
+    assert verdict["is_valid"] is True
+    assert verdict["error"] is None
+    assert verdict["metrics"]["combined_score"] == pytest.approx(0.6)
+
+
+def test_a_program_that_fails_is_an_answer_with_a_reason(
+    invoke: Invoke, near: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("def run_packing():\n    return 1 / 0\n")
+    result = invoke("evaluate", "circle_packing", program)
+    assert result.exit_code == 0
+    assert "valid      no" in result.stdout
+    assert "ZeroDivisionError" in result.stdout
+
+
+def test_a_program_that_is_not_there_is_refused(invoke: Invoke, tmp_path: Path) -> None:
+    result = invoke("evaluate", "circle_packing", tmp_path / "nothing.py")
+    assert result.exit_code == 2
+    assert "nothing.py: No such file or directory" in result.output
+
+
+def test_the_list_names_each_benchmark_with_direction_and_reference(invoke: Invoke) -> None:
+    text = invoke("list").stdout
+    line = next(line for line in text.splitlines() if "circle_packing" in line)
+    assert line.split() == ["circle_packing", "maximize", "2.635", "2.634"]
+
+
+def test_the_graph_is_printed_as_mermaid_with_every_node_and_answer(invoke: Invoke) -> None:
+    text = invoke("graph").stdout
+    for node in (
+        "allocate_frontier",
+        "build_context",
+        "generate",
+        "evaluate",
+        "charge_ledger",
+        "update_utility",
+        "gate_intervention",
+        "guide",
+    ):
+        assert f"\t{node}({node})" in text
+    assert "retry" in text
+
+
+@pytest.mark.parametrize(("format", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_the_graph_is_drawn_into_a_file(
+    invoke: Invoke, tmp_path: Path, format: str, start: bytes
+) -> None:
+    target = tmp_path / f"loop.{format}"
+    result = invoke("graph", "--format", format, "--out", target)
+    assert result.exit_code == 0, result.output
+    assert target.read_bytes().startswith(start)
+
+
+def test_a_picture_without_a_name_gets_one(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert invoke("graph", "--format", "svg").stdout == "costada-graph.svg\n"
+    assert (tmp_path / "costada-graph.svg").is_file()
+
+
+def test_the_help_page_explains_the_exit_codes(invoke: Invoke) -> None:
+    for words in (["--help"], ["run", "--help"], ["resume", "--help"]):
+        text = " ".join(invoke(*words).output.split())
+        assert "Exit codes: 0 done; 1 the run failed on the way;" in text
+        assert "130 interrupted and saved." in text
+
+
+@pytest.mark.parametrize("words", [["--help"], ["list"], ["trace"], ["evaluate"]])
+def test_langchain_and_matplotlib_are_loaded_only_where_they_are_needed(
+    words: list[str], near: Path, finished: Path
+) -> None:
+    arguments = {
+        "trace": [str(finished)],
+        "evaluate": [str(near), str(near / "initial_program.py")],
+    }
+    script = (
+        "import sys\n"
+        "from costada.runs.cli import app\n"
+        "try:\n    app(sys.argv[1:])\n"
+        "except SystemExit as end:\n    assert not end.code, end.code\n"
+        "heavy = ('langchain_core', 'langgraph', 'openai', 'matplotlib', 'genai_prices')\n"
+        "loaded = [name for name in heavy if name in sys.modules]\n"
+        "assert not loaded, loaded\n"
+    )
+    command = [sys.executable, "-c", script, *words, *arguments.get(words[0], [])]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr

@@ -1,0 +1,84 @@
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from costada.runs.config import RunConfig
+from costada.runs.folder import RunFolder, StepLog, unused_folder
+from costada.runs.lease import hold_lease
+
+CONFIG = RunConfig(problem="circle_packing")
+
+
+def test_a_new_run_claims_its_folder_and_saves_its_settings(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "deep" / "run")
+    folder.claim(CONFIG)
+    assert folder.load() == CONFIG
+
+
+def test_a_second_run_is_refused_with_the_resume_command(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.claim(CONFIG)
+    with pytest.raises(ValueError, match=f"Go on with it: costada resume {tmp_path}"):
+        folder.claim(CONFIG)
+
+
+def test_the_resume_command_quotes_a_path_with_spaces() -> None:
+    assert RunFolder(Path("my run")).resume_command == "costada resume 'my run'"
+
+
+@pytest.mark.parametrize("name", ["best_program.py", "report.png", "steps.jsonl", "run.sqlite"])
+def test_a_file_that_the_run_would_overwrite_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ValueError, match=f"{name}: exists, the run would overwrite it"):
+        RunFolder(tmp_path).claim(CONFIG)
+    assert not (tmp_path / "settings.json").exists()
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("mine")
+    with pytest.raises(ValueError, match="is a file, expected a folder"):
+        RunFolder(tmp_path / "run").claim(CONFIG)
+
+
+def test_runs_without_a_given_folder_are_numbered(tmp_path: Path) -> None:
+    (tmp_path / "toy-1").mkdir()
+    assert unused_folder("toy", tmp_path).path == tmp_path / "toy-2"
+
+
+def test_going_on_with_other_settings_names_the_difference(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.claim(CONFIG)
+    with pytest.raises(ValueError, match=r"started with other settings: seed was 0, got 3\Z"):
+        folder.check_same(CONFIG.model_copy(update={"seed": 3}))
+
+
+def test_the_step_log_holds_every_iteration_once_and_in_order(
+    tmp_path: Path, make_row: Callable[..., Any]
+) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_text("left over")
+    log = StepLog(path, [make_row(iteration=1)])
+    for iteration in (1, 2, 2, 3):
+        log.append(make_row(iteration=iteration))
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["iteration"] for row in rows] == [1, 2, 3]
+    assert rows[2] == make_row(iteration=3)
+
+
+def test_one_process_at_a_time_may_work_in_a_run(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.json"
+    settings.write_text("{}")
+    claim = (
+        "import sys; from pathlib import Path; from costada.runs.lease import hold_lease\n"
+        "with hold_lease(Path(sys.argv[1])): pass"
+    )
+    command = [sys.executable, "-c", claim, str(settings)]
+    with hold_lease(settings):
+        other = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "another process is at work in this run" in other.stderr
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 0

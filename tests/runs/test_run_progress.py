@@ -1,0 +1,115 @@
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from costada.runs.interruption import STOPPING
+from costada.runs.progress import (
+    LineProgress,
+    LiveProgress,
+    Progress,
+    RunHeading,
+    SilentProgress,
+    progress_on,
+    step_line,
+)
+
+Row = Callable[..., Any]
+HEADING = RunHeading("toy, offline, seed 0", budget=1.0, max_iterations=100)
+
+
+def console(*, is_terminal: bool) -> tuple[Console, io.StringIO]:
+    text = io.StringIO()
+    return Console(file=text, width=100, force_terminal=is_terminal, color_system=None), text
+
+
+def follow(progress: Progress, rows: list[Any]) -> None:
+    with progress:
+        progress.begin(HEADING, [])
+        for row in rows:
+            progress.step(row)
+
+
+def test_a_pipe_gets_a_heading_and_one_line_per_iteration(make_row: Row) -> None:
+    target, text = console(is_terminal=False)
+    follow(progress_on(target, is_quiet=False), [make_row(), make_row(iteration=2)])
+    lines = text.getvalue().splitlines()
+    assert lines[0] == "toy, offline, seed 0: budget $1"
+    assert [line.split()[0] for line in lines[1:]] == ["t=1", "t=2"]
+
+
+def test_a_line_says_frontier_action_money_and_events(make_row: Row) -> None:
+    row = make_row(frontier=2, objective=None, events=["guide_charged", "backoff"])
+    assert step_line(row) == (
+        "t=1  frontier 2  exploration  step $0.0150  spent $0.0150"
+        "  objective none  best 4.99  guide_charged  backoff"
+    )
+
+
+def test_nothing_valid_yet_is_said_so(make_row: Row) -> None:
+    assert "best none" in step_line(make_row(best_objective=None, best_score=0.0))
+
+
+def test_a_terminal_gets_a_panel_with_budget_best_frontier_mode_and_events(make_row: Row) -> None:
+    target, text = console(is_terminal=True)
+    rows = [
+        make_row(),
+        make_row(
+            iteration=2,
+            frontier=2,
+            action="balanced",
+            spent=0.25,
+            step_cost=0.0312,
+            global_gain=0.1,
+            best_objective=5.5,
+            events=["guide_scheduled:breakthrough"],
+            failure="ValueError: no\ntrace",
+        ),
+    ]
+    follow(progress_on(target, is_quiet=False), rows)
+    panel = text.getvalue().rsplit("╭", 1)[1]
+    for words in (
+        "toy, offline, seed 0",
+        "$0.2500 of $1",
+        "5.5 (score 0.4990)",
+        "frontier      2",
+        "balanced (intensity 0.50)",
+        "$0.0312",
+        "2 of at most 100",
+        "t=2  best from 4.99 to 5.5",
+        "t=2  guide scheduled: breakthrough",
+        "t=2  failed: ValueError: no",
+    ):
+        assert words in panel
+
+
+def test_a_resumed_run_shows_at_once_where_it_stands(make_row: Row) -> None:
+    target, text = console(is_terminal=True)
+    with (progress := LiveProgress(target)):
+        progress.begin(HEADING, [make_row(iteration=41, spent=0.5)])
+    assert "41 of at most 100" in text.getvalue()
+
+
+def test_the_panel_shows_that_a_wish_to_stop_was_heard(make_row: Row) -> None:
+    target, text = console(is_terminal=True)
+    with (progress := LiveProgress(target)):
+        progress.begin(HEADING, [])
+        progress.notice(STOPPING)
+    assert "Ctrl-C again stops at once" in text.getvalue()
+
+
+def test_a_pipe_reports_a_wish_to_stop_on_standard_error(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    LineProgress(console(is_terminal=False)[0]).notice(STOPPING)
+    assert capfd.readouterr().err == f"{STOPPING}\n"
+
+
+def test_quiet_shows_nothing(make_row: Row) -> None:
+    target, text = console(is_terminal=True)
+    progress = progress_on(target, is_quiet=True)
+    assert isinstance(progress, SilentProgress)
+    follow(progress, [make_row()])
+    assert text.getvalue() == ""
