@@ -78,9 +78,9 @@ def test_a_terminal_gets_a_panel_with_budget_best_frontier_mode_and_events(make_
         "balanced (intensity 0.50)",
         "$0.0312",
         "2 of at most 100",
-        "t=2  best from 4.99 to 5.5",
-        "t=2  guide scheduled: breakthrough",
-        "t=2  failed: ValueError: no",
+        "t=2 best from 4.99 to 5.5",
+        "t=2 guide scheduled: breakthrough",
+        "t=2 failed: ValueError: no",
     ):
         assert words in panel
 
