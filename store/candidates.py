@@ -3,9 +3,13 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import lru_cache
 
 from costada.store.database import Database
 from costada.store.rows import CandidateRow
+
+RECENT_ROWS = 512
+"""Decoded rows kept at hand: what the archives hold, several times over."""
 
 
 class CandidateTable:
@@ -13,6 +17,7 @@ class CandidateTable:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._row = lru_cache(maxsize=RECENT_ROWS)(self._read_row)
 
     def put(self, run_id: str, candidate: CandidateRow) -> None:
         """Store a candidate, replacing one of the same id."""
@@ -40,7 +45,7 @@ class CandidateTable:
             raise ValueError(f"candidates {missing}: not stored for run {run_id}")
         return [by_id[name] for name in ids]
 
-    def _row(self, code_hash: str, facts: str) -> CandidateRow:
+    def _read_row(self, code_hash: str, facts: str) -> CandidateRow:
         return CandidateRow(code=self._db.text(code_hash), **json.loads(facts))
 
     def best_score(self, run_id: str, first: int, last: int) -> float | None:
