@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+import weakref
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ RECENT_TEXTS = 1024
 class Database:
     """A run file opened for reading and writing; `path=None` keeps everything in memory.
 
+    It is closed by `close`, or when nobody holds the object any more.
+
     Raises `sqlite3.Error` when the file cannot be opened or is no database.
     """
 
@@ -28,6 +31,7 @@ class Database:
         self._connection = sqlite3.connect(
             path or ":memory:", timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
         )
+        weakref.finalize(self, self._connection.close)
         self._connection.execute("PRAGMA journal_mode=WAL")
         self._connection.execute("PRAGMA synchronous=NORMAL")
         self._connection.executescript(SCHEMA)
