@@ -1,6 +1,6 @@
 """Candidate and Archive: what one frontier keeps, and which newcomer may replace whom."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import nsmallest
 from math import isfinite
@@ -25,6 +25,7 @@ class Candidate:
         metrics: Further numbers of the evaluator, by name.
         artifacts: Texts of the evaluator, by name.
         changes: Summary of the edit.
+        error: Why the evaluator refused it; only a seed may be invalid.
 
     Raises:
         ValueError: The score is not finite.
@@ -39,6 +40,7 @@ class Candidate:
     metrics: Mapping[str, float]
     artifacts: Mapping[str, str]
     changes: str
+    error: str | None = None
 
     def __post_init__(self) -> None:
         if not isfinite(self.score):
@@ -152,15 +154,3 @@ def novelty(member: Candidate, archive: Archive) -> float:
     others = (other for other in archive.members if other.id != member.id)
     nearest = nsmallest(NUM_NEIGHBORS, (code_distance(member.code, other.code) for other in others))
     return sum(nearest) / len(nearest) if nearest else 1.0
-
-
-def incumbent(archives: Sequence[Archive]) -> Candidate:
-    """Return the best candidate of all archives, the earliest iteration on a tie (p*, Sec. 3).
-
-    Raises:
-        ValueError: There is no archive, or one is empty.
-    """
-    if not archives:
-        raise ValueError("archives: got none, expected one per frontier")
-    bests = [archive.best for archive in archives]
-    return min(bests, key=lambda candidate: (-candidate.score, candidate.iteration))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isfinite
+from typing import SupportsFloat
 
 EVALUATOR_FAULT = "evaluator_fault"
 """Artifact telling that the evaluator itself, not only the candidate, went wrong."""
@@ -40,19 +41,36 @@ class Evaluation:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse contradictions, so that no reader has to decide between two fields.
+        """Make all numbers plain and refuse contradictions, so that every reader can rely on both.
+
+        A metric that is not finite counts as 0.
 
         Raises:
-            ValueError: If score is not finite, or validity, error and score disagree.
+            ValueError: If score or objective is not finite, or validity, error and score disagree.
         """
-        if not isfinite(self.score):
-            raise ValueError(f"score is {self.score!r}; expected a finite number")
+        plain = {name: _finite_or_zero(value) for name, value in self.metrics.items()}
+        object.__setattr__(self, "metrics", plain)
+        object.__setattr__(self, "score", _finite("score", self.score))
+        if self.objective is not None:
+            object.__setattr__(self, "objective", _finite("objective", self.objective))
         if self.is_valid and self.error is not None:
             raise ValueError(f"error is {self.error!r}; expected None for a valid candidate")
         if not self.is_valid and not self.error:
             raise ValueError(f"error is {self.error!r}; expected a reason for a failed candidate")
         if not self.is_valid and self.score != 0:
             raise ValueError(f"score is {self.score!r}; expected 0 for a failed candidate")
+
+
+def _finite(name: str, value: SupportsFloat) -> float:
+    number = float(value)
+    if not isfinite(number):
+        raise ValueError(f"{name} is {value!r}; expected a finite number")
+    return number
+
+
+def _finite_or_zero(value: SupportsFloat) -> float:
+    number = float(value)
+    return number if isfinite(number) else 0.0
 
 
 def failed(

@@ -62,11 +62,14 @@ def create_discovery_graph(
         name: Name of the graph.
 
     Raises:
-        ValueError: The budget is not above 0, or a model that may be called has no price.
+        ValueError: The budget is not above 0, a model that may be called has no price or two, or
+            a guide price comes without a guide model.
     """
     if not (isfinite(budget) and budget > 0):
         raise ValueError(f"budget: got {budget!r}, expected finite dollars above 0")
     settings = settings or Settings()
+    if settings.guide_price is not None and guide_model is None:
+        raise ValueError("guide_price: got one without guide_model, expected both or none")
     context = RunContext(
         name=name,
         problem=problem,

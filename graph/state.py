@@ -72,13 +72,14 @@ class SearchOutput(TypedDict, total=False):
 class SearchState(SearchInput, SearchOutput, total=False):
     """Everything a step needs to go on, and nothing that grows with the run.
 
-    `run_id` names the run's rows in the store. `iteration` is the step under way (t), 0 before the
-    first. `archive_seq` counts changes of the archives: nodes read the archives as of it, so rows
-    written after the last checkpoint are overwritten, never seen. `best` is the incumbent's
-    candidate id.
+    `run_id` names the run's rows in the store, `run_seed` starts its randomness. `iteration` is the
+    step under way (t), 0 before the first. `archive_seq` counts changes of the archives: nodes read
+    the archives as of it, so rows written after the last checkpoint are overwritten, never seen.
+    `best` is the incumbent's candidate id.
     """
 
     run_id: str
+    run_seed: int
     iteration: int
     archive_seq: int
     best: str

@@ -19,6 +19,7 @@ def describe(error: BaseException) -> str:
     """
     text = " ".join(str(error).split()) or "no message"
     for name, value in os.environ.items():
-        if name.endswith(_SECRET_ENDINGS) and len(value) >= _SHORTEST_SECRET:
-            text = text.replace(value, f"<{name}>")
+        secret = value.strip()
+        if name.endswith(_SECRET_ENDINGS) and len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, f"<{name}>")
     return f"{type(error).__name__}: {text}"[:_LONGEST_DESCRIPTION]

@@ -13,6 +13,7 @@ from costada.models.provider_errors import http_status, is_providers
 from costada.models.replies import answer_text
 
 _REQUEST_REMEDY = "check the model's parameters and that the prompt fits its context window"
+_ABOUT_THE_REQUEST = (400, 422)
 _REMEDIES: dict[int | None, str] = {
     400: _REQUEST_REMEDY,
     401: "put a valid API key into the environment",
@@ -29,9 +30,12 @@ class ModelFailure:
 
     Attributes:
         reason: What happened, in one short text without secrets.
+        is_refusal: The provider found fault with the request (status 400 or 422): with this
+            prompt, or with every request if none was ever answered.
     """
 
     reason: str
+    is_refusal: bool = False
 
 
 def ask(
@@ -49,8 +53,8 @@ def ask(
 
     Raises:
         UnmeteredCall: If an answer came without token counts and the meter allows no estimate.
-        ValueError: If the provider refuses the request for good (status 400, 401, 402, 403, 404
-            or 422), or the model returns something that is not a chat message.
+        ValueError: If the provider refuses the caller for good (status 401, 402, 403 or 404), or
+            the model returns something that is not a chat message.
     """
     outcomes: list[object] = model.batch([list(messages)], config, return_exceptions=True)
     outcome = outcomes[0]
@@ -70,12 +74,15 @@ def _failure(error: BaseException, model: Runnable[Any, Any]) -> ModelFailure:
     if isinstance(error, UnmeteredCall) or not is_providers(error):
         raise error
     status = http_status(error)
-    if status in _REMEDIES:
-        raise ValueError(
-            f"model {_names(model)} refused the request with status {status}: "
-            f"{_REMEDIES[status]} ({describe(error)})"
-        )
-    return ModelFailure(describe(error))
+    if status not in _REMEDIES:
+        return ModelFailure(describe(error))
+    reason = (
+        f"model {_names(model)} refused the request with status {status}: "
+        f"{_REMEDIES[status]} ({describe(error)})"
+    )
+    if status in _ABOUT_THE_REQUEST:
+        return ModelFailure(reason, is_refusal=True)
+    raise ValueError(reason)
 
 
 def _names(model: Runnable[Any, Any]) -> str:

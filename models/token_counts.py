@@ -82,11 +82,17 @@ def _complete(
 ) -> TokenCounts | None:
     """Return the counts, or None when one is missing or both are zero.
 
-    No request is free of prompt tokens: servers that do not count report zeros.
+    No request is free of prompt tokens: servers that do not count report zeros. A part that is
+    larger than its whole was counted apart from it by the server, so it is added.
     """
     if inputs is None or outputs is None or inputs + outputs == 0:
         return None
-    return TokenCounts(inputs, outputs, cached, reasoning)
+    return TokenCounts(
+        inputs + cached if cached > inputs else inputs,
+        outputs + reasoning if reasoning > outputs else outputs,
+        cached,
+        reasoning,
+    )
 
 
 def _count(usage: Mapping[object, object], *names: str) -> int | None:

@@ -13,7 +13,7 @@ def allocate_frontier(state: SearchState, *, context: RunContext) -> SearchState
     """Return the step that begins (k_t, a_t, I_t, Sec. 4.3).
 
     Opens a run when none is under way: at the first step, and when a thread whose run is over
-    gets a new input.
+    gets a new input; an input to a thread whose run is under way goes on with that.
     """
     is_under_way = "run_id" in state and not state["stop_reason"]
     opening = SearchState() if is_under_way else opened(state, context)
@@ -21,7 +21,7 @@ def allocate_frontier(state: SearchState, *, context: RunContext) -> SearchState
     controller = from_record(current["controller"])
     iteration = controller.iteration + 1
     allocation = allocate(
-        controller, draws(current["seed"], iteration, "action"), context.settings.constants
+        controller, draws(current["run_seed"], iteration, "action"), context.settings.constants
     )
     return SearchState(**opening, iteration=iteration, step=_new_step(allocation))
 

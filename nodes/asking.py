@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import time
 
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.runnables import RunnableConfig
@@ -10,6 +11,7 @@ from langchain_core.runnables.config import merge_configs
 from costada.models.failures import ModelFailure, ask
 from costada.models.metering import CallMeter, MeteredCall
 from costada.nodes.context import ChatModel, RunContext
+from costada.nodes.pricing import UNPRICED, no_price
 from costada.prompts.render import Prompt
 from costada.store.rows import CallRow
 
@@ -38,9 +40,18 @@ def ask_model(
     )
     try:
         messages = [SystemMessage(prompt.system), HumanMessage(prompt.user)]
-        return ask(model, messages, merge_configs(config, _call_config(meter, key)))
+        answer = ask(model, messages, merge_configs(config, _call_config(meter, key)))
     finally:
         meter.close()
+    if isinstance(answer, ModelFailure):
+        _check_not_hopeless(answer, key.run_id, context)
+    return answer
+
+
+def _check_not_hopeless(failure: ModelFailure, run_id: str, context: RunContext) -> None:
+    """Raise `ValueError` for a refused request when no request of the run was ever answered."""
+    if failure.is_refusal and not context.store.ledger.has_answer(run_id):
+        raise ValueError(failure.reason)
 
 
 def _call_config(meter: CallMeter, key: CallKey) -> RunnableConfig:
@@ -52,7 +63,7 @@ def _call_config(meter: CallMeter, key: CallKey) -> RunnableConfig:
 
 def _recorder(prompt: Prompt, key: CallKey, context: RunContext) -> Callable[[MeteredCall], None]:
     def record(call: MeteredCall) -> None:
-        cost, source = context.prices.cost(call)
+        quote = context.prices.quote(call)
         row = CallRow(
             iteration=key.iteration,
             role=key.role,
@@ -62,15 +73,23 @@ def _recorder(prompt: Prompt, key: CallKey, context: RunContext) -> Callable[[Me
             output_tokens=call.output_tokens,
             cached_tokens=call.cached_tokens,
             reasoning_tokens=call.reasoning_tokens,
-            cost=cost,
-            price_source=source,
+            cost=quote.cost(call.input_tokens, call.output_tokens, call.cached_tokens),
+            price_in=f"{quote.input_per_million:f}",
+            price_out=f"{quote.output_per_million:f}",
+            price_source=quote.source,
             is_cache_hit=call.is_cache_hit,
             is_estimated=call.is_estimated,
+            provider=call.provider,
+            provider_id=call.provider_id,
+            finish_reason=call.finish_reason,
+            ended_at=time(),
             seconds=call.duration,
             prompt=prompt.user,
             answer=call.answer,
             error=call.error,
         )
         context.store.ledger.put_call(key.run_id, row)
+        if quote is UNPRICED:
+            raise ValueError(no_price(call.model))
 
     return record

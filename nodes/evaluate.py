@@ -1,5 +1,6 @@
 """Node: score the proposed program."""
 
+from costada.evaluators.contract import EVALUATOR_FAULT
 from costada.graph.state import SearchState
 from costada.nodes.context import RunContext
 from costada.nodes.programs import candidate_row
@@ -12,6 +13,8 @@ def evaluate(state: SearchState, *, context: RunContext) -> SearchState:
         return SearchState()
     code = store.text(step["program"])
     evaluation = context.problem.evaluate(code)
+    if EVALUATOR_FAULT in evaluation.artifacts:
+        _check_evaluator(store.candidates.get(state["run_id"], state["best"]).code, context)
     parent = store.candidates.get(state["run_id"], step["parent"])
     row = candidate_row(
         f"{state['iteration']}.{step['attempt']}",
@@ -32,3 +35,13 @@ def evaluate(state: SearchState, *, context: RunContext) -> SearchState:
             "failure": store.put_text(evaluation.error or ""),
         }
     )
+
+
+def _check_evaluator(incumbent_code: str, context: RunContext) -> None:
+    """Raise `ValueError` when the evaluator cannot even judge the incumbent any more."""
+    again = context.problem.evaluate(incumbent_code)
+    if EVALUATOR_FAULT in again.artifacts:
+        raise ValueError(
+            f"evaluator of {context.problem.name!r}: fails on the best program, which it had"
+            f" judged before; expected a verdict ({again.error})"
+        )

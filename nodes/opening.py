@@ -26,7 +26,7 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
         context.store.candidates.put(run_id, seed)
     begun = SearchState(
         run_id=run_id,
-        seed=state.get("seed", context.settings.seed),
+        run_seed=state.get("seed", context.settings.seed),
         archive_seq=0,
         best=seeds[0].id,
         stop_reason="",

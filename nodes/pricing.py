@@ -25,6 +25,14 @@ class Quote(Protocol):
     def source(self) -> str:
         """Where the price comes from."""
 
+    @property
+    def input_per_million(self) -> Decimal:
+        """Dollars for a million input tokens (p_in), before tiers and discounts."""
+
+    @property
+    def output_per_million(self) -> Decimal:
+        """Dollars for a million output tokens (p_out), before tiers and discounts."""
+
     def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int) -> Decimal:
         """Return the dollars of one call."""
 
@@ -36,9 +44,23 @@ class GivenPrice:
     price: Price
     source: str = "given"
 
+    @property
+    def input_per_million(self) -> Decimal:
+        """Dollars for a million input tokens (p_in)."""
+        return self.price.input_per_million
+
+    @property
+    def output_per_million(self) -> Decimal:
+        """Dollars for a million output tokens (p_out)."""
+        return self.price.output_per_million
+
     def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int) -> Decimal:
         """Return the dollars of one call."""
         return call_cost(Usage(input_tokens, output_tokens, cached_tokens), self.price)
+
+
+FROM_CACHE = GivenPrice(Price(0, 0), source="local cache")
+UNPRICED = GivenPrice(Price(0, 0), source="unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +69,12 @@ class PriceBook:
 
     quotes: Mapping[str, Quote]
 
-    def cost(self, call: MeteredCall) -> tuple[Decimal, str]:
-        """Return the dollars of a call and the source of its price; a local cache's answer is free.
+    def quote(self, call: MeteredCall) -> Quote:
+        """Return what prices a call; the answer of a local cache is free.
 
-        Raises:
-            ValueError: The model that answered has no price.
+        `UNPRICED` stands for a model that nobody priced.
         """
-        if call.is_cache_hit:
-            return Decimal(0), "cache"
-        if call.model not in self.quotes:
-            raise ValueError(_no_price(call.model))
-        quote = self.quotes[call.model]
-        return quote.cost(call.input_tokens, call.output_tokens, call.cached_tokens), quote.source
+        return FROM_CACHE if call.is_cache_hit else self.quotes.get(call.model, UNPRICED)
 
 
 def price_book(
@@ -70,7 +86,7 @@ def price_book(
     have theirs in `other_prices` or in the packaged data.
 
     Raises:
-        ValueError: A model has no price, or a runnable holds no chat model.
+        ValueError: A model has no price or two, or a runnable holds no chat model.
     """
     quotes: dict[str, Quote] = {}
     for runnable, price in models:
@@ -82,6 +98,8 @@ def price_book(
             name = model_identity(model).name
             if name not in quotes:
                 quotes[name] = _quote(model, {**other_prices, **given})
+            elif name in given and quotes[name] != GivenPrice(given[name]):
+                raise ValueError(f"model {name!r} has two prices; expected one for each name")
     return PriceBook(quotes)
 
 
@@ -93,11 +111,12 @@ def _quote(model: BaseChatModel, given: Mapping[str, Price]) -> Quote:
         return GivenPrice(OFFLINE_PRICE, source="the paper's GLM-5 price")
     packaged = packaged_price(name, provider, base_url)
     if packaged is None:
-        raise ValueError(_no_price(name))
+        raise ValueError(no_price(name))
     return packaged
 
 
-def _no_price(name: str) -> str:
+def no_price(name: str) -> str:
+    """Return what to say of a model without a price."""
     return (
         f"model {name!r} has no known price; give one: Settings(price=Price(input, output)) or"
         " --price-in and --price-out, in dollars per million tokens"

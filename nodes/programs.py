@@ -55,7 +55,11 @@ def _save_migrants(archive: Archive, state: SearchState, context: RunContext) ->
         if member.id != original_id(member.id) and member.iteration == state["iteration"]:
             original = store.get(state["run_id"], original_id(member.id))
             copy = replace(
-                original, id=member.id, parent_id=member.parent_id, iteration=member.iteration
+                original,
+                id=member.id,
+                parent_id=member.parent_id,
+                iteration=member.iteration,
+                is_copy=True,
             )
             store.put(state["run_id"], copy)
 
@@ -77,6 +81,7 @@ def to_candidate(row: CandidateRow) -> Candidate:
         metrics=row.metrics,
         artifacts=row.artifacts,
         changes=row.changes,
+        error=row.error,
     )
 
 
@@ -91,6 +96,7 @@ def shown(candidate: Candidate) -> ShownProgram:
             if name not in WALL_CLOCK_METRICS
         },
         artifacts=candidate.artifacts,
+        error=candidate.error,
     )
 
 

@@ -23,7 +23,7 @@ class Sources:
 def draw_sources(state: SearchState, *, is_guided: bool, context: RunContext) -> Sources:
     """Return what the next attempt starts from; a guided one starts from the incumbent."""
     step = state["step"]
-    rng = draws(state["seed"], state["iteration"], f"sources of attempt {step['attempt'] + 1}")
+    rng = draws(state["run_seed"], state["iteration"], f"sources of attempt {step['attempt'] + 1}")
     archives = load_archives(state, context)
     archive = archives[step["frontier"]]
     drawn = draw_parent(archive, Action(step["action"]), rng)

@@ -11,6 +11,7 @@ from costada.runs import cli_options as options
 from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder, unused_folder
+from costada.runs.lease import hold_lease
 from costada.runs.refusal import refusing
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def resume(
     place = RunFolder(folder)
     with refusing(ExitCode.BAD_INPUT):
         config = place.load()
-        plan = _plan(config)
+        with hold_lease(place.settings):
+            plan = _plan(config)
     _say_if_finished(place)
     _carry_out(plan, config, place, as_json=as_json, is_quiet=quiet)
 
@@ -110,6 +112,9 @@ def _print_result(
     from costada.store.run_store import RunStore
 
     with RunStore(folder.database) as store:
-        calls = [call for run_id in store.run_ids() for call in store.ledger.calls(run_id)]
-    sums = sum_by_role(calls)
+        sums = sum_by_role(
+            call
+            for run_id in store.run_ids()
+            for call in store.ledger.calls(run_id, with_texts=False)
+        )
     print((summary_json if as_json else summary_text)(result, config, folder, sums))

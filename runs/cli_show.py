@@ -109,11 +109,13 @@ def graph(format: Format = GraphFormat.MERMAID, out: PictureFile = None) -> None
 
 
 def _picture(format: GraphFormat) -> bytes:
-    from costada.runs.config import RunConfig
+    from costada.evaluators.registry import problem as problem_named
+    from costada.graph.build import create_discovery_graph
+    from costada.models.offline import OfflineModel
     from costada.runs.drawing import draw_graph
-    from costada.runs.plan import plan_run
 
-    drawable = plan_run(RunConfig(problem=ANY_PROBLEM)).graph().get_graph()
+    any_problem = problem_named(ANY_PROBLEM)
+    drawable = create_discovery_graph(any_problem, OfflineModel(), budget=1.0).get_graph()
     if format is GraphFormat.MERMAID:
         return drawable.draw_mermaid().encode()
     return draw_graph(drawable, "png" if format is GraphFormat.PNG else "svg")

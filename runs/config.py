@@ -112,6 +112,8 @@ class RunConfig(BaseModel):
                 raise ValueError(f"{one} and {other}: got only one, expected both or none")
         if self.guide_price_in is not None and self.guide_model is None:
             raise ValueError("guide_price_in: got one without guide_model, expected both or none")
+        if self.guide_price_in is not None and self.guide_model == self.model:
+            raise ValueError("guide_price_in: got one though guide_model is model, expected none")
         return self
 
     @property
@@ -125,11 +127,9 @@ class RunConfig(BaseModel):
 
     @property
     def guide_price(self) -> Price | None:
-        """The price of `guide_model`: given, or that of the same model; `None`: as packaged."""
+        """The price given for `guide_model`; `None`: as packaged, or as `model`."""
         if self.guide_price_in is not None and self.guide_price_out is not None:
             return Price(self.guide_price_in, self.guide_price_out)
-        if self.guide_model in (None, self.model):
-            return self.price
         return None
 
     def save(self, path: Path) -> None:

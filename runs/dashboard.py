@@ -68,7 +68,7 @@ class Dashboard:
             parts += [Text(line, style="dim", no_wrap=True) for line in self._events]
         if self.notice:
             parts += [Text(), Text(self.notice, style="bold yellow")]
-        return Panel(Group(*parts), title=self._title, title_align="left", width=PANEL_WIDTH)
+        return Panel(Group(*parts), title=Text(self._title), title_align="left", width=PANEL_WIDTH)
 
     def _budget_bar(self) -> RenderableType:
         spent = self._row["spent"] if self._row else 0.0

@@ -61,11 +61,14 @@ def discover(
         OSError: If a file of the run cannot be written.
     """
     from costada.runs.config import checked_config
+    from costada.runs.folder import RunFolder
     from costada.runs.plan import plan_run
 
     names = {"problem": problem, "model": model, "guide_model": guide_model}
     labels = {key: _label(value) for key, value in names.items()}
     config = checked_config({**labels, "budget": budget, **options})
+    if out is not None and not resume:
+        RunFolder(Path(out)).check_free()
     plan = plan_run(
         config,
         given_problem=None if isinstance(problem, str | Path) else problem,

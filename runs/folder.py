@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,8 +53,7 @@ class RunFolder:
     @property
     def resume_command(self) -> str:
         """What a user types to go on with this run."""
-        path = str(self.path)
-        return f"costada resume {path!r}" if " " in path else f"costada resume {path}"
+        return f"costada resume {shlex.quote(str(self.path))}"
 
     def claim(self, config: RunConfig) -> None:
         """Create the folder for a new run and save its settings.
@@ -111,9 +112,13 @@ class RunFolder:
 
 
 def unused_folder(problem_name: str, parent: Path = DEFAULT_PARENT) -> RunFolder:
-    """Return the first folder `<problem>-<number>` that is not there yet."""
+    """Return the first folder `<problem>-<number>` that is not there yet.
+
+    What is no ordinary character of a file name becomes a hyphen.
+    """
+    name = re.sub(r"[^\w-]+", "-", problem_name).strip("-") or "run"
     number = 1
-    while (path := parent / f"{problem_name}-{number}").exists():
+    while (path := parent / f"{name}-{number}").exists():
         number += 1
     return RunFolder(path)
 

@@ -1,5 +1,6 @@
 """Ctrl-C: the first one ends the run after the current node, the second one at once."""
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,7 +8,12 @@ from types import FrameType
 
 from langgraph.runtime import RunControl
 
+from costada.runs.exit_codes import ExitCode
+
 STOPPING = "Stopping after the current call or evaluation; Ctrl-C again stops at once"
+SHOW_CURSOR = b"\x1b[?25h"
+STOPPED = SHOW_CURSOR + b"\ncostada: stopped at once; finished iterations are saved\n"
+STANDARD_ERROR = 2
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -15,8 +21,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 def draining_on_signal(control: RunControl, notify: Callable[[str], None]) -> Iterator[None]:
     """Let SIGINT and SIGTERM ask the run to drain while the block runs.
 
-    The graph then finishes its current node, saves and raises `GraphDrained`. A second signal
-    raises `KeyboardInterrupt` where the program stands. Works in the main thread only.
+    The graph then finishes its current node, saves and raises `GraphDrained`. A second signal ends
+    the process where it stands: finished iterations are in the run file, and a candidate's process
+    dies with this one. Works in the main thread only.
 
     Args:
         control: What the graph was given to be stopped with.
@@ -25,7 +32,8 @@ def draining_on_signal(control: RunControl, notify: Callable[[str], None]) -> It
 
     def handle(number: int, frame: FrameType | None) -> None:
         if control.drain_requested:
-            raise KeyboardInterrupt
+            os.write(STANDARD_ERROR, STOPPED)
+            os._exit(ExitCode.INTERRUPTED)
         control.request_drain(signal.Signals(number).name)
         notify(STOPPING)
 

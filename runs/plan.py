@@ -1,6 +1,6 @@
 """A run that is ready to begin: everything checked, nothing spent, no file written."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -86,9 +86,10 @@ def plan_run(
     guide_model = given_guide_model
     if guide_model is None and config.guide_model not in (None, config.model):
         guide_model = _model(str(config.guide_model), config)
+    seed_evaluation = check_problem(found)
     plan = Plan(
-        problem=found,
-        seed_evaluation=check_problem(found),
+        problem=_remembering(found, seed_evaluation),
+        seed_evaluation=seed_evaluation,
         model=model,
         guide_model=guide_model,
         budget=config.budget,
@@ -97,6 +98,15 @@ def plan_run(
     )
     plan.graph()
     return plan
+
+
+def _remembering(found: Problem, seed_evaluation: Evaluation) -> Problem:
+    """Return the problem with the verdict on its initial program at hand: it runs only once."""
+
+    def evaluate(code: str) -> Evaluation:
+        return seed_evaluation if code == found.initial_program else found.evaluate(code)
+
+    return replace(found, evaluate=evaluate)
 
 
 def _model(model_id: str, config: RunConfig) -> ChatModel:

@@ -23,9 +23,10 @@ class CandidateTable:
         """Store a candidate, replacing one of the same id."""
         facts = asdict(candidate)
         code_hash = self._db.put_text(facts.pop("code"))
+        found = candidate.score if candidate.is_valid and not candidate.is_copy else None
         self._db.write(
             "INSERT OR REPLACE INTO candidate VALUES (?, ?, ?, ?, ?, ?)",
-            (run_id, candidate.id, candidate.iteration, candidate.score, code_hash, _dump(facts)),
+            (run_id, candidate.id, candidate.iteration, found, code_hash, _dump(facts)),
         )
 
     def get(self, run_id: str, candidate_id: str) -> CandidateRow:
@@ -49,7 +50,10 @@ class CandidateTable:
         return CandidateRow(code=self._db.text(code_hash), **json.loads(facts))
 
     def best_score(self, run_id: str, first: int, last: int) -> float | None:
-        """Return the best score of iterations `first` to `last`; `None` if it has no candidate."""
+        """Return the best score found in iterations `first` to `last`, `None` if there is none.
+
+        Failed candidates and copies do not count.
+        """
         found = self._db.rows(
             "SELECT MAX(score) FROM candidate WHERE run_id = ? AND iteration BETWEEN ? AND ?",
             (run_id, first, last),

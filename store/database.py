@@ -65,7 +65,8 @@ class Database:
             return ""
         data = text.encode("utf-8", "surrogatepass")
         name = sha256(data).hexdigest()
-        self.write("INSERT OR IGNORE INTO blob VALUES (?, ?)", (name, zlib.compress(data, 1)))
+        if not self.rows("SELECT 1 FROM blob WHERE hash = ?", (name,)):
+            self.write("INSERT OR IGNORE INTO blob VALUES (?, ?)", (name, zlib.compress(data, 1)))
         return name
 
     def _read_text(self, name: str) -> str:

@@ -28,8 +28,20 @@ class LedgerTable:
             (*key, f"{call.cost:f}", *texts, json.dumps(facts), *key),
         )
 
-    def calls(self, run_id: str) -> Iterator[CallRow]:
-        """Yield every call of a run in the order of iterations."""
+    def has_answer(self, run_id: str) -> bool:
+        """Return whether any request of a run was ever answered."""
+        return bool(
+            self._db.rows(
+                "SELECT 1 FROM call WHERE run_id = ? AND answer_hash != '' LIMIT 1", (run_id,)
+            )
+        )
+
+    def calls(self, run_id: str, *, with_texts: bool = True) -> Iterator[CallRow]:
+        """Yield every call of a run in the order of iterations.
+
+        Without texts, prompts and answers are empty and need not be read.
+        """
+        text = self._db.text if with_texts else lambda _: ""
         for iteration, role, attempt, cost, prompt, answer, facts in self._db.rows(
             "SELECT iteration, role, attempt, cost, prompt_hash, answer_hash, facts FROM call"
             " WHERE run_id = ? ORDER BY iteration, rowid",
@@ -40,8 +52,8 @@ class LedgerTable:
                 role=role,
                 attempt=attempt,
                 cost=Decimal(cost),
-                prompt=self._db.text(prompt),
-                answer=self._db.text(answer),
+                prompt=text(prompt),
+                answer=text(answer),
                 **json.loads(facts),
             )
 

@@ -11,7 +11,7 @@ class CandidateRow:
 
     `id` is unique in its run; `iteration` is 0 for the starting program. `score` is normalised,
     `objective` in the benchmark's units. An invalid candidate has no objective, score 0 and an
-    `error`.
+    `error`. A copy (`is_copy`) went to another frontier and was not evaluated anew.
     """
 
     id: str
@@ -26,6 +26,7 @@ class CandidateRow:
     parent_id: str | None
     generation: int
     changes: str
+    is_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,9 @@ class CallRow:
 
     `role` is generation, retry or guide; `attempt` counts from 1 within the iteration and role.
     `cached_tokens` are part of `input_tokens`, `reasoning_tokens` of `output_tokens`. `cost` is in
-    dollars, exact; `price_source` says which price gave it. `is_cache_hit` marks an answer of a
-    local cache (free), `is_estimated` a token count that no provider reported.
+    dollars, exact, at `price_in` and `price_out` (dollars per million tokens, before tiers and
+    discounts), which `price_source` gave. `is_cache_hit` marks an answer of a local cache (free),
+    `is_estimated` a token count that no provider reported. `ended_at` is seconds since 1970 UTC.
     """
 
     iteration: int
@@ -47,9 +49,15 @@ class CallRow:
     cached_tokens: int
     reasoning_tokens: int
     cost: Decimal
+    price_in: str
+    price_out: str
     price_source: str
     is_cache_hit: bool
     is_estimated: bool
+    provider: str | None
+    provider_id: str | None
+    finish_reason: str | None
+    ended_at: float
     seconds: float
     prompt: str
     answer: str

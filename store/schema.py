@@ -8,7 +8,7 @@ CREATE TABLE IF NOT EXISTS run (
     run_id TEXT PRIMARY KEY, name TEXT NOT NULL, problem TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS candidate (
-    run_id TEXT NOT NULL, id TEXT NOT NULL, iteration INTEGER NOT NULL, score REAL NOT NULL,
+    run_id TEXT NOT NULL, id TEXT NOT NULL, iteration INTEGER NOT NULL, score REAL,
     code_hash TEXT NOT NULL, facts TEXT NOT NULL, PRIMARY KEY (run_id, id)
 );
 CREATE INDEX IF NOT EXISTS candidate_by_iteration ON candidate (run_id, iteration);

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from costada.controller.archive import (
     Archive,
     elite_score,
-    incumbent,
     member_elite_score,
     newcomer_elite_score,
     novelty,
@@ -119,17 +118,9 @@ def test_a_lonely_member_is_fully_novel() -> None:
     assert novelty(candidate("seed", 0.5), archive(candidate("seed", 0.5))) == 1.0
 
 
-def test_the_incumbent_is_the_best_of_all_archives_and_the_earliest_on_a_tie() -> None:
-    copy = candidate("copy", 0.9, "x", iteration=15)
-    original = candidate("original", 0.9, "x", iteration=4)
-    assert incumbent((archive(candidate("seed", 0.1), copy), archive(original))) is original
-
-
 def test_an_empty_archive_has_no_best() -> None:
     with pytest.raises(ValueError, match="members: got none, expected at least the seed"):
         _ = archive().best
-    with pytest.raises(ValueError, match="archives: got none, expected one per frontier"):
-        incumbent(())
 
 
 def test_an_archive_that_cannot_be_is_refused() -> None:

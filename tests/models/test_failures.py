@@ -111,12 +111,10 @@ def test_an_answer_in_blocks_is_an_answer() -> None:
 @pytest.mark.parametrize(
     ("status", "remedy"),
     [
-        (400, "check the model's parameters"),
         (401, "put a valid API key into the environment"),
         (402, "add credit"),
         (403, "ask the provider for access"),
         (404, "check the model's name and base_url"),
-        (422, "check the model's parameters"),
     ],
 )
 def test_a_refusal_for_good_is_raised_with_model_status_and_remedy(
@@ -125,6 +123,17 @@ def test_a_refusal_for_good_is_raised_with_model_status_and_remedy(
     expected = f"model 'stand-in' refused the request with status {status}: {remedy}"
     with pytest.raises(ValueError, match=expected):
         ask(served(server, Refusal(status, "no")), MESSAGES, {})
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [400, 422])
+def test_a_request_found_faulty_is_a_refusal_that_another_prompt_may_cure(
+    server: BillingServer, status: int
+) -> None:
+    failure = ask(served(server, Refusal(status, "no")), MESSAGES, {})
+    assert isinstance(failure, ModelFailure)
+    assert failure.is_refusal
+    assert f"status {status}: check the model's parameters" in failure.reason
     assert len(server.requests) == 1
 
 

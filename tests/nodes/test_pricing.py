@@ -8,7 +8,7 @@ from langchain_openai import ChatOpenAI
 from costada.controller.ledger import Price
 from costada.models.metering import MeteredCall
 from costada.models.offline import OfflineModel
-from costada.nodes.pricing import price_book
+from costada.nodes.pricing import UNPRICED, price_book
 
 
 def call_to(model: str, **changes) -> MeteredCall:
@@ -30,27 +30,32 @@ def call_to(model: str, **changes) -> MeteredCall:
     return MeteredCall(**{**fields, **changes})
 
 
+def charged(book, call) -> Decimal:
+    return book.quote(call).cost(call.input_tokens, call.output_tokens, call.cached_tokens)
+
+
 def openai_model(name: str) -> ChatOpenAI:
     return ChatOpenAI(model=name, api_key="unused")
 
 
 def test_a_given_price_overrides_the_packaged_one():
     book = price_book([(openai_model("gpt-5.4"), Price(3, 20))], {})
-    assert book.cost(call_to("gpt-5.4")) == (Decimal(5), "given")
+    assert charged(book, call_to("gpt-5.4")) == Decimal(5)
+    assert book.quote(call_to("gpt-5.4")).source == "given"
 
 
 def test_a_known_model_has_its_packaged_price():
     book = price_book([(openai_model("gpt-5.4"), None)], {})
-    cost, source = book.cost(call_to("gpt-5.4", input_tokens=10_000, output_tokens=1_000))
-    assert cost == Decimal("0.040")
-    assert source.startswith("genai-prices")
+    call = call_to("gpt-5.4", input_tokens=10_000, output_tokens=1_000)
+    assert charged(book, call) == Decimal("0.040")
+    assert book.quote(call).source.startswith("genai-prices")
 
 
 def test_a_fallback_is_priced_as_the_model_that_answered():
     model = openai_model("gpt-5.4").with_fallbacks([openai_model("gpt-5.4-mini")])
     book = price_book([(model, Price(3, 20))], {"gpt-5.4-mini": Price(1, 1)})
-    assert book.cost(call_to("gpt-5.4"))[0] == Decimal(5)
-    assert book.cost(call_to("gpt-5.4-mini"))[0] == Decimal("1.1")
+    assert charged(book, call_to("gpt-5.4")) == Decimal(5)
+    assert charged(book, call_to("gpt-5.4-mini")) == Decimal("1.1")
 
 
 def test_a_fallback_without_a_price_is_refused_by_name():
@@ -62,23 +67,31 @@ def test_a_fallback_without_a_price_is_refused_by_name():
 def test_a_guide_of_the_same_name_shares_the_price():
     model = openai_model("my-own")
     book = price_book([(model, Price(1, 1)), (model, None)], {})
-    assert book.cost(call_to("my-own"))[0] == Decimal("1.1")
+    assert charged(book, call_to("my-own")) == Decimal("1.1")
 
 
 def test_the_offline_model_is_priced_as_glm_5_in_the_paper():
     book = price_book([(OfflineModel(), None)], {})
-    assert book.cost(call_to("offline")) == (Decimal("0.792"), "the paper's GLM-5 price")
+    assert charged(book, call_to("offline")) == Decimal("0.792")
+    assert book.quote(call_to("offline")).source == "the paper's GLM-5 price"
 
 
 def test_the_answer_of_a_local_cache_is_free():
     book = price_book([(openai_model("gpt-5.4"), None)], {})
-    assert book.cost(call_to("gpt-5.4", is_cache_hit=True)) == (Decimal(0), "cache")
+    call = call_to("gpt-5.4", is_cache_hit=True)
+    assert charged(book, call) == 0
+    assert book.quote(call).source == "local cache"
 
 
 def test_a_model_that_nobody_priced_cannot_be_charged():
     book = price_book([(openai_model("gpt-5.4"), None)], {})
-    with pytest.raises(ValueError, match="model 'other' has no known price"):
-        book.cost(call_to("other"))
+    assert book.quote(call_to("other")) is UNPRICED
+
+
+def test_a_name_with_two_prices_is_refused():
+    models = [(openai_model("my-own"), Price(1, 1)), (openai_model("my-own"), Price(9, 9))]
+    with pytest.raises(ValueError, match="model 'my-own' has two prices; expected one"):
+        price_book(models, {})
 
 
 def test_what_holds_no_chat_model_is_refused():
@@ -90,4 +103,4 @@ def test_cached_tokens_have_their_own_price():
     model = ScriptedModel(answer=hashed_answer)
     book = price_book([(model, Price(1, 1, "0.1"))], {})
     call = call_to("scripted", cached_tokens=500_000, output_tokens=0)
-    assert book.cost(call)[0] == Decimal("0.55")
+    assert charged(book, call) == Decimal("0.55")

@@ -50,9 +50,9 @@ def test_an_option_left_out_on_the_command_line_counts_as_not_said() -> None:
     assert RunConfig.model_validate({"problem": "p", "budget": None}).budget == 1.0
 
 
-def test_a_guide_that_is_the_same_model_has_the_same_price() -> None:
+def test_a_guide_that_is_the_same_model_needs_no_price_of_its_own() -> None:
     config = RunConfig(problem="p", guide_model="offline", preset="glm-5")
-    assert config.guide_price == config.price
+    assert config.guide_price is None
 
 
 def test_the_price_of_a_model_is_not_that_of_another_guide() -> None:

@@ -1,4 +1,5 @@
 import sqlite3
+from dataclasses import replace
 from decimal import Decimal
 
 import pytest
@@ -35,9 +36,15 @@ def call(iteration: int, cost: str, role: str = "generation", attempt: int = 1):
         cached_tokens=1,
         reasoning_tokens=0,
         cost=Decimal(cost),
+        price_in="1",
+        price_out="2",
         price_source="given",
         is_cache_hit=False,
         is_estimated=False,
+        provider="openai",
+        provider_id="answer-1",
+        finish_reason="stop",
+        ended_at=1.5e9,
         seconds=0.1,
         prompt="question",
         answer="answer",
@@ -96,6 +103,13 @@ def test_best_score_looks_only_at_the_iterations_asked_for(store):
         store.candidates.put("run", candidate(str(iteration), score=score, iteration=iteration))
     assert store.candidates.best_score("run", 2, 5) == 0.4
     assert store.candidates.best_score("run", 7, 9) is None
+
+
+def test_failed_candidates_and_copies_are_no_finds(store):
+    store.candidates.put("run", candidate("1.1", score=-5.5, iteration=1))
+    store.candidates.put("run", replace(candidate("2.1", iteration=2), is_valid=False, score=0.0))
+    store.candidates.put("run", replace(candidate("0.1>1@3", iteration=3), is_copy=True))
+    assert store.candidates.best_score("run", 1, 3) == -5.5
 
 
 def test_a_charge_sums_the_calls_of_its_iteration_exactly(store):

@@ -1,0 +1,107 @@
+"""What a call leaves on the ledger when it goes wrong."""
+
+import pytest
+from billing_server import BillingServer, Refusal, Reply
+from fakes import ScriptedModel, hashed_answer, rewrite, toy_problem
+
+from costada.controller.constants import Constants
+from costada.controller.ledger import Price
+from costada.evaluators.contract import EVALUATOR_FAULT, Evaluation, failed
+from costada.graph.build import create_discovery_graph
+from costada.models.chat_models import chat_model
+from costada.nodes.settings import Settings
+from costada.store.run_store import RunStore
+
+
+class Renamed(ScriptedModel):
+    """A model whose name can change after it was priced."""
+
+    name_now: str = "scripted"
+
+    def _get_ls_params(self, stop=None, **kwargs):
+        return {"ls_provider": "scripted", "ls_model_name": self.name_now, "ls_model_type": "chat"}
+
+
+def graph_with(model, store, *, iterations=3, problem=None):
+    settings = Settings(price=Price(1, 2), constants=Constants(max_iterations=iterations))
+    return create_discovery_graph(
+        problem or toy_problem(), model, budget=1.0, settings=settings, store=store
+    )
+
+
+def calls_of(store):
+    return list(store.ledger.calls(store.run_ids()[-1]))
+
+
+def test_a_paid_call_of_an_unpriced_model_is_on_record_before_the_run_ends():
+    store = RunStore()
+    model = Renamed(answer=hashed_answer)
+    graph = graph_with(model, store)
+    model.name_now = "other"
+    with pytest.raises(ValueError, match="model 'other' has no known price"):
+        graph.invoke({})
+    (call,) = calls_of(store)
+    assert (call.model, call.input_tokens, call.price_source) == ("other", 1000, "unknown")
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with BillingServer(default=Reply(rewrite(0.3))) as running:
+        yield running
+
+
+def client(server):
+    return chat_model("openai:stand-in", base_url=server.url, retry_wait=0)
+
+
+def test_a_call_carries_its_price_and_where_it_came_from(server):
+    store = RunStore()
+    graph_with(client(server), store, iterations=1).invoke({})
+    (call,) = calls_of(store)
+    assert (call.price_in, call.price_out, call.price_source) == ("1", "2", "given")
+    assert (call.provider, call.provider_id, call.finish_reason) == ("openai", "answer-1", "stop")
+    assert call.ended_at > 1.7e9
+
+
+def test_a_model_that_refuses_the_very_first_request_ends_the_run(server):
+    server.default = Refusal(400, "unknown parameter")
+    with pytest.raises(ValueError, match=r"refused the request with status 400.*unknown parameter"):
+        graph_with(client(server), RunStore()).invoke({})
+    assert len(server.requests) == 1
+
+
+def test_a_later_refusal_of_one_prompt_is_a_failed_attempt(server):
+    server.script(Reply(rewrite(0.2)), Refusal(400, "content filter"), Reply(rewrite(0.4)))
+    store = RunStore()
+    result = graph_with(client(server), store, iterations=2).invoke({})
+    assert result["best_score"] == 0.4
+    assert [row["attempts"] for row in store.steps(store.run_ids()[0])] == [1, 2]
+
+
+def test_cached_tokens_that_a_server_counts_apart_are_charged(server):
+    server.default = Reply(rewrite(0.3), input_tokens=100, cached_tokens=400, output_tokens=10)
+    store = RunStore()
+    graph_with(client(server), store, iterations=1).invoke({})
+    (call,) = calls_of(store)
+    assert (call.input_tokens, call.cached_tokens) == (500, 400)
+
+
+def fault_after(count):
+    """An evaluator that judges `count` programs and is broken from then on."""
+    judged = []
+
+    def evaluate(code: str) -> Evaluation:
+        judged.append(code)
+        if len(judged) > count:
+            return failed("disk gone", artifacts={EVALUATOR_FAULT: "disk gone"})
+        return Evaluation(score=0.1, objective=0.1, is_valid=True)
+
+    return evaluate
+
+
+def test_an_evaluator_that_breaks_during_a_run_ends_it(server):
+    graph = graph_with(client(server), RunStore(), problem=toy_problem(evaluate=fault_after(1)))
+    with pytest.raises(ValueError, match=r"evaluator of 'toy': fails on the best program.*disk"):
+        graph.invoke({})
+    assert len(server.requests) == 1
