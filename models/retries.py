@@ -14,7 +14,8 @@ from costada.models.provider_errors import is_passing
 class SteadyRetry(RunnableRetry[LanguageModelInput, AIMessage]):  # type: ignore[no-redef]
     """LangChain's retry with a constant wait, for passing errors of any provider.
 
-    LangChain itself offers growing waits only, and not in all versions a test of the error.
+    LangChain's own `with_retry` sets its waits through a parameter that its retry library has
+    deprecated, and takes a test of the error in its newer versions only.
     Each attempt is a request of its own, unlike a retry inside a provider's client.
 
     Attributes:

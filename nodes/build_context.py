@@ -1,8 +1,8 @@
 """Node: draw a parent and its inspirations, and write the prompt of the next attempt."""
 
 from costada.graph.state import SearchState, StepRecord
+from costada.nodes.candidates import shown
 from costada.nodes.context import RunContext
-from costada.nodes.programs import shown
 from costada.nodes.sources import Sources, draw_sources
 from costada.nodes.tactics import Assignment, take_tactic
 from costada.prompts.render import generation_prompt

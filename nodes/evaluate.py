@@ -2,8 +2,8 @@
 
 from costada.evaluators.contract import EVALUATOR_FAULT
 from costada.graph.state import SearchState
+from costada.nodes.candidates import candidate_row
 from costada.nodes.context import RunContext
-from costada.nodes.programs import candidate_row
 
 
 def evaluate(state: SearchState, *, context: RunContext) -> SearchState:

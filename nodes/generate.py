@@ -7,8 +7,8 @@ from costada.graph.state import SearchState, StepRecord
 from costada.models.failures import ModelFailure
 from costada.models.replies import answer_text
 from costada.nodes.asking import CallKey, ask_model
+from costada.nodes.candidates import load_candidate
 from costada.nodes.context import RunContext
-from costada.nodes.programs import load_candidate
 from costada.prompts.parse import Rejection, parse_program
 from costada.prompts.render import Prompt
 

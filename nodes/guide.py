@@ -8,8 +8,8 @@ from costada.graph.state import SearchState
 from costada.models.failures import ModelFailure
 from costada.models.replies import answer_text
 from costada.nodes.asking import CallKey, ask_model
+from costada.nodes.candidates import load_candidate, shown
 from costada.nodes.context import RunContext
-from costada.nodes.programs import load_candidate, shown
 from costada.nodes.tactics import TacticBatch, save_batch, tried_tactics
 from costada.prompts.render import Prompt, guide_prompt
 from costada.prompts.request import GuideRequest

@@ -7,8 +7,8 @@ from costada.controller.archive import Archive
 from costada.controller.state import to_record
 from costada.evaluators.contract import Evaluation
 from costada.graph.state import SearchState
+from costada.nodes.candidates import candidate_row, save_archive, to_candidate
 from costada.nodes.context import RunContext
-from costada.nodes.programs import candidate_row, save_archive, to_candidate
 from costada.store.rows import CandidateRow
 
 

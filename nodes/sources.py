@@ -6,8 +6,8 @@ from costada.controller.archive import Candidate
 from costada.controller.intensity import Action
 from costada.controller.sampling import draw_inspirations, draw_parent
 from costada.graph.state import SearchState
+from costada.nodes.candidates import load_archives, load_candidate
 from costada.nodes.context import RunContext, draws
-from costada.nodes.programs import load_archives, load_candidate
 from costada.prompts.request import Siblings
 
 

@@ -6,8 +6,8 @@ from costada.controller.migration import migrate
 from costada.controller.state import from_record, to_record
 from costada.graph.state import CreditRecord, SearchState
 from costada.nodes.allocate_frontier import allocation_of
+from costada.nodes.candidates import load_archives, load_candidate, save_changes
 from costada.nodes.context import RunContext
-from costada.nodes.programs import load_archives, load_candidate, save_changes
 
 
 def update_utility(state: SearchState, *, context: RunContext) -> SearchState:

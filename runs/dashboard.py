@@ -13,6 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from costada.runs.trace import event_words
+
 if TYPE_CHECKING:
     from costada.nodes.trace import TraceRow
 
@@ -52,7 +54,9 @@ class Dashboard:
             self._events.append(
                 f"t={row['iteration']}  best {before}to {number(row['best_objective'])}"
             )
-        self._events.extend(f"t={row['iteration']}  {_plain(event)}" for event in row["events"])
+        self._events.extend(
+            f"t={row['iteration']}  {event_words(event)}" for event in row["events"]
+        )
         if row["failure"]:
             self._events.append(f"t={row['iteration']}  failed: {row['failure'].splitlines()[0]}")
 
@@ -100,10 +104,6 @@ class Dashboard:
 def number(objective: float | None) -> str:
     """Return an objective as shown to a person."""
     return "none" if objective is None else f"{objective:.6g}"
-
-
-def _plain(event: str) -> str:
-    return event.replace("_", " ").replace(":", ": ")
 
 
 def _clock(seconds: float) -> str:

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-StopReason = Literal["budget", "iterations", "interrupted"]
+from costada.controller.algorithm import StopReason
+
+RunEnd = StopReason | Literal["interrupted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,5 +33,5 @@ class Discovery:
     spent: float
     remaining: float
     iterations: int
-    stop_reason: StopReason
+    stop_reason: RunEnd
     folder: Path | None

@@ -1,8 +1,7 @@
 """Carries a plan out in a folder: streams the graph, keeps the files, can go on later."""
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import cast
 
@@ -20,10 +19,10 @@ from costada.runs.lease import hold_lease
 from costada.runs.plan import Plan
 from costada.runs.progress import Progress, RunHeading
 from costada.runs.record import RunRecord
-from costada.runs.result import Discovery, StopReason
+from costada.runs.result import Discovery, RunEnd
+from costada.store.database import connect
 from costada.store.run_store import RunStore
 
-BUSY_SECONDS = 30.0
 THREAD = RunnableConfig(configurable={"thread_id": "run"})
 
 
@@ -72,13 +71,8 @@ def is_finished(folder: RunFolder) -> bool:
 
 @contextmanager
 def _saver(database: Path) -> Iterator[SqliteSaver]:
-    connection = sqlite3.connect(database, timeout=BUSY_SECONDS, check_same_thread=False)
-    try:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
+    with closing(connect(database)) as connection:
         yield SqliteSaver(connection)
-    finally:
-        connection.close()
 
 
 def _follow(
@@ -122,6 +116,6 @@ def _discovery(state: SearchState, plan: Plan, store: RunStore, folder: Path) ->
         spent=spent,
         remaining=max(0.0, remaining(plan.budget, spent)),
         iterations=state.get("iterations", 0),
-        stop_reason=cast(StopReason, state.get("stop_reason") or "interrupted"),
+        stop_reason=cast(RunEnd, state.get("stop_reason") or "interrupted"),
         folder=folder,
     )

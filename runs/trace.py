@@ -76,8 +76,13 @@ def _cells(row: TraceRow) -> tuple[str, ...]:
     )
 
 
+def event_words(event: str) -> str:
+    """Return an event of a trace row as shown to a person."""
+    return event.replace("_", " ").replace(":", ": ")
+
+
 def _remarks(row: TraceRow) -> str:
-    remarks = [event.replace("_", " ").replace(":", ": ") for event in row["events"]]
+    remarks = [event_words(event) for event in row["events"]]
     if row["attempts"] > 1:
         remarks.append(f"{row['attempts']} attempts")
     if row["failure"]:

@@ -17,6 +17,22 @@ BUSY_SECONDS = 30.0
 RECENT_TEXTS = 1024
 
 
+def connect(path: Path | None) -> sqlite3.Connection:
+    """Return a connection to a run file, or to memory, for use from any thread.
+
+    Readers and one writer do not block each other, and a writer waits for another one. What was
+    committed survives the death of the process.
+    """
+    connection = sqlite3.connect(path or ":memory:", timeout=BUSY_SECONDS, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
 class Database:
     """A run file opened for reading and writing; `path=None` keeps everything in memory.
 
@@ -28,12 +44,9 @@ class Database:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self._lock = threading.RLock()
-        self._connection = sqlite3.connect(
-            path or ":memory:", timeout=BUSY_SECONDS, check_same_thread=False, isolation_level=None
-        )
+        self._connection = connect(path)
         weakref.finalize(self, self._connection.close)
-        self._connection.execute("PRAGMA journal_mode=WAL")
-        self._connection.execute("PRAGMA synchronous=NORMAL")
+        self._connection.isolation_level = None
         self._connection.executescript(SCHEMA)
         self.text = lru_cache(maxsize=RECENT_TEXTS)(self._read_text)
 

@@ -1,5 +1,5 @@
 from costada.controller.archive import Candidate
-from costada.nodes.programs import shown
+from costada.nodes.candidates import shown
 
 
 def test_wall_clock_times_stay_out_of_prompts_so_that_prompts_repeat():
