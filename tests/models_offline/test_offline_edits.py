@@ -5,7 +5,7 @@ import pytest
 from offline_programs import AREA, PACKING, PROGRAMS, SCALAR, SPREAD, parsed, result, scene, value
 
 from costada.models.offline.answering import USUAL_EDITS
-from costada.models.offline.constructor import find_constructor, with_fresh_helpers
+from costada.models.offline.constructor import find_constructor, with_fresh_functions
 from costada.models.offline.crossover import take_function, take_numbers
 from costada.models.offline.expense import evaluation_counts, evaluation_limit
 from costada.models.offline.ideas import IDEAS
@@ -183,11 +183,11 @@ def test_a_step_shrinks_with_the_turns_of_its_loop():
     assert value(edit.code) > value(AREA)
 
 
-def test_the_helpers_follow_a_change_of_the_statements_they_repeat():
+def test_the_nested_functions_follow_a_change_of_the_statements_they_repeat():
     edit = cheaper_scoring(scene(searching(SPREAD)), Random(0))
     assert edit.code.count("pair_table_1 = ") == 1
-    assert with_fresh_helpers(edit.code).count("pair_table_1 = ") == 2
-    assert with_fresh_helpers(AREA) == AREA
+    assert with_fresh_functions(edit.code).count("pair_table_1 = ") == 2
+    assert with_fresh_functions(AREA) == AREA
 
 
 def test_a_loss_is_searched_downwards():

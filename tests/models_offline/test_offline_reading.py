@@ -65,7 +65,7 @@ def test_a_guide_prompt_tells_program_mode_and_failed_approaches():
     assert isinstance(view, GuideView)
     assert view.program.strip() == PACKING.strip()
     assert view.keeps_algorithm
-    assert view.failed == {"numpy.exp"}
+    assert view.failures == {"numpy.exp": 1}
     assert not read_prompt(guide().user).keeps_algorithm
 
 

@@ -1,0 +1,160 @@
+"""How long a program's scoring takes, estimated from its text, and how often it may run.
+
+The offline model cannot run a program. It counts what a scoring does: loops are taken to have
+`LOOP_TURNS` turns where their length is not written out, and each kind of operation has a rough
+price in seconds on one ordinary core. The searches it writes are then limited to the number of
+scorings that fit into `SEARCH_SECONDS`.
+"""
+
+import ast
+from dataclasses import dataclass
+
+from costada.models.offline.constructor import EVALUATIONS, Constructor, find_constructor
+from costada.models.offline.source import (
+    Program,
+    assigned_name,
+    called_name,
+    range_call,
+    read_program,
+)
+
+SEARCH_SECONDS = 0.3
+"""Seconds all searches of one program may take by this estimate."""
+
+LOOP_TURNS = 25
+"""Turns of a loop whose length is not written in the program."""
+
+LEAST_SHARE = 0.5
+"""Share of its evaluations a search must keep when a change makes scoring dearer."""
+
+_LIBRARY_CALL = 1.5e-6
+_BUILTIN_CALL = 1.0e-7
+_ARRAY_ACCESS = 1.2e-7
+_LIST_ACCESS = 1.0e-8
+_OPERATION = 1.5e-8
+_OVERHEAD = 2.0e-5
+
+
+@dataclass(frozen=True, slots=True)
+class _Counter:
+    """Adds up the seconds of a function of one program."""
+
+    program: Program
+    lists: frozenset[str]
+
+    def seconds(self, node: ast.AST) -> float:
+        """Return the seconds one run of a node takes."""
+        turns, inner = 1.0, list(ast.iter_child_nodes(node))
+        if isinstance(node, ast.For):
+            turns, inner = _turns(node.iter), [*node.body]
+        elif isinstance(node, ast.While):
+            turns = LOOP_TURNS
+        elif isinstance(node, ast.ListComp | ast.GeneratorExp):
+            turns, inner = _turns(node.generators[0].iter), [node.elt]
+        return self._own(node) + turns * sum(self.seconds(each) for each in inner)
+
+    def _own(self, node: ast.AST) -> float:
+        if isinstance(node, ast.Call):
+            return self._call(node)
+        if isinstance(node, ast.Subscript):
+            is_list = bool(self.lists & {_root(node)})
+            return _LIST_ACCESS if is_list else _ARRAY_ACCESS
+        return _OPERATION if isinstance(node, ast.BinOp | ast.Compare) else 0.0
+
+    def _call(self, call: ast.Call) -> float:
+        if isinstance(call.func, ast.Attribute):
+            return _LIBRARY_CALL
+        callee = self.program.function(called_name(call))
+        return _BUILTIN_CALL if callee is None else function_seconds(self.program, callee)
+
+
+def function_seconds(program: Program, function: ast.FunctionDef) -> float:
+    """Return the estimated seconds of one run of a function; it must not call itself."""
+    lists = frozenset(
+        name
+        for each in ast.walk(function)
+        if isinstance(each, ast.Assign) and (name := assigned_name(each))
+        if isinstance(each.value, ast.Call) and called_name(each.value) in ("tolist", "list")
+    )
+    counter = _Counter(program, lists)
+    return sum(counter.seconds(each) for each in function.body)
+
+
+def scoring_seconds(program: Program, constructor: Constructor) -> float:
+    """Return the estimated seconds of scoring one array."""
+    counter = _Counter(program, frozenset())
+    try:
+        parts = [*constructor.scoring, ast.parse(constructor.value)]
+        return _OVERHEAD + sum(counter.seconds(each) for each in parts)
+    except RecursionError:
+        return SEARCH_SECONDS
+
+
+def evaluation_limit(program: Program, constructor: Constructor) -> int:
+    """Return how often the searches of a program may score an array, at least 10."""
+    exact = SEARCH_SECONDS / scoring_seconds(program, constructor)
+    return max(10, int(exact) // 10 * 10)
+
+
+def within_limit(code: str) -> str:
+    """Return the program with its searches cut down to what fits, all by the same share."""
+    return _cut_down(code, 0.0) or code
+
+
+def affordable(code: str) -> str | None:
+    """Return the same, or None where less than `LEAST_SHARE` of the evaluations would be left."""
+    return _cut_down(code, LEAST_SHARE)
+
+
+def _cut_down(code: str, least: float) -> str | None:
+    program = read_program(code)
+    constructor = find_constructor(program) if program else None
+    if program is None or constructor is None:
+        return code
+    counts = evaluation_counts(constructor)
+    total = sum(count for _, count in counts)
+    limit = evaluation_limit(program, constructor)
+    if total <= limit:
+        return code
+    if limit < least * total:
+        return None
+    return program.changed(
+        program.replacing(node, str(max(5, count * limit // total))) for node, count in counts
+    )
+
+
+def evaluation_counts(constructor: Constructor) -> list[tuple[ast.Constant, int]]:
+    """Return the numbers written for `evaluations` in the searches of a constructor."""
+    return [
+        (keyword.value, keyword.value.value)
+        for search in constructor.searches
+        if isinstance(search.value, ast.Call)
+        for keyword in search.value.keywords
+        if keyword.arg == EVALUATIONS
+        if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, int)
+    ]
+
+
+def _turns(loop: ast.expr) -> float:
+    counted = range_call(loop)
+    if counted is None:
+        return LOOP_TURNS
+    bounds = [_number(each) for each in counted.args]
+    if None in bounds:
+        return LOOP_TURNS / len(bounds)
+    return float(len(range(*(bound for bound in bounds if bound is not None))))
+
+
+def _number(node: ast.expr) -> int | None:
+    try:
+        value = ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return value if isinstance(value, int) else None
+
+
+def _root(node: ast.Subscript) -> str:
+    inner: ast.expr = node
+    while isinstance(inner, ast.Subscript):
+        inner = inner.value
+    return inner.id if isinstance(inner, ast.Name) else ""

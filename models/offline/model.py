@@ -1,0 +1,112 @@
+"""A chat model that needs neither network nor key."""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.language_models import BaseChatModel, LangSmithParams
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+
+from costada.models.offline.answering import answer
+from costada.models.offline.usage import estimated_usage
+
+MODEL_NAME = "offline"
+
+_LINES_PER_CHUNK = 4
+
+_TIMING = re.compile(r"^- \w*(?:time|seconds)\w*: .*$", re.MULTILINE)
+"""Metrics that differ from run to run, whatever the program does."""
+
+
+class OfflineModel(BaseChatModel):
+    """A stand-in for a language model in demos, tests and lessons.
+
+    No language model is behind it. It reads the program in a prompt and answers with a general
+    edit of it: other numbers, another order, a part of another program, or a search that judges
+    arrays by the program's own statements. It knows no benchmark and no solution. As a guide it
+    proposes general searches and refinements. One answer in ten fails on purpose.
+
+    The same seed and messages always get the same answer, in any order and on any thread. Run
+    times among the metrics of a prompt make no difference, so that a run with the same seed can be
+    repeated. Token counts are estimates, see `usage`.
+
+    Attributes:
+        seed: Chooses one of many equally good models.
+    """
+
+    seed: int = 0
+
+    @property
+    def _llm_type(self) -> str:
+        return MODEL_NAME
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"model_name": MODEL_NAME, "seed": self.seed}
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        return LangSmithParams(
+            ls_provider="costada", ls_model_name=MODEL_NAME, ls_model_type="chat"
+        )
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        message = self._reply(messages, stop)
+        return ChatResult(generations=[ChatGeneration(message=message)])
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        reply = self._reply(messages, stop)
+        for part in _parts(reply.text):
+            chunk = ChatGenerationChunk(message=AIMessageChunk(content=part))
+            if run_manager:
+                run_manager.on_llm_new_token(part, chunk=chunk)
+            yield chunk
+        yield ChatGenerationChunk(
+            message=AIMessageChunk(
+                content="",
+                usage_metadata=reply.usage_metadata,
+                response_metadata=reply.response_metadata,
+                chunk_position="last",
+            )
+        )
+
+    def _reply(self, messages: list[BaseMessage], stop: list[str] | None) -> AIMessage:
+        prompt = "\n\n".join(message.text for message in messages)
+        rng = _generator(self.seed, prompt)
+        text = _until(answer(messages[-1].text, rng), stop)
+        return AIMessage(
+            content=text,
+            usage_metadata=estimated_usage(prompt, text, rng),
+            response_metadata={"model_name": MODEL_NAME, "finish_reason": "stop"},
+        )
+
+
+def _generator(seed: int, prompt: str) -> Random:
+    digest = hashlib.sha256(f"{seed}\n{_TIMING.sub('', prompt)}".encode()).digest()
+    return Random(int.from_bytes(digest))
+
+
+def _until(text: str, stop: list[str] | None) -> str:
+    ends = [text.find(word) for word in stop or [] if word in text]
+    return text[: min(ends, default=len(text))]
+
+
+def _parts(text: str) -> Iterator[str]:
+    lines = text.splitlines(keepends=True)
+    for start in range(0, len(lines), _LINES_PER_CHUNK):
+        yield "".join(lines[start : start + _LINES_PER_CHUNK])
