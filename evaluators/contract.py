@@ -10,6 +10,9 @@ from typing import SupportsFloat
 EVALUATOR_FAULT = "evaluator_fault"
 """Artifact telling that the evaluator itself, not only the candidate, went wrong."""
 
+NO_VERDICT = "no_verdict"
+"""Artifact telling that the evaluator came to no score at all."""
+
 
 class Direction(StrEnum):
     """Which way a benchmark's objective improves; a score always improves upwards."""

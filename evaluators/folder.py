@@ -1,25 +1,30 @@
 """A problem as a folder: task, initial program and evaluator, each in a file of its own.
 
-The folder holds `problem.md`, `initial_program.py` and `evaluator.py` with a function
-`evaluate(program_path)` that returns a dict with a number under "combined_score", as
-SkyDiscover and OpenEvolve expect it; an object with `metrics` and `artifacts` will do too.
+The folder holds `problem.md` (or a `config.yaml` whose `prompt` has a `system_message`),
+`initial_program.py`, and `evaluator.py` with a function `evaluate(program_path)` that returns a
+dict with a number under "combined_score", as SkyDiscover and OpenEvolve expect it; an object with
+`metrics` and `artifacts` will do too.
 """
 
 import tomllib
 from dataclasses import dataclass
+from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from costada.evaluators.contract import (
     EVALUATOR_FAULT,
+    NO_VERDICT,
     Direction,
     Evaluation,
     Problem,
     failed,
 )
+from costada.evaluators.folder_texts import read_task, read_text
 from costada.evaluators.normalize import normalize
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run import CandidateResult, run_evaluator
@@ -80,9 +85,9 @@ def load_folder(path: str | Path) -> Problem:
     folder = Path(path).resolve()
     if not folder.is_dir():
         raise ValueError(f"{path} is not a folder; expected one with problem.md")
-    task = _read(folder / "problem.md")
-    initial_program = _read(folder / "initial_program.py")
-    evaluator_source = _read(folder / "evaluator.py")
+    task = read_task(folder)
+    initial_program = read_text(folder / "initial_program.py")
+    evaluator_source = read_text(folder / "evaluator.py")
     settings = _read_settings(folder / "problem.toml")
     return Problem(
         name=settings.name or folder.name,
@@ -106,7 +111,8 @@ def judge(run: CandidateResult, settings: FolderSettings) -> Evaluation:
     """
     log = {"log": run.log} if run.log else {}
     if run.error is not None and run.is_own_fault:
-        return failed(run.error, artifacts=log, seconds=run.seconds)
+        artifacts = log | {NO_VERDICT: run.error}
+        return failed(run.error, artifacts=artifacts, seconds=run.seconds)
     if run.error is not None:
         return _faulty(f"evaluator.py failed: {run.error}", {}, log, run.seconds)
     metrics, artifacts = _sort(run.output)
@@ -138,7 +144,8 @@ def _without_score(
 ) -> Evaluation:
     text = f"{SCORE} is {artifacts[SCORE]!r}; expected a finite number"
     if artifacts[SCORE] in ("nan", "inf", "-inf"):
-        return failed(text, metrics=metrics, artifacts=artifacts, seconds=seconds)
+        marked = artifacts | {NO_VERDICT: text}
+        return failed(text, metrics=metrics, artifacts=marked, seconds=seconds)
     return _faulty(f"evaluator.py: {text}", metrics, artifacts, seconds)
 
 
@@ -169,18 +176,6 @@ def _faulty(
     return failed(text, metrics=metrics, artifacts=marked, seconds=seconds)
 
 
-def _read(path: Path) -> str:
-    if not path.is_file():
-        raise ValueError(f"{path.name} is missing in {path.parent}; a problem folder needs it")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text: {error}") from None
-    if not text.strip():
-        raise ValueError(f"{path} is empty; a problem folder needs it")
-    return text
-
-
 def _read_settings(path: Path) -> FolderSettings:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -188,9 +183,17 @@ def _read_settings(path: Path) -> FolderSettings:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from None
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        faults = "; ".join(map(_fault, error.errors()))
         known = ", ".join(FolderSettings.model_fields)
         raise ValueError(f"{path}: {faults} (known keys: {known})") from None
     if settings.direction is Direction.MINIMIZE and settings.reference is None:
         raise ValueError(f"{path}: reference is missing; needed where direction is 'minimize'")
     return settings
+
+
+def _fault(details: ErrorDetails) -> str:
+    key = ".".join(map(str, details["loc"]))
+    if details["type"] != "extra_forbidden":
+        return f"{key}: {details['msg']}"
+    nearest = get_close_matches(key, FolderSettings.model_fields, n=1)
+    return f"unknown key {key!r}" + (f", did you mean {nearest[0]!r}?" if nearest else "")

@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable
 from functools import partial
-from math import isfinite
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -12,6 +11,7 @@ from langgraph.graph.state import CompiledStateGraph
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
 from costada.evaluators.contract import Problem
+from costada.graph.arguments import check_arguments
 from costada.graph.routes import after_evaluation, next_step
 from costada.graph.state import SearchInput, SearchOutput, SearchState
 from costada.graph.storage import store_beside
@@ -62,14 +62,11 @@ def create_discovery_graph(
         name: Name of the graph.
 
     Raises:
-        ValueError: The budget is not above 0, a model that may be called has no price or two, or
-            a guide price comes without a guide model.
+        ValueError: An argument is not what it should be, a model that may be called has no price
+            or two, or a guide price comes without a guide model.
     """
-    if not (isfinite(budget) and budget > 0):
-        raise ValueError(f"budget: got {budget!r}, expected finite dollars above 0")
     settings = settings or Settings()
-    if settings.guide_price is not None and guide_model is None:
-        raise ValueError("guide_price: got one without guide_model, expected both or none")
+    check_arguments(problem, budget, guide_model, settings, store)
     context = RunContext(
         name=name,
         problem=problem,

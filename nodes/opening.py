@@ -17,6 +17,9 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
 
     Costs no model call. An invalid starting program has score 0.
     """
+    run_seed = state.get("seed", context.settings.seed)
+    if not isinstance(run_seed, int):
+        raise ValueError(f"seed: got {run_seed!r}, expected a whole number")
     run_id = uuid4().hex
     constants = context.settings.constants
     evaluation = context.problem.evaluate(context.problem.initial_program)
@@ -26,7 +29,7 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
         context.store.candidates.put(run_id, seed)
     begun = SearchState(
         run_id=run_id,
-        run_seed=state.get("seed", context.settings.seed),
+        run_seed=run_seed,
         archive_seq=0,
         best=seeds[0].id,
         stop_reason="",

@@ -88,7 +88,7 @@ def price_book(
     Raises:
         ValueError: A model has no price or two, or a runnable holds no chat model.
     """
-    quotes: dict[str, Quote] = {}
+    quotes: dict[str, Quote] = {name: GivenPrice(price) for name, price in other_prices.items()}
     for runnable, price in models:
         found = underlying_models(runnable)
         if not found:
@@ -97,7 +97,7 @@ def price_book(
         for model in found:
             name = model_identity(model).name
             if name not in quotes:
-                quotes[name] = _quote(model, {**other_prices, **given})
+                quotes[name] = _quote(model, given)
             elif name in given and quotes[name] != GivenPrice(given[name]):
                 raise ValueError(f"model {name!r} has two prices; expected one for each name")
     return PriceBook(quotes)

@@ -60,7 +60,7 @@ def resume(
         config = place.load()
         with hold_lease(place.settings):
             plan = _plan(config)
-    _say_if_finished(place)
+            _say_if_finished(place)
     _carry_out(plan, config, place, as_json=as_json, is_quiet=quiet)
 
 

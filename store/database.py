@@ -87,7 +87,10 @@ class Database:
             return ""
         found = self.rows("SELECT data FROM blob WHERE hash = ?", (name,))
         if not found:
-            raise ValueError(f"text {name}: not in the run file {self.path or '(in memory)'}")
+            raise ValueError(
+                f"text {name}: not in the run file {self.path or '(in memory)'};"
+                " give create_discovery_graph the store that the run was started with"
+            )
         return zlib.decompress(found[0][0]).decode("utf-8", "surrogatepass")
 
     def close(self) -> None:

@@ -134,7 +134,8 @@ def test_an_empty_settings_file_changes_nothing(make_folder):
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ("limit = 3", r"limit: Extra inputs are not permitted \(known keys: name, timeout,"),
+        ("limit = 3", r"unknown key 'limit' \(known keys: name, timeout,"),
+        ("tiemout = 3", r"unknown key 'tiemout', did you mean 'timeout'\? \(known keys"),
         ("timeout = 0", "timeout: Input should be greater than 0"),
         ("timeout = '9'", "timeout: Input should be a valid number"),
         ("timeout = inf", "timeout: Input should be a finite number"),
@@ -202,12 +203,22 @@ def test_a_broken_evaluator_is_found_before_the_search(make_folder, evaluator, e
     assert EVALUATOR_FAULT in evaluation.artifacts
 
 
-def test_an_initial_program_that_fails_is_no_fault_of_the_evaluator(make_folder):
+def test_an_initial_program_that_raises_is_refused_with_its_own_traceback(make_folder):
     folder = make_folder(OPENEVOLVE, program="def answer():\n    raise ValueError('not yet')")
-    evaluation = check_problem(load_folder(folder))
-    assert evaluation.error.startswith("ValueError: not yet")
+    problem = load_folder(folder)
+    evaluation = problem.evaluate(problem.initial_program)
+    assert EVALUATOR_FAULT not in evaluation.artifacts
     assert 'File "candidate.py", line 2, in answer' in evaluation.error
     assert str(folder) not in evaluation.error
+    with pytest.raises(ValueError, match="initial program: ValueError: not yet"):
+        check_problem(problem)
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_an_initial_program_without_a_finite_score_is_refused(make_folder, value):
+    folder = make_folder(evaluator_returning(f"{{'combined_score': float('{value}')}}"))
+    with pytest.raises(ValueError, match=f"initial program: combined_score is '{value}'"):
+        check_problem(load_folder(folder))
 
 
 @pytest.mark.parametrize("program", ["def answer(:", "import nowhere_at_all", "1 / 0"])
@@ -228,7 +239,8 @@ def test_a_program_that_does_not_load_is_no_fault_of_the_evaluator(make_folder, 
     ],
 )
 def test_a_candidate_the_evaluator_rejects_scores_zero(make_folder, returned, error):
-    evaluation = check_problem(load_folder(make_folder(evaluator_returning(returned))))
+    problem = load_folder(make_folder(evaluator_returning(returned)))
+    evaluation = problem.evaluate(problem.initial_program)
     assert (evaluation.score, evaluation.objective, evaluation.error) == (0.0, None, error)
 
 
