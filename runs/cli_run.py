@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import TYPE_CHECKING
 
@@ -88,6 +89,8 @@ def _carry_out(
     from costada.runs.progress import progress_on
     from costada.runs.runner import carry_out
 
+    # The ledger's own errors reach the user through `refusing`; LangChain would log them as well.
+    logging.getLogger("langchain_core.callbacks.manager").setLevel(logging.ERROR)
     progress = progress_on(Console(stderr=as_json, highlight=False), is_quiet=is_quiet)
     control = RunControl()
     with (

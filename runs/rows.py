@@ -25,6 +25,6 @@ def rows_of_file(database: Path) -> Sequence[TraceRow]:
     """
     if not database.is_file():
         raise ValueError(f"{database.parent}: holds no run (there is no {database.name} in it)")
-    with RunStore(database) as store:
+    with RunStore(database, is_read_only=True) as store:
         run_ids = store.run_ids()
         return stored_rows(store, run_ids[-1]) if run_ids else []

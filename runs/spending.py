@@ -13,9 +13,14 @@ ROLES = ("generation", "retry", "guide")
 
 @dataclass(frozen=True, slots=True)
 class RoleSum:
-    """What the calls of one role used; `dollars` is exact."""
+    """What the calls of one role used; `dollars` is exact.
+
+    `in_doubt` counts requests that failed without token counts: they cost nothing here, though
+    their provider may have billed them.
+    """
 
     calls: int = 0
+    in_doubt: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
@@ -24,8 +29,10 @@ class RoleSum:
 
     def plus(self, call: CallRow) -> RoleSum:
         """Return the sum with one more call."""
+        is_in_doubt = call.error is not None and not call.input_tokens + call.output_tokens
         return RoleSum(
             self.calls + 1,
+            self.in_doubt + is_in_doubt,
             self.input_tokens + call.input_tokens,
             self.output_tokens + call.output_tokens,
             self.cached_tokens + call.cached_tokens,

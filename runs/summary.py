@@ -84,4 +84,5 @@ def _overshoot(result: Discovery, config: RunConfig) -> str:
 def _role_line(role: str, used: RoleSum) -> str:
     tokens = f"{used.input_tokens:,} tokens in, {used.output_tokens:,} out"
     calls = "1 call" if used.calls == 1 else f"{used.calls} calls"
-    return f"    {role:<12}  ${used.dollars:.6f} for {calls} ({tokens})"
+    doubt = f"; {used.in_doubt} failed, perhaps billed" if used.in_doubt else ""
+    return f"    {role:<12}  ${used.dollars:.6f} for {calls} ({tokens}{doubt})"

@@ -1,5 +1,6 @@
 """One SQLite connection for a run file, safe to use from several threads."""
 
+import os
 import sqlite3
 import threading
 import weakref
@@ -33,6 +34,17 @@ def connect(path: Path | None) -> sqlite3.Connection:
     return connection
 
 
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Return a connection that only reads, also where the folder cannot be written."""
+    options = "mode=ro" if os.access(path.parent, os.W_OK) else "mode=ro&immutable=1"
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?{options}",
+        uri=True,
+        timeout=BUSY_SECONDS,
+        check_same_thread=False,
+    )
+
+
 class Database:
     """A run file opened for reading and writing; `path=None` keeps everything in memory.
 
@@ -41,13 +53,14 @@ class Database:
     Raises `sqlite3.Error` when the file cannot be opened or is no database.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, *, is_read_only: bool = False) -> None:
         self.path = path
         self._lock = threading.RLock()
-        self._connection = connect(path)
+        self._connection = connect_to_read(path) if path and is_read_only else connect(path)
         weakref.finalize(self, self._connection.close)
         self._connection.isolation_level = None
-        self._connection.executescript(SCHEMA)
+        if not is_read_only:
+            self._connection.executescript(SCHEMA)
         self.text = lru_cache(maxsize=RECENT_TEXTS)(self._read_text)
 
     @contextmanager

@@ -21,8 +21,8 @@ class RunStore:
     used, `ValueError` when a key is not there.
     """
 
-    def __init__(self, path: str | Path | None = None) -> None:
-        self._db = Database(Path(path) if path else None)
+    def __init__(self, path: str | Path | None = None, *, is_read_only: bool = False) -> None:
+        self._db = Database(Path(path) if path else None, is_read_only=is_read_only)
         self.candidates = CandidateTable(self._db)
         self.ledger = LedgerTable(self._db)
 

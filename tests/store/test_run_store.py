@@ -184,3 +184,22 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
     path.write_text("not a database, but long enough to be looked at as one" * 20)
     with pytest.raises(sqlite3.DatabaseError, match="not a database"):
         RunStore(path)
+
+
+def test_a_reader_sees_a_run_and_cannot_change_it(tmp_path):
+    path = tmp_path / "run #1.sqlite"
+    with RunStore(path) as writer:
+        writer.open_run("run", "costada", "toy")
+        with RunStore(path, is_read_only=True) as reader:
+            assert reader.run_ids() == ["run"]
+            with pytest.raises(sqlite3.OperationalError, match="readonly"):
+                reader.open_run("other", "costada", "toy")
+
+
+def test_a_run_in_a_folder_that_cannot_be_written_can_be_read(tmp_path, monkeypatch):
+    path = tmp_path / "run.sqlite"
+    with RunStore(path) as writer:
+        writer.open_run("run", "costada", "toy")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with RunStore(path, is_read_only=True) as reader:
+        assert reader.run_ids() == ["run"]
