@@ -45,5 +45,6 @@ test-lowest: install  ## Run the suite with the lowest versions that the ranges 
 test-highest: install  ## Run the suite with the newest versions that the ranges allow
 	.ci/resolution highest
 
-bench: install  ## Print the measured ratios
+bench: install  ## Print the measured ratios and what the offline model reaches
 	$(BIN)/python bench/overhead.py
+	$(BIN)/python bench/offline_seeds.py
