@@ -1,6 +1,6 @@
 """The discovery graph: eight nodes, their edges in the order of a step, and the public factory."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,17 @@ from costada.nodes.update_utility import update_utility
 from costada.store.run_store import RunStore
 
 DiscoveryGraph = CompiledStateGraph[SearchState, None, SearchInput, SearchOutput]
+
+NODES: tuple[Callable[..., SearchState], ...] = (
+    allocate_frontier,
+    build_context,
+    generate,
+    evaluate,
+    charge_ledger,
+    update_utility,
+    gate_intervention,
+    guide,
+)
 
 CONTROL_NODES = 5
 """Nodes a step passes once: allocate, charge, update, gate and, at times, guide."""
@@ -86,14 +97,8 @@ def build_discovery_graph(
 ) -> StateGraph[SearchState, None, SearchInput, SearchOutput]:
     """Return the graph before it is compiled, for callers who add nodes of their own."""
     graph = StateGraph(SearchState, input_schema=SearchInput, output_schema=SearchOutput)
-    graph.add_node("allocate_frontier", partial(allocate_frontier, context=context))
-    graph.add_node("build_context", partial(build_context, context=context))
-    graph.add_node("generate", partial(generate, context=context))
-    graph.add_node("evaluate", partial(evaluate, context=context))
-    graph.add_node("charge_ledger", partial(charge_ledger, context=context))
-    graph.add_node("update_utility", partial(update_utility, context=context))
-    graph.add_node("gate_intervention", partial(gate_intervention, context=context))
-    graph.add_node("guide", partial(guide, context=context))
+    for node in NODES:
+        graph.add_node(node.__name__, partial(node, context=context))
 
     after_gate: dict[Hashable, str] = {
         "next step": "allocate_frontier",

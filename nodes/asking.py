@@ -11,7 +11,7 @@ from langchain_core.runnables.config import merge_configs
 from costada.models.failures import ModelFailure, ask
 from costada.models.metering import CallMeter, MeteredCall
 from costada.nodes.context import ChatModel, RunContext
-from costada.nodes.pricing import UNPRICED, no_price
+from costada.nodes.pricing import UNPRICED, Quote, no_price
 from costada.prompts.render import Prompt
 from costada.store.rows import CallRow
 
@@ -64,32 +64,35 @@ def _call_config(meter: CallMeter, key: CallKey) -> RunnableConfig:
 def _recorder(prompt: Prompt, key: CallKey, context: RunContext) -> Callable[[MeteredCall], None]:
     def record(call: MeteredCall) -> None:
         quote = context.prices.quote(call)
-        row = CallRow(
-            iteration=key.iteration,
-            role=key.role,
-            attempt=key.attempt,
-            model=call.model,
-            input_tokens=call.input_tokens,
-            output_tokens=call.output_tokens,
-            cached_tokens=call.cached_tokens,
-            reasoning_tokens=call.reasoning_tokens,
-            cost=quote.cost(call.input_tokens, call.output_tokens, call.cached_tokens),
-            price_in=f"{quote.input_per_million:f}",
-            price_out=f"{quote.output_per_million:f}",
-            price_source=quote.source,
-            is_cache_hit=call.is_cache_hit,
-            is_estimated=call.is_estimated,
-            provider=call.provider,
-            provider_id=call.provider_id,
-            finish_reason=call.finish_reason,
-            ended_at=time(),
-            seconds=call.duration,
-            prompt=prompt.user,
-            answer=call.answer,
-            error=call.error,
-        )
-        context.store.ledger.put_call(key.run_id, row)
+        context.store.ledger.put_call(key.run_id, _row(call, quote, prompt, key))
         if quote is UNPRICED:
             raise ValueError(no_price(call.model))
 
     return record
+
+
+def _row(call: MeteredCall, quote: Quote, prompt: Prompt, key: CallKey) -> CallRow:
+    return CallRow(
+        iteration=key.iteration,
+        role=key.role,
+        attempt=key.attempt,
+        model=call.model,
+        input_tokens=call.input_tokens,
+        output_tokens=call.output_tokens,
+        cached_tokens=call.cached_tokens,
+        reasoning_tokens=call.reasoning_tokens,
+        cost=quote.cost(call.input_tokens, call.output_tokens, call.cached_tokens),
+        price_in=f"{quote.input_per_million:f}",
+        price_out=f"{quote.output_per_million:f}",
+        price_source=quote.source,
+        is_cache_hit=call.is_cache_hit,
+        is_estimated=call.is_estimated,
+        provider=call.provider,
+        provider_id=call.provider_id,
+        finish_reason=call.finish_reason,
+        ended_at=time(),
+        seconds=call.duration,
+        prompt=prompt.user,
+        answer=call.answer,
+        error=call.error,
+    )

@@ -4,6 +4,7 @@ from costada.evaluators.contract import EVALUATOR_FAULT
 from costada.graph.state import SearchState
 from costada.nodes.candidates import candidate_row
 from costada.nodes.context import RunContext
+from costada.store.rows import CandidateRow
 
 
 def evaluate(state: SearchState, *, context: RunContext) -> SearchState:
@@ -11,29 +12,34 @@ def evaluate(state: SearchState, *, context: RunContext) -> SearchState:
     step, store = state["step"], context.store
     if not step["program"]:
         return SearchState()
-    code = store.text(step["program"])
+    row = _judged(state, context)
+    store.candidates.put(state["run_id"], row)
+    return SearchState(
+        step={
+            **step,
+            "candidate": row.id,
+            "score": row.score,
+            "objective": row.objective,
+            "failure": store.put_text(row.error or ""),
+        }
+    )
+
+
+def _judged(state: SearchState, context: RunContext) -> CandidateRow:
+    step, candidates = state["step"], context.store.candidates
+    code = context.store.text(step["program"])
     evaluation = context.problem.evaluate(code)
     if EVALUATOR_FAULT in evaluation.artifacts:
-        _check_evaluator(store.candidates.get(state["run_id"], state["best"]).code, context)
-    parent = store.candidates.get(state["run_id"], step["parent"])
-    row = candidate_row(
+        _check_evaluator(candidates.get(state["run_id"], state["best"]).code, context)
+    parent = candidates.get(state["run_id"], step["parent"])
+    return candidate_row(
         f"{state['iteration']}.{step['attempt']}",
         state["iteration"],
         code,
         evaluation,
         parent_id=parent.id,
         generation=parent.generation + 1,
-        changes=store.text(step["changes"]),
-    )
-    store.candidates.put(state["run_id"], row)
-    return SearchState(
-        step={
-            **step,
-            "candidate": row.id,
-            "score": evaluation.score,
-            "objective": evaluation.objective,
-            "failure": store.put_text(evaluation.error or ""),
-        }
+        changes=context.store.text(step["changes"]),
     )
 
 

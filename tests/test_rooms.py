@@ -1,5 +1,6 @@
 """The shape of the project: its packages, its file sizes, and what a user's site-packages gets."""
 
+import ast
 import tomllib
 from pathlib import Path
 
@@ -47,3 +48,23 @@ def test_the_root_holds_no_other_module_and_no_folder_that_hides_the_package():
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_file_stays_under_300_lines(path):
     assert len(path.read_text().splitlines()) < 300
+
+
+def lines_of_code(function):
+    """Return how many lines a function has below its signature and docstring."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in SOURCES if "tests" not in path.relative_to(ROOT).parts],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_a_function_has_at_most_25_lines_of_code(path):
+    functions = [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert [f.name for f in functions if lines_of_code(f) > 25] == []
