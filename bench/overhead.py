@@ -27,6 +27,7 @@ from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
 from costada import Constants, Evaluation, Price, Problem, Settings, create_discovery_graph
+from costada.store.database import connect
 
 NUM_NODES = 8
 FILLER = "".join(f"# line {line}: {line * 7919 % 1009} of the constructor\n" for line in range(120))
@@ -125,9 +126,7 @@ def measure(loop: Any, iterations: int, window: int, marks: list[int]) -> list[S
     """Run a loop on a fresh file and sample it over the windows that end at the marks."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run.sqlite"
-        connection = sqlite3.connect(path, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
+        connection = connect(path)
         samples, starts = [], {}
         for iteration in loop(SqliteSaver(connection), iterations):
             if iteration + window in marks:
@@ -155,22 +154,29 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=50)
     options = parser.parse_args()
     marks = sorted({min(mark, options.iterations) for mark in (100, 1000, 5000)})
-    bare = measure(bare_loop, marks[0], options.window, marks[:1])[0]
-    print(f"{'':24}{'ms/iteration':>14}{'KB/iteration':>14}")
-    print(f"{'bare 8-node loop':24}{bare.milliseconds:14.2f}{bare.kilobytes:14.1f}")
-    samples = measure(costada_loop, options.iterations, options.window, marks)
-    for sample in samples:
-        label = f"costada at {sample.iteration}"
-        print(f"{label:24}{sample.milliseconds:14.2f}{sample.kilobytes:14.1f}")
-    last = samples[-1]
+    bare = measure(bare_loop, options.iterations, options.window, marks)
+    ours = measure(costada_loop, options.iterations, options.window, marks)
+    print(f"{'':12}{'ms per iteration':>24}{'':8}{'KB per iteration':>24}")
+    print(f"{'iteration':12}" + f"{'bare':>8}{'costada':>9}{'ratio':>7}{'':8}" * 2)
+    for before, after in zip(bare, ours, strict=True):
+        print(
+            f"{after.iteration:<12}{row(before.milliseconds, after.milliseconds)}"
+            f"{row(before.kilobytes, after.kilobytes)}"
+        )
     print(
-        f"costada / bare          {last.milliseconds / bare.milliseconds:14.2f}"
-        f"{last.kilobytes / bare.kilobytes:14.2f}"
+        f"{'last / first':12}{row(*(growth(s, 'milliseconds') for s in (bare, ours)))}"
+        f"{row(*(growth(s, 'kilobytes') for s in (bare, ours)))}"
     )
-    print(
-        f"last / first window     {last.milliseconds / samples[0].milliseconds:14.2f}"
-        f"{last.kilobytes / samples[0].kilobytes:14.2f}"
-    )
+
+
+def row(bare: float, ours: float) -> str:
+    """Return two figures and their ratio as one part of a line."""
+    return f"{bare:8.2f}{ours:9.2f}{ours / bare:7.2f}{'':8}"
+
+
+def growth(samples: list[Sample], field: str) -> float:
+    """Return the last sample in units of the first."""
+    return getattr(samples[-1], field) / getattr(samples[0], field)
 
 
 if __name__ == "__main__":

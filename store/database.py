@@ -15,6 +15,7 @@ from typing import Any
 from costada.store.schema import SCHEMA
 
 BUSY_SECONDS = 30.0
+CACHE_KIBIBYTES = 16_384
 RECENT_TEXTS = 1024
 
 
@@ -28,6 +29,7 @@ def connect(path: Path | None) -> sqlite3.Connection:
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute(f"PRAGMA cache_size=-{CACHE_KIBIBYTES}")
     except sqlite3.Error:
         connection.close()
         raise
