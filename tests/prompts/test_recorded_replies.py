@@ -1,8 +1,8 @@
 """Every recorded answer of a real model goes through the parser.
 
-The recorded runs also edited programs that were no programs: cut off, or without their entry point.
-Such a parent cannot occur here, where what fails never enters an archive, and no answer to it can be
-judged; their share is printed and not asserted.
+The recorded runs also edited programs that were no programs: cut off, or without their entry
+point. Such a parent cannot occur here, where what fails never enters an archive, and no answer to
+it can be judged; their share is printed and not asserted.
 """
 
 import gzip
