@@ -1,6 +1,6 @@
 """Whether a graph can be built from what a caller gave."""
 
-from math import isfinite
+from math import inf
 
 from costada.evaluators.contract import Problem
 from costada.nodes.settings import Settings
@@ -17,9 +17,7 @@ def check_arguments(
     """
     if not isinstance(problem, Problem):
         raise ValueError(f"problem: got {problem!r}, expected a Problem such as problem(NAME)")
-    if isinstance(budget, bool) or not isinstance(budget, int | float):
-        raise ValueError(f"budget: got {budget!r}, expected finite dollars above 0")
-    if not (isfinite(budget) and budget > 0):
+    if isinstance(budget, bool) or not isinstance(budget, int | float) or not 0 < budget < inf:
         raise ValueError(f"budget: got {budget!r}, expected finite dollars above 0")
     if not isinstance(settings, Settings):
         raise ValueError(f"settings: got {settings!r}, expected Settings(...)")

@@ -91,17 +91,7 @@ def _label(given: object) -> str | None:
 
 def _in_memory(plan: Plan) -> Discovery:
     found = plan.graph().invoke({"seed": plan.settings.seed})
-    return Discovery(
-        best_program=found["best_program"],
-        best_score=found["best_score"],
-        best_objective=found["best_objective"],
-        best_metrics=found["best_metrics"],
-        spent=found["spent"],
-        remaining=found["remaining"],
-        iterations=found["iterations"],
-        stop_reason=found["stop_reason"],
-        folder=None,
-    )
+    return Discovery(**found, folder=None)
 
 
 def _in_folder(plan: Plan, config: RunConfig, path: Path, *, resume: bool) -> Discovery:
