@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from costada.controller.constants import Constants
     from costada.controller.ledger import Price
-    from costada.evaluators.contract import Evaluation, Problem
+    from costada.evaluators.contract import Evaluation
+    from costada.evaluators.problem import Problem
     from costada.evaluators.registry import problem
+    from costada.evaluators.sandbox.limits import Limits
     from costada.graph.build import create_discovery_graph
     from costada.models.chat_models import chat_model
     from costada.models.errors import UnmeteredCall
@@ -23,6 +25,7 @@ __all__ = [
     "Constants",
     "Discovery",
     "Evaluation",
+    "Limits",
     "OfflineModel",
     "Price",
     "Problem",
@@ -39,9 +42,10 @@ _HOMES = {
     "Constants": "costada.controller.constants",
     "Discovery": "costada.runs.discovery",
     "Evaluation": "costada.evaluators.contract",
+    "Limits": "costada.evaluators.sandbox.limits",
     "OfflineModel": "costada.models.offline",
     "Price": "costada.controller.ledger",
-    "Problem": "costada.evaluators.contract",
+    "Problem": "costada.evaluators.problem",
     "RunStore": "costada.store.run_store",
     "Settings": "costada.nodes.settings",
     "UnmeteredCall": "costada.models.errors",

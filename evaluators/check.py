@@ -1,6 +1,7 @@
 """Whether a problem works, before money is spent on it."""
 
-from costada.evaluators.contract import EVALUATOR_FAULT, NO_VERDICT, Evaluation, Problem
+from costada.evaluators.contract import EVALUATOR_FAULT, NO_VERDICT, Evaluation
+from costada.evaluators.problem import Problem
 
 
 def check_problem(problem: Problem) -> Evaluation:

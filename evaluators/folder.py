@@ -21,11 +21,11 @@ from costada.evaluators.contract import (
     NO_VERDICT,
     Direction,
     Evaluation,
-    Problem,
     failed,
 )
 from costada.evaluators.folder_texts import read_task, read_text
 from costada.evaluators.normalize import normalize
+from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run import CandidateResult, run_evaluator
 from costada.evaluators.sandbox.wire import Value
@@ -97,7 +97,7 @@ def load_folder(path: str | Path) -> Problem:
         entry_point=settings.entry_point,
         direction=settings.direction,
         reference=settings.reference,
-        timeout=settings.timeout,
+        limits=Limits(wall_seconds=settings.timeout),
         evaluator_source=evaluator_source,
         human=settings.human,
     )

@@ -6,8 +6,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
-from costada.evaluators.contract import Problem
 from costada.evaluators.folder import load_folder
+from costada.evaluators.problem import Problem
 
 _BENCHMARKS = "costada.evaluators.benchmarks"
 _NAMES = ("circle_packing",)

@@ -2,7 +2,7 @@
 
 from math import inf
 
-from costada.evaluators.contract import Problem
+from costada.evaluators.problem import Problem
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
 

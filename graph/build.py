@@ -10,7 +10,7 @@ from langgraph.graph.state import CompiledStateGraph
 
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
-from costada.evaluators.contract import Problem
+from costada.evaluators.problem import Problem
 from costada.graph.arguments import check_arguments
 from costada.graph.routes import after_evaluation, next_step
 from costada.graph.state import SearchInput, SearchOutput, SearchState

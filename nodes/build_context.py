@@ -42,7 +42,7 @@ def _request(
         current=shown(sources.parent),
         action=step["action"],
         others=tuple(shown(candidate) for candidate in sources.inspirations),
-        timeout=context.problem.timeout,
+        timeout=context.problem.limits.wall_seconds,
         entry_point=context.problem.entry_point,
         tactic=assignment.tactic if assignment else None,
         tactic_mode=assignment.mode if assignment else None,

@@ -7,7 +7,7 @@ from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 
-from costada.evaluators.contract import Problem
+from costada.evaluators.problem import Problem
 from costada.nodes.pricing import PriceBook
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore

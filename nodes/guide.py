@@ -43,7 +43,7 @@ def _request(
         best=shown(load_candidate(state["best"], state, context)),
         mode=str(controller.pending),
         tried=tried_tactics(state["run_id"], iteration, context),
-        timeout=problem.timeout,
+        timeout=problem.limits.wall_seconds,
         count=context.settings.constants.tactics_per_guide,
     )
 

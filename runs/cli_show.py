@@ -16,7 +16,8 @@ from costada.runs.folder import RunFolder
 from costada.runs.refusal import refusing
 
 if TYPE_CHECKING:
-    from costada.evaluators.contract import Evaluation, Problem
+    from costada.evaluators.contract import Evaluation
+    from costada.evaluators.problem import Problem
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

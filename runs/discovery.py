@@ -10,7 +10,7 @@ from typing_extensions import Unpack
 from costada.runs.result import Discovery
 
 if TYPE_CHECKING:
-    from costada.evaluators.contract import Problem
+    from costada.evaluators.problem import Problem
     from costada.nodes.context import ChatModel
     from costada.runs.config import RunConfig
     from costada.runs.plan import Plan

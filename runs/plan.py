@@ -7,7 +7,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from costada.controller.constants import Constants
 from costada.evaluators.check import check_problem
-from costada.evaluators.contract import Evaluation, Problem
+from costada.evaluators.contract import Evaluation
+from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem
 from costada.graph.build import DiscoveryGraph, create_discovery_graph
 from costada.models.chat_models import chat_model
@@ -106,7 +107,7 @@ def _remembering(found: Problem, seed_evaluation: Evaluation) -> Problem:
     def evaluate(code: str) -> Evaluation:
         return seed_evaluation if code == found.initial_program else found.evaluate(code)
 
-    return replace(found, evaluate=evaluate)
+    return replace(found, evaluate=evaluate, score=None)
 
 
 def _model(model_id: str, config: RunConfig) -> ChatModel:

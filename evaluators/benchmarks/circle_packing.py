@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from costada.evaluators.benchmarks.arrays import float_array
-from costada.evaluators.contract import Direction, Evaluation, Problem, failed
+from costada.evaluators.contract import Direction, Evaluation, failed
 from costada.evaluators.normalize import normalize
+from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.sandbox.run import CandidateResult, run_candidate
 from costada.evaluators.sandbox.wire import Value
@@ -42,7 +43,7 @@ def circle_packing() -> Problem:
         entry_point=ENTRY_POINT,
         direction=Direction.MAXIMIZE,
         reference=REFERENCE,
-        timeout=TIMEOUT,
+        limits=LIMITS,
         evaluator_source=_scoring_source(),
         human=HUMAN,
     )

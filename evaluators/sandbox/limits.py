@@ -1,4 +1,4 @@
-"""How much one run of a candidate may take."""
+"""How much one evaluation of a candidate may take."""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -8,18 +8,26 @@ MEBIBYTE = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one run; they hold for the candidate's process, not for the whole search.
+    """Limits of one evaluation; they hold for the candidate's process, not for the whole search.
 
     Attributes:
-        wall_seconds: Time from start to answer, on the monotonic clock.
-        memory_mb: Address space the candidate may add to a bare interpreter, in MiB.
+        wall_seconds: Time from the start to the last answer, on the monotonic clock.
+        call_seconds: Time of each single call; None if only wall_seconds counts.
+        memory_mb: Address space that the candidate may add to a bare interpreter, in MiB.
+        scratch_mb: Size of what it may leave in its scratch folder at any time, in MiB.
+        threads: Threads it may have at once.
+        processes: Processes it may have at once beside its first.
         log_bytes: How much of standard output and error is kept.
         source_bytes: Longest source text accepted, in UTF-8.
-        result_bytes: Longest answer accepted.
+        result_bytes: Longest answer accepted, all calls together.
     """
 
-    wall_seconds: float
+    wall_seconds: float = 360.0
+    call_seconds: float | None = None
     memory_mb: int = 2048
+    scratch_mb: int = 256
+    threads: int = 64
+    processes: int = 0
     log_bytes: int = 65536
     source_bytes: int = MEBIBYTE
     result_bytes: int = 64 * MEBIBYTE
@@ -30,8 +38,20 @@ class Limits:
         Raises:
             ValueError: Naming the limit, its value and what was expected.
         """
-        if not isfinite(self.wall_seconds) or self.wall_seconds <= 0:
-            raise ValueError(f"wall_seconds is {self.wall_seconds!r}; expected a positive number")
-        for name in ("memory_mb", "log_bytes", "source_bytes", "result_bytes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)!r}; expected at least 1")
+        self._check_seconds("wall_seconds", self.wall_seconds)
+        if self.call_seconds is not None:
+            self._check_seconds("call_seconds", self.call_seconds)
+        for name in ("memory_mb", "scratch_mb", "threads", "log_bytes", "source_bytes"):
+            self._check_count(name, least=1)
+        self._check_count("result_bytes", least=1)
+        self._check_count("processes", least=0)
+
+    def _check_seconds(self, name: str, value: object) -> None:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not isfinite(value) or value <= 0:
+            raise ValueError(f"{name} is {value!r}; expected a positive number")
+
+    def _check_count(self, name: str, *, least: int) -> None:
+        value = getattr(self, name)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ValueError(f"{name} is {value!r}; expected a whole number of at least {least}")

@@ -4,7 +4,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import ceil
@@ -12,12 +12,15 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 
+from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.process import Ending, run_process
 from costada.evaluators.sandbox.wire import MAGIC, Value, decode, encode
 
 CANDIDATE_FILE = "candidate.py"
 CPU_GRACE_SECONDS = 5
+PRELOAD = ("numpy", "scipy.optimize")
+"""Modules that most candidates import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,18 @@ def run_candidate(
     """
     call: dict[str, Value] = {"mode": "candidate", "entry_point": entry_point}
     return _run(source, call | {"arguments": dict(arguments or {})}, limits)
+
+
+def run_calls(
+    source: str,
+    entry_point: str,
+    calls: Sequence[Mapping[str, object]],
+    limits: Limits,
+    layer: Layer = Layer.AUTO,
+    preload: Sequence[str] = PRELOAD,
+) -> list[CandidateResult]:
+    """Return what a candidate's entry point returns for each call."""
+    return [run_candidate(source, entry_point, limits, dict(call)) for call in calls]
 
 
 def run_evaluator(source: str, folder: Path, limits: Limits) -> CandidateResult:

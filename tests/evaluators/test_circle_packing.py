@@ -48,7 +48,7 @@ def test_the_seed_program_scores_as_published():
 def test_the_problem_tells_model_and_guide_what_they_need():
     problem = circle_packing()
     assert (problem.entry_point, problem.reference, problem.human) == ("run_packing", 2.635, 2.634)
-    assert problem.timeout == 360
+    assert problem.limits.wall_seconds == 360
     assert "26 circles" in problem.task
     assert problem.initial_program.count("# EVOLVE-BLOCK-START") == 1
     block, fixed = problem.initial_program.split("# EVOLVE-BLOCK-END")

@@ -3,7 +3,8 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from costada.evaluators.check import check_problem
-from costada.evaluators.contract import Direction, Evaluation, Problem, failed
+from costada.evaluators.contract import Direction, Evaluation, failed
+from costada.evaluators.problem import Problem
 
 
 def always_half(code: str) -> Evaluation:
@@ -18,7 +19,11 @@ def make_problem(**fields: object) -> Problem:
 def test_a_problem_needs_only_name_task_program_and_evaluator():
     problem = make_problem()
     assert problem.direction is Direction.MAXIMIZE
-    assert (problem.entry_point, problem.reference, problem.timeout) == (None, None, 360.0)
+    assert (problem.entry_point, problem.reference, problem.limits.wall_seconds) == (
+        None,
+        None,
+        360.0,
+    )
 
 
 def test_the_evaluator_source_is_read_from_the_function():
@@ -51,8 +56,7 @@ def test_a_direction_may_be_given_as_text():
         ("entry_point", "run packing", "entry_point is 'run packing'; expected a function name"),
         ("direction", "up", "direction is 'up'; expected 'maximize' or 'minimize'"),
         ("reference", 0.0, "reference is 0.0; expected a positive number"),
-        ("timeout", float("inf"), "timeout is inf; expected a positive number"),
-        ("timeout", True, "timeout is True; expected a positive number"),
+        ("limits", 60, r"limits is 60; expected Limits\(...\)"),
         ("human", float("nan"), "human is nan; expected a finite number"),
     ],
 )

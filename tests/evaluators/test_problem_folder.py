@@ -61,7 +61,7 @@ def test_a_folder_without_settings_takes_its_name_and_the_defaults(make_folder):
     assert problem.initial_program == "def answer(): return 5.0"
     assert problem.evaluator_source == SKYDISCOVER
     assert (problem.entry_point, problem.reference, problem.human) == (None, None, None)
-    assert (problem.direction, problem.timeout) == (Direction.MAXIMIZE, 360.0)
+    assert (problem.direction, problem.limits.wall_seconds) == (Direction.MAXIMIZE, 360.0)
 
 
 def test_a_skydiscover_evaluator_runs_unchanged(make_folder):
@@ -116,7 +116,11 @@ def test_settings_name_and_scale_the_problem(make_folder):
         "reference = 0.25\nhuman = 0.3"
     )
     problem = load_folder(make_folder(settings=settings))
-    assert (problem.name, problem.timeout, problem.entry_point) == ("ten", 7.0, "answer")
+    assert (problem.name, problem.limits.wall_seconds, problem.entry_point) == (
+        "ten",
+        7.0,
+        "answer",
+    )
     assert (problem.reference, problem.human) == (0.25, 0.3)
     assert problem.direction is Direction.MINIMIZE
     evaluation = check_problem(problem)
@@ -128,7 +132,7 @@ def test_a_maximised_score_is_divided_by_the_reference(make_folder):
 
 
 def test_an_empty_settings_file_changes_nothing(make_folder):
-    assert load_folder(make_folder(settings="")).timeout == 360.0
+    assert load_folder(make_folder(settings="")).limits.wall_seconds == 360.0
 
 
 @pytest.mark.parametrize(

@@ -19,5 +19,5 @@ def test_a_wall_limit_must_be_a_positive_number(seconds):
 
 @pytest.mark.parametrize("name", ["memory_mb", "log_bytes", "source_bytes", "result_bytes"])
 def test_a_size_must_be_positive(name):
-    with pytest.raises(ValueError, match=f"{name} is 0; expected at least 1"):
+    with pytest.raises(ValueError, match=f"{name} is 0; expected a whole number of at least 1"):
         Limits(wall_seconds=1, **{name: 0})

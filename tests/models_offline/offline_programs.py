@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from costada.evaluators.contract import Problem
+from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem
 from costada.models.offline.scene import Scene
 from costada.models.offline.source import Program, read_program
