@@ -15,3 +15,7 @@ class Layer(StrEnum):
     BUBBLEWRAP = "bubblewrap"
     CONTAINER = "container"
     NONE = "none"
+
+
+PRELOAD = ("numpy", "scipy.optimize")
+"""Modules that most candidates import; importing them in a candidate is free."""

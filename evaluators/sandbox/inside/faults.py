@@ -3,6 +3,7 @@
 Runs in the candidate's process, loaded by path; imports nothing of ours.
 """
 
+import errno
 import os
 import traceback
 from collections.abc import Container, Mapping
@@ -10,6 +11,11 @@ from types import TracebackType
 
 MAX_MESSAGE_CHARS = 2000
 MAX_FRAMES = 8
+REFUSALS = (errno.EACCES, errno.ENOSYS, errno.EPERM, errno.EROFS)
+POLICY = (
+    "(programs may not start processes, use the network, or touch files outside their working"
+    " folder)"
+)
 
 Place = tuple[str, int, str]
 """File name, line and function of one frame."""
@@ -30,6 +36,8 @@ def describe(error: BaseException, shown: Mapping[str, str], memory_mb: int) -> 
         text = f"SystemExit: the program called exit ({error.code!r}) instead of returning"
     else:
         text = "".join(traceback.format_exception_only(error)).strip()
+    if isinstance(error, OSError) and error.errno in REFUSALS:
+        text += f"\n{POLICY}"
     places = _places(error.__traceback__, shown)[-MAX_FRAMES:]
     return "\n".join([_shorten(_rename(text, shown)), *(_tell(p, shown) for p in places)])
 

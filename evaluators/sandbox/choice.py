@@ -1,0 +1,93 @@
+"""Which layer holds candidates on this machine: found by trying, not by asking for versions."""
+
+import warnings
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from costada.evaluators.sandbox.execution import execute
+from costada.evaluators.sandbox.inside.walls import PR_SET_DUMPABLE, set_process_option
+from costada.evaluators.sandbox.judgement import results_of
+from costada.evaluators.sandbox.launch import SlotKind
+from costada.evaluators.sandbox.layers import PRELOAD, Layer
+from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.pool import SLOTS
+from costada.evaluators.sandbox.wire import encode
+
+BY_STRENGTH = (Layer.BUBBLEWRAP, Layer.LANDLOCK, Layer.PROCESS)
+WITHOUT_WALLS = (Layer.PROCESS, Layer.NONE)
+PROBE_FILE = Path(__file__).parent / "inside" / "probe.py"
+PROBE_SECONDS = 20.0
+ONLY_PROCESS = (
+    "sandbox: only the process layer works here, so programs can read your files and use the"
+    " network; install bubblewrap, or use a Linux kernel with Landlock (5.13 or newer)"
+)
+
+
+def chosen_layer(layer: Layer) -> Layer:
+    """Return the layer that holds candidates; AUTO becomes the strongest that works here.
+
+    Each layer is tried once in a process: a probe tries to get out of it. Where AUTO finds only
+    the process layer, a warning says so once.
+
+    Raises:
+        ValueError: If the layer asked for does not work here, with the reason.
+    """
+    if layer is Layer.AUTO:
+        return _strongest()
+    if fault := _fault(layer):
+        raise ValueError(f"sandbox is {layer.value!r}, which does not work here: {fault}")
+    return layer
+
+
+@cache
+def _strongest() -> Layer:
+    faults = {}
+    for layer in BY_STRENGTH:
+        if not (fault := _fault(layer)):
+            break
+        faults[layer] = fault
+    else:
+        told = "; ".join(f"{layer.value}: {fault}" for layer, fault in faults.items())
+        raise RuntimeError(f"sandbox: no layer works here ({told})")
+    if layer is Layer.PROCESS:
+        warnings.warn(ONLY_PROCESS, RuntimeWarning, stacklevel=2)
+    return layer
+
+
+@cache
+def _fault(layer: Layer) -> str | None:
+    """Return why a layer does not work here; None if it does."""
+    if layer in WITHOUT_WALLS:
+        # Candidates have the same user: this keeps them from reading our memory and environment.
+        set_process_option(PR_SET_DUMPABLE, 0)
+    with TemporaryDirectory(prefix="costada-probe-") as folder:
+        canary = Path(folder, "canary")
+        canary.write_text("readable")
+        try:
+            done = _probe(layer, canary)
+        except (FileNotFoundError, RuntimeError) as error:
+            return str(error)
+    escapes = [name for name, is_done in done.items() if is_done]
+    if escapes and layer not in WITHOUT_WALLS:
+        return f"a probe inside it could {', '.join(escapes)}"
+    return None
+
+
+def _probe(layer: Layer, canary: Path) -> Mapping[str, bool]:
+    """Return what a probe could do in a layer: read a file, open a socket, fork, write outside."""
+    request = {
+        "mode": "candidate",
+        "entry_point": "probe",
+        "calls": [{"canary": str(canary)}],
+        "source": PROBE_FILE.read_text(encoding="utf-8"),
+        "memory_mb": Limits().memory_mb,
+    }
+    with SLOTS.lend(SlotKind(layer, PRELOAD)) as slot:
+        execution = execute(slot, encode(request), Limits(wall_seconds=PROBE_SECONDS), 1)
+    [result] = results_of(execution)
+    match result.output:
+        case dict(done):
+            return {name: bool(is_done) for name, is_done in done.items()}
+    raise RuntimeError(f"a probe failed: {result.error}")

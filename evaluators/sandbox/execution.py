@@ -1,0 +1,210 @@
+"""One candidate in one slot: started, listened to, stopped when it is time."""
+
+import os
+import selectors
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from math import ceil, inf
+from tempfile import TemporaryFile
+from time import monotonic
+
+from costada.evaluators.sandbox.interruption import current_interruption
+from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
+from costada.evaluators.sandbox.slot import Slot
+from costada.evaluators.sandbox.streams import Frames, Stream
+
+MAX_PRINTED_BYTES = 64 * MEBIBYTE
+CPU_GRACE_SECONDS = 5
+GRACE_SECONDS = 2.0
+FRAME_BYTES = 256
+"""Room for the frame of each answer beside its data."""
+
+NUM_OPENING_FRAMES = 2
+"""One before the program is loaded, one after; then comes one for each call."""
+
+CHILD_LIMITS = ("memory_mb", "scratch_mb", "threads", "processes")
+INTERRUPTED = "the evaluation was interrupted"
+
+
+@dataclass(slots=True)
+class Execution:
+    """A candidate's run, as far as it is known.
+
+    Attributes:
+        slot: Where it runs.
+        limits: What it may take.
+        num_calls: How many calls were asked for.
+        answers: What came over the result pipe.
+        log: What was printed.
+        frames: The answers, one by one.
+        started: When it began, on the monotonic clock.
+        stopped: Why it was stopped; None if not.
+        stop_end: When it must be over after it was stopped.
+        status: Exit status, negative for a signal; None until the slot tells.
+        passed: Which limit the slot saw it pass; None if none.
+        is_slot_lost: Whether the slot died or does not react.
+        is_call_late: Whether it was stopped because one call passed its own time.
+    """
+
+    slot: Slot
+    limits: Limits
+    num_calls: int
+    answers: Stream
+    log: Stream
+    frames: Frames = field(init=False)
+    started: float = field(default_factory=monotonic)
+    stopped: str | None = None
+    stop_end: float = 0.0
+    status: int | None = None
+    passed: str | None = None
+    is_slot_lost: bool = False
+    is_call_late: bool = False
+
+    def __post_init__(self) -> None:
+        """Begin to cut the answers."""
+        self.frames = Frames(self.answers)
+
+    @property
+    def seconds_since_answer(self) -> float:
+        """Time since the last call was answered, or since the start."""
+        arrivals = self.frames.arrivals
+        is_calling = len(arrivals) > NUM_OPENING_FRAMES
+        return monotonic() - (arrivals[-1] if is_calling else self.started)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether there is nothing more to wait for."""
+        return self.status is not None or self.is_slot_lost
+
+    @property
+    def deadline(self) -> float:
+        """When the run must have got on."""
+        if self.stopped is not None:
+            return self.stop_end
+        return min(self._end, self._call_end)
+
+    @property
+    def _end(self) -> float:
+        return self.started + self.limits.wall_seconds
+
+    @property
+    def _call_end(self) -> float:
+        """When the call under way must be answered."""
+        is_calling = len(self.frames.arrivals) >= NUM_OPENING_FRAMES
+        is_calling &= len(self.frames.arrivals) < NUM_OPENING_FRAMES + self.num_calls
+        if self.limits.call_seconds is None or not is_calling:
+            return inf
+        return self.frames.arrivals[-1] + self.limits.call_seconds
+
+    def expire(self) -> None:
+        """Take in that the deadline has passed: stop, or give up a slot that does not stop."""
+        if self.stopped is not None:
+            self.is_slot_lost = True
+        elif self._call_end < self._end:
+            self.is_call_late = True
+            self.stop(f"timeout: the call exceeded {self.limits.call_seconds:g} s")
+        else:
+            self.stop(f"timeout: the program exceeded {self.limits.wall_seconds:g} s")
+
+    def stop(self, reason: str) -> None:
+        """Have the run ended, for the first reason there is."""
+        if self.stopped is None:
+            self.stopped = reason
+            self.stop_end = monotonic() + GRACE_SECONDS
+            self.slot.cancel()
+
+    def end(self) -> None:
+        """Take in the slot's answer."""
+        answer = self.slot.answer()
+        if answer is None:
+            self.is_slot_lost = True
+        else:
+            self.status, self.passed = answer.status, answer.passed
+            self.answers.drain()
+            self.log.drain()
+
+
+def execute(slot: Slot, request: bytes, limits: Limits, num_calls: int) -> Execution:
+    """Return how a fresh child of the slot dealt with a request; nothing of it is alive then.
+
+    A slot that is lost on the way, or left by an exception, has been destroyed.
+
+    Raises:
+        BrokenPipeError: If the slot was lost before.
+        InterruptedError: If the evaluation was asked to stop.
+        OSError: If pipes or the request's file cannot be made.
+    """
+    interruption = current_interruption.get()
+    with _destroyed_unless_ended(slot), ExitStack() as stack:
+        execution = _begin(slot, request, limits, num_calls, stack)
+        selector = stack.enter_context(selectors.DefaultSelector())
+        for stream in (execution.answers, execution.log):
+            selector.register(stream.fd, selectors.EVENT_READ, stream)
+        selector.register(slot.control, selectors.EVENT_READ, slot)
+        selector.register(interruption, selectors.EVENT_READ, interruption)
+        while not execution.has_ended:
+            _listen(execution, selector)
+    if execution.is_slot_lost:
+        slot.destroy()
+    if execution.stopped == INTERRUPTED:
+        raise InterruptedError(INTERRUPTED)
+    return execution
+
+
+def _listen(execution: Execution, selector: selectors.BaseSelector) -> None:
+    """Wait for the next thing to happen, and take it in."""
+    if (remaining := execution.deadline - monotonic()) <= 0:
+        execution.expire()
+        return
+    for key, _ in selector.select(remaining):
+        if isinstance(key.data, Stream):
+            key.data.read()
+            if not key.data.is_open:
+                selector.unregister(key.data.fd)
+        elif isinstance(key.data, Slot):
+            execution.end()
+        else:
+            selector.unregister(key.data)
+            execution.stop(INTERRUPTED)
+    execution.frames.update()
+    if excess := execution.answers.passed or execution.log.passed:
+        execution.stop(excess)
+
+
+def _begin(
+    slot: Slot, request: bytes, limits: Limits, num_calls: int, stack: ExitStack
+) -> Execution:
+    answer_fd, theirs_answer = os.pipe()
+    log_fd, theirs_log = os.pipe()
+    for fd in (answer_fd, log_fd):
+        stack.callback(os.close, fd)
+        os.set_blocking(fd, False)
+    too_long = f"the program returned more than {limits.result_bytes} bytes"
+    too_chatty = f"the program printed more than {MAX_PRINTED_BYTES // MEBIBYTE} MB"
+    max_answer_bytes = limits.result_bytes + FRAME_BYTES * num_calls
+    answers = Stream(answer_fd, max_answer_bytes, max_answer_bytes, too_long)
+    log = Stream(log_fd, limits.log_bytes, MAX_PRINTED_BYTES, too_chatty)
+    cpu_seconds = (ceil(limits.wall_seconds) + CPU_GRACE_SECONDS) * (os.cpu_count() or 1)
+    bounds = {name: getattr(limits, name) for name in CHILD_LIMITS} | {"cpu_seconds": cpu_seconds}
+    try:
+        with TemporaryFile() as file:
+            file.write(request)
+            file.seek(0)
+            slot.order(bounds, [file.fileno(), theirs_answer, theirs_log])
+    finally:
+        os.close(theirs_answer)
+        os.close(theirs_log)
+    return Execution(slot, limits, num_calls, answers, log)
+
+
+@contextmanager
+def _destroyed_unless_ended(slot: Slot) -> Iterator[None]:
+    """Destroy the slot if anything is raised: its candidate may still be running."""
+    is_ended = False
+    try:
+        yield
+        is_ended = True
+    finally:
+        if not is_ended:
+            slot.destroy()

@@ -1,0 +1,147 @@
+"""What runs in a candidate's own process: loads one program, calls it, answers with plain data.
+
+Every answer is a frame on the result pipe: eight bytes of length, then a message (see wire.py).
+The first is empty and says that the walls stand, the second that the program is loaded (empty) or
+why not; then comes one for each call.
+"""
+
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib.util import module_from_spec, spec_from_file_location
+from numbers import Real
+from types import ModuleType, TracebackType
+from typing import Any, cast
+
+from costada.evaluators.sandbox import wire
+from costada.evaluators.sandbox.inside import faults
+
+CANDIDATE_FILE = "candidate.py"
+EVALUATOR_FILE = "evaluator.py"
+MAX_ARTIFACT_CHARS = 20_000
+LENGTH_BYTES = 8
+SEED = 0
+
+Request = Mapping[str, Any]
+
+
+def serve(request_fd: int, result_fd: int) -> None:
+    """Carry out the request that lies in one descriptor and write the answers to the other."""
+    with open(request_fd, "rb") as file:
+        request = cast(Request, wire.decode(file.read()))
+    with open(CANDIDATE_FILE, "wb") as file:
+        file.write(request["source"].encode("utf-8", "replace"))
+    _forget_chance()
+    _send(result_fd, b"")
+    calls: list[Callable[[], object]] = []
+    loading = Attempt(request)
+    with loading:
+        calls = MODES[request["mode"]](request)
+    _send(result_fd, loading.answer)
+    for call in calls:
+        attempt = Attempt(request)
+        with attempt:
+            attempt.answer = wire.encode({"output": call()})
+        _send(result_fd, attempt.answer)
+
+
+class Attempt:
+    """Runs what is under `with`; if that raises anything at all, the error is the answer."""
+
+    def __init__(self, request: Request) -> None:
+        """Prepare to tell errors in the words of the request's files and limits."""
+        self.answer = b""
+        self._memory_mb = request["memory_mb"]
+        self._shown = {os.path.abspath(CANDIDATE_FILE): CANDIDATE_FILE}
+        if "folder" in request:
+            self._shown[os.path.join(request["folder"], EVALUATOR_FILE)] = EVALUATOR_FILE
+
+    def __enter__(self) -> None:
+        """Begin the attempt."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        """Keep the error, if there is one."""
+        if error is not None:
+            text = faults.describe(error, self._shown, self._memory_mb)
+            is_own = faults.concerns(error, os.path.abspath(CANDIDATE_FILE))
+            self.answer = wire.encode({"error": text, "is_own_fault": is_own})
+        return True
+
+
+def _send(result_fd: int, message: bytes) -> None:
+    view = memoryview(len(message).to_bytes(LENGTH_BYTES, "big") + message)
+    while view:
+        view = view[os.write(result_fd, view) :]
+
+
+def load_module(name: str, path: str) -> ModuleType:
+    """Return the file at path, run as a module that sys.modules knows under the name given."""
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _candidate(request: Request) -> list[Callable[[], object]]:
+    """Load the candidate; return its entry point, ready for each call."""
+    entry_point = request["entry_point"]
+    module = load_module("candidate", os.path.abspath(CANDIDATE_FILE))
+    function = getattr(module, entry_point, None)
+    if not callable(function):
+        raise AttributeError(f"the program defines no function {entry_point}")
+    return [partial(function, **arguments) for arguments in request["calls"]]
+
+
+def _evaluator(request: Request) -> list[Callable[[], object]]:
+    """Load a problem folder's evaluator; return its judgement of the candidate's file."""
+    folder = request["folder"]
+    sys.path.insert(0, folder)
+    module = load_module("evaluator", os.path.join(folder, EVALUATOR_FILE))
+    return [lambda: _sorted(module.evaluate(os.path.abspath(CANDIDATE_FILE)))]
+
+
+def _sorted(result: object) -> dict[str, object]:
+    metrics = getattr(result, "metrics", result)
+    if not isinstance(metrics, dict):
+        raise TypeError(f"evaluate returned {type(result).__name__}; expected a dict of metrics")
+    artifacts = getattr(result, "artifacts", None) or {}
+    return {
+        "metrics": {str(name): _plain(value) for name, value in metrics.items()},
+        "artifacts": {str(name): str(_plain(value)) for name, value in artifacts.items()},
+    }
+
+
+def _plain(value: object) -> float | str | None:
+    """Return a number as a float, nothing as None, and anything else as text."""
+    if value is None:
+        return None
+    if isinstance(value, Real) or getattr(value, "shape", None) == ():
+        return float(value)  # type: ignore[arg-type]
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    return str(value).replace(os.getcwd() + os.sep, "")[:MAX_ARTIFACT_CHARS]
+
+
+MODES: Mapping[str, Callable[[Request], list[Callable[[], object]]]] = {
+    "candidate": _candidate,
+    "evaluator": _evaluator,
+}
+
+
+def _forget_chance() -> None:
+    """Begin all random numbers anew: children of one process would share what it had drawn."""
+    tempfile.tempdir = None
+    random.seed(SEED)
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed(SEED)

@@ -1,0 +1,120 @@
+"""What a candidate's process has and leaves: its threads, its descendants and its files."""
+
+import os
+import signal
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+
+MEBIBYTE = 1024 * 1024
+BLOCK_BYTES = 512
+MAX_FILES = 20_000
+
+
+def end(number: int) -> int:
+    """Kill a child of this process and all that came from it; return its exit status.
+
+    Negative is the signal that ended it. Orphans become children of this process (Linux), and
+    this process has no children of its own besides.
+    """
+    os.kill(number, signal.SIGKILL)
+    _, status = os.waitpid(number, 0)
+    while _reap_one():
+        for left in descendants(os.getpid()):
+            with suppress(ProcessLookupError):
+                os.kill(left, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _reap_one() -> bool:
+    """Return whether there are children left, after taking one that has ended."""
+    try:
+        os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def children(number: int) -> list[int]:
+    """Return the processes that a process has started and that have not been reaped."""
+    path = Path(f"/proc/{number}/task/{number}/children")
+    if path.exists():
+        return [int(word) for word in path.read_text().split()]
+    return [own for own, parent in _parents() if parent == number]
+
+
+def _parents() -> Iterator[tuple[int, int]]:
+    for entry in os.listdir("/proc"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if entry.isdigit():
+                after_name = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2]
+                yield int(entry), int(after_name.split()[1])
+
+
+def descendants(number: int) -> list[int]:
+    """Return the processes that came from a process, as far as their parents are alive."""
+    found = children(number)
+    for one in found:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            found.extend(children(one))
+    return found
+
+
+def num_threads(number: int) -> int:
+    """Return how many threads a process has."""
+    after_name = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2]
+    return int(after_name.split()[17])
+
+
+def is_too_large(number: int, scratch: str, max_mb: int) -> bool:
+    """Return whether the files of a process pass a size, deleted ones that are open included."""
+    total = 0
+    for count, blocks in enumerate(_blocks(number, scratch)):
+        total += blocks * BLOCK_BYTES
+        if total > max_mb * MEBIBYTE or count > MAX_FILES:
+            return True
+    return False
+
+
+def _blocks(number: int, scratch: str) -> Iterator[int]:
+    folders = [scratch]
+    while folders:
+        with suppress(OSError):
+            for entry in os.scandir(folders.pop()):
+                yield entry.stat(follow_symlinks=False).st_blocks
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+    with suppress(OSError):
+        for entry in os.scandir(f"/proc/{number}/fd"):
+            with suppress(OSError):
+                found = entry.stat()
+                if stat.S_ISREG(found.st_mode) and found.st_nlink == 0:
+                    yield found.st_blocks
+
+
+def remove(folder: str) -> None:
+    """Remove a folder with all that is in it, however deep, and whatever its permissions.
+
+    Nothing is followed, and no path gets longer than one step below the folder: what lies deeper
+    is moved up first.
+    """
+    with suppress(FileNotFoundError):
+        _empty(folder, folder)
+        os.rmdir(folder)
+
+
+def _empty(folder: str, top: str) -> None:
+    """Delete the files of a folder and its subfolders, or move those to the top."""
+    os.chmod(folder, stat.S_IRWXU)
+    while entries := list(os.scandir(folder)):
+        for entry in entries:
+            if not entry.is_dir(follow_symlinks=False):
+                os.unlink(entry.path)
+            elif folder == top:
+                _empty(entry.path, top)
+                os.rmdir(entry.path)
+            else:
+                os.chmod(entry.path, stat.S_IRWXU)
+                os.rename(entry.path, os.path.join(top, token_hex(8)))

@@ -1,0 +1,34 @@
+"""A candidate that tries to get out; run once in each layer before the layer is trusted."""
+
+import os
+import socket
+from collections.abc import Callable
+
+
+def probe(canary: str) -> dict[str, bool]:
+    """Return which of its attempts had success.
+
+    Args:
+        canary: A file outside that its user may read, in a folder that its user may write to.
+    """
+    return {
+        "read files": _succeeds(lambda: open(canary).close()),
+        "write files": _succeeds(lambda: open(canary + ".new", "w").close()),
+        "use the network": _succeeds(lambda: socket.socket().close()),
+        "start processes": _succeeds(_fork),
+    }
+
+
+def _succeeds(attempt: Callable[[], object]) -> bool:
+    try:
+        attempt()
+    except OSError:
+        return False
+    return True
+
+
+def _fork() -> None:
+    number = os.fork()
+    if number == 0:
+        os._exit(0)
+    os.waitpid(number, 0)

@@ -1,0 +1,145 @@
+"""Which system calls a candidate may make (seccomp): an allow-list, so new calls stay out.
+
+Runs in the sandbox, loaded by path; imports nothing of ours.
+"""
+
+import ctypes
+import errno
+import os
+import sys
+from tempfile import TemporaryFile
+
+import pyseccomp
+from pyseccomp import ALLOW, EQ, ERRNO, MASKED_EQ, NE, Arg
+
+PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
+INSTRUCTION_BYTES = 8
+ANY_PROCESS = 0x5ADA5ADA
+"""Stands in a compiled filter for the process that it will hold: it may signal only itself."""
+
+REFUSE = ERRNO(errno.EPERM)
+CLONE_THREAD = 0x00010000
+AF_UNIX, SOCK_STREAM, SOCKET_TYPE_MASK = 1, 1, 0xF
+
+FILES = """
+access chdir close close_range copy_file_range creat dup dup2 dup3 faccessat faccessat2 fadvise64
+fallocate fchdir fdatasync flock fstat fstatfs fsync ftruncate getcwd getdents getdents64 lseek
+lstat mkdir mkdirat newfstatat open openat openat2 pipe pipe2 pread64 preadv preadv2 pwrite64
+pwritev pwritev2 read readahead readlink readlinkat readv rename renameat renameat2 rmdir sendfile
+splice stat statfs statx symlink symlinkat link linkat sync_file_range tee umask unlink unlinkat
+write writev
+"""
+MEMORY = """
+brk get_mempolicy madvise membarrier mincore mlock mlock2 mmap mprotect mremap msync munlock munmap
+"""
+TIME = """
+alarm clock_getres clock_gettime clock_nanosleep getitimer gettimeofday nanosleep setitimer time
+timer_create timer_delete timer_getoverrun timer_gettime timer_settime timerfd_create
+timerfd_gettime timerfd_settime times
+"""
+WAITING = """
+epoll_create epoll_create1 epoll_ctl epoll_pwait epoll_pwait2 epoll_wait eventfd eventfd2 futex
+futex_waitv poll ppoll pselect6 select sched_yield wait4 waitid
+"""
+SIGNALS = """
+pause restart_syscall rt_sigaction rt_sigpending rt_sigprocmask rt_sigreturn rt_sigsuspend
+rt_sigtimedwait sigaltstack
+"""
+SELF = """
+arch_prctl capget exit exit_group get_robust_list get_thread_area getcpu getegid geteuid getgid
+getgroups getpgid getpgrp getpid getppid getpriority getrandom getresgid getresuid getrlimit
+getrusage getsid gettid getuid rseq sched_get_priority_max sched_get_priority_min sched_getaffinity
+sched_getattr sched_getparam sched_getscheduler set_robust_list set_tid_address sysinfo uname
+"""
+CONNECTED_SOCKETS = """
+getpeername getsockname getsockopt recvfrom recvmsg sendmsg setsockopt shutdown
+"""
+PROCESSES = "execve execveat fork setpgid setsid vfork clone"
+UNDER_FALSE_SUCCESS = """
+chmod chown fchmod fchmodat fchmodat2 fchown fchownat lchown utime utimensat utimes futimesat
+"""
+"""Landlock does not cover these: they answer success and change nothing, so that copying works."""
+REFUSED = """
+accept accept4 bind connect execve execveat fork io_uring_setup listen memfd_create mknod mknodat
+mount ptrace rt_sigqueueinfo rt_tgsigqueueinfo sched_setaffinity sched_setscheduler setns
+setpriority setpgid setrlimit setsid shmget socket tkill truncate unshare vfork process_vm_readv
+process_vm_writev
+"""
+"""Refused as not permitted; whatever stands in no list does not exist for a candidate."""
+
+ALL_BITS = 0xFFFFFFFF
+TERMINAL_REQUESTS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
+"""TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
+DESCRIPTOR_COMMANDS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
+"""F_DUPFD to F_SETLKW, open file description locks, F_DUPFD_CLOEXEC, F_GETPIPE_SZ."""
+NAMING = (15, 16)
+"""PR_SET_NAME, PR_GET_NAME."""
+
+
+def compiled_filter(*, may_start_processes: bool) -> bytes:
+    """Return the filter for a candidate as a program for the kernel, to be given to `enforce`."""
+    rules = pyseccomp.SyscallFilter(ERRNO(errno.ENOSYS))
+    allowed = " ".join((FILES, MEMORY, TIME, WAITING, SIGNALS, SELF, CONNECTED_SOCKETS)).split()
+    if may_start_processes:
+        allowed += PROCESSES.split()
+    else:
+        _add(rules, ALLOW, "clone", Arg(0, MASKED_EQ, CLONE_THREAD, CLONE_THREAD))
+        _add(rules, REFUSE, "clone", Arg(0, MASKED_EQ, CLONE_THREAD, 0))
+    for name in allowed:
+        _add(rules, ALLOW, name)
+    for name in UNDER_FALSE_SUCCESS.split():
+        _add(rules, ERRNO(0), name)
+    for name in set(REFUSED.split()) - set(allowed):
+        _add(rules, REFUSE, name)
+    _add_by_argument(rules)
+    with TemporaryFile() as file:
+        rules.export_bpf(file)
+        file.seek(0)
+        return file.read()
+
+
+def enforce(program: bytes) -> None:
+    """Restrict this process, which has one thread and no new privileges, for good.
+
+    Raises:
+        OSError: If the kernel refuses the filter.
+    """
+    own = program.replace(_as_word(ANY_PROCESS), _as_word(os.getpid()))
+    code = ctypes.create_string_buffer(own, len(own))
+    header = _Program(len(own) // INSTRUCTION_BYTES, ctypes.addressof(code))
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(header), 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "the system call filter was refused")
+
+
+class _Program(ctypes.Structure):
+    """struct sock_fprog."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+
+def _as_word(number: int) -> bytes:
+    return number.to_bytes(4, sys.byteorder)
+
+
+def _add_by_argument(rules: pyseccomp.SyscallFilter) -> None:
+    for value in TERMINAL_REQUESTS:
+        _add(rules, ALLOW, "ioctl", Arg(1, MASKED_EQ, ALL_BITS, value))
+    for value in DESCRIPTOR_COMMANDS:
+        _add(rules, ALLOW, "fcntl", Arg(1, MASKED_EQ, ALL_BITS, value))
+    for value in NAMING:
+        _add(rules, ALLOW, "prctl", Arg(0, EQ, value))
+    for name in ("kill", "tgkill"):
+        _add(rules, ALLOW, name, Arg(0, EQ, ANY_PROCESS))
+        _add(rules, REFUSE, name, Arg(0, NE, ANY_PROCESS))
+    _add(rules, ALLOW, "sendto", Arg(4, EQ, 0))
+    _add(rules, ALLOW, "prlimit64", Arg(2, EQ, 0))
+    _add(rules, REFUSE, "prlimit64", Arg(2, NE, 0))
+    is_pair = (Arg(0, EQ, AF_UNIX), Arg(1, MASKED_EQ, SOCKET_TYPE_MASK, SOCK_STREAM))
+    _add(rules, ALLOW, "socketpair", *is_pair)
+
+
+def _add(rules: pyseccomp.SyscallFilter, action: int, name: str, *tests: Arg) -> None:
+    """Add a rule, unless this machine's kind has no such call."""
+    if pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name) >= 0:
+        rules.add_rule(action, name, *tests)

@@ -1,0 +1,121 @@
+"""What a candidate's process does to itself before it reads a candidate; there is no way back.
+
+Runs in the sandbox, loaded by path; so it imports nothing of ours from outside this folder.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+
+IS_LINUX = sys.platform.startswith("linux")
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
+CAPABILITY_VERSION = 0x20080522
+NUM_OPEN_FILES = 256
+MEBIBYTE = 1024 * 1024
+READABLE = (
+    "/dev/null",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/zero",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/local/lib",
+    "/usr/share/zoneinfo",
+)
+"""What an interpreter and its libraries read beside their own folders."""
+
+PROGRAMS = ("/bin", "/usr/bin", "/usr/local/bin")
+"""Readable where a candidate may start processes."""
+
+
+def set_process_option(option: int, value: int) -> None:
+    """Set an option of the calling process (prctl), where the system is Linux."""
+    if IS_LINUX:
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the system kill this process when its parent dies (Linux only)."""
+    set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def limit_resources(memory_mb: int, scratch_mb: int, cpu_seconds: int) -> None:
+    """Set the limits of this process; those the system does not know are left out."""
+    wanted = {
+        resource.RLIMIT_AS: _address_space() + memory_mb * MEBIBYTE,
+        resource.RLIMIT_CPU: cpu_seconds,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_FSIZE: scratch_mb * MEBIBYTE,
+        resource.RLIMIT_NOFILE: NUM_OPEN_FILES,
+    }
+    if IS_LINUX:
+        wanted[resource.RLIMIT_MSGQUEUE] = 0
+    for limit, value in wanted.items():
+        _, hard = resource.getrlimit(limit)
+        bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        if IS_LINUX or limit != resource.RLIMIT_AS:
+            resource.setrlimit(limit, (bounded, bounded))
+
+
+def _address_space() -> int:
+    if not IS_LINUX:
+        return 0
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def drop_privileges() -> None:
+    """Give up the powers of root and every way to new ones (Linux only)."""
+    set_process_option(PR_SET_NO_NEW_PRIVS, 1)
+    if IS_LINUX and os.geteuid() == 0:
+        header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
+        ctypes.CDLL(None).capset(header, (ctypes.c_uint32 * 6)())
+
+
+class Walls:
+    """Landlock and seccomp around a candidate, prepared once for all that follow.
+
+    Raises:
+        ImportError: If a package for them, or libseccomp, is not installed.
+        OSError: If the kernel does not offer Landlock.
+    """
+
+    def __init__(self, readable: list[str]) -> None:
+        """Prepare the walls; readable: folders that candidates may read beside the libraries."""
+        import landlockpy
+
+        from costada.evaluators.sandbox.inside import system_calls
+
+        if not landlockpy.supported():
+            raise OSError("the kernel does not offer Landlock")
+        self._landlock = landlockpy
+        self._system_calls = system_calls
+        self._filters = {
+            is_allowed: system_calls.compiled_filter(may_start_processes=is_allowed)
+            for is_allowed in (False, True)
+        }
+        self._readable = [path for path in (*READABLE, *readable) if os.path.exists(path)]
+
+    def close_around(self, scratch: str, *, may_start_processes: bool) -> None:
+        """Leave this process the libraries to read, scratch to write, and no one to talk to."""
+        landlock = self._landlock
+        access, scope = landlock.AccessFS, landlock.Scope
+        read = access.READ_FILE | access.READ_DIR | access.EXECUTE
+        write = read | access.WRITE_FILE | access.TRUNCATE | access.REFER
+        write |= access.REMOVE_DIR | access.REMOVE_FILE
+        write |= access.MAKE_DIR | access.MAKE_REG | access.MAKE_SYM
+        with landlock.Ruleset(scoped=scope.ABSTRACT_UNIX_SOCKET | scope.SIGNAL) as rules:
+            for path in self._readable + (list(PROGRAMS) if may_start_processes else []):
+                rules.allow_path(path, read if os.path.isdir(path) else access.READ_FILE)
+            rules.allow_path("/dev/null", access.READ_FILE | access.WRITE_FILE)
+            rules.allow_path(scratch, write)
+            rules.restrict()
+        self._system_calls.enforce(self._filters[may_start_processes])

@@ -1,0 +1,129 @@
+"""Forks a child for each order, watches it, kills and removes whatever it leaves."""
+
+import json
+import os
+import select
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from costada.evaluators.sandbox.inside import child, leavings, walls
+
+WATCH_SECONDS = 0.1
+SCRATCH_WATCH_SECONDS = 0.5
+MAX_ORDER_BYTES = 4096
+NUM_DESCRIPTORS = 3
+CHILD_FAULT = 70
+WALLED_LAYERS = ("landlock", "bubblewrap", "container")
+UNLIMITED_LAYER = "none"
+
+Order = Mapping[str, int]
+"""The limits of one child: memory_mb, scratch_mb, cpu_seconds, threads, processes."""
+
+
+class Ward:
+    """Serves one slot: one child at a time, each from the same clean state."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Prepare the walls that the layer asks for, and the socket that orders come over."""
+        self._control = socket.socket(fileno=settings["control_fd"])
+        self._scratch = settings["scratch"]
+        self._has_limits = settings["layer"] != UNLIMITED_LAYER
+        is_walled = settings["layer"] in WALLED_LAYERS
+        self._walls = walls.Walls(settings["readable"]) if is_walled else None
+        walls.set_process_option(walls.PR_SET_DUMPABLE, 0)
+        walls.set_process_option(walls.PR_SET_CHILD_SUBREAPER, 1)
+
+    def serve(self) -> None:
+        """Carry out orders until the socket ends, then remove the slot's folder."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._say({})
+            while message := self._receive():
+                text, descriptors = message
+                if descriptors:
+                    self._say(self._carry_out(json.loads(text.splitlines()[-1]), descriptors))
+        leavings.remove(os.path.dirname(self._scratch))
+
+    def _receive(self) -> tuple[bytes, list[int]] | None:
+        text, descriptors, _, _ = socket.recv_fds(self._control, MAX_ORDER_BYTES, NUM_DESCRIPTORS)
+        return (text, descriptors) if text else None
+
+    def _say(self, answer: Mapping[str, Any]) -> None:
+        self._control.sendall(json.dumps(answer).encode() + b"\n")
+
+    def _carry_out(self, order: Order, descriptors: list[int]) -> dict[str, Any]:
+        """Return how a child ended: its exit status, and which limit it passed, if one."""
+        leavings.remove(self._scratch)
+        os.mkdir(self._scratch, 0o700)
+        ward = os.getpid()
+        number = os.fork()
+        if number == 0:
+            try:
+                self._become_child(ward, order, *descriptors)
+            finally:
+                os._exit(CHILD_FAULT)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        try:
+            passed = self._watch(number, order)
+        finally:
+            status = leavings.end(number)
+            leavings.remove(self._scratch)
+        return {"status": status, "passed": passed}
+
+    def _become_child(
+        self, ward: int, order: Order, request_fd: int, result_fd: int, log_fd: int
+    ) -> None:
+        """Turn this fork into a candidate's process, run it and end. Never returns."""
+        os.setsid()
+        walls.die_with_parent(ward)
+        walls.set_process_option(walls.PR_SET_DUMPABLE, 1)
+        os.dup2(log_fd, 1)
+        os.dup2(log_fd, 2)
+        _close_all_but(request_fd, result_fd)
+        os.chdir(self._scratch)
+        if self._has_limits:
+            walls.limit_resources(order["memory_mb"], order["scratch_mb"], order["cpu_seconds"])
+            walls.drop_privileges()
+        if self._walls:
+            may_start_processes = order["processes"] > 0
+            self._walls.close_around(self._scratch, may_start_processes=may_start_processes)
+        child.serve(request_fd, result_fd)
+        os._exit(0)
+
+    def _watch(self, number: int, order: Order) -> str | None:
+        """Return once the child has ended, has passed a limit, or is to be killed."""
+        exit_fd = os.pidfd_open(number)
+        ready = select.poll()
+        ready.register(exit_fd, select.POLLIN)
+        ready.register(self._control, select.POLLIN)
+        next_look = monotonic() + SCRATCH_WATCH_SECONDS
+        try:
+            while not ready.poll(WATCH_SECONDS * 1000):
+                is_time = monotonic() >= next_look
+                if self._has_limits and (passed := self._passed(number, order, is_time)):
+                    return passed
+                next_look += SCRATCH_WATCH_SECONDS if is_time else 0.0
+        finally:
+            os.close(exit_fd)
+        return None
+
+    def _passed(self, number: int, order: Order, is_scratch_due: bool) -> str | None:
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if leavings.num_threads(number) > order["threads"]:
+                return f"the program had more than {order['threads']} threads"
+            if len(leavings.descendants(number)) > order["processes"]:
+                allowed = f"at most {order['processes']}" if order["processes"] else "no"
+                return f"the program started processes; {allowed} further processes are allowed"
+            if is_scratch_due and leavings.is_too_large(number, self._scratch, order["scratch_mb"]):
+                return f"the program's files took more than {order['scratch_mb']} MB"
+        return None
+
+
+def _close_all_but(*kept: int) -> None:
+    first = 3
+    for descriptor in (*sorted(kept), walls.NUM_OPEN_FILES):
+        os.closerange(first, descriptor)
+        first = descriptor + 1

@@ -1,0 +1,91 @@
+"""From how a run ended to what came of each call."""
+
+import os
+import signal
+
+from costada.evaluators.sandbox.execution import NUM_OPENING_FRAMES, Execution
+from costada.evaluators.sandbox.result import CandidateResult
+from costada.evaluators.sandbox.wire import decode
+
+SLOT_LOST = (
+    "the sandbox process ended while the program ran: the program may have killed it, or the"
+    " machine is out of memory"
+)
+
+
+def results_of(execution: Execution) -> list[CandidateResult]:
+    """Return what came of each call, up to the first that ran out of its own time.
+
+    The calls that a program does not answer, because it cannot be loaded, ends or is stopped,
+    share one reason.
+
+    Raises:
+        RuntimeError: If the program was never begun.
+    """
+    messages = execution.frames.messages()
+    if not messages and execution.stopped is None and not execution.is_slot_lost:
+        raise RuntimeError(f"sandbox: could not begin a program: {_log(execution)[-1000:]}")
+    num_calls = execution.num_calls
+    if len(messages) > NUM_OPENING_FRAMES + num_calls or (
+        execution.frames.has_rest and execution.passed is None and execution.stopped is None
+    ):
+        return [_failure(execution, "malformed answer: more than was asked for")] * num_calls
+    if any(messages[1:NUM_OPENING_FRAMES]):
+        return [_read(execution, 1, messages[1])] * num_calls
+    answers = list(enumerate(messages))[NUM_OPENING_FRAMES:]
+    results = [_read(execution, place, message) for place, message in answers]
+    num_missing = num_calls - len(results)
+    if execution.is_call_late:
+        num_missing = 1
+    return results + [_failure(execution, _reason(execution))] * num_missing
+
+
+def _read(execution: Execution, place: int, message: memoryview) -> CandidateResult:
+    """Return the result that one answer tells; place: its number among the frames."""
+    arrivals = execution.frames.arrivals
+    is_first = place <= NUM_OPENING_FRAMES
+    begun = execution.started if is_first else arrivals[place - 1]
+    log, seconds = _log(execution), arrivals[place] - begun
+    try:
+        answer = decode(message)
+    except ValueError as fault:
+        return CandidateResult(None, f"malformed answer: {fault}", log, seconds)
+    match answer:
+        case {"output": output, **rest} if not rest:
+            return CandidateResult(output, None, log, seconds)
+        case {"error": str(error), "is_own_fault": bool(is_own), **rest} if error and not rest:
+            text = error.encode("utf-8", "replace").decode()
+            return CandidateResult(None, text, log, seconds, is_own_fault=is_own)
+    text = "malformed answer: it is neither an output nor an error"
+    return CandidateResult(None, text, log, seconds)
+
+
+def _failure(execution: Execution, reason: str) -> CandidateResult:
+    return CandidateResult(
+        None,
+        reason,
+        _log(execution),
+        execution.seconds_since_answer,
+        is_sandbox_fault=execution.is_slot_lost,
+    )
+
+
+def _reason(execution: Execution) -> str:
+    if execution.stopped is not None:
+        return execution.stopped
+    if execution.status is None:
+        return SLOT_LOST
+    return execution.passed or _tell_exit(execution.status)
+
+
+def _tell_exit(status: int) -> str:
+    if status >= 0:
+        return f"the program ended its process (exit status {status}) before it returned"
+    name = signal.Signals(-status).name if -status in list(signal.Signals) else str(-status)
+    hint = "; a crash in compiled code or too deep recursion" if name == "SIGSEGV" else ""
+    return f"the program was killed by {name} before it returned{hint}"
+
+
+def _log(execution: Execution) -> str:
+    text = execution.log.kept.decode("utf-8", "replace")
+    return text.replace(f"{execution.slot.scratch}{os.sep}", "")
