@@ -12,6 +12,9 @@ SLOT_LOST = (
     " machine is out of memory"
 )
 
+WITHOUT_CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "�")
+WITHOUT_CONTROLS |= {ord("\t"): "\t", ord("\n"): "\n", ord("\r"): "\n"}
+
 
 def results_of(execution: Execution) -> list[CandidateResult]:
     """Return what came of each call, up to the first that ran out of its own time.
@@ -54,8 +57,7 @@ def _read(execution: Execution, place: int, message: memoryview) -> CandidateRes
         case {"output": output, **rest} if not rest:
             return CandidateResult(output, None, log, seconds)
         case {"error": str(error), "is_own_fault": bool(is_own), **rest} if error and not rest:
-            text = error.encode("utf-8", "replace").decode()
-            return CandidateResult(None, text, log, seconds, is_own_fault=is_own)
+            return CandidateResult(None, _readable(error), log, seconds, is_own_fault=is_own)
     text = "malformed answer: it is neither an output nor an error"
     return CandidateResult(None, text, log, seconds)
 
@@ -88,4 +90,9 @@ def _tell_exit(status: int) -> str:
 
 def _log(execution: Execution) -> str:
     text = execution.log.kept.decode("utf-8", "replace")
-    return text.replace(f"{execution.slot.scratch}{os.sep}", "")
+    return _readable(text.replace(f"{execution.slot.scratch}{os.sep}", ""))
+
+
+def _readable(text: str) -> str:
+    """Return a text without what could steer the terminal that shows it."""
+    return text.translate(WITHOUT_CONTROLS)

@@ -26,6 +26,7 @@ INNER_FILES_MB = 1024
 """Size of the file system that the candidates of a bubblewrap or container slot write to."""
 
 SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
+SYSTEM_PROGRAMS = ("/usr/local/bin", "/usr/bin", "/bin")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime")
 
 
@@ -81,6 +82,7 @@ def launch(kind: SlotKind, home: Path, control_fd: int, info_fd: int) -> Launch:
         "layer": kind.layer,
         "preload": kind.preload,
         "import_path": library_folders(),
+        "programs": program_paths(),
         "readable": [*interpreter_folders(), *library_folders(), *folders],
     }
     command = [sys.executable, *INTERPRETER_OPTIONS, str(ZYGOTE_FILE), json.dumps(settings)]
@@ -104,6 +106,13 @@ def interpreter_folders() -> list[str]:
     return [path for path in found if os.path.isdir(path)]
 
 
+def program_paths() -> list[str]:
+    """Return where programs lie, the interpreter's own first, and what it needs to start."""
+    prefixes = dict.fromkeys((sys.prefix, sys.base_prefix))
+    own = [os.path.join(prefix, name) for prefix in prefixes for name in ("bin", "pyvenv.cfg")]
+    return [path for path in (*own, *SYSTEM_PROGRAMS) if os.path.exists(path)]
+
+
 def _bubblewrap(folders: list[str], info_fd: int) -> list[str]:
     program = which("bwrap")
     if program is None:
@@ -125,7 +134,11 @@ def _system_mount(path: str) -> list[str]:
 
 def _visible(folders: list[str]) -> list[str]:
     """Return what must be seen beside the system: the interpreter, packages, our own inside."""
-    prefixes = dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix))
-    starting = [os.path.join(prefix, name) for prefix in prefixes for name in ("bin", "pyvenv.cfg")]
-    paths = [*starting, *interpreter_folders(), *library_folders(), str(SANDBOX_FOLDER), *folders]
+    paths = [
+        *program_paths(),
+        *interpreter_folders(),
+        *library_folders(),
+        str(SANDBOX_FOLDER),
+        *folders,
+    ]
     return [path for path in dict.fromkeys(paths) if not path.startswith("/usr/")]

@@ -1,7 +1,7 @@
 """How much one evaluation of a candidate may take."""
 
 from dataclasses import dataclass
-from math import isfinite
+from math import inf
 
 MEBIBYTE = 1024 * 1024
 
@@ -47,8 +47,7 @@ class Limits:
         self._check_count("processes", least=0)
 
     def _check_seconds(self, name: str, value: object) -> None:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not isfinite(value) or value <= 0:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < inf:
             raise ValueError(f"{name} is {value!r}; expected a positive number")
 
     def _check_count(self, name: str, *, least: int) -> None:

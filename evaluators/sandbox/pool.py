@@ -46,12 +46,19 @@ class Pool:
 
     def _take(self, kind: SlotKind) -> Slot | None:
         """Return an idle slot of the kind; make room for a new one if there is none."""
+        self._drop_dead()
         found = next((slot for slot in reversed(self._idle) if slot.kind == kind), None)
         if found is not None:
             self._idle.remove(found)
         elif len(self._idle) + self._num_lent > self._max_slots:
             self._idle.pop(0).close()
         return found
+
+    def _drop_dead(self) -> None:
+        """Let go of idle slots that something outside has killed."""
+        for slot in [slot for slot in self._idle if not slot.is_alive]:
+            self._idle.remove(slot)
+            slot.destroy()
 
     def close(self) -> None:
         """End the idle slots."""

@@ -96,6 +96,11 @@ def _run(
         reason = f"the source has {size} bytes; expected at most {limits.source_bytes}"
         return [CandidateResult(None, reason, "", 0.0)] * num_calls
     request = encode({**call, "source": source, "memory_mb": limits.memory_mb})
-    with SLOTS.lend(kind) as slot:
-        execution = execute(slot, request, limits, num_calls)
+    try:
+        with SLOTS.lend(kind) as slot:
+            execution = execute(slot, request, limits, num_calls)
+    except BrokenPipeError:
+        # The slot had died while it was idle; a new one has not.
+        with SLOTS.lend(kind) as slot:
+            execution = execute(slot, request, limits, num_calls)
     return results_of(execution)

@@ -138,18 +138,26 @@ def _from_tree(
 ) -> "Value":
     if depth > MAX_DEPTH:
         raise ValueError(f"values are nested more than {MAX_DEPTH} deep")
-    if tree is None or isinstance(tree, bool | str | float):
+    if tree is None or isinstance(tree, bool | float):
         return tree
+    if isinstance(tree, str):
+        return _storable(tree)
     if isinstance(tree, int):
         return _checked_integer(tree)
     if isinstance(tree, list):
         return [_from_tree(item, arrays, depth + 1) for item in tree]
     match tree:
         case {"dict": dict(items), **rest} if not rest:
-            return {key: _from_tree(item, arrays, depth + 1) for key, item in items.items()}
+            pairs = ((_storable(key), item) for key, item in items.items())
+            return {key: _from_tree(item, arrays, depth + 1) for key, item in pairs}
         case {"array": int(index), **rest} if not rest and 0 <= index < len(arrays):
             return arrays[index]
     raise ValueError("message holds a value of unknown form")
+
+
+def _storable(text: str) -> str:
+    """Return a text without the halves of characters that no file or database takes."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _checked_integer(value: int) -> int:

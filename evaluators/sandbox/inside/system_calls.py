@@ -9,7 +9,7 @@ import os
 import sys
 from tempfile import TemporaryFile
 
-import pyseccomp
+import pyseccomp  # type: ignore[import-untyped]
 from pyseccomp import ALLOW, EQ, ERRNO, MASKED_EQ, NE, Arg
 
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
@@ -67,6 +67,7 @@ process_vm_writev
 """
 """Refused as not permitted; whatever stands in no list does not exist for a candidate."""
 
+SIGNALLING = ["kill", "tgkill"]
 ALL_BITS = 0xFFFFFFFF
 TERMINAL_REQUESTS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
@@ -76,8 +77,13 @@ NAMING = (15, 16)
 """PR_SET_NAME, PR_GET_NAME."""
 
 
-def compiled_filter(*, may_start_processes: bool) -> bytes:
-    """Return the filter for a candidate as a program for the kernel, to be given to `enforce`."""
+def compiled_filter(*, may_start_processes: bool, may_signal: bool) -> bytes:
+    """Return the filter for a candidate as a program for the kernel, to be given to `enforce`.
+
+    Args:
+        may_start_processes: Whether it may fork and execute programs.
+        may_signal: Whether it may signal other processes than itself.
+    """
     rules = pyseccomp.SyscallFilter(ERRNO(errno.ENOSYS))
     allowed = " ".join((FILES, MEMORY, TIME, WAITING, SIGNALS, SELF, CONNECTED_SOCKETS)).split()
     if may_start_processes:
@@ -85,12 +91,17 @@ def compiled_filter(*, may_start_processes: bool) -> bytes:
     else:
         _add(rules, ALLOW, "clone", Arg(0, MASKED_EQ, CLONE_THREAD, CLONE_THREAD))
         _add(rules, REFUSE, "clone", Arg(0, MASKED_EQ, CLONE_THREAD, 0))
+    if may_signal:
+        allowed += SIGNALLING
     for name in allowed:
         _add(rules, ALLOW, name)
     for name in UNDER_FALSE_SUCCESS.split():
         _add(rules, ERRNO(0), name)
     for name in set(REFUSED.split()) - set(allowed):
         _add(rules, REFUSE, name)
+    for name in set(SIGNALLING) - set(allowed):
+        _add(rules, ALLOW, name, Arg(0, EQ, ANY_PROCESS))
+        _add(rules, REFUSE, name, Arg(0, NE, ANY_PROCESS))
     _add_by_argument(rules)
     with TemporaryFile() as file:
         rules.export_bpf(file)
@@ -129,9 +140,6 @@ def _add_by_argument(rules: pyseccomp.SyscallFilter) -> None:
         _add(rules, ALLOW, "fcntl", Arg(1, MASKED_EQ, ALL_BITS, value))
     for value in NAMING:
         _add(rules, ALLOW, "prctl", Arg(0, EQ, value))
-    for name in ("kill", "tgkill"):
-        _add(rules, ALLOW, name, Arg(0, EQ, ANY_PROCESS))
-        _add(rules, REFUSE, name, Arg(0, NE, ANY_PROCESS))
     _add(rules, ALLOW, "sendto", Arg(4, EQ, 0))
     _add(rules, ALLOW, "prlimit64", Arg(2, EQ, 0))
     _add(rules, REFUSE, "prlimit64", Arg(2, NE, 0))

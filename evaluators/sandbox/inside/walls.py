@@ -30,8 +30,8 @@ READABLE = (
 )
 """What an interpreter and its libraries read beside their own folders."""
 
-PROGRAMS = ("/bin", "/usr/bin", "/usr/local/bin")
-"""Readable where a candidate may start processes."""
+ABI_OF_SIGNAL_SCOPE = 6
+"""From this version on, Landlock itself keeps signals inside."""
 
 
 def set_process_option(option: int, value: int) -> None:
@@ -88,8 +88,13 @@ class Walls:
         OSError: If the kernel does not offer Landlock.
     """
 
-    def __init__(self, readable: list[str]) -> None:
-        """Prepare the walls; readable: folders that candidates may read beside the libraries."""
+    def __init__(self, readable: list[str], programs: list[str]) -> None:
+        """Prepare the walls.
+
+        Args:
+            readable: What candidates may read beside the system's libraries.
+            programs: What they may read in addition where they may start processes.
+        """
         import landlockpy
 
         from costada.evaluators.sandbox.inside import system_calls
@@ -98,11 +103,15 @@ class Walls:
             raise OSError("the kernel does not offer Landlock")
         self._landlock = landlockpy
         self._system_calls = system_calls
+        has_signal_scope = landlockpy.abi_version() >= ABI_OF_SIGNAL_SCOPE
         self._filters = {
-            is_allowed: system_calls.compiled_filter(may_start_processes=is_allowed)
+            is_allowed: system_calls.compiled_filter(
+                may_start_processes=is_allowed, may_signal=is_allowed and has_signal_scope
+            )
             for is_allowed in (False, True)
         }
         self._readable = [path for path in (*READABLE, *readable) if os.path.exists(path)]
+        self._programs = [path for path in programs if os.path.exists(path)]
 
     def close_around(self, scratch: str, *, may_start_processes: bool) -> None:
         """Leave this process the libraries to read, scratch to write, and no one to talk to."""
@@ -113,7 +122,7 @@ class Walls:
         write |= access.REMOVE_DIR | access.REMOVE_FILE
         write |= access.MAKE_DIR | access.MAKE_REG | access.MAKE_SYM
         with landlock.Ruleset(scoped=scope.ABSTRACT_UNIX_SOCKET | scope.SIGNAL) as rules:
-            for path in self._readable + (list(PROGRAMS) if may_start_processes else []):
+            for path in self._readable + (self._programs if may_start_processes else []):
                 rules.allow_path(path, read if os.path.isdir(path) else access.READ_FILE)
             rules.allow_path("/dev/null", access.READ_FILE | access.WRITE_FILE)
             rules.allow_path(scratch, write)

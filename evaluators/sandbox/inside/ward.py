@@ -31,8 +31,9 @@ class Ward:
         self._control = socket.socket(fileno=settings["control_fd"])
         self._scratch = settings["scratch"]
         self._has_limits = settings["layer"] != UNLIMITED_LAYER
+        self._programs = settings["programs"]
         is_walled = settings["layer"] in WALLED_LAYERS
-        self._walls = walls.Walls(settings["readable"]) if is_walled else None
+        self._walls = walls.Walls(settings["readable"], settings["programs"]) if is_walled else None
         walls.set_process_option(walls.PR_SET_DUMPABLE, 0)
         walls.set_process_option(walls.PR_SET_CHILD_SUBREAPER, 1)
 
@@ -87,8 +88,10 @@ class Ward:
         if self._has_limits:
             walls.limit_resources(order["memory_mb"], order["scratch_mb"], order["cpu_seconds"])
             walls.drop_privileges()
+        may_start_processes = order["processes"] > 0
+        if may_start_processes:
+            os.environ["PATH"] = os.pathsep.join(self._programs)
         if self._walls:
-            may_start_processes = order["processes"] > 0
             self._walls.close_around(self._scratch, may_start_processes=may_start_processes)
         child.serve(request_fd, result_fd)
         os._exit(0)
