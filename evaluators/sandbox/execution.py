@@ -137,6 +137,7 @@ def execute(slot: Slot, request: bytes, limits: Limits, num_calls: int) -> Execu
     """
     interruption = current_interruption.get()
     with _destroyed_unless_ended(slot), ExitStack() as stack:
+        slot.await_ready()
         execution = _begin(slot, request, limits, num_calls, stack)
         selector = stack.enter_context(selectors.DefaultSelector())
         for stream in (execution.answers, execution.log):

@@ -41,6 +41,8 @@ class Slot:
         """
         self.kind = kind
         self._keeper: int | None = None
+        self._is_ready = False
+        self._unread = b""
         self._home = Path(mkdtemp(prefix="costada-")).resolve()
         self._trouble = TemporaryFile()  # noqa: SIM115  (closed with the slot)
         self.control, theirs = socket.socketpair()
@@ -58,7 +60,7 @@ class Slot:
                 start_new_session=True,
             )
             theirs.close()
-            self._await_ready()
+            self._start()
             if kind.layer is Layer.BUBBLEWRAP:
                 self._keeper = _inner_process(info)
 
@@ -66,6 +68,23 @@ class Slot:
     def is_alive(self) -> bool:
         """Whether the process waits for orders."""
         return self._process.poll() is None
+
+    def await_ready(self) -> None:
+        """Wait until the process can take an order.
+
+        Raises:
+            BrokenPipeError: If it is gone, or does not get ready.
+        """
+        if self._is_ready:
+            return
+        self.control.settimeout(START_SECONDS)
+        try:
+            self._is_ready = self.answer() is not None
+        except TimeoutError:
+            self._is_ready = False
+        if not self._is_ready:
+            raise BrokenPipeError("the slot does not get ready")
+        self.control.settimeout(None)
 
     def order(self, limits: dict[str, int], descriptors: list[int]) -> None:
         """Have a candidate run; the answer comes when it has ended.
@@ -77,6 +96,7 @@ class Slot:
         Raises:
             BrokenPipeError: If the process is gone.
         """
+        self._is_ready = False
         socket.send_fds(self.control, [json.dumps(limits).encode() + b"\n"], descriptors)
 
     def cancel(self) -> None:
@@ -87,8 +107,12 @@ class Slot:
     def answer(self) -> SlotAnswer | None:
         """Return the answer that has arrived; None if the process is gone."""
         with suppress(ConnectionResetError):
-            if text := self.control.recv(MAX_ANSWER_BYTES):
-                return SlotAnswer(**json.loads(text))
+            while b"\n" not in self._unread:
+                if not (text := self.control.recv(MAX_ANSWER_BYTES)):
+                    return None
+                self._unread += text
+            line, _, self._unread = self._unread.partition(b"\n")
+            return SlotAnswer(**json.loads(line))
         return None
 
     def close(self) -> None:
@@ -120,19 +144,15 @@ class Slot:
         self._trouble.seek(0)
         return self._trouble.read()[-TOLD_BYTES:].decode("utf-8", "replace").strip()
 
-    def _await_ready(self) -> None:
-        self.control.settimeout(START_SECONDS)
+    def _start(self) -> None:
         try:
-            is_ready = self.answer() is not None
-        except TimeoutError:
-            is_ready = False
-        if not is_ready:
+            self.await_ready()
+        except BrokenPipeError:
             self.destroy()
             raise RuntimeError(
                 f"sandbox: a process for candidates ({self.kind.layer}) did not start:"
                 f" {self.trouble() or 'it said nothing'}"
-            )
-        self.control.settimeout(None)
+            ) from None
 
 
 def _inner_process(info: socket.socket) -> int:

@@ -5,12 +5,13 @@ import signal
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
+from errno import EEXIST, ENOTEMPTY
 from pathlib import Path
-from secrets import token_hex
 
 MEBIBYTE = 1024 * 1024
 BLOCK_BYTES = 512
 MAX_FILES = 20_000
+FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def end(number: int) -> int:
@@ -97,24 +98,36 @@ def _blocks(number: int, scratch: str) -> Iterator[int]:
 def remove(folder: str) -> None:
     """Remove a folder with all that is in it, however deep, and whatever its permissions.
 
-    Nothing is followed, and no path gets longer than one step below the folder: what lies deeper
-    is moved up first.
+    No link is followed, and only one folder is open at a time: there may be thousands of levels.
     """
     with suppress(FileNotFoundError):
-        _empty(folder, folder)
+        os.chmod(folder, stat.S_IRWXU)
+        here = os.open(folder, FOLDER_FLAGS)
+        way: list[str] = []
+        while (name := _emptied_up_to(here)) is not None or way:
+            there = os.open(".." if name is None else name, FOLDER_FLAGS, dir_fd=here)
+            os.close(here)
+            here = there
+            if name is None:
+                os.rmdir(way.pop(), dir_fd=here)
+            else:
+                way.append(name)
+        os.close(here)
         os.rmdir(folder)
 
 
-def _empty(folder: str, top: str) -> None:
-    """Delete the files of a folder and its subfolders, or move those to the top."""
-    os.chmod(folder, stat.S_IRWXU)
-    while entries := list(os.scandir(folder)):
+def _emptied_up_to(folder_fd: int) -> str | None:
+    """Delete what can be deleted in a folder; return the first subfolder that holds something."""
+    with os.scandir(folder_fd) as entries:
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
-                os.unlink(entry.path)
-            elif folder == top:
-                _empty(entry.path, top)
-                os.rmdir(entry.path)
-            else:
-                os.chmod(entry.path, stat.S_IRWXU)
-                os.rename(entry.path, os.path.join(top, token_hex(8)))
+                os.unlink(entry.name, dir_fd=folder_fd)
+                continue
+            os.chmod(entry.name, stat.S_IRWXU, dir_fd=folder_fd)
+            try:
+                os.rmdir(entry.name, dir_fd=folder_fd)
+            except OSError as error:
+                if error.errno not in (ENOTEMPTY, EEXIST):
+                    raise
+                return entry.name
+    return None

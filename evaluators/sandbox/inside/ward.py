@@ -24,12 +24,17 @@ Order = Mapping[str, int]
 
 
 class Ward:
-    """Serves one slot: one child at a time, each from the same clean state."""
+    """Serves one slot: one child at a time, each from the same clean state.
+
+    An empty answer says that it is ready for an order: at the start, and when all that a child
+    left is removed, which may take a while and delays no verdict.
+    """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         """Prepare the walls that the layer asks for, and the socket that orders come over."""
         self._control = socket.socket(fileno=settings["control_fd"])
         self._scratch = settings["scratch"]
+        self._gone = os.path.join(os.path.dirname(self._scratch), "gone")
         self._has_limits = settings["layer"] != UNLIMITED_LAYER
         self._programs = settings["programs"]
         is_walled = settings["layer"] in WALLED_LAYERS
@@ -45,6 +50,8 @@ class Ward:
                 text, descriptors = message
                 if descriptors:
                     self._say(self._carry_out(json.loads(text.splitlines()[-1]), descriptors))
+                    leavings.remove(self._gone)
+                    self._say({})
         leavings.remove(os.path.dirname(self._scratch))
 
     def _receive(self) -> tuple[bytes, list[int]] | None:
@@ -56,7 +63,6 @@ class Ward:
 
     def _carry_out(self, order: Order, descriptors: list[int]) -> dict[str, Any]:
         """Return how a child ended: its exit status, and which limit it passed, if one."""
-        leavings.remove(self._scratch)
         os.mkdir(self._scratch, 0o700)
         ward = os.getpid()
         number = os.fork()
@@ -71,7 +77,7 @@ class Ward:
             passed = self._watch(number, order)
         finally:
             status = leavings.end(number)
-            leavings.remove(self._scratch)
+            os.rename(self._scratch, self._gone)
         return {"status": status, "passed": passed}
 
     def _become_child(
