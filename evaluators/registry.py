@@ -10,7 +10,16 @@ from costada.evaluators.folder import load_folder
 from costada.evaluators.problem import Problem
 
 _BENCHMARKS = "costada.evaluators.benchmarks"
-_NAMES = ("circle_packing",)
+_NAMES = (
+    "circle_packing",
+    "circle_packing_rect",
+    "heilbronn_convex",
+    "heilbronn_triangle",
+    "min_max_dist_2d",
+    "min_max_dist_3d",
+    "signal_processing",
+    "third_autocorrelation",
+)
 """Each names a module of the benchmarks and the function in it that returns the problem."""
 
 

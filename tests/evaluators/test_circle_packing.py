@@ -2,15 +2,11 @@ import math
 
 import numpy as np
 import pytest
+from best_configurations import best_configuration
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costada.evaluators.benchmarks.circle_packing import (
-    circle_packing,
-    score_packing,
-    score_run,
-)
-from costada.evaluators.sandbox.run import CandidateResult
+from costada.evaluators.benchmarks.circle_packing import circle_packing, score, score_packing
 
 GAP = 0.1 * (math.sqrt(2) - 1)
 """Radius of the circle between four circles of radius 0.1 in a square grid."""
@@ -55,29 +51,39 @@ def test_the_problem_tells_model_and_guide_what_they_need():
     assert "def compute_max_radii(" in block
     assert "def run_packing(" in fixed
     assert "def score_packing(" in problem.evaluator_source
-    assert "REFERENCE, TOLERANCE = 26, 2.635, 1e-06" in problem.evaluator_source
+    assert "NUM_CIRCLES = 26\nREFERENCE = 2.635\nTOLERANCE = 1e-06\n" in problem.evaluator_source
 
 
 def test_touching_circles_are_valid_and_need_no_flag():
-    total, notes = score_packing(answer(*grid()))
-    assert total == pytest.approx(GRID_SUM, rel=1e-12)
-    assert notes == {}
+    evaluation = score_packing(answer(*grid()))
+    assert evaluation.objective == pytest.approx(GRID_SUM, rel=1e-12)
+    assert evaluation.score == pytest.approx(GRID_SUM / 2.635, rel=1e-12)
+    assert evaluation.artifacts == {}
+
+
+def test_the_best_packing_found_reaches_the_reference():
+    circles = best_configuration("circle_packing")
+    evaluation = score_packing(answer(circles[:, :2], circles[:, 2]))
+    assert evaluation.objective == pytest.approx(2.635983, abs=1e-6)
+    assert evaluation.artifacts == {}
 
 
 def test_lists_are_as_good_as_arrays():
     centers, radii = grid()
-    total, _ = score_packing(answer(centers.tolist(), radii.tolist()))
-    assert total == pytest.approx(GRID_SUM, rel=1e-12)
+    evaluation = score_packing(answer(centers.tolist(), radii.tolist()))
+    assert evaluation.objective == pytest.approx(GRID_SUM, rel=1e-12)
 
 
 def test_twenty_six_points_are_a_valid_packing_of_sum_zero():
-    assert score_packing(answer(np.full((26, 2), 0.5), np.zeros(26)))[0] == 0.0
+    assert score_packing(answer(np.full((26, 2), 0.5), np.zeros(26))).objective == 0.0
 
 
 def test_an_overlap_just_under_the_tolerance_is_credited_with_a_flag():
-    total, notes = score_packing(answer(*grid(GAP + 9e-7)))
-    assert total == pytest.approx(GRID_SUM + 9e-7, rel=1e-12)
-    assert notes == {"tolerance": "the packing is valid only within tolerance: it needs 9e-07"}
+    evaluation = score_packing(answer(*grid(GAP + 9e-7)))
+    assert evaluation.objective == pytest.approx(GRID_SUM + 9e-7, rel=1e-12)
+    assert evaluation.artifacts == {
+        "tolerance": "the packing is valid only within tolerance: it needs 9e-07"
+    }
 
 
 def test_an_overlap_just_over_the_tolerance_is_refused_with_circles_and_amount():
@@ -91,7 +97,8 @@ def test_an_overlap_just_over_the_tolerance_is_refused_with_circles_and_amount()
 def test_the_border_has_the_same_tolerance_on_every_side(axis, sign, side):
     centers, radii = grid(0.0)
     centers[:, axis] += sign * 9e-7
-    assert "it needs 9e-07" in score_packing(answer(centers, radii))[1]["tolerance"]
+    evaluation = score_packing(answer(centers, radii))
+    assert "it needs 9e-07" in evaluation.artifacts["tolerance"]
     centers[:, axis] += sign * 2e-7
     with pytest.raises(ValueError, match=rf"circle \d+ passes the {side} side by 1\.1\d*e-06"):
         score_packing(answer(centers, radii))
@@ -124,8 +131,8 @@ def change(place, value):
         ([grid()[0], grid()[1][:25], 1.0], r"radii has shape \(25,\); expected \(26,\)"),
         ([grid()[0].T, grid()[1], 1.0], r"centers has shape \(2, 26\); expected \(26, 2\)"),
         ([grid()[0], grid()[1][:, None], 1.0], r"radii has shape \(26, 1\); expected \(26,\)"),
-        ([grid()[0], ["0.1"] * 26, 1.0], "radii holds text values; expected numbers"),
-        ([grid()[0], [None] * 26, 1.0], "radii holds object values; expected numbers"),
+        ([grid()[0], ["0.1"] * 26, 1.0], "radii holds text; expected numbers"),
+        ([grid()[0], [None] * 26, 1.0], "radii holds None; expected numbers"),
         ([grid()[0], [[1], [1, 2]], 1.0], "radii is ragged"),
     ],
 )
@@ -137,9 +144,9 @@ def test_an_answer_of_another_form_is_refused(output, expected):
 @pytest.mark.parametrize("reported", [10.0, math.nan, 10, "much", None])
 def test_a_deviating_reported_sum_is_noted_and_changes_nothing(reported):
     centers, radii = grid()
-    total, notes = score_packing([centers, radii, reported])
-    assert total == pytest.approx(GRID_SUM, rel=1e-12)
-    assert "recomputed: 2.541421356237" in notes["reported_sum"]
+    evaluation = score_packing([centers, radii, reported])
+    assert evaluation.objective == pytest.approx(GRID_SUM, rel=1e-12)
+    assert "recomputed: 2.541421356237" in evaluation.artifacts["reported_sum"]
 
 
 @given(st.permutations(range(26)))
@@ -160,17 +167,14 @@ def test_turning_and_mirroring_the_square_changes_no_verdict(turns, is_mirrored,
     for _ in range(turns):
         centers = np.column_stack((1 - centers[:, 1], centers[:, 0]))
     if is_valid:
-        assert score_packing(answer(centers, radii))[0] == math.fsum(radii)
+        assert score_packing(answer(centers, radii)).objective == math.fsum(radii)
     else:
         with pytest.raises(ValueError, match=r"circles 0 and 25 overlap|circles \d+ and 25"):
             score_packing(answer(centers, radii))
 
 
-def test_a_failed_run_becomes_a_failed_evaluation_with_its_log():
-    run = CandidateResult(None, "timeout: the program exceeded 6 s", "hello", 6.1)
-    evaluation = score_run(run)
-    assert (evaluation.score, evaluation.objective) == (0.0, None)
-    assert evaluation.error == "timeout: the program exceeded 6 s"
-    assert evaluation.artifacts == {"log": "hello"}
-    assert evaluation.metrics["validity"] == 0.0
-    assert evaluation.metrics["eval_time"] == evaluation.seconds == 6.1
+def test_a_refused_packing_reports_that_it_is_not_valid():
+    evaluation = score(answer(*grid(GAP + 2e-6)))
+    assert (evaluation.score, evaluation.objective, evaluation.is_valid) == (0.0, None, False)
+    assert "overlap by 2" in evaluation.error
+    assert evaluation.metrics == {"sum_radii": 0.0, "target_ratio": 0.0, "validity": 0.0}

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from costada.evaluators.check import check_problem
 from costada.evaluators.registry import problem, problem_names
 
 
@@ -14,6 +15,22 @@ def test_circle_packing_is_a_known_problem():
 @pytest.mark.parametrize("name", problem_names())
 def test_every_known_problem_carries_its_own_name(name):
     assert problem(name).name == name
+
+
+@pytest.mark.parametrize("name", problem_names())
+def test_the_recorded_objective_of_a_seed_is_the_one_it_has(name):
+    found = problem(name)
+    evaluation = check_problem(found)
+    assert found.seed_objective == pytest.approx(evaluation.objective, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", problem_names())
+def test_every_known_problem_says_where_it_is_from_and_how_it_is_scored(name):
+    found = problem(name)
+    assert found.source
+    assert found.entry_point in found.initial_program
+    assert found.score is not None
+    assert found.evaluator_source
 
 
 def test_names_come_in_alphabetical_order():

@@ -1,0 +1,42 @@
+"""14 points in space, the largest of their distances small next to the smallest."""
+
+from costada.evaluators.benchmarks.arrays import float_array
+from costada.evaluators.benchmarks.min_max_dist import LIMITS, SOURCE, score_points, squared_ratio
+from costada.evaluators.benchmarks.texts import read_text, scoring_source
+from costada.evaluators.contract import Direction, Evaluation
+from costada.evaluators.problem import Problem
+from costada.evaluators.sandbox.wire import Value
+
+SHAPE = (14, 3)
+REFERENCE = 4.165849767
+HUMAN = 4.17
+SEED_OBJECTIVE = 231.5478254118123
+ENTRY_POINT = "min_max_dist_dim3_14"
+
+
+def min_max_dist_3d() -> Problem:
+    """Return the problem of 14 points in space with the least (dmax/dmin)^2 (App. H)."""
+    constants = {"SHAPE": SHAPE, "REFERENCE": REFERENCE}
+    return Problem(
+        name="min_max_dist_3d",
+        task=read_text("min_max_dist_3d_task.txt"),
+        initial_program=read_text("min_max_dist_3d.txt"),
+        entry_point=ENTRY_POINT,
+        score=score,
+        limits=LIMITS,
+        direction=Direction.MINIMIZE,
+        reference=REFERENCE,
+        human=HUMAN,
+        seed_objective=SEED_OBJECTIVE,
+        evaluator_source=scoring_source(constants, score, score_points, squared_ratio, float_array),
+        source=SOURCE,
+    )
+
+
+def score(output: Value) -> Evaluation:
+    """Return the verdict on 14 points in space, an array (14, 3).
+
+    Raises:
+        ValueError: If the answer has another form, or two points coincide.
+    """
+    return score_points(output, SHAPE, REFERENCE)

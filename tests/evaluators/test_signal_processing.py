@@ -1,0 +1,218 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.ndimage import gaussian_filter1d
+
+from costada.evaluators.benchmarks.signal_processing import (
+    score,
+    score_measures,
+    signal_processing,
+)
+from costada.evaluators.benchmarks.signals import DELAY, Measures, make_signals
+from costada.evaluators.contract import Direction
+from costada.evaluators.sandbox.result import CandidateResult
+
+METRICS = {
+    "composite_score",
+    "slope_changes",
+    "lag_error",
+    "avg_error",
+    "false_reversals",
+    "correlation",
+    "noise_reduction",
+    "smoothness_score",
+    "responsiveness_score",
+    "accuracy_score",
+    "efficiency_score",
+    "execution_time",
+    "success_rate",
+}
+FILTER = "run_signal_processing(noisy_signal, window_size=20):\n    n = len(noisy_signal)\n"
+AVERAGE = "{'filtered_signal': [sum(noisy_signal[k:k+20]) / 20 for k in range(n - 19)]}\n"
+
+
+def returned(output, seconds=0.1):
+    return CandidateResult(output, None, "", seconds)
+
+
+def broken(reason):
+    return CandidateResult(None, reason, "", 0.1)
+
+
+def runs(make=lambda signal: signal.clean[DELAY:], **changed):
+    """Return a run per signal; runs named like s3 are replaced."""
+    found = [returned({"filtered_signal": make(signal)}) for signal in make_signals()]
+    return [changed.get(f"s{i}", run) for i, run in enumerate(found)]
+
+
+def measures(**changed):
+    plain = Measures(
+        composite_score=0.5,
+        slope_changes=20,
+        lag_error=1.0,
+        avg_error=0.5,
+        false_reversals=3,
+        correlation=0.8,
+        noise_reduction=0.25,
+    )
+    return replace(plain, **changed)
+
+
+def test_the_seed_program_scores_as_published():
+    problem = signal_processing()
+    evaluation = problem.evaluate(problem.initial_program)
+    assert evaluation.is_valid
+    assert evaluation.objective == pytest.approx(0.4518100150842093, rel=1e-12)
+    assert evaluation.score == pytest.approx(0.49904861783269006, rel=1e-12)
+    assert evaluation.artifacts == {}
+    metrics = evaluation.metrics
+    assert set(metrics) == METRICS | {"combined_score", "eval_time"}
+    published = {
+        "slope_changes": 223.4,
+        "lag_error": 0.309077,
+        "avg_error": 0.466499,
+        "false_reversals": 175.4,
+        "correlation": 0.842082,
+        "noise_reduction": 0.334744,
+        "smoothness_score": 0.082169,
+    }
+    assert {name: metrics[name] for name in published} == pytest.approx(published, abs=1e-6)
+    assert metrics["combined_score"] == evaluation.score
+    assert metrics["composite_score"] == evaluation.objective
+    assert metrics["eval_time"] == pytest.approx(5 * metrics["execution_time"])
+
+
+def test_the_problem_tells_model_and_guide_what_they_need():
+    problem = signal_processing()
+    assert (problem.entry_point, problem.direction) == ("run_signal_processing", Direction.MAXIMIZE)
+    assert (problem.reference, problem.human) == (None, None)
+    assert (problem.limits.wall_seconds, problem.limits.call_seconds) == (360, 10)
+    assert "filtered_signal" in problem.task
+    block, fixed = problem.initial_program.split("# EVOLVE-BLOCK-END")
+    assert "def weighted_moving_average(" in block
+    assert "def moving_average(" in block
+    assert 'process_signal(noisy_signal, window_size, "enhanced")' in fixed
+    assert "def overall_score(" in problem.evaluator_source
+    assert "WINDOW_SIZE = 20" in problem.evaluator_source
+
+
+def test_the_clean_signals_and_a_centred_gaussian_score_as_published():
+    assert score(runs()).objective == pytest.approx(0.7435, abs=5e-5)
+    smooth = score(runs(lambda signal: gaussian_filter1d(signal.noisy, 8)[DELAY:]))
+    assert smooth.objective == pytest.approx(0.6784, abs=5e-5)
+    assert smooth.score == pytest.approx(0.6825, abs=5e-5)
+
+
+def test_the_score_weighs_the_means_as_by_hand():
+    other = measures(slope_changes=60, correlation=0.4, noise_reduction=0.75, composite_score=0.7)
+    evaluation = score_measures([measures(), other], [0.5, 3.5], [])
+    assert evaluation.objective == pytest.approx(0.6)
+    # 40 slope changes: 1 / (1 + 40 / 20); two of five signals
+    expected = 0.4 * 0.6 + 0.2 / 3 + 0.2 * 0.6 + 0.1 * 0.5 + 0.1 * 0.4
+    assert evaluation.score == pytest.approx(expected, rel=1e-12)
+    assert evaluation.metrics["responsiveness_score"] == 0.5
+    assert evaluation.metrics["execution_time"] == 2.0
+    assert evaluation.metrics["efficiency_score"] == 0.5
+    assert evaluation.artifacts == {}
+
+
+def test_the_time_of_a_run_does_not_change_the_score():
+    quick, slow = (score_measures([measures()], [t], []) for t in (0.0, 9.0))
+    assert quick.score == slow.score
+    assert quick.metrics["efficiency_score"] == 1
+
+
+@pytest.mark.parametrize("correlation", [0.0999, 0.0, -0.9])
+def test_an_accuracy_below_a_tenth_scores_nothing_and_says_so(correlation):
+    evaluation = score_measures([measures(correlation=correlation)] * 5, [0.1] * 5, [])
+    assert (evaluation.score, evaluation.objective, evaluation.is_valid) == (0.0, 0.5, True)
+    assert "the mean correlation with the clean signals is" in evaluation.artifacts["feedback"]
+
+
+def test_an_accuracy_of_a_tenth_counts():
+    evaluation = score_measures([measures(correlation=0.1)] * 5, [0.1] * 5, [])
+    assert evaluation.score == pytest.approx(0.2 + 0.1 + 0.02 + 0.025 + 0.1)
+
+
+def test_a_negative_correlation_is_reported_but_counts_as_no_accuracy():
+    evaluation = score_measures([measures(correlation=-0.5)], [0.1], [])
+    assert evaluation.metrics["correlation"] == -0.5
+    assert evaluation.metrics["accuracy_score"] == 0
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (broken("timeout: the call exceeded 10 s"), "timeout: the call exceeded 10 s"),
+        (returned(None), "must return a dict with the key 'filtered_signal'"),
+        (returned([1.0, 2.0]), "must return a dict with the key 'filtered_signal'"),
+        (returned({"signal": [1.0]}), "must return a dict with the key 'filtered_signal'"),
+        (returned({"filtered_signal": [1.0, 2.0]}), r"has shape (2,); expected (681,)"),
+        (returned({"filtered_signal": np.ones(680)}), r"has shape (680,); expected (681,)"),
+        (returned({"filtered_signal": np.ones(700)}), r"has shape (700,); expected (681,)"),
+        (returned({"filtered_signal": np.ones((681, 1))}), r"has shape (681, 1); expected"),
+        (returned({"filtered_signal": []}), r"has shape (0,); expected (681,)"),
+        (returned({"filtered_signal": 1.0}), "expected an array of shape (681,)"),
+        (returned({"filtered_signal": np.full(681, math.nan)}), "filtered_signal[0] is nan"),
+        (returned({"filtered_signal": ["a"] * 681}), "filtered_signal holds text"),
+    ],
+)
+def test_a_signal_that_fails_is_left_out_and_the_model_reads_why(run, reason):
+    evaluation = score(runs(s2=run))
+    assert evaluation.is_valid
+    assert evaluation.metrics["success_rate"] == 0.8
+    assert evaluation.objective == pytest.approx((0.8722 + 0.7123 + 0.8719 + 0.5880) / 4, abs=5e-5)
+    assert evaluation.artifacts["feedback"].startswith("signal 2: ")
+    assert reason in evaluation.artifacts["feedback"]
+
+
+def test_a_failed_run_does_not_count_for_the_execution_time():
+    late = CandidateResult(None, "timeout", "", 10.0)
+    assert score(runs(s0=late)).metrics["execution_time"] == pytest.approx(0.1)
+
+
+def test_one_reason_is_told_once_for_all_signals_it_concerns():
+    evaluation = score(runs(s1=broken("no"), s3=broken("no"), s4=broken("never")))
+    assert evaluation.artifacts == {"feedback": "signal 1, signal 3: no\nsignal 4: never"}
+
+
+def test_if_every_signal_fails_the_first_reason_is_the_verdict():
+    evaluation = score([broken("first"), *[broken("second")] * 4])
+    assert (evaluation.score, evaluation.objective, evaluation.is_valid) == (0.0, None, False)
+    assert evaluation.error == "signal 0: first"
+    assert evaluation.artifacts == {"feedback": "signal 1, signal 2, signal 3, signal 4: second"}
+
+
+def test_a_program_that_cannot_be_loaded_is_refused_with_one_reason():
+    evaluation = signal_processing().evaluate("def run_signal_processing(:\n")
+    assert evaluation.error.startswith("signal 0, signal 1, signal 2, signal 3, signal 4: ")
+    assert "SyntaxError" in evaluation.error
+    assert "feedback" not in evaluation.artifacts
+
+
+def test_the_whole_input_may_be_used_and_other_entries_are_ignored():
+    code = "def " + FILTER + "    assert window_size == 20\n"
+    code += "    return {'extra': 1, 'filtered_signal': noisy_signal[19:]}"
+    evaluation = signal_processing().evaluate(code)
+    assert evaluation.metrics["avg_error"] == 0
+    assert evaluation.metrics["success_rate"] == 1
+
+
+def test_a_call_that_hangs_costs_its_own_signal_only():
+    problem = signal_processing()
+    problem = replace(problem, limits=replace(problem.limits, call_seconds=1.0))
+    evaluation = problem.evaluate(
+        f"def {FILTER}    while n == 700:\n        pass\n    return {AVERAGE}"
+    )
+    assert evaluation.is_valid
+    assert evaluation.metrics["success_rate"] == 0.8
+    assert evaluation.artifacts["feedback"].startswith("signal 2: timeout")
+
+
+def test_a_call_that_ends_the_process_or_raises_is_told_with_its_reason():
+    code = f"def {FILTER}    if n == 600:\n        raise RuntimeError('too long')\n"
+    evaluation = signal_processing().evaluate(code + f"    return {AVERAGE}")
+    assert evaluation.metrics["success_rate"] == 0.8
+    assert "too long" in evaluation.artifacts["feedback"]
