@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from costada.evaluators.contract import Evaluation
     from costada.evaluators.problem import Problem
     from costada.evaluators.registry import problem
+    from costada.evaluators.sandbox.layers import Layer
     from costada.evaluators.sandbox.limits import Limits
+    from costada.evaluators.sandbox.result import CandidateResult
     from costada.graph.build import create_discovery_graph
     from costada.models.chat_models import chat_model
     from costada.models.errors import UnmeteredCall
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
     from costada.store.run_store import RunStore
 
 __all__ = [
+    "CandidateResult",
     "Constants",
     "Discovery",
     "Evaluation",
+    "Layer",
     "Limits",
     "OfflineModel",
     "Price",
@@ -39,9 +43,11 @@ __all__ = [
 ]
 
 _HOMES = {
+    "CandidateResult": "costada.evaluators.sandbox.result",
     "Constants": "costada.controller.constants",
     "Discovery": "costada.runs.discovery",
     "Evaluation": "costada.evaluators.contract",
+    "Layer": "costada.evaluators.sandbox.layers",
     "Limits": "costada.evaluators.sandbox.limits",
     "OfflineModel": "costada.models.offline",
     "Price": "costada.controller.ledger",

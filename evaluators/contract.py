@@ -12,6 +12,12 @@ EVALUATOR_FAULT = "evaluator_fault"
 NO_VERDICT = "no_verdict"
 """Artifact telling that the evaluator came to no score at all."""
 
+SANDBOX_FAULT = "sandbox_fault"
+"""Artifact telling that the sandbox broke down, so that nothing is known about the candidate."""
+
+MARKS = (EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT)
+"""Artifacts that say for the search, not for a model, what kind of failure the error is."""
+
 
 class Direction(StrEnum):
     """Which way a benchmark's objective improves; a score always improves upwards."""

@@ -2,15 +2,22 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from math import isfinite
+from dataclasses import dataclass, field, replace
 from typing import cast
 
-from costada.evaluators.contract import Direction, Evaluator
-from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.contract import Direction, Evaluation, Evaluator
+from costada.evaluators.fingerprint import fingerprint
+from costada.evaluators.problem_checks import (
+    check_calls,
+    check_choice,
+    check_name,
+    check_number,
+    check_preload,
+    check_text,
+)
+from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.run import PRELOAD
-from costada.evaluators.sandboxed import SandboxedEvaluator, Score
+from costada.evaluators.sandboxed import Confined, SandboxedEvaluator, Score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +44,11 @@ class Problem:
         direction: Which way the objective improves.
         reference: Objective that counts as score 1; None if the objective is the score.
         human: Best objective known from people, for reports only.
+        seed_objective: Objective of the initial program as recorded, for lists only.
+        seed_evaluation: Verdict on the initial program; a run that has it does not run it again.
         evaluator_source: The evaluator's text, shown to the guide; read from the function if empty.
         source: Where the problem is from.
+        fingerprint: Hash of what the verdicts depend on.
     """
 
     name: str
@@ -55,31 +65,41 @@ class Problem:
     direction: Direction = Direction.MAXIMIZE
     reference: float | None = None
     human: float | None = None
+    seed_objective: float | None = None
+    seed_evaluation: Evaluation | None = None
     evaluator_source: str = ""
     source: str = ""
+    fingerprint: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Check every field and complete evaluate and evaluator_source.
+        """Check every field and complete evaluate, evaluator_source and fingerprint.
 
         Raises:
             ValueError: Naming the field, its value and what was expected.
         """
-        for name in ("name", "task", "initial_program"):
-            _check_text(name, getattr(self, name))
-        if self.entry_point is not None and not _is_identifier(self.entry_point):
-            raise ValueError(f"entry_point is {self.entry_point!r}; expected a function name")
-        _check_choice("direction", self.direction, Direction)
-        _check_choice("sandbox", self.sandbox, Layer)
-        if not isinstance(self.limits, Limits):
-            raise ValueError(f"limits is {self.limits!r}; expected Limits(...)")
-        if self.reference is not None:
-            _check_number("reference", self.reference, must_be_positive=True)
-        if self.human is not None:
-            _check_number("human", self.human, must_be_positive=False)
+        self._check_fields()
         object.__setattr__(self, "direction", Direction(self.direction))
         object.__setattr__(self, "sandbox", Layer(self.sandbox))
+        check_preload(self.preload, self.sandbox)
+        check_calls(self.arguments, self.calls)
         object.__setattr__(self, "evaluate", self._evaluator())
         object.__setattr__(self, "evaluator_source", self.evaluator_source or _source(self))
+        object.__setattr__(self, "fingerprint", fingerprint(self))
+
+    def _check_fields(self) -> None:
+        for name in ("name", "task", "initial_program"):
+            check_text(name, getattr(self, name))
+        for name in ("evaluator_source", "source"):
+            check_text(name, getattr(self, name), may_be_empty=True)
+        if self.entry_point is not None:
+            check_name("entry_point", self.entry_point, "a function name")
+        check_choice("direction", self.direction, Direction)
+        check_choice("sandbox", self.sandbox, Layer)
+        if not isinstance(self.limits, Limits):
+            raise ValueError(f"limits is {self.limits!r}; expected Limits(...)")
+        check_number("reference", self.reference, must_be_positive=True)
+        for name in ("human", "seed_objective"):
+            check_number(name, getattr(self, name), must_be_positive=False)
 
     def _evaluator(self) -> Evaluator:
         is_given = self.evaluate is not None and not isinstance(self.evaluate, SandboxedEvaluator)
@@ -88,13 +108,20 @@ class Problem:
                 f"evaluate is {self.evaluate!r} and score is {self.score!r}; "
                 "expected one of them, a function"
             )
-        if self.score is None:
-            return self.evaluate
+        if self.score is not None:
+            return self._sandboxed(self.score)
+        if self.arguments or self.calls is not None:
+            raise ValueError("arguments or calls are given without score; expected them with it")
+        if isinstance(self.evaluate, Confined):
+            return self._confined(self.evaluate)
+        return self.evaluate
+
+    def _sandboxed(self, score: Score) -> Evaluator:
         if self.entry_point is None:
             raise ValueError("entry_point is None; expected the function that score judges")
         return SandboxedEvaluator(
             entry_point=self.entry_point,
-            score=self.score,
+            score=score,
             calls=(self.arguments,) if self.calls is None else tuple(self.calls),
             is_single=self.calls is None,
             limits=self.limits,
@@ -102,27 +129,11 @@ class Problem:
             preload=tuple(self.preload),
         )
 
-
-def _check_text(name: str, value: object) -> None:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{name} is {value!r}; expected a non-empty text")
-
-
-def _is_identifier(value: object) -> bool:
-    return isinstance(value, str) and value.isidentifier()
-
-
-def _check_choice(name: str, value: object, choices: type[Direction] | type[Layer]) -> None:
-    if value not in list(choices):
-        known = ", ".join(repr(choice.value) for choice in choices)
-        raise ValueError(f"{name} is {value!r}; expected one of {known}")
-
-
-def _check_number(name: str, value: float, *, must_be_positive: bool) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not isfinite(value) or (must_be_positive and value <= 0):
-        kind = "a positive" if must_be_positive else "a finite"
-        raise ValueError(f"{name} is {value!r}; expected {kind} number")
+    def _confined(self, evaluate: Confined) -> Evaluator:
+        confined = replace(
+            evaluate, limits=self.limits, layer=self.sandbox, preload=tuple(self.preload)
+        )
+        return cast(Evaluator, confined)
 
 
 def _source(problem: Problem) -> str:

@@ -1,23 +1,45 @@
-"""An evaluator whose candidates run in the sandbox and are scored outside of it."""
+"""Evaluators whose candidates run in the sandbox."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from traceback import extract_tb
+from types import TracebackType
+from typing import Any, Self
 
-from costada.evaluators.contract import EVALUATOR_FAULT, Evaluation, failed
-from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.contract import (
+    EVALUATOR_FAULT,
+    NO_VERDICT,
+    SANDBOX_FAULT,
+    Evaluation,
+    failed,
+)
+from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.run import CandidateResult, run_calls
+from costada.evaluators.sandbox.result import CandidateResult
+from costada.evaluators.sandbox.run import run_calls
 
 Score = Callable[[Any], Evaluation]
 """Judges the plain data that a candidate returned."""
 
-SCORE_FAULTS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError)
-"""What a score function raises on data that it did not expect."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confined:
+    """What holds the candidates of an evaluator; a problem's own limits replace these.
+
+    Attributes:
+        limits: What one evaluation may take.
+        layer: What holds the candidate's process.
+        preload: Modules loaded before the candidate starts.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    layer: Layer = Layer.AUTO
+    preload: tuple[str, ...] = PRELOAD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SandboxedEvaluator:
+class SandboxedEvaluator(Confined):
     """Runs a candidate apart from us and hands what it returns to a trusted score function.
 
     Attributes:
@@ -25,18 +47,12 @@ class SandboxedEvaluator:
         score: Judges the output of the call, or the list of results if there are several calls.
         calls: Keyword arguments of each call.
         is_single: Whether `score` takes the output of the one call.
-        limits: What one evaluation may take.
-        layer: What holds the candidate's process.
-        preload: Modules loaded before the candidate starts.
     """
 
     entry_point: str
     score: Score
     calls: tuple[Mapping[str, object], ...]
     is_single: bool
-    limits: Limits
-    layer: Layer
-    preload: tuple[str, ...]
 
     def __call__(self, code: str) -> Evaluation:
         """Return the verdict on a program.
@@ -55,27 +71,75 @@ class SandboxedEvaluator:
         )
         judged = self._judged(results)
         seconds = sum(result.seconds for result in results)
-        log = {"log": results[0].log} if results[0].log else {}
+        log = "\n".join(dict.fromkeys(result.log for result in results if result.log))
         measured = {"combined_score": judged.score, "eval_time": seconds}
         return replace(
             judged,
             metrics={**judged.metrics, **measured},
-            artifacts={**judged.artifacts, **log},
+            artifacts={**({"log": log} if log else {}), **judged.artifacts},
             seconds=seconds,
         )
 
     def _judged(self, results: list[CandidateResult]) -> Evaluation:
-        first = results[0]
-        if self.is_single and first.error is not None:
-            return failed(first.error)
-        try:
-            judged = self.score(first.output if self.is_single else results)
-        except ValueError as error:
-            return failed(str(error) or "rejected without a reason")
-        except SCORE_FAULTS as error:
-            text = f"the score function failed: {type(error).__name__}: {error}"
-            return failed(text, artifacts={EVALUATOR_FAULT: text})
-        if not isinstance(judged, Evaluation):
-            text = f"the score function returned {type(judged).__name__}; expected an Evaluation"
-            return failed(text, artifacts={EVALUATOR_FAULT: text})
-        return judged
+        if self.is_single and results[0].error is not None:
+            judged = failed(results[0].error)
+        else:
+            judged = self._scored(results[0].output if self.is_single else results)
+        return replace(judged, artifacts={**judged.artifacts, **_marks(judged, results)})
+
+    def _scored(self, output: object) -> Evaluation:
+        with _Scoring() as scoring:
+            scoring.answer = self.score(output)
+        if isinstance(scoring.error, ValueError):
+            return failed(str(scoring.error) or "rejected without a reason")
+        if scoring.error is not None:
+            return _faulty(f"the score function failed: {_described(scoring.error)}")
+        if not isinstance(scoring.answer, Evaluation):
+            given = type(scoring.answer).__name__
+            return _faulty(f"the score function returned {given}; expected an Evaluation")
+        return scoring.answer
+
+
+class _Scoring:
+    """Keeps what the code under `with` raises: no data of a candidate may end the search."""
+
+    def __init__(self) -> None:
+        self.answer: object = None
+        self.error: Exception | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        if isinstance(error, Exception) and not isinstance(error, InterruptedError):
+            self.error = error
+        return self.error is not None
+
+
+def _marks(judged: Evaluation, results: list[CandidateResult]) -> dict[str, str]:
+    """Return the marks of a verdict on a program of which no call returned, or whose walls fell."""
+    errors = [result.error for result in results if result.error is not None]
+    broken = [result.error for result in results if result.is_sandbox_fault]
+    marks = {}
+    if len(errors) == len(results) and not judged.is_valid:
+        marks[NO_VERDICT] = errors[0]
+    if broken:
+        marks[SANDBOX_FAULT] = broken[0] or "the sandbox broke down"
+    return marks
+
+
+def _faulty(text: str) -> Evaluation:
+    return failed(text, artifacts={EVALUATOR_FAULT: text})
+
+
+def _described(error: Exception) -> str:
+    """Return an error with the place in the score function, not in a library it calls."""
+    frames = extract_tb(error.__traceback__)
+    last = [frame for frame in frames if "site-packages" not in frame.filename] or frames
+    place = f"{Path(last[-1].filename).name}, line {last[-1].lineno}"
+    return f"{type(error).__name__}: {error} ({place})"

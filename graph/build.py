@@ -17,6 +17,7 @@ from costada.graph.state import SearchInput, SearchOutput, SearchState
 from costada.graph.storage import store_beside
 from costada.nodes.allocate_frontier import allocate_frontier
 from costada.nodes.build_context import build_context
+from costada.nodes.cancellable import cancellable
 from costada.nodes.charge_ledger import charge_ledger
 from costada.nodes.context import ChatModel, RunContext
 from costada.nodes.evaluate import evaluate
@@ -98,7 +99,9 @@ def build_discovery_graph(
     """Return the graph before it is compiled, for callers who add nodes of their own."""
     graph = StateGraph(SearchState, input_schema=SearchInput, output_schema=SearchOutput)
     for node in NODES:
-        graph.add_node(node.__name__, partial(node, context=context))
+        ready = partial(node, context=context)
+        is_long = node is evaluate
+        graph.add_node(node.__name__, cancellable(ready, "evaluate") if is_long else ready)
 
     after_gate: dict[Hashable, str] = {
         "next step": "allocate_frontier",

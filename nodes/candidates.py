@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from costada.controller.archive import Archive, Candidate
 from costada.controller.migration import original_id
-from costada.evaluators.contract import Evaluation
+from costada.evaluators.contract import EVALUATOR_FAULT, MARKS, SANDBOX_FAULT, Evaluation
 from costada.graph.state import SearchState
 from costada.nodes.context import RunContext
 from costada.prompts.request import ShownProgram
 from costada.store.rows import CandidateRow
 
-WALL_CLOCK_METRICS = {"eval_time"}
+WALL_CLOCK_METRICS = {"eval_time", "execution_time", "efficiency_score"}
 
 
 def load_archives(state: SearchState, context: RunContext) -> tuple[Archive, ...]:
@@ -86,7 +86,10 @@ def to_candidate(row: CandidateRow) -> Candidate:
 
 
 def shown(candidate: Candidate) -> ShownProgram:
-    """Return what a prompt shows of a candidate: all but wall-clock times, which never repeat."""
+    """Return what a prompt shows of a candidate.
+
+    Wall-clock times stay out, for they never repeat, and marks, for they repeat the error.
+    """
     return ShownProgram(
         code=candidate.code,
         score=candidate.score,
@@ -95,8 +98,20 @@ def shown(candidate: Candidate) -> ShownProgram:
             for name, value in candidate.metrics.items()
             if name not in WALL_CLOCK_METRICS
         },
-        artifacts=candidate.artifacts,
+        artifacts={name: text for name, text in candidate.artifacts.items() if name not in MARKS},
         error=candidate.error,
+    )
+
+
+def evaluation_of(row: CandidateRow) -> Evaluation:
+    """Return the verdict that a stored candidate got."""
+    return Evaluation(
+        score=row.score,
+        objective=row.objective,
+        is_valid=row.is_valid,
+        metrics=row.metrics,
+        error=row.error,
+        artifacts=row.artifacts,
     )
 
 
@@ -105,12 +120,18 @@ def candidate_row(
     iteration: int,
     code: str,
     evaluation: Evaluation,
+    evaluator: str,
     *,
     parent_id: str | None = None,
     generation: int = 0,
     changes: str = "",
 ) -> CandidateRow:
-    """Return an evaluated program as the store keeps it."""
+    """Return an evaluated program as the store keeps it.
+
+    `evaluator` is the fingerprint of what judged it. A verdict that came of a fault is not kept
+    for further candidates with the same program.
+    """
+    is_final = not {EVALUATOR_FAULT, SANDBOX_FAULT} & evaluation.artifacts.keys()
     return CandidateRow(
         id=candidate_id,
         iteration=iteration,
@@ -124,4 +145,5 @@ def candidate_row(
         parent_id=parent_id,
         generation=generation,
         changes=changes,
+        evaluator=evaluator if is_final else "",
     )

@@ -1,19 +1,29 @@
 """Node: score the proposed program."""
 
-from costada.evaluators.contract import EVALUATOR_FAULT
+from dataclasses import replace
+
+from costada.evaluators.contract import EVALUATOR_FAULT, Evaluation
 from costada.graph.state import SearchState
-from costada.nodes.candidates import candidate_row
+from costada.nodes.candidates import candidate_row, evaluation_of
 from costada.nodes.context import RunContext
 from costada.store.rows import CandidateRow
 
 
 def evaluate(state: SearchState, *, context: RunContext) -> SearchState:
-    """Return the score of the attempt's program (f_t), or why it failed."""
+    """Return the score of the attempt's program (f_t), or why it failed.
+
+    A program that the run has judged before keeps its verdict and is not run again.
+
+    Raises:
+        InterruptedError: If the evaluation was asked to stop; the step then goes on from here.
+        ValueError: If the evaluator fails even on the incumbent.
+    """
     step, store = state["step"], context.store
     if not step["program"]:
         return SearchState()
-    row = _judged(state, context)
-    store.candidates.put(state["run_id"], row)
+    known = _known_verdict(state, context)
+    row = _candidate(state, known or _verdict(state, context), context)
+    store.candidates.put(state["run_id"], replace(row, is_cached=known is not None))
     return SearchState(
         step={
             **step,
@@ -25,29 +35,45 @@ def evaluate(state: SearchState, *, context: RunContext) -> SearchState:
     )
 
 
-def _judged(state: SearchState, context: RunContext) -> CandidateRow:
-    step, candidates = state["step"], context.store.candidates
-    code = context.store.text(step["program"])
-    evaluation = context.problem.evaluate(code)
-    if EVALUATOR_FAULT in evaluation.artifacts:
-        _check_evaluator(candidates.get(state["run_id"], state["best"]).code, context)
-    parent = candidates.get(state["run_id"], step["parent"])
-    return candidate_row(
-        f"{state['iteration']}.{step['attempt']}",
+def _known_verdict(state: SearchState, context: RunContext) -> Evaluation | None:
+    before = context.store.candidates.judged(
+        state["run_id"],
+        state["step"]["program"],
+        context.problem.fingerprint,
         state["iteration"],
-        code,
-        evaluation,
-        parent_id=parent.id,
-        generation=parent.generation + 1,
-        changes=context.store.text(step["changes"]),
+        state["step"]["attempt"],
     )
+    return evaluation_of(before) if before else None
 
 
-def _check_evaluator(incumbent_code: str, context: RunContext) -> None:
+def _verdict(state: SearchState, context: RunContext) -> Evaluation:
+    evaluation = context.problem.evaluate(context.store.text(state["step"]["program"]))
+    if EVALUATOR_FAULT in evaluation.artifacts:
+        _check_evaluator(state, context)
+    return evaluation
+
+
+def _check_evaluator(state: SearchState, context: RunContext) -> None:
     """Raise `ValueError` when the evaluator cannot even judge the incumbent any more."""
-    again = context.problem.evaluate(incumbent_code)
+    incumbent = context.store.candidates.get(state["run_id"], state["best"])
+    again = context.problem.evaluate(incumbent.code)
     if EVALUATOR_FAULT in again.artifacts:
         raise ValueError(
             f"evaluator of {context.problem.name!r}: fails on the best program, which it had"
             f" judged before; expected a verdict ({again.error})"
         )
+
+
+def _candidate(state: SearchState, evaluation: Evaluation, context: RunContext) -> CandidateRow:
+    step, store = state["step"], context.store
+    parent = store.candidates.get(state["run_id"], step["parent"])
+    return candidate_row(
+        f"{state['iteration']}.{step['attempt']}",
+        state["iteration"],
+        store.text(step["program"]),
+        evaluation,
+        context.problem.fingerprint,
+        parent_id=parent.id,
+        generation=parent.generation + 1,
+        changes=store.text(step["changes"]),
+    )

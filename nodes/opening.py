@@ -5,6 +5,7 @@ from uuid import uuid4
 from costada.controller.algorithm import start
 from costada.controller.archive import Archive
 from costada.controller.state import to_record
+from costada.evaluators.confine import layer_of
 from costada.evaluators.contract import Evaluation
 from costada.graph.state import SearchState
 from costada.nodes.candidates import candidate_row, save_archive, to_candidate
@@ -22,9 +23,10 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
         raise ValueError(f"seed: got {run_seed!r}, expected a whole number")
     run_id = uuid4().hex
     constants = context.settings.constants
-    evaluation = context.problem.evaluate(context.problem.initial_program)
+    problem = context.problem
+    evaluation = problem.seed_evaluation or problem.evaluate(problem.initial_program)
     seeds = [_seed(frontier, evaluation, context) for frontier in range(constants.num_frontiers)]
-    context.store.open_run(run_id, context.name, context.problem.name)
+    context.store.open_run(run_id, context.name, problem.name, layer_of(problem) or "")
     for seed in seeds:
         context.store.candidates.put(run_id, seed)
     begun = SearchState(
@@ -42,4 +44,7 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
 
 
 def _seed(frontier: int, evaluation: Evaluation, context: RunContext) -> CandidateRow:
-    return candidate_row(f"0.{frontier + 1}", 0, context.problem.initial_program, evaluation)
+    problem = context.problem
+    return candidate_row(
+        f"0.{frontier + 1}", 0, problem.initial_program, evaluation, problem.fingerprint
+    )

@@ -16,7 +16,8 @@ class TraceRow(TypedDict):
 
     `frontier` counts from 1. Intensity, costs and gains are as used in the step, evidence as it
     stands at its end. `score` and `objective` are `None` when nothing was evaluated. Costs are
-    dollars. `failure` says why the last attempt failed, if it did.
+    dollars. `failure` says why the last attempt failed, if it did. `is_cached` tells that the
+    candidate's program had been judged before and its verdict was used again.
     """
 
     iteration: int
@@ -43,6 +44,7 @@ class TraceRow(TypedDict):
     events: list[str]
     failure: str | None
     candidate_id: str | None
+    is_cached: bool
 
 
 def trace_row(
@@ -75,7 +77,13 @@ def trace_row(
         events=_events(step["guide_calls"], decided),
         failure=context.store.text(step["failure"]) or None,
         candidate_id=step["candidate"] or None,
+        is_cached=_is_cached(state, context),
     )
+
+
+def _is_cached(state: SearchState, context: RunContext) -> bool:
+    candidate = state["step"]["candidate"]
+    return bool(candidate) and context.store.candidates.get(state["run_id"], candidate).is_cached
 
 
 def _events(guide_calls: int, decided: Intervention) -> list[str]:

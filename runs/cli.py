@@ -2,8 +2,10 @@
 
 import typer
 
+from costada.runs.cli_init import init
+from costada.runs.cli_problems import evaluate, list_problems
 from costada.runs.cli_run import resume, run
-from costada.runs.cli_show import evaluate, graph, list_problems, trace
+from costada.runs.cli_show import graph, trace
 from costada.runs.exit_codes import EPILOG
 
 app = typer.Typer(
@@ -14,7 +16,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (run, resume, trace, evaluate, graph):
+for command in (run, resume, trace, evaluate, init, graph):
     app.command(epilog=EPILOG)(command)
 app.command("list", epilog=EPILOG)(list_problems)
 

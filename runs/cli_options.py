@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from costada.evaluators.sandbox.layers import Layer
 from costada.runs.config import RunConfig
 from costada.runs.presets import PRESETS
 
@@ -13,7 +14,8 @@ def _default(field: str) -> str:
     return str(RunConfig.model_fields[field].default)
 
 
-MODELS, MONEY, SEARCH, OUTPUT = "Models", "Money", "Search", "Output"
+MODELS, MONEY, SEARCH = "Models", "Money", "Search"
+EVALUATION, OUTPUT = "Evaluation", "Output"
 
 ProblemName = Annotated[
     str,
@@ -121,6 +123,33 @@ Seed = Annotated[
         help="Start of the run's randomness.",
         show_default=_default("seed"),
         rich_help_panel=SEARCH,
+    ),
+]
+Sandbox = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LAYER",
+        help=f"What holds candidates: {', '.join(Layer)}.",
+        show_default=f"the problem's or {Layer.AUTO}",
+        rich_help_panel=EVALUATION,
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Wall-clock limit of one evaluation.",
+        show_default="the problem's",
+        rich_help_panel=EVALUATION,
+    ),
+]
+MemoryMb = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Memory limit of one evaluation in MiB.",
+        show_default="the problem's",
+        rich_help_panel=EVALUATION,
     ),
 ]
 Out = Annotated[

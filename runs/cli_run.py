@@ -12,8 +12,9 @@ from costada.runs import cli_options as options
 from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder, unused_folder
+from costada.runs.interruption import draining_on_signal, ending_on_signal
 from costada.runs.lease import hold_lease
-from costada.runs.refusal import refusing
+from costada.runs.refusal import refusing, telling_warnings
 
 if TYPE_CHECKING:
     from costada.runs.plan import Plan
@@ -36,6 +37,9 @@ def run(
     on_missing_usage: options.OnMissingUsage = None,
     max_iterations: options.MaxIterations = None,
     seed: options.Seed = None,
+    sandbox: options.Sandbox = None,
+    timeout: options.Timeout = None,
+    memory_mb: options.MemoryMb = None,
     out: options.Out = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -68,7 +72,8 @@ def resume(
 def _plan(config: RunConfig) -> Plan:
     from costada.runs.plan import plan_run
 
-    return plan_run(config)
+    with ending_on_signal(), telling_warnings():
+        return plan_run(config)
 
 
 def _say_if_finished(folder: RunFolder) -> None:
@@ -85,7 +90,6 @@ def _carry_out(
     from langgraph.runtime import RunControl
     from rich.console import Console
 
-    from costada.runs.interruption import draining_on_signal
     from costada.runs.progress import progress_on
     from costada.runs.runner import carry_out
 
@@ -110,14 +114,15 @@ def _way_on(folder: RunFolder) -> str:
 def _print_result(
     result: Discovery, config: RunConfig, folder: RunFolder, *, as_json: bool
 ) -> None:
+    from costada.runs.rows import num_cached
     from costada.runs.spending import sum_by_role
     from costada.runs.summary import summary_json, summary_text
     from costada.store.run_store import RunStore
 
     with RunStore(folder.database) as store:
+        run_ids = store.run_ids()
         sums = sum_by_role(
-            call
-            for run_id in store.run_ids()
-            for call in store.ledger.calls(run_id, with_texts=False)
+            call for run_id in run_ids for call in store.ledger.calls(run_id, with_texts=False)
         )
-    print((summary_json if as_json else summary_text)(result, config, folder, sums))
+        reused = sum(num_cached(store, run_id) for run_id in run_ids)
+    print((summary_json if as_json else summary_text)(result, config, folder, sums, reused))

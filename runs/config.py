@@ -19,6 +19,7 @@ from pydantic import (
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
 from costada.evaluators.registry import problem_names
+from costada.evaluators.sandbox.layers import Layer
 from costada.runs.explanation import explain
 from costada.runs.presets import preset_named
 
@@ -48,6 +49,9 @@ class RunConfig(BaseModel):
         reference_cost: `c-bar` in dollars; default: the preset's, or the controller's.
         max_iterations: `T_max`.
         seed: Where the run's randomness starts.
+        sandbox: What holds candidates; `None`: what the problem says, which is `auto` if nothing.
+        timeout: Seconds of one evaluation; `None`: the problem's.
+        memory_mb: Memory of one evaluation in MiB; `None`: the problem's.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -66,6 +70,9 @@ class RunConfig(BaseModel):
     reference_cost: Dollars = Constants().reference_cost
     max_iterations: int = Field(default=Constants().max_iterations, ge=1)
     seed: int = Field(default=0, ge=0, le=LARGEST_SEED)
+    sandbox: Layer | None = None
+    timeout: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    memory_mb: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="before")
     @classmethod

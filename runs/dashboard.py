@@ -28,6 +28,7 @@ class Dashboard:
 
     def __init__(self) -> None:
         self.notice = ""
+        self.sandbox = ""
         self._title = "costada"
         self._budget = 0.0
         self._max_iterations = 0
@@ -72,7 +73,15 @@ class Dashboard:
             parts += [Text(line, style="dim", no_wrap=True) for line in self._events]
         if self.notice:
             parts += [Text(), Text(self.notice, style="bold yellow")]
-        return Panel(Group(*parts), title=Text(self._title), title_align="left", width=PANEL_WIDTH)
+        foot = Text(f"sandbox {self.sandbox}", style="dim") if self.sandbox else None
+        return Panel(
+            Group(*parts),
+            title=Text(self._title),
+            title_align="left",
+            subtitle=foot,
+            subtitle_align="left",
+            width=PANEL_WIDTH,
+        )
 
     def _budget_bar(self) -> RenderableType:
         spent = self._row["spent"] if self._row else 0.0

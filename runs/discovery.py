@@ -31,6 +31,9 @@ class DiscoverOptions(TypedDict, total=False):
     reference_cost: float | None
     max_iterations: int
     seed: int
+    sandbox: str | None
+    timeout: float | None
+    memory_mb: int | None
 
 
 def discover(
@@ -45,6 +48,9 @@ def discover(
 ) -> Discovery:
     """Return what a run within a budget finds.
 
+    Ctrl-C breaks off a running evaluation at once and raises `KeyboardInterrupt`; a run in a
+    folder is saved then and can be gone on with.
+
     Args:
         problem: A benchmark's name, a problem folder, or a `Problem`.
         model: A model id as for `costada run --model`, or any LangChain chat model.
@@ -55,13 +61,14 @@ def discover(
         **options: Further settings, named as the options of `costada run`.
 
     Raises:
-        ValueError: If a setting, the problem or a price is wrong, `out` does not fit `resume`, or
-            a provider refuses a request for good.
+        ValueError: If a setting, the problem or a price is wrong, `out` does not fit `resume`,
+            this machine does not offer the sandbox, or a provider refuses a request for good.
         UnmeteredCall: If an answer came without token counts and estimates are not allowed.
         OSError: If a file of the run cannot be written.
     """
     from costada.runs.config import checked_config
     from costada.runs.folder import RunFolder
+    from costada.runs.interruption import interrupting_evaluations
     from costada.runs.plan import plan_run
 
     names = {"problem": problem, "model": model, "guide_model": guide_model}
@@ -75,9 +82,10 @@ def discover(
         given_model=None if isinstance(model, str) else model,
         given_guide_model=None if isinstance(guide_model, str) else guide_model,
     )
-    if out is None:
-        return _in_memory(plan)
-    return _in_folder(plan, config, Path(out), resume=resume)
+    with interrupting_evaluations():
+        if out is None:
+            return _in_memory(plan)
+        return _in_folder(plan, config, Path(out), resume=resume)
 
 
 def _label(given: object) -> str | None:
@@ -91,7 +99,7 @@ def _label(given: object) -> str | None:
 
 def _in_memory(plan: Plan) -> Discovery:
     found = plan.graph().invoke({"seed": plan.settings.seed})
-    return Discovery(**found, folder=None)
+    return Discovery(**found, folder=None, sandbox=plan.sandbox)
 
 
 def _in_folder(plan: Plan, config: RunConfig, path: Path, *, resume: bool) -> Discovery:

@@ -7,9 +7,11 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from costada.controller.constants import Constants
 from costada.evaluators.check import check_problem
+from costada.evaluators.confine import confine, layer_of
 from costada.evaluators.contract import Evaluation
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem
+from costada.evaluators.sandbox.layers import Layer
 from costada.graph.build import DiscoveryGraph, create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.nodes.context import ChatModel
@@ -28,6 +30,7 @@ class Plan:
     Attributes:
         problem: What is improved; its evaluator has been tried on the initial program.
         seed_evaluation: What the evaluator said of the initial program.
+        sandbox: What holds candidates; `None` if the problem's own evaluate sees to that.
         model: The generating model.
         guide_model: The guide, `None` if it is the generating model.
         budget: `B` in dollars.
@@ -37,6 +40,7 @@ class Plan:
 
     problem: Problem
     seed_evaluation: Evaluation
+    sandbox: Layer | None
     model: ChatModel
     guide_model: ChatModel | None
     budget: float
@@ -80,17 +84,24 @@ def plan_run(
         given_guide_model: Used in place of the guide model that the settings name.
 
     Raises:
-        ValueError: If the problem, a model or a price is missing or does not work.
+        ValueError: If the problem, a model, a price or the sandbox asked for is missing or does
+            not work.
     """
-    found = given_problem or problem(_nameable(config.problem))
+    found = confine(
+        given_problem or problem(_nameable(config.problem)),
+        sandbox=config.sandbox,
+        timeout=config.timeout,
+        memory_mb=config.memory_mb,
+    )
     model = given_model or _model(config.model, config)
     guide_model = given_guide_model
     if guide_model is None and config.guide_model not in (None, config.model):
         guide_model = _model(str(config.guide_model), config)
     seed_evaluation = check_problem(found)
     plan = Plan(
-        problem=_remembering(found, seed_evaluation),
+        problem=replace(found, seed_evaluation=seed_evaluation),
         seed_evaluation=seed_evaluation,
+        sandbox=layer_of(found),
         model=model,
         guide_model=guide_model,
         budget=config.budget,
@@ -99,15 +110,6 @@ def plan_run(
     )
     plan.graph()
     return plan
-
-
-def _remembering(found: Problem, seed_evaluation: Evaluation) -> Problem:
-    """Return the problem with the verdict on its initial program at hand: it runs only once."""
-
-    def evaluate(code: str) -> Evaluation:
-        return seed_evaluation if code == found.initial_program else found.evaluate(code)
-
-    return replace(found, evaluate=evaluate, score=None)
 
 
 def _model(model_id: str, config: RunConfig) -> ChatModel:

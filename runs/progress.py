@@ -21,11 +21,15 @@ STANDARD_ERROR = 2
 
 @dataclass(frozen=True, slots=True)
 class RunHeading:
-    """What is known of a run before its first iteration; `budget` is dollars."""
+    """What is known of a run before its first iteration; `budget` is dollars.
+
+    `sandbox` is empty if the problem's own evaluate runs the candidates.
+    """
 
     title: str
     budget: float
     max_iterations: int
+    sandbox: str = ""
 
 
 class Progress(Protocol):
@@ -86,7 +90,8 @@ class LineProgress(SilentProgress):
     def begin(self, heading: RunHeading, rows: Sequence[TraceRow]) -> None:
         """Write the heading."""
         done = f", {len(rows)} iterations done before" if rows else ""
-        self._write(f"{heading.title}: budget ${heading.budget:g}{done}")
+        sandbox = f", sandbox {heading.sandbox}" if heading.sandbox else ""
+        self._write(f"{heading.title}: budget ${heading.budget:g}{sandbox}{done}")
 
     def step(self, row: TraceRow) -> None:
         """Write the iteration's line."""
@@ -119,6 +124,7 @@ class LiveProgress:
 
     def begin(self, heading: RunHeading, rows: Sequence[TraceRow]) -> None:
         """Show the heading and where the run stands."""
+        self._dashboard.sandbox = heading.sandbox
         self._dashboard.begin(heading.title, heading.budget, heading.max_iterations, rows)
 
     def step(self, row: TraceRow) -> None:

@@ -20,9 +20,13 @@ class RunRecord:
     """Writes `steps.jsonl`, `best_program.py` and `report.png` of one run."""
 
     def __init__(self, folder: RunFolder, plan: Plan, store: RunStore) -> None:
-        """Bring the files to where the store is."""
+        """Bring the files to where the store is.
+
+        `began_in` is the sandbox that the run began in; empty if it has not begun.
+        """
         self._folder, self._plan, self._store = folder, plan, store
         self.rows: list[TraceRow] = list(self._stored())
+        self.began_in = store.sandbox(store.run_ids()[-1]) if store.run_ids() else ""
         self._log = StepLog(folder.steps, self.rows)
         replace_text(folder.best_program, self._best_program())
 

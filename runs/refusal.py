@@ -2,6 +2,7 @@
 
 import sqlite3
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -26,7 +27,7 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, InterruptedError):
         _say("stopped at once", hint)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except ValidationError as error:
@@ -42,6 +43,18 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
     except sqlite3.Error as error:
         _say(describe(error), hint)
         raise typer.Exit(code) from None
+
+
+@contextmanager
+def telling_warnings() -> Iterator[None]:
+    """Show each warning of the block as one line on standard error, at its end."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", category=RuntimeWarning, message="sandbox:")
+        try:
+            yield
+        finally:
+            for each in caught:
+                _say(str(each.message), "")
 
 
 def _say(message: str, hint: str) -> None:

@@ -24,6 +24,7 @@ class Discovery:
         iterations: Finished iterations.
         stop_reason: Why the run ended: budget crossed, iterations used up, or interrupted.
         folder: Where the run's files are; `None` if it kept none.
+        sandbox: What held the candidates; `None` if the problem's own evaluate saw to that.
     """
 
     best_program: str
@@ -35,3 +36,4 @@ class Discovery:
     iterations: int
     stop_reason: RunEnd
     folder: Path | None
+    sandbox: str | None

@@ -17,6 +17,11 @@ def stored_rows(store: RunStore, run_id: str) -> Sequence[TraceRow]:
     return cast("Sequence[TraceRow]", store.steps(run_id))
 
 
+def num_cached(store: RunStore, run_id: str) -> int:
+    """Return how many iterations of a run used the verdict of a program judged before."""
+    return sum(bool(row.get("is_cached")) for row in store.steps(run_id))
+
+
 def rows_of_file(database: Path) -> Sequence[TraceRow]:
     """Return the trace rows of the run in a file; none when it has not begun.
 

@@ -83,10 +83,14 @@ def _follow(
     control: RunControl,
 ) -> None:
     constants = plan.settings.constants
-    progress.begin(RunHeading(plan.title, plan.budget, constants.max_iterations), record.rows)
+    heading = RunHeading(plan.title, plan.budget, constants.max_iterations, plan.sandbox or "")
+    progress.begin(heading, record.rows)
     state = _state(graph)
     if state.get("stop_reason"):
         return
+    if record.began_in not in ("", heading.sandbox):
+        was, now = record.began_in, heading.sandbox
+        progress.notice(f"This run began in sandbox {was} and goes on in {now}")
     given = None if state else SearchInput(seed=plan.settings.seed)
     try:
         for row in graph.stream(
@@ -96,6 +100,9 @@ def _follow(
             progress.step(cast(TraceRow, row))
     except GraphDrained:
         return
+    except InterruptedError:
+        if not control.drain_requested:
+            raise
 
 
 def _state(graph: DiscoveryGraph) -> SearchState:
@@ -118,4 +125,5 @@ def _discovery(state: SearchState, plan: Plan, store: RunStore, folder: Path) ->
         iterations=state.get("iterations", 0),
         stop_reason=cast(RunEnd, state.get("stop_reason") or "interrupted"),
         folder=folder,
+        sandbox=plan.sandbox,
     )

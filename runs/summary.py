@@ -18,7 +18,11 @@ REASONS = {
 
 
 def summary_text(
-    result: Discovery, config: RunConfig, folder: RunFolder, sums: Mapping[str, RoleSum]
+    result: Discovery,
+    config: RunConfig,
+    folder: RunFolder,
+    sums: Mapping[str, RoleSum],
+    num_cached: int = 0,
 ) -> str:
     """Return the result in a few lines."""
     objective = "none" if result.best_objective is None else f"{result.best_objective:.10g}"
@@ -30,6 +34,8 @@ def summary_text(
         f"  spent           ${result.spent:.6f} of ${config.budget:g}{_overshoot(result, config)}",
         *(_role_line(role, used) for role, used in sums.items() if used.calls),
         *_uncharged_line(uncharged(result, sums)),
+        *([f"  sandbox         {result.sandbox}"] if result.sandbox else []),
+        *([f"  known programs  {num_cached} not run again"] if num_cached else []),
         f"  best program    {folder.best_program}",
         f"  report          {folder.report}",
     ]
@@ -39,7 +45,11 @@ def summary_text(
 
 
 def summary_json(
-    result: Discovery, config: RunConfig, folder: RunFolder, sums: Mapping[str, RoleSum]
+    result: Discovery,
+    config: RunConfig,
+    folder: RunFolder,
+    sums: Mapping[str, RoleSum],
+    num_cached: int = 0,
 ) -> str:
     """Return the result as one JSON object; dollars are numbers, files are paths."""
     ledger = {role: {**asdict(used), "dollars": float(used.dollars)} for role, used in sums.items()}
@@ -59,6 +69,8 @@ def summary_json(
         "overshoot": max(0.0, result.spent - config.budget),
         "uncharged": uncharged(result, sums),
         "ledger": ledger,
+        "sandbox": result.sandbox,
+        "cached_evaluations": num_cached,
         "folder": str(folder.path),
         "best_program": str(folder.best_program),
         "report": str(folder.report),

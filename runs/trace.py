@@ -85,6 +85,8 @@ def _remarks(row: TraceRow) -> str:
     remarks = [event_words(event) for event in row["events"]]
     if row["attempts"] > 1:
         remarks.append(f"{row['attempts']} attempts")
+    if row.get("is_cached"):
+        remarks.append("known program")
     if row["failure"]:
         remarks.append("failed")
     return ", ".join(remarks)

@@ -22,11 +22,13 @@ class CandidateTable:
     def put(self, run_id: str, candidate: CandidateRow) -> None:
         """Store a candidate, replacing one of the same id."""
         facts = asdict(candidate)
-        code_hash = self._db.put_text(facts.pop("code"))
+        code_hash, evaluator = self._db.put_text(facts.pop("code")), facts.pop("evaluator")
         found = candidate.score if candidate.is_valid and not candidate.is_copy else None
         self._db.write(
-            "INSERT OR REPLACE INTO candidate VALUES (?, ?, ?, ?, ?, ?)",
-            (run_id, candidate.id, candidate.iteration, found, code_hash, _dump(facts)),
+            "INSERT OR REPLACE INTO candidate"
+            " (run_id, id, iteration, score, code_hash, facts, evaluator)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (run_id, candidate.id, candidate.iteration, found, code_hash, _dump(facts), evaluator),
         )
 
     def get(self, run_id: str, candidate_id: str) -> CandidateRow:
@@ -37,17 +39,35 @@ class CandidateTable:
         """Return the candidates of the ids, in that order."""
         marks = ", ".join("?" * len(ids))
         found = self._db.rows(
-            f"SELECT id, code_hash, facts FROM candidate WHERE run_id = ? AND id IN ({marks})",  # noqa: S608
+            "SELECT id, code_hash, facts, evaluator FROM candidate"  # noqa: S608
+            f" WHERE run_id = ? AND id IN ({marks})",
             (run_id, *ids),
         )
-        by_id = {row[0]: self._row(row[1], row[2]) for row in found}
+        by_id = {name: self._row(*stored) for name, *stored in found}
         missing = [name for name in ids if name not in by_id]
         if missing:
             raise ValueError(f"candidates {missing}: not stored for run {run_id}")
         return [by_id[name] for name in ids]
 
-    def _read_row(self, code_hash: str, facts: str) -> CandidateRow:
-        return CandidateRow(code=self._db.text(code_hash), **json.loads(facts))
+    def judged(
+        self, run_id: str, code_hash: str, evaluator: str, iteration: int, attempt: int
+    ) -> CandidateRow | None:
+        """Return the first candidate with that program which that evaluator judged, if any.
+
+        Only candidates of earlier attempts count, so that a step which is executed again finds
+        what it found the first time. The attempt is the second part of an id.
+        """
+        found = self._db.rows(
+            "SELECT code_hash, facts, evaluator FROM candidate"
+            " WHERE run_id = ? AND code_hash = ? AND evaluator = ? AND (iteration < ?"
+            " OR iteration = ? AND CAST(substr(id, instr(id, '.') + 1) AS INTEGER) < ?)"
+            " ORDER BY iteration LIMIT 1",
+            (run_id, code_hash, evaluator, iteration, iteration, attempt),
+        )
+        return self._row(*found[0]) if found else None
+
+    def _read_row(self, code_hash: str, facts: str, evaluator: str) -> CandidateRow:
+        return CandidateRow(code=self._db.text(code_hash), evaluator=evaluator, **json.loads(facts))
 
     def best_score(self, run_id: str, first: int, last: int) -> float | None:
         """Return the best score found in iterations `first` to `last`, `None` if there is none.

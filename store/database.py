@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from costada.store.schema import SCHEMA
+from costada.store.schema import prepare
 
 BUSY_SECONDS = 30.0
 CACHE_KIBIBYTES = 16_384
@@ -62,7 +62,7 @@ class Database:
         weakref.finalize(self, self._connection.close)
         self._connection.isolation_level = None
         if not is_read_only:
-            self._connection.executescript(SCHEMA)
+            prepare(self._connection)
         self.text = lru_cache(maxsize=RECENT_TEXTS)(self._read_text)
 
     @contextmanager

@@ -11,7 +11,9 @@ class CandidateRow:
 
     `id` is unique in its run; `iteration` is 0 for the starting program. `score` is normalised,
     `objective` in the benchmark's units. An invalid candidate has no objective, score 0 and an
-    `error`. A copy (`is_copy`) went to another frontier and was not evaluated anew.
+    `error`. A copy (`is_copy`) went to another frontier and was not evaluated anew. `evaluator` is
+    the fingerprint of what judged it, empty if the verdict must not be used again; `is_cached`
+    marks a verdict taken over from the same program as it was judged before.
     """
 
     id: str
@@ -27,6 +29,8 @@ class CandidateRow:
     generation: int
     changes: str
     is_copy: bool = False
+    evaluator: str = ""
+    is_cached: bool = False
 
 
 @dataclass(frozen=True, slots=True)

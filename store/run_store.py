@@ -44,9 +44,17 @@ class RunStore:
         """Return the text of a hash."""
         return self._db.text(name)
 
-    def open_run(self, run_id: str, name: str, problem: str) -> None:
-        """Note that a run begins: its id, the graph's name and the problem's."""
-        self._db.write("INSERT OR REPLACE INTO run VALUES (?, ?, ?)", (run_id, name, problem))
+    def open_run(self, run_id: str, name: str, problem: str, sandbox: str = "") -> None:
+        """Note that a run begins: its id, the graph's name, the problem's and its sandbox."""
+        self._db.write(
+            "INSERT OR REPLACE INTO run (run_id, name, problem, sandbox) VALUES (?, ?, ?, ?)",
+            (run_id, name, problem, sandbox),
+        )
+
+    def sandbox(self, run_id: str) -> str:
+        """Return what held the candidates when a run began; empty if its file does not say."""
+        found = self._db.rows("SELECT sandbox FROM run WHERE run_id = ?", (run_id,))
+        return str(found[0][0]) if found else ""
 
     def run_ids(self) -> list[str]:
         """Return the ids of all runs in the file, oldest first."""

@@ -1,17 +1,20 @@
 """The tables of a run file. Every row carries its run, so one file can hold several runs."""
 
-SCHEMA = """
+import sqlite3
+
+TABLES = """
 CREATE TABLE IF NOT EXISTS blob (
     hash TEXT PRIMARY KEY, data BLOB NOT NULL
 );
 CREATE TABLE IF NOT EXISTS run (
-    run_id TEXT PRIMARY KEY, name TEXT NOT NULL, problem TEXT NOT NULL
+    run_id TEXT PRIMARY KEY, name TEXT NOT NULL, problem TEXT NOT NULL,
+    sandbox TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE IF NOT EXISTS candidate (
     run_id TEXT NOT NULL, id TEXT NOT NULL, iteration INTEGER NOT NULL, score REAL,
-    code_hash TEXT NOT NULL, facts TEXT NOT NULL, PRIMARY KEY (run_id, id)
+    code_hash TEXT NOT NULL, facts TEXT NOT NULL, evaluator TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (run_id, id)
 );
-CREATE INDEX IF NOT EXISTS candidate_by_iteration ON candidate (run_id, iteration);
 CREATE TABLE IF NOT EXISTS archive (
     run_id TEXT NOT NULL, frontier INTEGER NOT NULL, seq INTEGER NOT NULL, members TEXT NOT NULL,
     PRIMARY KEY (run_id, frontier, seq)
@@ -35,3 +38,22 @@ CREATE TABLE IF NOT EXISTS step (
     PRIMARY KEY (run_id, iteration)
 );
 """
+
+LATER_COLUMNS = (("run", "sandbox"), ("candidate", "evaluator"))
+"""Text columns that a file written before they were thought of gets when it is opened."""
+
+INDEXES = """
+CREATE INDEX IF NOT EXISTS candidate_by_iteration ON candidate (run_id, iteration);
+CREATE INDEX IF NOT EXISTS candidate_by_verdict
+    ON candidate (run_id, code_hash, evaluator, iteration);
+"""
+
+
+def prepare(connection: sqlite3.Connection) -> None:
+    """Give a run file every table, column and index that it does not have yet."""
+    connection.executescript(TABLES)
+    for table, column in LATER_COLUMNS:
+        known = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+        if column not in known:
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT NOT NULL DEFAULT ''")
+    connection.executescript(INDEXES)

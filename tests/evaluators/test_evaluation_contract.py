@@ -3,8 +3,16 @@ from dataclasses import FrozenInstanceError
 import pytest
 
 from costada.evaluators.check import check_problem
-from costada.evaluators.contract import Direction, Evaluation, failed
+from costada.evaluators.contract import (
+    EVALUATOR_FAULT,
+    NO_VERDICT,
+    SANDBOX_FAULT,
+    Direction,
+    Evaluation,
+    failed,
+)
 from costada.evaluators.problem import Problem
+from costada.evaluators.sandbox.limits import Limits
 
 
 def always_half(code: str) -> Evaluation:
@@ -52,9 +60,16 @@ def test_a_direction_may_be_given_as_text():
         ("name", " ", "name is ' '; expected a non-empty text"),
         ("task", "", "task is ''; expected a non-empty text"),
         ("initial_program", None, "initial_program is None; expected a non-empty text"),
-        ("evaluate", 3, "evaluate is 3; expected a function"),
+        ("evaluate", 3, "evaluate is 3 and score is None; expected one of them, a function"),
         ("entry_point", "run packing", "entry_point is 'run packing'; expected a function name"),
-        ("direction", "up", "direction is 'up'; expected 'maximize' or 'minimize'"),
+        ("entry_point", "class", "entry_point is 'class'; expected a function name"),
+        ("direction", "up", "direction is 'up'; expected one of 'maximize', 'minimize'"),
+        ("sandbox", "jail", "sandbox is 'jail'; expected one of 'auto', 'process', 'landlock', "),
+        ("preload", "numpy", "preload is 'numpy'; expected a list of module names"),
+        ("preload", ["a b"], "preload is 'a b'; expected names of modules, such as 'numpy'"),
+        ("preload", ["numpi"], r"preload is \['numpi'\]; expected modules, found no numpi"),
+        ("source", 1930, "source is 1930; expected a text"),
+        ("seed_objective", "low", "seed_objective is 'low'; expected a finite number"),
         ("reference", 0.0, "reference is 0.0; expected a positive number"),
         ("limits", 60, r"limits is 60; expected Limits\(...\)"),
         ("human", float("nan"), "human is nan; expected a finite number"),
@@ -63,6 +78,23 @@ def test_a_direction_may_be_given_as_text():
 def test_a_bad_field_is_refused_by_name(field, value, expected):
     with pytest.raises(ValueError, match=expected):
         make_problem(**{field: value})
+
+
+def test_problems_that_judge_alike_share_a_fingerprint_and_others_do_not():
+    same = make_problem(task="Do it well.", initial_program="x = 2", human=3.0)
+    assert same.fingerprint == make_problem().fingerprint
+    changes = {
+        "name": "q",
+        "entry_point": "f",
+        "evaluator_source": "other",
+        "limits": Limits(wall_seconds=5),
+        "sandbox": "none",
+        "preload": [],
+        "direction": "minimize",
+        "reference": 2.0,
+    }
+    changed = [make_problem(**{field: value}) for field, value in changes.items()]
+    assert len({make_problem().fingerprint, *(p.fingerprint for p in changed)}) == 9
 
 
 def test_a_failed_evaluation_scores_zero_and_has_no_objective():
@@ -97,6 +129,13 @@ def test_checking_a_problem_returns_the_evaluation_of_its_initial_program():
 def test_an_invalid_initial_program_passes_the_check():
     evaluation = check_problem(make_problem(evaluate=lambda code: failed("not yet")))
     assert evaluation.error == "not yet"
+
+
+@pytest.mark.parametrize("mark", [EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT])
+def test_an_initial_program_without_a_verdict_is_refused(mark):
+    verdict = failed("it broke", artifacts={mark: "it broke"})
+    with pytest.raises(ValueError, match="problem 'p', initial program: it broke"):
+        check_problem(make_problem(evaluate=lambda code: verdict))
 
 
 def test_an_evaluator_that_returns_something_else_is_refused():

@@ -91,6 +91,7 @@ def make_row() -> Callable[..., Any]:
             "events": [],
             "failure": None,
             "candidate_id": "1.1",
+            "is_cached": False,
         }
         unknown = set(changes) - set(quiet)
         assert not unknown, unknown

@@ -28,6 +28,7 @@ ROW_KEYS = {
     "tactic_uses_left",
     "attempts",
     "events",
+    "is_cached",
 }
 
 
@@ -43,46 +44,6 @@ def test_the_plain_trace_is_a_table_of_the_same_rows(invoke: Invoke, finished: P
     rows = json.loads(invoke("trace", finished, "--json").stdout)
     for row in rows:
         assert f"{row['remaining_ratio']:.4f}" in text
-
-
-def test_an_evaluation_says_objective_score_and_metrics(invoke: Invoke, near: Path) -> None:
-    result = invoke("evaluate", near, near / "initial_program.py")
-    assert result.exit_code == 0
-    assert "valid      yes" in result.stdout
-    assert "objective  0.6\n" in result.stdout
-    assert "  combined_score = 0.6\n" in result.stdout
-
-
-def test_an_evaluation_as_json_holds_every_field(invoke: Invoke, near: Path) -> None:
-    result = invoke("evaluate", near, near / "initial_program.py", "--json")
-    verdict = json.loads(result.stdout)
-    assert verdict["score"] == pytest.approx(0.6)
-    assert verdict["is_valid"] is True
-    assert verdict["error"] is None
-    assert verdict["metrics"]["combined_score"] == pytest.approx(0.6)
-
-
-def test_a_program_that_fails_is_an_answer_with_a_reason(
-    invoke: Invoke, near: Path, tmp_path: Path
-) -> None:
-    program = tmp_path / "program.py"
-    program.write_text("def run_packing():\n    return 1 / 0\n")
-    result = invoke("evaluate", "circle_packing", program)
-    assert result.exit_code == 0
-    assert "valid      no" in result.stdout
-    assert "ZeroDivisionError" in result.stdout
-
-
-def test_a_program_that_is_not_there_is_refused(invoke: Invoke, tmp_path: Path) -> None:
-    result = invoke("evaluate", "circle_packing", tmp_path / "nothing.py")
-    assert result.exit_code == 2
-    assert "nothing.py: No such file or directory" in result.output
-
-
-def test_the_list_names_each_benchmark_with_direction_and_reference(invoke: Invoke) -> None:
-    text = invoke("list").stdout
-    line = next(line for line in text.splitlines() if "circle_packing" in line)
-    assert line.split() == ["circle_packing", "maximize", "2.635", "2.634"]
 
 
 def test_the_graph_is_printed_as_mermaid_with_every_node_and_answer(invoke: Invoke) -> None:
@@ -126,13 +87,14 @@ def test_the_help_page_explains_the_exit_codes(invoke: Invoke) -> None:
         assert "130 interrupted and saved." in text
 
 
-@pytest.mark.parametrize("words", [["--help"], ["list"], ["trace"], ["evaluate"]])
+@pytest.mark.parametrize("words", [["--help"], ["list"], ["trace"], ["evaluate"], ["init"]])
 def test_langchain_and_matplotlib_are_loaded_only_where_they_are_needed(
-    words: list[str], near: Path, finished: Path
+    words: list[str], near: Path, finished: Path, tmp_path: Path
 ) -> None:
     arguments = {
         "trace": [str(finished)],
         "evaluate": [str(near), str(near / "initial_program.py")],
+        "init": [str(tmp_path / "mine")],
     }
     script = (
         "import sys\n"

@@ -1,14 +1,59 @@
+import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import PIPE
+from time import monotonic
+from typing import Any
 
 import pytest
+from billing_server import BillingServer, Silence
+from fakes import ScriptedModel, rewrite
 from langgraph.runtime import RunControl
 
-from costada.runs.interruption import SIGNALS, STOPPING, draining_on_signal
+from costada.evaluators.contract import Evaluation
+from costada.evaluators.problem import Problem
+from costada.evaluators.sandbox.limits import Limits
+from costada.runs.discovery import discover
+from costada.runs.interruption import (
+    SIGNALS,
+    STOPPING,
+    draining_on_signal,
+    interrupting_evaluations,
+)
+
+Invoke = Callable[..., Any]
+COSTADA = Path(sys.executable).with_name("costada")
+SLEEPING = "def value():\n    import time\n    time.sleep(60)\n"
+WALL_SECONDS = 4.0
+SLOW_EVALUATOR = """import time
+from pathlib import Path
+
+
+def evaluate(program_path):
+    folder = Path(__file__).parent
+    is_seed = Path(program_path).read_text() == (folder / "initial_program.py").read_text()
+    if not is_seed and (folder / "slow").exists():
+        time.sleep(60)
+    return {"combined_score": 0.5}
+"""
+
+
+@pytest.fixture
+def number() -> Problem:
+    """A problem whose candidates return a number from a process of their own."""
+    return Problem(
+        name="number",
+        task="Return a number.",
+        initial_program="def value():\n    return 0.1\n",
+        entry_point="value",
+        score=lambda output: Evaluation(score=output, objective=output, is_valid=True),
+        limits=Limits(wall_seconds=WALL_SECONDS),
+    )
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -20,38 +65,95 @@ def test_the_first_signal_asks_the_run_to_drain_and_says_so(number: signal.Signa
     assert heard == [STOPPING]
 
 
-SLOW_EVALUATOR = """import time
-from pathlib import Path
+def test_the_first_signal_ends_an_evaluation_and_later_ones_run_again(number: Problem) -> None:
+    with draining_on_signal(RunControl(), lambda text: None):
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(InterruptedError):
+            number.evaluate(number.initial_program)
+    assert number.evaluate(number.initial_program).objective == 0.1
 
 
-def evaluate(program_path):
-    seed = Path(__file__).with_name("initial_program.py").read_text()
-    if Path(program_path).read_text() != seed:
-        time.sleep(60)
-    return {"combined_score": 0.5}
-"""
-
-
-def test_the_second_signal_stops_at_once_even_during_an_evaluation(
-    near: Path, tmp_path: Path
+def test_an_evaluation_does_not_hold_up_the_end_and_is_made_good_by_resuming(
+    near: Path, tmp_path: Path, invoke: Invoke
 ) -> None:
-    problem = tmp_path / "slow"
+    problem, stopped, whole = tmp_path / "slow", tmp_path / "stopped", tmp_path / "whole"
     shutil.copytree(near, problem)
     (problem / "evaluator.py").write_text(SLOW_EVALUATOR)
-    command = [Path(sys.executable).with_name("costada"), "run", problem, "--out", tmp_path / "run"]
-    with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True) as process:
+    (problem / "slow").touch()
+    options = ("--max-iterations", "3")
+    with subprocess.Popen(
+        [COSTADA, "run", problem, "--out", stopped, *options], stdout=PIPE, stderr=PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        process.stdout.readline()
+        assert process.stdout.readline().startswith("slow, offline")
         process.send_signal(signal.SIGINT)
-        assert STOPPING in process.stderr.readline()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=10) == 130
-        assert "stopped at once; finished iterations are saved" in process.stderr.read()
+        assert process.wait(timeout=20) == 130
+        assert STOPPING in process.stderr.read()
+    (problem / "slow").unlink()
+    assert invoke("resume", stopped).exit_code == 0
+    assert invoke("run", problem, "--out", whole, *options).exit_code == 0
+    assert (stopped / "steps.jsonl").read_bytes() == (whole / "steps.jsonl").read_bytes()
+
+
+def test_the_second_signal_stops_at_once_even_during_a_call(near: Path, tmp_path: Path) -> None:
+    prices = ("--price-in", "1", "--price-out", "1")
+    with BillingServer(default=Silence()) as server:
+        model = ("--model", "openai:silent", "--base-url", server.url, *prices)
+        command = [COSTADA, "run", near, "--out", tmp_path / "run", *model]
+        with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            assert STOPPING in process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=10) == 130
+            assert "stopped at once; finished iterations are saved" in process.stderr.read()
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_ctrl_c_reaches_an_evaluation_of_discover_and_a_kept_run_goes_on(
+    number: Problem, tmp_path: Path, is_kept: bool
+) -> None:
+    began: list[float] = []
+
+    def answer(prompt: str) -> str:
+        if not began:
+            began.append(monotonic())
+            threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+            return f"```python\n{SLEEPING}```\n"
+        return rewrite(0.3)
+
+    out = tmp_path / "run" if is_kept else None
+    options: dict[str, Any] = {"budget": 1.0, "max_iterations": 2, "out": out}
+    prices = {"price_in": "1", "price_out": "2"}
+    with pytest.raises(KeyboardInterrupt):
+        discover(number, ScriptedModel(answer=answer), **options, **prices)
+    assert monotonic() - began[0] < WALL_SECONDS - 1
+    if is_kept:
+        found = discover(number, ScriptedModel(answer=answer), resume=True, **options, **prices)
+        assert (found.iterations, found.best_objective) == (2, 0.3)
 
 
 def test_the_callers_handlers_come_back_even_after_an_error() -> None:
     before = [signal.getsignal(number) for number in SIGNALS]
     with pytest.raises(KeyError), draining_on_signal(RunControl(), print):
         raise KeyError
+    with pytest.raises(KeyError), interrupting_evaluations():
+        raise KeyError
     assert [signal.getsignal(number) for number in SIGNALS] == before
+
+
+def test_outside_the_main_thread_no_signal_is_waited_for() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    seen: list[object] = []
+
+    def look() -> None:
+        with interrupting_evaluations():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [before]

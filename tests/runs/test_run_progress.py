@@ -40,6 +40,14 @@ def test_a_pipe_gets_a_heading_and_one_line_per_iteration(make_row: Row) -> None
     assert [line.split()[0] for line in lines[1:]] == ["t=1", "t=2"]
 
 
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_what_holds_the_candidates_is_shown(*, is_terminal: bool) -> None:
+    target, text = console(is_terminal=is_terminal)
+    with (progress := progress_on(target, is_quiet=False)):
+        progress.begin(RunHeading("toy", 1.0, 100, sandbox="landlock"), [])
+    assert "sandbox landlock" in text.getvalue()
+
+
 def test_a_line_says_frontier_action_money_and_events(make_row: Row) -> None:
     row = make_row(frontier=2, objective=None, events=["guide_charged", "backoff"])
     assert step_line(row) == (

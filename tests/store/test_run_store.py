@@ -1,4 +1,5 @@
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
 
@@ -110,6 +111,59 @@ def test_failed_candidates_and_copies_are_no_finds(store):
     store.candidates.put("run", replace(candidate("2.1", iteration=2), is_valid=False, score=0.0))
     store.candidates.put("run", replace(candidate("0.1>1@3", iteration=3), is_copy=True))
     assert store.candidates.best_score("run", 1, 3) == -5.5
+
+
+def test_the_first_verdict_of_the_same_evaluator_on_the_same_program_is_found(store):
+    code_hash = store.put_text("x = 1\n")
+    for iteration, evaluator in [(2, "a"), (3, "b"), (4, "a")]:
+        row = candidate(f"{iteration}.1", iteration=iteration)
+        store.candidates.put("run", replace(row, evaluator=evaluator))
+    found = store.candidates.judged("run", code_hash, "a", 9, 1)
+    assert (found.id, found.evaluator) == ("2.1", "a")
+    assert store.candidates.judged("run", code_hash, "b", 9, 1).id == "3.1"
+    assert store.candidates.judged("run", code_hash, "c", 9, 1) is None
+    assert store.candidates.judged("run", store.put_text("x = 2\n"), "a", 9, 1) is None
+    assert store.candidates.judged("other", code_hash, "a", 9, 1) is None
+
+
+def test_only_verdicts_of_earlier_attempts_are_found(store):
+    code_hash = store.put_text("x = 1\n")
+    store.candidates.put("run", replace(candidate("5.2", iteration=5), evaluator="a"))
+    assert store.candidates.judged("run", code_hash, "a", 5, 2) is None
+    assert store.candidates.judged("run", code_hash, "a", 4, 9) is None
+    assert store.candidates.judged("run", code_hash, "a", 5, 3).id == "5.2"
+    assert store.candidates.judged("run", code_hash, "a", 5, 12).id == "5.2"
+
+
+def test_a_verdict_is_looked_up_in_an_index_whatever_the_length_of_the_run(tmp_path):
+    path = tmp_path / "run.sqlite"
+    RunStore(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        plan = connection.execute(
+            "EXPLAIN QUERY PLAN SELECT facts FROM candidate WHERE run_id = 'r' AND code_hash = 'c'"
+            " AND evaluator = 'e' AND iteration < 9 ORDER BY iteration LIMIT 1"
+        ).fetchall()
+    assert [row[3] for row in plan] == [
+        "SEARCH candidate USING INDEX candidate_by_verdict"
+        " (run_id=? AND code_hash=? AND evaluator=? AND iteration<?)"
+    ]
+
+
+def test_a_file_from_before_verdicts_were_kept_can_be_gone_on_with(tmp_path):
+    path = tmp_path / "run.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "CREATE TABLE run (run_id TEXT PRIMARY KEY, name TEXT NOT NULL, problem TEXT NOT NULL);"
+            "CREATE TABLE candidate (run_id TEXT NOT NULL, id TEXT NOT NULL, iteration INTEGER NOT"
+            " NULL, score REAL, code_hash TEXT NOT NULL, facts TEXT NOT NULL,"
+            " PRIMARY KEY (run_id, id));"
+            "INSERT INTO run VALUES ('run', 'costada', 'toy');"
+        )
+    with RunStore(path) as store:
+        store.candidates.put("run", candidate("1.1"))
+        store.open_run("next", "costada", "toy", "landlock")
+        assert store.candidates.get("run", "1.1") == candidate("1.1")
+        assert [store.sandbox(name) for name in ("run", "next", "none")] == ["", "landlock", ""]
 
 
 def test_a_charge_sums_the_calls_of_its_iteration_exactly(store):

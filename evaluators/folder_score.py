@@ -1,0 +1,116 @@
+"""The trusted side of a native folder: its `evaluator.py`, loaded once into this process."""
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from numbers import Real
+from pathlib import Path
+from types import FunctionType
+from typing import Any
+
+from costada.evaluators.contract import Evaluation
+from costada.evaluators.folder_module import load_trusted
+from costada.evaluators.folder_settings import FolderSettings
+from costada.evaluators.folder_verdict import SCORE, sort_values, verdict
+
+NATIVE, LEGACY = "score", "evaluate"
+
+
+@dataclass(frozen=True, slots=True)
+class FolderScore:
+    """A folder's `score(output)`, whose answer may also be a dict with a `combined_score`.
+
+    Attributes:
+        score: The function that `evaluator.py` defines.
+        settings: The folder's settings, which say what a combined_score is worth.
+    """
+
+    score: Callable[[Any], object]
+    settings: FolderSettings
+
+    def __call__(self, output: object) -> Evaluation:
+        """Return the verdict on what a candidate returned; may raise whatever `score` raises."""
+        answer = self.score(output)
+        if isinstance(answer, Evaluation):
+            return answer
+        if not isinstance(answer, Mapping):
+            given = type(answer).__name__
+            raise TypeError(
+                f"score returned {given}; expected an Evaluation or a dict with {SCORE}"
+            )
+        return verdict(*sort_values({str(k): _plain(v) for k, v in answer.items()}), self.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedEvaluator:
+    """What the `evaluator.py` of a native folder defines.
+
+    Attributes:
+        score: Judges what a candidate returned.
+        arguments: Keyword arguments of the one call.
+        calls: Keyword arguments of each of several calls; None if there is one call.
+    """
+
+    score: FolderScore
+    arguments: Mapping[str, object]
+    calls: Sequence[Mapping[str, object]] | None
+
+
+def is_native(source: str) -> bool:
+    """Return whether an `evaluator.py` defines `score(output)` and no `evaluate(program_path)`.
+
+    A text that cannot be parsed is not native: the sandbox says what is wrong with it.
+    """
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    names = {name for statement in body for name in _defined(statement)}
+    return NATIVE in names and LEGACY not in names
+
+
+def read_trusted(path: Path, settings: FolderSettings) -> TrustedEvaluator:
+    """Return what an `evaluator.py` defines, which is run for that in this process.
+
+    Raises:
+        ValueError: Naming file and line of an error in it, or what is not as it should be.
+    """
+    module = load_trusted(path)
+    score = module.score
+    if not callable(score) or not _takes_one(score):
+        raise ValueError(f"{path}: score is {score!r}; expected a function of one argument")
+    return TrustedEvaluator(
+        score=FolderScore(score, settings),
+        arguments=getattr(module, "ARGUMENTS", {}),
+        calls=getattr(module, "CALLS", None),
+    )
+
+
+def _defined(statement: ast.stmt) -> list[str]:
+    """Return the names that a statement of a module gives a meaning to."""
+    match statement:
+        case ast.FunctionDef(name=name):
+            return [name]
+        case ast.Assign(targets=targets):
+            return [target.id for target in targets if isinstance(target, ast.Name)]
+        case ast.ImportFrom(names=aliases):
+            return [alias.asname or alias.name for alias in aliases]
+    return []
+
+
+def _takes_one(function: Callable[[Any], object]) -> bool:
+    if not isinstance(function, FunctionType):
+        return True
+    try:
+        signature(function).bind(None)
+    except TypeError:
+        return False
+    return True
+
+
+def _plain(value: object) -> object:
+    """Return a number of any kind as a float, and anything else as it is."""
+    if isinstance(value, Real) or getattr(value, "shape", None) == ():
+        return float(value)  # type: ignore[arg-type]
+    return value

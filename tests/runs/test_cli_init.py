@@ -1,0 +1,87 @@
+"""`costada init` writes a problem that works as it is."""
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from costada.evaluators.registry import problem
+
+Invoke = Callable[..., Any]
+FILES = {"problem.md", "problem.toml", "initial_program.py", "evaluator.py", "test_problem.py"}
+
+
+@pytest.fixture
+def folder(invoke: Invoke, tmp_path: Path) -> Path:
+    target = tmp_path / "deep" / "my problem"
+    result = invoke("init", target)
+    assert result.exit_code == 0, result.output
+    return target
+
+
+def test_it_writes_a_complete_folder_and_says_what_to_do_next(
+    invoke: Invoke, tmp_path: Path
+) -> None:
+    target = tmp_path / "my problem"
+    lines = [line.strip() for line in invoke("init", target).stdout.splitlines()]
+    assert {path.name for path in target.iterdir()} == FILES <= set(lines)
+    place = shlex.quote(str(target))
+    steps = (
+        f"costada evaluate {place} {shlex.quote(str(target / 'initial_program.py'))}",
+        f"costada run {place} --budget 0.05",
+        f"pytest {place}",
+    )
+    assert set(steps) <= set(lines)
+
+
+def test_its_own_tests_pass(folder: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "."]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout
+    assert "4 passed" in ended.stdout
+
+
+def test_its_initial_program_can_be_evaluated(invoke: Invoke, folder: Path) -> None:
+    result = invoke("evaluate", folder, folder / "initial_program.py", "--json")
+    verdict = json.loads(result.stdout)
+    assert verdict["is_valid"]
+    assert verdict["score"] == pytest.approx(49.16525305762881 / verdict["objective"])
+    assert "The nearest are charges" in verdict["artifacts"]["feedback"]
+
+
+def test_the_offline_model_gets_on_with_it(invoke: Invoke, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = invoke("run", folder, "--budget", "0.05", "--out", out, "--json", "--quiet")
+    found = json.loads(result.stdout)
+    mine = problem(folder)
+    seed = mine.evaluate(mine.initial_program).score
+    assert found["best_score"] > seed
+    assert found["best_score"] == mine.evaluate((out / "best_program.py").read_text()).score
+
+
+def test_a_folder_that_holds_something_is_refused_by_name(invoke: Invoke, tmp_path: Path) -> None:
+    for number in range(7):
+        (tmp_path / f"note-{number}.txt").touch()
+    result = invoke("init", tmp_path)
+    assert result.exit_code == 2
+    assert "holds note-0.txt, note-1.txt, note-2.txt, note-3.txt, note-4.txt and 2 more; expec" in (
+        result.output
+    )
+    assert len(list(tmp_path.iterdir())) == 7
+
+
+def test_a_file_is_refused(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    result = invoke("init", tmp_path / "taken")
+    assert result.exit_code == 2
+    assert "taken: is a file, expected a new or empty folder" in result.output
+
+
+def test_an_empty_folder_is_used(invoke: Invoke, tmp_path: Path) -> None:
+    assert invoke("init", tmp_path).exit_code == 0
+    assert {path.name for path in tmp_path.iterdir()} == FILES

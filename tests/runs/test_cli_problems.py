@@ -1,0 +1,204 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import PIPE
+from time import monotonic, sleep
+from typing import Any
+
+import pytest
+
+from costada.evaluators.registry import problem, problem_names
+
+Invoke = Callable[..., Any]
+COSTADA = Path(sys.executable).with_name("costada")
+SLEEPING = "import time\ndef run_packing():\n    open('begun', 'w').close()\n    time.sleep(60)\n"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Callable[[str], Path]:
+    """Write a program into a file."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "program.py"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_an_evaluation_says_objective_score_and_metrics(invoke: Invoke, near: Path) -> None:
+    result = invoke("evaluate", near, near / "initial_program.py")
+    assert result.exit_code == 0
+    assert "valid      yes" in result.stdout
+    assert "objective  0.6\n" in result.stdout
+    assert "  combined_score = 0.6\n" in result.stdout
+
+
+def test_an_evaluation_as_json_holds_every_field(invoke: Invoke, near: Path) -> None:
+    result = invoke("evaluate", near, near / "initial_program.py", "--json")
+    verdict = json.loads(result.stdout)
+    assert verdict["score"] == verdict["objective"] == pytest.approx(0.6)
+    assert verdict["is_valid"] is True
+    assert verdict["error"] is None
+    assert verdict["metrics"]["combined_score"] == pytest.approx(0.6)
+    assert verdict["artifacts"] == {}
+    assert verdict["seconds"] > 0
+    assert verdict["sandbox"] in ("process", "landlock", "bubblewrap")
+
+
+def test_the_layer_asked_for_is_the_one_that_is_named(invoke: Invoke, near: Path) -> None:
+    seed = near / "initial_program.py"
+    result = invoke("evaluate", near, seed, "--json", "--sandbox", "process")
+    assert json.loads(result.stdout)["sandbox"] == "process"
+    assert "sandbox    process" in invoke("evaluate", near, seed, "--sandbox", "process").stdout
+
+
+def test_a_program_that_fails_is_an_answer_with_a_reason(
+    invoke: Invoke, program: Callable[[str], Path]
+) -> None:
+    path = program("def run_packing():\n    return 1 / 0\n")
+    result = invoke("evaluate", "circle_packing", path)
+    assert result.exit_code == 0
+    assert "valid      no" in result.stdout
+    assert "objective  none" in result.stdout
+    assert "ZeroDivisionError" in result.stdout
+
+
+def test_what_a_program_printed_is_shown_without_harm_to_the_terminal(
+    invoke: Invoke, program: Callable[[str], Path]
+) -> None:
+    noisy = "for n in range(99): print('line', n, '\\x1b[31m')\ndef run_packing(): return 0\n"
+    text = invoke("evaluate", "circle_packing", program(noisy)).stdout
+    assert "log:\nline 0 " in text
+    assert "line 98" not in text
+    assert "[the beginning of " in text
+    assert "\x1b" not in text
+
+
+def test_the_use_of_a_tolerance_is_noted(invoke: Invoke, program: Callable[[str], Path]) -> None:
+    one_circle = (
+        "import numpy as np\ndef run_packing():\n    radii = np.zeros(26)\n"
+        "    radii[0] = 0.5 + 5e-7\n    centers = np.full((26, 2), 0.5)\n"
+        "    centers[1:] = 0.0\n    return centers, radii, radii.sum()\n"
+    )
+    text = invoke("evaluate", "circle_packing", program(one_circle)).stdout
+    assert "valid      yes" in text
+    assert "tolerance " in text
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "reason"),
+    [
+        ("--timeout", "0.5", "timeout: the program exceeded 0.5 s"),
+        ("--memory-mb", "64", "memory"),
+    ],
+)
+def test_limits_can_be_set(
+    invoke: Invoke, program: Callable[[str], Path], option: str, value: str, reason: str
+) -> None:
+    hungry = "def run_packing():\n    held = []\n    while True: held.append(bytearray(10**7))\n"
+    path = program(hungry if option == "--memory-mb" else SLEEPING)
+    verdict = json.loads(invoke("evaluate", "circle_packing", path, "--json", option, value).stdout)
+    assert not verdict["is_valid"]
+    assert reason in verdict["error"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--sandbox", "jail"], "--sandbox: got 'jail', expected 'auto', 'process'"),
+        (["--timeout", "0"], "--timeout: got 0.0, expected greater than 0"),
+        (["--memory-mb", "0"], "--memory-mb: got 0, expected greater than or equal to 1"),
+    ],
+)
+def test_wrong_limits_are_refused(
+    invoke: Invoke, near: Path, options: list[str], text: str
+) -> None:
+    result = invoke("evaluate", near, near / "initial_program.py", *options)
+    assert result.exit_code == 2
+    assert text in result.output
+
+
+def test_a_program_that_is_not_there_is_refused(invoke: Invoke, tmp_path: Path) -> None:
+    result = invoke("evaluate", "circle_packing", tmp_path / "nothing.py")
+    assert result.exit_code == 2
+    assert "nothing.py: No such file or directory" in result.output
+
+
+def test_a_program_that_is_no_text_fails_with_that_reason(invoke: Invoke, tmp_path: Path) -> None:
+    path = tmp_path / "program.py"
+    path.write_bytes(b"\xff\xfe\x00")
+    result = invoke("evaluate", "circle_packing", path)
+    assert result.exit_code == 0
+    assert "the program is not UTF-8 text" in result.stdout
+
+
+def test_an_evaluator_that_breaks_is_no_answer(invoke: Invoke, tmp_path: Path) -> None:
+    for name, text in {
+        "problem.md": "Do something.",
+        "problem.toml": 'entry_point = "f"',
+        "initial_program.py": "def f(): return 1\n",
+        "evaluator.py": "def score(output): return output['x']\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    result = invoke("evaluate", tmp_path, tmp_path / "initial_program.py")
+    assert result.exit_code == 1
+    assert "the score function failed: TypeError" in result.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_an_evaluation_at_once_and_leaves_nothing(
+    program: Callable[[str], Path], tmp_path: Path, number: signal.Signals
+) -> None:
+    options = ("--sandbox", "process")
+    command = [COSTADA, "evaluate", "circle_packing", program(SLEEPING), *options]
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with subprocess.Popen(
+        command, stdout=PIPE, stderr=PIPE, text=True, env={**os.environ, "TMPDIR": str(scratch)}
+    ) as process:
+        while process.poll() is None and not list(scratch.rglob("begun")):
+            sleep(0.02)
+        began = monotonic()
+        process.send_signal(number)
+        assert process.wait(timeout=10) == 130
+        assert monotonic() - began < 5
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    assert list(scratch.iterdir()) == []
+
+
+def test_the_list_names_each_benchmark_with_direction_seed_reference_and_human(
+    invoke: Invoke,
+) -> None:
+    lines = invoke("list").stdout.splitlines()
+    found = {line.split()[0]: line.split() for line in lines if line.strip()}
+    assert found["name"] == ["name", "direction", "seed", "reference", "human"]
+    assert found["circle_packing"][1:] == ["maximize", "0.959764217", "2.635", "2.634"]
+    assert found["signal_processing"][3:] == ["-", "-"]
+    assert set(problem_names()) <= set(found)
+
+
+def test_the_list_as_json_holds_the_same_numbers(invoke: Invoke) -> None:
+    facts = json.loads(invoke("list", "--json").stdout)
+    assert [each["name"] for each in facts] == list(problem_names())
+    for each in facts:
+        known = problem(each["name"])
+        assert (each["seed"], each["reference"]) == (known.seed_objective, known.reference)
+        assert (each["entry_point"], each["timeout"]) == (
+            known.entry_point,
+            known.limits.wall_seconds,
+        )
+
+
+def test_the_list_needs_no_scipy() -> None:
+    script = (
+        "import sys\nfrom costada.runs.cli import app\n"
+        "try:\n    app(['list'])\nexcept SystemExit:\n    print('scipy' in sys.modules)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert ended.stdout.endswith("False\n")
