@@ -25,7 +25,7 @@ def environment() -> dict[str, str]:
 
 def test_the_readme_shows_something_to_run():
     assert len(PYTHON_BLOCKS) == 3
-    assert len(COMMANDS) == 4
+    assert len(COMMANDS) == 9
 
 
 @pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=lambda block: block.splitlines()[-1][:40])
