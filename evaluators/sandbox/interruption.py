@@ -2,6 +2,7 @@
 
 import os
 from contextvars import ContextVar
+from weakref import finalize
 
 
 class Interruption:
@@ -10,6 +11,7 @@ class Interruption:
     def __init__(self) -> None:
         """Begin without the wish."""
         self._read_fd, self._write_fd = os.pipe()
+        finalize(self, _close, self._read_fd, self._write_fd)
 
     def request(self) -> None:
         """Express the wish; may be called from a signal handler and from any thread."""
@@ -28,10 +30,10 @@ class Interruption:
         """Return the descriptor that is readable while the wish stands."""
         return self._read_fd
 
-    def close(self) -> None:
-        """Let go of the descriptors."""
-        os.close(self._read_fd)
-        os.close(self._write_fd)
+
+def _close(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 EVERY_EVALUATION = Interruption()

@@ -4,6 +4,7 @@ import os
 import signal
 
 from costada.evaluators.sandbox.execution import NUM_OPENING_FRAMES, Execution
+from costada.evaluators.sandbox.inside.ward import CHILD_FAULT
 from costada.evaluators.sandbox.result import CandidateResult
 from costada.evaluators.sandbox.wire import decode
 
@@ -12,6 +13,10 @@ SLOT_LOST = (
     " machine is out of memory"
 )
 
+UNTOLD = (
+    "the program failed, and its error could not be told: it closed the way for its answer, changed"
+    " what tells errors, or left no memory for that"
+)
 WITHOUT_CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "�")
 WITHOUT_CONTROLS |= {ord("\t"): "\t", ord("\n"): "\n", ord("\r"): "\n"}
 
@@ -81,6 +86,8 @@ def _reason(execution: Execution) -> str:
 
 
 def _tell_exit(status: int) -> str:
+    if status == CHILD_FAULT:
+        return UNTOLD
     if status >= 0:
         return f"the program ended its process (exit status {status}) before it returned"
     name = signal.Signals(-status).name if -status in list(signal.Signals) else str(-status)

@@ -1,56 +1,77 @@
-"""Every program of the hostile collection gets the verdict its entry demands."""
+"""Every program of the hostile collection gets the verdict its entry demands, in every layer.
+
+One watcher per layer tries the whole collection; the tests then look at its records.
+"""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from hostile.corpus import LAYERS, SHARED, own_programs, shared_programs
+from hostile.verdicts import complaints
 
-from costada.evaluators.benchmarks.circle_packing import ENTRY_POINT, REFERENCE, score_run
-from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.run import run_candidate
-
-SHARED = Path(__file__).parents[2].parent / "shared"
-INDEX = SHARED / "hostile" / "index.json"
-PROGRAMS = json.loads(INDEX.read_text())["programs"] if INDEX.exists() else []
-
-needs_programs = pytest.mark.skipif(not PROGRAMS, reason=f"the collection {INDEX} is absent")
-SAYS = {
-    "endless_loop": "timeout",
-    "long_sleep": "timeout",
-    "raises_value_error": 'ValueError: no packing today\n  File "candidate.py", line 7',
-    "calls_sys_exit": "SystemExit",
-    "syntax_error": "line 6",
-    "missing_module": "ModuleNotFoundError",
-    "no_entry_point": "run_packing",
-    "returns_none": "must return (centers, radii, sum_radii)",
-    "wrong_number_of_circles": "shape (25, 2); expected (26, 2)",
-    "nan_in_radii": "radii[7] is nan",
-    "negative_radius": "radius 12 is -0.05",
-    "overlapping_circles": "overlap by 0.02",
-    "circle_outside_square": "circle 0 passes the left side by 0.01",
-    "list_eats_memory": "out of memory",
-}
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="watching strangers' processes needs Linux"
+)
+PROGRAMS = [*shared_programs(), *own_programs()]
+PATIENCE_SECONDS = 600
 
 
-def limits_for(program):
-    tags = program.get("tags", [])
-    wall = 1.0 if "timeout" in tags else 60.0
-    return Limits(wall_seconds=wall, memory_mb=256 if "memory" in tags else 1024)
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    """Return for each layer the record of each program; of none if there is no such layer."""
+    path = [os.environ.get("PYTHONPATH", ""), str(Path(__file__).parent)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
+    roots = {layer: tmp_path_factory.mktemp(layer) for layer in LAYERS}
+    watchers = [
+        subprocess.Popen([sys.executable, "-m", "hostile.watch", layer, str(root)], env=environment)
+        for layer, root in roots.items()
+    ]
+    ends = [watcher.wait(PATIENCE_SECONDS) for watcher in watchers]
+    assert ends == [0] * len(LAYERS)
+    return {layer: read(root / "records.jsonl") for layer, root in roots.items()}
 
 
-@needs_programs
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program["name"])
-def test_a_hostile_program_gets_its_verdict(program, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-CANARY-1")
-    limits = limits_for(program)
-    source = (INDEX.parent / program["file"]).read_text()
-    verdict = score_run(run_candidate(source, ENTRY_POINT, limits))
-    assert "CANARY" not in f"{verdict}"
-    assert verdict.seconds < limits.wall_seconds + 3
-    assert len(verdict.artifacts.get("log", "")) <= limits.log_bytes
-    if program["expect"] == "reject":
-        assert (verdict.score, verdict.is_valid) == (0.0, False)
-        assert SAYS[program["name"]] in verdict.error
-    else:
-        assert verdict.objective == pytest.approx(program["honest_score"], abs=1e-6)
-        assert verdict.score == pytest.approx(program["honest_score"] / REFERENCE, abs=1e-6)
+def read(path):
+    """Return the records of a file by name of the program."""
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return {line.get("name", "unavailable"): line for line in lines}
+
+
+def record_of(name, layer, records):
+    """Return one record; skip where the layer is not offered."""
+    if "unavailable" in records[layer]:
+        pytest.skip(records[layer]["unavailable"]["unavailable"])
+    return records[layer][name]
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason=f"the collection {SHARED} is absent")
+def test_the_shared_collection_is_tried():
+    assert {"shared_endless_loop", "shared_control_valid"} <= {p.name for p in PROGRAMS}
+
+
+def test_the_collection_covers_all_kinds_of_misbehaviour():
+    kinds = {program.category for program in own_programs()}
+    assert kinds >= {"time", "process", "memory", "secrets", "network", "files", "protocol"}
+    assert kinds >= {"tampering", "types", "source", "exit", "output", "persistence", "tolerance"}
+    names = [program.name for program in PROGRAMS]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_a_hostile_program_gets_its_verdict(program, layer, records):
+    if not program.is_run_in(layer):
+        pytest.skip(f"nothing stops it in the layer {layer}")
+    record = record_of(program.name, layer, records)
+    assert complaints(program, record, layer) == []
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_nothing_is_left_when_the_trusted_process_has_ended(layer, records):
+    record = record_of("the end", layer, records)
+    assert record["left"] == []
+    assert "CANARY" not in record["stderr"]

@@ -23,6 +23,8 @@ CANDIDATE_FILE = "candidate.py"
 EVALUATOR_FILE = "evaluator.py"
 MAX_ARTIFACT_CHARS = 20_000
 LENGTH_BYTES = 8
+RESERVE_BYTES = 8 * 1024 * 1024
+"""Kept to tell the error of a program that has used up its memory."""
 SEED = 0
 
 Request = Mapping[str, Any]
@@ -37,12 +39,13 @@ def serve(request_fd: int, result_fd: int) -> None:
     _forget_chance()
     _send(result_fd, b"")
     calls: list[Callable[[], object]] = []
-    loading = Attempt(request)
+    files = _files(request)
+    loading = Attempt(files, request["memory_mb"])
     with loading:
         calls = MODES[request["mode"]](request)
     _send(result_fd, loading.answer)
     for call in calls:
-        attempt = Attempt(request)
+        attempt = Attempt(files, request["memory_mb"])
         with attempt:
             attempt.answer = wire.encode({"output": call()})
         _send(result_fd, attempt.answer)
@@ -51,13 +54,17 @@ def serve(request_fd: int, result_fd: int) -> None:
 class Attempt:
     """Runs what is under `with`; if that raises anything at all, the error is the answer."""
 
-    def __init__(self, request: Request) -> None:
-        """Prepare to tell errors in the words of the request's files and limits."""
+    def __init__(self, files: Mapping[str, faults.File], memory_mb: int) -> None:
+        """Prepare to tell errors in the words of the files given.
+
+        Args:
+            files: What may be told, by full path.
+            memory_mb: The memory limit, told when it is passed.
+        """
         self.answer = b""
-        self._memory_mb = request["memory_mb"]
-        self._shown = {os.path.abspath(CANDIDATE_FILE): CANDIDATE_FILE}
-        if "folder" in request:
-            self._shown[os.path.join(request["folder"], EVALUATOR_FILE)] = EVALUATOR_FILE
+        self._files = files
+        self._memory_mb = memory_mb
+        self._reserve = bytearray(RESERVE_BYTES)
 
     def __enter__(self) -> None:
         """Begin the attempt."""
@@ -70,7 +77,8 @@ class Attempt:
     ) -> bool:
         """Keep the error, if there is one."""
         if error is not None:
-            text = faults.describe(error, self._shown, self._memory_mb)
+            del self._reserve
+            text = faults.describe(error, self._files, self._memory_mb)
             is_own = faults.concerns(error, os.path.abspath(CANDIDATE_FILE))
             self.answer = wire.encode({"error": text, "is_own_fault": is_own})
         return True
@@ -80,6 +88,17 @@ def _send(result_fd: int, message: bytes) -> None:
     view = memoryview(len(message).to_bytes(LENGTH_BYTES, "big") + message)
     while view:
         view = view[os.write(result_fd, view) :]
+
+
+def _files(request: Request) -> dict[str, faults.File]:
+    """Return the texts whose lines an error may quote, as they were before the program ran."""
+    path = os.path.abspath(CANDIDATE_FILE)
+    files = {path: faults.File(CANDIDATE_FILE, request["source"])}
+    if "folder" in request:
+        path = os.path.join(request["folder"], EVALUATOR_FILE)
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
+            files[path] = faults.File(EVALUATOR_FILE, file.read())
+    return files
 
 
 def load_module(name: str, path: str) -> ModuleType:

@@ -8,9 +8,11 @@ import os
 import traceback
 from collections.abc import Container, Mapping
 from types import TracebackType
+from typing import NamedTuple
 
 MAX_MESSAGE_CHARS = 2000
 MAX_FRAMES = 8
+MAX_LINE_CHARS = 200
 REFUSALS = (errno.EACCES, errno.ENOSYS, errno.EPERM, errno.EROFS)
 POLICY = (
     "(programs may not start processes, use the network, or touch files outside their working"
@@ -21,12 +23,19 @@ Place = tuple[str, int, str]
 """File name, line and function of one frame."""
 
 
-def describe(error: BaseException, shown: Mapping[str, str], memory_mb: int) -> str:
+class File(NamedTuple):
+    """What an error may tell of a file: the name to tell it under, and its text."""
+
+    name: str
+    text: str
+
+
+def describe(error: BaseException, files: Mapping[str, File], memory_mb: int) -> str:
     """Return what happened and where.
 
     Args:
         error: The exception that ended the candidate.
-        shown: File names whose frames are told, and the names to tell them under.
+        files: The files whose frames are told, by full path.
         memory_mb: The memory limit, told when it was the cause.
     """
     if isinstance(error, MemoryError):
@@ -38,8 +47,8 @@ def describe(error: BaseException, shown: Mapping[str, str], memory_mb: int) -> 
         text = "".join(traceback.format_exception_only(error)).strip()
     if isinstance(error, OSError) and error.errno in REFUSALS:
         text += f"\n{POLICY}"
-    places = _places(error.__traceback__, shown)[-MAX_FRAMES:]
-    return "\n".join([_shorten(_rename(text, shown)), *(_tell(p, shown) for p in places)])
+    places = _places(error.__traceback__, files)[-MAX_FRAMES:]
+    return "\n".join([_shorten(_rename(text, files)), *(_tell(p, files) for p in places)])
 
 
 def concerns(error: BaseException, filename: str) -> bool:
@@ -57,25 +66,17 @@ def _places(trace: TracebackType | None, filenames: Container[str]) -> list[Plac
     ]
 
 
-def _tell(place: Place, shown: Mapping[str, str]) -> str:
+def _tell(place: Place, files: Mapping[str, File]) -> str:
     filename, line, function = place
-    where = f'  File "{shown[filename]}", line {line}, in {function}'
-    text = _source_line(filename, line)
+    lines = files[filename].text.splitlines()
+    text = lines[line - 1].strip()[:MAX_LINE_CHARS] if line <= len(lines) else ""
+    where = f'  File "{files[filename].name}", line {line}, in {function}'
     return f"{where}\n    {text}" if text else where
 
 
-def _source_line(filename: str, line: int) -> str:
-    try:
-        with open(filename, encoding="utf-8-sig", errors="replace") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        return ""
-    return lines[line - 1].strip()[:200] if line <= len(lines) else ""
-
-
-def _rename(text: str, shown: Mapping[str, str]) -> str:
-    for filename, name in shown.items():
-        text = text.replace(filename, name).replace(os.path.dirname(filename) + os.sep, "")
+def _rename(text: str, files: Mapping[str, File]) -> str:
+    for filename, file in files.items():
+        text = text.replace(filename, file.name).replace(os.path.dirname(filename) + os.sep, "")
     return text
 
 

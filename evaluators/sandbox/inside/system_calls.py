@@ -59,6 +59,11 @@ UNDER_FALSE_SUCCESS = """
 chmod chown fchmod fchmodat fchmodat2 fchown fchownat lchown utime utimensat utimes futimesat
 """
 """Landlock does not cover these: they answer success and change nothing, so that copying works."""
+UNSUPPORTED = """
+fgetxattr flistxattr fremovexattr fsetxattr getxattr lgetxattr listxattr llistxattr lremovexattr
+lsetxattr removexattr setxattr
+"""
+"""Answered as by a file system without them, which copying takes for granted."""
 REFUSED = """
 accept accept4 bind connect execve execveat fork io_uring_setup listen memfd_create mknod mknodat
 mount ptrace rt_sigqueueinfo rt_tgsigqueueinfo sched_setaffinity sched_setscheduler setns
@@ -97,6 +102,8 @@ def compiled_filter(*, may_start_processes: bool, may_signal: bool) -> bytes:
         _add(rules, ALLOW, name)
     for name in UNDER_FALSE_SUCCESS.split():
         _add(rules, ERRNO(0), name)
+    for name in UNSUPPORTED.split():
+        _add(rules, ERRNO(errno.ENOTSUP), name)
     for name in set(REFUSED.split()) - set(allowed):
         _add(rules, REFUSE, name)
     for name in set(SIGNALLING) - set(allowed):

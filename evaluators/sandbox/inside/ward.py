@@ -4,6 +4,7 @@ import json
 import os
 import select
 import socket
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
@@ -63,7 +64,8 @@ class Ward:
 
     def _carry_out(self, order: Order, descriptors: list[int]) -> dict[str, Any]:
         """Return how a child ended: its exit status, and which limit it passed, if one."""
-        os.mkdir(self._scratch, 0o700)
+        os.chmod(os.path.dirname(self._scratch), stat.S_IRWXU)
+        os.mkdir(self._scratch, stat.S_IRWXU)
         ward = os.getpid()
         number = os.fork()
         if number == 0:

@@ -1,0 +1,126 @@
+"""The collection: programs with what they attempt and what must come of it.
+
+`programs/CATEGORY.txt` holds the programs of one category one after the other. Each starts with
+a header of `# field: value` lines, `# name:` first. Functions of `preludes` that a program calls
+without defining them are added to it. A program with a field `made` is built by `made`.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hostile import made, preludes
+
+HERE = Path(__file__).parent
+SHARED = HERE.parents[3] / "shared" / "hostile"
+HONEST = 2.515
+LAYERS = ("process", "landlock", "bubblewrap")
+"""From the weakest to the strongest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One candidate, and what its evaluation must look like.
+
+    Attributes:
+        name: Unique in the collection.
+        category: What kind of misbehaviour it is.
+        attempts: What it tries.
+        must: What must happen, in words.
+        expect: reject | honest | honest_range | flag | accept | accept_or_clear_reject.
+        scores: Least and largest objective that counts as honest.
+        says: Texts of which the error must hold one; empty if any reason will do.
+        needs: The weakest layer that stops it; below that, only survival is checked.
+        tags: timeout (short wall limit), memory (small memory limit), danger (not run at all
+            where nothing stops it).
+        source: The program.
+    """
+
+    name: str
+    category: str
+    attempts: str
+    must: str
+    expect: str
+    scores: tuple[float, float] = (HONEST - 1e-6, HONEST + 1e-6)
+    says: tuple[str, ...] = ()
+    needs: str = "process"
+    tags: tuple[str, ...] = ()
+    source: str
+
+    def is_stopped_by(self, layer: str) -> bool:
+        return LAYERS.index(layer) >= LAYERS.index(self.needs)
+
+    def is_run_in(self, layer: str) -> bool:
+        return self.is_stopped_by(layer) or "danger" not in self.tags
+
+
+MUST = {
+    "reject": "score 0, with an error that tells what happened",
+    "honest": "the score of the plain data that came back, or a clear rejection",
+    "honest_range": "a score of the plain data that came back, or a clear rejection",
+    "flag": "rejected, or credited with a note on the tolerance used",
+    "accept": "accepted with its honest score",
+    "accept_or_clear_reject": "accepted, or rejected with an error that names the policy",
+}
+
+
+def own_programs() -> list[Program]:
+    """Return the programs of this folder, in order."""
+    return [
+        program
+        for path in sorted((HERE / "programs").glob("*.txt"))
+        for program in _read(path.stem, path.read_text(encoding="utf-8"))
+    ]
+
+
+def shared_programs() -> list[Program]:
+    """Return the programs of the collection beside the project; none if it is absent."""
+    if not SHARED.exists():
+        return []
+    entries = json.loads((SHARED / "index.json").read_text())["programs"]
+    return [_from_entry(entry) for entry in entries]
+
+
+def _from_entry(entry: dict) -> Program:
+    low, high = entry.get("honest_range") or [entry.get("honest_score", HONEST)] * 2
+    tolerance = entry.get("honest_tol", 1e-6)
+    return Program(
+        name=f"shared_{entry['name']}",
+        category=entry["category"],
+        attempts=entry["attempts"],
+        must=entry["must"],
+        expect=entry["expect"],
+        scores=(low - tolerance, high + tolerance),
+        says=("timeout",) if "timeout" in entry.get("tags", []) else (),
+        tags=tuple(entry.get("tags", ())),
+        source=(SHARED / entry["file"]).read_text(encoding="utf-8"),
+    )
+
+
+def _read(category: str, text: str) -> Iterator[Program]:
+    for block in ("\n" + text).split("\n# name: ")[1:]:
+        header, _, body = f"# name: {block}".partition("\n\n")
+        pairs = (line.removeprefix("# ").split(": ", 1) for line in header.splitlines())
+        yield _from_header(category, dict(pairs), header, body)
+
+
+def _from_header(category: str, fields: dict[str, str], header: str, body: str) -> Program:
+    expect = fields.pop("expect")
+    low, *high = (float(number) for number in fields.pop("scores", str(HONEST)).split())
+    maker = fields.pop("made", None)
+    source = f"{header}\n\n{body}" if maker is None else getattr(made, maker)()
+    return Program(
+        category=category,
+        must=fields.pop("must", MUST[expect]),
+        expect=expect,
+        scores=(low - 1e-6, (high or [low])[0] + 1e-6),
+        says=_listed(fields.pop("says", ""), "|"),
+        tags=_listed(fields.pop("tags", ""), ","),
+        source=source if maker else preludes.complete(source),
+        **fields,
+    )
+
+
+def _listed(text: str, separator: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(separator) if part.strip())

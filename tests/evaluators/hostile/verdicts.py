@@ -1,0 +1,95 @@
+"""Whether the record of a program is what its entry in the collection demands."""
+
+import re
+
+from hostile.corpus import Program
+from hostile.watch import GRACE_SECONDS
+
+MAX_GROWTH_MB = 100
+MAX_CONTROL_SECONDS = 9.0
+MEMORY_SLACK = 1.25
+POLICY = re.compile(
+    "not allowed|not permitted|denied|forbidden|no processes|not available|sandbox|out of memory"
+)
+SECRET = "CANARY"
+
+
+def complaints(program: Program, record: dict, layer: str) -> list[str]:
+    """Return everything that is wrong with how a program was dealt with."""
+    found = _survival(record)
+    if program.is_stopped_by(layer):
+        found += _traces(record)
+        if record["verdict"] is not None:
+            found += _verdict(program, record["verdict"])
+    return found
+
+
+def _survival(record: dict) -> list[str]:
+    verdict = record["verdict"]
+    if verdict is None:
+        return ["the trusted process died or gave no verdict"]
+    found = []
+    late = verdict["wall"] - record["wall_seconds"] - GRACE_SECONDS
+    if late > 0:
+        found.append(f"the verdict came {late:.1f} s too late")
+    return found + (_control(record) if "control" in record else [])
+
+
+def _control(record: dict) -> list[str]:
+    control = record["control"]
+    if control is None:
+        return ["the trusted process died or hung at the control afterwards"]
+    found = []
+    if control["wall"] > MAX_CONTROL_SECONDS:
+        found.append(f"the control afterwards took {control['wall']:.1f} s")
+    if not control["is_valid"] or abs(control["objective"] - 2.515) > 1e-6:
+        found.append(f"the control afterwards: {control['objective']}, {control['error']}")
+    if record["growth_mb"] > MAX_GROWTH_MB:
+        found.append(f"the trusted process grew by {record['growth_mb']} MB")
+    if record["fds"] > 0:
+        found.append(f"the trusted process has {record['fds']} open files more")
+    return found
+
+
+def _traces(record: dict) -> list[str]:
+    found = [f"left behind: {what}" for what in record["left"]]
+    found += [f"changed: {what}" for what in record["changed"]]
+    found += [f"heard by {way}" for way in record["heard"]]
+    if record["peak_mb"] > record["memory_mb"] * MEMORY_SLACK:
+        found.append(f"took {record['peak_mb']} MB")
+    texts = str([record["verdict"], record.get("control")])
+    if SECRET in texts:
+        place = texts.index(SECRET)
+        found.append(f"a secret in the texts: {texts[max(0, place - 60) : place + 60]}")
+    return found
+
+
+def _verdict(program: Program, verdict: dict) -> list[str]:
+    found = []
+    if len(verdict["artifacts"].get("log", "")) > 65536:
+        found.append("the log is longer than its limit")
+    error = verdict["error"] or ""
+    if not verdict["is_valid"]:
+        return found + _rejection(program, verdict["score"], error)
+    low, high = program.scores
+    if program.expect == "reject":
+        found.append(f"credited with {verdict['objective']}; expected a rejection")
+    elif not low <= verdict["objective"] <= high:
+        found.append(f"credited with {verdict['objective']}; expected {low} to {high}")
+    if program.expect == "flag" and not verdict["artifacts"].get("tolerance"):
+        found.append("credited without a note on the tolerance")
+    return found
+
+
+def _rejection(program: Program, score: float, error: str) -> list[str]:
+    found = []
+    if score != 0 or not error:
+        found.append(f"rejected with score {score} and error {error!r}")
+    if program.expect == "accept":
+        found.append(f"rejected: {error}")
+    if program.expect == "accept_or_clear_reject" and not POLICY.search(error):
+        found.append(f"rejected without naming the policy: {error}")
+    is_said = any(text.lower() in error.lower() for text in program.says)
+    if program.expect == "reject" and program.says and not is_said:
+        found.append(f"says {error[:300]!r}; expected {' or '.join(program.says)}")
+    return found

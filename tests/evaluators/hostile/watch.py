@@ -1,0 +1,253 @@
+"""Has a trusted process evaluate the whole collection in one layer, and watches from outside.
+
+Run as `python -m hostile.watch LAYER ROOT`; writes one JSON record per program to
+`ROOT/records.jsonl`. Orphans of the trusted process become children of this one, so nothing
+that a program starts gets out of sight.
+"""
+
+import ctypes
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+
+from hostile.corpus import Program, own_programs, shared_programs
+from hostile.ground import MARK, Ground
+from hostile.traces import (
+    ABSTRACT,
+    PORT,
+    Listener,
+    descendants,
+    kinds,
+    own_memory_mb,
+    system_objects,
+)
+
+PR_SET_CHILD_SUBREAPER = 36
+WALL_SECONDS = 6.0
+SHORT_WALL_SECONDS = 0.5
+MEMORY_MB = 1024
+SMALL_MEMORY_MB = 256
+GRACE_SECONDS = 3.0
+PATIENCE_SECONDS = 1.0
+SCRATCH_SECONDS = 5.0
+"""How long removing files may take: some disks need milliseconds for every folder."""
+START_SECONDS = 60.0
+CONTROL_EVERY = 4
+HARMLESS = ("control", "exit", "output", "source", "tolerance", "types")
+"""Kinds of programs after which the control is tried only now and then."""
+
+
+class Trusted:
+    """The trusted process, started anew when it dies or does not answer."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground = ground
+        self.errors = ground.root / "stderr.txt"
+        self.start()
+
+    def start(self) -> None:
+        """Start the process and wait until it has told its layer."""
+        self.waiting = b""
+        with self.errors.open("ab") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "hostile.trusted", self.ground.layer],
+                cwd=self.ground.project,
+                env=self.ground.environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+            )
+        greeting = self.read(START_SECONDS)
+        if greeting is None:
+            raise RuntimeError(f"no trusted process: {self.errors.read_text()[-2000:]}")
+        self.greeting = greeting
+
+    def ask(self, request: dict, seconds: float, look: Callable[[], None]) -> dict | None:
+        """Return the answer to a request; None if none comes in time."""
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(request).encode() + b"\n")
+            self.process.stdin.flush()
+            return self.read(seconds, look)
+        return None
+
+    def read(self, seconds: float, look: Callable[[], None] = lambda: None) -> dict | None:
+        """Return the next line as a record; None if none comes in time."""
+        deadline = monotonic() + seconds
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self.waiting and monotonic() < deadline:
+                if selector.select(0.05):
+                    chunk = os.read(self.process.stdout.fileno(), 1 << 20)
+                    if not chunk:
+                        return None
+                    self.waiting += chunk
+                look()
+        line, ended, rest = self.waiting.partition(b"\n")
+        self.waiting = rest
+        return json.loads(line) if ended else None
+
+    def stop(self) -> None:
+        """Let the process end as a user's would, with patience, else kill it."""
+        self.process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(5)
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+class Watch:
+    """Tries programs and records what each did."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground = ground
+        self.listener = Listener(ground.home / f"{MARK}.sock")
+        self.trusted = Trusted(ground)
+        self.control = next(p for p in own_programs() if p.name == "control_valid")
+        self.num_tried = 0
+        if "unavailable" not in self.trusted.greeting:
+            self.settle()
+
+    def settle(self) -> None:
+        """Remember what is there when nothing is being tried."""
+        for memory_mb in (SMALL_MEMORY_MB, MEMORY_MB):
+            for wall_seconds in (SHORT_WALL_SECONDS, WALL_SECONDS):
+                self.calm = self.evaluate(self.control, wall_seconds, memory_mb) or {}
+        self.accept_what_is()
+        self.peak_mb = 0
+
+    def accept_what_is(self) -> None:
+        """Take everything that is there as having been there before."""
+        self.ground.restore()
+        self.files = self.ground.files()
+        self.num_scratch = self.ground.num_scratch()
+        self.processes = descendants(os.getpid())
+        self.objects = system_objects()
+
+    def evaluate(self, program: Program, wall_seconds: float, memory_mb: int) -> dict | None:
+        """Return the record of one evaluation; None if the trusted process does not answer."""
+        source = program.source.replace(PORT, str(self.listener.port))
+        source = source.replace(ABSTRACT, self.listener.abstract_name)
+        places = {"HOME": self.ground.home, "PROJECT": self.ground.project}
+        for name, text in (places | {"MARK": self.ground.mark}).items():
+            source = source.replace(f"@{name}@", str(text))
+        request = {"source": source, "wall_seconds": wall_seconds, "memory_mb": memory_mb}
+        look = self.measure if "memory" in program.tags else lambda: None
+        return self.trusted.ask(request, wall_seconds + 2 * GRACE_SECONDS, look)
+
+    def measure(self) -> None:
+        """Note the memory of all processes that were not there before."""
+        known = {process.pid for process in self.processes}
+        new = [p.pid for p in descendants(os.getpid()) if p.pid not in known]
+        self.peak_mb = max(self.peak_mb, own_memory_mb(new))
+
+    def try_program(self, program: Program) -> dict:
+        """Return the record of one program and of what it left behind."""
+        wall_seconds = SHORT_WALL_SECONDS if "timeout" in program.tags else WALL_SECONDS
+        memory_mb = SMALL_MEMORY_MB if "memory" in program.tags else MEMORY_MB
+        self.peak_mb = 0
+        verdict = self.evaluate(program, wall_seconds, memory_mb)
+        record = {"name": program.name, "verdict": verdict, "peak_mb": self.peak_mb}
+        record |= {"wall_seconds": wall_seconds, "memory_mb": memory_mb}
+        record |= self.wait_for_calm() | {"heard": self.listener.heard()}
+        if verdict is None:
+            self.restart()
+        self.num_tried += 1
+        if program.category not in HARMLESS or self.num_tried % CONTROL_EVERY == 0:
+            record |= self.try_control()
+        if not program.is_stopped_by(self.ground.layer):
+            self.accept_what_is()
+        return record
+
+    def try_control(self) -> dict:
+        """Return the record of a good program, and how the trusted process has grown."""
+        control = self.evaluate(self.control, WALL_SECONDS, MEMORY_MB)
+        if control is None or not control["is_valid"]:
+            self.restart()
+        if control is None:
+            return {"control": None}
+        num_fds = control["fds"] - self.calm["fds"]
+        growth_mb = control["resident_mb"] - self.calm["resident_mb"]
+        return {"control": control, "fds": num_fds, "growth_mb": growth_mb}
+
+    def wait_for_calm(self) -> dict:
+        """Return what is still there some time after the verdict, and put the ground in order."""
+        started = monotonic()
+        while (left := self.leftovers()) and monotonic() < started + PATIENCE_SECONDS:
+            sleep(0.02)
+        while (scratch := self.left_in_scratch()) and monotonic() < started + SCRATCH_SECONDS:
+            sleep(0.02)
+        files = self.ground.files()
+        changed = sorted(dict(files.items() ^ self.files.items()))
+        if changed:
+            self.ground.restore()
+            self.files = self.ground.files()
+        return {"left": left + scratch, "changed": changed}
+
+    def leftovers(self) -> list[str]:
+        """Return processes and kernel objects that were not there when nothing was tried."""
+        now = descendants(os.getpid())
+        for process in now:
+            is_orphan = process.parent == os.getpid() and process.pid != self.trusted.process.pid
+            if process.is_zombie and is_orphan:
+                os.waitpid(process.pid, os.WNOHANG)
+        extra = kinds(now) - kinds(self.processes)
+        left = [f"process {name}" for name in extra.elements()]
+        return left + [name for name in system_objects() if name not in self.objects]
+
+    def left_in_scratch(self) -> list[str]:
+        """Return how many files are too many in the folder for temporary files."""
+        num_files = self.ground.num_scratch() - self.num_scratch
+        return [f"{num_files} files in scratch"] if num_files > 0 else []
+
+    def restart(self) -> None:
+        """Kill everything below this process and start the trusted one anew."""
+        self.trusted.process.kill()
+        self.trusted.stop()
+        kill_descendants()
+        self.trusted.start()
+        self.settle()
+
+
+def kill_descendants() -> list[str]:
+    """Kill every process below this one and return the names of those that were alive."""
+    below = descendants(os.getpid())
+    for process in below:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    return [process.name for process in below if not process.is_zombie]
+
+
+def main() -> None:
+    """Try every program and write the records."""
+    layer, root = sys.argv[1], Path(sys.argv[2])
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ground = Ground(root, layer)
+    ground.lay_out()
+    watch = Watch(ground)
+    with (root / "records.jsonl").open("w") as records:
+        if "unavailable" in watch.trusted.greeting:
+            print(json.dumps(watch.trusted.greeting), file=records)
+        else:
+            for program in [*shared_programs(), *own_programs()]:
+                if program.is_run_in(layer):
+                    print(json.dumps(watch.try_program(program)), file=records, flush=True)
+        watch.trusted.stop()
+        sleep(0.3)
+        end = {"left": kill_descendants(), "stderr": watch.trusted.errors.read_text()}
+        print(json.dumps({"name": "the end", **end}), file=records)
+
+
+if __name__ == "__main__":
+    main()
