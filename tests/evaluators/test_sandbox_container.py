@@ -1,0 +1,290 @@
+"""The container layer: in the engine this machine has, and in one that stands in for it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sandbox_runs import becomes_true, start_script, told_by_script
+
+from costada.evaluators.sandbox import container
+from costada.evaluators.sandbox.choice import BY_STRENGTH, PROBE_FILE
+from costada.evaluators.sandbox.container import ENGINES, Inside, command_of, local_engine
+from costada.evaluators.sandbox.execution import execute, request_for
+from costada.evaluators.sandbox.judgement import results_of
+from costada.evaluators.sandbox.launch import SlotKind
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.slot import Slot
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="descriptors reach a container only on Linux"
+)
+AMPLE = Limits(wall_seconds=60)
+KIND = SlotKind(Layer.CONTAINER, ())
+DOCKER, PODMAN = ENGINES
+HERE = Path(__file__).parent
+INSIDE = Inside("/inner", 3, ["/usr", "/usr/lib", "/no/such/path"], {"HOME": "/inner/work"})
+
+
+def script(folder, name, text):
+    """Write a program that a PATH of this folder finds."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def only_path(tmp_path, monkeypatch):
+    """A folder that is all of PATH."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    local_engine.cache_clear()
+    yield folder
+    local_engine.cache_clear()
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """A folder with an engine that runs containers in bubblewrap, the first on PATH."""
+    if shutil.which("bwrap") is None:
+        pytest.skip("bwrap is not installed")
+    folder = tmp_path / "engine"
+    script(folder, "docker", f'exec {sys.executable} {HERE / "fake_engine.py"} "$@"')
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_ENGINE_FOLDER", str(folder))
+    local_engine.cache_clear()
+    yield folder
+    local_engine.cache_clear()
+
+
+@pytest.fixture(params=["the engine of this machine", "a stand-in"])
+def engine(request):
+    """Each engine that can run here."""
+    if request.param == "a stand-in":
+        request.getfixturevalue("stand_in")
+    try:
+        return local_engine()[0].program
+    except (FileNotFoundError, RuntimeError) as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def slot(engine):
+    slot = Slot(KIND)
+    yield slot
+    if slot.is_alive:
+        slot.close()
+
+
+def run(slot, source, limits=AMPLE, entry_point="f", **arguments):
+    call = {"mode": "candidate", "entry_point": entry_point, "calls": [arguments]}
+    request = request_for(source.encode(), {**call, "memory_mb": limits.memory_mb})
+    return results_of(execute(slot, request, limits, 1, limits.wall_seconds))[0]
+
+
+def containers(engine):
+    """Return the names of all containers of the sandbox, of other runs too."""
+    if folder := os.environ.get("FAKE_ENGINE_FOLDER"):
+        return {path.name for path in Path(folder).glob("costada-*")}
+    asked = [engine, "ps", "--all", "--format", "{{.Names}}", "--filter", "name=costada-"]
+    return set(subprocess.check_output(asked, text=True).split())
+
+
+def test_an_engine_is_told_to_show_little_and_allow_nothing(monkeypatch):
+    pages = {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4000}
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+    monkeypatch.setattr(os, "getuid", lambda: 12)
+    monkeypatch.setattr(os, "getgid", lambda: 34)
+    command = command_of(DOCKER, Path("/t/costada-x"), INSIDE, is_rootless=False)
+    proxies = "ALL_PROXY FTP_PROXY HTTPS_PROXY HTTP_PROXY NO_PROXY"
+    cleared = " ".join(f"--env {name}=" for name in (proxies + " " + proxies.lower()).split())
+    assert " ".join(command) == (
+        "docker run --rm --pull never --name costada-x --stop-signal KILL"
+        " --network none --ipc none --hostname sandbox --read-only --cap-drop ALL"
+        " --security-opt no-new-privileges --security-opt label=disable --pids-limit 4096"
+        " --tmpfs /dev/shm:rw,size=4k,mode=0555 --memory 3000000 --user 12:34"
+        " --tmpfs /inner:rw,nosuid,nodev,noexec,size=3145728,mode=1777"
+        " --mount type=bind,source=/t/costada-x/door,target=/tmp/costada-door,readonly"
+        " --mount type=bind,source=/usr,target=/usr,readonly"
+        f" {cleared} --env HOME=/inner/work --workdir /inner costada-empty:1"
+    )
+
+
+def test_podman_without_root_keeps_its_own_user_and_adds_nothing():
+    command = command_of(PODMAN, Path("/t/costada-x"), INSIDE, is_rootless=True)
+    assert command[0] == "podman"
+    assert "--user" not in command
+    assert {"--http-proxy=false", "--read-only-tmpfs=false"} <= set(command)
+
+
+def test_the_layer_is_never_chosen_unasked():
+    assert Layer.CONTAINER not in BY_STRENGTH
+
+
+def test_no_engine_is_told(only_path):
+    with pytest.raises(FileNotFoundError, match="neither docker nor podman is installed"):
+        local_engine()
+
+
+def test_engines_that_do_not_answer_are_told_with_their_reasons(only_path):
+    script(only_path, "docker", "echo wait >&2; echo no daemon >&2; exit 1")
+    script(only_path, "podman", "exit 125")
+    reasons = "docker does not answer: no daemon; podman does not answer: it said nothing"
+    with pytest.raises(RuntimeError, match=reasons):
+        local_engine()
+
+
+def test_an_engine_on_another_machine_is_told(only_path):
+    script(only_path, "docker", "echo 6.6.87-linuxkit '[]'")
+    expected = "docker runs on another machine, with the kernel 6.6.87-linuxkit"
+    with pytest.raises(RuntimeError, match=expected):
+        local_engine()
+
+
+def test_the_first_engine_that_works_here_is_taken(only_path):
+    script(only_path, "docker", "exit 1")
+    script(only_path, "podman", f"echo {os.uname().release} rootless")
+    assert local_engine() == (PODMAN, True)
+
+
+def test_an_engine_that_makes_no_image_is_told(only_path, tmp_path):
+    script(
+        only_path,
+        "docker",
+        f'[ "$1" = info ] && echo {os.uname().release} && exit 0; echo disk full >&2; exit 1',
+    )
+    with pytest.raises(RuntimeError, match="docker makes no image: disk full"):
+        container.run_command(tmp_path, INSIDE)
+
+
+def test_a_container_that_does_not_start_is_told_and_leaves_nothing(
+    only_path, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    release = os.uname().release
+    script(
+        only_path,
+        "docker",
+        f'case "$1" in info) echo {release};; run) echo cgroups are missing >&2; exit 125;; esac',
+    )
+    expected = r"\(container\) did not start: cgroups are missing"
+    with pytest.raises(RuntimeError, match=expected):
+        Slot(KIND)
+    assert list(tmp_path.glob("costada-*")) == []
+
+
+def test_the_layer_is_refused_clearly_where_there_is_no_engine(tmp_path):
+    text = (
+        "os.environ['PATH'] = '/nowhere'\n"
+        "try: chosen_layer(Layer.CONTAINER)\n"
+        "except ValueError as error: print(error)"
+    )
+    assert told_by_script(text, tmp_path) == (
+        "sandbox is 'container', which does not work here: neither docker nor podman is installed"
+    )
+
+
+def test_the_image_is_made_once_and_has_no_files(stand_in):
+    for _ in range(2):
+        Slot(KIND).close()
+    log = (stand_in / "log.jsonl").read_text()
+    assert log.count('"import"') == 1
+    assert (stand_in / "image").read_bytes() == bytes(10240)
+
+
+def test_a_probe_cannot_get_out(slot, tmp_path):
+    canary = tmp_path / "canary"
+    canary.write_text("readable")
+    done = run(slot, PROBE_FILE.read_text(), entry_point="probe", canary=str(canary))
+    assert set(done.output.values()) == {False}
+
+
+def test_a_candidate_sees_no_more_than_in_the_other_layers(slot, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:CANARY@proxy")
+    source = "import os\ndef f(): return [dict(os.environ), os.getcwd(), os.listdir('.')]"
+    environment, cwd, files = run(slot, source).output
+    threads = {name for name in environment if name.endswith("_THREADS")}
+    assert set(environment) - threads == {"HOME", "TMPDIR", "PYTHONHASHSEED"}
+    assert environment["HOME"] == cwd == "/tmp/costada/work"
+    assert files == ["candidate.py"]
+
+
+def test_nothing_of_the_environment_passes_into_the_first_process(engine, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:CANARY@proxy")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-CANARY")
+    slot = Slot(KIND)
+    source = "def f(): return open('/proc/self/environ').read()"
+    told = f"{run(slot, source)}"
+    slot.close()
+    assert "CANARY" not in told
+
+
+def test_candidates_follow_each_other_in_clean_processes(slot):
+    source = "import os, sys\nmet = hasattr(sys, 'met')\nsys.met = 1\ndef f(): return met"
+    assert [run(slot, source).output for _ in range(3)] == [False] * 3
+
+
+def test_limits_hold(slot):
+    late = run(slot, "def f():\n    while True: pass", Limits(wall_seconds=0.5))
+    assert late.error == "timeout: the program exceeded 0.5 s"
+    large = run(slot, "def f(): return bytes(10**9)", Limits(wall_seconds=20, memory_mb=200))
+    assert large.error.startswith("MemoryError: out of memory, the limit is 200 MB")
+    many = "def f():\n    for n in range(3): open(f'{n}', 'wb').write(bytes(9 * 2**20))\n"
+    many += "    import time; time.sleep(9)"
+    filled = run(slot, many, Limits(wall_seconds=20, scratch_mb=10))
+    assert filled.error == "the program's files took more than 10 MB"
+
+
+def test_a_folder_of_a_problem_can_be_read(engine, tmp_path):
+    (tmp_path / "data.txt").write_text("known")
+    slot = Slot(SlotKind(Layer.CONTAINER, (), tmp_path))
+    source = f"def f(): return open({str(tmp_path / 'data.txt')!r}).read()"
+    assert run(slot, source).output == "known"
+    refused = run(slot, f"def f(): open({str(tmp_path / 'new')!r}, 'w')")
+    slot.close()
+    assert "programs may not" in refused.error
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("end", ["close", "destroy"])
+def test_a_slot_that_ends_leaves_no_container_and_no_folder(engine, end, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = containers(engine)
+    slot = Slot(KIND)
+    [name] = containers(engine) - before
+    getattr(slot, end)()
+    assert becomes_true(lambda: name not in containers(engine))
+    assert list(tmp_path.glob("costada-*")) == []
+
+
+def test_a_container_that_is_killed_fails_the_evaluation_with_a_reason(engine):
+    before = containers(engine)
+    slot = Slot(KIND)
+    [name] = containers(engine) - before
+    kill = "import subprocess, sys, time\ntime.sleep(1)\nsubprocess.run(sys.argv[1:])"
+    with subprocess.Popen([sys.executable, "-c", kill, engine, "rm", "--force", name]):
+        result = run(slot, "import time\ndef f():\n    time.sleep(600)")
+    assert result.is_sandbox_fault
+    assert becomes_true(lambda: name not in containers(engine))
+
+
+def test_a_container_ends_with_the_process_that_wanted_it(engine, tmp_path):
+    before = containers(engine)
+    text = (
+        "from costada.evaluators.sandbox.launch import SlotKind\n"
+        "from costada.evaluators.sandbox.slot import Slot\n"
+        "slot = Slot(SlotKind(Layer.CONTAINER, ()))\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)"
+    )
+    with start_script(text, tmp_path) as process:
+        told = process.stdout.readline()
+        started = containers(engine) - before
+        process.kill()
+    assert (told, len(started)) == ("ready\n", 1)
+    assert becomes_true(lambda: not started & containers(engine))
+    assert list(tmp_path.glob("costada-*")) == []
