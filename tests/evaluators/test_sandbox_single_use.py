@@ -1,0 +1,282 @@
+"""Candidates in interpreters of their own, as on systems where a warm process must not fork."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sandbox_runs import becomes_true, descendants, has_ended, start_script
+
+from costada.evaluators.benchmarks.circle_packing import ENTRY_POINT, score_packing
+from costada.evaluators.sandbox.execution import execute, request_for
+from costada.evaluators.sandbox.forking import can_fork
+from costada.evaluators.sandbox.inside import census
+from costada.evaluators.sandbox.interruption import allow_evaluations, interrupt_evaluations
+from costada.evaluators.sandbox.judgement import results_of
+from costada.evaluators.sandbox.launch import SlotKind
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.pool import SLOTS
+from costada.evaluators.sandbox.slot import Slot
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="watching strangers' processes needs Linux"
+)
+AMPLE = Limits(wall_seconds=60)
+SINGLE_USE = SlotKind(Layer.PROCESS, (), is_single_use=True)
+SHARED = Path(__file__).parents[2].parent / "shared" / "hostile" / "index.json"
+PROGRAMS = json.loads(SHARED.read_text())["programs"] if SHARED.exists() else []
+
+
+def run(source, limits=AMPLE, entry_point="f", kind=SINGLE_USE):
+    with SLOTS.lend(kind) as slot:
+        return run_in(slot, source, limits, entry_point)
+
+
+def run_in(slot, source, limits=AMPLE, entry_point="f"):
+    call = {"mode": "candidate", "entry_point": entry_point, "calls": [{}]}
+    request = request_for(source.encode(), {**call, "memory_mb": limits.memory_mb})
+    return results_of(execute(slot, request, limits, 1, limits.wall_seconds))[0]
+
+
+@pytest.mark.skipif(not PROGRAMS, reason="the shared collection is absent")
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program["name"])
+def test_a_program_of_the_collection_gets_its_verdict(program):
+    wall = 1.0 if "timeout" in program.get("tags", []) else 60.0
+    source = (SHARED.parent / program["file"]).read_text()
+    result = run(source, Limits(wall_seconds=wall, memory_mb=1024), ENTRY_POINT)
+    if program["expect"] != "reject":
+        verdict = score_packing(result.output)
+        assert verdict.objective == pytest.approx(program["honest_score"], abs=1e-6)
+    elif result.error is None:
+        with pytest.raises(ValueError):
+            score_packing(result.output)
+
+
+def test_this_kind_of_slot_is_for_systems_where_nothing_warm_can_be_forked():
+    assert SlotKind(Layer.PROCESS, ()).is_single_use is not can_fork()
+
+
+def test_nothing_passes_from_a_candidate_to_the_next():
+    source = (
+        "import math, os, sys\n"
+        "def f():\n"
+        "    met = [hasattr(math, 'mark'), os.path.exists('mark'), 'costada' in sys.modules]\n"
+        "    math.mark = open('mark', 'w').close()\n"
+        "    return [os.getpid(), *met]"
+    )
+    first, second = run(source).output, run(source).output
+    assert first[1:] == second[1:] == [False, False, False]
+    assert first[0] != second[0]
+
+
+def test_a_candidate_may_remove_its_own_folder():
+    source = "import os, shutil\ndef f(): shutil.rmtree(os.getcwd()); return 1"
+    with SLOTS.lend(SINGLE_USE) as slot:
+        assert [run_in(slot, source).output for _ in range(2)] == [1, 1]
+
+
+def test_nothing_is_left_beside_the_scratch_folder():
+    leave = "import os\ndef f(): open('../left', 'w').close(); os.mkdir('../more')"
+    see = "import os\ndef f(): return os.listdir('..')"
+    with SLOTS.lend(SINGLE_USE) as slot:
+        assert run_in(slot, leave).error is None
+        assert run_in(slot, see).output == ["work"]
+
+
+def test_the_libraries_are_loaded_before_a_candidate_comes():
+    loaded = run("import sys\nloaded = 'colorsys' in sys.modules\ndef f(): return loaded")
+    assert loaded.output is False
+    kind = SlotKind(Layer.PROCESS, ("colorsys",), is_single_use=True)
+    source = "import sys\nloaded = 'colorsys' in sys.modules\ndef f(): return loaded"
+    assert run(source, kind=kind).output is True
+
+
+def test_only_its_own_pipes_and_a_scrubbed_environment_are_there(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-CANARY-1")
+    source = "import os\ndef f(): return [sorted(os.listdir('/proc/self/fd')), dict(os.environ)]"
+    descriptors, environment = run(source).output
+    assert len(descriptors) <= 6
+    assert "CANARY" not in f"{environment}"
+    assert environment["HOME"] == environment["TMPDIR"]
+
+
+def test_a_program_over_the_wall_limit_is_stopped():
+    result = run("print('begun')\ndef f():\n    while True: pass", Limits(wall_seconds=0.5))
+    assert (result.error, result.log) == ("timeout: the program exceeded 0.5 s", "begun\n")
+    assert result.seconds < 3
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("os._exit(3)", "ended its process (exit status 3) before it returned"),
+        ("os.kill(os.getpid(), 9)", "killed by SIGKILL before it returned"),
+        ("raise SystemExit(1)", "SystemExit: the program called exit (1)"),
+        ("return bytearray(10**9)", "MemoryError: out of memory, the limit is 200 MB"),
+        ("os.closerange(0, 100)", "its error could not be told"),
+    ],
+)
+def test_every_end_is_told(body, expected):
+    assert expected in run(f"import os\ndef f(): {body}", Limits(20.0, memory_mb=200)).error
+
+
+def test_memory_that_several_processes_hold_is_counted_together():
+    source = (
+        "import os, time\n"
+        "def f():\n"
+        "    for _ in range(2): os.fork()\n"
+        "    held = b'x' * (60 * 2**20)\n"
+        "    time.sleep(30)"
+    )
+    result = run(source, Limits(wall_seconds=20, memory_mb=150, processes=3))
+    assert result.error == "the program held more than 150 MB of memory"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("os.fork()", "the program started processes; no further processes are allowed"),
+        (
+            "[threading.Thread(target=time.sleep, args=(60,)).start() for _ in range(9)]",
+            "the program had more than 8 threads",
+        ),
+        (
+            "[open(name, 'wb').write(bytes(2**22)) for name in 'abc']",
+            "the program's files took more than 8 MB",
+        ),
+    ],
+)
+def test_a_limit_that_is_passed_is_named(body, expected):
+    source = f"import os, threading, time\ndef f():\n    {body}\n    time.sleep(30)"
+    assert run(source, Limits(wall_seconds=20, threads=8, scratch_mb=8)).error == expected
+
+
+@pytest.mark.parametrize("end", ["return 1", "os._exit(0)", "while True: pass"])
+@pytest.mark.parametrize("leave", ["os.setpgid(0, 0)", "os.setsid(); os.fork() and os._exit(0)"])
+def test_what_a_candidate_started_is_killed(leave, end):
+    source = (
+        "import os, time\n"
+        "def f():\n"
+        "    heard, told = os.pipe()\n"
+        "    if os.fork() == 0:\n"
+        f"        {leave}\n"
+        "        os.write(told, b'%d' % os.getpid())\n"
+        "        time.sleep(600)\n"
+        "    print(int(os.read(heard, 99)))\n"
+        f"    {end}"
+    )
+    result = run(source, Limits(wall_seconds=2 if "while" in end else 60, processes=9))
+    assert has_ended(int(result.log), 1)
+
+
+def test_the_scratch_folder_is_removed():
+    source = "import os\ndef f(): os.makedirs('a/b'); os.chmod('a', 0); return os.getcwd()"
+    scratch = run(source).output
+    assert not Path(scratch).exists()
+
+
+def test_a_candidate_that_kills_the_process_above_it_does_not_outlive_it():
+    source = (
+        "import os, time\n"
+        "def f():\n"
+        "    print(os.getpid(), flush=True)\n"
+        "    os.kill(os.getppid(), 9)\n"
+        "    time.sleep(600)"
+    )
+    result = run(source)
+    assert result.is_sandbox_fault
+    assert has_ended(int(result.log), 1)
+    assert run("def f(): return 1").output == 1
+
+
+def test_an_interpreter_that_was_killed_while_it_waited_is_replaced():
+    with SLOTS.lend(SINGLE_USE) as slot:
+        assert run_in(slot, "def f(): return 1").output == 1
+        slot.await_ready()
+        spare = Path(f"/proc/{slot._process.pid}/task/{slot._process.pid}/children").read_text()
+        os.kill(int(spare), signal.SIGKILL)
+        assert becomes_true(lambda: not slot.is_alive)
+    assert run("def f(): return 2").output == 2
+
+
+def test_a_closed_slot_leaves_no_process_and_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    SLOTS.close()
+    before = set(descendants(os.getpid()))
+    slot = Slot(SINGLE_USE)
+    assert run_in(slot, "def f(): return 1").output == 1
+    slot.close()
+    assert becomes_true(lambda: set(descendants(os.getpid())) <= before)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interruption_ends_the_candidate(tmp_path):
+    note = tmp_path / "pid"
+    source = (
+        "import os, time\n"
+        "def f():\n"
+        f"    open({str(note)!r}, 'w').write(str(os.getpid()))\n"
+        "    time.sleep(600)"
+    )
+    interrupt_evaluations()
+    try:
+        with pytest.raises(InterruptedError):
+            run(source)
+    finally:
+        allow_evaluations()
+    assert not note.exists() or has_ended(int(note.read_text()))
+    assert run("def f(): return 1").output == 1
+
+
+def test_a_candidate_dies_with_the_process_that_wanted_it(tmp_path):
+    note = tmp_path / "pid"
+    source = (
+        "import os, time\n"
+        "def f():\n"
+        f"    open({str(note)!r}, 'w').write(f'{{os.getpid()}} ')\n"
+        "    time.sleep(600)"
+    )
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    with start_script(
+        f"import test_sandbox_single_use as tests\ntests.run({source!r})",
+        folder,
+        PYTHONPATH=str(Path(__file__).parent),
+    ) as process:
+        has_begun = becomes_true(lambda: note.exists() and note.read_text(), 30)
+        process.kill()
+    assert has_begun
+    assert has_ended(int(note.read_text()))
+    assert becomes_true(lambda: list(folder.iterdir()) == [])
+
+
+@pytest.mark.parametrize("layer", [Layer.LANDLOCK, Layer.BUBBLEWRAP, Layer.CONTAINER])
+def test_the_stronger_layers_need_a_process_that_forks(layer, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(RuntimeError, match="it needs a Linux kernel with pidfd_open"):
+        Slot(SlotKind(layer, (), is_single_use=True))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_family_is_read_from_a_listing():
+    listing = " 1 0 900\n 10 1 100\n 11 10 20\n 12 11 3\n 13 10 7\n 20 1 5000\n"
+    assert census.listed_family(listing, 10, without=13) == {10: 100, 11: 20, 12: 3}
+    assert census.listed_family(listing, 14, without=13) == {}
+
+
+@pytest.mark.skipif(shutil.which("ps") is None, reason="ps is not installed")
+def test_ps_and_the_kernel_agree_on_a_family():
+    with subprocess.Popen(["sleep", "60"]) as child:
+        listing = subprocess.check_output(["ps", *census.LISTING[1:]], text=True)
+        by_ps = census.listed_family(listing, os.getpid(), without=0)
+        by_kernel = census.family(os.getpid())
+        child.kill()
+    assert child.pid in by_ps
+    assert child.pid in by_kernel
+    assert by_ps[os.getpid()] == pytest.approx(by_kernel[os.getpid()], rel=0.1)
