@@ -18,7 +18,8 @@ AGREEMENT = 1e-9
 def scaled(points: Floats) -> Floats:
     """Return points divided by a power of 2, which is exact, so that all are within 1."""
     _, exponent = np.frexp(np.max(np.abs(points)))
-    return np.ldexp(points, -exponent)
+    small: Floats = np.ldexp(points, -exponent)
+    return small
 
 
 def smallest_area(points: Floats) -> float:

@@ -5,15 +5,17 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Lock
 
-from costada.evaluators.sandbox.execution import execute
+from costada.evaluators.sandbox.execution import execute, request_for
 from costada.evaluators.sandbox.inside.walls import PR_SET_DUMPABLE, set_process_option
 from costada.evaluators.sandbox.judgement import results_of
 from costada.evaluators.sandbox.launch import SlotKind
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.pool import SLOTS
-from costada.evaluators.sandbox.wire import encode
+
+_choosing = Lock()
 
 BY_STRENGTH = (Layer.BUBBLEWRAP, Layer.LANDLOCK, Layer.PROCESS)
 WITHOUT_WALLS = (Layer.PROCESS, Layer.NONE)
@@ -34,9 +36,11 @@ def chosen_layer(layer: Layer) -> Layer:
     Raises:
         ValueError: If the layer asked for does not work here, with the reason.
     """
-    if layer is Layer.AUTO:
-        return _strongest()
-    if fault := _fault(layer):
+    with _choosing:
+        if layer is Layer.AUTO:
+            return _strongest()
+        fault = _fault(layer)
+    if fault:
         raise ValueError(f"sandbox is {layer.value!r}, which does not work here: {fault}")
     return layer
 
@@ -67,7 +71,9 @@ def _fault(layer: Layer) -> str | None:
         canary.write_text("readable")
         try:
             done = _probe(layer, canary)
-        except (FileNotFoundError, RuntimeError) as error:
+        except (OSError, RuntimeError) as error:
+            if isinstance(error, InterruptedError):
+                raise
             return str(error)
     escapes = [name for name, is_done in done.items() if is_done]
     if escapes and layer not in WITHOUT_WALLS:
@@ -77,15 +83,15 @@ def _fault(layer: Layer) -> str | None:
 
 def _probe(layer: Layer, canary: Path) -> Mapping[str, bool]:
     """Return what a probe could do in a layer: read a file, open a socket, fork, write outside."""
-    request = {
+    call = {
         "mode": "candidate",
         "entry_point": "probe",
         "calls": [{"canary": str(canary)}],
-        "source": PROBE_FILE.read_text(encoding="utf-8"),
         "memory_mb": Limits().memory_mb,
     }
+    request = request_for(PROBE_FILE.read_bytes(), call)
     with SLOTS.lend(SlotKind(layer, PRELOAD)) as slot:
-        execution = execute(slot, encode(request), Limits(wall_seconds=PROBE_SECONDS), 1)
+        execution = execute(slot, request, Limits(), 1, PROBE_SECONDS)
     [result] = results_of(execution)
     match result.output:
         case dict(done):

@@ -2,7 +2,7 @@
 
 import os
 import selectors
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from math import ceil, inf
@@ -11,14 +11,23 @@ from time import monotonic
 
 from costada.evaluators.sandbox.interruption import current_interruption
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
-from costada.evaluators.sandbox.slot import Slot
-from costada.evaluators.sandbox.streams import Frames, Stream
+from costada.evaluators.sandbox.slot import READY_SECONDS, Slot
+from costada.evaluators.sandbox.streams import LENGTH_BYTES, Frames, Stream
+from costada.evaluators.sandbox.wire import encode
 
 MAX_PRINTED_BYTES = 64 * MEBIBYTE
 CPU_GRACE_SECONDS = 5
 GRACE_SECONDS = 2.0
 FRAME_BYTES = 256
 """Room for the frame of each answer beside its data."""
+
+ERROR_BYTES = 8192
+"""Room for an error in place of an answer, however short answers must be."""
+
+MAX_WAIT_SECONDS = 3600.0
+"""A selector does not take any number."""
+
+MAX_CPU_SECONDS = 2**31
 
 NUM_OPENING_FRAMES = 2
 """One before the program is loaded, one after; then comes one for each call."""
@@ -35,6 +44,7 @@ class Execution:
         slot: Where it runs.
         limits: What it may take.
         num_calls: How many calls were asked for.
+        seconds: What is left of the wall limit.
         answers: What came over the result pipe.
         log: What was printed.
         frames: The answers, one by one.
@@ -45,11 +55,13 @@ class Execution:
         passed: Which limit the slot saw it pass; None if none.
         is_slot_lost: Whether the slot died or does not react.
         is_call_late: Whether it was stopped because one call passed its own time.
+        num_in_time: How many frames had come by then; None if that did not happen.
     """
 
     slot: Slot
     limits: Limits
     num_calls: int
+    seconds: float
     answers: Stream
     log: Stream
     frames: Frames = field(init=False)
@@ -60,6 +72,7 @@ class Execution:
     passed: str | None = None
     is_slot_lost: bool = False
     is_call_late: bool = False
+    num_in_time: int | None = None
 
     def __post_init__(self) -> None:
         """Begin to cut the answers."""
@@ -86,7 +99,7 @@ class Execution:
 
     @property
     def _end(self) -> float:
-        return self.started + self.limits.wall_seconds
+        return self.started + self.seconds
 
     @property
     def _call_end(self) -> float:
@@ -103,9 +116,10 @@ class Execution:
             self.is_slot_lost = True
         elif self._call_end < self._end:
             self.is_call_late = True
+            self.num_in_time = len(self.frames.arrivals)
             self.stop(f"timeout: the call exceeded {self.limits.call_seconds:g} s")
         else:
-            self.stop(f"timeout: the program exceeded {self.limits.wall_seconds:g} s")
+            self.stop(too_slow(self.limits.wall_seconds))
 
     def stop(self, reason: str) -> None:
         """Have the run ended, for the first reason there is."""
@@ -125,7 +139,29 @@ class Execution:
             self.log.drain()
 
 
-def execute(slot: Slot, request: bytes, limits: Limits, num_calls: int) -> Execution:
+def request_for(source: bytes, call: Mapping[str, object]) -> bytes:
+    """Return what a child reads: the length of a message, the message (see wire.py), the source.
+
+    Raises:
+        ValueError: If an argument of the call is no plain data.
+    """
+    message = encode(dict(call))
+    return len(message).to_bytes(LENGTH_BYTES, "big") + message + source
+
+
+def too_slow(seconds: float) -> str:
+    """Return what is said of a program that passed the wall limit."""
+    return f"timeout: the program exceeded {seconds:g} s"
+
+
+def too_long(max_bytes: int) -> str:
+    """Return what is said of an answer that is longer than allowed."""
+    return f"the program returned more than {max_bytes} bytes"
+
+
+def execute(
+    slot: Slot, request: bytes, limits: Limits, num_calls: int, seconds: float
+) -> Execution:
     """Return how a fresh child of the slot dealt with a request; nothing of it is alive then.
 
     A slot that is lost on the way, or left by an exception, has been destroyed.
@@ -137,8 +173,8 @@ def execute(slot: Slot, request: bytes, limits: Limits, num_calls: int) -> Execu
     """
     interruption = current_interruption.get()
     with _destroyed_unless_ended(slot), ExitStack() as stack:
-        slot.await_ready()
-        execution = _begin(slot, request, limits, num_calls, stack)
+        slot.await_ready(READY_SECONDS)
+        execution = _begin(slot, request, limits, num_calls, seconds, stack)
         selector = stack.enter_context(selectors.DefaultSelector())
         for stream in (execution.answers, execution.log):
             selector.register(stream.fd, selectors.EVENT_READ, stream)
@@ -148,6 +184,8 @@ def execute(slot: Slot, request: bytes, limits: Limits, num_calls: int) -> Execu
             _listen(execution, selector)
     if execution.is_slot_lost:
         slot.destroy()
+        if not execution.frames.arrivals and execution.stopped is None:
+            raise BrokenPipeError("the slot was lost before the program began")
     if execution.stopped == INTERRUPTED:
         raise InterruptedError(INTERRUPTED)
     return execution
@@ -158,7 +196,7 @@ def _listen(execution: Execution, selector: selectors.BaseSelector) -> None:
     if (remaining := execution.deadline - monotonic()) <= 0:
         execution.expire()
         return
-    for key, _ in selector.select(remaining):
+    for key, _ in selector.select(min(remaining, MAX_WAIT_SECONDS)):
         if isinstance(key.data, Stream):
             key.data.read()
             if not key.data.is_open:
@@ -174,19 +212,25 @@ def _listen(execution: Execution, selector: selectors.BaseSelector) -> None:
 
 
 def _begin(
-    slot: Slot, request: bytes, limits: Limits, num_calls: int, stack: ExitStack
+    slot: Slot,
+    request: bytes,
+    limits: Limits,
+    num_calls: int,
+    seconds: float,
+    stack: ExitStack,
 ) -> Execution:
     answer_fd, theirs_answer = os.pipe()
     log_fd, theirs_log = os.pipe()
     for fd in (answer_fd, log_fd):
         stack.callback(os.close, fd)
         os.set_blocking(fd, False)
-    too_long = f"the program returned more than {limits.result_bytes} bytes"
     too_chatty = f"the program printed more than {MAX_PRINTED_BYTES // MEBIBYTE} MB"
-    max_answer_bytes = limits.result_bytes + FRAME_BYTES * num_calls
-    answers = Stream(answer_fd, max_answer_bytes, max_answer_bytes, too_long)
+    max_answer_bytes = limits.result_bytes + (FRAME_BYTES + ERROR_BYTES) * num_calls
+    excess = too_long(limits.result_bytes)
+    answers = Stream(answer_fd, max_answer_bytes, max_answer_bytes, excess)
     log = Stream(log_fd, limits.log_bytes, MAX_PRINTED_BYTES, too_chatty)
     cpu_seconds = (ceil(limits.wall_seconds) + CPU_GRACE_SECONDS) * (os.cpu_count() or 1)
+    cpu_seconds = min(cpu_seconds, MAX_CPU_SECONDS)
     bounds = {name: getattr(limits, name) for name in CHILD_LIMITS} | {"cpu_seconds": cpu_seconds}
     try:
         with TemporaryFile() as file:
@@ -196,7 +240,7 @@ def _begin(
     finally:
         os.close(theirs_answer)
         os.close(theirs_log)
-    return Execution(slot, limits, num_calls, answers, log)
+    return Execution(slot, limits, num_calls, seconds, answers, log)
 
 
 @contextmanager

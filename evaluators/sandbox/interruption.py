@@ -10,8 +10,7 @@ class Interruption:
 
     def __init__(self) -> None:
         """Begin without the wish."""
-        self._read_fd, self._write_fd = os.pipe()
-        finalize(self, _close, self._read_fd, self._write_fd)
+        self._open()
 
     def request(self) -> None:
         """Express the wish; may be called from a signal handler and from any thread."""
@@ -30,14 +29,24 @@ class Interruption:
         """Return the descriptor that is readable while the wish stands."""
         return self._read_fd
 
+    def renew(self) -> None:
+        """Begin anew, without the wish of the process this one was forked from."""
+        self._close()
+        self._open()
 
-def _close(*descriptors: int) -> None:
+    def _open(self) -> None:
+        self._read_fd, self._write_fd = os.pipe()
+        self._close = finalize(self, _close_all, self._read_fd, self._write_fd)
+
+
+def _close_all(*descriptors: int) -> None:
     for descriptor in descriptors:
         os.close(descriptor)
 
 
 EVERY_EVALUATION = Interruption()
 """What the evaluations of this process run under unless a caller has set another."""
+os.register_at_fork(after_in_child=EVERY_EVALUATION.renew)
 
 current_interruption: ContextVar[Interruption] = ContextVar(
     "current_interruption", default=EVERY_EVALUATION

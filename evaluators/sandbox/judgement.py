@@ -3,7 +3,12 @@
 import os
 import signal
 
-from costada.evaluators.sandbox.execution import NUM_OPENING_FRAMES, Execution
+from costada.evaluators.sandbox.execution import (
+    FRAME_BYTES,
+    NUM_OPENING_FRAMES,
+    Execution,
+    too_long,
+)
 from costada.evaluators.sandbox.inside.ward import CHILD_FAULT
 from costada.evaluators.sandbox.result import CandidateResult
 from costada.evaluators.sandbox.wire import decode
@@ -30,14 +35,17 @@ def results_of(execution: Execution) -> list[CandidateResult]:
     Raises:
         RuntimeError: If the program was never begun.
     """
-    messages = execution.frames.messages()
+    messages = execution.frames.messages()[: execution.num_in_time]
     if not messages and execution.stopped is None and not execution.is_slot_lost:
         raise RuntimeError(f"sandbox: could not begin a program: {_log(execution)[-1000:]}")
     num_calls = execution.num_calls
-    if len(messages) > NUM_OPENING_FRAMES + num_calls or (
-        execution.frames.has_rest and execution.passed is None and execution.stopped is None
-    ):
+    num_expected = NUM_OPENING_FRAMES + num_calls
+    has_rest = execution.frames.has_rest
+    if len(messages) > num_expected or (len(messages) == num_expected and has_rest):
         return [_failure(execution, "malformed answer: more than was asked for")] * num_calls
+    if has_rest and execution.passed is None and execution.stopped is None:
+        reason = f"malformed answer: it is incomplete; {_reason(execution)}"
+        return [_failure(execution, reason)] * num_calls
     if any(messages[1:NUM_OPENING_FRAMES]):
         return [_read(execution, 1, messages[1])] * num_calls
     answers = list(enumerate(messages))[NUM_OPENING_FRAMES:]
@@ -58,7 +66,10 @@ def _read(execution: Execution, place: int, message: memoryview) -> CandidateRes
         answer = decode(message)
     except ValueError as fault:
         return CandidateResult(None, f"malformed answer: {fault}", log, seconds)
+    max_bytes = execution.limits.result_bytes
     match answer:
+        case {"output": _, **rest} if not rest and len(message) > max_bytes + FRAME_BYTES:
+            return CandidateResult(None, too_long(max_bytes), log, seconds)
         case {"output": output, **rest} if not rest:
             return CandidateResult(output, None, log, seconds)
         case {"error": str(error), "is_own_fault": bool(is_own), **rest} if error and not rest:

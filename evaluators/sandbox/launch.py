@@ -3,10 +3,14 @@
 import json
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import which
 
+from costada.evaluators.sandbox.container import Inside, run_command
+from costada.evaluators.sandbox.door import INNER_DOOR, SOCKET_NAME
+from costada.evaluators.sandbox.forking import can_fork
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import MEBIBYTE
 
@@ -20,6 +24,7 @@ THREAD_VARIABLES = (
     "OPENBLAS_NUM_THREADS",
     "VECLIB_MAXIMUM_THREADS",
 )
+WITHOUT_WALLS = (Layer.PROCESS, Layer.NONE)
 SCRATCH_NAME = "work"
 INNER_HOME = "/tmp/costada"  # noqa: S108  (in a file system of the sandbox's own)
 INNER_FILES_MB = 1024
@@ -38,11 +43,21 @@ class SlotKind:
         layer: What holds the candidates; never AUTO.
         preload: Modules loaded before any candidate starts.
         folder: A folder that candidates may read; None for nothing but the libraries.
+        identity: Device and number of that folder: a new one at the same place is another.
+        is_single_use: Whether each candidate gets an interpreter of its own, started ahead, and
+            not a fork of a warm one.
     """
 
     layer: Layer
     preload: tuple[str, ...]
     folder: Path | None = None
+    identity: tuple[int, int] = (0, 0)
+    is_single_use: bool = field(default_factory=lambda: not can_fork())
+
+    @property
+    def has_own_files(self) -> bool:
+        """Whether candidates write to a file system of the slot's own."""
+        return self.layer in (Layer.BUBBLEWRAP, Layer.CONTAINER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +66,7 @@ class Launch:
 
     Attributes:
         command: Program and arguments.
-        environment: All environment variables.
+        environment: All environment variables of the program.
         scratch: Where candidates work, as they see it.
     """
 
@@ -60,24 +75,46 @@ class Launch:
     scratch: str
 
 
-def launch(kind: SlotKind, home: Path, control_fd: int, info_fd: int) -> Launch:
+def launch(kind: SlotKind, home: Path | None, control_fd: int, info_fd: int) -> Launch:
     """Return how to start a slot of a kind.
 
     Args:
         kind: What the slot is for.
-        home: Private folder of the slot, for layers without a file system of their own.
-        control_fd: The slot's end of the socket that orders come over.
+        home: Private folder of the slot; bubblewrap needs none.
+        control_fd: The slot's end of the socket that orders come over, unless it is a container.
         info_fd: Where bubblewrap tells the number of the process that holds all others.
 
     Raises:
         FileNotFoundError: If the layer's program is not installed.
+        RuntimeError: If the layer needs a warm process that forks, and this is not to be, or if
+            no engine for containers works.
     """
-    has_own_files = kind.layer in (Layer.BUBBLEWRAP, Layer.CONTAINER)
-    inner_home = INNER_HOME if has_own_files else str(home)
-    scratch = os.path.join(inner_home, SCRATCH_NAME)
+    if kind.is_single_use and kind.layer not in WITHOUT_WALLS:
+        raise RuntimeError("it needs a Linux kernel with pidfd_open")
+    scratch = os.path.join(INNER_HOME if kind.has_own_files else str(home), SCRATCH_NAME)
     folders = [str(kind.folder)] if kind.folder else []
-    settings = {
-        "control_fd": control_fd,
+    environment = dict.fromkeys(THREAD_VARIABLES, "1")
+    environment |= {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0"}
+    settings = _settings(kind, folders, scratch) | {"environment": environment}
+    if kind.layer is Layer.CONTAINER and home is not None:
+        settings |= {"control_path": os.path.join(INNER_DOOR, SOCKET_NAME)}
+        mounts = [*SYSTEM_FOLDERS, *SYSTEM_FILES, *_visible(folders)]
+        runner = run_command(home, Inside(INNER_HOME, INNER_FILES_MB, mounts, environment))
+        return Launch([*runner, *_interpreter(settings)], dict(os.environ), scratch)
+    command = _interpreter(settings | {"control_fd": control_fd})
+    if kind.layer is Layer.BUBBLEWRAP:
+        command = [*_bubblewrap(folders, info_fd), *command]
+    return Launch(command, environment, scratch)
+
+
+def _interpreter(settings: Mapping[str, object]) -> list[str]:
+    return [sys.executable, *INTERPRETER_OPTIONS, str(ZYGOTE_FILE), json.dumps(settings)]
+
+
+def _settings(kind: SlotKind, folders: list[str], scratch: str) -> dict[str, object]:
+    """Return what the process is told; see `inside/zygote.py`."""
+    return {
+        "role": "nursery" if kind.is_single_use else "ward",
         "scratch": scratch,
         "layer": kind.layer,
         "preload": kind.preload,
@@ -85,12 +122,6 @@ def launch(kind: SlotKind, home: Path, control_fd: int, info_fd: int) -> Launch:
         "programs": program_paths(),
         "readable": [*interpreter_folders(), *library_folders(), *folders],
     }
-    command = [sys.executable, *INTERPRETER_OPTIONS, str(ZYGOTE_FILE), json.dumps(settings)]
-    if kind.layer is Layer.BUBBLEWRAP:
-        command = [*_bubblewrap(folders, info_fd), *command]
-    environment = dict.fromkeys(THREAD_VARIABLES, "1")
-    environment |= {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0"}
-    return Launch(command, environment, scratch)
 
 
 def library_folders() -> list[str]:

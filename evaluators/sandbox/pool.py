@@ -40,8 +40,9 @@ class Pool:
         finally:
             with self._change:
                 self._num_lent -= 1
-                if slot is not None and slot.is_alive:
+                if slot is not None:
                     self._idle.append(slot)
+                self._drop_dead()
                 self._change.notify()
 
     def _take(self, kind: SlotKind) -> Slot | None:
@@ -69,7 +70,7 @@ class Pool:
     def forget(self) -> None:
         """Let go of slots that belong to the process this one was forked from."""
         for slot in self._idle:
-            slot.control.close()
+            slot.let_go()
         self._idle, self._num_lent, self._change = [], 0, Condition()
 
 

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from costada.evaluators.sandbox.choice import chosen_layer
-from costada.evaluators.sandbox.execution import execute
+from costada.evaluators.sandbox.execution import execute, request_for, too_slow
 from costada.evaluators.sandbox.judgement import results_of
 from costada.evaluators.sandbox.launch import SlotKind
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.pool import SLOTS
 from costada.evaluators.sandbox.result import CandidateResult
-from costada.evaluators.sandbox.wire import encode
 
 
 def run_candidate(
@@ -57,10 +56,16 @@ def run_calls(
     """
     kind = SlotKind(chosen_layer(layer), tuple(preload))
     results: list[CandidateResult] = []
+    remaining = limits.wall_seconds
     while len(results) < len(calls):
         rest = [dict(call) for call in calls[len(results) :]]
+        if remaining <= 0:
+            reason = too_slow(limits.wall_seconds)
+            return results + [CandidateResult(None, reason, "", 0.0)] * len(rest)
         request = {"mode": "candidate", "entry_point": entry_point, "calls": rest}
-        results += _run(source, request, len(rest), limits, kind)
+        fresh = _run(source, request, len(rest), limits, kind, remaining)
+        remaining -= sum(result.seconds for result in fresh)
+        results += fresh
     return results
 
 
@@ -82,25 +87,32 @@ def run_evaluator(
         RuntimeError: If the sandbox itself does not work.
         ValueError: If this machine does not offer the layer.
     """
-    kind = SlotKind(chosen_layer(layer), tuple(preload), folder.resolve())
+    found = folder.resolve()
+    identity = (found.stat().st_dev, found.stat().st_ino) if found.exists() else (0, 0)
+    kind = SlotKind(chosen_layer(layer), tuple(preload), found, identity)
     request = {"mode": "evaluator", "folder": str(folder.resolve())}
-    return _run(source, request, 1, limits, kind)[0]
+    return _run(source, request, 1, limits, kind, limits.wall_seconds)[0]
 
 
 def _run(
-    source: str, call: Mapping[str, object], num_calls: int, limits: Limits, kind: SlotKind
+    source: str,
+    call: Mapping[str, object],
+    num_calls: int,
+    limits: Limits,
+    kind: SlotKind,
+    seconds: float,
 ) -> list[CandidateResult]:
     """Return the results up to the first call that ran out of time, or of all calls."""
-    size = len(source.encode("utf-8", "replace"))
-    if size > limits.source_bytes:
-        reason = f"the source has {size} bytes; expected at most {limits.source_bytes}"
+    text = source.encode("utf-8", "replace")
+    if len(text) > limits.source_bytes:
+        reason = f"the source has {len(text)} bytes; expected at most {limits.source_bytes}"
         return [CandidateResult(None, reason, "", 0.0)] * num_calls
-    request = encode({**call, "source": source, "memory_mb": limits.memory_mb})
+    request = request_for(text, {**call, "memory_mb": limits.memory_mb})
     try:
         with SLOTS.lend(kind) as slot:
-            execution = execute(slot, request, limits, num_calls)
+            execution = execute(slot, request, limits, num_calls, seconds)
     except BrokenPipeError:
         # The slot had died while it was idle; a new one has not.
         with SLOTS.lend(kind) as slot:
-            execution = execute(slot, request, limits, num_calls)
+            execution = execute(slot, request, limits, num_calls, seconds)
     return results_of(execution)

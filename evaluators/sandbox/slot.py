@@ -5,16 +5,20 @@ import os
 import signal
 import socket
 import subprocess
-from contextlib import suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
 
+from costada.evaluators.sandbox import container
+from costada.evaluators.sandbox.door import Door
 from costada.evaluators.sandbox.inside import leavings
 from costada.evaluators.sandbox.launch import SlotKind, launch
 from costada.evaluators.sandbox.layers import Layer
 
 START_SECONDS = 60.0
+READY_SECONDS = 10.0
+INFO_SECONDS = 2.0
 CLOSE_SECONDS = 2.0
 MAX_ANSWER_BYTES = 65536
 MAX_SWEEPS = 50
@@ -23,14 +27,21 @@ TOLD_BYTES = 2000
 
 @dataclass(frozen=True, slots=True)
 class SlotAnswer:
-    """How a candidate ended: exit status, negative for a signal, and the limit it passed."""
+    """How a candidate ended, or that the next may come.
+
+    Attributes:
+        status: Exit status, negative for a signal.
+        passed: Which limit it passed; None if none.
+        group: Process group of the next candidate, if that is known before it starts.
+    """
 
     status: int = 0
     passed: str | None = None
+    group: int | None = None
 
 
 class Slot:
-    """A process that forks one candidate at a time. Not for two threads at once."""
+    """A process that runs one candidate at a time. Not for two threads at once."""
 
     def __init__(self, kind: SlotKind) -> None:
         """Start the process and wait until it is ready.
@@ -40,36 +51,38 @@ class Slot:
             RuntimeError: If the process does not get ready, with what it said.
         """
         self.kind = kind
-        self._keeper: int | None = None
+        self._keeper_fd: int | None = None
+        self._group: int | None = None
         self._is_ready = False
         self._unread = b""
-        self._home = Path(mkdtemp(prefix="costada-")).resolve()
+        self._process: subprocess.Popen[bytes] | None = None
+        has_home = kind.layer is not Layer.BUBBLEWRAP
+        self._home = Path(mkdtemp(prefix="costada-")).resolve() if has_home else None
         self._trouble = TemporaryFile()  # noqa: SIM115  (closed with the slot)
         self.control, theirs = socket.socketpair()
+        with ExitStack() as undoing, theirs:
+            undoing.callback(self.destroy)
+            self._start(theirs)
+            undoing.pop_all()
+
+    def _start(self, theirs: socket.socket) -> None:
         info, theirs_info = socket.socketpair()
-        with theirs, info, theirs_info:
-            start = launch(kind, self._home, theirs.fileno(), theirs_info.fileno())
-            self.scratch = start.scratch
-            self._process = subprocess.Popen(
-                start.command,
-                env=start.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=self._trouble,
-                stderr=self._trouble,
-                pass_fds=[theirs.fileno(), theirs_info.fileno()],
-                start_new_session=True,
-            )
+        with info, theirs_info:
+            self._begin(theirs.fileno(), theirs_info.fileno())
             theirs.close()
-            self._start()
-            if kind.layer is Layer.BUBBLEWRAP:
-                self._keeper = _inner_process(info)
+            theirs_info.close()
+            self._check_ready()
+            if self.kind.layer is Layer.BUBBLEWRAP:
+                self._keeper_fd = os.pidfd_open(_inner_process(info))
+        if self.kind.has_own_files and self._home is not None:
+            leavings.remove(str(self._home))
 
     @property
     def is_alive(self) -> bool:
         """Whether the process waits for orders."""
-        return self._process.poll() is None
+        return self._process is not None and self._process.poll() is None
 
-    def await_ready(self) -> None:
+    def await_ready(self, seconds: float = START_SECONDS) -> None:
         """Wait until the process can take an order.
 
         Raises:
@@ -77,14 +90,15 @@ class Slot:
         """
         if self._is_ready:
             return
-        self.control.settimeout(START_SECONDS)
+        self.control.settimeout(seconds)
         try:
-            self._is_ready = self.answer() is not None
+            answer = self.answer()
         except TimeoutError:
-            self._is_ready = False
-        if not self._is_ready:
+            answer = None
+        if answer is None:
             raise BrokenPipeError("the slot does not get ready")
         self.control.settimeout(None)
+        self._is_ready, self._group = True, answer.group
 
     def order(self, limits: dict[str, int], descriptors: list[int]) -> None:
         """Have a candidate run; the answer comes when it has ended.
@@ -118,46 +132,88 @@ class Slot:
     def close(self) -> None:
         """Let the process end; kill it if it does not."""
         self.control.close()
-        try:
-            self._process.wait(CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.destroy()
-        self._trouble.close()
-        leavings.remove(str(self._home))
+        with suppress(subprocess.TimeoutExpired):
+            if self._process is not None:
+                self._process.wait(CLOSE_SECONDS)
+        self.destroy()
 
     def destroy(self) -> None:
         """Kill the process and all that came from it, at once."""
         self.control.close()
+        self._kill()
+        if self._keeper_fd is not None:
+            os.close(self._keeper_fd)
+            self._keeper_fd = None
+        self._trouble.close()
+        if self._home is not None:
+            leavings.remove(str(self._home))
+
+    def let_go(self) -> None:
+        """Let go of a slot that belongs to the process this one was forked from."""
+        self.control.close()
+        self._trouble.close()
+        if self._process is not None:
+            self._process.returncode = 0
+
+    def _kill(self) -> None:
         with suppress(ProcessLookupError):
-            if self._keeper is not None:
-                os.kill(self._keeper, signal.SIGKILL)
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+            if self._keeper_fd is not None:
+                signal.pidfd_send_signal(self._keeper_fd, signal.SIGKILL)
+        if self._process is not None:
+            own_group = self._process.pid if self._process.returncode is None else None
+            for group in (self._group, own_group):
+                if group is not None:
+                    with suppress(ProcessLookupError, PermissionError):
+                        os.killpg(group, signal.SIGKILL)
+            self._process.wait()
+        if self.kind.layer is Layer.CONTAINER and self._home is not None:
+            container.remove(self._home)
         for _ in range(MAX_SWEEPS):
-            if not _kill_marked(self._home):
+            if self._home is None or not _kill_marked(self._home):
                 break
-        leavings.remove(str(self._home))
 
     def trouble(self) -> str:
         """Return the last that the process said of itself."""
         self._trouble.seek(0)
         return self._trouble.read()[-TOLD_BYTES:].decode("utf-8", "replace").strip()
 
-    def _start(self) -> None:
+    def _begin(self, control_fd: int, info_fd: int) -> None:
+        """Start the process; through the door of a container comes another socket."""
+        start = launch(self.kind, self._home, control_fd, info_fd)
+        self.scratch = start.scratch
+        is_contained = self.kind.layer is Layer.CONTAINER
+        with Door(self._home) if is_contained and self._home else nullcontext() as door:
+            self._process = subprocess.Popen(
+                start.command,
+                env=start.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=self._trouble,
+                stderr=self._trouble,
+                pass_fds=[] if is_contained else [control_fd, info_fd],
+                start_new_session=True,
+            )
+            if door and (connection := door.admitted(self._process, START_SECONDS)):
+                self.control.close()
+                self.control = connection
+
+    def _check_ready(self) -> None:
         try:
             self.await_ready()
         except BrokenPipeError:
-            self.destroy()
+            self._kill()
+            told = self.trouble() or "it said nothing"
             raise RuntimeError(
-                f"sandbox: a process for candidates ({self.kind.layer}) did not start:"
-                f" {self.trouble() or 'it said nothing'}"
+                f"sandbox: a process for candidates ({self.kind.layer}) did not start: {told}"
             ) from None
 
 
 def _inner_process(info: socket.socket) -> int:
     """Return the process that bubblewrap tells of: all others of the slot die with it."""
-    number: int = json.loads(info.recv(MAX_ANSWER_BYTES))["child-pid"]
+    info.settimeout(INFO_SECONDS)
+    try:
+        number: int = json.loads(info.recv(MAX_ANSWER_BYTES))["child-pid"]
+    except (TimeoutError, ValueError):
+        raise RuntimeError("sandbox: bwrap does not tell which process it has started") from None
     return number
 
 

@@ -26,6 +26,8 @@ LENGTH_BYTES = 8
 ITEM_BYTES = 8
 MAX_HEADER_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
+MAX_DIMENSIONS = 32
+MAX_TOLD_CHARS = 100
 MAX_INTEGER = 2**63
 DTYPES = {"float64": "<f8", "int64": "<i8"}
 
@@ -122,10 +124,14 @@ def _read_array(
         raise ValueError("message holds an array of unknown type")
     shape = spec.get("shape")
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-        raise ValueError(f"message holds an array of shape {shape!r}")
+        raise ValueError(f"message holds an array of shape {str(shape)[:MAX_TOLD_CHARS]}")
+    if len(shape) > MAX_DIMENSIONS:
+        raise ValueError(f"message announces an array of {len(shape)} dimensions")
+    if any(n > len(message) for n in shape):
+        raise ValueError("message announces an array, too few bytes arrived")
     count = math.prod(shape)
     end = start + count * ITEM_BYTES
-    if end > len(message) or max(shape, default=0) > len(message):
+    if end > len(message):
         raise ValueError(f"message announces an array of shape {shape}, too few bytes arrived")
     import numpy as np
 

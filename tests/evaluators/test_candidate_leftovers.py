@@ -1,34 +1,31 @@
 """Nothing a candidate started or wrote is there once its run is over."""
 
 import os
-import select
 import signal
-import subprocess
-import sys
-from pathlib import Path
+import tempfile
 
 import pytest
+from sandbox_runs import (
+    AMPLE,
+    POLICY,
+    becomes_true,
+    command_of,
+    descendants,
+    has_ended,
+    run,
+    start_script,
+    told_by_script,
+    zygotes_of,
+)
 
+from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.run import run_candidate
+from costada.evaluators.sandbox.pool import SLOTS
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "pidfd_open"), reason="watching strangers' processes needs Linux"
 )
-AMPLE = Limits(wall_seconds=60)
-
-
-def has_ended(pid: int) -> bool:
-    """Return whether a process is gone, or goes within five seconds."""
-    try:
-        fd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([fd], [], [], 5)[0])
-    finally:
-        os.close(fd)
-
+MANY = Limits(wall_seconds=60, processes=8)
 
 CHILDREN = {
     "an ordinary child": "subprocess.Popen(['sleep', '600']).pid",
@@ -39,16 +36,37 @@ CHILDREN = {
     "a child that ignores the terminal": (
         "subprocess.Popen(['sh', '-c', 'trap \"\" HUP INT TERM; sleep 600']).pid"
     ),
+    "a child without an environment": "subprocess.Popen(['sleep', '600'], env={}).pid",
 }
 
 
 @pytest.mark.parametrize("start", CHILDREN.values(), ids=CHILDREN.keys())
-@pytest.mark.parametrize("end", ["return", "while True: pass"])
+@pytest.mark.parametrize("end", ["return", "while True: time.sleep(1)"])
 def test_a_child_of_a_candidate_is_killed(start, end):
-    source = f"import subprocess\ndef f():\n    print({start})\n    {end}"
-    wall = 60 if end == "return" else 1
-    result = run_candidate(source, "f", Limits(wall_seconds=wall))
+    source = f"import subprocess, time\ndef f():\n    print({start})\n    {end}"
+    wall = 60 if end == "return" else 0.4
+    result = run(source, Layer.PROCESS, Limits(wall_seconds=wall, processes=8))
     assert has_ended(int(result.log))
+
+
+@pytest.mark.parametrize("end", ["return", "while True: pass"])
+def test_nothing_but_the_waiting_process_is_left_in_a_slot(layer, end):
+    SLOTS.close()
+    source = (
+        "import subprocess\n"
+        "def f():\n"
+        "    subprocess.Popen(['sleep', '601'], start_new_session=True, env={})\n"
+        f"    {end}"
+    )
+    run(source, layer, Limits(wall_seconds=0.4, processes=8))
+    assert becomes_true(lambda: not running(b"sleep\x00601\x00"))
+    assert len(zygotes_of(os.getpid())) == 1
+
+
+def running(part: bytes) -> list[int]:
+    """Return the processes whose command holds something."""
+    numbers = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [number for number in numbers if part in command_of(number)]
 
 
 def test_an_orphan_that_forked_twice_is_killed():
@@ -64,86 +82,126 @@ def test_an_orphan_that_forked_twice_is_killed():
         "    os.wait()\n"
         "    while True: pass"
     )
-    assert has_ended(int(run_candidate(source, "f", Limits(wall_seconds=1)).log))
+    limits = Limits(wall_seconds=1, processes=8)
+    assert has_ended(int(run(source, Layer.PROCESS, limits).log))
 
 
-def test_a_child_that_holds_the_pipes_does_not_delay_the_verdict():
+def test_a_child_that_holds_the_pipes_does_not_delay_the_verdict(layer):
     source = "import os, time\ndef f():\n    if os.fork() == 0: time.sleep(600)\n    os._exit(4)"
-    result = run_candidate(source, "f", AMPLE)
+    result = run(source, layer, MANY)
     assert "exit status 4" in result.error
-    assert result.seconds < 30
+    assert result.seconds < 5
 
 
-@pytest.mark.parametrize(
-    "mess",
-    [
-        "open('file', 'w').write('x')",
-        "os.makedirs('a/b'); os.chmod('a/b', 0); os.chmod('a', 0)",
-        "os.symlink('/', 'root')",
-        "[os.mkdir(d) or os.chdir(d) for d in ['d'] * 200]",
-    ],
-)
-def test_the_scratch_directory_is_removed(mess):
-    result = run_candidate(
-        f"import os\ndef f():\n    p = os.getcwd(); {mess}; return p", "f", AMPLE
-    )
-    assert result.error is None
-    assert not Path(result.output).exists()
+def test_a_process_is_refused_with_the_policy(walled):
+    error = run("import os\ndef f(): os.fork()", walled).error
+    assert error.splitlines()[:2] == [
+        "PermissionError: [Errno 1] Operation not permitted",
+        POLICY,
+    ]
 
 
-def test_a_link_out_of_the_scratch_directory_is_not_followed(tmp_path):
+MESS = {
+    "a file": "open('file', 'w').write('x')",
+    "folders that may not be read": "os.makedirs('a/b'); os.chmod('a/b', 0); os.chmod('a', 0)",
+    "folders made unreadable": "os.mkdir('a', 0o300); os.mkdir('a/b', 0)",
+    "a link to everything": "os.symlink('/', 'root')",
+    "a link in a circle": "os.symlink('.', 'self')",
+    "a deep tree": "[os.mkdir(d) or os.chdir(d) for d in ['d'] * 200]",
+    "a deep tree of long names": "[os.mkdir(d) or os.chdir(d) for d in ['d' * 255] * 40]",
+    "a name that is no text": "os.mkdir(b'\\xff\\n')",
+    "many folders": "[os.makedirs(f'a{n}/b') for n in range(500)]",
+}
+
+
+@pytest.mark.parametrize("layer", [Layer.PROCESS, Layer.BUBBLEWRAP], indirect=True)
+@pytest.mark.parametrize("mess", MESS.values(), ids=MESS.keys())
+def test_what_a_candidate_wrote_is_not_there_for_the_next(layer, mess):
+    assert run(f"import os\ndef f():\n    {mess}", layer).error is None
+    source = "import os\ndef f(): return [os.listdir(), os.path.dirname(os.getcwd())]"
+    files, home = run(source, layer).output
+    assert files == ["candidate.py"]
+    if layer is not Layer.BUBBLEWRAP:
+        assert becomes_true(lambda: os.listdir(home) == [])
+
+
+def test_the_slots_folder_is_removed_with_the_slot(layer, tmp_path, monkeypatch):
+    SLOTS.close()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    run("import os\ndef f(): os.makedirs('a/b')", layer)
+    SLOTS.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_link_out_of_the_scratch_directory_is_not_followed(layer, tmp_path):
     kept = tmp_path / "kept"
     kept.mkdir(mode=0o750)
     (kept / "file").write_text("x")
     source = f"import os\ndef f(): os.symlink({str(kept)!r}, 'link')"
-    assert run_candidate(source, "f", AMPLE).error is None
+    assert run(source, layer).error is None
+    SLOTS.close()
     assert (kept / "file").read_text() == "x"
     assert kept.stat().st_mode & 0o777 == 0o750
 
 
-def test_no_pipe_stays_open():
+def test_no_descriptor_stays_open(layer):
+    sources = ("def f(): return 1", "import os; os._exit(1)", "def f(:", "print('x' * 10**6)")
+    run(sources[0], layer)
+    before = sorted(os.listdir("/proc/self/fd"))
+    for source in sources * 4:
+        run(source, layer, AMPLE)
+    assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+def test_no_descriptor_stays_open_after_slots_that_died():
+    run("def f(): return 1", Layer.PROCESS)
     before = len(os.listdir("/proc/self/fd"))
-    for source in ("def f(): return 1", "import os; os._exit(1)", "def f(:"):
-        run_candidate(source, "f", AMPLE)
-    assert len(os.listdir("/proc/self/fd")) == before
+    for _ in range(3):
+        run("import os, time\ndef f(): os.kill(os.getppid(), 9); time.sleep(9)", Layer.PROCESS)
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def test_an_interrupt_kills_the_candidate_and_passes_on(tmp_path):
-    note = tmp_path / "pid"
-    source = (
-        "import os, signal, time\nfrom pathlib import Path\n"
-        "def f():\n"
-        f"    Path({str(note)!r}).write_text(f'{{os.getpid()}} {{os.getcwd()}}')\n"
-        "    os.kill(os.getppid(), signal.SIGINT)\n"
-        "    time.sleep(600)"
+def test_the_candidate_has_a_session_of_its_own(layer):
+    result = run("import os\ndef f(): return [os.getsid(0), os.getpid()]", layer)
+    assert result.output[0] == result.output[1]
+
+
+FOREVER = "import time\nprint('begun')\ndef f():\n    while True: time.sleep(1)"
+
+
+def test_all_is_gone_after_the_trusted_process_is_killed(layer, tmp_path):
+    process = start_script(
+        f"layer = chosen_layer(Layer({layer.value!r}))\nprint(layer, flush=True)\n"
+        f"run({FOREVER!r}, layer)",
+        tmp_path,
     )
-    with pytest.raises(KeyboardInterrupt):
-        run_candidate(source, "f", AMPLE)
-    pid, scratch = note.read_text().split()
-    assert has_ended(int(pid))
-    assert not Path(scratch).exists()
+    assert process.stdout.readline() == f"{layer.value}\n"
+    assert becomes_true(lambda: has_candidate(process.pid), 20)
+    slots = descendants(process.pid)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+    assert all(has_ended(pid) for pid in slots)
+    assert becomes_true(lambda: not list(tmp_path.glob("costada-*")))
 
 
-def test_the_candidate_has_a_session_of_its_own():
-    assert run_candidate("import os\ndef f(): return os.getsid(0)", "f", AMPLE).output != os.getsid(
-        0
+def has_candidate(pid: int) -> bool:
+    """Return whether one of the waiting processes has a child that sleeps in its loop."""
+    return len(zygotes_of(pid)) >= 2
+
+
+def test_all_is_gone_at_the_end_of_the_interpreter(layer, tmp_path):
+    text = f"print(run('def f(): return 1', Layer({layer.value!r})).output)"
+    assert told_by_script(text, tmp_path) == "1"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("layer", [Layer.PROCESS, Layer.BUBBLEWRAP], indirect=True)
+def test_all_is_gone_after_an_end_with_an_evaluation_under_way(layer, tmp_path):
+    text = (
+        f"threading.Thread(target=run, args=({FOREVER!r}, Layer({layer.value!r})), daemon=True)"
+        ".start()\ntime.sleep(1.2)\nprint('end')"
     )
-
-
-def test_the_candidate_dies_with_the_process_that_started_it(tmp_path):
-    note = tmp_path / "pid"
-    candidate = (
-        "import os, signal, time\nfrom pathlib import Path\n"
-        "def f():\n"
-        f"    Path({str(note)!r}).write_text(str(os.getpid()))\n"
-        "    os.kill(os.getppid(), signal.SIGKILL)\n"
-        "    time.sleep(600)"
-    )
-    script = (
-        "from costada.evaluators.sandbox.run import Limits, run_candidate\n"
-        f"run_candidate({candidate!r}, 'f', Limits(60))"
-    )
-    environment = os.environ | {"TMPDIR": str(tmp_path)}
-    ended = subprocess.run([sys.executable, "-c", script], env=environment, check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert has_ended(int(note.read_text()))
+    assert told_by_script(text, tmp_path) == "end"
+    assert becomes_true(lambda: not list(tmp_path.glob("costada-*")))
+    assert becomes_true(lambda: not running(os.fsencode(tmp_path)))

@@ -10,8 +10,10 @@ import random
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from importlib.util import module_from_spec, spec_from_file_location
+from mmap import mmap
 from numbers import Real
 from types import ModuleType, TracebackType
 from typing import Any, cast
@@ -23,7 +25,7 @@ CANDIDATE_FILE = "candidate.py"
 EVALUATOR_FILE = "evaluator.py"
 MAX_ARTIFACT_CHARS = 20_000
 LENGTH_BYTES = 8
-RESERVE_BYTES = 8 * 1024 * 1024
+RESERVE_BYTES = 512 * 1024
 """Kept to tell the error of a program that has used up its memory."""
 SEED = 0
 
@@ -33,38 +35,53 @@ Request = Mapping[str, Any]
 def serve(request_fd: int, result_fd: int) -> None:
     """Carry out the request that lies in one descriptor and write the answers to the other."""
     with open(request_fd, "rb") as file:
-        request = cast(Request, wire.decode(file.read()))
+        length = int.from_bytes(file.read(LENGTH_BYTES), "big")
+        request = cast(Request, wire.decode(file.read(length)))
+        source = file.read()
     with open(CANDIDATE_FILE, "wb") as file:
-        file.write(request["source"].encode("utf-8", "replace"))
+        file.write(source)
     _forget_chance()
     _send(result_fd, b"")
     calls: list[Callable[[], object]] = []
-    files = _files(request)
-    loading = Attempt(files, request["memory_mb"])
+    files = Files(request, source)
+    loading = Attempt(files)
     with loading:
         calls = MODES[request["mode"]](request)
     _send(result_fd, loading.answer)
     for call in calls:
-        attempt = Attempt(files, request["memory_mb"])
+        attempt = Attempt(files)
         with attempt:
             attempt.answer = wire.encode({"output": call()})
         _send(result_fd, attempt.answer)
 
 
+class Files:
+    """The request's files, found before a program can change the working folder or the files."""
+
+    def __init__(self, request: Request, source: bytes) -> None:
+        """Note the files and their texts, and the limit that errors speak of."""
+        self.memory_mb = request["memory_mb"]
+        self.candidate = os.path.abspath(CANDIDATE_FILE)
+        self.told = {
+            self.candidate: faults.File(CANDIDATE_FILE, source.decode("utf-8-sig", "replace"))
+        }
+        self.has_evaluator = "folder" in request
+        if self.has_evaluator:
+            path = os.path.join(request["folder"], EVALUATOR_FILE)
+            self.told[path] = faults.File(EVALUATOR_FILE, _text(path))
+
+
 class Attempt:
     """Runs what is under `with`; if that raises anything at all, the error is the answer."""
 
-    def __init__(self, files: Mapping[str, faults.File], memory_mb: int) -> None:
-        """Prepare to tell errors in the words of the files given.
-
-        Args:
-            files: What may be told, by full path.
-            memory_mb: The memory limit, told when it is passed.
-        """
+    def __init__(self, files: Files) -> None:
+        """Prepare to tell errors, even when there is no more memory and they resist it."""
         self.answer = b""
         self._files = files
-        self._memory_mb = memory_mb
-        self._reserve = bytearray(RESERVE_BYTES)
+        self._reserve = mmap(-1, RESERVE_BYTES)
+        self._no_memory = wire.encode(
+            {"error": faults.out_of_memory(files.memory_mb), "is_own_fault": True}
+        )
 
     def __enter__(self) -> None:
         """Begin the attempt."""
@@ -77,10 +94,14 @@ class Attempt:
     ) -> bool:
         """Keep the error, if there is one."""
         if error is not None:
-            del self._reserve
-            text = faults.describe(error, self._files, self._memory_mb)
-            is_own = faults.concerns(error, os.path.abspath(CANDIDATE_FILE))
-            self.answer = wire.encode({"error": text, "is_own_fault": is_own})
+            self._reserve.close()
+            self.answer = self._no_memory
+            with suppress(MemoryError):
+                text = faults.describe(error, self._files.told, self._files.memory_mb)
+                is_own = not self._files.has_evaluator or faults.concerns(
+                    error, self._files.candidate
+                )
+                self.answer = wire.encode({"error": text, "is_own_fault": is_own})
         return True
 
 
@@ -90,15 +111,11 @@ def _send(result_fd: int, message: bytes) -> None:
         view = view[os.write(result_fd, view) :]
 
 
-def _files(request: Request) -> dict[str, faults.File]:
-    """Return the texts whose lines an error may quote, as they were before the program ran."""
-    path = os.path.abspath(CANDIDATE_FILE)
-    files = {path: faults.File(CANDIDATE_FILE, request["source"])}
-    if "folder" in request:
-        path = os.path.join(request["folder"], EVALUATOR_FILE)
-        with open(path, encoding="utf-8-sig", errors="replace") as file:
-            files[path] = faults.File(EVALUATOR_FILE, file.read())
-    return files
+def _text(path: str) -> str:
+    """Return the text of a file; nothing if it cannot be read, which loading it will tell."""
+    with suppress(OSError), open(path, encoding="utf-8-sig", errors="replace") as file:
+        return file.read()
+    return ""
 
 
 def load_module(name: str, path: str) -> ModuleType:
@@ -162,5 +179,7 @@ def _forget_chance() -> None:
     """Begin all random numbers anew: children of one process would share what it had drawn."""
     tempfile.tempdir = None
     random.seed(SEED)
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed(SEED)
+    if "numpy" in sys.modules:
+        import numpy.random
+
+        numpy.random.seed(SEED)

@@ -38,17 +38,44 @@ def describe(error: BaseException, files: Mapping[str, File], memory_mb: int) ->
         files: The files whose frames are told, by full path.
         memory_mb: The memory limit, told when it was the cause.
     """
-    if isinstance(error, MemoryError):
-        traceback.clear_frames(error.__traceback__)
-        text = f"MemoryError: out of memory, the limit is {memory_mb} MB"
-    elif isinstance(error, SystemExit):
-        text = f"SystemExit: the program called exit ({error.code!r}) instead of returning"
-    else:
-        text = "".join(traceback.format_exception_only(error)).strip()
-    if isinstance(error, OSError) and error.errno in REFUSALS:
-        text += f"\n{POLICY}"
+    words = _Words(type(error).__name__)
+    with words:
+        words.text = _in_words(error, memory_mb)
+    text = words.text
     places = _places(error.__traceback__, files)[-MAX_FRAMES:]
     return "\n".join([_shorten(_rename(text, files)), *(_tell(p, files) for p in places)])
+
+
+def out_of_memory(memory_mb: int) -> str:
+    """Return what is said of a program that passed its memory limit."""
+    return f"MemoryError: out of memory, the limit is {memory_mb} MB"
+
+
+class _Words:
+    """What is said of an error; its name alone if its own code fails in telling more."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __enter__(self) -> None:
+        """Begin to tell."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> bool:
+        return not isinstance(error, MemoryError)
+
+
+def _in_words(error: BaseException, memory_mb: int) -> str:
+    if isinstance(error, MemoryError):
+        traceback.clear_frames(error.__traceback__)
+        return out_of_memory(memory_mb)
+    if isinstance(error, SystemExit):
+        return f"SystemExit: the program called exit ({error.code!r}) instead of returning"
+    text = "".join(traceback.format_exception_only(error)).strip()
+    if isinstance(error, OSError) and error.errno in REFUSALS:
+        return f"{text}\n{POLICY}"
+    return text
 
 
 def concerns(error: BaseException, filename: str) -> bool:

@@ -5,6 +5,7 @@ import os
 import select
 import socket
 import stat
+import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
@@ -17,6 +18,7 @@ SCRATCH_WATCH_SECONDS = 0.5
 MAX_ORDER_BYTES = 4096
 NUM_DESCRIPTORS = 3
 CHILD_FAULT = 70
+MAX_DESCRIPTOR = 2**31 - 2
 WALLED_LAYERS = ("landlock", "bubblewrap", "container")
 UNLIMITED_LAYER = "none"
 
@@ -49,9 +51,11 @@ class Ward:
             self._say({})
             while message := self._receive():
                 text, descriptors = message
+                if b"{" in text and len(descriptors) != NUM_DESCRIPTORS:
+                    break  # a candidate has taken away our right to more of them
                 if descriptors:
                     self._say(self._carry_out(json.loads(text.splitlines()[-1]), descriptors))
-                    leavings.remove(self._gone)
+                    leavings.clear(self._gone, child.CANDIDATE_FILE)
                     self._say({})
         leavings.remove(os.path.dirname(self._scratch))
 
@@ -72,7 +76,7 @@ class Ward:
             try:
                 self._become_child(ward, order, *descriptors)
             finally:
-                os._exit(CHILD_FAULT)
+                _tell_and_end()
         for descriptor in descriptors:
             os.close(descriptor)
         try:
@@ -125,16 +129,27 @@ class Ward:
         with suppress(FileNotFoundError, ProcessLookupError):
             if leavings.num_threads(number) > order["threads"]:
                 return f"the program had more than {order['threads']} threads"
-            if len(leavings.descendants(number)) > order["processes"]:
+            others = leavings.descendants(os.getpid())
+            if len(others) > 1 + order["processes"]:
                 allowed = f"at most {order['processes']}" if order["processes"] else "no"
                 return f"the program started processes; {allowed} further processes are allowed"
-            if is_scratch_due and leavings.is_too_large(number, self._scratch, order["scratch_mb"]):
+            if is_scratch_due and leavings.apart(
+                lambda: leavings.is_too_large(others, self._scratch, order["scratch_mb"])
+            ):
                 return f"the program's files took more than {order['scratch_mb']} MB"
         return None
 
 
+def _tell_and_end() -> None:
+    """End a child that did not become a candidate; the reason goes to the log."""
+    try:
+        traceback.print_exc()
+    finally:
+        os._exit(CHILD_FAULT)
+
+
 def _close_all_but(*kept: int) -> None:
     first = 3
-    for descriptor in (*sorted(kept), walls.NUM_OPEN_FILES):
+    for descriptor in (*sorted(kept), MAX_DESCRIPTOR):
         os.closerange(first, descriptor)
         first = descriptor + 1

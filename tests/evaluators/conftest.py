@@ -1,0 +1,18 @@
+import pytest
+from sandbox_runs import LAYERS, WALLED, why_absent
+
+
+@pytest.fixture(scope="session", params=LAYERS)
+def layer(request):
+    """Each layer that this machine offers."""
+    if reason := why_absent(request.param):
+        pytest.skip(reason)
+    return request.param
+
+
+@pytest.fixture(scope="session", params=WALLED)
+def walled(request):
+    """Each layer that this machine offers and that keeps candidates from the rest of it."""
+    if reason := why_absent(request.param):
+        pytest.skip(reason)
+    return request.param

@@ -1,0 +1,122 @@
+"""What the tests of the sandbox share: running candidates, and watching processes from outside."""
+
+import os
+import re
+import select
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic, sleep
+
+from costada.evaluators.sandbox.choice import chosen_layer
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.run import run_candidate
+
+LAYERS = (Layer.PROCESS, Layer.LANDLOCK, Layer.BUBBLEWRAP)
+WALLED = LAYERS[1:]
+AMPLE = Limits(wall_seconds=60)
+PRELOAD = ("numpy",)
+POLICY = (
+    "(programs may not start processes, use the network, or touch files outside their working"
+    " folder)"
+)
+
+
+def run(source, layer, limits=AMPLE, preload=PRELOAD, **arguments):
+    return run_candidate(source, "f", limits, arguments, layer, preload)
+
+
+def why_absent(layer):
+    """Return why the machine does not offer a layer; None if it does."""
+    try:
+        chosen_layer(layer)
+    except ValueError as reason:
+        return str(reason)
+    return None
+
+
+def has_ended(pid: int, seconds: float = 5.0) -> bool:
+    """Return whether a process is gone, or goes within some seconds."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([fd], [], [], seconds)[0])
+    finally:
+        os.close(fd)
+
+
+def becomes_true(condition, seconds: float = 5.0) -> bool:
+    end = monotonic() + seconds
+    while not (is_true := condition()) and monotonic() < end:
+        sleep(0.02)
+    return bool(is_true)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes that came from a process, zombies left out."""
+    found = [pid]
+    for one in found:
+        for path in Path(f"/proc/{one}/task").glob("*/children"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                found += [int(word) for word in path.read_text().split()]
+    return [one for one in found[1:] if not is_zombie(one)]
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def zygotes_of(pid: int) -> list[int]:
+    """Return the processes that candidates are forked from, without the bubblewrap around them."""
+    return [
+        one
+        for one in descendants(pid)
+        if b"zygote.py" in (words := command_of(one)) and not re.match(rb"[^\0]*bwrap\0", words)
+    ]
+
+
+def command_of(pid: int) -> bytes:
+    """Return the words of a process's command, each ended by a zero; none if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+def start_script(text: str, folder: Path, **environment: str) -> subprocess.Popen[str]:
+    """Start Python code that has `run`, `Limits` and the rest, with folder as TMPDIR."""
+    opening = (
+        "import os, signal, sys, threading, time, warnings\n"
+        "from costada.evaluators.sandbox.choice import chosen_layer\n"
+        "from costada.evaluators.sandbox.layers import Layer\n"
+        "from costada.evaluators.sandbox.limits import Limits\n"
+        "from costada.evaluators.sandbox.run import run_candidate\n"
+        "def run(source, layer, limits=Limits(wall_seconds=60)):\n"
+        "    return run_candidate(source, 'f', limits, layer=layer, preload=())\n"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", opening + text],
+        env=os.environ | {"TMPDIR": str(folder)} | environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def told_by_script(text: str, folder: Path, **environment: str) -> str:
+    """Return what Python code prints; it must end well."""
+    with start_script(text, folder, **environment) as process:
+        try:
+            output, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 0, errors
+    return output.strip()

@@ -1,0 +1,146 @@
+"""What a candidate writes to the result pipe by itself is an answer, if it has the form of one."""
+
+import json
+from time import monotonic
+
+import pytest
+from sandbox_runs import run
+
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.wire import encode
+
+FIND_PIPE = """
+import os, stat
+def is_pipe(number):
+    try: return stat.S_ISFIFO(os.fstat(number).st_mode)
+    except OSError: return False
+[PIPE] = [number for number in range(3, 256) if is_pipe(number)]
+def send(data):
+    while data: data = data[os.write(PIPE, data):]
+"""
+
+
+def forge(data: bytes, layer=Layer.PROCESS, end="os._exit(0)"):
+    """Run a candidate that writes data to the result pipe, and nothing else."""
+    return run(f"{FIND_PIPE}\ndef f():\n    send({data!r})\n    {end}", layer)
+
+
+def frame(message: bytes) -> bytes:
+    return len(message).to_bytes(8, "big") + message
+
+
+def with_header(header: object) -> bytes:
+    text = json.dumps(header).encode() if not isinstance(header, bytes) else header
+    return frame(len(text).to_bytes(8, "big") + text)
+
+
+MALFORMED = {
+    "less than a length": b"x",
+    "a length of nothing": b"\xff" * 100,
+    "an empty answer": frame(b""),
+    "a list as header": with_header([]),
+    "no array for an index": with_header(
+        {"value": {"dict": {"output": {"array": 0}}}, "arrays": []}
+    ),
+    "an array too large": with_header(
+        {"value": {"array": 0}, "arrays": [{"dtype": "float64", "shape": [10**9]}]}
+    ),
+    "an object array": with_header(
+        {"value": {"array": 0}, "arrays": [{"dtype": "object", "shape": [0]}]}
+    ),
+    "a pickle": frame(b"\x80\x04N."),
+    "neither output nor error": frame(encode({"score": 1.0})),
+    "output and error": frame(encode({"output": 1, "error": "x", "is_own_fault": True})),
+    "an empty error": frame(encode({"error": "", "is_own_fault": True})),
+    "nested without end": with_header(b'{"arrays": [], "value": ' + b"[" * 100_000),
+    "two answers": frame(encode({"output": 1})) * 2,
+    "an answer and a rest": frame(encode({"output": 1})) + b"x",
+}
+
+
+@pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED.keys())
+def test_a_forged_answer_is_refused(data):
+    result = forge(data)
+    assert result.error.startswith("malformed answer: ")
+    assert len(result.error) < 4000
+    assert result.output is None
+
+
+def test_a_forged_answer_is_refused_in_each_layer(layer):
+    assert forge(b"\0" * 100, layer).error.startswith("malformed answer: ")
+
+
+def test_an_answer_of_the_right_form_is_an_answer(layer):
+    assert forge(frame(encode({"output": [1.5]})), layer).output == [1.5]
+
+
+def test_an_answer_before_the_call_is_one_too_many():
+    assert forge(frame(encode({"output": 1})), end="return 2").error == (
+        "malformed answer: more than was asked for"
+    )
+
+
+def test_bytes_after_the_answer_are_refused():
+    source = (
+        f"{FIND_PIPE}\n"
+        "def f():\n"
+        "    os._exit = lambda status: send(b'more') or os.kill(os.getpid(), 9)\n"
+        "    return 1"
+    )
+    assert run(source, Layer.PROCESS).error == "malformed answer: more than was asked for"
+
+
+def test_a_flood_after_the_answer_is_refused():
+    source = (
+        f"{FIND_PIPE}\n"
+        "def f():\n"
+        "    os._exit = lambda status: send(b'\\xff' * 80_000_000)\n"
+        "    return 1"
+    )
+    assert run(source, Layer.PROCESS).output is None
+
+
+def test_a_shape_of_huge_numbers_is_refused_at_once():
+    started = monotonic()
+    result = run(
+        f"{FIND_PIPE}\n"
+        "def f():\n"
+        "    shape = b'[' + b','.join([b'9' * 4200] * 900) + b']'\n"
+        '    text = b\'{"value": 1, "arrays": [{"dtype": "float64", "shape": \'\n'
+        "    text += shape + b'}]}'\n"
+        "    message = len(text).to_bytes(8, 'big') + text\n"
+        "    send(len(message).to_bytes(8, 'big') + message)\n"
+        "    os._exit(0)",
+        Layer.PROCESS,
+    )
+    assert result.error.startswith("malformed answer: ")
+    assert len(result.error) < 4000
+    assert monotonic() - started < 5
+
+
+def test_a_text_that_no_file_takes_is_mended():
+    header = b'{"value": {"dict": {"output": {"dict": {"\\ud800": "\\udfff"}}}}, "arrays": []}'
+    assert forge(with_header(header)).output == {"?": "?"}
+
+
+def test_an_error_may_not_steer_the_terminal():
+    data = frame(encode({"error": "\x1b[2J", "is_own_fault": True}))
+    assert forge(data).error == "\ufffd[2J"
+
+
+@pytest.mark.parametrize("size", [2**63, 2**40])
+def test_an_announced_size_takes_no_memory(size):
+    result = forge(size.to_bytes(8, "big") + b"x" * 1000)
+    assert result.error.startswith("malformed answer: ")
+
+
+def test_control_of_the_slot_is_out_of_reach(layer):
+    source = (
+        "import os\n"
+        "def is_open(number):\n"
+        "    try: os.fstat(number)\n"
+        "    except OSError: return False\n"
+        "    return True\n"
+        "def f(): return [number for number in range(3, 5000) if is_open(number)]"
+    )
+    assert len(run(source, layer).output) == 1

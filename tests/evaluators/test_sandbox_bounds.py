@@ -1,0 +1,197 @@
+"""The limits of a run hold, and passing one is told by its name."""
+
+import os
+
+import pytest
+from sandbox_runs import WALLED, becomes_true, descendants, run
+
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import Limits
+
+SMALL_SCRATCH = Limits(wall_seconds=30, scratch_mb=10)
+TOO_MANY_FILES = "the program's files took more than 10 MB"
+
+
+def test_a_program_over_the_wall_limit_is_stopped(layer):
+    source = "print('begun')\ndef f():\n    while True: pass"
+    result = run(source, layer, Limits(wall_seconds=0.8))
+    assert result.error == "timeout: the program exceeded 0.8 s"
+    assert result.log == "begun\n"
+    assert 0.8 <= result.seconds < 3
+
+
+@pytest.mark.parametrize("layer", [Layer.PROCESS, Layer.BUBBLEWRAP], indirect=True)
+@pytest.mark.parametrize(
+    "source",
+    [
+        "while True: pass",
+        "import signal\nfor n in range(1, 32):\n"
+        "    if n not in (9, 19): signal.signal(n, signal.SIG_IGN)\nwhile True: pass",
+        "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)",
+        "import re\nre.match('(a+)+$', 'a' * 40 + 'b')",
+    ],
+    ids=["while it loads", "ignoring signals", "stopped", "without the interpreter's lock"],
+)
+def test_the_wall_limit_covers_loading(layer, source):
+    assert run(source, layer, Limits(wall_seconds=0.3)).error.startswith("timeout: ")
+
+
+def test_endless_printing_is_stopped(layer):
+    source = "def f():\n    while True: print('x' * 1_000_000)"
+    assert run(source, layer).error == "the program printed more than 64 MB"
+
+
+def test_the_log_is_cut_at_its_limit(layer):
+    result = run("def f(): print('x' * 10_000)", layer, Limits(wall_seconds=60, log_bytes=100))
+    assert (result.error, result.log) == (None, "x" * 100)
+
+
+def test_a_source_over_the_limit_is_not_run():
+    result = run("x" * 200, Layer.PROCESS, Limits(wall_seconds=60, source_bytes=100))
+    assert result.error == "the source has 200 bytes; expected at most 100"
+
+
+@pytest.mark.parametrize("result", ["np.zeros(1000)", "'x' * 5000", "[0] * 5000"])
+def test_an_answer_over_the_limit_is_refused(layer, result):
+    source = f"import numpy as np\ndef f(): return {result}"
+    limits = Limits(wall_seconds=60, result_bytes=4000)
+    assert run(source, layer, limits).error == "the program returned more than 4000 bytes"
+
+
+def test_an_answer_of_the_largest_size_is_accepted(layer):
+    source = "import numpy as np\ndef f(): return np.zeros(500)"
+    assert run(source, layer, Limits(wall_seconds=60, result_bytes=4000)).error is None
+
+
+def test_more_threads_than_allowed_are_stopped(layer):
+    source = (
+        "import threading, time\n"
+        "def f():\n"
+        "    threading.stack_size(32768)\n"
+        "    while True: threading.Thread(target=time.sleep, args=(60,)).start()"
+    )
+    error = run(source, layer, Limits(wall_seconds=30, threads=8)).error
+    assert error == "the program had more than 8 threads"
+
+
+FILES = {
+    "one file": "open('x', 'wb').write(bytes(9 * 2**20)); open('y', 'wb').write(bytes(9 * 2**20))",
+    "files that are deleted and open": (
+        "kept = [os.open('x', os.O_CREAT | os.O_RDWR) for _ in range(3)]\n"
+        "    for _ in range(3):\n"
+        "        kept.append(os.open('x', os.O_CREAT | os.O_RDWR))\n"
+        "        os.write(kept[-1], bytes(9 * 2**20)); os.unlink('x')"
+    ),
+    "a deep tree": (
+        "for _ in range(25): os.mkdir('d' * 200); os.chdir('d' * 200)\n"
+        "    for n in range(3): open(f'{n}', 'wb').write(bytes(9 * 2**20))"
+    ),
+    "a folder that cannot be listed": (
+        "os.mkdir('d', 0o300)\n    for n in range(3): open(f'd/{n}', 'wb').write(bytes(9 * 2**20))"
+    ),
+    "a file that is deleted and mapped": (
+        "import mmap\n"
+        "    for _ in range(3):\n"
+        "        fd = os.open('x', os.O_CREAT | os.O_RDWR)\n"
+        "        os.write(fd, bytes(9 * 2**20)); os.unlink('x')\n"
+        "        kept.append(mmap.mmap(fd, 9 * 2**20)); os.close(fd)"
+    ),
+}
+
+
+@pytest.mark.parametrize("layer", [Layer.PROCESS, Layer.BUBBLEWRAP], indirect=True)
+@pytest.mark.parametrize("write", FILES.values(), ids=FILES.keys())
+def test_more_in_files_than_allowed_is_stopped(layer, write):
+    source = f"import os, time\nkept = []\ndef f():\n    {write}\n    time.sleep(3)"
+    assert run(source, layer, SMALL_SCRATCH).error == TOO_MANY_FILES
+
+
+@pytest.mark.parametrize("layer", [Layer.BUBBLEWRAP], indirect=True)
+def test_more_files_than_can_be_watched_are_stopped(layer):
+    source = (
+        "import time\n"
+        "def f():\n"
+        "    for n in range(6_000): open(f'{n}', 'w').close()\n"
+        "    time.sleep(3)"
+    )
+    assert run(source, layer, SMALL_SCRATCH).error == TOO_MANY_FILES
+
+
+def test_a_file_over_the_limit_cannot_be_written(layer):
+    source = "def f(): open('x', 'wb').write(bytes(11 * 2**20))"
+    assert run(source, layer, SMALL_SCRATCH).error.startswith("OSError: [Errno 27] File too large")
+
+
+def test_files_cannot_be_hidden_by_sending_them(walled):
+    source = (
+        "import array, os, socket, time\n"
+        "def f():\n"
+        "    a, b = socket.socketpair()\n"
+        "    for _ in range(3):\n"
+        "        fd = os.open('x', os.O_CREAT | os.O_RDWR)\n"
+        "        os.write(fd, bytes(9 * 2**20)); os.unlink('x')\n"
+        "        fds = array.array('i', [fd])\n"
+        "        a.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])\n"
+        "        os.close(fd)\n"
+        "    time.sleep(2)"
+    )
+    assert run(source, walled, SMALL_SCRATCH).error is not None
+
+
+def test_processor_time_ends_even_if_the_clock_does_not_stop_it(layer):
+    source = "import resource\ndef f(): return list(resource.getrlimit(resource.RLIMIT_CPU))"
+    soft, hard = run(source, layer, Limits(wall_seconds=7)).output
+    assert 7 < soft <= hard <= 1000
+
+
+FORKS = {
+    "children": "for _ in range(20): os.fork() or (time.sleep(20), os._exit(0))",
+    "orphans": (
+        "for _ in range(20):\n"
+        "        if not os.fork():\n"
+        "            os.fork() or time.sleep(20)\n"
+        "            os._exit(0)\n"
+        "        os.wait()"
+    ),
+    "children of a thread": (
+        "fork = lambda: os.fork() or (time.sleep(20), os._exit(0))\n"
+        "    fork_all = lambda: [fork() for _ in range(20)] + [time.sleep(20)]\n"
+        "    threading.Thread(target=fork_all).start()"
+    ),
+}
+
+
+@pytest.mark.parametrize("fork", FORKS.values(), ids=FORKS.keys())
+@pytest.mark.parametrize("limit", [0, 4])
+def test_more_processes_than_allowed_are_stopped(layer, fork, limit):
+    if layer in WALLED and limit == 0:
+        return  # the first is refused: test_sandbox_walls.py
+    source = f"import os, threading, time\ndef f():\n    {fork}\n    time.sleep(20)"
+    error = run(source, layer, Limits(wall_seconds=3, processes=limit)).error
+    allowed = "at most 4" if limit else "no"
+    told = f"the program started processes; {allowed} further processes are allowed"
+    assert error == told
+    assert becomes_true(lambda: len(descendants(os.getpid())) < 12)
+
+
+def test_a_thousand_processes_are_gone_before_the_wall_limit(layer):
+    tree = "[ $1 -gt 9 ] && exec sleep 20\nsh s $(($1+1)) &\nsh s $(($1+1)) &\nwait\n"
+    source = (
+        "import subprocess\n"
+        "def f():\n"
+        f"    open('s', 'w').write({tree!r})\n"
+        "    subprocess.run(['sh', 's', '0'], env={'PATH': '/usr/bin:/bin'})"
+    )
+    result = run(source, layer, Limits(wall_seconds=10, processes=4))
+    assert "at most 4 further processes" in result.error
+    assert (result.seconds < 5, result.is_sandbox_fault) == (True, False)
+
+
+def test_processes_work_where_they_are_allowed(layer):
+    source = (
+        "import subprocess, sys\n"
+        "def f():\n"
+        "    run = lambda *words: subprocess.run(words, capture_output=True, text=True).stdout\n"
+        "    return [run('echo', 'hello'), run(sys.executable, '-c', 'print(6 * 7)')]"
+    )
+    assert run(source, layer, Limits(wall_seconds=30, processes=4)).output == ["hello\n", "42\n"]

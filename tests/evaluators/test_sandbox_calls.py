@@ -1,0 +1,117 @@
+"""Several calls of one candidate: one process as long as it answers in time."""
+
+import pytest
+from sandbox_runs import AMPLE, PRELOAD
+
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.run import run_calls
+
+SLOW_AT_2 = "import time\nprint('loaded')\ndef f(x):\n    if x == 2: time.sleep(60)\n    return x"
+LATE = "timeout: the call exceeded 0.4 s"
+
+
+def run(source, calls, layer=Layer.PROCESS, limits=AMPLE):
+    arguments = [{"x": x} for x in calls]
+    return run_calls(source, "f", arguments, limits, layer, PRELOAD)
+
+
+def test_all_calls_go_to_the_same_process(layer):
+    source = "import os\nseen = []\ndef f(x):\n    seen.append(x)\n    return [*seen, os.getpid()]"
+    results = run(source, [1, 2, 3], layer)
+    number = results[0].output[-1]
+    assert [r.output for r in results] == [[1, number], [1, 2, number], [1, 2, 3, number]]
+
+
+def test_no_call_is_no_result():
+    assert run("def f(): return 1", []) == []
+
+
+def test_an_error_in_one_call_does_not_stop_the_others(layer):
+    results = run("def f(x): return 1 / x", [1, 0, 2], layer)
+    assert [r.output for r in results] == [1.0, None, 0.5]
+    assert results[1].error.startswith("ZeroDivisionError")
+    assert (results[0].error, results[2].error) == (None, None)
+
+
+def test_a_call_that_hangs_fails_alone(layer):
+    results = run(SLOW_AT_2, [1, 2, 3, 2, 4], layer, Limits(wall_seconds=60, call_seconds=0.4))
+    assert [r.output for r in results] == [1, None, 3, None, 4]
+    assert [r.error for r in results] == [None, LATE, None, LATE, None]
+    assert 0.4 <= results[1].seconds < 3
+
+
+def test_each_process_has_a_log_of_its_own():
+    results = run(SLOW_AT_2, [1, 2, 3], limits=Limits(wall_seconds=60, call_seconds=0.4))
+    assert [r.log for r in results] == ["loaded\n"] * 3
+
+
+def test_loading_does_not_count_as_a_call():
+    source = "import time\ntime.sleep(0.6)\ndef f(x): return x"
+    results = run(source, [1, 2], limits=Limits(wall_seconds=60, call_seconds=0.4))
+    assert [r.output for r in results] == [1, 2]
+
+
+def test_a_program_that_does_not_load_has_one_error_for_all_calls(layer):
+    results = run("x = 1\ny = 1 / 0\ndef f(x): return x", [1, 2, 3], layer)
+    assert len(results) == 3
+    assert len({r.error for r in results}) == 1
+    assert results[0].error.splitlines()[:2] == [
+        "ZeroDivisionError: division by zero",
+        '  File "candidate.py", line 2, in <module>',
+    ]
+
+
+def test_a_process_that_ends_leaves_the_later_calls_without_an_answer(layer):
+    source = "import os\ndef f(x):\n    if x == 2: os._exit(5)\n    return x"
+    results = run(source, [1, 2, 3], layer)
+    assert [r.output for r in results] == [1, None, None]
+    assert {r.error for r in results[1:]} == {
+        "the program ended its process (exit status 5) before it returned"
+    }
+
+
+def test_the_wall_limit_holds_for_all_calls_together():
+    source = "import time\ndef f(x):\n    time.sleep(0.4)\n    return x"
+    results = run(source, [1, 2, 3, 4], limits=Limits(wall_seconds=1))
+    assert [r.output for r in results][:2] == [1, 2]
+    assert {r.error for r in results[2:]} == {"timeout: the program exceeded 1 s"}
+
+
+def test_the_wall_limit_holds_for_calls_that_hang_together():
+    limits = Limits(wall_seconds=1, call_seconds=0.4)
+    results = run("import time\ndef f(x): time.sleep(60)", range(8), limits=limits)
+    assert len(results) == 8
+    assert results[0].error == LATE
+    assert results[-1].error == "timeout: the program exceeded 1 s"
+    assert sum(r.seconds for r in results if r.error == LATE) < 2
+
+
+def test_seconds_are_those_of_each_call():
+    source = "import time\ntime.sleep(0.5)\ndef f(x): time.sleep(x)"
+    first, second, third = run(source, [0.1, 0.3, 0.0])
+    assert first.seconds >= 0.6
+    assert 0.3 <= second.seconds < 0.6
+    assert third.seconds < 0.3
+
+
+def test_an_answer_that_comes_too_late_is_not_counted():
+    source = (
+        "import os, signal, time\n"
+        "def f(x):\n"
+        "    os.kill(os.getppid(), signal.SIGSTOP)\n"
+        "    time.sleep(1)\n"
+        "    return x"
+    )
+    results = run(source, [7], limits=Limits(wall_seconds=60, call_seconds=0.4))
+    assert [(r.output, r.error) for r in results] == [(None, LATE)]
+
+
+@pytest.mark.parametrize("call_seconds", [None, 0.4])
+def test_calls_of_arrays_arrive_as_they_were_after_a_restart(call_seconds):
+    results = run(
+        "import time\ndef f(x):\n    if x[0] == 9: time.sleep(60)\n    return sum(x)",
+        [[1, 2], [9, 0] if call_seconds else [8, 1], [3, 4]],
+        limits=Limits(wall_seconds=60, call_seconds=call_seconds),
+    )
+    assert [r.output for r in results] == [3, None if call_seconds else 9, 7]

@@ -1,0 +1,122 @@
+"""A folder's own evaluator runs wholly inside the sandbox, together with the candidate."""
+
+import shutil
+
+import pytest
+from sandbox_runs import AMPLE, PRELOAD
+
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.run import run_evaluator
+
+LOAD = """
+import importlib.util, os, pathlib
+HERE = pathlib.Path(__file__).parent
+def load(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+"""
+
+
+def judge(folder, evaluator, source="", layer=Layer.PROCESS, limits=AMPLE):
+    folder.mkdir(exist_ok=True)
+    (folder / "evaluator.py").write_text(LOAD + evaluator)
+    return run_evaluator(source, folder, limits, layer, PRELOAD)
+
+
+def test_metrics_come_back(layer, tmp_path):
+    evaluator = "def evaluate(path): return {'combined_score': load(path).x * 2, 'text': 'good'}"
+    result = judge(tmp_path, evaluator, "x = 1.5", layer)
+    assert result.error is None
+    assert result.output["metrics"] == {"combined_score": 3.0, "text": "good"}
+
+
+def test_artifacts_come_back(tmp_path):
+    evaluator = (
+        "class Result:\n    metrics = {'a': 1}\n    artifacts = {'note': b'seen', 'n': 2}\n"
+        "def evaluate(path): return Result()"
+    )
+    output = judge(tmp_path, evaluator).output
+    assert output == {"metrics": {"a": 1.0}, "artifacts": {"note": "seen", "n": "2.0"}}
+
+
+def test_it_may_read_its_folder_and_import_from_it(layer, tmp_path):
+    (tmp_path / "data.txt").write_text("7")
+    (tmp_path / "helper_of_it.py").write_text("def double(x): return 2 * x")
+    evaluator = (
+        "import helper_of_it\n"
+        "def evaluate(path):\n"
+        "    return {'a': helper_of_it.double(int((HERE / 'data.txt').read_text()))}"
+    )
+    assert judge(tmp_path, evaluator, layer=layer).output["metrics"] == {"a": 14.0}
+
+
+def test_it_may_not_write_to_its_folder(walled, tmp_path):
+    evaluator = "def evaluate(path): (HERE / 'new').write_text('x')"
+    result = judge(tmp_path, evaluator, layer=walled)
+    assert result.error.startswith(("PermissionError", "OSError: [Errno 30]"))
+    assert not (tmp_path / "new").exists()
+
+
+def test_it_may_write_to_its_working_folder(layer, tmp_path):
+    evaluator = "def evaluate(path):\n    open('new', 'w').write('x')\n    return {'a': 1}"
+    assert judge(tmp_path, evaluator, layer=layer).error is None
+
+
+def test_another_folder_stays_out_of_reach(walled, tmp_path):
+    (tmp_path / "secret").write_text("CANARY")
+    evaluator = "def evaluate(path): return {'a': (HERE.parent / 'secret').read_text()}"
+    result = judge(tmp_path / "problem", evaluator, layer=walled)
+    assert "secret" in result.error
+    assert "CANARY" not in f"{result}"
+
+
+def test_a_folder_that_was_made_anew_is_read_anew(layer, tmp_path):
+    for value in (1, 2):
+        folder = tmp_path / "problem"
+        shutil.rmtree(folder, ignore_errors=True)
+        result = judge(folder, f"def evaluate(path): return {{'a': {value}}}", layer=layer)
+        assert (result.error, result.output["metrics"]) == (None, {"a": value})
+
+
+def test_an_evaluator_that_is_changed_is_read_anew(layer, tmp_path):
+    for value in (1, 2):
+        result = judge(tmp_path, f"def evaluate(path): return {{'a': {value}}}", layer=layer)
+        assert result.output["metrics"] == {"a": value}
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "source", "is_own_fault"),
+    [
+        ("def evaluate(path): 1 / 0", "", False),
+        ("def evaluate(path): load(path)", "1 / 0", True),
+        ("def evaluate(path): load(path)", "def f(:", True),
+        ("def evaluate(path): load(path).f()", "def f(): 1 / 0", True),
+        (
+            "def evaluate(path): load(path).f()",
+            ("import os\nos.mkdir('a'); os.chdir('a')\ndef f(): 1 / 0"),
+            True,
+        ),
+        ("def evaluate(path): return 7", "", False),
+        ("def f(:", "", False),
+        ("", "", False),
+    ],
+)
+def test_whose_fault_a_failure_is(tmp_path, evaluator, source, is_own_fault):
+    result = judge(tmp_path, evaluator, source)
+    assert result.error is not None
+    assert result.is_own_fault is is_own_fault
+
+
+def test_an_evaluator_that_hangs_is_stopped(layer, tmp_path):
+    evaluator = "def evaluate(path):\n    while True: pass"
+    result = judge(tmp_path, evaluator, layer=layer, limits=Limits(wall_seconds=0.5))
+    assert result.error == "timeout: the program exceeded 0.5 s"
+
+
+def test_a_missing_evaluator_is_told(layer, tmp_path):
+    error = run_evaluator("", tmp_path / "none", AMPLE, layer, PRELOAD).error
+    assert error.startswith("FileNotFoundError")
+    assert "evaluator.py" in error

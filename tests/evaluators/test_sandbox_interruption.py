@@ -1,0 +1,125 @@
+"""A wish to stop is heard at once, and nothing runs on after it."""
+
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from time import monotonic
+
+import pytest
+from sandbox_runs import becomes_true, has_ended, run, start_script, told_by_script
+
+from costada.evaluators.sandbox.interruption import allow_evaluations, interrupt_evaluations
+from costada.evaluators.sandbox.layers import Layer
+
+FOREVER = "import time\ndef f():\n    while True: time.sleep(1)"
+SECONDS = 2.5
+
+
+@pytest.fixture(autouse=True)
+def _allowed_again():
+    yield
+    allow_evaluations()
+
+
+def noted(path):
+    """Return a candidate that notes its process and runs on (in the process layer)."""
+    return (
+        "import os, time\ndef f():\n"
+        f"    open({str(path)!r} + '.new', 'w').write(str(os.getpid()))\n"
+        f"    os.rename({str(path)!r} + '.new', {str(path)!r})\n"
+        "    while True: time.sleep(1)"
+    )
+
+
+def test_evaluations_stop_when_another_thread_asks(layer):
+    run("def f(): pass", layer)
+    asked = []
+    threading.Timer(0.3, lambda: (asked.append(monotonic()), interrupt_evaluations())).start()
+    with pytest.raises(InterruptedError, match="the evaluation was interrupted"):
+        run(FOREVER, layer)
+    assert monotonic() - asked[0] < SECONDS
+
+
+def test_all_evaluations_under_way_stop(tmp_path):
+    notes = [tmp_path / "a", tmp_path / "b"]
+    with ThreadPoolExecutor(3) as pool:
+        futures = [pool.submit(run, noted(note), Layer.PROCESS) for note in (*notes, notes[0])]
+        assert becomes_true(lambda: all(note.exists() for note in notes), 10)
+        started = monotonic()
+        interrupt_evaluations()
+        errors = [future.exception(10) for future in futures]
+    assert [type(error) for error in errors] == [InterruptedError] * 3
+    assert monotonic() - started < 2 * SECONDS
+    assert all(has_ended(int(note.read_text())) for note in notes)
+
+
+def test_evaluations_run_again_only_when_they_are_allowed_to():
+    interrupt_evaluations()
+    interrupt_evaluations()
+    for _ in range(2):
+        with pytest.raises(InterruptedError):
+            run("import time\ndef f(): time.sleep(30)", Layer.PROCESS)
+    allow_evaluations()
+    assert run("def f(): return 1", Layer.PROCESS).output == 1
+
+
+def test_a_signal_handler_may_ask(layer):
+    run("def f(): pass", layer)
+    former = signal.signal(signal.SIGALRM, lambda *_: interrupt_evaluations())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        started = monotonic()
+        with pytest.raises(InterruptedError):
+            run(FOREVER, layer)
+        assert monotonic() - started < 0.3 + SECONDS
+    finally:
+        signal.signal(signal.SIGALRM, former)
+
+
+def test_an_exception_of_a_signal_handler_passes_on_and_leaves_nothing(tmp_path):
+    def refuse(*_):
+        raise KeyboardInterrupt
+
+    run("def f(): pass", Layer.PROCESS)
+    former = signal.signal(signal.SIGALRM, refuse)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        started = monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            run(noted(tmp_path / "pid"), Layer.PROCESS)
+        assert monotonic() - started < 0.5 + SECONDS
+    finally:
+        signal.signal(signal.SIGALRM, former)
+    assert has_ended(int((tmp_path / "pid").read_text()), 0.5)
+
+
+@pytest.mark.parametrize("moment", ["starting", "running"])
+def test_ctrl_c_ends_a_program_at_once_and_leaves_nothing(layer, tmp_path, moment):
+    warm = "run('def f(): pass', layer); " if moment == "running" else ""
+    process = start_script(
+        f"layer = Layer({layer.value!r})\n{warm}print('go', flush=True)\nrun({FOREVER!r}, layer)",
+        tmp_path,
+    )
+    assert process.stdout.readline() == "go\n"
+    becomes_true(lambda: False, 0.3 if moment == "running" else 0.15)
+    started = monotonic()
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=20)
+    assert monotonic() - started < SECONDS
+    assert process.returncode == -signal.SIGINT
+    assert errors.rstrip().endswith("KeyboardInterrupt")
+    assert becomes_true(lambda: not list(tmp_path.glob("costada-*")))
+
+
+def test_a_fork_of_the_trusted_process_has_a_wish_of_its_own(tmp_path):
+    text = (
+        "from costada.evaluators.sandbox.interruption import interrupt_evaluations\n"
+        "number = os.fork()\n"
+        "if number == 0:\n"
+        "    interrupt_evaluations()\n"
+        "    os._exit(0)\n"
+        "os.waitpid(number, 0)\n"
+        "source = 'import time\\ndef f(): time.sleep(0.2); return 1'\n"
+        "print(run(source, Layer.PROCESS).output)"
+    )
+    assert told_by_script(text, tmp_path) == "1"

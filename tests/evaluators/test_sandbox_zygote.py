@@ -1,0 +1,208 @@
+"""The process that candidates are forked from: what it knows, and what happens when it is lost."""
+
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from time import sleep
+
+import pytest
+from sandbox_runs import AMPLE, becomes_true, descendants, has_ended, run
+
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.pool import SLOTS
+
+WARD = "import os\ndef f(): return os.getppid()"
+LOST = "the sandbox process ended while the program ran: "
+SEARCH = """
+import re
+MARK = bytes(reversed(b'6172-REKRAM'))
+def parts():
+    for line in open('/proc/self/maps'):
+        begin, end, rights = re.match(r'([0-9a-f]+)-([0-9a-f]+) (\\S+)', line).groups()
+        if rights[0] == 'r' and '[v' not in line: yield int(begin, 16), int(end, 16)
+def f():
+    found = 0
+    own = id(MARK)
+    with open('/proc/self/mem', 'rb', 0) as memory:
+        for begin, end in parts():
+            memory.seek(begin)
+            try: data = memory.read(end - begin)
+            except OSError: continue
+            found += data.count(MARK) - (begin <= own < end)
+            del data
+    return found
+"""
+TRACES = {
+    "source": "x = 'MARKER-2716'\ny = x\ndef f(): pass",
+    "answer": "def f(): return {'MARKER-2716': ['MARKER-2716'] * 9}",
+    "log": "def f():\n    for _ in range(99): print('MARKER-2716')",
+    "error": "def f(): raise ValueError('MARKER-2716')",
+    "files": "def f():\n    for n in range(99): open(f'MARKER-2716-{n}', 'w').write('MARKER-2716')",
+    "folders": (
+        "import os, time\n"
+        "def f():\n    for n in range(30): os.makedirs(f'MARKER-2716-{n}/MARKER-2716')\n"
+        "    time.sleep(0.7)"
+    ),
+    "name": (
+        "import ctypes, time\n"
+        "def f():\n    ctypes.CDLL(None).prctl(15, b'MARKER-2716', 0, 0, 0)\n    time.sleep(0.3)"
+    ),
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a process sees its memory in /proc")
+@pytest.mark.parametrize("source", TRACES.values(), ids=TRACES.keys())
+def test_a_later_candidate_inherits_no_trace_of_an_earlier_one(source):
+    SLOTS.close()
+    ward = run(WARD, Layer.PROCESS).output
+    assert run(SEARCH, Layer.PROCESS).output == 0
+    for _ in range(2):
+        run(source, Layer.PROCESS)
+    assert run(SEARCH, Layer.PROCESS).output == 0
+    assert run(WARD, Layer.PROCESS).output == ward
+
+
+def test_the_search_finds_what_is_there():
+    keep = "import ctypes\nkept = [ctypes.create_string_buffer(MARK) for _ in range(5)]"
+    source = f"{SEARCH}\n{keep}"
+    assert run(source, Layer.PROCESS).output >= 5
+
+
+def test_candidates_do_not_change_what_the_next_one_finds(layer):
+    spoil = (
+        "import builtins, json, os, sys\nimport numpy as np\n"
+        "def f():\n"
+        "    builtins.len = json.loads = np.zeros = os.getcwd = None\n"
+        "    sys.path.clear()\n"
+        "    sys.modules['math'] = 7\n"
+        "    os.environ['SPOILED'] = '1'\n"
+        "    os.umask(0o777)"
+    )
+    run(spoil, layer)
+    source = (
+        "import json, math, os\nimport numpy as np\n"
+        "def f():\n"
+        "    open('new', 'w').write('x')\n"
+        "    return [len(json.loads('[1]')), math.sqrt(4), np.zeros(2), 'SPOILED' in os.environ,"
+        " os.stat('new').st_mode & 0o700]"
+    )
+    length, root, zeros, is_spoiled, mode = run(source, layer).output
+    assert (length, root, zeros.tolist(), is_spoiled, mode) == (1, 2.0, [0, 0], False, 0o600)
+
+
+def test_its_memory_and_environment_cannot_be_read(layer):
+    source = (
+        "import os\n"
+        "def reads(path):\n"
+        "    try: return bool(open(path, 'rb').read(1))\n"
+        "    except OSError: return False\n"
+        "def f():\n"
+        "    ward = os.getppid()\n"
+        "    return [reads(f'/proc/{ward}/{name}') for name in ('environ', 'maps', 'mem')]"
+    )
+    assert run(source, layer).output == [False, False, False]
+
+
+def test_the_trusted_process_cannot_be_read(layer, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-CANARY-1")
+    source = (
+        "def f():\n"
+        "    seen = []\n"
+        f"    for name in ('environ', 'maps', 'fd/0'):\n"
+        f"        try: seen.append(open('/proc/{os.getpid()}/' + name, 'rb').read(1).decode())\n"
+        "        except OSError: pass\n"
+        "    return seen"
+    )
+    assert run(source, layer).output == []
+
+
+def test_a_candidate_that_kills_it_fails_alone():
+    SLOTS.close()
+    source = (
+        "import os, subprocess, time\n"
+        "def f():\n"
+        "    print(subprocess.Popen(['sleep', '600'], start_new_session=True).pid)\n"
+        "    print(os.getpid())\n"
+        "    os.kill(os.getppid(), 9)\n"
+        "    time.sleep(600)"
+    )
+    result = run(source, Layer.PROCESS, Limits(wall_seconds=60, processes=8))
+    assert result.error.startswith(LOST)
+    assert result.is_sandbox_fault
+    assert result.seconds < 5
+    assert all(has_ended(int(word)) for word in result.log.split())
+    assert becomes_true(lambda: descendants(os.getpid()) == [])
+    assert run("def f(): return 1", Layer.PROCESS).output == 1
+
+
+def test_a_candidate_behind_walls_cannot_signal_it(walled):
+    source = (
+        "import os\n"
+        "def signals(number, signal):\n"
+        "    try: os.kill(number, signal)\n"
+        "    except PermissionError: return False\n"
+        "    return True\n"
+        "def f(): return [signals(n, s) for n in (os.getppid(), 1, -1) for s in (0, 9, 19)]"
+    )
+    for processes in (0, 4):
+        limits = Limits(wall_seconds=60, processes=processes)
+        output = run(source, walled, limits).output
+        assert output[:6] == [False] * 6
+
+
+@pytest.mark.parametrize("layer", [Layer.PROCESS, Layer.LANDLOCK], indirect=True)
+def test_a_kill_from_outside_while_it_is_idle_costs_nothing(layer):
+    ward = run(WARD, layer).output
+    os.kill(ward, signal.SIGKILL)
+    result = run(WARD, layer)
+    assert result.error is None
+    assert result.output != ward
+
+
+def num_threads(pid):
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except FileNotFoundError:
+        return 0
+
+
+@pytest.mark.parametrize("layer", [Layer.PROCESS, Layer.LANDLOCK], indirect=True)
+def test_a_kill_from_outside_during_a_run_fails_it_with_a_reason(layer):
+    ward = run(WARD, layer).output
+    source = (
+        "import threading, time\n"
+        "def f():\n"
+        "    threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "    time.sleep(60)"
+    )
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(run, source, layer)
+        assert becomes_true(lambda: [num_threads(pid) for pid in descendants(ward)] == [2], 20)
+        [candidate] = descendants(ward)
+        os.kill(ward, signal.SIGKILL)
+        result = future.result(10)
+    assert result.error.startswith(LOST)
+    assert result.is_sandbox_fault
+    assert has_ended(candidate)
+    assert run("def f(): return 1", layer).output == 1
+
+
+def test_a_slot_that_is_stopped_is_given_up_and_replaced():
+    source = "import os, time\ndef f():\n    os.kill(os.getppid(), 19)\n    time.sleep(60)"
+    result = run(source, Layer.PROCESS, Limits(wall_seconds=0.5))
+    assert result.error == "timeout: the program exceeded 0.5 s"
+    assert result.is_sandbox_fault
+    assert 2 <= result.seconds < 5
+    assert run("def f(): return 1", Layer.PROCESS).output == 1
+
+
+def test_a_slot_that_was_stopped_while_idle_does_not_block_for_long():
+    ward = run(WARD, Layer.PROCESS).output
+    sleep(0.2)  # so that it has removed what the candidate left
+    os.kill(ward, signal.SIGSTOP)
+    result = run("def f(): return 1", Layer.PROCESS, Limits(wall_seconds=0.5))
+    assert result.error is None or result.error.startswith("timeout: ")
+    assert has_ended(ward)
+    assert run("def f(): return 1", Layer.PROCESS, AMPLE).output == 1
