@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from costada.models.offline import OfflineModel
     from costada.nodes.settings import Settings
     from costada.runs.discovery import Discovery, discover
+    from costada.runs.interruption import interrupting_evaluations
     from costada.store.run_store import RunStore
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "chat_model",
     "create_discovery_graph",
     "discover",
+    "interrupting_evaluations",
     "problem",
 ]
 
@@ -58,6 +60,7 @@ _HOMES = {
     "chat_model": "costada.models.chat_models",
     "create_discovery_graph": "costada.graph.build",
     "discover": "costada.runs.discovery",
+    "interrupting_evaluations": "costada.runs.interruption",
     "problem": "costada.evaluators.registry",
 }
 
