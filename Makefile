@@ -22,7 +22,7 @@ demo: install  ## Run circle packing with the offline model: no key, no network
 	$(BIN)/costada run circle_packing --model offline --budget 1.0
 
 test: install  ## Run the test suite
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 check: install  ## Lint, types, import directions
 	$(BIN)/ruff check .

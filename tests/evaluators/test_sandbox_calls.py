@@ -91,7 +91,7 @@ def test_seconds_are_those_of_each_call():
     source = "import time\ntime.sleep(0.5)\ndef f(x): time.sleep(x)"
     first, second, third = run(source, [0.1, 0.3, 0.0])
     assert first.seconds >= 0.6
-    assert 0.3 <= second.seconds < 0.6
+    assert 0.25 <= second.seconds < 0.6
     assert third.seconds < 0.3
 
 

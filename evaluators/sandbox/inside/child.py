@@ -61,6 +61,8 @@ class Files:
     def __init__(self, request: Request, source: bytes) -> None:
         """Note the files and their texts, and the limit that errors speak of."""
         self.memory_mb = request["memory_mb"]
+        error = faults.out_of_memory(self.memory_mb)
+        self.no_memory = wire.encode({"error": error, "is_own_fault": True})
         self.candidate = os.path.abspath(CANDIDATE_FILE)
         self.told = {
             self.candidate: faults.File(CANDIDATE_FILE, source.decode("utf-8-sig", "replace"))
@@ -79,9 +81,6 @@ class Attempt:
         self.answer = b""
         self._files = files
         self._reserve = mmap(-1, RESERVE_BYTES)
-        self._no_memory = wire.encode(
-            {"error": faults.out_of_memory(files.memory_mb), "is_own_fault": True}
-        )
 
     def __enter__(self) -> None:
         """Begin the attempt."""
@@ -95,7 +94,7 @@ class Attempt:
         """Keep the error, if there is one."""
         if error is not None:
             self._reserve.close()
-            self.answer = self._no_memory
+            self.answer = self._files.no_memory
             with suppress(MemoryError):
                 text = faults.describe(error, self._files.told, self._files.memory_mb)
                 is_own = not self._files.has_evaluator or faults.concerns(

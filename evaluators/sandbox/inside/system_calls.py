@@ -14,6 +14,7 @@ from pyseccomp import ALLOW, EQ, ERRNO, MASKED_EQ, NE, Arg
 
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 INSTRUCTION_BYTES = 8
+LIBC = ctypes.CDLL(None, use_errno=True)
 ANY_PROCESS = 0x5ADA5ADA
 """Stands in a compiled filter for the process that it will hold: it may signal only itself."""
 
@@ -129,8 +130,7 @@ def enforce(program: bytes) -> None:
     own = program.replace(_as_word(ANY_PROCESS), _as_word(os.getpid()))
     code = ctypes.create_string_buffer(own, len(own))
     header = _Program(len(own) // INSTRUCTION_BYTES, ctypes.addressof(code))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(header), 0, 0) != 0:
+    if LIBC.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(header), 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "the system call filter was refused")
 
 

@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 
+LIBC = ctypes.CDLL(None, use_errno=True)
 IS_LINUX = sys.platform.startswith("linux")
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 CAPABILITY_VERSION = 0x20080522
@@ -37,7 +38,7 @@ ABI_OF_SIGNAL_SCOPE = 6
 def set_process_option(option: int, value: int) -> None:
     """Set an option of the calling process (prctl), where the system is Linux."""
     if IS_LINUX:
-        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+        LIBC.prctl(option, value, 0, 0, 0)
 
 
 def die_with_parent(parent: int) -> None:
@@ -77,7 +78,7 @@ def drop_privileges() -> None:
     set_process_option(PR_SET_NO_NEW_PRIVS, 1)
     if IS_LINUX and os.geteuid() == 0:
         header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
-        ctypes.CDLL(None).capset(header, (ctypes.c_uint32 * 6)())
+        LIBC.capset(header, (ctypes.c_uint32 * 6)())
 
 
 class Walls:
