@@ -205,3 +205,10 @@ def test_all_is_gone_after_an_end_with_an_evaluation_under_way(layer, tmp_path):
     assert told_by_script(text, tmp_path) == "end"
     assert becomes_true(lambda: not list(tmp_path.glob("costada-*")))
     assert becomes_true(lambda: not running(os.fsencode(tmp_path)))
+
+
+def test_nothing_stays_beside_the_scratch_directory():
+    leave = "import os\ndef f(): open('../left', 'w').close(); os.makedirs('../folder/below')"
+    assert run(leave, Layer.PROCESS).error is None
+    look = "import os\ndef f(): return os.listdir('..')"
+    assert run(look, Layer.PROCESS).output == ["work"]

@@ -143,6 +143,13 @@ def clear(folder: str, usual: str) -> None:
         raise OSError(f"{folder} cannot be removed")
 
 
+def empty(home: str) -> None:
+    """Remove all that is in a folder; candidates can leave things beside their scratch folder."""
+    with os.scandir(home) as entries:
+        for entry in entries:
+            remove(entry.path)
+
+
 def _is_left(folder: str) -> bool:
     """Return whether a folder is still there after it was removed: never."""
     remove(folder)

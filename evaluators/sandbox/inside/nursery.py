@@ -56,7 +56,7 @@ class Nursery:
                     break
                 text, descriptors = message
                 self._say(self._carry_out(json.loads(text.splitlines()[-1]), descriptors))
-                _clear(self._home)
+                leavings.empty(self._home)
                 self._spare = Spare(self._settings)
         self._spare.end()
         leavings.remove(self._home)
@@ -134,16 +134,6 @@ class Nursery:
         if are_files_due and leavings.is_too_large(held, self._scratch, order["scratch_mb"]):
             return f"the program's files took more than {order['scratch_mb']} MB"
         return None
-
-
-def _clear(home: str) -> None:
-    """Remove all that is in a folder; candidates can leave things beside their scratch folder."""
-    with os.scandir(home) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                leavings.remove(entry.path)
-            else:
-                os.unlink(entry.path)
 
 
 def _endings_of_children() -> int:

@@ -56,6 +56,7 @@ class Ward:
                 if descriptors:
                     self._say(self._carry_out(json.loads(text.splitlines()[-1]), descriptors))
                     leavings.clear(self._gone, child.CANDIDATE_FILE)
+                    leavings.empty(os.path.dirname(self._scratch))
                     self._say({})
         leavings.remove(os.path.dirname(self._scratch))
 
