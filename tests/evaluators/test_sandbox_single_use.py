@@ -140,7 +140,7 @@ def test_memory_that_several_processes_hold_is_counted_together():
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("os.fork()", "the program started processes; no further processes are allowed"),
+        ("os.fork()", "the program started processes; further processes are not allowed"),
         (
             "[threading.Thread(target=time.sleep, args=(60,)).start() for _ in range(9)]",
             "the program had more than 8 threads",

@@ -24,6 +24,7 @@ from costada.evaluators.sandbox.inside.ward import (
     NUM_DESCRIPTORS,
     UNLIMITED_LAYER,
     Order,
+    too_many_processes,
 )
 
 WATCH_SECONDS = 0.1 if census.HAS_PROC else 0.5
@@ -125,8 +126,7 @@ class Nursery:
         number = self._spare.number
         held = census.family(number)
         if len(held) > 1 + order["processes"]:
-            allowed = f"at most {order['processes']}" if order["processes"] else "no"
-            return f"the program started processes; {allowed} further processes are allowed"
+            return too_many_processes(order["processes"])
         if sum(held.values()) > bare + order["memory_mb"] * KILOBYTES_PER_MB:
             return f"the program held more than {order['memory_mb']} MB of memory"
         if census.num_threads(number) > order["threads"]:

@@ -132,13 +132,18 @@ class Ward:
                 return f"the program had more than {order['threads']} threads"
             others = leavings.descendants(os.getpid())
             if len(others) > 1 + order["processes"]:
-                allowed = f"at most {order['processes']}" if order["processes"] else "no"
-                return f"the program started processes; {allowed} further processes are allowed"
+                return too_many_processes(order["processes"])
             if is_scratch_due and leavings.apart(
                 lambda: leavings.is_too_large(others, self._scratch, order["scratch_mb"])
             ):
                 return f"the program's files took more than {order['scratch_mb']} MB"
         return None
+
+
+def too_many_processes(allowed: int) -> str:
+    """Return what is said of a program that started more processes than allowed."""
+    rule = f"at most {allowed} further processes are" if allowed else "further processes are not"
+    return f"the program started processes; {rule} allowed"
 
 
 def _tell_and_end() -> None:
