@@ -12,8 +12,8 @@ from time import monotonic
 from costada.evaluators.sandbox.interruption import current_interruption
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.sandbox.slot import READY_SECONDS, Slot
-from costada.evaluators.sandbox.streams import LENGTH_BYTES, Frames, Stream
-from costada.evaluators.sandbox.wire import encode
+from costada.evaluators.sandbox.streams import Frames, Stream
+from costada.evaluators.sandbox.wire import LENGTH_BYTES, encode
 
 MAX_PRINTED_BYTES = 64 * MEBIBYTE
 CPU_GRACE_SECONDS = 5

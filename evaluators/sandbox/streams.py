@@ -5,8 +5,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 
+from costada.evaluators.sandbox.wire import LENGTH_BYTES
+
 CHUNK_BYTES = 65536
-LENGTH_BYTES = 8
 
 
 @dataclass(slots=True)

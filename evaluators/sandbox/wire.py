@@ -20,9 +20,9 @@ Value: TypeAlias = (
     " | NDArray[np.float64] | NDArray[np.int64] | None"
 )
 
-MAGIC = b"COSTADA1"
-"""Sent by the child before the first message, once its limits are in place."""
 LENGTH_BYTES = 8
+"""What tells the length of a header, and of each message where several follow each other."""
+
 ITEM_BYTES = 8
 MAX_HEADER_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32

@@ -24,7 +24,6 @@ from costada.evaluators.sandbox.inside import faults
 CANDIDATE_FILE = "candidate.py"
 EVALUATOR_FILE = "evaluator.py"
 MAX_ARTIFACT_CHARS = 20_000
-LENGTH_BYTES = 8
 RESERVE_BYTES = 512 * 1024
 """Kept to tell the error of a program that has used up its memory."""
 SEED = 0
@@ -35,7 +34,7 @@ Request = Mapping[str, Any]
 def serve(request_fd: int, result_fd: int) -> None:
     """Carry out the request that lies in one descriptor and write the answers to the other."""
     with open(request_fd, "rb") as file:
-        length = int.from_bytes(file.read(LENGTH_BYTES), "big")
+        length = int.from_bytes(file.read(wire.LENGTH_BYTES), "big")
         request = cast(Request, wire.decode(file.read(length)))
         source = file.read()
     with open(CANDIDATE_FILE, "wb") as file:
@@ -105,7 +104,7 @@ class Attempt:
 
 
 def _send(result_fd: int, message: bytes) -> None:
-    view = memoryview(len(message).to_bytes(LENGTH_BYTES, "big") + message)
+    view = memoryview(len(message).to_bytes(wire.LENGTH_BYTES, "big") + message)
     while view:
         view = view[os.write(result_fd, view) :]
 

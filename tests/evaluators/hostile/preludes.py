@@ -119,7 +119,7 @@ def forge(*messages):
 def sandbox_modules():
     """Return the modules of the sandbox that can be found in this process."""
     import gc, sys, types
-    spaces = [o for o in gc.get_objects() if isinstance(o, dict) and "MAGIC" in o]
+    spaces = [o for o in gc.get_objects() if isinstance(o, dict) and "MAX_HEADER_BYTES" in o]
     known, here = list(sys.modules.values()), sys._getframe()
     while here is not None:
         spaces.append(here.f_globals)
