@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import isfinite
 from random import Random
-from typing import Literal
 
 from costada.controller.allocation import Allocation, allocation_reward, select_frontier
 from costada.controller.constants import Constants
@@ -48,11 +47,9 @@ from costada.controller.intervention import (
     is_stagnant,
     should_intervene,
 )
-from costada.controller.ledger import has_crossed, normalized_cost, remaining_ratio
+from costada.controller.ledger import normalized_cost, remaining_ratio
 from costada.controller.state import ControllerState
 from costada.controller.utility import Credit, cost_divisor, global_weight, utility
-
-StopReason = Literal["budget", "iterations"]
 
 
 def start(seed_score: float, budget: float, constants: Constants) -> ControllerState:
@@ -216,13 +213,6 @@ def raise_bests(state: ControllerState, best_scores: Sequence[float]) -> Control
     )
     frontiers = tuple(map(raised, state.frontiers, best_scores))
     return replace(state, frontiers=frontiers)
-
-
-def stop_reason(state: ControllerState, constants: Constants) -> StopReason | None:
-    """Return why the run ends after the completed step, None when it goes on (Alg. 1)."""
-    if has_crossed(state.budget, state.spent):
-        return "budget"
-    return "iterations" if state.iteration >= constants.max_iterations else None
 
 
 def _earned(

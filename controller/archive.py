@@ -1,14 +1,33 @@
 """Candidate and Archive: what one frontier keeps, and which newcomer may replace whom."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from heapq import nsmallest
-from math import isfinite
+from math import floor, isfinite
 
 from costada.controller.distance import code_distance
 
 NUM_NEIGHBORS = 5
 """Nearest others that make up the novelty of a member."""
+
+
+@dataclass(frozen=True, slots=True)
+class EliteWeights:
+    """How an archive ranks its members: the weights of the elite score, and whom it protects.
+
+    Attributes:
+        fitness: Weight of the rank by score (w_f + w_par).
+        novelty: Weight of the rank by novelty (w_n).
+        protected_share: Part of the members, best elite score first, that eviction spares.
+    """
+
+    fitness: float = 1.4
+    novelty: float = 0.0
+    protected_share: float = 0.2
+
+
+FITNESS_ONLY = EliteWeights()
+"""The weights of every frontier that a run begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +73,7 @@ class Archive:
     Attributes:
         members: At most `size` candidates with different ids.
         size: Candidates it can hold.
+        weights: How it ranks its members against a newcomer.
 
     Raises:
         ValueError: The size is below 2, members exceed it, or an id occurs twice.
@@ -61,6 +81,7 @@ class Archive:
 
     members: tuple[Candidate, ...]
     size: int
+    weights: EliteWeights = FITNESS_ONLY
 
     def __post_init__(self) -> None:
         if self.size < 2:
@@ -94,8 +115,14 @@ class Archive:
         return self.top(max(1, min(10, len(self.members) // 5)))
 
     def protected(self) -> tuple[Candidate, ...]:
-        """Return the members eviction spares: the best fifth, at least the best one."""
-        return self.top(max(1, len(self.members) // 5))
+        """Return the members eviction spares: the best by elite score, and the best by score."""
+        ranked = self.ranked()
+        count = max(1, floor(self.weights.protected_share * len(ranked)))
+        if not self.weights.novelty:
+            return tuple(ranked[:count])
+        scores = elite_scores(self)
+        spared = sorted(ranked, key=lambda member: -scores[member.id])[:count]
+        return tuple(spared if ranked[0] in spared else [*spared, ranked[0]])
 
     def children_of(self, parent_id: str) -> tuple[Candidate, ...]:
         """Return the members edited or copied from a candidate, in order of entry."""
@@ -110,35 +137,54 @@ class Archive:
 
         While there is room everyone enters, except under an id already present. A full archive
         lets the newcomer meet its nearest look-alike outside the protected members, and swaps
-        the two when the newcomer has the higher elite score.
+        the two when the newcomer has the higher elite score. Where all are protected, nobody
+        enters.
         """
         if any(member.id == candidate.id for member in self.members):
             return self
         if len(self.members) < self.size:
-            return Archive((*self.members, candidate), self.size)
+            return replace(self, members=(*self.members, candidate))
         rival = self._nearest_unprotected(candidate)
+        if rival is None:
+            return self
         if newcomer_elite_score(candidate, self) <= member_elite_score(rival, self):
             return self
         kept = tuple(member for member in self.members if member.id != rival.id)
-        return Archive((*kept, candidate), self.size)
+        return replace(self, members=(*kept, candidate))
 
-    def _nearest_unprotected(self, candidate: Candidate) -> Candidate:
+    def _nearest_unprotected(self, candidate: Candidate) -> Candidate | None:
         protected_ids = {member.id for member in self.protected()}
         rivals = (member for member in self.members if member.id not in protected_ids)
-        return min(rivals, key=lambda member: code_distance(member.code, candidate.code))
+        return min(
+            rivals, key=lambda member: code_distance(member.code, candidate.code), default=None
+        )
 
 
 def elite_score(num_better: int, num_members: int) -> float:
-    """Return the rank of a score among the members as a ratio in [0, 1], 1 for the best.
+    """Return the rank of a score among the members as a ratio in [0, 1], 1 for the best (F%)."""
+    return max(0.0, 1.0 - num_better / max(num_members - 1, 1))
 
-    The elite score weighs fitness rank by 1.4 and novelty rank by 0, so the common factor is
-    left out: only comparisons use it.
-    """
-    return max(0.0, 1.0 - num_better / (num_members - 1))
+
+def elite_scores(archive: Archive) -> dict[str, float]:
+    """Return the elite score of each member by id, from its ranks by score and by novelty."""
+    ranked = archive.ranked()
+    novelties = {member.id: novelty(member, archive) for member in ranked}
+    return {
+        id: _weighted(
+            archive.weights, elite_score(rank, len(ranked)), novelties[id], novelties.values()
+        )
+        for rank, id in enumerate(novelties)
+    }
 
 
 def member_elite_score(member: Candidate, archive: Archive) -> float:
-    """Return the elite score of a member; among equal scores the earlier one counts as better."""
+    """Return the elite score of a member; among equal scores the earlier one counts as better.
+
+    Only comparisons within one archive use it. Without a weight on novelty it is the rank by
+    score alone, for a common factor decides nothing.
+    """
+    if archive.weights.novelty:
+        return elite_scores(archive)[member.id]
     rank = [other.id for other in archive.ranked()].index(member.id)
     return elite_score(rank, len(archive.members))
 
@@ -146,7 +192,18 @@ def member_elite_score(member: Candidate, archive: Archive) -> float:
 def newcomer_elite_score(newcomer: Candidate, archive: Archive) -> float:
     """Return the elite score of a newcomer; only strictly better members count against it."""
     num_better = sum(member.score > newcomer.score for member in archive.members)
-    return elite_score(num_better, len(archive.members))
+    rank = elite_score(num_better, len(archive.members))
+    if not archive.weights.novelty:
+        return rank
+    novelties = [novelty(member, archive) for member in archive.members]
+    return _weighted(archive.weights, rank, novelty(newcomer, archive), novelties)
+
+
+def _weighted(
+    weights: EliteWeights, rank: float, own_novelty: float, novelties: Collection[float]
+) -> float:
+    num_duller = sum(other < own_novelty for other in novelties)
+    return weights.fitness * rank + weights.novelty * num_duller / len(novelties)
 
 
 def novelty(member: Candidate, archive: Archive) -> float:

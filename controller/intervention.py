@@ -19,11 +19,13 @@ class Intervention:
         scheduled: Mode of the guide the next step calls, None for no guide (m_t).
         opened_consolidation: Whether guidance succeeded in this step (zeta_t).
         backed_off: Whether guidance came to nothing in this step (Backoff_t).
+        notes: Events that only one method knows, for the trace.
     """
 
     scheduled: Mode | None
     opened_consolidation: bool
     backed_off: bool
+    notes: tuple[str, ...] = ()
 
 
 def required_patience(remaining_ratio: float, num_frontiers: int, constants: Constants) -> int:

@@ -1,6 +1,6 @@
 """Migration: every few iterations the best candidates of a frontier are copied to the next."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from costada.controller.archive import Archive, Candidate
 from costada.controller.constants import Constants
@@ -9,6 +9,19 @@ from costada.controller.constants import Constants
 def is_migration_due(iteration: int, constants: Constants) -> bool:
     """Return whether a migration follows the completed iteration."""
     return iteration > 0 and iteration % constants.migration_interval == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A migrant that found a place.
+
+    Attributes:
+        frontier: Index of the frontier it came to.
+        candidate: The copy that entered.
+    """
+
+    frontier: int
+    candidate: Candidate
 
 
 def migrate(
@@ -20,16 +33,31 @@ def migrate(
     may pass on what it just received. Copies pass the normal insertion rule; a text the
     destination already holds is not sent.
     """
+    migrated, _ = exchange(archives, iteration, constants)
+    return migrated
+
+
+def exchange(
+    archives: tuple[Archive, ...], iteration: int, constants: Constants
+) -> tuple[tuple[Archive, ...], tuple[Arrival, ...]]:
+    """Return the archives that `migrate` returns, and every migrant that entered, in order.
+
+    A migrant counts even if a later one took its place again.
+    """
     if not is_migration_due(iteration, constants):
-        return archives
+        return archives, ()
     ring = list(archives)
+    arrivals: list[Arrival] = []
     for source in range(len(ring)):
         destination = (source + 1) % len(ring)
         for candidate in ring[source].top(constants.num_migrants):
+            before = ring[destination]
             migrant = migrant_copy(candidate, destination, iteration)
-            if not ring[destination].holds_code(migrant.code):
-                ring[destination] = ring[destination].insert(migrant)
-    return tuple(ring)
+            if not before.holds_code(migrant.code):
+                ring[destination] = before.insert(migrant)
+            if ring[destination] is not before:
+                arrivals.append(Arrival(destination, migrant))
+    return tuple(ring), tuple(arrivals)
 
 
 def migrant_copy(candidate: Candidate, destination: int, iteration: int) -> Candidate:

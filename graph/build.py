@@ -12,7 +12,7 @@ from costada.controller.constants import Constants
 from costada.controller.ledger import Price
 from costada.evaluators.problem import Problem
 from costada.graph.arguments import check_arguments
-from costada.graph.routes import after_evaluation, next_step
+from costada.graph.routes import after_allocation, after_evaluation, after_guide, next_step
 from costada.graph.state import SearchInput, SearchOutput, SearchState
 from costada.graph.storage import store_beside
 from costada.nodes.allocate_frontier import allocate_frontier
@@ -42,8 +42,8 @@ NODES: tuple[Callable[..., SearchState], ...] = (
     guide,
 )
 
-CONTROL_NODES = 5
-"""Nodes a step passes once: allocate, charge, update, gate and, at times, guide."""
+CONTROL_NODES = 8
+"""Nodes a step passes at most: allocate, guide, and twice charge, update and gate."""
 
 ATTEMPT_NODES = 3
 """Nodes every attempt passes: build context, generate, evaluate."""
@@ -103,6 +103,8 @@ def build_discovery_graph(
         is_long = node is evaluate
         graph.add_node(node.__name__, cancellable(ready, "evaluate") if is_long else ready)
 
+    before_attempt: dict[Hashable, str] = {"attempt": "build_context", "preparation": "guide"}
+    after_call: dict[Hashable, str] = {"next step": "allocate_frontier", "settle": "charge_ledger"}
     after_gate: dict[Hashable, str] = {
         "next step": "allocate_frontier",
         "intervention": "guide",
@@ -111,14 +113,14 @@ def build_discovery_graph(
     retry = partial(after_evaluation, constants=context.settings.constants)
     after_attempt: dict[Hashable, str] = {"retry": "build_context", "charge": "charge_ledger"}
     graph.add_edge(START, "allocate_frontier")
-    graph.add_edge("allocate_frontier", "build_context")
+    graph.add_conditional_edges("allocate_frontier", after_allocation, before_attempt)
     graph.add_edge("build_context", "generate")
     graph.add_edge("generate", "evaluate")
     graph.add_conditional_edges("evaluate", retry, after_attempt)
     graph.add_edge("charge_ledger", "update_utility")
     graph.add_edge("update_utility", "gate_intervention")
     graph.add_conditional_edges("gate_intervention", next_step, after_gate)
-    graph.add_edge("guide", "allocate_frontier")
+    graph.add_conditional_edges("guide", after_guide, after_call)
     return graph
 
 

@@ -6,7 +6,7 @@ checkpoint stays the same size however long the run is.
 
 from typing_extensions import TypedDict
 
-from costada.controller.state import ControllerRecord
+from costada.controller.contract import Record
 
 
 class StepRecord(TypedDict):
@@ -16,7 +16,10 @@ class StepRecord(TypedDict):
     counts the attempts made. `parent` and `candidate` are candidate ids, `prompt`, `program`,
     `changes` and `failure` hashes of stored texts; an empty string means none. `score` (f_t) and
     `objective` are `None` until something was evaluated. `cost` is the step cost in dollars (c_t);
-    `guide_calls` says how many of its calls were guide calls.
+    `guide_calls` says how many of its calls were guide calls. `inspirations` are candidate ids, and
+    `label` is the search strategy's word for the parent, where a strategy chose it. `failed` holds
+    failure and program of every attempt that failed. `is_credited` tells that the step has been
+    credited.
     """
 
     frontier: int
@@ -33,6 +36,10 @@ class StepRecord(TypedDict):
     objective: float | None
     cost: float
     guide_calls: int
+    inspirations: list[str]
+    label: str
+    failed: list[list[str]]
+    is_credited: bool
 
 
 class CreditRecord(TypedDict):
@@ -75,7 +82,8 @@ class SearchState(SearchInput, SearchOutput, total=False):
     `run_id` names the run's rows in the store, `run_seed` starts its randomness. `iteration` is the
     step under way (t), 0 before the first. `archive_seq` counts changes of the archives: nodes read
     the archives as of it, so rows written after the last checkpoint are overwritten, never seen.
-    `best` is the incumbent's candidate id.
+    `best` is the incumbent's candidate id. `labels` are hashes of the texts behind the labels of
+    a search strategy, where the method has one.
     """
 
     run_id: str
@@ -83,6 +91,7 @@ class SearchState(SearchInput, SearchOutput, total=False):
     iteration: int
     archive_seq: int
     best: str
-    controller: ControllerRecord
+    labels: dict[str, str]
+    controller: Record
     step: StepRecord
     credit: CreditRecord

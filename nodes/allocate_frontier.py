@@ -1,11 +1,10 @@
 """Node: choose the frontier, the action and the intensity of the next step."""
 
-from costada.controller.algorithm import allocate
 from costada.controller.allocation import Allocation
 from costada.controller.intensity import Action
-from costada.controller.state import from_record
+from costada.controller.randomness import draws
 from costada.graph.state import SearchState, StepRecord
-from costada.nodes.context import RunContext, draws
+from costada.nodes.context import RunContext, controller_of
 from costada.nodes.opening import opened
 
 
@@ -13,17 +12,18 @@ def allocate_frontier(state: SearchState, *, context: RunContext) -> SearchState
     """Return the step that begins (k_t, a_t, I_t, Sec. 4.3).
 
     Opens a run when none is under way: at the first step, and when a thread whose run is over
-    gets a new input; an input to a thread whose run is under way goes on with that.
+    gets a new input; an input to a thread whose run is under way goes on with that. Where the
+    method buys a call before its first step, that step begins when the call has been made.
     """
     is_under_way = "run_id" in state and not state["stop_reason"]
     opening = SearchState() if is_under_way else opened(state, context)
     current = SearchState(**{**state, **opening})
-    controller = from_record(current["controller"])
+    controller = controller_of(current, context)
+    if controller.pending:
+        return opening
     iteration = controller.iteration + 1
-    allocation = allocate(
-        controller, draws(current["run_seed"], iteration, "action"), context.settings.constants
-    )
-    return SearchState(**opening, iteration=iteration, step=_new_step(allocation))
+    allocation = controller.allocate(draws(current["run_seed"], iteration, "action"))
+    return SearchState(**{**opening, "iteration": iteration, "step": _new_step(allocation)})
 
 
 def allocation_of(step: StepRecord) -> Allocation:
@@ -47,4 +47,8 @@ def _new_step(allocation: Allocation) -> StepRecord:
         objective=None,
         cost=0.0,
         guide_calls=0,
+        inspirations=[],
+        label="",
+        failed=[],
+        is_credited=False,
     )

@@ -1,9 +1,11 @@
 """Node: draw a parent and its inspirations, and write the prompt of the next attempt."""
 
+from costada.controller.contract import Controller, ParentRule
 from costada.graph.state import SearchState, StepRecord
 from costada.nodes.candidates import shown
 from costada.nodes.context import RunContext
 from costada.nodes.sources import Sources, draw_sources
+from costada.nodes.strategies import chosen_sources
 from costada.nodes.tactics import Assignment, take_tactic
 from costada.prompts.render import generation_prompt
 from costada.prompts.request import FailedAttempt, GenerationRequest
@@ -11,15 +13,18 @@ from costada.prompts.request import FailedAttempt, GenerationRequest
 
 def build_context(state: SearchState, *, context: RunContext) -> SearchState:
     """Return the prompt of the next attempt, and the tactic use it takes, if any."""
+    step = _with_failure(state["step"])
     controller, assignment = take_tactic(state, context)
-    sources = draw_sources(state, is_guided=assignment is not None, context=context)
-    request = _request(state["step"], sources, assignment, context)
+    controller, sources = _sources(controller, assignment, state, context)
+    request = _request(step, sources, assignment, controller, context)
     prompt = context.store.put_text(generation_prompt(request).user)
-    step = StepRecord(
+    attempt = StepRecord(
         **{
-            **state["step"],
-            "attempt": state["step"]["attempt"] + 1,
+            **step,
+            "attempt": step["attempt"] + 1,
             "parent": sources.parent.id,
+            "inspirations": [candidate.id for candidate in sources.inspirations],
+            "label": sources.label,
             "prompt": prompt,
             "program": "",
             "changes": "",
@@ -29,14 +34,38 @@ def build_context(state: SearchState, *, context: RunContext) -> SearchState:
             "objective": None,
         }
     )
-    return SearchState(controller=controller, step=step)
+    return SearchState(controller=controller.record(), step=attempt)
+
+
+def _with_failure(step: StepRecord) -> StepRecord:
+    """Return the step with the attempt before among the failed ones, if there was one."""
+    if not step["failure"]:
+        return step
+    return {**step, "failed": [*step["failed"], [step["failure"], step["program"]]]}
+
+
+def _sources(
+    controller: Controller,
+    assignment: Assignment | None,
+    state: SearchState,
+    context: RunContext,
+) -> tuple[Controller, Sources]:
+    if controller.parents is ParentRule.POPULATION:
+        return chosen_sources(controller, state, context)
+    is_guided = assignment is not None
+    return controller, draw_sources(controller, state, is_guided=is_guided, context=context)
 
 
 def _request(
-    step: StepRecord, sources: Sources, assignment: Assignment | None, context: RunContext
+    step: StepRecord,
+    sources: Sources,
+    assignment: Assignment | None,
+    controller: Controller,
+    context: RunContext,
 ) -> GenerationRequest:
-    failure = context.store.text(step["failure"])
-    code = context.store.text(step["program"])
+    text = context.store.text
+    failed = tuple(FailedAttempt(text(why), text(code) or None) for why, code in step["failed"])
+    shows_all = controller.parents is ParentRule.POPULATION
     return GenerationRequest(
         task=context.problem.task,
         current=shown(sources.parent),
@@ -47,5 +76,8 @@ def _request(
         tactic=assignment.tactic if assignment else None,
         tactic_mode=assignment.mode if assignment else None,
         siblings=sources.siblings,
-        failure=FailedAttempt(failure, code or None) if failure else None,
+        failure=failed[-1] if failed and not shows_all else None,
+        label=sources.wording,
+        previous=sources.previous,
+        earlier_failures=failed if shows_all else (),
     )

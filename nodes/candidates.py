@@ -1,8 +1,10 @@
 """Candidates on their way between the store, the archives and a prompt."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from costada.controller.archive import Archive, Candidate
+from costada.controller.contract import Controller
 from costada.controller.migration import original_id
 from costada.evaluators.contract import EVALUATOR_FAULT, MARKS, SANDBOX_FAULT, Evaluation
 from costada.graph.state import SearchState
@@ -13,7 +15,9 @@ from costada.store.rows import CandidateRow
 WALL_CLOCK_METRICS = {"eval_time", "execution_time", "efficiency_score"}
 
 
-def load_archives(state: SearchState, context: RunContext) -> tuple[Archive, ...]:
+def load_archives(
+    controller: Controller, state: SearchState, context: RunContext
+) -> tuple[Archive, ...]:
     """Return the archive of every frontier (D^(k)) as of the state's `archive_seq`."""
     return tuple(
         Archive(
@@ -24,8 +28,9 @@ def load_archives(state: SearchState, context: RunContext) -> tuple[Archive, ...
                 )
             ),
             size=context.settings.constants.archive_size,
+            weights=weights,
         )
-        for frontier in range(len(state["controller"]["frontiers"]))
+        for frontier, weights in enumerate(controller.archive_weights)
     )
 
 
@@ -44,7 +49,7 @@ def save_changes(
     """Store the archives that a step changed, as the next `archive_seq`, and their migrants."""
     changed = SearchState(**{**state, "archive_seq": state["archive_seq"] + 1})
     for frontier, archive in enumerate(after):
-        if archive is not before[frontier]:
+        if archive not in before[frontier : frontier + 1]:
             _save_migrants(archive, state, context)
             save_archive(archive, frontier, changed, context)
 
@@ -125,6 +130,8 @@ def candidate_row(
     parent_id: str | None = None,
     generation: int = 0,
     changes: str = "",
+    inspirations: Sequence[str] = (),
+    label: str = "",
 ) -> CandidateRow:
     """Return an evaluated program as the store keeps it.
 
@@ -146,4 +153,6 @@ def candidate_row(
         generation=generation,
         changes=changes,
         evaluator=evaluator if is_final else "",
+        inspirations=tuple(inspirations),
+        label=label,
     )

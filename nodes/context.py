@@ -1,13 +1,15 @@
 """What a run lends its nodes, and the randomness each of them may use."""
 
 from dataclasses import dataclass
-from random import Random
 
 from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 
+from costada.controller.contract import Controller
+from costada.controller.methods import METHODS, Method
 from costada.evaluators.problem import Problem
+from costada.graph.state import SearchState
 from costada.nodes.pricing import PriceBook
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
@@ -31,7 +33,12 @@ class RunContext:
     prices: PriceBook
     store: RunStore
 
+    @property
+    def method(self) -> Method:
+        """Return how the budget is spent."""
+        return METHODS[self.settings.method]
 
-def draws(seed: int, iteration: int, purpose: str) -> Random:
-    """Return the random numbers for one purpose in one iteration, the same on every execution."""
-    return Random(f"{seed}/{iteration}/{purpose}")
+
+def controller_of(state: SearchState, context: RunContext) -> Controller:
+    """Return the controller as the state has it."""
+    return context.method.load(state["controller"], context.settings.constants)

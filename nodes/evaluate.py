@@ -76,4 +76,6 @@ def _candidate(state: SearchState, evaluation: Evaluation, context: RunContext) 
         parent_id=parent.id,
         generation=parent.generation + 1,
         changes=store.text(step["changes"]),
+        inspirations=step["inspirations"],
+        label=step["label"],
     )

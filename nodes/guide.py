@@ -1,27 +1,36 @@
-"""Node: buy the guide call that the last step decided on."""
+"""Node: buy the guide call that was decided on."""
 
 from langchain_core.runnables import RunnableConfig
 
-from costada.controller.algorithm import fail_guide, open_cycle
-from costada.controller.state import ControllerState, from_record, to_record
+from costada.controller.contract import LABELS, STRATEGY, Controller
 from costada.graph.state import SearchState
 from costada.models.failures import ModelFailure
 from costada.models.replies import answer_text
 from costada.nodes.asking import CallKey, ask_model
 from costada.nodes.candidates import load_candidate, shown
-from costada.nodes.context import RunContext
+from costada.nodes.context import RunContext, controller_of
+from costada.nodes.evolution import ask_for_labels, evolve_strategy
 from costada.nodes.tactics import TacticBatch, save_batch, tried_tactics
 from costada.prompts.render import Prompt, guide_prompt
 from costada.prompts.request import GuideRequest
 from costada.prompts.tactics import Tactic, parse_tactics
 
+BUYERS = {LABELS: ask_for_labels, STRATEGY: evolve_strategy}
+"""Who makes the calls that are no guide for tactics."""
+
 
 def guide(state: SearchState, config: RunnableConfig, *, context: RunContext) -> SearchState:
+    """Return what the pending call brought: tactics, or what EvoX asks for."""
+    buy = BUYERS.get(str(state["controller"]["pending"]), buy_tactics)
+    return buy(state, config, context=context)
+
+
+def buy_tactics(state: SearchState, config: RunnableConfig, *, context: RunContext) -> SearchState:
     """Return the controller with a new cycle of tactics, or with the failure to get any (B.4.3).
 
     The calls belong to the step that follows, which is charged for them.
     """
-    controller, constants = from_record(state["controller"]), context.settings.constants
+    controller = controller_of(state, context)
     iteration = controller.iteration + 1
     prompt = guide_prompt(_request(state, controller, iteration, context))
     tactics = _ask_for_tactics(prompt, state["run_id"], iteration, config, context)
@@ -29,12 +38,12 @@ def guide(state: SearchState, config: RunnableConfig, *, context: RunContext) ->
         mode=str(controller.pending), baseline_score=controller.incumbent_score, tactics=tactics
     )
     save_batch(batch, state["run_id"], iteration, context)
-    advised = open_cycle(controller, len(tactics), constants) if tactics else fail_guide(controller)
-    return SearchState(controller=to_record(advised))
+    advised = controller.open_cycle(len(tactics)) if tactics else controller.fail_guide()
+    return SearchState(controller=advised.record())
 
 
 def _request(
-    state: SearchState, controller: ControllerState, iteration: int, context: RunContext
+    state: SearchState, controller: Controller, iteration: int, context: RunContext
 ) -> GuideRequest:
     problem = context.problem
     return GuideRequest(

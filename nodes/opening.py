@@ -2,9 +2,8 @@
 
 from uuid import uuid4
 
-from costada.controller.algorithm import start
 from costada.controller.archive import Archive
-from costada.controller.state import to_record
+from costada.controller.contract import Controller
 from costada.evaluators.confine import layer_of
 from costada.evaluators.contract import Evaluation
 from costada.graph.state import SearchState
@@ -21,26 +20,36 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
     run_seed = state.get("seed", context.settings.seed)
     if not isinstance(run_seed, int):
         raise ValueError(f"seed: got {run_seed!r}, expected a whole number")
-    run_id = uuid4().hex
-    constants = context.settings.constants
     problem = context.problem
     evaluation = problem.seed_evaluation or problem.evaluate(problem.initial_program)
-    seeds = [_seed(frontier, evaluation, context) for frontier in range(constants.num_frontiers)]
-    context.store.open_run(run_id, context.name, problem.name, layer_of(problem) or "")
-    for seed in seeds:
-        context.store.candidates.put(run_id, seed)
+    constants = context.settings.constants
+    controller = context.method.start(evaluation.score, context.budget, constants)
     begun = SearchState(
-        run_id=run_id,
+        run_id=uuid4().hex,
         run_seed=run_seed,
+        iteration=0,
         archive_seq=0,
-        best=seeds[0].id,
+        labels={"diverge": "", "refine": ""},
         stop_reason="",
-        controller=to_record(start(evaluation.score, context.budget, constants)),
+        controller=controller.record(),
     )
-    for frontier, seed in enumerate(seeds):
-        archive = Archive((to_candidate(seed),), constants.archive_size)
-        save_archive(archive, frontier, begun, context)
+    context.store.open_run(begun["run_id"], context.name, problem.name, layer_of(problem) or "")
+    begun["best"] = _plant(evaluation, controller, begun, context)
     return begun
+
+
+def _plant(
+    evaluation: Evaluation, controller: Controller, state: SearchState, context: RunContext
+) -> str:
+    """Put the starting program on every frontier and return its candidate id on the first."""
+    weights = controller.archive_weights
+    seeds = [_seed(frontier, evaluation, context) for frontier in range(len(weights))]
+    for frontier, seed in enumerate(seeds):
+        context.store.candidates.put(state["run_id"], seed)
+        size = context.settings.constants.archive_size
+        archive = Archive((to_candidate(seed),), size, weights[frontier])
+        save_archive(archive, frontier, state, context)
+    return seeds[0].id
 
 
 def _seed(frontier: int, evaluation: Evaluation, context: RunContext) -> CandidateRow:

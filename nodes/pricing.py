@@ -13,9 +13,9 @@ from costada.models.identity import model_identity, underlying_models
 from costada.models.metering import MeteredCall
 from costada.models.prices import packaged_price
 
-OFFLINE_MODEL = ("offline", "costada")
+OFFLINE_MODELS = (("offline", "costada"), ("simulated", "costada"))
 OFFLINE_PRICE = Price("0.60", "1.92")
-"""What the offline model pretends to cost: the paper's GLM-5 price (App. D.1)."""
+"""What models without a provider pretend to cost: the paper's GLM-5 price (App. D.1)."""
 
 
 class Quote(Protocol):
@@ -107,7 +107,7 @@ def _quote(model: BaseChatModel, given: Mapping[str, Price]) -> Quote:
     name, provider, base_url = model_identity(model)
     if name in given:
         return GivenPrice(given[name])
-    if (name, provider) == OFFLINE_MODEL:
+    if (name, provider) in OFFLINE_MODELS:
         return GivenPrice(OFFLINE_PRICE, source="the paper's GLM-5 price")
     packaged = packaged_price(name, provider, base_url)
     if packaged is None:

@@ -3,20 +3,22 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, field_validator
 
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
+from costada.controller.methods import DEFAULT_METHOD, METHODS
 
 
 class Settings(BaseModel):
     """The settings of a run, checked on creation.
 
-    `constants` are the controller's. `seed` starts the run's randomness when the input gives none.
-    `price` is the price of the generating model, `guide_price` that of a separate guide model, and
-    `other_prices` those of further models by name (fallbacks, for instance); where they say
-    nothing, the packaged prices hold. `on_missing_usage` decides about an answer without token
-    counts: `"raise"` ends the run, `"estimate"` charges an estimate and marks it.
+    `constants` are the controller's. `method` says who decides, by its name in `METHODS`. `seed`
+    starts the run's randomness when the input gives none. `price` is the price of the generating
+    model, `guide_price` that of a separate guide model, and `other_prices` those of further models
+    by name (fallbacks, for instance); where they say nothing, the packaged prices hold.
+    `on_missing_usage` decides about an answer without token counts: `"raise"` ends the run,
+    `"estimate"` charges an estimate and marks it.
 
     Raises `pydantic.ValidationError` naming the field, the value and what was expected.
     """
@@ -24,8 +26,16 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     constants: Constants = Constants()
+    method: str = DEFAULT_METHOD
     seed: int = 0
     price: Price | None = None
     guide_price: Price | None = None
     other_prices: Mapping[str, Price] = {}
     on_missing_usage: Literal["raise", "estimate"] = "raise"
+
+    @field_validator("method")
+    @classmethod
+    def _check_method(cls, method: str) -> str:
+        if method not in METHODS:
+            raise ValueError(f"expected one of {', '.join(METHODS)}")
+        return method

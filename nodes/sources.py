@@ -1,30 +1,49 @@
-"""What an attempt starts from: a parent, its inspirations and its siblings."""
+"""What an attempt starts from: a parent, its inspirations and how earlier attempts went."""
 
 from dataclasses import dataclass
 
 from costada.controller.archive import Candidate
+from costada.controller.contract import Controller, ParentRule
 from costada.controller.intensity import Action
+from costada.controller.randomness import draws
 from costada.controller.sampling import draw_inspirations, draw_parent
 from costada.graph.state import SearchState
 from costada.nodes.candidates import load_archives, load_candidate
-from costada.nodes.context import RunContext, draws
-from costada.prompts.request import Siblings
+from costada.nodes.context import RunContext
+from costada.prompts.request import PreviousAttempt, Siblings
+from costada.store.candidates import SEED_ID
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """A parent (p^par), the inspirations (context set) and how the parent's children did."""
+    """A parent (p^par), the inspirations (context set) and how earlier attempts went.
+
+    Attributes:
+        parent: The candidate to change.
+        inspirations: Candidates shown beside it.
+        siblings: How the parent's children did, where that is shown.
+        label: What a search strategy said of the parent.
+        wording: The words for that label.
+        previous: Earlier candidates of the run, where they are shown.
+    """
 
     parent: Candidate
     inspirations: tuple[Candidate, ...]
     siblings: Siblings | None
+    label: str = ""
+    wording: str = ""
+    previous: tuple[PreviousAttempt, ...] = ()
 
 
-def draw_sources(state: SearchState, *, is_guided: bool, context: RunContext) -> Sources:
+def draw_sources(
+    controller: Controller, state: SearchState, *, is_guided: bool, context: RunContext
+) -> Sources:
     """Return what the next attempt starts from; a guided one starts from the incumbent."""
+    if controller.parents is ParentRule.SEED:
+        return Sources(load_candidate(SEED_ID, state, context), (), None)
     step = state["step"]
     rng = draws(state["run_seed"], state["iteration"], f"sources of attempt {step['attempt'] + 1}")
-    archives = load_archives(state, context)
+    archives = load_archives(controller, state, context)
     archive = archives[step["frontier"]]
     drawn = draw_parent(archive, Action(step["action"]), rng)
     parent = load_candidate(state["best"], state, context) if is_guided else drawn

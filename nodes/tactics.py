@@ -5,11 +5,10 @@ from itertools import pairwise
 
 from pydantic import BaseModel, ConfigDict
 
-from costada.controller.algorithm import use_tactic
+from costada.controller.contract import Controller
 from costada.controller.guidance import is_active
-from costada.controller.state import ControllerRecord, from_record, to_record
 from costada.graph.state import SearchState
-from costada.nodes.context import RunContext
+from costada.nodes.context import RunContext, controller_of
 from costada.prompts.tactics import Tactic, outcome_line
 
 MAX_BATCHES = 10
@@ -34,16 +33,14 @@ class Assignment:
     mode: str
 
 
-def take_tactic(
-    state: SearchState, context: RunContext
-) -> tuple[ControllerRecord, Assignment | None]:
+def take_tactic(state: SearchState, context: RunContext) -> tuple[Controller, Assignment | None]:
     """Return the controller after one use of the current tactic, and that tactic, if any."""
-    controller = from_record(state["controller"])
+    controller = controller_of(state, context)
     if not is_active(controller.cycle):
-        return state["controller"], None
-    used, index = use_tactic(controller)
+        return controller, None
+    used, index = controller.use_tactic()
     batch = _load_batch(state, context)
-    return to_record(used), Assignment(batch.tactics[index], batch.mode)
+    return used, Assignment(batch.tactics[index], batch.mode)
 
 
 def save_batch(batch: TacticBatch, run_id: str, iteration: int, context: RunContext) -> None:

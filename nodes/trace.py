@@ -2,10 +2,10 @@
 
 from typing import TypedDict
 
+from costada.controller.contract import Controller
 from costada.controller.guidance import tactic_uses_left
 from costada.controller.intervention import Intervention
 from costada.controller.ledger import remaining_ratio
-from costada.controller.state import ControllerState
 from costada.graph.state import SearchState
 from costada.nodes.context import RunContext
 from costada.store.rows import CandidateRow
@@ -49,29 +49,29 @@ class TraceRow(TypedDict):
 
 def trace_row(
     state: SearchState,
-    controller: ControllerState,
+    controller: Controller,
     decided: Intervention,
     best: CandidateRow,
     context: RunContext,
 ) -> TraceRow:
     """Return the row of a step from its state, the controller after it and its incumbent."""
-    step = state["step"]
+    step, evidence = state["step"], controller.evidence
     return TraceRow(
         iteration=state["iteration"],
         frontier=step["frontier"] + 1,
-        action=step["action"],
+        action=step["label"] or step["action"],
         intensity=step["intensity"],
         step_cost=step["cost"],
         spent=state["spent"],
-        remaining_ratio=remaining_ratio(controller.budget, controller.spent),
+        remaining_ratio=remaining_ratio(context.budget, state["spent"]),
         score=step["score"],
         objective=step["objective"],
         best_score=best.score,
         best_objective=best.objective,
         **state["credit"],
-        stagnation=controller.stagnation,
-        low_yield_cost=controller.low_yield_cost,
-        consolidation_left=controller.consolidation_left,
+        stagnation=evidence.stagnation,
+        low_yield_cost=evidence.low_yield_cost,
+        consolidation_left=evidence.consolidation_left,
         tactic_uses_left=tactic_uses_left(controller.cycle),
         attempts=step["attempt"],
         events=_events(step["guide_calls"], decided),
@@ -93,4 +93,4 @@ def _events(guide_calls: int, decided: Intervention) -> list[str]:
         "backoff": decided.backed_off,
         f"guide_scheduled:{decided.scheduled}": decided.scheduled is not None,
     }
-    return [event for event, is_true in happened.items() if is_true]
+    return [*(event for event, is_true in happened.items() if is_true), *decided.notes]

@@ -1,6 +1,8 @@
 """Values in, messages out."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -8,11 +10,20 @@ from costada.prompts.fences import fenced
 from costada.prompts.request import GenerationRequest, GuideRequest
 from costada.prompts.splice import BLOCK_START
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 TEXT_LIMIT = 2000
 """Characters shown of an error, an artifact or a feedback text."""
 
 CODE_LIMIT = 1500
 """Characters shown of a program that failed."""
+
+STRATEGY_LIMIT = 6000
+"""Characters shown of a search strategy that is not the one to improve on."""
+
+INSIGHT_LIMIT = 6000
+"""Characters shown of what a model said about the population."""
 
 LONG_PROGRAM = 500
 """Characters from which on a program is asked to become simpler."""
@@ -28,14 +39,14 @@ class Prompt:
 
 def generation_prompt(request: GenerationRequest) -> Prompt:
     """Return the messages that ask for a changed program."""
-    return Prompt(system=request.task, user=_render("generate.txt", request))
+    return Prompt(system=request.task, user=render("generate.txt", request))
 
 
 def guide_prompt(request: GuideRequest) -> Prompt:
     """Return the messages that ask for tactics, worded for the request's mode."""
     return Prompt(
-        system=_render("guide_system.txt", request),
-        user=_render(f"guide_{request.mode}.txt", request),
+        system=render("guide_system.txt", request),
+        user=render(f"guide_{request.mode}.txt", request),
     )
 
 
@@ -50,9 +61,31 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _render(template: str, request: GenerationRequest | GuideRequest) -> str:
+def render(template: str, request: "DataclassInstance") -> str:
+    """Return a template filled with the fields of a request, ending in one newline."""
     values = {field.name: getattr(request, field.name) for field in fields(request)}
     return _TEMPLATES.get_template(template).render(values).strip() + "\n"
+
+
+_FILTERS: dict[str, Callable[..., str]] = {
+    "fence": fenced,
+    "cut": cut,
+    "one_line": _one_line,
+    "decimals": "{:.4f}".format,
+    "long_decimals": "{:.6f}".format,
+    "signed_decimals": "{:+.4f}".format,
+    "signed_long_decimals": "{:+.6f}".format,
+    "seconds": "{:g}".format,
+}
+
+_GLOBALS = {
+    "TEXT_LIMIT": TEXT_LIMIT,
+    "CODE_LIMIT": CODE_LIMIT,
+    "STRATEGY_LIMIT": STRATEGY_LIMIT,
+    "INSIGHT_LIMIT": INSIGHT_LIMIT,
+    "LONG_PROGRAM": LONG_PROGRAM,
+    "EVOLVE_START": BLOCK_START,
+}
 
 
 def _templates() -> Environment:
@@ -64,21 +97,8 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters |= {
-        "fence": fenced,
-        "cut": cut,
-        "one_line": _one_line,
-        "decimals": "{:.4f}".format,
-        "long_decimals": "{:.6f}".format,
-        "signed_decimals": "{:+.4f}".format,
-        "seconds": "{:g}".format,
-    }
-    templates.globals |= {
-        "TEXT_LIMIT": TEXT_LIMIT,
-        "CODE_LIMIT": CODE_LIMIT,
-        "LONG_PROGRAM": LONG_PROGRAM,
-        "EVOLVE_START": BLOCK_START,
-    }
+    templates.filters |= _FILTERS
+    templates.globals |= _GLOBALS
     return templates
 
 

@@ -15,6 +15,7 @@ DEAD_BAND = 1e-3
 """Score differences up to this size count as no change."""
 
 MAX_SIBLINGS = 5
+MAX_PREVIOUS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Siblings:
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
-    """The attempt before this one in the same iteration.
+    """An attempt before this one in the same iteration.
 
     Attributes:
         error: Why it failed, for the model to read.
@@ -94,6 +95,32 @@ class FailedAttempt:
 
     error: str
     code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreviousAttempt:
+    """An earlier candidate of the run, as the next attempt is told of it.
+
+    Attributes:
+        iteration: When it was found.
+        score: Its score.
+        parent_score: Score of the program it was made from.
+        changes: What was changed, one line per edit.
+        metrics: Further numbers from the evaluator, by name.
+    """
+
+    iteration: int
+    score: float
+    parent_score: float
+    changes: str
+    metrics: Mapping[str, float]
+
+    @property
+    def outcome(self) -> str:
+        """How its score compares with its parent's: `improved`, `regressed` or `unchanged`."""
+        if self.score == self.parent_score:
+            return "unchanged"
+        return "improved" if self.score > self.parent_score else "regressed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +138,14 @@ class GenerationRequest:
         tactic_mode: `breakthrough` or `refinement`; given exactly when there is a tactic.
         siblings: Earlier children of the parent, if any.
         failure: The failed attempt this one is to make good, if any.
+        label: Words shown above the parent's code, if any.
+        previous: Earlier candidates of the run, the best first; at most three.
+        earlier_failures: All failed attempts of the iteration, oldest first, where they are shown
+            together; `failure` is None then.
 
     Raises:
-        ValueError: If `action` is unknown, or `tactic_mode` does not fit `tactic`.
+        ValueError: If `action` is unknown, `tactic_mode` does not fit `tactic`, there are more
+            than three previous attempts, or failures are given in both ways.
     """
 
     task: str
@@ -126,10 +158,19 @@ class GenerationRequest:
     tactic_mode: str | None = None
     siblings: Siblings | None = None
     failure: FailedAttempt | None = None
+    label: str = ""
+    previous: tuple[PreviousAttempt, ...] = ()
+    earlier_failures: tuple[FailedAttempt, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse values the templates have no words for."""
         _check_choice("action", self.action, ACTIONS)
+        if len(self.previous) > MAX_PREVIOUS:
+            raise ValueError(
+                f"previous has {len(self.previous)} attempts; expected at most {MAX_PREVIOUS}"
+            )
+        if self.failure is not None and self.earlier_failures:
+            raise ValueError("failure is given; expected None where there are earlier_failures")
         if self.tactic is not None:
             _check_choice("tactic_mode", self.tactic_mode, MODES)
         elif self.tactic_mode is not None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from costada.controller.methods import METHODS
 from costada.evaluators.sandbox.layers import Layer
 from costada.runs.config import RunConfig
 from costada.runs.presets import PRESETS
@@ -109,6 +110,16 @@ OnMissingUsage = Annotated[
         help="An answer without token counts ends the run, or is estimated and marked.",
         show_default=_default("on_missing_usage"),
         rich_help_panel=MONEY,
+    ),
+]
+MethodName = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        metavar="METHOD",
+        help=f"Who decides where the money goes: {', '.join(METHODS)}.",
+        show_default=_default("method"),
+        rich_help_panel=SEARCH,
     ),
 ]
 MaxIterations = Annotated[

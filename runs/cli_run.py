@@ -25,6 +25,7 @@ def run(
     context: typer.Context,
     problem: options.ProblemName,
     budget: options.Budget = None,
+    method: options.MethodName = None,
     model: options.Model = None,
     guide_model: options.GuideModel = None,
     base_url: options.BaseUrl = None,

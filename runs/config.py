@@ -18,10 +18,12 @@ from pydantic import (
 
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
-from costada.evaluators.registry import problem_names
+from costada.controller.methods import DEFAULT_METHOD, METHODS
+from costada.evaluators.registry import is_built_in
 from costada.evaluators.sandbox.layers import Layer
 from costada.runs.explanation import explain
 from costada.runs.presets import preset_named
+from costada.runs.suggestion import unknown_name
 
 OFFLINE = "offline"
 DEFAULT_BUDGET = 1.0
@@ -36,6 +38,7 @@ class RunConfig(BaseModel):
 
     Attributes:
         problem: Name of a benchmark, or the folder of one's own problem.
+        method: Who decides where the money goes, for example `costada` or `adaevolve`.
         model: Model id, for example `openai:gpt-5.4` or `offline`.
         guide_model: Model id of the guide; `None`: the generating model.
         base_url: Address of an OpenAI-compatible server for `openai:` models.
@@ -57,6 +60,7 @@ class RunConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     problem: str = Field(min_length=1)
+    method: str = DEFAULT_METHOD
     model: str = Field(default=OFFLINE, min_length=1)
     guide_model: str | None = Field(default=None, min_length=1)
     base_url: str | None = None
@@ -87,11 +91,18 @@ class RunConfig(BaseModel):
         preset = preset_named(name)
         return {"budget": preset.budget, "reference_cost": preset.reference_cost, **said}
 
+    @field_validator("method")
+    @classmethod
+    def _check_method(cls, method: str) -> str:
+        if method not in METHODS:
+            raise ValueError(unknown_name("method", method, METHODS))
+        return method
+
     @field_validator("problem")
     @classmethod
     def _make_findable(cls, problem: str) -> str:
         """Keep the place of a problem folder, however the run is gone on with."""
-        is_folder = problem not in problem_names() and Path(problem).is_dir()
+        is_folder = not is_built_in(problem) and Path(problem).is_dir()
         return str(Path(problem).resolve()) if is_folder else problem
 
     @field_validator("base_url")

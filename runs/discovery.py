@@ -21,6 +21,7 @@ __all__ = ["Discovery", "discover"]
 class DiscoverOptions(TypedDict, total=False):
     """Further settings of `discover`, as `RunConfig` explains them."""
 
+    method: str
     base_url: str | None
     price_in: float | str | None
     price_out: float | str | None

@@ -131,7 +131,8 @@ def _half_width(name: str) -> float:
 
 def _draw_arc(axes: Axes, arc: Arc, names: Sequence[str]) -> None:
     outer = arc.side * (HALF_WIDTH + arc.reach)
-    leave = (arc.side * _half_width(names[arc.start]), -STEP * arc.start - arc.side * PORT)
+    departure = -STEP * arc.start + PORT * (-1 if arc.side > 0 or arc.lane else 1)
+    leave = (arc.side * _half_width(names[arc.start]), departure)
     arrival = -STEP * arc.end + PORT * (1 if arc.side > 0 else arc.lane - 1)
     arrive = (arc.side * _half_width(names[arc.end]), arrival)
     corners = [(outer, leave[1]), (outer, arrive[1])]

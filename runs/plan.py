@@ -10,7 +10,7 @@ from costada.evaluators.check import check_problem
 from costada.evaluators.confine import confine, layer_of
 from costada.evaluators.contract import Evaluation
 from costada.evaluators.problem import Problem
-from costada.evaluators.registry import problem
+from costada.evaluators.registry import LANDSCAPE, problem
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.build import DiscoveryGraph, create_discovery_graph
 from costada.models.chat_models import chat_model
@@ -18,6 +18,8 @@ from costada.nodes.context import ChatModel
 from costada.nodes.settings import Settings
 from costada.runs.config import RunConfig, is_openai
 from costada.store.run_store import RunStore
+
+SIMULATED = "simulated"
 
 OBJECT_MARK = "object:"
 """Begins the name of something that a run got as a Python object and cannot find again."""
@@ -93,6 +95,7 @@ def plan_run(
         timeout=config.timeout,
         memory_mb=config.memory_mb,
     )
+    _check_simulated(found, config)
     model = given_model or _model(config.model, config)
     guide_model = given_guide_model
     if guide_model is None and config.guide_model not in (None, config.model):
@@ -106,10 +109,19 @@ def plan_run(
         guide_model=guide_model,
         budget=config.budget,
         settings=_settings(config),
-        title=f"{found.name}, {config.model}, seed {config.seed}",
+        title=f"{found.name}, {config.method}, {config.model}, seed {config.seed}",
     )
     plan.graph()
     return plan
+
+
+def _check_simulated(found: Problem, config: RunConfig) -> None:
+    for field in ("model", "guide_model"):
+        if getattr(config, field) == SIMULATED and found.name != LANDSCAPE:
+            raise ValueError(
+                f"{field}: got {SIMULATED!r} for problem {found.name!r}, which it cannot improve;"
+                f" expected problem {LANDSCAPE!r}"
+            )
 
 
 def _model(model_id: str, config: RunConfig) -> ChatModel:
@@ -122,6 +134,7 @@ def _settings(config: RunConfig) -> Settings:
         constants=Constants(
             reference_cost=config.reference_cost, max_iterations=config.max_iterations
         ),
+        method=config.method,
         seed=config.seed,
         price=config.price,
         guide_price=config.guide_price,

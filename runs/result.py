@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from costada.controller.algorithm import StopReason
+from costada.controller.contract import StopReason
 
 RunEnd = StopReason | Literal["interrupted"]
 

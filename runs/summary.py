@@ -55,6 +55,7 @@ def summary_json(
     ledger = {role: {**asdict(used), "dollars": float(used.dollars)} for role, used in sums.items()}
     facts = {
         "problem": config.problem,
+        "method": config.method,
         "model": config.model,
         "guide_model": config.guide_model,
         "seed": config.seed,

@@ -8,6 +8,9 @@ from functools import lru_cache
 from costada.store.database import Database
 from costada.store.rows import CandidateRow
 
+SEED_ID = "0.1"
+"""Id of the initial program on the first frontier."""
+
 RECENT_ROWS = 512
 """Decoded rows kept at hand: what the archives hold, several times over."""
 
@@ -49,6 +52,18 @@ class CandidateTable:
             raise ValueError(f"candidates {missing}: not stored for run {run_id}")
         return [by_id[name] for name in ids]
 
+    def population(self, run_id: str, before: int) -> list[CandidateRow]:
+        """Return the initial program and all valid candidates of earlier iterations, in order.
+
+        Copies do not count.
+        """
+        found = self._db.rows(
+            "SELECT code_hash, facts, evaluator FROM candidate WHERE run_id = ? AND iteration < ?"
+            " AND (score IS NOT NULL OR id = ?) ORDER BY iteration, rowid",
+            (run_id, before, SEED_ID),
+        )
+        return [self._row(*stored) for stored in found]
+
     def judged(
         self, run_id: str, code_hash: str, evaluator: str, iteration: int, attempt: int
     ) -> CandidateRow | None:
@@ -67,7 +82,9 @@ class CandidateTable:
         return self._row(*found[0]) if found else None
 
     def _read_row(self, code_hash: str, facts: str, evaluator: str) -> CandidateRow:
-        return CandidateRow(code=self._db.text(code_hash), evaluator=evaluator, **json.loads(facts))
+        known = json.loads(facts)
+        known["inspirations"] = tuple(known.get("inspirations", ()))
+        return CandidateRow(code=self._db.text(code_hash), evaluator=evaluator, **known)
 
     def best_score(self, run_id: str, first: int, last: int) -> float | None:
         """Return the best score found in iterations `first` to `last`, `None` if there is none.

@@ -13,7 +13,9 @@ class CandidateRow:
     `objective` in the benchmark's units. An invalid candidate has no objective, score 0 and an
     `error`. A copy (`is_copy`) went to another frontier and was not evaluated anew. `evaluator` is
     the fingerprint of what judged it, empty if the verdict must not be used again; `is_cached`
-    marks a verdict taken over from the same program as it was judged before.
+    marks a verdict taken over from the same program as it was judged before. `inspirations` are
+    the ids of the candidates shown beside its parent, `label` is what a search strategy said of
+    the parent.
     """
 
     id: str
@@ -31,6 +33,8 @@ class CandidateRow:
     is_copy: bool = False
     evaluator: str = ""
     is_cached: bool = False
+    inspirations: tuple[str, ...] = ()
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,19 @@ from costada.models.offline.guiding import guide_reply
 from costada.models.offline.ideas import find_idea
 from costada.models.offline.literals import change_literals, new_seed
 from costada.models.offline.loops import change_evaluations, reverse_order
-from costada.models.offline.reading import GenerationView, GuideView, SeenTactic, read_prompt
+from costada.models.offline.reading import (
+    GenerationView,
+    GuideView,
+    InsightView,
+    LabelView,
+    SeenTactic,
+    StrategyView,
+    read_prompt,
+)
 from costada.models.offline.scene import EditKind, Scene
 from costada.models.offline.searches import shrink_step
 from costada.models.offline.source import Edit, Program, read_program
+from costada.models.offline.strategizing import insight_reply, label_reply, strategy_reply
 
 REWRITE_RATE = 0.1
 """Share of answers that write the whole program although blocks would do."""
@@ -45,12 +54,25 @@ def answer(prompt: str, rng: Random) -> str:
     try:
         if isinstance(view, GuideView):
             return f"{_INTRODUCTION}\n\n```json\n{guide_reply(view, rng)}\n```\n"
+        if view is not None and not isinstance(view, GenerationView):
+            return _design_answer(view, rng)
         program = read_program(view.program) if view else None
         if view is not None and program is not None:
             return _generation_answer(view, program, rng)
     except RecursionError:
         return f"{_INTRODUCTION} This program is nested too deeply for me to change it."
     return f"{_INTRODUCTION} I see no Python program here that I could change."
+
+
+def _design_answer(view: LabelView | InsightView | StrategyView, rng: Random) -> str:
+    """Return the answer to one of the prompts about the search itself."""
+    match view:
+        case LabelView():
+            return f"{_INTRODUCTION}\n\n{label_reply(rng)}\n"
+        case InsightView():
+            return f"{_INTRODUCTION}\n\n{insight_reply(view)}\n"
+        case StrategyView():
+            return f"{_INTRODUCTION}\n\n{strategy_reply(view, rng)}\n"
 
 
 def _generation_answer(view: GenerationView, program: Program, rng: Random) -> str:

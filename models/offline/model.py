@@ -30,9 +30,10 @@ class OfflineModel(BaseChatModel):
     arrays by the program's own statements. It knows no benchmark and no solution. As a guide it
     proposes general searches and refinements. One answer in ten fails on purpose.
 
-    The same seed and messages always get the same answer, in any order and on any thread. Run
-    times among the metrics of a prompt make no difference, so that a run with the same seed can be
-    repeated. Token counts are estimates, see `usage`.
+    The same seed, messages and iteration of a run always get the same answer, in any order and on
+    any thread; attempts that start from the same prompt differ by their iteration. Run times among
+    the metrics of a prompt make no difference, so that a run with the same seed can be repeated.
+    Token counts are estimates, see `usage`.
 
     Attributes:
         seed: Chooses one of many equally good models.
@@ -60,7 +61,7 @@ class OfflineModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        message = self._reply(messages, stop)
+        message = self._reply(messages, stop, _iteration(run_manager))
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     def _stream(
@@ -70,7 +71,7 @@ class OfflineModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        reply = self._reply(messages, stop)
+        reply = self._reply(messages, stop, _iteration(run_manager))
         for part in _parts(reply.text):
             chunk = ChatGenerationChunk(message=AIMessageChunk(content=part))
             if run_manager:
@@ -85,9 +86,11 @@ class OfflineModel(BaseChatModel):
             )
         )
 
-    def _reply(self, messages: list[BaseMessage], stop: list[str] | None) -> AIMessage:
+    def _reply(
+        self, messages: list[BaseMessage], stop: list[str] | None, iteration: object
+    ) -> AIMessage:
         prompt = "\n\n".join(message.text for message in messages)
-        rng = _generator(self.seed, prompt)
+        rng = _generator(self.seed, iteration, prompt)
         text = _until(answer(messages[-1].text, rng), stop)
         return AIMessage(
             content=text,
@@ -96,8 +99,14 @@ class OfflineModel(BaseChatModel):
         )
 
 
-def _generator(seed: int, prompt: str) -> Random:
-    digest = hashlib.sha256(f"{seed}\n{_TIMING.sub('', prompt)}".encode()).digest()
+def _iteration(run_manager: CallbackManagerForLLMRun | None) -> object:
+    """Return the iteration that a call was made in, None outside of a run."""
+    return run_manager.metadata.get("costada_iteration") if run_manager else None
+
+
+def _generator(seed: int, iteration: object, prompt: str) -> Random:
+    origin = seed if iteration is None else f"{seed}/{iteration}"
+    digest = hashlib.sha256(f"{origin}\n{_TIMING.sub('', prompt)}".encode()).digest()
     return Random(int.from_bytes(digest))
 
 

@@ -1,12 +1,14 @@
-"""What the offline model reads in a prompt: programs, a tactic, a failure, or a guide's request."""
+"""What the offline model reads in a prompt: programs, a tactic, a failure, or what is asked for."""
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _HEADING = re.compile(r"(?P<level>#{1,2}) (?P<title>\S.*?)\s*")
 _FENCE = re.compile(r"(?P<ticks>`{3,})(?P<language>[\w+#.-]*)\s*")
 _TACTIC_LINE = re.compile(r"(Idea|How|Target|Cautions|Approach):\s*(.*)")
+_FACT = re.compile(r"^- ([^:\n]+): (.+)$", re.MULTILINE)
 _TRIED = re.compile(r"- (?P<outcome>\w+): (?P<approach>\S+) - ")
 
 _BOLD_WORDS = ("unlike", "diversity", "different algorithm")
@@ -71,14 +73,52 @@ class GuideView:
     failures: Counter[str]
 
 
-def read_prompt(text: str) -> GenerationView | GuideView | None:
-    """Return what a prompt asks for, or None where it shows no program."""
+@dataclass(frozen=True, slots=True)
+class LabelView:
+    """A prompt that asks for the advice behind two labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class InsightView:
+    """A prompt that asks what the history of a search tells.
+
+    Attributes:
+        facts: What is known of the population, by name.
+        standings: One line on each strategy shown.
+    """
+
+    facts: Mapping[str, str]
+    standings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyView:
+    """A prompt that asks for a search strategy.
+
+    Attributes:
+        program: Text of the strategy to improve on.
+        has_failure: Whether an attempt has failed just before.
+    """
+
+    program: str
+    has_failure: bool
+
+
+View = GenerationView | GuideView | LabelView | InsightView | StrategyView
+
+
+def read_prompt(text: str) -> View | None:
+    """Return what a prompt asks for, or None where it asks for nothing known."""
     sections = _sections(text)
     if _first_program(sections, "Current program") is not None:
         return _generation_view(sections)
     if _first_program(sections, "Best program") is not None and _find(sections, "Output"):
         return _guide_view(sections)
-    return None
+    if _find(sections, "New strategy"):
+        return _strategy_view(sections)
+    if _find(sections, "Population") and _find(sections, "Insight"):
+        return _insight_view(sections)
+    return LabelView() if _find(sections, "Labels") and _find(sections, "Output") else None
 
 
 def _generation_view(sections: list[_Section]) -> GenerationView:
@@ -88,7 +128,7 @@ def _generation_view(sections: list[_Section]) -> GenerationView:
         program=_first_program(sections, "Current program") or "",
         others=tuple(_programs(sections, "Other programs")),
         tactic=_tactic(sections),
-        has_failure=_find(sections, "Failed attempt"),
+        has_failure=_find(sections, "Failed attempt") or _find(sections, "Failed attempts"),
         is_bold=any(word in current for word in _BOLD_WORDS),
         takes_blocks="SEARCH" in task or not task,
     )
@@ -101,6 +141,19 @@ def _guide_view(sections: list[_Section]) -> GuideView:
         keeps_algorithm="keep the algorithm" in _texts(sections, "Technique guidance"),
         failures=Counter(each["approach"] for each in tried if each["outcome"] == "FAILED"),
     )
+
+
+def _strategy_view(sections: list[_Section]) -> StrategyView:
+    return StrategyView(
+        program=_first_program(sections, "Parent strategy") or "",
+        has_failure=_find(sections, "Failed attempt"),
+    )
+
+
+def _insight_view(sections: list[_Section]) -> InsightView:
+    shown = [each for each in sections if each.level == 1 and each.title.startswith("Strategy ")]
+    lines = [next((line for line in each.lines if line), "") for each in shown]
+    return InsightView(dict(_FACT.findall(_texts(sections, "Population"))), tuple(lines))
 
 
 def _tactic(sections: list[_Section]) -> SeenTactic | None:

@@ -12,11 +12,11 @@ from costada.controller.algorithm import (
     open_cycle,
     raise_bests,
     start,
-    stop_reason,
     use_tactic,
 )
 from costada.controller.allocation import Allocation
 from costada.controller.constants import Constants
+from costada.controller.contract import stop_reason
 from costada.controller.guidance import GuidanceCycle, Mode
 from costada.controller.intensity import Action
 
@@ -163,7 +163,7 @@ def test_migrants_raise_bests_without_gain_or_visit() -> None:
 
 
 def test_a_run_stops_at_its_budget_or_its_last_iteration() -> None:
-    assert stop_reason(SEED, CONSTANTS) is None
-    assert stop_reason(replace(SEED, spent=2.0), CONSTANTS) == "budget"
-    assert stop_reason(replace(SEED, iteration=100), CONSTANTS) == "iterations"
-    assert stop_reason(replace(SEED, iteration=100, spent=2.0), CONSTANTS) == "budget"
+    assert stop_reason(2.0, 1.99, 99, max_iterations=100) is None
+    assert stop_reason(2.0, 2.0, 99, max_iterations=100) == "budget"
+    assert stop_reason(2.0, 0.0, 100, max_iterations=100) == "iterations"
+    assert stop_reason(2.0, 2.5, 100, max_iterations=100) == "budget"

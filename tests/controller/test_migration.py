@@ -1,7 +1,14 @@
 from archive_samples import archive, candidate, ids
 
 from costada.controller.constants import Constants
-from costada.controller.migration import is_migration_due, migrant_copy, migrate, original_id
+from costada.controller.migration import (
+    Arrival,
+    exchange,
+    is_migration_due,
+    migrant_copy,
+    migrate,
+    original_id,
+)
 
 CONSTANTS = Constants(num_migrants=2)
 
@@ -37,6 +44,36 @@ def test_a_full_destination_applies_its_insertion_rule() -> None:
     weak, strong = candidate("weak", 0.1, "cc"), candidate("strong", 0.9, "dd")
     assert migrate((archive(weak), full), 15, CONSTANTS)[1] is full
     assert ids(migrate((archive(strong), full), 15, CONSTANTS)[1].members) == ["b1", "strong>1@15"]
+
+
+def test_every_migrant_that_entered_arrives_in_order_and_no_other_does() -> None:
+    first = archive(candidate("weak", 0.6), candidate("strong", 0.9), candidate("rest", 0.1))
+    full = archive(candidate("b1", 0.8, "aa"), candidate("b2", 0.65, "bb"), size=2)
+    archives, arrivals = exchange((first, full), 15, CONSTANTS)
+    assert archives == migrate((first, full), 15, CONSTANTS)
+    assert [(each.frontier, each.candidate.id) for each in arrivals] == [
+        (1, "strong>1@15"),
+        (0, "b1>0@15"),
+    ]
+    assert arrivals[1] == Arrival(0, migrant_copy(full.members[0], 0, 15))
+
+
+def test_a_migrant_arrived_even_if_the_next_one_took_its_place() -> None:
+    full = archive(
+        candidate("b1", 0.9, "xx"),
+        candidate("b2", 0.5, "yy"),
+        candidate("b3", 0.1, "aa bb"),
+        size=3,
+    )
+    equals = archive(candidate("a1", 0.5, "aa bb cc"), candidate("a2", 0.5, "aa bb cc dd"))
+    archives, arrivals = exchange((equals, full), 15, CONSTANTS)
+    assert ids(archives[1].members) == ["b1", "b2", "a2>1@15"]
+    assert [each.candidate.id for each in arrivals] == ["a1>1@15", "a2>1@15", "b1>0@15", "b2>0@15"]
+
+
+def test_nobody_arrives_between_migrations() -> None:
+    archives = (archive(candidate("a", 0.5)), archive(candidate("b", 0.6)))
+    assert exchange(archives, 14, CONSTANTS) == (archives, ())
 
 
 def test_a_single_frontier_sends_nothing_to_itself() -> None:

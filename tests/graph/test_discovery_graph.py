@@ -35,6 +35,10 @@ def test_every_conditional_edge_is_labelled():
     }
     after_gate = {"allocate_frontier": "next step", "guide": "intervention", "__end__": "stop"}
     assert labels == {
+        ("allocate_frontier", "build_context"): "attempt",
+        ("allocate_frontier", "guide"): "preparation",
+        ("guide", "allocate_frontier"): "next step",
+        ("guide", "charge_ledger"): "settle",
         ("evaluate", "build_context"): "retry",
         ("evaluate", "charge_ledger"): "charge",
         **{("gate_intervention", target): label for target, label in after_gate.items()},

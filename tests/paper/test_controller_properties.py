@@ -10,9 +10,10 @@ from controller_steps import Step, run_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costada.controller.algorithm import credit, start, stop_reason
+from costada.controller.algorithm import credit, start
 from costada.controller.allocation import Allocation
 from costada.controller.constants import Constants
+from costada.controller.contract import stop_reason
 from costada.controller.intensity import Action
 from costada.controller.ledger import Price, Usage, call_cost, remaining_ratio
 from costada.controller.state import ControllerState, from_record, to_record
@@ -88,7 +89,7 @@ def trajectory(
         )
         yield state, step
         state = step.state
-        if stop_reason(state, constants) is not None:
+        if stop_reason(state.budget, state.spent, state.iteration, constants.max_iterations):
             return
 
 

@@ -1,0 +1,1 @@
+"""Controllers that CostAda is compared with: pure, and blind to cost."""

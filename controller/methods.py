@@ -1,0 +1,92 @@
+"""Every method by the name that `--method` is given."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from costada.controller.baselines.adaevolve import AdaEvolve
+from costada.controller.baselines.best_of_n import BestOfN
+from costada.controller.baselines.evox import EvoX
+from costada.controller.baselines.uniform import Uniform
+from costada.controller.constants import Constants
+from costada.controller.contract import Controller, Record
+from costada.controller.costada import CostAda
+
+
+class ControllerKind(Protocol):
+    """How controllers of one kind come into being."""
+
+    def start(self, seed_score: float, budget: float, constants: Constants) -> Controller:
+        """Return the controller before the first step."""
+        ...
+
+    def load(self, record: Record, constants: Constants) -> Controller:
+        """Return the controller that a record describes."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One way to spend a budget.
+
+    Attributes:
+        name: What `--method` is given.
+        kind: The class of its controllers.
+        summary: What it does, in a line.
+        switches: What an ablation changes in `Constants`.
+    """
+
+    name: str
+    kind: ControllerKind
+    summary: str
+    switches: Mapping[str, bool]
+
+    def start(self, seed_score: float, budget: float, constants: Constants) -> Controller:
+        """Return the controller of a run that begins.
+
+        Args:
+            seed_score: Score of the initial program (y_0).
+            budget: Dollars the run may spend (B).
+            constants: The run's constants; an ablation changes its switch in them.
+        """
+        return self.kind.start(seed_score, budget, self.adjusted(constants))
+
+    def load(self, record: Record, constants: Constants) -> Controller:
+        """Return the controller that `Controller.record` described."""
+        return self.kind.load(record, self.adjusted(constants))
+
+    def adjusted(self, constants: Constants) -> Constants:
+        """Return the constants with the switches of an ablation."""
+        return replace(constants, **self.switches)
+
+
+DEFAULT_METHOD = "costada"
+
+METHODS: Mapping[str, Method] = {
+    method.name: method
+    for method in (
+        Method("costada", CostAda, "credit per dollar, conditioned on the remaining budget", {}),
+        Method("adaevolve", AdaEvolve, "adaptive frontiers, blind to cost", {}),
+        Method("evox", EvoX, "search strategies written by the model, blind to cost", {}),
+        Method(
+            "no-cost-calibration",
+            CostAda,
+            "CostAda without the division by cost",
+            {"calibrates_cost": False},
+        ),
+        Method(
+            "no-remaining-budget",
+            CostAda,
+            "CostAda that does not see what is left",
+            {"conditions_on_budget": False},
+        ),
+        Method(
+            "no-intervention-gating",
+            CostAda,
+            "CostAda that buys guides on stagnation alone",
+            {"gates_intervention": False},
+        ),
+        Method("uniform", Uniform, "frontiers in turn, no guide", {}),
+        Method("best-of-n", BestOfN, "independent changes of the initial program", {}),
+    )
+}

@@ -1,0 +1,132 @@
+"""What EvoX buys of the guide model: labels before the first step, later new strategies."""
+
+from dataclasses import dataclass, replace
+
+from langchain_core.runnables import RunnableConfig
+
+from costada.controller.baselines.evox import EvoX
+from costada.controller.baselines.evox_state import ScoredStrategy
+from costada.controller.baselines.evox_window import IMPROVEMENT_THRESHOLD, switch_interval
+from costada.controller.randomness import draws
+from costada.evaluators.strategy_check import check_strategy
+from costada.graph.state import SearchState
+from costada.models.failures import ModelFailure
+from costada.models.replies import answer_text
+from costada.nodes.asking import CallKey, ask_model
+from costada.nodes.context import RunContext, controller_of
+from costada.nodes.population import population, population_row
+from costada.nodes.strategies import evox_of, strategy_layer, strategy_text
+from costada.prompts.evox import (
+    InsightRequest,
+    LabelRequest,
+    SearchWindow,
+    ShownStrategy,
+    StrategyRequest,
+    insight_prompt,
+    label_prompt,
+    strategy_prompt,
+)
+from costada.prompts.evox_reply import Labels, parse_labels, parse_strategy
+from costada.prompts.parse import Rejection
+from costada.prompts.population import PopulationRow, population_text, trace_text
+from costada.prompts.render import Prompt
+from costada.prompts.request import FailedAttempt
+
+MAX_STRATEGY_CALLS = 3
+"""Calls one evolution may make until it yields a valid strategy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What the calls of one visit share; `attempt` numbers the next of them."""
+
+    state: SearchState
+    config: RunnableConfig
+    context: RunContext
+    iteration: int
+
+    def ask(self, prompt: Prompt, attempt: int) -> str:
+        """Return the text of an answer, empty if none came."""
+        key = CallKey(self.state["run_id"], self.iteration, "guide", attempt)
+        answer = ask_model(self.context.guide_model, prompt, key, self.config, self.context)
+        return "" if isinstance(answer, ModelFailure) else answer_text(answer)
+
+
+def ask_for_labels(
+    state: SearchState, config: RunnableConfig, *, context: RunContext
+) -> SearchState:
+    """Return the advice behind the labels, bought once and charged to the first step."""
+    controller, problem = evox_of(controller_of(state, context)), context.problem
+    desk = Desk(state, config, context, controller.iteration + 1)
+    packages = tuple(dict.fromkeys(name.partition(".")[0] for name in problem.preload))
+    request = LabelRequest(problem.task, problem.evaluator_source, packages)
+    labels: Labels = parse_labels(desk.ask(label_prompt(request), 1))
+    put_text = context.store.put_text
+    return SearchState(
+        labels={"diverge": put_text(labels.diverge), "refine": put_text(labels.refine)},
+        controller=controller.with_labels().record(),
+    )
+
+
+def evolve_strategy(
+    state: SearchState, config: RunnableConfig, *, context: RunContext
+) -> SearchState:
+    """Return the controller with a new strategy, or with the one in use when none was valid.
+
+    The calls belong to the step that has just been made, which is charged for them.
+    """
+    controller = evox_of(controller_of(state, context))
+    desk = Desk(state, config, context, controller.iteration + 1)
+    request = _request(controller, desk)
+    for attempt in range(2, MAX_STRATEGY_CALLS + 2):
+        found = _new_strategy(desk.ask(strategy_prompt(request), attempt), context)
+        if not isinstance(found, FailedAttempt):
+            adopted = controller.adopt(context.store.put_text(found))
+            return SearchState(controller=adopted.record())
+        request = replace(request, failure=found)
+    return SearchState(controller=controller.keep_strategy().record())
+
+
+def _request(controller: EvoX, desk: Desk) -> StrategyRequest:
+    state, context = desk.state, desk.context
+    rows = [population_row(row) for row in population(state, context)]
+    rng = draws(state["run_seed"], desk.iteration, "strategies")
+    parent, others = controller.draw_strategies(rng)
+    shown = tuple(_shown(strategy, rows, context) for strategy in others)
+    statistics = population_text(rows, desk.iteration, IMPROVEMENT_THRESHOLD)
+    insight = desk.ask(insight_prompt(InsightRequest(context.problem.task, statistics, shown)), 1)
+    constants = context.settings.constants
+    return StrategyRequest(
+        task=context.problem.task,
+        window=SearchWindow(
+            iteration=desk.iteration + 1,
+            max_iterations=constants.max_iterations,
+            horizon=switch_interval(constants),
+            threshold=IMPROVEMENT_THRESHOLD,
+        ),
+        insight=insight,
+        statistics=statistics,
+        parent=_shown(parent, rows, context),
+        context=shown,
+    )
+
+
+def _shown(scored: ScoredStrategy, rows: list[PopulationRow], context: RunContext) -> ShownStrategy:
+    return ShownStrategy(
+        source=strategy_text(scored.strategy, context),
+        score=scored.score,
+        since=scored.since,
+        until=scored.until,
+        start=scored.start,
+        end=scored.end,
+        trace=trace_text(rows, scored.since, scored.until),
+    )
+
+
+def _new_strategy(reply: str, context: RunContext) -> str | FailedAttempt:
+    """Return the text of a valid strategy, or what the next attempt is told."""
+    read = parse_strategy(reply)
+    if isinstance(read, Rejection):
+        return FailedAttempt(read.reason)
+    fault = check_strategy(read, strategy_layer(context))
+    return read if fault is None else FailedAttempt(fault, read)

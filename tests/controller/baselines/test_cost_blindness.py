@@ -1,0 +1,46 @@
+"""What a step cost changes nothing that a cost-blind method decides or remembers."""
+
+from random import Random
+
+import pytest
+from baseline_samples import bill, random_scores, records
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from costada.controller.constants import Constants
+
+STEPS = 300
+SCORES = random_scores(5, STEPS)
+BLIND = ["adaevolve", "uniform", "best-of-n"]
+ROOMY = Constants(archive_size=150)
+
+
+@pytest.mark.parametrize("method", BLIND)
+def test_permuted_and_scaled_costs_give_the_same_records(method: str) -> None:
+    costs = [Random(8).uniform(0.001, 0.1) * (1 + step % 7) for step in range(STEPS)]
+    permuted = Random(9).sample(costs, STEPS)
+    plain = records(method, SCORES, [(cost, sum(costs[: i + 1])) for i, cost in enumerate(costs)])
+    swapped = [(cost, sum(permuted[: i + 1])) for i, cost in enumerate(permuted)]
+    scaled = [(1000 * cost, 1000 * spent) for cost, spent in swapped]
+    assert len(set(plain)) == STEPS
+    assert records(method, SCORES, swapped) == plain
+    assert records(method, SCORES, scaled, budget=3.5) == plain
+    assert records(method, SCORES, bill(STEPS, 0.0), budget=1e9) == plain
+
+
+@pytest.mark.parametrize("method", BLIND)
+@given(st.lists(st.tuples(*[st.floats(allow_nan=False)] * 2), min_size=40, max_size=40))
+@settings(max_examples=15, deadline=None)
+def test_a_ledger_that_makes_no_sense_gives_the_same_records(
+    method: str, bills: list[tuple[float, float]]
+) -> None:
+    assert records(method, SCORES[:40], bills) == records(method, SCORES[:40], bill(40))
+
+
+def test_the_scripted_run_reaches_guides_migrations_and_spawns() -> None:
+    barren = [None if score is None else min(score, 0.45) for score in SCORES]
+    text = records("adaevolve", barren, bill(STEPS), constants=ROOMY)
+    assert any('"pending": "breakthrough"' in line for line in text)
+    assert any('"uses_left": [' in line for line in text)
+    assert '"preset": "' in text[-1]
+    assert records("adaevolve", barren, bill(STEPS, 7.0), constants=ROOMY) == text

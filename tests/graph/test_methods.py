@@ -1,0 +1,183 @@
+"""The contract of all methods, each carried out by the graph."""
+
+import json
+from decimal import Decimal
+
+import pytest
+from fakes import IDEAS, ScriptedModel, hashed_answer, is_guide_prompt, rewrite, toy_problem
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphDrained
+from langgraph.runtime import RunControl
+from toy_graph import trace
+
+from costada.controller.constants import Constants
+from costada.controller.ledger import Price
+from costada.controller.methods import METHODS
+from costada.graph.build import create_discovery_graph
+from costada.models.offline.strategizing import STRATEGIES, strategy_text
+from costada.nodes.settings import Settings
+from costada.store.run_store import RunStore
+
+ALL = sorted(METHODS)
+COST_BLIND = ["adaevolve", "best-of-n", "evox", "uniform"]
+MONEY_COLUMNS = {
+    "step_cost",
+    "spent",
+    "remaining_ratio",
+    "cost_divisor",
+    "utility",
+    "allocation_reward",
+    "low_yield_cost",
+}
+
+
+def answer(prompt: str) -> str:
+    """Answer like a model with little to say; strategies are real programs."""
+    if "class Strategy" in prompt:
+        return f"```python\n{strategy_text(STRATEGIES[len(prompt) % len(STRATEGIES)])}```"
+    return IDEAS if is_guide_prompt(prompt) else hashed_answer(prompt)
+
+
+class UnevenModel(ScriptedModel):
+    """Charges each call another number of tokens, by a table that a test can turn around."""
+
+    tokens: tuple[int, ...] = (1000, 100, 4000, 300, 9000, 50, 700)
+    calls: int = 0
+
+    def _usage(self):
+        self.calls += 1
+        self.output_tokens = self.tokens[self.calls % len(self.tokens)]
+        return super()._usage()
+
+
+def graph_with(method, *, budget=0.06, iterations=100, tokens=None, **options):
+    model = UnevenModel(answer=answer, prompts=[])
+    if tokens:
+        model.tokens = tokens
+    settings = Settings(
+        method=method, price=Price("1", "2"), constants=Constants(max_iterations=iterations)
+    )
+    graph = create_discovery_graph(
+        toy_problem(), model, budget=budget, settings=settings, **options
+    )
+    return graph, model
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_the_step_that_crosses_the_budget_is_the_last_one(method):
+    graph, _ = graph_with(method)
+    rows = trace(graph)
+    assert rows[-1]["spent"] >= 0.06
+    assert rows[-1]["spent"] - rows[-1]["step_cost"] < 0.06
+    assert all(row["spent"] < 0.06 for row in rows[:-1])
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_every_call_is_on_the_ledger(method):
+    store = RunStore()
+    graph, model = graph_with(method, store=store)
+    result = graph.invoke({})
+    (run_id,) = store.run_ids()
+    calls = list(store.ledger.calls(run_id))
+    assert len(calls) == model.calls == len(model.prompts)
+    billed = sum(
+        Decimal(1000) + 2 * model.tokens[number % len(model.tokens)]
+        for number in range(1, model.calls + 1)
+    ) / Decimal(1_000_000)
+    assert store.ledger.spent(run_id, 10**9) == billed
+    assert result["spent"] == float(billed)
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_the_same_seed_gives_the_same_run(method):
+    rows = [trace(graph_with(method, budget=0.04)[0], {"seed": 5}) for _ in range(2)]
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_a_drained_run_goes_on_as_if_nothing_had_been(method):
+    config = {"configurable": {"thread_id": "1"}}
+    graph, _ = graph_with(method, iterations=25, budget=10.0, checkpointer=InMemorySaver())
+    control, first = RunControl(), []
+    with pytest.raises(GraphDrained):
+        for row in graph.stream({}, config, stream_mode="custom", control=control):
+            first.append(row)
+            if row["iteration"] == 7:
+                control.request_drain()
+    rest = list(graph.stream(None, config, stream_mode="custom"))
+    undisturbed, _ = graph_with(method, iterations=25, budget=10.0)
+    without_money = [_decisions(row) for row in trace(undisturbed)]
+    assert [_decisions(row) for row in first + rest] == without_money
+
+
+@pytest.mark.parametrize("method", COST_BLIND)
+def test_a_cost_blind_method_decides_the_same_whatever_calls_cost(method):
+    decisions = []
+    for tokens in ((1000, 100, 4000, 300, 9000, 50, 700), (7, 9000, 1, 4000, 10, 2, 33333)):
+        graph, _ = graph_with(method, budget=100.0, iterations=40, tokens=tokens)
+        decisions.append([_decisions(row) for row in trace(graph)])
+    assert decisions[0] == decisions[1]
+
+
+def test_costada_does_decide_by_cost():
+    decisions = []
+    for tokens in ((1000, 100, 4000, 300, 9000, 50, 700), (7, 9000, 1, 4000, 10, 2, 33333)):
+        graph, _ = graph_with("costada", budget=0.5, iterations=40, tokens=tokens)
+        decisions.append([_decisions(row) for row in trace(graph)])
+    assert decisions[0] != decisions[1]
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_a_controller_record_is_plain_json(method):
+    graph, _ = graph_with(method, iterations=12, budget=10.0, checkpointer=InMemorySaver())
+    config = {"configurable": {"thread_id": "1"}}
+    graph.invoke({}, config)
+    record = graph.get_state(config).values["controller"]
+    assert json.loads(json.dumps(record)) == record
+    constants = Constants(max_iterations=12)
+    assert METHODS[method].load(record, constants).record() == record
+
+
+@pytest.mark.parametrize("method", ["uniform", "best-of-n"])
+def test_the_floor_buys_no_guide(method):
+    graph, model = graph_with(method, iterations=40, budget=10.0)
+    graph.invoke({})
+    assert not any(is_guide_prompt(prompt) for prompt in model.prompts)
+
+
+def test_best_of_n_always_starts_from_the_initial_program_alone():
+    graph, model = graph_with("best-of-n", iterations=20, budget=10.0)
+    rows = trace(graph)
+    assert {row["frontier"] for row in rows} == {1}
+    assert all("There are none to show." in prompt for prompt in model.prompts)
+    assert all("return 0.10" in prompt.split("# Current program\n")[1] for prompt in model.prompts)
+
+
+def test_uniform_takes_the_frontiers_in_turn():
+    graph, _ = graph_with("uniform", iterations=6, budget=10.0)
+    assert [row["frontier"] for row in trace(graph)] == [1, 2, 1, 2, 1, 2]
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(ValueError, match="expected one of costada, adaevolve"):
+        Settings(method="greedy")
+
+
+def _decisions(row):
+    return {name: value for name, value in row.items() if name not in MONEY_COLUMNS}
+
+
+def test_adaevolve_searches_a_frontier_that_spawned_on_the_way():
+    constants = Constants(max_iterations=80, archive_size=100)
+    values = iter(range(1, 1000))
+    model = ScriptedModel(
+        answer=lambda prompt: IDEAS if is_guide_prompt(prompt) else rewrite(next(values) / 10000),
+        prompts=[],
+    )
+    settings = Settings(method="adaevolve", price=Price("1", "2"), constants=constants)
+    graph = create_discovery_graph(toy_problem(), model, budget=100.0, settings=settings)
+    rows = trace(graph)
+    spawned = [row["iteration"] for row in rows if "spawned_frontier" in row["events"]]
+    assert spawned == [66]
+    assert {row["frontier"] for row in rows[:66]} == {1, 2}
+    assert 3 in {row["frontier"] for row in rows[66:]}

@@ -1,0 +1,222 @@
+from dataclasses import replace
+
+import pytest
+
+from costada.prompts.evox import (
+    InsightRequest,
+    LabelRequest,
+    SearchWindow,
+    ShownStrategy,
+    StrategyRequest,
+    insight_prompt,
+    label_prompt,
+    label_text,
+    strategy_prompt,
+)
+from costada.prompts.evox_reply import Labels
+from costada.prompts.render import CODE_LIMIT, STRATEGY_LIMIT, generation_prompt
+from costada.prompts.request import (
+    FailedAttempt,
+    GenerationRequest,
+    PreviousAttempt,
+    ShownProgram,
+)
+
+PARENT = ShownProgram("def pack():\n    return 1\n", 0.6, {"sum_radii": 1.2}, {})
+REQUEST = GenerationRequest("Pack.", PARENT, "balanced", (PARENT,), 60.0, "pack")
+STRATEGY = ShownStrategy(
+    source="class Strategy:\n    pass\n",
+    score=0.133334,
+    since=10,
+    until=25,
+    start=0.5,
+    end=0.8,
+    trace="No candidates were found.",
+)
+OTHER = replace(STRATEGY, source="class Strategy:\n    OTHER = 1\n", score=0.0, end=0.5)
+WINDOW = SearchWindow(iteration=27, max_iterations=100, horizon=10, threshold=0.01)
+NEW = StrategyRequest("Pack.", WINDOW, "## Population\n\nStuck.", "- size: 3", STRATEGY, (OTHER,))
+LABELS = Labels(diverge="- `scipy.optimize.linprog`\n- a grid", refine="- tolerances")
+
+
+def headings(text: str) -> list[str]:
+    return [line for line in text.split("\n") if line.startswith("#")]
+
+
+def test_the_label_request_shows_problem_evaluator_packages_and_form():
+    prompt = label_prompt(LabelRequest("Pack.", "def evaluate(): ...", ("numpy 2.1", "scipy")))
+    assert headings(prompt.user) == [
+        "# Problem",
+        "# Evaluator",
+        "# Packages",
+        "# Labels",
+        "# Output",
+        "## DIVERGE",
+        "## REFINE",
+    ]
+    assert "# Problem\n\nPack.\n" in prompt.user
+    assert "```python\ndef evaluate(): ...\n```" in prompt.user
+    assert "# Packages\n\n- numpy 2.1\n- scipy\n\n# Labels" in prompt.user
+    assert "3 to 6 points" in prompt.user
+    assert "3 to 5 points" in prompt.user
+
+
+def test_without_a_list_of_packages_the_usual_ones_are_named():
+    user = label_prompt(LabelRequest("Pack.", "x")).user
+    assert "# Packages\n\nThe standard library, numpy and scipy.\n\n# Labels" in user
+
+
+def test_the_insight_request_shows_the_population_and_each_strategy_with_its_trace():
+    prompt = insight_prompt(InsightRequest("Pack.", "- candidates: 3", (STRATEGY, OTHER)))
+    assert headings(prompt.user) == [
+        "# Problem",
+        "# Population",
+        "# Strategy 1",
+        "# Strategy 2",
+        "# Insight",
+        "## Population",
+        "## Strategy 1",
+        "## Strategy 2",
+    ]
+    assert "# Population\n\n- candidates: 3\n\n# Strategy 1\n\nIn use from iteration 11 to 25." in (
+        prompt.user
+    )
+    assert (
+        "Best score 0.500000 at its start and 0.800000 at its end (+0.300000). J = 0.133334.\n\n"
+        "```python\nclass Strategy:\n    pass\n```\n\n"
+        "What it chose and what came of it:\n\nNo candidates were found.\n\n# Strategy 2"
+    ) in prompt.user
+    assert "At most 70 words" in prompt.user
+
+
+def test_the_strategy_request_has_its_parts_in_order():
+    assert headings(strategy_prompt(NEW).user) == [
+        "# Problem",
+        "# Search window",
+        "# Insight",
+        "## Population",
+        "# Parent strategy",
+        "# Other strategies",
+        "## Strategy 1",
+        "# New strategy",
+    ]
+    failed = replace(NEW, failure=FailedAttempt("IndexError: 0", "class Strategy: ..."))
+    assert headings(strategy_prompt(failed).user)[-2:] == ["# Failed attempt", "# New strategy"]
+
+
+def test_the_strategy_request_tells_the_window():
+    user = strategy_prompt(NEW).user
+    assert "- Start: iteration 27 of 100\n- Horizon: 10 iterations\n- Threshold: " in user
+    assert "raises the best score by 0.01 or less" in user
+
+
+def test_the_system_message_tells_the_class_the_score_and_the_constraints():
+    system = strategy_prompt(NEW).system
+    for expected in (
+        "class Strategy:",
+        "def add(self, record):",
+        "def select(self, n_context, rng):",
+        "return parent_id, label, context_ids",
+        "J = (end - start) * (1 + ln(1 + max(0, start))) / sqrt(horizon)",
+        "60000 characters",
+        "5 seconds",
+    ):
+        assert expected in system
+
+
+def test_no_prompt_of_the_strategy_speaks_of_money():
+    request = InsightRequest("Pack.", "- candidates: 3", (STRATEGY,))
+    for prompt in (strategy_prompt(NEW), insight_prompt(request)):
+        text = f"{prompt.system}\n{prompt.user}".lower()
+        assert not any(word in text for word in ("budget", "cost", "dollar", "$", "price"))
+
+
+def test_with_an_insight_other_strategies_are_told_without_their_texts():
+    user = strategy_prompt(NEW).user
+    assert "## Strategy 1\n\nIn use from iteration 11 to 25. Best score 0.500000" in user
+    assert "OTHER = 1" not in user
+    assert "- size: 3" not in user
+
+
+def test_without_an_insight_the_statistics_and_the_texts_stand_in():
+    user = strategy_prompt(replace(NEW, insight="")).user
+    assert "# Insight\n\n- size: 3\n\n# Parent strategy" in user
+    assert "```python\nclass Strategy:\n    OTHER = 1\n```" in user
+
+
+def test_a_strategy_that_failed_is_quoted_with_its_error():
+    failed = replace(NEW, failure=FailedAttempt("IndexError: 0", "class Strategy: ..."))
+    user = strategy_prompt(failed).user
+    assert "```text\nIndexError: 0\n```\n\nIt came from this program:\n\n```python\nclass S" in user
+
+
+def test_long_texts_of_other_strategies_are_cut_and_the_parent_is_whole():
+    long = "class Strategy:\n" + "é" * (2 * STRATEGY_LIMIT)
+    request = replace(NEW, insight="", parent=replace(STRATEGY, source=long))
+    assert strategy_prompt(request).user.count("é") == 2 * STRATEGY_LIMIT
+    request = replace(NEW, insight="", context=(replace(OTHER, source=long),))
+    assert strategy_prompt(request).user.count("é") == STRATEGY_LIMIT - len("class Strategy:\n")
+
+
+def test_a_label_is_fixed_words_with_its_advice():
+    diverge, refine = label_text("diverge", LABELS), label_text("refine", LABELS)
+    assert diverge.startswith("DIVERGE: take a fundamentally different approach")
+    assert diverge.endswith("\n\n- `scipy.optimize.linprog`\n- a grid")
+    assert refine.startswith("REFINE: keep the approach of this program")
+    assert refine.endswith("\n\n- tolerances")
+
+
+def test_without_a_label_or_without_its_advice_nothing_is_shown():
+    assert label_text("", LABELS) == ""
+    assert label_text("diverge", Labels()) == ""
+    with pytest.raises(ValueError, match="label is 'bold'; expected"):
+        label_text("bold", LABELS)
+
+
+def test_the_label_stands_directly_above_the_current_program():
+    user = generation_prompt(replace(REQUEST, label=label_text("refine", LABELS))).user
+    assert "# Current program\n\nREFINE: keep" in user
+    assert "\n- tolerances\n\nScore: 0.6000\n- sum_radii: 1.2000\n\n```python" in user
+
+
+def test_earlier_candidates_are_told_with_changes_score_and_outcome():
+    previous = (
+        PreviousAttempt(8, 0.7, 0.6, "pack: on a grid", {"sum_radii": 1.4}),
+        PreviousAttempt(12, 0.5, 0.6, "pack: at random", {}),
+        PreviousAttempt(3, 0.5, 0.5, "", {}),
+    )
+    user = generation_prompt(replace(REQUEST, previous=previous)).user
+    assert (
+        "# Previous attempts\n\n## Attempt 1, from iteration 8\n\n"
+        "Changes:\n```text\npack: on a grid\n```\n\n"
+        "Score: 0.7000, improved (0.6000 before the changes)\n- sum_radii: 1.4000\n\n"
+        "## Attempt 2, from iteration 12\n\nChanges:\n```text\npack: at random\n```\n\n"
+        "Score: 0.5000, regressed (0.6000 before the changes)\n\n"
+    ) in user
+    assert "Score: 0.5000, unchanged (0.5000 before the changes)\n\n# Other programs" in user
+    assert "No earlier attempts" not in user
+
+
+def test_the_assessment_compares_with_the_latest_of_the_previous_attempts():
+    previous = tuple(PreviousAttempt(t, s, 0.5, "", {}) for t, s in ((4, 0.9), (9, 0.75)))
+    assessment = generation_prompt(replace(REQUEST, previous=previous)).user.split("# Previous")[0]
+    assert "has a score of 0.7500; the current program differs from it by -0.1500." in assessment
+
+
+def test_all_failed_attempts_follow_the_other_programs():
+    failures = (FailedAttempt("NameError: np", "ö" * (CODE_LIMIT + 1)), FailedAttempt("Empty."))
+    user = generation_prompt(replace(REQUEST, earlier_failures=failures)).user
+    order = ["## Program 1", "# Failed attempts", "## Failure 1", "## Failure 2"]
+    assert headings(user)[3:8] == [*order, "# Current program"]
+    assert user.count("ö") == CODE_LIMIT
+    assert "```text\nEmpty.\n```\n\nFind the causes" in user
+    assert "# Search guidance" not in user
+
+
+def test_a_request_refuses_more_than_it_has_room_for():
+    attempt = PreviousAttempt(1, 0.5, 0.5, "", {})
+    with pytest.raises(ValueError, match="previous has 4 attempts; expected at most 3"):
+        replace(REQUEST, previous=(attempt,) * 4)
+    failure = FailedAttempt("no")
+    with pytest.raises(ValueError, match="failure is given; expected None"):
+        replace(REQUEST, failure=failure, earlier_failures=(failure,))
