@@ -22,9 +22,17 @@ _NAMES = (
 )
 """Each names a module of the benchmarks and the function in it that returns the problem."""
 
+LANDSCAPE = "landscape"
+"""The problem of the simulated landscape: no benchmark, and only for the simulated model."""
+
+
+def is_built_in(name: str) -> bool:
+    """Return whether a name stands for a problem of this package."""
+    return name in (*_NAMES, LANDSCAPE)
+
 
 def problem_names() -> tuple[str, ...]:
-    """Return the names of the built-in problems, in alphabetical order."""
+    """Return the names of the benchmarks, in alphabetical order."""
     return tuple(sorted(_NAMES))
 
 
@@ -40,6 +48,10 @@ def problem(name_or_path: str | Path) -> Problem:
     if text in _NAMES:
         factory: Callable[[], Problem] = getattr(import_module(f"{_BENCHMARKS}.{text}"), text)
         return factory()
+    if text == LANDSCAPE:
+        from costada.evaluators.landscape import landscape
+
+        return landscape()
     if os.sep in text or Path(text).is_dir():
         return load_folder(text)
     close = get_close_matches(text, _NAMES, n=1)

@@ -15,7 +15,8 @@ from pydantic import SecretStr
 from costada.models.retries import with_retries
 
 _OFFLINE = "offline"
-_FORMS = '"offline", "openai:NAME" or "PROVIDER:NAME"'
+_SIMULATED = "simulated"
+_FORMS = '"offline", "simulated", "openai:NAME" or "PROVIDER:NAME"'
 _KEY_UNUSED = "not-needed"
 _KEY_VARIABLES = {
     "openai": "OPENAI_API_KEY",
@@ -61,11 +62,12 @@ def chat_model(
 
     "openai:NAME" is OpenAI or, with a base URL, any server that speaks its protocol;
     "PROVIDER:NAME" is any provider LangChain knows; "offline" is the built-in model that needs
-    neither key nor network. Rate limits, server errors, timeouts and lost connections are
-    retried as requests of their own, so that a meter sees each of them.
+    neither key nor network; "simulated" answers on the problem "landscape" only. Rate limits,
+    server errors, timeouts and lost connections are retried as requests of their own, so that a
+    meter sees each of them.
 
     Args:
-        model_id: One of the three forms.
+        model_id: One of the four forms.
         base_url: Address of an OpenAI-compatible server. Without a key in the environment a
             placeholder is sent, as local servers ask for none.
         temperature: Sampling temperature, >= 0. Not sent to models that refuse one.
@@ -74,7 +76,7 @@ def chat_model(
         max_attempts: Requests sent for one answer at most, >= 1.
         retry_wait: Seconds between two of them, >= 0.
         api_key_variable: Environment variable that holds the key, if not the provider's usual.
-        seed: What the offline model draws from; the others do not read it.
+        seed: What the offline and the simulated model draw from; the others do not read it.
 
     Raises:
         ValueError: If the id or a setting cannot be used, the key is missing from the
@@ -90,6 +92,10 @@ def chat_model(
         from costada.models.offline import OfflineModel
 
         return OfflineModel(seed=seed)
+    if model_id == _SIMULATED:
+        from costada.models.simulated.model import SimulatedModel
+
+        return SimulatedModel(seed=seed)
     provider, name = _split(model_id)
     settings = _Settings(base_url, temperature, max_tokens, timeout, api_key_variable)
     if provider == "openai":
@@ -116,8 +122,8 @@ def _split(model_id: str) -> tuple[str, str]:
 
 def _suggestion(provider: str, name: str, known: tuple[str, ...]) -> str:
     word = provider.lower()
-    if get_close_matches(word, [_OFFLINE], cutoff=0.8):
-        return _OFFLINE
+    if close := get_close_matches(word, [_OFFLINE, _SIMULATED], n=1, cutoff=0.8):
+        return close[0]
     if not name:
         return f"{word}:NAME" if word in known else f"openai:{provider or 'NAME'}"
     return f"{(get_close_matches(word, known, n=1) or ['openai'])[0]}:{name}"

@@ -1,0 +1,127 @@
+"""The chat model of the simulated landscape, asked with the real prompts."""
+
+import pytest
+from langchain_core.messages import HumanMessage
+
+from costada.controller.ledger import Usage, call_cost
+from costada.evaluators.landscape import program_text
+from costada.evaluators.registry import problem
+from costada.models.chat_models import chat_model
+from costada.models.offline.reading import read_prompt
+from costada.models.simulated.advice import named_approach
+from costada.models.simulated.model import SimulatedModel
+from costada.models.simulated.programs import read_program
+from costada.models.simulated.proposals import Attempt, Wording
+from costada.models.simulated.reading import attempt_of
+from costada.nodes.pricing import OFFLINE_PRICE, price_book
+from costada.prompts.evox import label_text
+from costada.prompts.evox_reply import Labels
+from costada.prompts.parse import parse_program
+from costada.prompts.render import generation_prompt, guide_prompt
+from costada.prompts.request import GenerationRequest, GuideRequest, ShownProgram
+from costada.prompts.tactics import Tactic, parse_tactics
+
+PROBLEM = problem("landscape")
+PARENT = program_text(2, "0.5000", 11)
+
+
+def shown(code):
+    return ShownProgram(code, 0.5, {}, {})
+
+
+def prompt(action="balanced", **options):
+    request = GenerationRequest(
+        task=PROBLEM.task,
+        current=shown(PARENT),
+        action=action,
+        others=(shown(program_text(1, "0.4000", 5)), shown(program_text(3, "0.3000", 6))),
+        timeout=360.0,
+        entry_point="solution",
+        **options,
+    )
+    return generation_prompt(request).user
+
+
+def tactic(mode):
+    idea = Tactic(idea="Take it.", description="Do.", approach_type="landscape.approach_6")
+    return {"tactic": idea, "tactic_mode": mode}
+
+
+def guide(mode):
+    request = GuideRequest(
+        task=PROBLEM.task,
+        evaluator_source=PROBLEM.evaluator_source,
+        best=shown(PARENT),
+        mode=mode,
+        tried=(),
+        timeout=360.0,
+        count=3,
+    )
+    return guide_prompt(request).user
+
+
+LABELS = Labels(diverge="- Other approaches.", refine="- Polish.")
+
+
+@pytest.mark.parametrize(
+    ("options", "wording", "named"),
+    [
+        ({"action": "exploration"}, Wording.EXPLORATION, None),
+        ({"action": "balanced"}, Wording.BALANCED, None),
+        ({"action": "exploitation"}, Wording.EXPLOITATION, None),
+        ({"action": "exploitation", **tactic("breakthrough")}, Wording.BREAKTHROUGH, 6),
+        ({"action": "exploration", **tactic("refinement")}, Wording.REFINEMENT, None),
+        ({"label": label_text("diverge", LABELS)}, Wording.EXPLORATION, None),
+        ({"label": label_text("refine", LABELS)}, Wording.EXPLOITATION, None),
+    ],
+)
+def test_the_wording_of_a_prompt_is_understood(options, wording, named):
+    text = prompt(**options)
+    assert attempt_of(text, read_prompt(text)) == Attempt(2, 0.5, wording, named)
+
+
+def test_the_answer_is_a_program_that_parses():
+    answer = SimulatedModel(seed=1).invoke(prompt())
+    read = parse_program(answer.text, PARENT, "solution")
+    assert "landscape.approach_" in read.code
+
+
+def test_a_guide_names_three_different_other_approaches():
+    answer = SimulatedModel(seed=1).invoke(guide("breakthrough"))
+    named = [named_approach(each.approach_type) for each in parse_tactics(answer.text, 3)]
+    assert len(set(named)) == 3
+    assert not {None, 2} & set(named)
+
+
+def test_a_refining_guide_names_no_approach():
+    tactics = parse_tactics(SimulatedModel(seed=1).invoke(guide("refinement")).text, 3)
+    assert [named_approach(each.approach_type) for each in tactics] == [None] * 3
+
+
+def test_the_same_seed_and_messages_get_the_same_answer():
+    first, again = (SimulatedModel(seed=4).invoke(prompt()) for _ in range(2))
+    assert (first.text, first.usage_metadata) == (again.text, again.usage_metadata)
+    assert SimulatedModel(seed=5).invoke(prompt()).text != first.text
+
+
+def test_equal_messages_of_different_iterations_get_different_answers():
+    model = SimulatedModel(seed=4)
+    first, second = (
+        model.invoke(prompt(), {"metadata": {"costada_iteration": iteration}})
+        for iteration in (1, 2)
+    )
+    assert first.text != second.text
+
+
+def test_usage_comes_with_every_answer_and_is_priced_as_glm_5():
+    model = chat_model("simulated", seed=1)
+    usage = model.invoke(prompt()).usage_metadata
+    quote = price_book([(model, None)], {}).quotes["simulated"]
+    counts = usage["input_tokens"], usage["output_tokens"]
+    assert quote.cost(*counts, 0) == call_cost(Usage(*counts), OFFLINE_PRICE)
+
+
+def test_another_problem_gets_an_answer_without_a_program():
+    answer = SimulatedModel().invoke([HumanMessage("Improve this: def f(): pass")])
+    assert read_program(answer.text) is None
+    assert answer.usage_metadata["output_tokens"] > 0

@@ -1,0 +1,103 @@
+"""The fast simulation decides what the graph decides when both get the same answers."""
+
+import json
+
+import pytest
+
+from costada.controller.constants import Constants
+from costada.controller.methods import METHODS
+from costada.evaluators.registry import problem
+from costada.graph.build import create_discovery_graph
+from costada.models.chat_models import chat_model
+from costada.models.offline.strategizing import STRATEGIES, strategy_text
+from costada.models.simulated.advice import named_approach
+from costada.models.simulated.tokens import Tokens
+from costada.nodes.settings import Settings
+from costada.prompts.evox_reply import parse_strategy
+from costada.prompts.parse import parse_program
+from costada.prompts.tactics import parse_tactics
+from costada.runs.simulated_answers import Advice, Evolution
+from costada.runs.simulation import SimulatedRun
+from costada.store.run_store import RunStore
+
+CONSTANTS = Constants(max_iterations=32)
+BUDGET = 0.5
+
+
+class ReplayedAnswers:
+    """Gives the answers that a graph got, call by call."""
+
+    def __init__(self, calls):
+        self.calls = list(calls)
+        self.texts = {strategy_text(name).strip(): f"{name}.txt" for name in STRATEGIES}
+
+    def _next(self, *roles):
+        call = self.calls.pop(0)
+        assert call.role in roles
+        return call.answer, Tokens(call.input_tokens, call.output_tokens)
+
+    def attempt(self, request, rng):
+        answer, tokens = self._next("generation", "retry")
+        return parse_program(answer, request.parent.code, "solution").code, tokens
+
+    def advise(self, mode, best, rng):
+        answer, tokens = self._next("guide")
+        tactics = parse_tactics(answer, 3)
+        return Advice(tuple(named_approach(tactic.approach_type) for tactic in tactics), tokens)
+
+    def label(self, rng):
+        return self._next("guide")[1]
+
+    def evolve(self, shown, rng):
+        _, first = self._next("guide")
+        taken, given = first.taken, first.given
+        while True:
+            answer, tokens = self._next("guide")
+            taken, given = taken + tokens.taken, given + tokens.given
+            name = self.texts.get(str(parse_strategy(answer)).strip())
+            if name is not None:
+                return Evolution(name, Tokens(taken, given))
+
+
+def graph_run(method, seed, store):
+    """Return the controller's record after each step of a graph, and its trace."""
+    graph = create_discovery_graph(
+        problem("landscape"),
+        chat_model("simulated", seed=seed),
+        budget=BUDGET,
+        settings=Settings(method=method, constants=CONSTANTS, seed=seed),
+        store=store,
+    )
+    records, rows = [], []
+    for kind, part in graph.stream({}, stream_mode=["updates", "custom"]):
+        if kind == "custom":
+            rows.append(part)
+        elif "iterations" in part.get("gate_intervention", {}):
+            records.append(part["gate_intervention"]["controller"])
+    return records, rows
+
+
+def with_text_names(record, store):
+    """Return a record that names strategies as the graph's store does."""
+    text = json.dumps(record)
+    for name in STRATEGIES:
+        text = text.replace(f'"{name}.txt"', f'"{store.put_text(strategy_text(name))}"')
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_equal_answers_lead_to_equal_records_after_every_step(method):
+    with RunStore() as store:
+        records, rows = graph_run(method, 3, store)
+        (run_id,) = store.run_ids()
+        answers = ReplayedAnswers(store.ledger.calls(run_id))
+        run = SimulatedRun(method, 3, BUDGET, CONSTANTS, answers)
+        replayed = [with_text_names(record, store) for record in run.steps()]
+        outcome = run.outcome()
+    assert len(rows) > 15
+    assert answers.calls == []
+    assert replayed[:-1] == json.loads(json.dumps(records))[:-1]
+    assert {**replayed[-1], "pending": None} == json.loads(json.dumps(records[-1]))
+    assert [(point.spent, point.best_score) for point in outcome.points] == [
+        (row["spent"], row["best_score"]) for row in rows
+    ]
