@@ -3,7 +3,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 ROOMS := controller evaluators graph models nodes prompts runs store
 
-.PHONY: help install demo test check format lock test-lowest test-highest bench
+.PHONY: help install demo reproduce test check format lock test-lowest test-highest bench
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -20,6 +20,13 @@ install: $(READY)  ## Create the environment from the lock file
 
 demo: install  ## Run circle packing with the offline model: no key, no network
 	$(BIN)/costada run circle_packing --model offline --budget 1.0
+
+reproduce: install  ## Compare all methods without a key; the page is reproduced/comparison.html
+	$(BIN)/costada sweep --problems circle_packing,signal_processing --methods all --seeds 3 \
+		--budget 0.1,0.2 --out reproduced/offline
+	$(BIN)/costada simulate --seeds 100 --out reproduced/simulated
+	$(BIN)/costada theory --out reproduced/theory
+	$(BIN)/costada compare reproduced --published
 
 test: install  ## Run the test suite
 	$(BIN)/pytest --numprocesses auto --dist loadfile

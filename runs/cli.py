@@ -2,10 +2,14 @@
 
 import typer
 
+from costada.runs.cli_compare import compare
 from costada.runs.cli_init import init
 from costada.runs.cli_problems import evaluate, list_problems
 from costada.runs.cli_run import resume, run
 from costada.runs.cli_show import graph, trace
+from costada.runs.cli_simulate import simulate
+from costada.runs.cli_sweep import sweep
+from costada.runs.cli_theory import theory
 from costada.runs.exit_codes import EPILOG
 
 app = typer.Typer(
@@ -16,7 +20,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (run, resume, trace, evaluate, init, graph):
+for command in (run, resume, sweep, compare, simulate, theory, trace, evaluate, init, graph):
     app.command(epilog=EPILOG)(command)
 app.command("list", epilog=EPILOG)(list_problems)
 

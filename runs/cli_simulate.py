@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from costada.runs.outcome import RunOutcome
-    from costada.runs.simulation_batch import Batch
+    from costada.runs.comparison.outcome import RunOutcome
+    from costada.runs.simulation.batch import Batch
 
 CURVES_FILE = "simulated.curves.jsonl"
 
@@ -47,8 +47,8 @@ def simulate(
     """Compare methods on a simulated landscape: no model, no key, thousands of runs a minute."""
     from rich.console import Console
 
-    from costada.runs.simulation_batch import Batch, methods_named
-    from costada.runs.simulation_table import print_section, section_of_outcomes
+    from costada.runs.simulation.batch import Batch, methods_named
+    from costada.runs.simulation.table import print_section, section_of_outcomes
 
     with refusing(ExitCode.BAD_INPUT):
         batch = Batch(methods_named(methods), tuple(range(seeds)), budget)
@@ -69,7 +69,7 @@ def simulate(
 def _carry_out(batch: Batch, num_jobs: int, console: Console) -> list[RunOutcome]:
     from rich.progress import track
 
-    from costada.runs.simulation_batch import in_order, simulated
+    from costada.runs.simulation.batch import in_order, simulated
 
     with simulated(batch, num_jobs) as finished:
         shown = track(
@@ -84,7 +84,7 @@ def _carry_out(batch: Batch, num_jobs: int, console: Console) -> list[RunOutcome
 
 def _save(path: Path, outcomes: Sequence[RunOutcome]) -> None:
     """Write the runs in place of those of an earlier simulation."""
-    from costada.runs.outcomes import append_outcomes
+    from costada.runs.comparison.outcomes import append_outcomes
 
     unfinished = path.with_name(f"{path.name}.part")
     unfinished.unlink(missing_ok=True)

@@ -6,9 +6,7 @@ from decimal import Decimal
 import pytest
 from fakes import IDEAS, ScriptedModel, hashed_answer, is_guide_prompt, rewrite, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
-from langgraph.errors import GraphDrained
-from langgraph.runtime import RunControl
-from toy_graph import trace
+from toy_graph import run_until, trace
 
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
@@ -98,12 +96,7 @@ def test_the_same_seed_gives_the_same_run(method):
 def test_a_drained_run_goes_on_as_if_nothing_had_been(method):
     config = {"configurable": {"thread_id": "1"}}
     graph, _ = graph_with(method, iterations=25, budget=10.0, checkpointer=InMemorySaver())
-    control, first = RunControl(), []
-    with pytest.raises(GraphDrained):
-        for row in graph.stream({}, config, stream_mode="custom", control=control):
-            first.append(row)
-            if row["iteration"] == 7:
-                control.request_drain()
+    first = run_until(graph, config, 7)
     rest = list(graph.stream(None, config, stream_mode="custom"))
     undisturbed, _ = graph_with(method, iterations=25, budget=10.0)
     without_money = [_decisions(row) for row in trace(undisturbed)]

@@ -7,10 +7,8 @@ import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.errors import GraphDrained
 from langgraph.graph import END, START, StateGraph
-from langgraph.runtime import RunControl
-from toy_graph import graph_of, trace
+from toy_graph import graph_of, run_until, trace
 from typing_extensions import TypedDict
 
 from costada.controller.constants import Constants
@@ -57,22 +55,6 @@ def test_as_a_node_of_a_parent_graph_only_shared_keys_flow():
     result = compiled.invoke({"seed": 7}, {"configurable": {"thread_id": "1"}})
     assert set(result) == {"seed", "best_program", "note"}
     assert result["best_program"] == child.invoke({"seed": 7})["best_program"]
-
-
-def run_until(graph, config, iteration):
-    """Drain a run as soon as an iteration is finished, as Ctrl-C does."""
-    control = RunControl()
-    rows = []
-
-    def drain():
-        for row in graph.stream({}, config, stream_mode="custom", control=control):
-            rows.append(row)
-            if row["iteration"] == iteration:
-                control.request_drain()
-
-    with pytest.raises(GraphDrained):
-        drain()
-    return rows
 
 
 @pytest.mark.parametrize("iteration", [1, 4, 9])

@@ -2,7 +2,10 @@
 
 from decimal import Decimal
 
+import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
+from langgraph.errors import GraphDrained
+from langgraph.runtime import RunControl
 
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
@@ -24,3 +27,19 @@ def graph_of(answer=hashed_answer, *, budget=0.06, constants=None, **options):
 
 def trace(graph, given=None, **options):
     return list(graph.stream({} if given is None else given, stream_mode="custom", **options))
+
+
+def run_until(graph, config, iteration):
+    """Drain a run as soon as an iteration is finished, as Ctrl-C does."""
+    control = RunControl()
+    rows = []
+
+    def drain():
+        for row in graph.stream({}, config, stream_mode="custom", control=control):
+            rows.append(row)
+            if row["iteration"] == iteration:
+                control.request_drain()
+
+    with pytest.raises(GraphDrained):
+        drain()
+    return rows

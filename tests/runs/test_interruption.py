@@ -86,7 +86,7 @@ def test_an_evaluation_does_not_hold_up_the_end_and_is_made_good_by_resuming(
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
-        assert process.stdout.readline().startswith("slow, offline")
+        assert process.stdout.readline().startswith("slow, costada, offline")
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=20) == 130
         assert STOPPING in process.stderr.read()

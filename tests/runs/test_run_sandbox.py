@@ -37,7 +37,7 @@ def test_the_layer_of_a_run_is_shown_and_recorded(
     out = tmp_path / "run"
     options = ("--sandbox", "process", "--max-iterations", "1", "--out", out)
     text = invoke("run", near, *options).stdout
-    assert "near, offline, seed 0: budget $1, sandbox process\n" in text
+    assert "near, costada, offline, seed 0: budget $1, sandbox process\n" in text
     assert "  sandbox         process\n" in text
     assert json.loads((out / "settings.json").read_text())["sandbox"] == "process"
     with RunStore(out / "run.sqlite") as store:

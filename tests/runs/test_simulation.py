@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from costada.controller.constants import Constants
 from costada.controller.methods import METHODS
 from costada.runs.cli_simulate import CURVES_FILE, simulate
-from costada.runs.simulation import INPUT_UNITS, OUTPUT_UNITS, simulate_run
-from costada.runs.simulation_batch import Batch, in_order, methods_named, simulated
+from costada.runs.simulation.batch import Batch, in_order, methods_named, simulated
+from costada.runs.simulation.run import INPUT_UNITS, OUTPUT_UNITS, simulate_run
 
 
 @pytest.mark.parametrize("method", METHODS)

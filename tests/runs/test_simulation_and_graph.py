@@ -16,8 +16,8 @@ from costada.nodes.settings import Settings
 from costada.prompts.evox_reply import parse_strategy
 from costada.prompts.parse import parse_program
 from costada.prompts.tactics import parse_tactics
-from costada.runs.simulated_answers import Advice, Evolution
-from costada.runs.simulation import SimulatedRun
+from costada.runs.simulation.answers import Advice, Evolution
+from costada.runs.simulation.run import SimulatedRun
 from costada.store.run_store import RunStore
 
 CONSTANTS = Constants(max_iterations=32)

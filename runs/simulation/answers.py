@@ -21,7 +21,7 @@ from costada.models.simulated.tokens import (
     Tokens,
     call_tokens,
 )
-from costada.runs.simulated_population import packaged_strategies
+from costada.runs.simulation.population import packaged_strategies
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,10 @@ from costada.controller.sampling import draw_inspirations, draw_parent
 from costada.evaluators.landscape import evaluate, landscape
 from costada.models.simulated.proposals import Wording
 from costada.models.simulated.tokens import Tokens
-from costada.runs.outcome import Point, RunOutcome
+from costada.runs.comparison.outcome import Point, RunOutcome
 from costada.runs.presets import PRESETS
-from costada.runs.simulated_answers import Answers, LandscapeAnswers, Request
-from costada.runs.simulated_population import chosen_sources
+from costada.runs.simulation.answers import Answers, LandscapeAnswers, Request
+from costada.runs.simulation.population import chosen_sources
 from costada.runs.suggestion import unknown_name
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from costada.controller.methods import DEFAULT_METHOD
-from costada.runs.outcome import RunOutcome
-from costada.runs.sections import (
+from costada.runs.comparison.outcome import RunOutcome
+from costada.runs.comparison.sections import (
     AUC,
     COST,
     FINAL_SCORE,

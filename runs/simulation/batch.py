@@ -11,8 +11,8 @@ from itertools import product
 from multiprocessing import get_context
 
 from costada.controller.methods import METHODS
-from costada.runs.outcome import RunOutcome
-from costada.runs.simulation import simulate_run
+from costada.runs.comparison.outcome import RunOutcome
+from costada.runs.simulation.run import simulate_run
 from costada.runs.suggestion import unknown_name
 
 ALL = "all"

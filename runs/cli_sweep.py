@@ -1,0 +1,166 @@
+"""`costada sweep`: many runs side by side, each in a process and a folder of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from time import monotonic
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from costada.controller.methods import METHODS
+from costada.evaluators.registry import problem_names
+from costada.runs import cli_options as options
+from costada.runs.config import RunConfig
+from costada.runs.exit_codes import ExitCode
+from costada.runs.interruption import ending_on_signal
+from costada.runs.refusal import refusing, telling_warnings
+from costada.runs.sweep.loop import SweepLoop
+from costada.runs.sweep.process import start
+from costada.runs.sweep.progress import sweep_progress_on
+from costada.runs.sweep.result import exit_code, headline, sweep_json, sweep_text
+from costada.runs.sweep.stop import StopWish
+from costada.runs.sweep.sweep import (
+    SweepGrid,
+    SweepRun,
+    check_inputs,
+    hold_sweep,
+    looked_up,
+    sweep_runs,
+)
+
+Problems = Annotated[
+    str,
+    typer.Option(
+        metavar="A,B,...",
+        help="Benchmarks or problem folders; all: the eight benchmarks.",
+        show_default=False,
+    ),
+]
+Methods = Annotated[
+    str,
+    typer.Option(metavar="X,Y,...", help=f"all, or of: {', '.join(METHODS)}.", show_default=False),
+]
+Seeds = Annotated[
+    str,
+    typer.Option(
+        metavar="N|LIST", help="How many (3: seeds 0, 1 and 2), or which (4,7).", show_default=True
+    ),
+]
+Budgets = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DOLLARS",
+        help="Budget of each run; a list makes runs of each budget.",
+        show_default="the preset's or 1.0",
+        rich_help_panel=options.MONEY,
+    ),
+]
+SweepFolder = Annotated[
+    Path,
+    typer.Option(
+        metavar="DIR", help="Folder for all runs; one that was interrupted is gone on with."
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Most runs at once.", show_default="number of cores"),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say how many runs and at most how many dollars, and end.")
+]
+
+
+def sweep(
+    context: typer.Context,
+    problems: Problems,
+    methods: Methods,
+    out: SweepFolder,
+    seeds: Seeds = "3",
+    budget: Budgets = None,
+    jobs: Jobs = None,
+    model: options.Model = None,
+    guide_model: options.GuideModel = None,
+    base_url: options.BaseUrl = None,
+    preset: options.Preset = None,
+    price_in: options.PriceIn = None,
+    price_out: options.PriceOut = None,
+    guide_price_in: options.GuidePriceIn = None,
+    guide_price_out: options.GuidePriceOut = None,
+    reference_cost: options.ReferenceCost = None,
+    on_missing_usage: options.OnMissingUsage = None,
+    max_iterations: options.MaxIterations = None,
+    sandbox: options.Sandbox = None,
+    timeout: options.Timeout = None,
+    memory_mb: options.MemoryMb = None,
+    dry_run: DryRun = False,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Run methods on problems over several seeds. Interrupted? Give the same command again."""
+    shared = {
+        name: context.params[name]
+        for name in RunConfig.model_fields
+        if name in context.params and name != "budget"
+    }
+    num_jobs = jobs or os.cpu_count() or 1
+    with ExitStack() as held:
+        with refusing(ExitCode.BAD_INPUT), ending_on_signal():
+            wanted = sweep_runs(_grid(problems, methods, seeds, budget), shared, out)
+            if dry_run:
+                print(headline(tuple(map(looked_up, wanted)), num_jobs))
+                return
+            held.enter_context(hold_sweep(out))
+            runs = tuple(map(looked_up, wanted))
+            with telling_warnings():
+                check_inputs(runs)
+        with refusing(ExitCode.FAILED, hint="Go on by giving the same command again."):
+            began = monotonic()
+            runs = _carry_out(runs, num_jobs, is_quiet=quiet, as_json=as_json)
+    print(sweep_json(runs) if as_json else sweep_text(runs, out, monotonic() - began))
+    raise typer.Exit(exit_code(runs))
+
+
+def _carry_out(
+    runs: Sequence[SweepRun], num_jobs: int, *, is_quiet: bool, as_json: bool
+) -> tuple[SweepRun, ...]:
+    progress = sweep_progress_on(Console(stderr=as_json, highlight=False), is_quiet=is_quiet)
+    progress.begin(headline(runs, num_jobs))
+    with progress, StopWish(progress.notice) as wish:
+        return SweepLoop(runs, num_jobs, start, progress, wish).carry_out()
+
+
+def _grid(problems: str, methods: str, seeds: str, budget: str | None) -> SweepGrid:
+    return SweepGrid(
+        problems=_named("--problems", problems, problem_names()),
+        methods=_named("--methods", methods, tuple(METHODS)),
+        seeds=_seeds(seeds),
+        budgets=() if budget is None else _listed("--budget", budget),
+    )
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    """Return as many seeds as a single number says, or those of a list."""
+    try:
+        numbers = tuple(map(int, _listed("--seeds", text)))
+    except ValueError:
+        numbers = ()
+    seeds = numbers if "," in text else tuple(range(sum(numbers)))
+    if not seeds:
+        raise ValueError(f"--seeds: got {text!r}, expected a number of seeds or a list of seeds")
+    return seeds
+
+
+def _named(option: str, text: str, all_names: tuple[str, ...]) -> tuple[str, ...]:
+    return all_names if text.strip() == "all" else _listed(option, text)
+
+
+def _listed(option: str, text: str) -> tuple[str, ...]:
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not parts:
+        raise ValueError(f"{option}: got {text!r}, expected one or more, separated by commas")
+    return parts

@@ -1,0 +1,203 @@
+"""The tables of a comparison, as text in cells: what is shown, not how it is set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from costada.runs.comparison import words
+from costada.runs.comparison.columns import (
+    METHOD,
+    Column,
+    Table,
+    best_objective,
+    best_objective_column,
+    best_score_column,
+    by_method,
+    dollars_column,
+    objective_column,
+    score_column,
+)
+from costada.runs.comparison.comparison import Comparison, Rerun
+from costada.runs.comparison.metrics import CUTOFFS
+from costada.runs.comparison.resampling import CONFIDENCE
+from costada.runs.comparison.sections import (
+    AUC,
+    COST,
+    FINAL_OBJECTIVE,
+    FINAL_SCORE,
+    ITERATIONS,
+    OBJECTIVES,
+    OVERSHOOT,
+    SCORES,
+    Section,
+    roles_of,
+)
+
+INTERVAL = f"{CONFIDENCE:.0%} interval"
+
+
+def section_tables(section: Section) -> tuple[Table, ...]:
+    """Return the tables of one section; those without a row are left out."""
+    tables = (
+        final_quality(section),
+        objectives_at_cutoffs(section),
+        scores_at_cutoffs(section),
+        area_and_cost(section),
+        differences(section),
+        share_matrix(section),
+        dollars_by_role(section),
+    )
+    return tuple(table for table in tables if table.rows)
+
+
+def final_quality(section: Section) -> Table:
+    """Return the quality at the end: mean, sample standard deviation, best."""
+    columns = [
+        score_column("score", FINAL_SCORE),
+        Column(INTERVAL, lambda by: words.score_interval(by[FINAL_SCORE].interval)),
+        Column("runs", lambda by: str(by[FINAL_SCORE].n)),
+    ]
+    if section.is_minimized is not None:
+        columns.insert(2, best_score_column())
+    if _has_objectives(section):
+        objective = objective_column("objective", FINAL_OBJECTIVE, section)
+        columns = [objective, best_objective_column(section), *columns]
+    names = ", ".join(section.problems)
+    note = f"Averages over {names}." if section.is_minimized is None else ""
+    return by_method(section, f"Final quality{_way(section)}", note, columns)
+
+
+def objectives_at_cutoffs(section: Section) -> Table:
+    """Return the objectives at each share of the budget."""
+    columns = [objective_column(f"{cutoff:g} B", OBJECTIVES[cutoff], section) for cutoff in CUTOFFS]
+    note = "The objective of the candidate that is best by score at each share of the budget."
+    title = f"Objective at shares of the budget{_way(section)}"
+    return by_method(section, title, note, columns if _has_objectives(section) else [])
+
+
+def scores_at_cutoffs(section: Section) -> Table:
+    """Return the normalised scores at each share of the budget."""
+    columns = [score_column(f"{cutoff:g} B", SCORES[cutoff]) for cutoff in CUTOFFS]
+    return by_method(section, "Normalised score at shares of the budget", "", columns)
+
+
+def area_and_cost(section: Section) -> Table:
+    """Return normalised AUC, AvgCost and overshoot."""
+    columns = [
+        score_column("AUC", AUC),
+        Column(INTERVAL, lambda by: words.score_interval(by[AUC].interval)),
+        Column("AvgCost", lambda by: words.dollars(by[COST])),
+        Column("overshoot, mean", lambda by: words.percent(by[OVERSHOOT].mean)),
+        Column("overshoot, max", lambda by: words.percent(by[OVERSHOOT].largest)),
+        Column("iterations", lambda by: f"{by[ITERATIONS].mean:.1f}"),
+    ]
+    note = "A negative overshoot: the last iteration allowed ended runs within the budget."
+    shown = note if any(by[OVERSHOOT].smallest < 0 for by in section.summaries.values()) else ""
+    return by_method(section, "Normalised AUC, cost and overshoot", shown, columns)
+
+
+def differences(section: Section) -> Table:
+    """Return the differences to the baseline, paired by problem and seed."""
+    rows = tuple(
+        (
+            method,
+            *(
+                cell
+                for metric in (AUC, FINAL_SCORE)
+                for cell in (
+                    f"{found[metric].mean:+.4f}",
+                    words.score_interval(found[metric].interval, "+"),
+                )
+            ),
+            str(found[AUC].n),
+        )
+        for method, found in section.differences.items()
+        if found
+    )
+    header = (METHOD, "AUC", INTERVAL, "final score", INTERVAL, "pairs")
+    note = (
+        f"Each run minus the {section.baseline} run of the same problem and seed: above 0 is"
+        f" better than {section.baseline}."
+    )
+    return Table(f"Difference to {section.baseline}", note, header, rows)
+
+
+def share_matrix(section: Section) -> Table:
+    """Return the share of the budget at which each method is as far as another at its end."""
+    methods = tuple(section.runs)
+    rows = tuple(
+        (one, *(words.percent(section.shares[one, other]) for other in methods)) for one in methods
+    )
+    note = (
+        "The smallest share of the budget at which the mean curve of the method on the left"
+        " reaches the final mean score of the method above; - if it never does."
+    )
+    title = "Share of the budget to reach another method's final score"
+    return Table(title, note, ("reaches", *methods), rows if len(methods) > 1 else ())
+
+
+def dollars_by_role(section: Section) -> Table:
+    """Return what calls of each kind cost per run."""
+    roles = list(dict.fromkeys(role for runs in section.runs.values() for role in roles_of(runs)))
+    columns = [dollars_column(role) for role in roles]
+    return by_method(section, "Dollars by kind of call, mean per run", "", columns)
+
+
+def rerun_table(reruns: Sequence[Rerun]) -> Table:
+    """Return runs with a small budget beside larger budgets cut off at the same dollars."""
+    header = (
+        *("problem", "model", METHOD, "budget", "its score", "its objective"),
+        *("cut from", "score there", "objective there", "score, rerun - cutoff"),
+    )
+    note = "Runs that knew of the small budget, beside runs of the larger one when they crossed it."
+    rows = tuple(
+        (
+            each.problem,
+            each.model,
+            each.method,
+            words.money(each.small),
+            words.score_spread(each.rerun),
+            words.objective_spread(each.rerun_objective),
+            words.money(each.large),
+            words.score_spread(each.cutoff),
+            words.objective_spread(each.cutoff_objective),
+            f"{each.rerun.mean - each.cutoff.mean:+.4f}",
+        )
+        for each in reruns
+    )
+    return Table("Small budgets against cutoffs of larger ones", note, header, rows, num_names=3)
+
+
+def overview(comparison: Comparison) -> Table:
+    """Return one row per problem, model, budget and method."""
+    header = (
+        *("problem", "model", METHOD, "budget", "runs"),
+        *("objective", "best", "score", "AUC", "AvgCost"),
+    )
+    rows = tuple(
+        (
+            section.problems[0],
+            section.model,
+            method,
+            words.money(section.budget),
+            str(by[FINAL_SCORE].n),
+            words.objective_spread(by.get(FINAL_OBJECTIVE)),
+            best_objective(by, section),
+            words.score_spread(by[FINAL_SCORE]),
+            words.score(by[AUC].mean),
+            words.dollars(by[COST]),
+        )
+        for section in comparison.sections
+        for method, by in section.summaries.items()
+    )
+    return Table("All runs", "", header, rows, num_names=3)
+
+
+def _has_objectives(section: Section) -> bool:
+    return any(FINAL_OBJECTIVE in by for by in section.summaries.values())
+
+
+def _way(section: Section) -> str:
+    if section.is_minimized is None:
+        return ""
+    return f" (objective: {'lower' if section.is_minimized else 'higher'} is better)"

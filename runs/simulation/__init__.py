@@ -1,0 +1,1 @@
+"""Runs on the simulated landscape, by the hundred."""

@@ -1,0 +1,98 @@
+"""One run of a sweep as a process of its own: the ordinary command in its ordinary folder."""
+
+import re
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+
+from costada.runs.config import RunConfig
+from costada.runs.exit_codes import ExitCode
+from costada.runs.explanation import as_option
+from costada.runs.sweep.sweep import Status, SweepRun
+
+ENTRY = "costada.runs.sweep.entry"
+ERROR_MARK = "costada: "
+"""Begins what a command says to its user about an error."""
+
+CAUSE = re.compile(r"[\w.]+: ")
+"""Begins the line of a traceback that names the error; notes may follow it."""
+
+
+class RunProcess:
+    """A command under way. Ctrl-C in the terminal does not reach it; `drain` and `kill` do.
+
+    Its input stays open as long as this process lives: at its end the command drains by itself.
+    What it writes to standard error is kept beside the run's folder if it fails.
+    """
+
+    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+        """Start the command; raises `OSError` if it cannot be started."""
+        self._log = log
+        self._is_asked = False
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as errors:
+            self._process = Popen(
+                [sys.executable, "-P", "-m", ENTRY, *arguments],
+                stdin=PIPE,
+                stdout=DEVNULL,
+                stderr=errors,
+                process_group=0,
+            )
+
+    def end(self) -> tuple[Status, str] | None:
+        """Return how the command ended and its error, `None` while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        self._close()
+        is_stopped = code == ExitCode.INTERRUPTED or (code < 0 and self._is_asked)
+        if is_stopped or code == ExitCode.FINISHED:
+            self._log.unlink(missing_ok=True)
+            return (Status.INTERRUPTED if is_stopped else Status.FINISHED), ""
+        return Status.FAILED, last_error(self._log.read_text(errors="replace"), code)
+
+    def drain(self) -> None:
+        """Ask the command to save and end, as Ctrl-C does."""
+        self._is_asked = True
+        self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the command where it stands; what it has saved stays."""
+        self._is_asked = True
+        self._process.kill()
+
+    def _close(self) -> None:
+        if self._process.stdin:
+            self._process.stdin.close()
+
+
+def start(run: SweepRun) -> RunProcess:
+    """Begin a run, or go on with one that has begun; raises `OSError` if that is impossible."""
+    place = run.folder.path
+    words = ["resume", str(place)] if run.has_begun else ["run", *_options(run), run.config.problem]
+    return RunProcess([*words, "--json", "--quiet"], place.with_name(f"{place.name}.log"))
+
+
+def last_error(log: str, code: int) -> str:
+    """Return the line that says best why a command failed.
+
+    Args:
+        log: What it wrote to standard error.
+        code: Its exit code, negative if a signal killed it.
+    """
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
+    lines = [line for line in log.splitlines() if line.strip()]
+    told = [line.removeprefix(ERROR_MARK) for line in lines if line.startswith(ERROR_MARK)]
+    causes = [line for line in lines if CAUSE.match(line)]
+    return (told or causes or lines or [f"ended with exit code {code}"])[-1]
+
+
+def _options(run: SweepRun) -> list[str]:
+    values = {
+        name: getattr(run.config, name) for name in RunConfig.model_fields if name != "problem"
+    }
+    said = [f"{as_option(name)}={value}" for name, value in values.items() if value is not None]
+    return [*said, f"--out={run.folder.path}"]

@@ -1,0 +1,162 @@
+from dataclasses import replace
+from math import isclose
+
+import pytest
+from compared_runs import outcome
+from hypothesis import given
+from hypothesis import strategies as st
+
+from costada.runs.comparison.metrics import (
+    best_score_at,
+    cost_at_crossing,
+    crossing,
+    curve_of,
+    mean_at,
+    normalized_auc,
+    objective_at,
+    overshoot_ratio,
+    point_at,
+    share_to_reach,
+)
+from costada.runs.comparison.outcome import Point, RunOutcome
+
+PRINTED = outcome([(0.25, 0.6), (0.5, 0.6), (1.1, 0.9)])
+"""The fixture printed with the definition of the metrics: B = 1, y_0 = 0.4."""
+RISES = st.lists(
+    st.tuples(st.floats(0.0, 0.6), st.floats(0.0, 0.3)),
+    max_size=12,
+)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> RunOutcome:
+    spent, score, steps = 0.0, draw(st.floats(0.0, 0.5)), []
+    start = score
+    for cost, gain in draw(RISES):
+        spent, score = spent + cost, score + gain
+        steps.append((spent, score))
+    return outcome(steps, seed_score=start, budget=draw(st.floats(0.5, 3.0)))
+
+
+def test_the_printed_fixture() -> None:
+    assert normalized_auc(PRINTED) == pytest.approx(0.25 * 0.4 + 0.75 * 0.6) == 0.55
+    assert best_score_at(PRINTED, 0.25) == 0.6
+    assert best_score_at(PRINTED, 1.0) == 0.9
+
+
+def test_the_crossing_is_the_first_iteration_with_that_share_spent() -> None:
+    assert [crossing(PRINTED, share).iteration for share in (0.25, 0.5, 0.75, 1.0)] == [1, 2, 3, 3]
+    assert objective_at(PRINTED, 0.5) == 6.0
+
+
+def test_a_run_that_ends_before_a_cutoff_counts_with_its_last_iteration() -> None:
+    short = outcome([(0.2, 0.5), (0.4, 0.7)])
+    assert crossing(short, 0.75).iteration == 2
+    assert best_score_at(short, 1.0) == 0.7
+    assert normalized_auc(short) == pytest.approx(0.2 * 0.4 + 0.2 * 0.5 + 0.6 * 0.7)
+
+
+def test_a_run_without_an_iteration_is_worth_its_initial_program() -> None:
+    empty = outcome([])
+    assert best_score_at(empty, 1.0) == normalized_auc(empty) == 0.4
+    assert objective_at(empty, 0.25) == 4.0
+    assert cost_at_crossing(empty) == 0.0
+
+
+def test_the_objective_is_that_of_the_best_score_and_may_fall() -> None:
+    falling = replace(PRINTED, points=(Point(1, 0.3, 0.6, 6.0), Point(2, 1.2, 0.9, 1.5)))
+    assert [objective_at(falling, share) for share in (0.25, 1.0)] == [6.0, 1.5]
+
+
+def test_overshoot_is_the_share_spent_beyond_the_budget() -> None:
+    assert overshoot_ratio(outcome([(0.5, 0.5), (1.009, 0.6)])) == pytest.approx(0.0090)
+    assert overshoot_ratio(outcome([(4.0, 0.5), (5.5, 0.5)], budget=5.0)) == pytest.approx(0.1)
+
+
+def test_a_run_that_the_iteration_limit_ended_has_a_negative_overshoot() -> None:
+    assert overshoot_ratio(outcome([(0.75, 0.5)])) == -0.25
+
+
+def test_a_smaller_budget_is_a_cutoff_in_dollars() -> None:
+    run = outcome([(0.4, 0.5), (0.6, 0.7), (1.3, 0.9), (2.1, 1.0)], budget=2.0)
+    assert point_at(run, 0.5) == crossing(run, 0.25) == run.points[1]
+
+
+def test_the_crossing_iteration_counts_at_the_end_of_the_curve() -> None:
+    curve = curve_of(PRINTED)
+    assert (curve.shares, curve.scores) == ((0.0, 0.25, 0.5, 1.0), (0.4, 0.6, 0.6, 0.9))
+    assert [curve.at(share) for share in (0.0, 0.2499, 0.25, 0.9999, 1.0)] == [
+        0.4,
+        0.4,
+        0.6,
+        0.6,
+        0.9,
+    ]
+
+
+def test_the_share_to_reach_a_score_is_read_off_the_mean_curve() -> None:
+    early = curve_of(outcome([(0.2, 0.8), (1.0, 0.8)]))
+    late = curve_of(outcome([(0.6, 0.6), (1.0, 1.0)]))
+    mean_curve = [[early, late]]
+    assert mean_at(mean_curve, 0.5) == pytest.approx((0.8 + 0.4) / 2)
+    assert share_to_reach(mean_curve, 0.3) == 0.0
+    assert share_to_reach(mean_curve, 0.6) == 0.2
+    assert share_to_reach(mean_curve, 0.65) == 0.6
+    assert share_to_reach(mean_curve, 0.9) == 1.0
+    assert share_to_reach(mean_curve, 0.91) is None
+
+
+def test_a_mean_over_problems_weighs_each_problem_alike() -> None:
+    ones = [curve_of(outcome([(0.5, 1.0)])) for _ in range(3)]
+    assert mean_at([ones, [curve_of(outcome([]))]], 0.5) == pytest.approx(0.7)
+
+
+@given(runs())
+def test_the_area_lies_between_the_first_and_the_last_score(run: RunOutcome) -> None:
+    last = run.points[-1].best_score if run.points else run.seed_score
+    assert run.seed_score - 1e-12 <= normalized_auc(run) <= last + 1e-12
+
+
+@given(runs(), st.floats(0.01, 0.4))
+def test_the_area_grows_when_a_score_comes_earlier_or_is_higher(
+    run: RunOutcome, more: float
+) -> None:
+    higher = outcome(
+        [(point.spent, point.best_score + more) for point in run.points],
+        seed_score=run.seed_score,
+        budget=run.budget,
+    )
+    sooner = outcome(
+        [(point.spent * (1 - more), point.best_score) for point in run.points],
+        seed_score=run.seed_score,
+        budget=run.budget,
+    )
+    assert normalized_auc(higher) >= normalized_auc(run) - 1e-12
+    assert normalized_auc(sooner) >= normalized_auc(run) - 1e-12
+
+
+@given(runs())
+def test_the_area_equals_a_riemann_sum(run: RunOutcome) -> None:
+    pieces = 4000
+    middles = [(number + 0.5) / pieces * run.budget for number in range(pieces)]
+
+    def best_score(dollars: float) -> float:
+        known = [point.best_score for point in run.points if point.spent <= dollars]
+        return max([run.seed_score, *known])
+
+    area = sum(map(best_score, middles)) / pieces
+    largest_error = (1 + len(run.points)) * 0.3 / pieces
+    assert isclose(normalized_auc(run), area, abs_tol=largest_error + 1e-9)
+
+
+@given(runs())
+def test_the_best_score_never_falls_with_the_cutoff(run: RunOutcome) -> None:
+    scores = [best_score_at(run, share / 20) for share in range(1, 21)]
+    assert scores == sorted(scores)
+
+
+@given(runs())
+def test_a_run_reaches_its_own_end_within_the_budget(run: RunOutcome) -> None:
+    share = share_to_reach([[curve_of(run)]], best_score_at(run, 1.0))
+    assert share is not None
+    assert 0.0 <= share <= 1.0

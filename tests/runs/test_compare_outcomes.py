@@ -1,0 +1,131 @@
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from math import inf, nan
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compared_runs import outcome
+
+from costada.runs.comparison.outcome import Point
+from costada.runs.comparison.outcomes import append_outcomes, find_outcomes, load_outcomes
+from costada.runs.rows import stored_rows
+from costada.store.run_store import RunStore
+
+Invoke = Callable[..., Any]
+
+
+def test_a_run_folder_becomes_an_outcome(finished: Path, near: Path) -> None:
+    (found,) = load_outcomes(finished.parent)
+    with RunStore(finished / "run.sqlite", is_read_only=True) as store:
+        rows = stored_rows(store, store.run_ids()[-1])
+    assert (found.problem, found.method, found.model) == ("near", "costada", "offline")
+    assert (found.seed, found.budget, found.is_minimized) == (0, 1.0, False)
+    assert [point.spent for point in found.points] == [row["spent"] for row in rows]
+    assert found.points[-1].best_objective == rows[-1]["best_objective"]
+    assert found.seed_score == found.seed_objective == pytest.approx(0.6)
+    assert sum(found.dollars_by_role.values()) == pytest.approx(rows[-1]["spent"])
+
+
+def test_the_settings_of_a_problem_folder_name_it_and_its_direction(
+    finished: Path, near: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(near, tmp_path / "problem")
+    (tmp_path / "problem" / "problem.toml").write_text(
+        'name = "nearest"\ndirection = "minimize"\nreference = 1.0\n'
+    )
+    shutil.copytree(finished, tmp_path / "runs" / "one")
+    settings = tmp_path / "runs" / "one" / "settings.json"
+    changed = {**json.loads(settings.read_text()), "problem": str(tmp_path / "problem")}
+    settings.write_text(json.dumps(changed))
+    (found,) = load_outcomes(tmp_path / "runs")
+    assert (found.problem, found.is_minimized) == ("nearest", True)
+
+
+def test_a_built_in_problem_knows_its_direction(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "one")
+    settings = tmp_path / "one" / "settings.json"
+    changed = {**json.loads(settings.read_text()), "problem": "min_max_dist_2d"}
+    settings.write_text(json.dumps(changed))
+    (found,) = load_outcomes(tmp_path)
+    assert (found.problem, found.is_minimized) == ("min_max_dist_2d", True)
+
+
+def test_what_is_not_finished_is_left_out_with_the_reason(finished: Path, tmp_path: Path) -> None:
+    for name in ("a-longer", "b-empty", "c-broken", "d-odd"):
+        shutil.copytree(finished, tmp_path / name)
+    settings = tmp_path / "a-longer" / "settings.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "max_iterations": 9}))
+    (tmp_path / "b-empty" / "run.sqlite").unlink()
+    (tmp_path / "c-broken" / "run.sqlite").write_bytes(b"no database" * 100)
+    (tmp_path / "d-odd" / "settings.json").write_text("{")
+    found = find_outcomes(tmp_path)
+    reasons = {Path(each.place).name: each.reason for each in found.left_out}
+    assert found.outcomes == ()
+    assert reasons["a-longer"].startswith("not finished: 3 iterations, $0.")
+    assert reasons["b-empty"] == "has not begun"
+    assert "not a database" in reasons["c-broken"]
+    assert "Invalid JSON" in reasons["d-odd"]
+
+
+def test_outcomes_come_back_from_a_curves_file_as_they_were(tmp_path: Path) -> None:
+    one = outcome([(0.1, 0.4), (1.2, 1 / 3 + 0.3)], seed=1)
+    two = replace(outcome([], seed=2), seed_objective=None, is_minimized=True)
+    (tmp_path / "deep").mkdir()
+    append_outcomes(tmp_path / "deep" / "simulated.curves.jsonl", [one])
+    append_outcomes(tmp_path / "deep" / "simulated.curves.jsonl", [two])
+    assert load_outcomes(tmp_path) == [one, two]
+
+
+def test_the_same_run_twice_counts_once(tmp_path: Path) -> None:
+    run = outcome([(1.0, 0.5)])
+    append_outcomes(tmp_path / "a.curves.jsonl", [run, run, replace(run, seed=1)])
+    found = find_outcomes(tmp_path)
+    assert [each.seed for each in found.outcomes] == [0, 1]
+    assert [(each.place, each.reason) for each in found.left_out] == [
+        (f"{tmp_path}/a.curves.jsonl:2", f"the same run as {tmp_path}/a.curves.jsonl:1")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"budget": inf}, "budget: got inf, expected a finite number"),
+        ({"budget": 0.0}, "budget: got 0.0, expected more than 0"),
+        ({"seed_score": nan}, "best_score: got nan"),
+        ({"dollars_by_role": {"guide": nan}}, "dollars_by_role: got nan"),
+        ({"points": (Point(1, 0.1, 0.5, inf),)}, "best_objective: got inf"),
+        ({"points": (Point(1, 0.1, 0.3, None),)}, "best_score: got 0.3 after 0.4"),
+        (
+            {"points": (Point(1, 0.2, 0.4, None), Point(2, 0.1, 0.4, None))},
+            "spent: got 0.1 after 0.2, expected it never to fall",
+        ),
+    ],
+)
+def test_an_outcome_that_contradicts_itself_is_neither_written_nor_read(
+    tmp_path: Path, change: dict[str, Any], fault: str
+) -> None:
+    odd = replace(outcome([]), **change)
+    with pytest.raises(ValueError, match=fault):
+        append_outcomes(tmp_path / "odd.curves.jsonl", [odd])
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "odd.curves.jsonl").write_text(json.dumps(asdict(odd)) + "\n")
+    (left_out,) = find_outcomes(tmp_path).left_out
+    assert fault in left_out.reason
+
+
+def test_a_torn_line_is_left_out_and_the_others_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "torn.curves.jsonl"
+    append_outcomes(file, [outcome([(1.0, 0.5)])])
+    with file.open("a") as lines:
+        lines.write('{"problem": "to')
+    found = find_outcomes(tmp_path)
+    assert len(found.outcomes) == 1
+    assert found.left_out[0].place == f"{file}:2"
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nowhere: is no folder, expected one with runs below it"):
+        find_outcomes(tmp_path / "nowhere")

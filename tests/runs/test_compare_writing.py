@@ -1,0 +1,243 @@
+import csv
+import io
+import re
+import tomllib
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from compared_runs import outcome, runs_of
+
+from costada.evaluators.registry import problem, problem_names
+from costada.runs.comparison.columns import Table
+from costada.runs.comparison.comparison import Comparison, compare_outcomes
+from costada.runs.comparison.outcome import Point
+from costada.runs.comparison.page import to_html
+from costada.runs.comparison.palette import LOOKS, looks_of
+from costada.runs.comparison.published import published_numbers, published_table
+from costada.runs.comparison.tables import final_quality, rerun_table, section_tables
+from costada.runs.comparison.text import to_csv, to_latex, to_markdown
+from costada.runs.comparison.words import objective
+
+HOSTILE = "<script>alert('x')</script>&\"|*$\\frac{[%_#"
+VOID = {"meta", "br", "img"}
+
+
+class Tags(HTMLParser):
+    """Checks that every element is closed, and collects what a page refers to."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.sources: list[str] = []
+        self.names: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attributes)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.names.add(tag)
+        given = dict(attributes)
+        self.ids += [given["id"] or ""] if "id" in given else []
+        self.sources += [
+            given[name] or "" for name in ("src", "href", "xlink:href") if name in given
+        ]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def small() -> Comparison:
+    scores = {"costada": [0.8, 0.9], "evox": [0.6, 0.9]}
+    halves = [
+        outcome([(0.2, 0.5), (0.5, 0.7)], budget=0.5, seed=seed, problem="one") for seed in (0, 1)
+    ]
+    runs = [*runs_of(scores, problem="one"), *runs_of(scores, problem="two"), *halves]
+    return compare_outcomes(runs)
+
+
+def test_the_final_table_shows_mean_deviation_best_and_marks_the_best_method() -> None:
+    table = final_quality(small().sections[0])
+    assert table.header == (
+        *("method", "objective", "best objective"),
+        *("score", "95% interval", "best score", "runs"),
+    )
+    assert table.rows[0] == (
+        *("costada", "8.5000 ± 0.71", "9.0000", "0.8500 ± 0.0707"),
+        *("0.8000 to 0.9000", "0.9000", "2"),
+    )
+    assert table.best == {(0, 1), (0, 2), (1, 2), (0, 3), (0, 5), (1, 5)}
+
+
+def test_of_a_minimised_objective_the_smallest_is_the_best() -> None:
+    runs = [replace(each, is_minimized=True) for each in runs_of({"costada": [0.8], "evox": [0.6]})]
+    (section,) = compare_outcomes(runs).sections
+    table = final_quality(section)
+    assert "lower is better" in table.title
+    assert (1, 1) in table.best
+    assert (0, 1) not in table.best
+
+
+def test_a_run_within_its_budget_is_explained() -> None:
+    (section,) = compare_outcomes([outcome([(0.75, 0.5)])]).sections
+    (table,) = [each for each in section_tables(section) if "overshoot" in each.title]
+    assert table.rows[0][4] == "-25.00 %"
+    assert "ended runs within the budget" in table.note
+
+
+def test_reruns_are_shown_with_their_difference() -> None:
+    table = rerun_table(small().reruns)
+    assert [(row[0], row[3], row[6], row[-1]) for row in table.rows] == [
+        ("one", "$0.5", "$1", "-0.1500")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0"),
+        (2.635, "2.6350"),
+        (0.036529889, "0.036530"),
+        (651.265, "651.26"),
+        (-12.5, "-12.500"),
+        (3.2e-7, "3.2000e-07"),
+        (123456.7, "123457"),
+    ],
+)
+def test_objectives_have_five_digits(value: float, shown: str) -> None:
+    assert objective(value) == shown
+
+
+def test_the_csv_has_a_row_per_problem_method_and_metric() -> None:
+    rows = list(csv.DictReader(io.StringIO(to_csv(small()))))
+    keys = [(row["problem"], row["budget"], row["method"], row["metric"]) for row in rows]
+    assert len(keys) == len(set(keys))
+    by_key = dict(zip(keys, rows, strict=True))
+    final = by_key["one", "1.0", "costada", "score_at_1"]
+    assert float(final["mean"]) == pytest.approx(0.85)
+    assert float(final["std"]) == pytest.approx(0.0707, abs=1e-4)
+    assert (float(final["low"]), float(final["high"])) == pytest.approx((0.8, 0.9))
+    assert final["n"] == "2"
+    difference = by_key["one", "1.0", "evox", "score_at_1_minus:costada"]
+    assert float(difference["mean"]) == pytest.approx(-0.1)
+    assert by_key["one", "1.0", "evox", "share_to_reach:costada"]["mean"] == ""
+    assert by_key["(mean over problems)", "1.0", "evox", "normalized_auc"]["n"] == "4"
+
+
+def test_markdown_tables_have_equally_many_cells_in_every_row() -> None:
+    text = to_markdown(small(), None, ["runs/x: not finished"])
+    assert "- runs/x: not finished" in text
+    assert "| costada | **8.5000 ± 0.71** |" in text
+    for block in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE):
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
+
+
+def test_latex_tables_are_complete_and_escaped() -> None:
+    text = to_latex(small(), None)
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") > 5
+    assert text.count(r"\toprule") == text.count(r"\bottomrule")
+    assert r"\textbf{8.5000 $\pm$ 0.71}" in text
+    assert r"one, glm-5, \$1." in text
+    for table in re.findall(r"\\begin\{tabular\}\{(l+r*)\}(.*?)\\end", text, flags=re.DOTALL):
+        rows = [line for line in table[1].splitlines() if line.endswith(r"\\")]
+        assert {row.count("&") for row in rows} == {len(table[0]) - 1}
+
+
+def test_the_page_is_whole_and_needs_nothing_beside_it() -> None:
+    page = to_html(small(), None, [], [])
+    tags = Tags(page)
+    assert tags.open == []
+    assert len(tags.ids) == len(set(tags.ids))
+    assert all(source.startswith("#") for source in tags.sources)
+    assert {source[1:] for source in tags.sources} <= set(tags.ids)
+    assert "script" not in tags.names
+    assert page.count("<svg") == 5
+    for svg in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL):
+        ElementTree.fromstring(svg)
+
+
+def test_the_same_comparison_gives_the_same_page() -> None:
+    comparison = compare_outcomes(runs_of({"costada": [0.5, 0.6]}))
+    assert to_html(comparison, None, [], []) == to_html(comparison, None, [], [])
+
+
+def test_names_from_files_change_no_text_they_stand_in(tmp_path: Path) -> None:
+    picture = tmp_path / "theory.svg"
+    picture.write_text("<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>")
+    names = {"problem": HOSTILE, "model": HOSTILE}
+    runs = runs_of({HOSTILE: [0.5, 0.6], "costada": [0.7, 0.7]}, **names)
+    runs = [replace(each, dollars_by_role={HOSTILE: 1.0}) for each in runs]
+    comparison = compare_outcomes(runs)
+    page = to_html(comparison, None, [HOSTILE], [picture])
+    tags = Tags(page)
+    assert tags.open == []
+    assert "script" not in tags.names
+    assert "<script" not in page
+    assert "data:image/svg+xml;base64," in page
+    in_markdown = to_markdown(comparison, None, [HOSTILE])
+    assert r"""\<script\>alert('x')\</script\>&"\|\*$\\frac{\[%_#""" in in_markdown
+    in_latex = to_latex(comparison, None)
+    assert (
+        r"""$<$script$>$alert('x')$<$/script$>$\&"$|$*\$\textbackslash{}frac\{{[}\%\_\#"""
+        in in_latex
+    )
+    assert {row["model"] for row in csv.DictReader(io.StringIO(to_csv(comparison)))} == {HOSTILE}
+
+
+def test_runs_that_found_nothing_valid_can_be_drawn() -> None:
+    bare = replace(
+        outcome([]), seed_score=0.0, seed_objective=None, points=(Point(1, 1.0, 0.0, None),)
+    )
+    assert Tags(to_html(compare_outcomes([bare, replace(bare, seed=1)]), None, [], [])).open == []
+
+
+def test_every_method_has_a_colour_of_its_own() -> None:
+    looks = looks_of([*LOOKS, "mine", "yours"])
+    assert len({look.colour for look in looks.values()}) == len(LOOKS) + 2
+    assert looks_of(["mine", "evox"])["evox"] == LOOKS["evox"]
+
+
+def test_published_numbers_name_their_source_and_agree_with_the_problems() -> None:
+    numbers = published_numbers()
+    assert all(number.source and number.value for number in numbers)
+    people = {each.problem: float(each.value) for each in numbers if each.method == "people"}
+    known = {name: problem(name).human for name in problem_names()}
+    assert people == {name: human for name, human in known.items() if human is not None}
+
+
+def test_published_numbers_stand_beside_ours_of_the_same_thing() -> None:
+    runs = runs_of({"costada": [0.8, 0.9], "evox": [0.95, 0.95]}, problem="third_autocorrelation")
+    table = published_table(compare_outcomes(runs))
+    assert "other model and machine" in table.title
+    shown = {row[:3]: (row[3], row[4], row[5]) for row in table.rows}
+    assert shown["score at 1 B", "third_autocorrelation", "costada"] == (
+        "0.9931",
+        "GLM-5, $1",
+        "0.8500 ± 0.0707 (glm-5, $1)",
+    )
+    assert shown["largest overshoot", "all", "any"] == ("8.6 %", "-", "10.0 % (glm-5, $1)")
+    assert ("best objective", "third_autocorrelation", "people") in shown
+    assert {row[1] for row in table.rows} == {"third_autocorrelation", "all"}
+
+
+def test_a_published_table_stands_in_every_text() -> None:
+    comparison = compare_outcomes(runs_of({"costada": [0.5, 0.6]}))
+    table = Table("As published", "", ("a", "b"), (("c", "d"),), num_names=2)
+    assert "| c | d |" in to_markdown(comparison, table, [])
+    assert r"c & d \\" in to_latex(comparison, table)
+    assert 'href="#published"' in to_html(comparison, table, [], [])
+
+
+def test_the_file_of_published_numbers_has_no_unknown_key() -> None:
+    import costada.runs.comparison.published as published
+
+    table = tomllib.loads(Path(published.__file__).with_name("published.toml").read_text())
+    allowed = set(published.Number.__slots__)
+    assert set(table) == {"title", "number"}
+    assert all(set(number) <= allowed for number in table["number"])

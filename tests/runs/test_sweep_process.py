@@ -1,0 +1,80 @@
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from costada.runs.config import load_config
+from costada.runs.folder import RunFolder
+from costada.runs.sweep.process import ENTRY, RunProcess, last_error, start
+from costada.runs.sweep.steps import last_step
+from costada.runs.sweep.sweep import Status, SweepGrid, sweep_runs
+
+LOOK_SECONDS = 0.05
+TRACEBACK = """costada: sandbox: weaker than asked for
+Traceback (most recent call last):
+  File "runner.py", line 1, in <module>
+OSError: no space left
+During task with name 'evaluate'
+"""
+
+
+def wait_for(process: RunProcess) -> tuple[Status, str]:
+    while (ended := process.end()) is None:
+        Event().wait(LOOK_SECONDS)
+    return ended
+
+
+def test_a_process_makes_the_run_that_was_asked_for(near: Path, tmp_path: Path) -> None:
+    grid = SweepGrid((str(near),), ("uniform",), (3,), ("0.5",))
+    shared = {"preset": "glm-5", "max_iterations": 1, "sandbox": "auto", "timeout": 7.5}
+    (run,) = sweep_runs(grid, shared, tmp_path)
+    assert wait_for(start(run)) == (Status.FINISHED, "")
+    assert load_config(run.folder.settings) == run.config
+    assert sorted(file.name for file in run.folder.path.parent.iterdir()) == ["seed-3"]
+
+
+def test_a_failed_process_keeps_what_it_said(tmp_path: Path) -> None:
+    process = RunProcess(["resume", str(tmp_path / "run")], tmp_path / "run.log")
+    status, error = wait_for(process)
+    assert status is Status.FAILED
+    assert error == f"{tmp_path / 'run'}: holds no run (there is no settings.json in it)"
+    assert error in (tmp_path / "run.log").read_text()
+
+
+def test_a_process_stopped_before_it_begins_is_no_failure(near: Path, tmp_path: Path) -> None:
+    process = RunProcess(["run", str(near), f"--out={tmp_path / 'run'}"], tmp_path / "run.log")
+    process.drain()
+    assert wait_for(process) == (Status.INTERRUPTED, "")
+    assert not (tmp_path / "run.log").exists()
+
+
+def test_a_run_drains_when_its_sweep_dies(near: Path, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    command = [sys.executable, "-m", ENTRY, "run", near, "--out", folder.path, "--quiet"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        while last_step(folder.steps) is None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(LOOK_SECONDS)
+            assert process.returncode is None
+        process.stdin.close()
+        assert process.wait(timeout=30) == 130
+    assert folder.report.is_file()
+
+
+@pytest.mark.parametrize(
+    ("log", "code", "error"),
+    [
+        ("costada: warned\ncostada: no money\nGo on with: x\n", 1, "no money"),
+        (TRACEBACK.split("\n", 1)[1], 1, "OSError: no space left"),
+        ("strange\n\n", 1, "strange"),
+        ("", 3, "ended with exit code 3"),
+        ("costada: warned\n", -signal.SIGKILL, "killed by SIGKILL"),
+    ],
+)
+def test_the_line_that_says_why(log: str, code: int, error: str) -> None:
+    assert last_error(log, code) == error

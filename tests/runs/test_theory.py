@@ -1,0 +1,100 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from matplotlib.image import imread
+
+from costada.runs.theory.conclusions import conclusions
+from costada.runs.theory.figure import write_theory_figure
+from costada.runs.theory.proposition import Finding, Instance, Share, findings
+from costada.runs.theory.text import theory_json, theory_text
+
+Invoke = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def found() -> list[Finding]:
+    return findings((2, 3), (2, 10), (20, 60))
+
+
+def test_the_tables_show_every_case_beside_its_bound(found: list[Finding]) -> None:
+    lines = theory_text(found).splitlines()
+    assert lines[:4] == [
+        "Share of OPT, K = 2, mean over the 2 places of the cheap frontier",
+        "kappa                   2    2   10   10",
+        "B/c                    20   60   20   60",
+        "bound                1.00 1.00 0.60 0.60",
+    ]
+    assert lines[4] == "ranking              0.95 0.98 0.55 0.85"
+    worst = lines.index("Share of OPT at the worst place, B/c = 60")
+    assert lines[worst + 1] == "K                       2    2    3    3"
+    assert max(map(len, lines)) <= 80
+
+
+def test_methods_that_make_the_same_choices_are_printed_once(found: list[Finding]) -> None:
+    text = theory_text(found)
+    assert "no-intervention-gating" not in text
+    assert "best-of-n" in text
+
+
+def test_the_record_holds_every_share(found: list[Finding]) -> None:
+    record = json.loads(theory_json(found, ["so it is"]))
+    assert record["conclusions"] == ["so it is"]
+    row = record["rows"][0]
+    assert (row["num_frontiers"], row["cost_ratio"], row["num_steps"]) == (2, 2, 20)
+    assert row["bound"] == 1.0
+    assert row["shares"]["ranking"] == {"mean": 0.95, "worst": 0.95, "num_guides": 0}
+    assert row["shares"].keys() == {policy["name"] for policy in record["policies"]}
+
+
+def test_the_conclusions_are_computed_from_the_shares(found: list[Finding]) -> None:
+    texts = conclusions(found)
+    assert texts[0].startswith("Bound: of 32 shares of cost-blind methods 0 are above")
+    beyond = Share(mean=0.9, worst=0.9, num_guides=5)
+    changed = [
+        Finding(each.instance, {**each.shares, "uniform": beyond, "costada": beyond})
+        for each in found
+    ]
+    texts = conclusions(changed)
+    assert "6 are above" in texts[0]
+    assert "The nearest is uniform" in texts[0]
+    assert "It exceeds 1/K + 1/kappa in 3 of 4 cases" in texts[2]
+    assert "80 guides were due" in texts[-1]
+
+
+def test_the_picture_is_written_in_both_formats_and_always_the_same(
+    found: list[Finding], tmp_path: Path
+) -> None:
+    paths = [tmp_path / "theory.svg", tmp_path / "theory.png"]
+    write_theory_figure(found, paths)
+    first = paths[0].read_bytes()
+    ElementTree.fromstring(first)
+    height, width = imread(paths[1]).shape[:2]
+    assert width > 1500
+    assert height > 600
+    write_theory_figure(found, paths)
+    assert paths[0].read_bytes() == first
+
+
+def test_the_command_prints_and_keeps_what_it_found(invoke: Invoke, tmp_path: Path) -> None:
+    result = invoke("theory", "--out", tmp_path / "theory")
+    assert result.exit_code == 0, result.output
+    record = json.loads((tmp_path / "theory" / "theory.json").read_text())
+    assert len(record["rows"]) == 36
+    assert "Bound: of 144 shares of cost-blind methods 0 are above" in result.output
+    files = {path.name for path in (tmp_path / "theory").iterdir()}
+    assert files == {"theory.json", "theory.svg", "theory.png"}
+
+
+def test_a_file_in_the_place_of_the_folder_is_refused(invoke: Invoke, tmp_path: Path) -> None:
+    (tmp_path / "theory").touch()
+    result = invoke("theory", "--out", tmp_path / "theory")
+    assert result.exit_code == 2
+    assert "File exists" in result.output
+
+
+def test_a_gain_is_the_same_in_every_step_and_leaves_scores_below_one() -> None:
+    assert Instance(2, 2, 50).gain * 50 == pytest.approx(0.8)
