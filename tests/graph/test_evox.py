@@ -1,0 +1,131 @@
+"""EvoX carried out by the graph: labels, strategies, their cost, and what a failing one does."""
+
+from itertools import count
+
+from fakes import ScriptedModel, rewrite, toy_problem
+from toy_graph import PRICE, trace
+
+from costada.controller.constants import Constants
+from costada.graph.build import create_discovery_graph
+from costada.nodes.settings import Settings
+from costada.store.run_store import RunStore
+
+LABELS = "## DIVERGE\n\n- use a table\n\n## REFINE\n\n- raise the number\n"
+
+LATEST_WITH_LABEL = '''
+class Strategy:
+    """The latest record, with a label."""
+
+    def __init__(self):
+        self.ids = []
+
+    def add(self, record):
+        if len(self.ids) >= LIMIT:
+            raise RuntimeError("too many for me")
+        self.ids.append(record["id"])
+
+    def select(self, n_context, rng):
+        return self.ids[-1], "diverge", self.ids[:-1][-n_context:] if n_context else []
+'''
+
+
+def strategy(limit: int = 1000) -> str:
+    return f"```python\n{LATEST_WITH_LABEL.replace('LIMIT', str(limit))}```"
+
+
+def evox(new_strategy, *, iterations=40, propose=None, store=None):
+    """Return a run's rows and the model; candidates hardly improve, so that strategies change."""
+    values = count(1)
+
+    def answer(prompt):
+        if "class Strategy" in prompt:
+            return new_strategy() if callable(new_strategy) else new_strategy
+        if "DIVERGE" in prompt and "## Program" not in prompt and "# Current" not in prompt:
+            return LABELS
+        if "# Current program" in prompt:
+            return propose(prompt) if propose else rewrite(0.1 + next(values) / 10_000)
+        return "The search stands still."
+
+    model = ScriptedModel(answer=answer, prompts=[])
+    settings = Settings(method="evox", price=PRICE, constants=Constants(max_iterations=iterations))
+    graph = create_discovery_graph(
+        toy_problem(), model, budget=100.0, settings=settings, store=store
+    )
+    return trace(graph), model
+
+
+def test_labels_are_bought_once_and_charged_to_the_first_iteration():
+    rows, model = evox(strategy(), iterations=20)
+    asked = [prompt for prompt in model.prompts if "# Current program" not in prompt]
+    assert "DIVERGE" in asked[0]
+    assert "guide_charged" in rows[0]["events"]
+    assert rows[0]["step_cost"] == 2 * rows[1]["step_cost"]
+
+
+def test_a_new_strategy_is_charged_to_the_iteration_that_stagnated():
+    store = RunStore()
+    rows, _ = evox(strategy(), iterations=40, store=store)
+    adopted = [row["iteration"] for row in rows if "strategy_adopted" in row["events"]]
+    assert adopted[:2] == [5, 9]
+    (run_id,) = store.run_ids()
+    calls = [call for call in store.ledger.calls(run_id) if call.iteration == 5]
+    assert [(call.role, call.attempt) for call in calls] == [
+        ("generation", 1),
+        ("guide", 1),
+        ("guide", 2),
+    ]
+    assert rows[4]["step_cost"] == 3 * rows[3]["step_cost"]
+
+
+def test_an_adopted_strategy_chooses_parent_context_and_label():
+    rows, model = evox(strategy())
+    assert [row["action"] for row in rows[:5]] == ["balanced"] * 5
+    assert rows[5]["action"] == "diverge"
+    late = [prompt for prompt in model.prompts if "# Current program\n" in prompt][10]
+    assert "- use a table" in late.split("# Current program\n")[1]
+    assert "return 0.1010" in late.split("# Current program\n")[1]
+
+
+def test_invalid_strategies_are_asked_for_again_and_the_old_one_is_kept():
+    replies = count()
+    rows, model = evox(lambda: f"no program, {next(replies)}", iterations=10)
+    kept = [row for row in rows if "strategy_kept" in row["events"]]
+    assert kept
+    assert next(replies) == 3 * len(kept)
+    assert all(row["action"] == "balanced" for row in rows)
+    second = [prompt for prompt in model.prompts if "class Strategy" in prompt][1]
+    assert "no fenced program with `class Strategy`" in second
+
+
+def test_a_strategy_that_fails_at_work_is_given_up_for_the_one_before():
+    rows, _ = evox(strategy(limit=25), iterations=40)
+    failed = [row["iteration"] for row in rows if "strategy_failed" in row["events"]]
+    assert failed
+    assert rows[failed[0] - 2]["action"] == "diverge"
+    assert rows[failed[0] - 1]["action"] == "balanced"
+    assert len(rows) == 40
+    assert all(row["failure"] is None for row in rows)
+
+
+def test_a_retry_keeps_parent_and_context_and_shows_every_failed_attempt():
+    values = iter([0.2, 1.5, 1.6, 0.3])
+    _, model = evox(strategy(), iterations=2, propose=lambda prompt: rewrite(next(values)))
+    first, second, third = [prompt for prompt in model.prompts if "# Current program\n" in prompt][
+        1:4
+    ]
+    assert "value is 1.5" in second
+    assert "value is 1.6" not in second
+    assert "value is 1.5" in third
+    assert "value is 1.6" in third
+    current = [prompt.split("# Current program\n")[1][:300] for prompt in (first, second, third)]
+    assert current[0] == current[1] == current[2]
+
+
+def test_previous_attempts_are_shown_the_best_first():
+    _, model = evox(strategy(), iterations=6)
+    last = [prompt for prompt in model.prompts if "# Current program\n" in prompt][-1]
+    section = last.split("# Previous attempts")[1].split("# Other programs")[0]
+    assert (
+        section.index("iteration 5") < section.index("iteration 4") < section.index("iteration 3")
+    )
+    assert "iteration 2" not in section
