@@ -22,7 +22,7 @@ demo: install  ## Run circle packing with the offline model: no key, no network
 	$(BIN)/costada run circle_packing --model offline --budget 1.0
 
 reproduce: install  ## Compare all methods without a key; the page is reproduced/comparison.html
-	$(BIN)/costada sweep --problems circle_packing,signal_processing --methods all --seeds 3 \
+	$(BIN)/costada sweep --problems circle_packing,heilbronn_convex --methods all --seeds 3 \
 		--budget 0.1,0.2 --out reproduced/offline
 	$(BIN)/costada simulate --seeds 100 --out reproduced/simulated
 	$(BIN)/costada theory --out reproduced/theory

@@ -25,7 +25,7 @@ def environment() -> dict[str, str]:
 
 def test_the_readme_shows_something_to_run():
     assert len(PYTHON_BLOCKS) == 3
-    assert len(COMMANDS) == 9
+    assert len(COMMANDS) == 16
 
 
 @pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=lambda block: block.splitlines()[-1][:40])
@@ -45,6 +45,7 @@ def test_a_python_block_of_the_readme_runs_and_prints(block, tmp_path):
 
 
 def test_the_commands_of_the_readme_run_in_their_order(tmp_path):
+    said = ""
     for command in COMMANDS:
         ran = subprocess.run(
             command.split(),
@@ -55,5 +56,13 @@ def test_the_commands_of_the_readme_run_in_their_order(tmp_path):
             timeout=120,
         )
         assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
+        said += ran.stdout
     assert (tmp_path / "demo-run" / "report.png").stat().st_size > 10_000
+    assert re.findall(r"(\d+) runs, .* bill from here on: \$(\d+) ", said) == [
+        ("72", "72"),
+        ("72", "360"),
+        ("96", "96"),
+        ("72", "36"),
+    ]
+    assert (tmp_path / "sweep-demo" / "comparison.html").stat().st_size > 10_000
     assert (tmp_path / "loop.svg").read_text().startswith("<?xml")

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from mmap import mmap
 from numbers import Real
 from types import ModuleType, TracebackType
@@ -39,7 +39,9 @@ def serve(request_fd: int, result_fd: int) -> None:
         source = file.read()
     with open(CANDIDATE_FILE, "wb") as file:
         file.write(source)
-    _forget_chance()
+    # The process this one was forked from may have drawn, and looked for a folder of its own.
+    tempfile.tempdir = None
+    random.seed(SEED)
     _send(result_fd, b"")
     calls: list[Callable[[], object]] = []
     files = Files(request, source)
@@ -118,12 +120,14 @@ def _text(path: str) -> str:
 
 def load_module(name: str, path: str) -> ModuleType:
     """Return the file at path, run as a module that sys.modules knows under the name given."""
-    spec = spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
-    module = module_from_spec(spec)
+    module = ModuleType(name)
+    module.__file__, module.__package__ = path, ""
+    module.__loader__ = SourceFileLoader(name, path)
+    module.__spec__ = ModuleSpec(name, module.__loader__, origin=path)
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    exec(code, module.__dict__)  # noqa: S102  (this process is there for it)
     return module
 
 
@@ -173,10 +177,8 @@ MODES: Mapping[str, Callable[[Request], list[Callable[[], object]]]] = {
 }
 
 
-def _forget_chance() -> None:
-    """Begin all random numbers anew: children of one process would share what it had drawn."""
-    tempfile.tempdir = None
-    random.seed(SEED)
+def seed_numpy() -> None:
+    """Begin NumPy's random numbers, if it is loaded, for all children of this process alike."""
     if "numpy" in sys.modules:
         import numpy.random
 

@@ -33,6 +33,7 @@ def name_ourselves() -> None:
 if __name__ == "__main__":
     name_ourselves()
 
+from costada.evaluators.sandbox.inside.child import seed_numpy  # noqa: E402
 from costada.evaluators.sandbox.inside.nursery import Nursery  # noqa: E402
 from costada.evaluators.sandbox.inside.single import Single  # noqa: E402
 from costada.evaluators.sandbox.inside.ward import Ward  # noqa: E402
@@ -62,6 +63,7 @@ def main() -> None:
     if settings["role"] != "nursery":
         for name in settings["preload"]:
             import_module(name)
+        seed_numpy()
     role = ROLES[settings["role"]](settings)
     for name in [name for name in sys.modules if name.partition(".")[0] == "costada"]:
         del sys.modules[name]
