@@ -161,15 +161,6 @@ def test_a_kill_from_outside_while_it_is_idle_costs_nothing(layer):
     assert result.output != ward
 
 
-@pytest.mark.parametrize("layer", [Layer.PROCESS, Layer.LANDLOCK], indirect=True)
-def test_a_kill_of_the_fork_that_waits_costs_nothing(layer):
-    ward = run(WARD, layer).output
-    assert becomes_true(lambda: len(descendants(ward)) == 1)
-    os.kill(*descendants(ward), signal.SIGKILL)
-    assert becomes_true(lambda: not descendants(ward))
-    assert run("def f(): return 1", layer).output == 1
-
-
 def num_threads(pid):
     try:
         return len(os.listdir(f"/proc/{pid}/task"))

@@ -8,17 +8,12 @@ import os
 import resource
 import signal
 import sys
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import landlockpy
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 IS_LINUX = sys.platform.startswith("linux")
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 CAPABILITY_VERSION = 0x20080522
 NUM_OPEN_FILES = 256
-MAX_STATM_BYTES = 256
 MEBIBYTE = 1024 * 1024
 READABLE = (
     "/dev/null",
@@ -74,10 +69,8 @@ def limit_resources(memory_mb: int, scratch_mb: int, cpu_seconds: int) -> None:
 def _address_space() -> int:
     if not IS_LINUX:
         return 0
-    statm = os.open("/proc/self/statm", os.O_RDONLY)
-    num_pages = int(os.read(statm, MAX_STATM_BYTES).split()[0])
-    os.close(statm)
-    return num_pages * resource.getpagesize()
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
 
 
 def drop_privileges() -> None:
@@ -91,20 +84,15 @@ def drop_privileges() -> None:
 class Walls:
     """Landlock and seccomp around a candidate, prepared once for all that follow.
 
-    Landlock's rules are two sets that hold together. The big one is made once and handed to every
-    fork: what may be read, and that writing may only be below home. The other confines writing to
-    the scratch folder, which is new for each.
-
     Raises:
         ImportError: If a package for them, or libseccomp, is not installed.
         OSError: If the kernel does not offer Landlock.
     """
 
-    def __init__(self, home: str, readable: list[str], programs: list[str]) -> None:
+    def __init__(self, readable: list[str], programs: list[str]) -> None:
         """Prepare the walls.
 
         Args:
-            home: The folder that scratch folders are made in, which holds nothing else.
             readable: What candidates may read beside the system's libraries.
             programs: What they may read in addition where they may start processes.
         """
@@ -123,39 +111,21 @@ class Walls:
             )
             for is_allowed in (False, True)
         }
-        access = landlockpy.AccessFS
-        self._write = access.WRITE_FILE | access.TRUNCATE | access.REFER
-        self._write |= access.REMOVE_DIR | access.REMOVE_FILE
-        self._write |= access.MAKE_DIR | access.MAKE_REG | access.MAKE_SYM
-        readable = [*READABLE, *readable]
-        self._rules = {
-            False: self._ruleset(home, readable),
-            True: self._ruleset(home, [*readable, *programs]),
-        }
+        self._readable = [path for path in (*READABLE, *readable) if os.path.exists(path)]
+        self._programs = [path for path in programs if os.path.exists(path)]
 
-    def confine_to(self, scratch: str) -> None:
-        """Leave this process only one folder to write in; can be done ahead."""
-        access, no_net = self._landlock.AccessFS, self._landlock.AccessNet.NONE
-        with self._landlock.Ruleset(handled_fs=self._write, handled_net=no_net) as rules:
-            rules.allow_path("/dev/null", access.WRITE_FILE)
-            rules.allow_path(scratch, self._write)
-            rules.restrict()
-
-    def hide_files(self, *, may_start_processes: bool) -> None:
-        """Leave this process the libraries to read, and no one to talk to."""
-        self._rules[may_start_processes].restrict()
-
-    def filter_calls(self, *, may_start_processes: bool) -> None:
-        """Leave this process the system calls that a candidate may make."""
-        self._system_calls.enforce(self._filters[may_start_processes])
-
-    def _ruleset(self, home: str, readable: list[str]) -> "landlockpy.Ruleset":
-        """Return the big set of rules."""
-        access, scope = self._landlock.AccessFS, self._landlock.Scope
+    def close_around(self, scratch: str, *, may_start_processes: bool) -> None:
+        """Leave this process the libraries to read, scratch to write, and no one to talk to."""
+        landlock = self._landlock
+        access, scope = landlock.AccessFS, landlock.Scope
         read = access.READ_FILE | access.READ_DIR | access.EXECUTE
-        rules = self._landlock.Ruleset(scoped=scope.ABSTRACT_UNIX_SOCKET | scope.SIGNAL)
-        for path in filter(os.path.exists, readable):
-            rules.allow_path(path, read if os.path.isdir(path) else access.READ_FILE)
-        rules.allow_path("/dev/null", access.READ_FILE | access.WRITE_FILE)
-        rules.allow_path(home, read | self._write)
-        return rules
+        write = read | access.WRITE_FILE | access.TRUNCATE | access.REFER
+        write |= access.REMOVE_DIR | access.REMOVE_FILE
+        write |= access.MAKE_DIR | access.MAKE_REG | access.MAKE_SYM
+        with landlock.Ruleset(scoped=scope.ABSTRACT_UNIX_SOCKET | scope.SIGNAL) as rules:
+            for path in self._readable + (self._programs if may_start_processes else []):
+                rules.allow_path(path, read if os.path.isdir(path) else access.READ_FILE)
+            rules.allow_path("/dev/null", access.READ_FILE | access.WRITE_FILE)
+            rules.allow_path(scratch, write)
+            rules.restrict()
+        self._system_calls.enforce(self._filters[may_start_processes])

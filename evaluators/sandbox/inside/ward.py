@@ -1,4 +1,4 @@
-"""Has a child ready for each next order, watches it, kills and removes whatever it leaves."""
+"""Forks a child for each order, watches it, kills and removes whatever it leaves."""
 
 import json
 import os
@@ -17,8 +17,6 @@ WATCH_SECONDS = 0.1
 SCRATCH_WATCH_SECONDS = 0.5
 MAX_ORDER_BYTES = 4096
 NUM_DESCRIPTORS = 3
-REQUEST_FD, RESULT_FD = 3, 4
-"""In a candidate's process; those that an order brings are never lower, in this sequence."""
 CHILD_FAULT = 70
 MAX_DESCRIPTOR = 2**31 - 2
 WALLED_LAYERS = ("landlock", "bubblewrap", "container")
@@ -31,9 +29,8 @@ Order = Mapping[str, int]
 class Ward:
     """Serves one slot: one child at a time, each from the same clean state.
 
-    An empty answer says that it takes an order: at the start, and when all that a child left is
-    removed, which may take a while and delays no verdict. Only then is the next child forked,
-    which does what it can before its order comes.
+    An empty answer says that it is ready for an order: at the start, and when all that a child
+    left is removed, which may take a while and delays no verdict.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -43,7 +40,8 @@ class Ward:
         self._gone = os.path.join(os.path.dirname(self._scratch), "gone")
         self._has_limits = settings["layer"] != UNLIMITED_LAYER
         self._programs = settings["programs"]
-        self._walls = _walls(settings) if settings["layer"] in WALLED_LAYERS else None
+        is_walled = settings["layer"] in WALLED_LAYERS
+        self._walls = walls.Walls(settings["readable"], settings["programs"]) if is_walled else None
         walls.set_process_option(walls.PR_SET_DUMPABLE, 0)
         walls.set_process_option(walls.PR_SET_CHILD_SUBREAPER, 1)
 
@@ -51,17 +49,15 @@ class Ward:
         """Carry out orders until the socket ends, then remove the slot's folder."""
         with suppress(BrokenPipeError, ConnectionResetError):
             self._say({})
-            self._prepare()
             while message := self._receive():
                 text, descriptors = message
                 if b"{" in text and len(descriptors) != NUM_DESCRIPTORS:
                     break  # a candidate has taken away our right to more of them
                 if descriptors:
-                    self._say(self._carry_out(text.splitlines()[-1], descriptors))
+                    self._say(self._carry_out(json.loads(text.splitlines()[-1]), descriptors))
                     leavings.clear(self._gone, child.CANDIDATE_FILE)
                     leavings.empty(os.path.dirname(self._scratch))
                     self._say({})
-                    self._prepare()
         leavings.remove(os.path.dirname(self._scratch))
 
     def _receive(self) -> tuple[bytes, list[int]] | None:
@@ -71,74 +67,46 @@ class Ward:
     def _say(self, answer: Mapping[str, Any]) -> None:
         self._control.sendall(json.dumps(answer).encode() + b"\n")
 
-    def _prepare(self) -> None:
-        """Fork the next child."""
+    def _carry_out(self, order: Order, descriptors: list[int]) -> dict[str, Any]:
+        """Return how a child ended: its exit status, and which limit it passed, if one."""
         os.chmod(os.path.dirname(self._scratch), stat.S_IRWXU)
         os.mkdir(self._scratch, stat.S_IRWXU)
         ward = os.getpid()
-        self._line, theirs = socket.socketpair()
-        self._number = os.fork()
-        if self._number == 0:
+        number = os.fork()
+        if number == 0:
             try:
-                self._line.close()
-                self._control.close()
-                self._get_ready(ward)
-                self._become_candidate(theirs)
+                self._become_child(ward, order, *descriptors)
             finally:
                 _tell_and_end()
-        theirs.close()
-
-    def _carry_out(self, text: bytes, descriptors: list[int]) -> dict[str, Any]:
-        """Return how the child ended: its exit status, and which limit it passed, if one.
-
-        Raises:
-            BrokenPipeError: If it was gone before.
-        """
-        with self._line:
-            socket.send_fds(self._line, [text], descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         try:
-            passed = self._watch(self._number, json.loads(text))
+            passed = self._watch(number, order)
         finally:
-            status = leavings.end(self._number)
+            status = leavings.end(number)
             os.rename(self._scratch, self._gone)
         return {"status": status, "passed": passed}
 
-    def _get_ready(self, ward: int) -> None:
-        """Do in this fork what is the same for every order."""
+    def _become_child(
+        self, ward: int, order: Order, request_fd: int, result_fd: int, log_fd: int
+    ) -> None:
+        """Turn this fork into a candidate's process, run it and end. Never returns."""
         os.setsid()
         walls.die_with_parent(ward)
-        os.chdir(self._scratch)
-        if self._has_limits:
-            walls.drop_privileges()
-        if self._walls:
-            self._walls.confine_to(self._scratch)
-
-    def _become_candidate(self, line: socket.socket) -> None:
-        """Await the order, turn this fork into a candidate's process, run it. Never returns."""
-        with line:
-            text, descriptors, _, _ = socket.recv_fds(line, MAX_ORDER_BYTES, NUM_DESCRIPTORS)
-        if len(descriptors) != NUM_DESCRIPTORS:
-            os._exit(CHILD_FAULT)
-        order, (request_fd, result_fd, log_fd) = json.loads(text), descriptors
         walls.set_process_option(walls.PR_SET_DUMPABLE, 1)
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
+        _close_all_but(request_fd, result_fd)
+        os.chdir(self._scratch)
         if self._has_limits:
             walls.limit_resources(order["memory_mb"], order["scratch_mb"], order["cpu_seconds"])
+            walls.drop_privileges()
         may_start_processes = order["processes"] > 0
         if may_start_processes:
             os.environ["PATH"] = os.pathsep.join(self._programs)
         if self._walls:
-            self._walls.hide_files(may_start_processes=may_start_processes)
-        # Only now: the rules for files are descriptors too.
-        os.dup2(request_fd, REQUEST_FD)
-        os.dup2(result_fd, RESULT_FD)
-        os.closerange(RESULT_FD + 1, MAX_DESCRIPTOR)
-        if self._walls:
-            self._walls.filter_calls(may_start_processes=may_start_processes)
-        child.serve(REQUEST_FD, RESULT_FD)
+            self._walls.close_around(self._scratch, may_start_processes=may_start_processes)
+        child.serve(request_fd, result_fd)
         os._exit(0)
 
     def _watch(self, number: int, order: Order) -> str | None:
@@ -186,6 +154,8 @@ def _tell_and_end() -> None:
         os._exit(CHILD_FAULT)
 
 
-def _walls(settings: Mapping[str, Any]) -> walls.Walls:
-    home = os.path.dirname(settings["scratch"])
-    return walls.Walls(home, settings["readable"], settings["programs"])
+def _close_all_but(*kept: int) -> None:
+    first = 3
+    for descriptor in (*sorted(kept), MAX_DESCRIPTOR):
+        os.closerange(first, descriptor)
+        first = descriptor + 1
