@@ -64,10 +64,15 @@ def ask(
         raise ValueError(
             f"model must return an AIMessage, got {type(outcome).__name__} from {_names(model)}"
         )
-    if not answer_text(outcome).strip():
-        reason = outcome.response_metadata.get("finish_reason")
-        return ModelFailure(f"the answer holds no text (finish reason: {reason})")
-    return outcome
+    return judged(outcome)
+
+
+def judged(answer: AIMessage) -> AIMessage | ModelFailure:
+    """Return an answer, or the failure that one without text is."""
+    if answer_text(answer).strip():
+        return answer
+    reason = answer.response_metadata.get("finish_reason")
+    return ModelFailure(f"the answer holds no text (finish reason: {reason})")
 
 
 def _failure(error: BaseException, model: Runnable[Any, Any]) -> ModelFailure:

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableWithFallbacks
+from langchain_core.runnables.base import RunnableBindingBase
 
 _PARTS = (
     "bound",
@@ -55,6 +56,20 @@ def underlying_models(runnable: Runnable[Any, Any]) -> tuple[BaseChatModel, ...]
         else:
             pending[:0] = _parts(current)
     return tuple(found)
+
+
+def returns_raw_answers(runnable: Runnable[Any, Any]) -> bool:
+    """Return whether a runnable hands on what its model answers as it is.
+
+    True for a chat model, bound, retried or with fallbacks; anything else may change the answer.
+    """
+    if isinstance(runnable, BaseChatModel):
+        return True
+    if isinstance(runnable, RunnableWithFallbacks):
+        return all(map(returns_raw_answers, (runnable.runnable, *runnable.fallbacks)))
+    if isinstance(runnable, RunnableBindingBase):
+        return returns_raw_answers(runnable.bound)
+    return False
 
 
 def model_identity(model: BaseChatModel) -> ModelIdentity:

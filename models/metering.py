@@ -1,7 +1,8 @@
 """Metering of one logical call: every model request under it becomes one MeteredCall."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import count
 from threading import Lock
 from time import monotonic
 from typing import Any, Literal
@@ -11,8 +12,10 @@ from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, LLMResult
 
+from costada.models.announcements import Announcement, announced
 from costada.models.errors import UnmeteredCall, describe
 from costada.models.llm_results import Reply, error_counts, read_reply
+from costada.models.provider_errors import may_have_been_billed
 from costada.models.replies import answer_text
 from costada.models.token_counts import (
     NO_TOKENS,
@@ -43,6 +46,8 @@ class MeteredCall:
         provider_id: The provider's id of the response.
         duration: Seconds from request to answer.
         error: What went wrong, or None. With zero counts nothing is known to be billed.
+        may_be_billed: The provider may have billed more than the counts say.
+        number: Of the request among those of its logical call, from 1.
     """
 
     model: str
@@ -58,12 +63,32 @@ class MeteredCall:
     provider_id: str | None
     duration: float
     error: str | None
+    may_be_billed: bool = False
+    number: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SentCall:
+    """A model request that is about to leave.
+
+    Attributes:
+        number: Of the request among those of its logical call, from 1.
+        model: Name of the model that is asked, as its provider knows it.
+        provider: Name of the provider as LangChain reports it, if it does.
+        output_cap: Most answer tokens that the request allows, if it says.
+    """
+
+    number: int
+    model: str
+    provider: str | None
+    output_cap: int | None
 
 
 @dataclass(slots=True)
 class _Request:
     """A request under way: who was asked, what was sent, what a stream has brought so far."""
 
+    number: int
     model: str
     provider: str | None
     prompts: tuple[str, ...]
@@ -86,12 +111,14 @@ class CallMeter(BaseCallbackHandler):
         self,
         on_call: Callable[[MeteredCall], None],
         *,
+        on_start: Callable[[SentCall], None] | None = None,
         on_missing_usage: Literal["raise", "estimate"] = "raise",
     ) -> None:
         """Create a meter.
 
         Args:
             on_call: Receives the report of each request, in the order in which they end.
+            on_start: Hears of each request before it leaves.
             on_missing_usage: What to do with an answer without token counts. "raise" reports it
                 with estimated counts and an error text, raises UnmeteredCall and lets no further
                 request of this logical call out. "estimate" reports it with estimated counts and
@@ -105,6 +132,8 @@ class CallMeter(BaseCallbackHandler):
                 f'on_missing_usage must be "raise" or "estimate", got {on_missing_usage!r}'
             )
         self._on_call = on_call
+        self._on_start = on_start
+        self._numbers = count(1)
         self._estimates = on_missing_usage == "estimate"
         self._requests: dict[UUID, _Request] = {}
         self._refusal: str | None = None
@@ -121,7 +150,7 @@ class CallMeter(BaseCallbackHandler):
     ) -> None:
         """Note a chat request; raises UnmeteredCall after an answer without counts."""
         prompts = [answer_text(message) for batch in messages for message in batch]
-        self._start(run_id, prompts, _identity(serialized, metadata, kwargs))
+        self._start(run_id, prompts, announced(serialized, metadata, kwargs))
 
     def on_llm_start(
         self,
@@ -133,7 +162,7 @@ class CallMeter(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Note a request to a text-completion model, as for a chat model."""
-        self._start(run_id, prompts, _identity(serialized, metadata, kwargs))
+        self._start(run_id, prompts, announced(serialized, metadata, kwargs))
 
     def on_llm_new_token(
         self, token: str | list[str | dict[str, Any]], *, run_id: UUID, **kwargs: Any
@@ -172,7 +201,15 @@ class CallMeter(BaseCallbackHandler):
         is_guess = counts is None and self._estimates and bool(reply.answer)
         if is_guess:
             counts = estimate_counts(request.prompts, reply.answer)
-        self._report(request, reply, counts, is_estimated=is_guess, error=describe(error))
+        is_open = counts is None and may_have_been_billed(error)
+        self._report(
+            request,
+            reply,
+            counts,
+            is_estimated=is_guess,
+            error=describe(error),
+            may_be_billed=is_open or is_guess,
+        )
 
     def close(self) -> None:
         """Report the requests that began and never ended, e.g. as their task was cancelled."""
@@ -180,15 +217,22 @@ class CallMeter(BaseCallbackHandler):
             abandoned = tuple(self._requests.values())
             self._requests.clear()
         for request in abandoned:
-            self._report(request, Reply("".join(request.words)), request.counts, error=_ABANDONED)
+            self._report(
+                request,
+                Reply("".join(request.words)),
+                request.counts,
+                error=_ABANDONED,
+                may_be_billed=request.counts is None,
+            )
 
-    def _start(
-        self, run_id: UUID, prompts: Iterable[str], identity: tuple[str, str | None]
-    ) -> None:
+    def _start(self, run_id: UUID, prompts: Iterable[str], asked: Announcement) -> None:
         if self._refusal is not None:
             raise UnmeteredCall(self._refusal)
         with self._lock:
-            self._requests[run_id] = _Request(*identity, tuple(prompts))
+            number = next(self._numbers)
+            self._requests[run_id] = _Request(number, asked.model, asked.provider, tuple(prompts))
+        if self._on_start:
+            self._on_start(SentCall(number, asked.model, asked.provider, asked.output_cap))
 
     def _pop(self, run_id: UUID) -> _Request | None:
         with self._lock:
@@ -215,6 +259,7 @@ class CallMeter(BaseCallbackHandler):
         *,
         is_estimated: bool = False,
         error: str | None = None,
+        may_be_billed: bool = False,
     ) -> None:
         billed = counts or NO_TOKENS
         self._on_call(
@@ -232,22 +277,7 @@ class CallMeter(BaseCallbackHandler):
                 provider_id=reply.provider_id,
                 duration=monotonic() - request.began,
                 error=error,
+                may_be_billed=may_be_billed,
+                number=request.number,
             )
         )
-
-
-def _identity(
-    serialized: Mapping[str, Any] | None,
-    metadata: Mapping[str, Any] | None,
-    extras: Mapping[str, Any],
-) -> tuple[str, str | None]:
-    """Return the model's and the provider's name as LangChain announces them at the start."""
-    facts, params = metadata or {}, extras.get("invocation_params") or {}
-    names = (
-        facts.get("ls_model_name"),
-        params.get("model"),
-        params.get("model_name"),
-        (serialized or {}).get("name"),
-    )
-    provider = facts.get("ls_provider")
-    return next((str(name) for name in names if name), "unknown"), provider and str(provider)

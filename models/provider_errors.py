@@ -1,5 +1,6 @@
 """Telling a provider's failures from programming errors, and passing ones from lasting ones."""
 
+from collections.abc import Iterator
 from traceback import walk_tb
 
 from langchain_core.exceptions import (
@@ -33,6 +34,7 @@ _PASSING_KINDS = (
 )
 _METER = "costada.models.metering"
 _LOST_ON_THE_WAY = frozenset({"APIConnectionError", "TransportError"})
+_NEVER_SENT = frozenset({"ConnectError", "ConnectTimeout", "UnsupportedProtocol"})
 _SDK_FAILURES = frozenset({"APIError", "LengthFinishReasonError", "ContentFilterFinishReasonError"})
 _BODY_READERS = frozenset(
     {
@@ -63,6 +65,18 @@ def http_status(error: BaseException) -> int | None:
     return None
 
 
+def may_have_been_billed(error: BaseException) -> bool:
+    """Tell whether a request that ended with an error may be on the provider's bill.
+
+    An error status is not billed, and neither is a request that reached nobody. Of a timeout, a
+    lost connection or an answer that cannot be read nobody can tell.
+    """
+    status = http_status(error)
+    if status is not None and status >= 400:
+        return False
+    return not any(_reached_nobody(each) for each in _chain(error))
+
+
 def is_passing(error: BaseException) -> bool:
     """Tell whether the same request may succeed a little later.
 
@@ -89,6 +103,17 @@ def is_providers(error: BaseException) -> bool:
         or _is_named(error, _SDK_FAILURES)
         or _is_unreadable_reply(error)
     )
+
+
+def _reached_nobody(error: BaseException) -> bool:
+    return isinstance(error, ConnectionRefusedError) or _is_named(error, _NEVER_SENT)
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those that led to it."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _is_named(error: BaseException, names: frozenset[str]) -> bool:

@@ -12,27 +12,47 @@ from costada.store.rows import CandidateRow
 def evaluate(state: SearchState, *, context: RunContext) -> SearchState:
     """Return the score of the attempt's program (f_t), or why it failed.
 
-    A program that the run has judged before keeps its verdict and is not run again.
+    A program that the run has judged before keeps its verdict and is not run again, and neither
+    is one whose verdict was stored by a process that died before the step went on.
 
     Raises:
         InterruptedError: If the evaluation was asked to stop; the step then goes on from here.
         ValueError: If the evaluator fails even on the incumbent.
     """
-    step, store = state["step"], context.store
+    step = state["step"]
     if not step["program"]:
         return SearchState()
-    known = _known_verdict(state, context)
-    row = _candidate(state, known or _verdict(state, context), context)
-    store.candidates.put(state["run_id"], replace(row, is_cached=known is not None))
+    row = _stored(state, context) or _judged(state, context)
     return SearchState(
         step={
             **step,
             "candidate": row.id,
             "score": row.score,
             "objective": row.objective,
-            "failure": store.put_text(row.error or ""),
+            "failure": context.store.put_text(row.error or ""),
         }
     )
+
+
+def _stored(state: SearchState, context: RunContext) -> CandidateRow | None:
+    """Return the candidate of this very attempt, when the step is executed again."""
+    row = context.store.candidates.find(state["run_id"], _candidate_id(state))
+    if row is None or row.code != context.store.text(state["step"]["program"]):
+        return None
+    return row if row.evaluator == context.problem.fingerprint else None
+
+
+def _judged(state: SearchState, context: RunContext) -> CandidateRow:
+    """Return the candidate of the attempt, judged and stored."""
+    known = _known_verdict(state, context)
+    row = _candidate(state, known or _verdict(state, context), context)
+    row = replace(row, is_cached=known is not None)
+    context.store.candidates.put(state["run_id"], row)
+    return row
+
+
+def _candidate_id(state: SearchState) -> str:
+    return f"{state['iteration']}.{state['step']['attempt']}"
 
 
 def _known_verdict(state: SearchState, context: RunContext) -> Evaluation | None:
@@ -68,7 +88,7 @@ def _candidate(state: SearchState, evaluation: Evaluation, context: RunContext) 
     step, store = state["step"], context.store
     parent = store.candidates.get(state["run_id"], step["parent"])
     return candidate_row(
-        f"{state['iteration']}.{step['attempt']}",
+        _candidate_id(state),
         state["iteration"],
         store.text(step["program"]),
         evaluation,

@@ -122,6 +122,32 @@ MethodName = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
+LostCalls = Annotated[
+    str | None,
+    typer.Option(
+        metavar="count|ignore",
+        help="Calls whose outcome is unknown count against the budget at their upper bound.",
+        show_default=_default("lost_calls"),
+        rich_help_panel=MONEY,
+    ),
+]
+BudgetPolicy = Annotated[
+    str | None,
+    typer.Option(
+        metavar="crossing|hard",
+        help="The last iteration may cross the budget, or no call may.",
+        show_default=_default("budget_policy"),
+        rich_help_panel=MONEY,
+    ),
+]
+MaxFailures = Annotated[
+    int | None,
+    typer.Option(
+        help="Attempts in a row without a usable program that stop the run.",
+        show_default=_default("max_failures"),
+        rich_help_panel=SEARCH,
+    ),
+]
 MaxIterations = Annotated[
     int | None,
     typer.Option(
@@ -169,6 +195,14 @@ Out = Annotated[
         metavar="DIR",
         help="Folder for the run; it must not hold another one.",
         show_default="runs-out/PROBLEM-1, -2, ...",
+        rich_help_panel=OUTPUT,
+    ),
+]
+KeepHistory = Annotated[
+    bool,
+    typer.Option(
+        "--keep-history",
+        help="Keep all checkpoints, for going back to them; a resume needs only the latest.",
         rich_help_panel=OUTPUT,
     ),
 ]

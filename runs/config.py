@@ -1,5 +1,6 @@
 """The settings of one run from outside, checked once and kept beside its results."""
 
+import os
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +22,7 @@ from costada.controller.ledger import Price
 from costada.controller.methods import DEFAULT_METHOD, METHODS
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.sandbox.layers import Layer
+from costada.nodes.settings import DEFAULT_MAX_FAILURES
 from costada.runs.explanation import explain
 from costada.runs.presets import preset_named
 from costada.runs.suggestion import unknown_name
@@ -47,8 +49,14 @@ class RunConfig(BaseModel):
         guide_price_in: Dollars per million input tokens of `guide_model`.
         guide_price_out: Likewise for output tokens.
         on_missing_usage: What an answer without token counts does: end the run, or be estimated.
+        lost_calls: Whether calls whose outcome is unknown count against the budget, at their bound.
+        budget_policy: Whether the last iteration may cross the budget, or no call may.
+        max_failures: Attempts in a row without a usable program after which the run stops.
         preset: Name of a preset of the paper.
         budget: `B` in dollars; default: the preset's, or 1.
+        keep_history: Whether all checkpoints are kept, not only the latest.
+        preflight: Whether evaluator and initial program are tried before the run begins.
+        gateway: Whether calls go through a journaling process of their own.
         reference_cost: `c-bar` in dollars; default: the preset's, or the controller's.
         max_iterations: `T_max`.
         seed: Where the run's randomness starts.
@@ -69,6 +77,12 @@ class RunConfig(BaseModel):
     guide_price_in: PricePerMillion | None = None
     guide_price_out: PricePerMillion | None = None
     on_missing_usage: Literal["raise", "estimate"] = "raise"
+    lost_calls: Literal["count", "ignore"] = "count"
+    budget_policy: Literal["crossing", "hard"] = "crossing"
+    max_failures: int = Field(default=DEFAULT_MAX_FAILURES, ge=1)
+    keep_history: bool = False
+    preflight: bool = True
+    gateway: bool = False
     preset: str | None = None
     budget: Dollars = DEFAULT_BUDGET
     reference_cost: Dollars = Constants().reference_cost
@@ -150,6 +164,11 @@ class RunConfig(BaseModel):
             return Price(self.guide_price_in, self.guide_price_out)
         return None
 
+    @property
+    def text(self) -> str:
+        """The settings as their file holds them."""
+        return self.model_dump_json(indent=2) + "\n"
+
     def save(self, path: Path) -> None:
         """Write the settings to a file that must not exist yet.
 
@@ -157,8 +176,12 @@ class RunConfig(BaseModel):
             FileExistsError: If there is one, so that only one run can begin in a folder.
             OSError: If the file cannot be written.
         """
-        with path.open("x", encoding="utf-8") as file:
-            file.write(self.model_dump_json(indent=2) + "\n")
+        part = path.with_name(f".{path.name}.{os.getpid()}")
+        part.write_text(self.text, encoding="utf-8")
+        try:
+            os.link(part, path)
+        finally:
+            part.unlink()
 
 
 def checked_config(given: Mapping[str, object]) -> RunConfig:

@@ -38,6 +38,7 @@ class Plan:
         budget: `B` in dollars.
         settings: Constants, seed and prices.
         title: The run in a few words.
+        keep_history: Whether all checkpoints are kept, not only the latest.
     """
 
     problem: Problem
@@ -48,6 +49,7 @@ class Plan:
     budget: float
     settings: Settings
     title: str
+    keep_history: bool = False
 
     def graph(
         self,
@@ -110,6 +112,7 @@ def plan_run(
         budget=config.budget,
         settings=_settings(config),
         title=f"{found.name}, {config.method}, {config.model}, seed {config.seed}",
+        keep_history=config.keep_history,
     )
     plan.graph()
     return plan
@@ -139,6 +142,9 @@ def _settings(config: RunConfig) -> Settings:
         price=config.price,
         guide_price=config.guide_price,
         on_missing_usage=config.on_missing_usage,
+        lost_calls=config.lost_calls,
+        budget_policy=config.budget_policy,
+        max_failures=config.max_failures,
     )
 
 

@@ -15,8 +15,8 @@ ROLES = ("generation", "retry", "guide")
 class RoleSum:
     """What the calls of one role used; `dollars` is exact.
 
-    `in_doubt` counts requests that failed without token counts: they cost nothing here, though
-    their provider may have billed them.
+    `in_doubt` counts requests whose bill is unknown (timed out, broken off, or in flight when their
+    process died). They are no part of `dollars`; `in_doubt_dollars` is the most they can have cost.
     """
 
     calls: int = 0
@@ -26,18 +26,19 @@ class RoleSum:
     cached_tokens: int = 0
     reasoning_tokens: int = 0
     dollars: Decimal = Decimal(0)
+    in_doubt_dollars: Decimal = Decimal(0)
 
     def plus(self, call: CallRow) -> RoleSum:
         """Return the sum with one more call."""
-        is_in_doubt = call.error is not None and not call.input_tokens + call.output_tokens
         return RoleSum(
             self.calls + 1,
-            self.in_doubt + is_in_doubt,
+            self.in_doubt + call.is_in_doubt,
             self.input_tokens + call.input_tokens,
             self.output_tokens + call.output_tokens,
             self.cached_tokens + call.cached_tokens,
             self.reasoning_tokens + call.reasoning_tokens,
             self.dollars + call.cost,
+            self.in_doubt_dollars + call.bound,
         )
 
 

@@ -33,7 +33,7 @@ def summary_text(
         f"  best objective  {objective} (score {result.best_score:.6f})",
         f"  spent           ${result.spent:.6f} of ${config.budget:g}{_overshoot(result, config)}",
         *(_role_line(role, used) for role, used in sums.items() if used.calls),
-        *_uncharged_line(uncharged(result, sums)),
+        *_uncharged_line(uncharged(result, config, sums)),
         *([f"  sandbox         {result.sandbox}"] if result.sandbox else []),
         *([f"  known programs  {num_cached} not run again"] if num_cached else []),
         f"  best program    {folder.best_program}",
@@ -52,7 +52,14 @@ def summary_json(
     num_cached: int = 0,
 ) -> str:
     """Return the result as one JSON object; dollars are numbers, files are paths."""
-    ledger = {role: {**asdict(used), "dollars": float(used.dollars)} for role, used in sums.items()}
+    ledger = {
+        role: {
+            **asdict(used),
+            "dollars": float(used.dollars),
+            "in_doubt_dollars": float(used.in_doubt_dollars),
+        }
+        for role, used in sums.items()
+    }
     facts = {
         "problem": config.problem,
         "method": config.method,
@@ -68,7 +75,7 @@ def summary_json(
         "spent": result.spent,
         "remaining": result.remaining,
         "overshoot": max(0.0, result.spent - config.budget),
-        "uncharged": uncharged(result, sums),
+        "uncharged": uncharged(result, config, sums),
         "ledger": ledger,
         "sandbox": result.sandbox,
         "cached_evaluations": num_cached,
@@ -79,9 +86,12 @@ def summary_json(
     return json.dumps(facts, indent=2)
 
 
-def uncharged(result: Discovery, sums: Mapping[str, RoleSum]) -> float:
+def uncharged(result: Discovery, config: RunConfig, sums: Mapping[str, RoleSum]) -> float:
     """Return the dollars of calls in an unfinished iteration, charged when it is gone on with."""
-    paid = sum((used.dollars for used in sums.values()), Decimal(0))
+    counts_lost = config.lost_calls == "count"
+    paid = sum(
+        (used.dollars + counts_lost * used.in_doubt_dollars for used in sums.values()), Decimal(0)
+    )
     return max(0.0, float(paid - Decimal(str(result.spent))))
 
 
@@ -97,5 +107,6 @@ def _overshoot(result: Discovery, config: RunConfig) -> str:
 def _role_line(role: str, used: RoleSum) -> str:
     tokens = f"{used.input_tokens:,} tokens in, {used.output_tokens:,} out"
     calls = "1 call" if used.calls == 1 else f"{used.calls} calls"
-    doubt = f"; {used.in_doubt} failed, perhaps billed" if used.in_doubt else ""
+    most = f"at most ${used.in_doubt_dollars:.6f} more"
+    doubt = f"; the bill of {used.in_doubt} is unknown, {most}" if used.in_doubt else ""
     return f"    {role:<12}  ${used.dollars:.6f} for {calls} ({tokens}{doubt})"

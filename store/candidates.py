@@ -38,6 +38,14 @@ class CandidateTable:
         """Return one candidate; raises `ValueError` when the run has none of that id."""
         return self.get_many(run_id, [candidate_id])[0]
 
+    def find(self, run_id: str, candidate_id: str) -> CandidateRow | None:
+        """Return one candidate, `None` when the run has none of that id."""
+        found = self._db.rows(
+            "SELECT code_hash, facts, evaluator FROM candidate WHERE run_id = ? AND id = ?",
+            (run_id, candidate_id),
+        )
+        return self._row(*found[0]) if found else None
+
     def get_many(self, run_id: str, ids: Sequence[str]) -> list[CandidateRow]:
         """Return the candidates of the ids, in that order."""
         marks = ", ".join("?" * len(ids))

@@ -1,12 +1,28 @@
-"""Calls of a run and the charges computed from them."""
+"""The journal of calls, and the charges computed from it."""
 
 import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from decimal import Decimal
+from typing import Any, NamedTuple
 
 from costada.store.database import Database
-from costada.store.rows import CallRow, Charge
+from costada.store.rows import CallRow, CallStatus, Charge, Outcome, OutcomeKind
+
+COLUMNS = "iteration, role, attempt, status, request_hash, cost, bound, prompt_hash, answer_hash"
+KEY = "run_id = ? AND iteration = ? AND role = ? AND attempt = ?"
+
+
+class CallKey(NamedTuple):
+    """Which logical call this is, the same whenever a step is executed again.
+
+    `role` is generation, retry or guide; `attempt` counts from 1 within iteration and role.
+    """
+
+    run_id: str
+    iteration: int
+    role: str
+    attempt: int
 
 
 class LedgerTable:
@@ -15,24 +31,62 @@ class LedgerTable:
     def __init__(self, database: Database) -> None:
         self._db = database
 
-    def put_call(self, run_id: str, call: CallRow) -> None:
-        """Append a call; calls of one iteration, role and attempt are numbered from 1."""
-        facts = asdict(call)
-        for field in ("iteration", "role", "attempt", "cost", "prompt", "answer"):
-            del facts[field]
-        texts = self._db.put_text(call.prompt), self._db.put_text(call.answer)
-        key = (run_id, call.iteration, call.role, call.attempt)
+    def put_call(self, run_id: str, call: CallRow) -> int:
+        """Append a request and return its number; those of one logical call count from 1."""
+        key = CallKey(run_id, call.iteration, call.role, call.attempt)
+        with self._db.transaction():
+            ((number,),) = self._db.rows(
+                f"SELECT 1 + COALESCE(MAX(n), 0) FROM llm_call WHERE {KEY}",  # noqa: S608
+                key,
+            )
+            self._write(key, number, call)
+        return int(number)
+
+    def finish_call(self, run_id: str, number: int, call: CallRow) -> None:
+        """Complete a request that was put when it began."""
+        with self._db.transaction():
+            self._write(CallKey(run_id, call.iteration, call.role, call.attempt), number, call)
+
+    def mark_lost(self, key: CallKey) -> None:
+        """Mark the requests of a logical call that a dead process left without an end."""
         self._db.write(
-            "INSERT INTO call SELECT ?, ?, ?, ?, 1 + COALESCE(MAX(n), 0), ?, ?, ?, ? FROM call"
-            " WHERE run_id = ? AND iteration = ? AND role = ? AND attempt = ?",
-            (*key, f"{call.cost:f}", *texts, json.dumps(facts), *key),
+            f"UPDATE llm_call SET status = ? WHERE {KEY} AND status = ?",  # noqa: S608
+            (CallStatus.LOST, *key, CallStatus.STARTED),
         )
+
+    def put_outcome(self, key: CallKey, outcome: Outcome) -> None:
+        """Keep what a logical call came to."""
+        text_hash = self._db.put_text(outcome.text)
+        self._db.write(
+            "INSERT OR REPLACE INTO outcome VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (*key, outcome.request_hash, text_hash, outcome.kind),
+        )
+
+    def outcome(self, key: CallKey) -> Outcome | None:
+        """Return what a logical call came to, `None` if it has not ended."""
+        found = self._db.rows(
+            f"SELECT request_hash, text_hash, kind FROM outcome WHERE {KEY}",  # noqa: S608
+            key,
+        )
+        if not found:
+            return None
+        request_hash, text_hash, kind = found[0]
+        return Outcome(request_hash, self._db.text(text_hash), OutcomeKind(kind))
+
+    def last_call(self, key: CallKey) -> CallRow | None:
+        """Return the last request of a logical call, `None` if none was sent."""
+        found = self._db.rows(
+            f"SELECT {COLUMNS}, facts FROM llm_call WHERE {KEY}"  # noqa: S608
+            " ORDER BY n DESC LIMIT 1",
+            key,
+        )
+        return self._row(found[0], with_texts=True) if found else None
 
     def has_answer(self, run_id: str) -> bool:
         """Return whether any request of a run was ever answered."""
         return bool(
             self._db.rows(
-                "SELECT 1 FROM call WHERE run_id = ? AND answer_hash != '' LIMIT 1", (run_id,)
+                "SELECT 1 FROM llm_call WHERE run_id = ? AND answer_hash != '' LIMIT 1", (run_id,)
             )
         )
 
@@ -41,40 +95,39 @@ class LedgerTable:
 
         Without texts, prompts and answers are empty and need not be read.
         """
-        text = self._db.text if with_texts else lambda _: ""
-        for iteration, role, attempt, cost, prompt, answer, facts in self._db.rows(
-            "SELECT iteration, role, attempt, cost, prompt_hash, answer_hash, facts FROM call"
+        for stored in self._db.rows(
+            f"SELECT {COLUMNS}, facts FROM llm_call"  # noqa: S608
             " WHERE run_id = ? ORDER BY iteration, rowid",
             (run_id,),
         ):
-            yield CallRow(
-                iteration=iteration,
-                role=role,
-                attempt=attempt,
-                cost=Decimal(cost),
-                prompt=text(prompt),
-                answer=text(answer),
-                **json.loads(facts),
-            )
+            yield self._row(stored, with_texts=with_texts)
 
-    def charge(self, run_id: str, iteration: int) -> Charge:
+    def step_cost(self, run_id: str, iteration: int, *, counts_lost: bool) -> Decimal:
+        """Return the dollars of an iteration's calls so far (c_t).
+
+        Args:
+            run_id: The run.
+            iteration: The iteration (t).
+            counts_lost: Whether requests whose bill is unknown count at their upper bound.
+        """
+        return sum((call[1] for call in self._costs(run_id, iteration, counts_lost)), Decimal(0))
+
+    def charge(self, run_id: str, iteration: int, *, counts_lost: bool = True) -> Charge:
         """Charge an iteration with all its calls and return the account after it.
 
         The money spent is the previous iteration's plus the sum of this one's calls, so charging
         twice changes nothing and the work does not grow with the run.
         """
         with self._db.transaction():
-            found = self._db.rows(
-                "SELECT role, cost FROM call WHERE run_id = ? AND iteration = ?",
-                (run_id, iteration),
-            )
-            cost = sum((Decimal(row[1]) for row in found), Decimal(0))
+            found = self._costs(run_id, iteration, counts_lost)
+            cost = sum((each[1] for each in found), Decimal(0))
             spent = self.spent(run_id, iteration - 1) + cost
             self._db.write(
                 "INSERT OR REPLACE INTO charge VALUES (?, ?, ?, ?)",
                 (run_id, iteration, f"{cost:f}", f"{spent:f}"),
             )
-        return Charge(cost, spent, sum(row[0] == "guide" for row in found))
+        in_doubt = sum((each[2] for each in found), Decimal(0))
+        return Charge(cost, spent, sum(each[0] == "guide" for each in found), in_doubt)
 
     def spent(self, run_id: str, iteration: int) -> Decimal:
         """Return the dollars spent up to and including an iteration (C_t, Sec. 3.1)."""
@@ -84,3 +137,44 @@ class LedgerTable:
             (run_id, iteration),
         )
         return Decimal(found[0][0]) if found else Decimal(0)
+
+    def _costs(
+        self, run_id: str, iteration: int, counts_lost: bool
+    ) -> list[tuple[str, Decimal, Decimal]]:
+        """Return role, charged dollars and the part of them in doubt, for each call."""
+        charged = []
+        for role, cost, bound in self._db.rows(
+            "SELECT role, cost, bound FROM llm_call WHERE run_id = ? AND iteration = ?",
+            (run_id, iteration),
+        ):
+            in_doubt = Decimal(bound) if counts_lost else Decimal(0)
+            charged.append((role, Decimal(cost) + in_doubt, in_doubt))
+        return charged
+
+    def _write(self, key: CallKey, number: int, call: CallRow) -> None:
+        facts = asdict(call)
+        for field in ("iteration", "role", "attempt", "cost", "bound", "prompt", "answer"):
+            del facts[field]
+        status, request_hash = facts.pop("status"), facts.pop("request_hash")
+        texts = self._db.put_text(call.prompt), self._db.put_text(call.answer)
+        money = f"{call.cost:f}", f"{call.bound:f}"
+        self._db.write(
+            "INSERT OR REPLACE INTO llm_call VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*key, number, status, request_hash, *money, *texts, json.dumps(facts)),
+        )
+
+    def _row(self, stored: tuple[Any, ...], *, with_texts: bool) -> CallRow:
+        iteration, role, attempt, status, request_hash, cost, bound, prompt, answer, facts = stored
+        text = self._db.text if with_texts else lambda _: ""
+        return CallRow(
+            iteration=iteration,
+            role=role,
+            attempt=attempt,
+            status=CallStatus(status),
+            request_hash=request_hash,
+            cost=Decimal(cost),
+            bound=Decimal(bound),
+            prompt=text(prompt),
+            answer=text(answer),
+            **json.loads(facts),
+        )

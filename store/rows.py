@@ -3,6 +3,24 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from enum import StrEnum
+
+
+class CallStatus(StrEnum):
+    """How far a request came: sent, answered, failed, or sent by a process that died."""
+
+    STARTED = "started"
+    DONE = "done"
+    ERROR = "error"
+    LOST = "lost"
+
+
+class OutcomeKind(StrEnum):
+    """What a logical call came to."""
+
+    ANSWER = "answer"
+    FAILURE = "failure"
+    REFUSAL = "refusal"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +64,7 @@ class CallRow:
     dollars, exact, at `price_in` and `price_out` (dollars per million tokens, before tiers and
     discounts), which `price_source` gave. `is_cache_hit` marks an answer of a local cache (free),
     `is_estimated` a token count that no provider reported. `ended_at` is seconds since 1970 UTC.
+    `bound` is the most that a request whose bill is unknown can have cost, 0 where it is known.
     """
 
     iteration: int
@@ -70,15 +89,37 @@ class CallRow:
     prompt: str
     answer: str
     error: str | None
+    status: CallStatus = CallStatus.DONE
+    request_hash: str = ""
+    bound: Decimal = Decimal(0)
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the provider may have billed more than the row says."""
+        return self.status is not CallStatus.DONE and self.bound > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a logical call came to, kept so that it is never made twice.
+
+    `kind` says what `text` is: the answer, why there was none, or why the request was refused.
+    """
+
+    request_hash: str
+    text: str
+    kind: OutcomeKind
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
     """What the ledger holds after an iteration: its step cost, the money spent so far, its calls.
 
-    `cost` and `spent` are dollars, exact (c_t and C_t, Sec. 3.1).
+    `cost` and `spent` are dollars, exact (c_t and C_t, Sec. 3.1). `in_doubt` is the part of `cost`
+    that stands for requests whose bill is unknown, at their upper bound.
     """
 
     cost: Decimal
     spent: Decimal
     guide_calls: int
+    in_doubt: Decimal = Decimal(0)

@@ -23,11 +23,18 @@ CREATE TABLE IF NOT EXISTS tactics (
     run_id TEXT NOT NULL, iteration INTEGER NOT NULL, record TEXT NOT NULL,
     PRIMARY KEY (run_id, iteration)
 );
-CREATE TABLE IF NOT EXISTS call (
+CREATE TABLE IF NOT EXISTS llm_call (
     run_id TEXT NOT NULL, iteration INTEGER NOT NULL, role TEXT NOT NULL,
-    attempt INTEGER NOT NULL, n INTEGER NOT NULL, cost TEXT NOT NULL, prompt_hash TEXT NOT NULL,
-    answer_hash TEXT NOT NULL, facts TEXT NOT NULL,
+    attempt INTEGER NOT NULL, n INTEGER NOT NULL, status TEXT NOT NULL, request_hash TEXT NOT NULL,
+    cost TEXT NOT NULL, bound TEXT NOT NULL, prompt_hash TEXT NOT NULL, answer_hash TEXT NOT NULL,
+    facts TEXT NOT NULL,
     PRIMARY KEY (run_id, iteration, role, attempt, n)
+);
+CREATE TABLE IF NOT EXISTS outcome (
+    run_id TEXT NOT NULL, iteration INTEGER NOT NULL, role TEXT NOT NULL,
+    attempt INTEGER NOT NULL, request_hash TEXT NOT NULL, text_hash TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    PRIMARY KEY (run_id, iteration, role, attempt)
 );
 CREATE TABLE IF NOT EXISTS charge (
     run_id TEXT NOT NULL, iteration INTEGER NOT NULL, cost TEXT NOT NULL, spent TEXT NOT NULL,
@@ -56,4 +63,19 @@ def prepare(connection: sqlite3.Connection) -> None:
         known = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
         if column not in known:
             connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT NOT NULL DEFAULT ''")
+    _take_over_calls(connection)
     connection.executescript(INDEXES)
+
+
+def _take_over_calls(connection: sqlite3.Connection) -> None:
+    """Move the calls of a file from before calls had a status; each of them had ended."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'call'").fetchone():
+        return
+    connection.executescript(
+        "BEGIN IMMEDIATE;"
+        "INSERT INTO llm_call SELECT run_id, iteration, role, attempt, n,"
+        " CASE WHEN json_extract(facts, '$.error') IS NULL THEN 'done' ELSE 'error' END,"
+        " '', cost, '0', prompt_hash, answer_hash, facts FROM call;"
+        "DROP TABLE call;"
+        "COMMIT;"
+    )

@@ -1,0 +1,51 @@
+"""The most that a call can cost, known before it is made."""
+
+from decimal import Decimal
+
+from costada.models.announcements import OUTPUT_CAPS
+from costada.models.identity import model_identity, underlying_models
+from costada.models.metering import SentCall
+from costada.nodes.context import ChatModel, RunContext
+from costada.nodes.pricing import Quote
+from costada.prompts.render import Prompt
+
+MESSAGE_TOKENS = 64
+"""Tokens that a provider adds around the two messages of a prompt, at most."""
+
+DEFAULT_OUTPUT_CAP = 32_000
+"""Answer tokens allowed to a model that sets no limit itself."""
+
+
+def input_bound(prompt: Prompt) -> int:
+    """Return the most tokens that a prompt can have: one for each byte, and what frames it."""
+    size = len(f"{prompt.system}{prompt.user}".encode("utf-8", "surrogatepass"))
+    return size + MESSAGE_TOKENS
+
+
+def output_cap(model: ChatModel) -> int:
+    """Return the most tokens that an answer can have; of several models the largest number."""
+    caps = [
+        next((cap for name in OUTPUT_CAPS if (cap := getattr(part, name, None))), None)
+        for part in underlying_models(model)
+    ]
+    return max((cap or DEFAULT_OUTPUT_CAP for cap in caps), default=DEFAULT_OUTPUT_CAP)
+
+
+def upper_bound(model: ChatModel, prompt: Prompt, context: RunContext) -> Decimal:
+    """Return the most dollars that one request can cost; of several models the dearest counts."""
+    return max(
+        call_bound(context.prices.quotes[model_identity(part).name], prompt, output_cap(part))
+        for part in underlying_models(model)
+    )
+
+
+def sent_bound(sent: SentCall, prompt: Prompt, context: RunContext) -> Decimal:
+    """Return the most dollars that a request under way can cost; 0 without a known price."""
+    quote = context.prices.quotes.get(sent.model)
+    cap = DEFAULT_OUTPUT_CAP if sent.output_cap is None else sent.output_cap
+    return Decimal(0) if quote is None else call_bound(quote, prompt, cap)
+
+
+def call_bound(quote: Quote, prompt: Prompt, cap: int) -> Decimal:
+    """Return the dollars of a call with the longest prompt and the longest answer possible."""
+    return quote.cost(input_bound(prompt), cap, 0)

@@ -1,0 +1,142 @@
+"""The journal of one logical call: what was sent, what came of it, what need not be sent again."""
+
+from decimal import Decimal
+from hashlib import sha256
+from time import time
+
+from langchain_core.messages import AIMessage
+
+from costada.models.failures import ModelFailure, judged
+from costada.models.identity import returns_raw_answers
+from costada.models.metering import MeteredCall, SentCall
+from costada.models.replies import answer_text
+from costada.nodes.bounds import sent_bound
+from costada.nodes.context import ChatModel, RunContext
+from costada.nodes.pricing import UNPRICED, no_price
+from costada.prompts.render import Prompt
+from costada.store.ledger import CallKey
+from costada.store.rows import CallRow, CallStatus, Outcome, OutcomeKind
+
+
+class CallJournal:
+    """Writes down each request of a logical call before it leaves, and again when it ends."""
+
+    def __init__(self, key: CallKey, prompt: Prompt, context: RunContext) -> None:
+        """Open the journal of a call; nothing is written yet."""
+        self._key, self._prompt, self._context = key, prompt, context
+        self._ledger = context.store.ledger
+        request = f"{prompt.system}\0{prompt.user}"
+        self._request_hash = sha256(request.encode("utf-8", "surrogatepass")).hexdigest()
+        self._sent: dict[int, tuple[int, Decimal]] = {}
+
+    def known(self, model: ChatModel) -> AIMessage | ModelFailure | None:
+        """Return what the call came to when it was made before, `None` if it is to be made.
+
+        Requests that a dead process left without an end are marked as lost.
+
+        Raises:
+            ValueError: The journal holds another request under the same key.
+        """
+        outcome = self._ledger.outcome(self._key)
+        if outcome is not None:
+            self._check_same(outcome.request_hash)
+            return _told(outcome)
+        self._ledger.mark_lost(self._key)
+        last = self._ledger.last_call(self._key)
+        if last is None:
+            return None
+        self._check_same(last.request_hash)
+        if last.status is not CallStatus.DONE or not returns_raw_answers(model):
+            return None
+        facts = {"finish_reason": last.finish_reason}
+        return judged(AIMessage(last.answer, response_metadata=facts))
+
+    def begin(self, sent: SentCall) -> None:
+        """Write a request down that is about to leave, with the most that it can cost."""
+        bound = sent_bound(sent, self._prompt, self._context)
+        row = self._row(_unanswered(sent), CallStatus.STARTED, bound)
+        self._sent[sent.number] = self._ledger.put_call(self._key.run_id, row), bound
+
+    def finish(self, call: MeteredCall) -> None:
+        """Complete a request with its tokens, price and answer.
+
+        Raises:
+            ValueError: Nobody has priced the model that answered.
+        """
+        number, bound = self._sent[call.number]
+        status = CallStatus.DONE if call.error is None else CallStatus.ERROR
+        row = self._row(call, status, bound if call.may_be_billed else Decimal(0))
+        self._ledger.finish_call(self._key.run_id, number, row)
+        if self._context.prices.quote(call) is UNPRICED:
+            raise ValueError(no_price(call.model))
+
+    def conclude(self, answer: AIMessage | ModelFailure) -> None:
+        """Keep what the call came to, so that it is never made again."""
+        if isinstance(answer, ModelFailure):
+            kind = OutcomeKind.REFUSAL if answer.is_refusal else OutcomeKind.FAILURE
+            outcome = Outcome(self._request_hash, answer.reason, kind)
+        else:
+            outcome = Outcome(self._request_hash, answer_text(answer), OutcomeKind.ANSWER)
+        self._ledger.put_outcome(self._key, outcome)
+
+    def _check_same(self, request_hash: str) -> None:
+        if request_hash not in ("", self._request_hash):
+            place = f"{self._key.role} {self._key.attempt} of iteration {self._key.iteration}"
+            raise ValueError(
+                f"request of {place}: the journal holds another request for it, expected the same"
+                " one; go on with the settings that the run was started with, or start a new run"
+            )
+
+    def _row(self, call: MeteredCall, status: CallStatus, bound: Decimal) -> CallRow:
+        quote = self._context.prices.quote(call)
+        return CallRow(
+            iteration=self._key.iteration,
+            role=self._key.role,
+            attempt=self._key.attempt,
+            model=call.model,
+            input_tokens=call.input_tokens,
+            output_tokens=call.output_tokens,
+            cached_tokens=call.cached_tokens,
+            reasoning_tokens=call.reasoning_tokens,
+            cost=quote.cost(call.input_tokens, call.output_tokens, call.cached_tokens),
+            price_in=f"{quote.input_per_million:f}",
+            price_out=f"{quote.output_per_million:f}",
+            price_source=quote.source,
+            is_cache_hit=call.is_cache_hit,
+            is_estimated=call.is_estimated,
+            provider=call.provider,
+            provider_id=call.provider_id,
+            finish_reason=call.finish_reason,
+            ended_at=time(),
+            seconds=call.duration,
+            prompt=self._prompt.user,
+            answer=call.answer,
+            error=call.error,
+            status=status,
+            request_hash=self._request_hash,
+            bound=bound,
+        )
+
+
+def _told(outcome: Outcome) -> AIMessage | ModelFailure:
+    if outcome.kind is OutcomeKind.ANSWER:
+        return AIMessage(outcome.text)
+    return ModelFailure(outcome.text, is_refusal=outcome.kind is OutcomeKind.REFUSAL)
+
+
+def _unanswered(sent: SentCall) -> MeteredCall:
+    return MeteredCall(
+        model=sent.model,
+        provider=sent.provider,
+        input_tokens=0,
+        output_tokens=0,
+        cached_tokens=0,
+        reasoning_tokens=0,
+        is_cache_hit=False,
+        is_estimated=False,
+        answer="",
+        finish_reason=None,
+        provider_id=None,
+        duration=0.0,
+        error=None,
+    )

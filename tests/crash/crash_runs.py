@@ -1,0 +1,158 @@
+"""Real runs in processes of their own that are killed at random instants and gone on with."""
+
+import hashlib
+import multiprocessing
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from random import Random
+from threading import Lock
+
+from billing_server import BillingServer, Reply
+from fakes import IDEAS, evaluate_value, hashed_answer, is_guide_prompt, toy_problem
+
+from costada.models.chat_models import chat_model
+from costada.runs.discovery import discover
+from costada.store.rows import CallRow, CallStatus
+from costada.store.run_store import RunStore
+
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(["crash_runs", "langchain_openai"])
+
+LATENCY = 0.02
+"""Seconds that a provider takes to answer here."""
+
+EVALUATION = 0.005
+"""Seconds that an evaluation takes here."""
+
+PRICE_IN, PRICE_OUT = Decimal("0.6"), Decimal("1.92")
+
+
+def slow_evaluation(code):
+    time.sleep(EVALUATION)
+    return evaluate_value(code)
+
+
+def tokens_of(prompt: str) -> tuple[int, int]:
+    """Return what an answer to the prompt is billed: another number for each prompt."""
+    draw = hashlib.sha256(prompt.encode()).digest()
+    return len(prompt), 500 + int.from_bytes(draw[4:6], "big") % 3000
+
+
+def cost_of(prompt: str) -> Decimal:
+    taken, given = tokens_of(prompt)
+    return (taken * PRICE_IN + given * PRICE_OUT) / 1_000_000
+
+
+@dataclass
+class Provider:
+    """Answers by the prompt alone, takes its time, and remembers every prompt that it billed."""
+
+    billed: Counter[str] = field(default_factory=Counter)
+    _lock: Lock = field(default_factory=Lock)
+
+    def answer(self, body) -> Reply:
+        prompt = body["messages"][-1]["content"]
+        with self._lock:
+            self.billed[prompt] += 1
+        time.sleep(LATENCY)
+        taken, given = tokens_of(prompt)
+        text = IDEAS if is_guide_prompt(prompt) else hashed_answer(prompt)
+        return Reply(text, input_tokens=taken, output_tokens=given)
+
+    @property
+    def bill(self) -> Decimal:
+        return sum((cost_of(prompt) * n for prompt, n in self.billed.items()), Decimal(0))
+
+
+def go_on(folder: str, url: str, seed: int, options: dict[str, object]) -> None:
+    """Begin the run in a folder, or go on with it, in this process."""
+    discover(
+        toy_problem(evaluate=slow_evaluation),
+        chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=4000),
+        out=folder,
+        resume=(Path(folder) / "settings.json").exists(),
+        seed=seed,
+        price_in=str(PRICE_IN),
+        price_out=str(PRICE_OUT),
+        **{"budget": 0.2, **options},
+    )
+
+
+def finish(folder: Path, url: str, seed: int, options: dict[str, object]) -> None:
+    """Let a run come to its end."""
+    process = PROCESSES.Process(target=go_on, args=(str(folder), url, seed, options))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+
+def kill_often(
+    folder: Path, url: str, seed: int, num_kills: int, options: dict[str, object]
+) -> int:
+    """Kill a run at random instants and go on with it each time; return how often it was alive."""
+    rng, num_hits = Random(seed), 0
+    for _ in range(num_kills):
+        process = PROCESSES.Process(target=go_on, args=(str(folder), url, seed, options))
+        process.start()
+        process.join(rng.uniform(0.05, 0.5))
+        num_hits += process.is_alive()
+        process.kill()
+        process.join()
+    finish(folder, url, seed, options)
+    return num_hits
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a run leaves behind, without what cannot be the same twice."""
+
+    best_program: str
+    steps: str
+    calls: tuple[CallRow, ...]
+    archives: tuple[tuple[str, ...], ...]
+    spent: Decimal
+
+    @property
+    def done(self) -> list[CallRow]:
+        return [call for call in self.calls if call.status is CallStatus.DONE]
+
+    @property
+    def lost(self) -> list[CallRow]:
+        return [call for call in self.calls if call.status is CallStatus.LOST]
+
+
+def record_of(folder: Path) -> Record:
+    with RunStore(folder / "run.sqlite", is_read_only=True) as store:
+        run_id = store.run_ids()[-1]
+        return Record(
+            best_program=(folder / "best_program.py").read_text(),
+            steps=(folder / "steps.jsonl").read_text(),
+            calls=tuple(store.ledger.calls(run_id)),
+            archives=tuple(
+                tuple(row.code for row in store.candidates.archive(run_id, frontier, 10**9))
+                for frontier in (0, 1)
+            ),
+            spent=store.ledger.spent(run_id, 10**9),
+        )
+
+
+def serve() -> tuple[BillingServer, Provider]:
+    provider = Provider()
+    return BillingServer(default=provider.answer), provider
+
+
+def check_against_bill(record: Record, provider: Provider) -> None:
+    """Check that completed calls are on the ledger once, exactly, and all others are flagged."""
+    for call in record.done:
+        assert (call.input_tokens, call.output_tokens) == tokens_of(call.prompt)
+        assert call.cost == cost_of(call.prompt)
+    done = Counter(call.prompt for call in record.done)
+    lost = Counter(call.prompt for call in record.lost)
+    for prompt, times in provider.billed.items():
+        assert done[prompt] <= times <= done[prompt] + lost[prompt]
+    keys = Counter((call.iteration, call.role, call.attempt) for call in record.done)
+    assert max(keys.values()) == 1
+    assert all(call.bound > cost_of(call.prompt) for call in record.lost)

@@ -1,0 +1,41 @@
+"""Runs that are killed again and again: what they paid, and where they end."""
+
+import json
+from pathlib import Path
+
+import pytest
+from crash_runs import check_against_bill, finish, kill_often, record_of, serve
+
+NUM_KILLS = 11
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_run_that_is_killed_ends_as_an_undisturbed_one(tmp_path: Path, seed: int):
+    options = {"lost_calls": "ignore"}
+    server, provider = serve()
+    with server:
+        finish(tmp_path / "whole", server.url, seed, options)
+        provider.billed.clear()
+        hits = kill_often(tmp_path / "killed", server.url, seed, NUM_KILLS, options)
+    whole, killed = record_of(tmp_path / "whole"), record_of(tmp_path / "killed")
+    assert hits >= NUM_KILLS // 2
+    check_against_bill(killed, provider)
+    assert killed.steps == whole.steps
+    assert killed.best_program == whole.best_program
+    assert killed.archives == whole.archives
+    assert killed.spent == whole.spent == sum(call.cost for call in killed.done)
+
+
+def test_calls_lost_in_a_kill_count_at_their_bound_so_that_no_bill_exceeds_what_is_reported(
+    tmp_path: Path,
+):
+    server, provider = serve()
+    with server:
+        kill_often(tmp_path / "killed", server.url, 4, NUM_KILLS, {})
+    record = record_of(tmp_path / "killed")
+    check_against_bill(record, provider)
+    assert record.lost
+    assert record.spent == sum(call.cost + call.bound for call in record.calls)
+    assert record.spent >= provider.bill
+    before = [json.loads(line)["spent"] for line in record.steps.splitlines()][:-1]
+    assert all(spent < 0.2 for spent in before)

@@ -1,0 +1,77 @@
+"""A call whose step is executed again is answered from the journal."""
+
+import pytest
+from fakes import ScriptedModel, hashed_answer, rewrite, toy_problem
+from langchain_core.runnables import RunnableLambda
+
+from costada.controller.ledger import Price
+from costada.models.failures import ModelFailure
+from costada.nodes.asking import ask_model
+from costada.nodes.context import RunContext
+from costada.nodes.pricing import price_book
+from costada.nodes.settings import Settings
+from costada.prompts.render import Prompt
+from costada.store.ledger import CallKey
+from costada.store.run_store import RunStore
+
+KEY = CallKey("run", 3, "generation", 1)
+PROMPT = Prompt("be brief", "improve it")
+
+
+def context_of(model):
+    return RunContext(
+        name="test",
+        problem=toy_problem(),
+        model=model,
+        guide_model=model,
+        budget=1.0,
+        settings=Settings(price=Price(1, 2)),
+        prices=price_book([(model, Price(1, 2))], {}),
+        store=RunStore(),
+    )
+
+
+def test_a_call_is_made_once_however_often_its_step_is_executed():
+    model = ScriptedModel(answer=lambda prompt: rewrite(0.4), prompts=[])
+    context = context_of(model)
+    first = ask_model(model, PROMPT, KEY, {}, context)
+    again = ask_model(model, PROMPT, KEY, {}, context)
+    assert first.text == again.text
+    assert len(model.prompts) == 1
+    assert len(list(context.store.ledger.calls("run"))) == 1
+
+
+def test_a_failure_is_not_asked_for_again_either():
+    model = ScriptedModel(answer=lambda prompt: " ", prompts=[])
+    context = context_of(model)
+    outcomes = [ask_model(model, PROMPT, KEY, {}, context) for _ in range(2)]
+    assert isinstance(outcomes[0], ModelFailure)
+    assert outcomes[0] == outcomes[1]
+    assert len(model.prompts) == 1
+
+
+def test_an_answer_that_was_stored_just_before_the_end_is_used():
+    model = ScriptedModel(answer=hashed_answer, prompts=[])
+    context = context_of(model)
+    first = ask_model(model, PROMPT, KEY, {}, context)
+    context.store._db.write("DELETE FROM outcome", ())
+    assert ask_model(model, PROMPT, KEY, {}, context).text == first.text
+    assert len(model.prompts) == 1
+
+
+def test_an_answer_that_something_else_would_have_changed_is_asked_for_again():
+    model = ScriptedModel(answer=lambda prompt: rewrite(0.4), prompts=[])
+    chain = model | RunnableLambda(lambda message: message)
+    context = context_of(chain)
+    ask_model(chain, PROMPT, KEY, {}, context)
+    context.store._db.write("DELETE FROM outcome", ())
+    ask_model(chain, PROMPT, KEY, {}, context)
+    assert len(model.prompts) == 2
+
+
+def test_another_request_for_the_same_call_is_an_error():
+    model = ScriptedModel(answer=hashed_answer, prompts=[])
+    context = context_of(model)
+    ask_model(model, PROMPT, KEY, {}, context)
+    with pytest.raises(ValueError, match="generation 1 of iteration 3: the journal holds another"):
+        ask_model(model, Prompt("be brief", "something else"), KEY, {}, context)
