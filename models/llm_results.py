@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
+from math import isfinite
 
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
@@ -20,6 +22,7 @@ class Reply:
         provider_id: The provider's id of the response.
         counts: Billed tokens of all choices together, or None if the provider told none.
         is_cache_hit: A LangChain cache answered instead of a provider.
+        cost: What the provider says it charged in dollars, if it does.
     """
 
     answer: str
@@ -27,6 +30,7 @@ class Reply:
     provider_id: str | None = None
     counts: TokenCounts | None = None
     is_cache_hit: bool = False
+    cost: Decimal | None = None
 
 
 def read_reply(result: LLMResult) -> Reply:
@@ -45,6 +49,7 @@ def read_reply(result: LLMResult) -> Reply:
         provider_id=_text(facts.get("id")),
         counts=_reported_counts(result),
         is_cache_hit=_is_cache_hit(message),
+        cost=_reported_cost(facts.get("token_usage")),
     )
 
 
@@ -93,6 +98,14 @@ def _message_counts(result: LLMResult) -> TokenCounts | None:
         if counts is not None:
             return counts
     return None
+
+
+def _reported_cost(usage: object) -> Decimal | None:
+    """Return the dollars that some providers (OpenRouter) put beside the token counts."""
+    cost = usage.get("cost") if isinstance(usage, Mapping) else None
+    if not isinstance(cost, int | float) or isinstance(cost, bool):
+        return None
+    return Decimal(str(cost)) if isfinite(cost) and cost >= 0 else None
 
 
 def _is_cache_hit(message: BaseMessage) -> bool:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import count
 from threading import Lock
 from time import monotonic
@@ -48,6 +49,7 @@ class MeteredCall:
         error: What went wrong, or None. With zero counts nothing is known to be billed.
         may_be_billed: The provider may have billed more than the counts say.
         number: Of the request among those of its logical call, from 1.
+        reported_cost: What the provider says it charged in dollars, if it does.
     """
 
     model: str
@@ -65,6 +67,7 @@ class MeteredCall:
     error: str | None
     may_be_billed: bool = False
     number: int = 1
+    reported_cost: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,5 +282,6 @@ class CallMeter(BaseCallbackHandler):
                 error=error,
                 may_be_billed=may_be_billed,
                 number=request.number,
+                reported_cost=reply.cost,
             )
         )

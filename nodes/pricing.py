@@ -59,6 +59,29 @@ class GivenPrice:
         return call_cost(Usage(input_tokens, output_tokens, cached_tokens), self.price)
 
 
+@dataclass(frozen=True, slots=True)
+class ReportedCost:
+    """What a provider says that one call cost, beside the prices it would have had."""
+
+    dollars: Decimal
+    listed: Quote
+    source: str = "provider"
+
+    @property
+    def input_per_million(self) -> Decimal:
+        """Dollars for a million input tokens (p_in), as listed."""
+        return self.listed.input_per_million
+
+    @property
+    def output_per_million(self) -> Decimal:
+        """Dollars for a million output tokens (p_out), as listed."""
+        return self.listed.output_per_million
+
+    def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int) -> Decimal:
+        """Return the dollars of the call."""
+        return self.dollars
+
+
 FROM_CACHE = GivenPrice(Price(0, 0), source="local cache")
 UNPRICED = GivenPrice(Price(0, 0), source="unknown")
 
@@ -72,9 +95,16 @@ class PriceBook:
     def quote(self, call: MeteredCall) -> Quote:
         """Return what prices a call; the answer of a local cache is free.
 
-        `UNPRICED` stands for a model that nobody priced.
+        A price that the user gave comes first, then what the provider says it charged, then the
+        packaged price. `UNPRICED` stands for a model that nobody priced.
         """
-        return FROM_CACHE if call.is_cache_hit else self.quotes.get(call.model, UNPRICED)
+        if call.is_cache_hit:
+            return FROM_CACHE
+        known = self.quotes.get(call.model, UNPRICED)
+        is_given = isinstance(known, GivenPrice) and known is not UNPRICED
+        if call.reported_cost is None or is_given:
+            return known
+        return ReportedCost(call.reported_cost, known)
 
 
 def price_book(

@@ -42,7 +42,7 @@ class Reply:
 
     `reports_usage` off leaves the token counts out, as some servers do. `breaks_after` closes a
     stream after that many of its words. `body` replaces the whole JSON body of a plain answer,
-    which is billed nevertheless.
+    which is billed nevertheless. `cost` is told as OpenRouter tells it, beside the token counts.
     """
 
     text: str | None = "hello"
@@ -54,9 +54,10 @@ class Reply:
     reports_usage: bool = True
     breaks_after: int | None = None
     body: bytes | None = None
+    cost: float | None = None
 
     def usage(self) -> dict[str, Any]:
-        return {
+        return ({} if self.cost is None else {"cost": self.cost}) | {
             "prompt_tokens": self.input_tokens,
             "completion_tokens": self.output_tokens,
             "total_tokens": self.input_tokens + self.output_tokens,

@@ -1,4 +1,5 @@
 import asyncio
+from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
@@ -40,6 +41,12 @@ def test_an_answer_is_reported_as_billed(server: BillingServer, calls: list[Mete
     assert not call.is_cache_hit
     assert not call.is_estimated
     assert 0 < call.duration < 5
+
+
+def test_the_cost_that_a_provider_reports_is_passed_on(server, calls):
+    server.script(Reply("yes", cost=0.000123))
+    client(server).invoke(PROMPT, {"callbacks": [CallMeter(calls.append)]})
+    assert calls[0].reported_cost == Decimal("0.000123")
 
 
 def test_several_choices_of_one_response_are_counted_once(

@@ -51,6 +51,18 @@ def test_a_known_model_has_its_packaged_price():
     assert book.quote(call).source.startswith("genai-prices")
 
 
+def test_what_the_provider_says_it_charged_comes_before_the_packaged_price():
+    book = price_book([(openai_model("gpt-5.4"), None)], {})
+    call = call_to("gpt-5.4", reported_cost=Decimal("0.0123"))
+    assert charged(book, call) == Decimal("0.0123")
+    assert book.quote(call).source == "provider"
+
+
+def test_a_given_price_comes_before_what_the_provider_says():
+    book = price_book([(openai_model("gpt-5.4"), Price(3, 20))], {})
+    assert charged(book, call_to("gpt-5.4", reported_cost=Decimal("0.0123"))) == Decimal(5)
+
+
 def test_a_fallback_is_priced_as_the_model_that_answered():
     model = openai_model("gpt-5.4").with_fallbacks([openai_model("gpt-5.4-mini")])
     book = price_book([(model, Price(3, 20))], {"gpt-5.4-mini": Price(1, 1)})
