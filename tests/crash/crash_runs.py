@@ -90,18 +90,29 @@ def finish(folder: Path, url: str, seed: int, options: dict[str, object]) -> Non
 
 
 def kill_often(
-    folder: Path, url: str, seed: int, num_kills: int, options: dict[str, object]
+    folder: Path,
+    server: BillingServer,
+    provider: Provider,
+    seed: int,
+    num_kills: int,
+    options: dict[str, object],
 ) -> int:
-    """Kill a run at random instants and go on with it each time; return how often it was alive."""
+    """Kill a run at random instants and go on with it each time; return how often it was alive.
+
+    The instants lie around requests: some calls after the process began, up to two calls later.
+    """
     rng, num_hits = Random(seed), 0
     for _ in range(num_kills):
-        process = PROCESSES.Process(target=go_on, args=(str(folder), url, seed, options))
+        process = PROCESSES.Process(target=go_on, args=(str(folder), server.url, seed, options))
+        num_calls = provider.billed.total() + rng.randint(1, 4)
         process.start()
-        process.join(rng.uniform(0.05, 0.5))
+        while process.is_alive() and provider.billed.total() < num_calls:
+            process.join(0.001)
+        process.join(rng.uniform(0, 2 * (LATENCY + EVALUATION)))
         num_hits += process.is_alive()
         process.kill()
         process.join()
-    finish(folder, url, seed, options)
+    finish(folder, server.url, seed, options)
     return num_hits
 
 

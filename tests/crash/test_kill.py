@@ -16,7 +16,7 @@ def test_a_run_that_is_killed_ends_as_an_undisturbed_one(tmp_path: Path, seed: i
     with server:
         finish(tmp_path / "whole", server.url, seed, options)
         provider.billed.clear()
-        hits = kill_often(tmp_path / "killed", server.url, seed, NUM_KILLS, options)
+        hits = kill_often(tmp_path / "killed", server, provider, seed, NUM_KILLS, options)
     whole, killed = record_of(tmp_path / "whole"), record_of(tmp_path / "killed")
     assert hits >= NUM_KILLS // 2
     check_against_bill(killed, provider)
@@ -31,7 +31,7 @@ def test_calls_lost_in_a_kill_count_at_their_bound_so_that_no_bill_exceeds_what_
 ):
     server, provider = serve()
     with server:
-        kill_often(tmp_path / "killed", server.url, 4, NUM_KILLS, {})
+        kill_often(tmp_path / "killed", server, provider, 4, NUM_KILLS, {})
     record = record_of(tmp_path / "killed")
     check_against_bill(record, provider)
     assert record.lost

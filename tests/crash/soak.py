@@ -1,0 +1,45 @@
+"""Kill runs hundreds of times and compare their ledgers with the provider's bill.
+
+python tests/crash/soak.py [--runs 10] [--kills 30]
+"""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
+
+from crash_runs import check_against_bill, finish, kill_often, record_of, serve  # noqa: E402
+
+HEAD = " run  kills  alive  calls  lost  billed  same as undisturbed"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--kills", type=int, default=30, help="of each run")
+    given = parser.parse_args()
+    print(HEAD)
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(given.runs):
+            print(line_of(Path(folder), seed, given.kills), flush=True)
+
+
+def line_of(folder: Path, seed: int, kills: int) -> str:
+    """Return what came of one run; raises `AssertionError` where the ledger is wrong."""
+    options: dict[str, object] = {"lost_calls": "ignore", "budget": 0.4}
+    server, provider = serve()
+    with server:
+        finish(folder / f"whole-{seed}", server.url, seed, options)
+        provider.billed.clear()
+        hits = kill_often(folder / f"killed-{seed}", server, provider, seed, kills, options)
+    whole, killed = (record_of(folder / f"{kind}-{seed}") for kind in ("whole", "killed"))
+    check_against_bill(killed, provider)
+    is_same = (killed.steps, killed.archives) == (whole.steps, whole.archives)
+    counts = f"{len(killed.done):>6} {len(killed.lost):>5} {provider.billed.total():>7}"
+    return f"{seed:>4} {kills:>6} {hits:>6} {counts}  {'yes' if is_same else 'NO'}"
+
+
+if __name__ == "__main__":
+    main()
