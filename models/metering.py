@@ -1,21 +1,23 @@
 """Metering of one logical call: every model request under it becomes one MeteredCall."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from decimal import Decimal
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field, replace
 from itertools import count
 from threading import Lock
 from time import monotonic
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from uuid import UUID
 
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, LLMResult
+from langchain_core.tracers.context import register_configure_hook
 
 from costada.models.announcements import Announcement, announced
+from costada.models.calls import MeteredCall, SentCall
 from costada.models.errors import UnmeteredCall, describe
-from costada.models.llm_results import Reply, error_counts, read_reply
+from costada.models.llm_results import Reply, read_failure, read_reply
 from costada.models.provider_errors import may_have_been_billed
 from costada.models.replies import answer_text
 from costada.models.token_counts import (
@@ -23,68 +25,19 @@ from costada.models.token_counts import (
     TokenCounts,
     counts_from_metadata,
     estimate_counts,
+    repeats,
+    streamed_counts,
 )
+
+__all__ = ["CallMeter", "MeteredCall", "SentCall"]
 
 _POLICIES = ("raise", "estimate")
 _ABANDONED = "no answer arrived: the request was abandoned and may have been billed"
-
-
-@dataclass(frozen=True, slots=True)
-class MeteredCall:
-    """One model request that was billed, or may have been.
-
-    Attributes:
-        model: Name of the model that was asked, as its provider knows it.
-        provider: Name of the provider as LangChain reports it, if it does.
-        input_tokens: Billed prompt tokens, cached ones included (T_in, App. D.1).
-        output_tokens: Billed answer tokens, reasoning ones included (T_out, App. D.1).
-        cached_tokens: The part of the input read from the provider's prompt cache.
-        reasoning_tokens: The part of the output that was thought and not shown.
-        is_cache_hit: A LangChain cache answered; nothing was billed and all counts are zero.
-        is_estimated: The counts are guessed from the text, the provider reported none.
-        answer: Text of the answer; for a stream that broke, the text that had arrived.
-        finish_reason: Why the model stopped, in the provider's words.
-        provider_id: The provider's id of the response.
-        duration: Seconds from request to answer.
-        error: What went wrong, or None. With zero counts nothing is known to be billed.
-        may_be_billed: The provider may have billed more than the counts say.
-        number: Of the request among those of its logical call, from 1.
-        reported_cost: What the provider says it charged in dollars, if it does.
-    """
-
-    model: str
-    provider: str | None
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    reasoning_tokens: int
-    is_cache_hit: bool
-    is_estimated: bool
-    answer: str
-    finish_reason: str | None
-    provider_id: str | None
-    duration: float
-    error: str | None
-    may_be_billed: bool = False
-    number: int = 1
-    reported_cost: Decimal | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SentCall:
-    """A model request that is about to leave.
-
-    Attributes:
-        number: Of the request among those of its logical call, from 1.
-        model: Name of the model that is asked, as its provider knows it.
-        provider: Name of the provider as LangChain reports it, if it does.
-        output_cap: Most answer tokens that the request allows, if it says.
-    """
-
-    number: int
-    model: str
-    provider: str | None
-    output_cap: int | None
+_NOT_ACCOUNTED = "a request of this call could not be accounted for, so no other may leave"
+_UNHEARD = (
+    "the model answered, but no request was seen that could be charged: call chat models in the "
+    "thread and context in which the model is called, or hand the config on to them"
+)
 
 
 @dataclass(slots=True)
@@ -97,14 +50,21 @@ class _Request:
     prompts: tuple[str, ...]
     began: float = field(default_factory=monotonic)
     words: list[str] = field(default_factory=list)
-    counts: TokenCounts | None = None
+    parts: list[TokenCounts] = field(default_factory=list)
+
+    @property
+    def arrived(self) -> str:
+        """The text that a stream has brought."""
+        return "".join(self.words)
 
 
 class CallMeter(BaseCallbackHandler):
     """Reports each model request made under one logical call, exactly once.
 
-    Attach a fresh meter to each logical call through the config's callbacks. Retries and
-    fallbacks inside the call are requests of their own, each under the name of the model asked.
+    Attach a fresh meter to each logical call through the config's callbacks, and make the call in
+    a `with` block of the meter: it then hears of requests that are made without the config too,
+    and reports those that never ended. Retries and fallbacks inside the call are requests of their
+    own, each under the name of the model asked.
     """
 
     raise_error = True
@@ -140,7 +100,19 @@ class CallMeter(BaseCallbackHandler):
         self._estimates = on_missing_usage == "estimate"
         self._requests: dict[UUID, _Request] = {}
         self._refusal: str | None = None
+        self._has_heard = False
+        self._outer: list[Token[CallMeter | None]] = []
         self._lock = Lock()
+
+    def __enter__(self) -> Self:
+        """Hear of every request in this context."""
+        self._outer.append(_METER.set(self))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Report the requests that began and never ended."""
+        _METER.reset(self._outer.pop())
+        self.close()
 
     def on_chat_model_start(
         self,
@@ -152,8 +124,8 @@ class CallMeter(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Note a chat request; raises UnmeteredCall after an answer without counts."""
-        prompts = [answer_text(message) for batch in messages for message in batch]
-        self._start(run_id, prompts, announced(serialized, metadata, kwargs))
+        sent = [message for batch in messages for message in batch]
+        self._start(run_id, map(answer_text, sent), announced(serialized, metadata, kwargs, sent))
 
     def on_llm_start(
         self,
@@ -165,7 +137,7 @@ class CallMeter(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Note a request to a text-completion model, as for a chat model."""
-        self._start(run_id, prompts, announced(serialized, metadata, kwargs))
+        self._start(run_id, prompts, announced(serialized, metadata, kwargs, prompts))
 
     def on_llm_new_token(
         self, token: str | list[str | dict[str, Any]], *, run_id: UUID, **kwargs: Any
@@ -177,7 +149,7 @@ class CallMeter(BaseCallbackHandler):
         request.words.append(answer_text(chunk.message))
         counts = counts_from_metadata(getattr(chunk.message, "usage_metadata", None))
         if counts is not None:
-            request.counts = (request.counts or NO_TOKENS) + counts
+            request.parts.append(counts)
 
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, **kwargs: Any) -> None:
         """Report an answer.
@@ -189,29 +161,32 @@ class CallMeter(BaseCallbackHandler):
         if request is None:
             return
         reply = read_reply(response)
+        if repeats(request.parts):
+            reply = replace(reply, counts=streamed_counts(request.parts))
         if reply.is_cache_hit or reply.counts is not None:
             self._report(request, reply, NO_TOKENS if reply.is_cache_hit else reply.counts)
         else:
             self._report_uncounted(request, reply)
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        """Report a request that failed, with the counts that came with the error, if any."""
+        """Report a request that failed, with the counts that came with the error, if any.
+
+        What the parts of a stream had counted is a part of the bill only.
+        """
         request = self._pop(run_id)
         if request is None:
             return
-        reply = Reply("".join(request.words))
-        counts = error_counts(kwargs.get("response")) or request.counts
+        reply = read_failure(kwargs.get("response"), request.arrived)
+        counts = reply.counts or streamed_counts(request.parts)
         is_guess = counts is None and self._estimates and bool(reply.answer)
-        if is_guess:
-            counts = estimate_counts(request.prompts, reply.answer)
-        is_open = counts is None and may_have_been_billed(error)
+        is_billed = bool(request.words or request.parts) or may_have_been_billed(error)
         self._report(
             request,
             reply,
-            counts,
+            estimate_counts(request.prompts, reply.answer) if is_guess else counts,
             is_estimated=is_guess,
             error=describe(error),
-            may_be_billed=is_open or is_guess,
+            may_be_billed=reply.counts is None and is_billed,
         )
 
     def close(self) -> None:
@@ -222,20 +197,27 @@ class CallMeter(BaseCallbackHandler):
         for request in abandoned:
             self._report(
                 request,
-                Reply("".join(request.words)),
-                request.counts,
+                Reply(request.arrived),
+                streamed_counts(request.parts),
                 error=_ABANDONED,
-                may_be_billed=request.counts is None,
+                may_be_billed=True,
             )
+
+    def check_heard(self) -> None:
+        """Raise `UnmeteredCall` if the call was answered and no request was ever seen."""
+        if not self._has_heard:
+            raise UnmeteredCall(_UNHEARD)
 
     def _start(self, run_id: UUID, prompts: Iterable[str], asked: Announcement) -> None:
         if self._refusal is not None:
             raise UnmeteredCall(self._refusal)
-        with self._lock:
-            number = next(self._numbers)
-            self._requests[run_id] = _Request(number, asked.model, asked.provider, tuple(prompts))
+        number = next(self._numbers)
         if self._on_start:
-            self._on_start(SentCall(number, asked.model, asked.provider, asked.output_cap))
+            self._on_start(SentCall(number, *asked))
+        request = _Request(number, asked.model, asked.provider, tuple(prompts))
+        with self._lock:
+            self._requests[run_id] = request
+            self._has_heard = True
 
     def _pop(self, run_id: UUID) -> _Request | None:
         with self._lock:
@@ -251,7 +233,9 @@ class CallMeter(BaseCallbackHandler):
             "charged: set stream_usage=True on the model if it streams, or "
             'on_missing_usage="estimate" to charge an estimate'
         )
-        self._report(request, reply, counts, is_estimated=True, error=self._refusal)
+        self._report(
+            request, reply, counts, is_estimated=True, error=self._refusal, may_be_billed=True
+        )
         raise UnmeteredCall(self._refusal)
 
     def _report(
@@ -265,23 +249,34 @@ class CallMeter(BaseCallbackHandler):
         may_be_billed: bool = False,
     ) -> None:
         billed = counts or NO_TOKENS
-        self._on_call(
-            MeteredCall(
-                model=request.model,
-                provider=request.provider,
-                input_tokens=billed.input_tokens,
-                output_tokens=billed.output_tokens,
-                cached_tokens=billed.cached_tokens,
-                reasoning_tokens=billed.reasoning_tokens,
-                is_cache_hit=reply.is_cache_hit,
-                is_estimated=is_estimated,
-                answer=reply.answer,
-                finish_reason=reply.finish_reason,
-                provider_id=reply.provider_id,
-                duration=monotonic() - request.began,
-                error=error,
-                may_be_billed=may_be_billed,
-                number=request.number,
-                reported_cost=reply.cost,
-            )
+        call = MeteredCall(
+            model=request.model,
+            provider=request.provider,
+            input_tokens=billed.input_tokens,
+            output_tokens=billed.output_tokens,
+            cached_tokens=billed.cached_tokens,
+            reasoning_tokens=billed.reasoning_tokens,
+            is_cache_hit=reply.is_cache_hit,
+            is_estimated=is_estimated,
+            answer=reply.answer,
+            finish_reason=reply.finish_reason,
+            provider_id=reply.provider_id,
+            duration=monotonic() - request.began,
+            error=error,
+            may_be_billed=may_be_billed,
+            number=request.number,
+            reported_cost=reply.cost,
         )
+        self._put_on_record(call)
+
+    def _put_on_record(self, call: MeteredCall) -> None:
+        """Hand a report on; if that fails, no further request may leave."""
+        try:
+            self._on_call(call)
+        except Exception as error:
+            self._refusal = self._refusal or f"{_NOT_ACCOUNTED} ({describe(error)})"
+            raise
+
+
+_METER: ContextVar[CallMeter | None] = ContextVar("costada_meter", default=None)
+register_configure_hook(_METER, inheritable=True)

@@ -10,7 +10,8 @@ It stands in for a provider wherever the real client has to be tested:
 
 Each request takes the next scripted answer. An answer may be a function of the request's body.
 When the script is empty, `default` answers. What the server would charge is in `bill`, request
-bodies are in `requests`; both are complete once the client has its answer.
+bodies are in `requests`; both are complete once the client has its answer. Chat completions and
+the Responses API are both spoken.
 """
 
 import json
@@ -21,6 +22,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from threading import Event, Thread
 from typing import Any, Self
+
+from billing_responses import response_events, response_of
 
 Body = Mapping[str, Any]
 
@@ -34,6 +37,7 @@ class Bill:
     output_tokens: int
     cached_tokens: int = 0
     reasoning_tokens: int = 0
+    cost: float | None = None
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,10 @@ class Reply:
     """A complete, billed answer; streamed when the client asks for a stream.
 
     `reports_usage` off leaves the token counts out, as some servers do. `breaks_after` closes a
-    stream after that many of its words. `body` replaces the whole JSON body of a plain answer,
-    which is billed nevertheless. `cost` is told as OpenRouter tells it, beside the token counts.
+    stream after that many of its words, `fails_after` puts an error event there. `counts_parts`
+    tells the counts so far with each word of a stream. `body` replaces the whole JSON body of a
+    plain answer, which is billed nevertheless. `cost` is told as OpenRouter tells it, beside the
+    token counts. `tool` is called by the answer, with `text` as its arguments.
     """
 
     text: str | None = "hello"
@@ -55,15 +61,31 @@ class Reply:
     breaks_after: int | None = None
     body: bytes | None = None
     cost: float | None = None
+    fails_after: int | None = None
+    counts_parts: bool = False
+    tool: str | None = None
 
-    def usage(self) -> dict[str, Any]:
+    def usage(self, output_tokens: int | None = None) -> dict[str, Any]:
+        written = self.output_tokens if output_tokens is None else output_tokens
         return ({} if self.cost is None else {"cost": self.cost}) | {
             "prompt_tokens": self.input_tokens,
-            "completion_tokens": self.output_tokens,
-            "total_tokens": self.input_tokens + self.output_tokens,
+            "completion_tokens": written,
+            "total_tokens": self.input_tokens + written,
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
             "completion_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
         }
+
+    def message(self) -> dict[str, Any]:
+        message = {"role": "assistant", "content": self.text}
+        if self.tool is None:
+            return message
+        call = {"name": self.tool, "arguments": self.text}
+        calls = [{"id": "call-1", "type": "function", "function": call}]
+        return message | {"content": None, "tool_calls": calls}
+
+    def pieces(self) -> list[str]:
+        words = (self.text or "").split(" ")
+        return words[:1] + [f" {word}" for word in words[1:]]
 
 
 @dataclass(frozen=True)
@@ -80,6 +102,7 @@ class Silence:
 
     input_tokens: int = 10
     is_billed: bool = False
+    output_tokens: int = 0
 
 
 Answer = Reply | Refusal | Silence
@@ -151,10 +174,11 @@ class BillingServer:
                     answer.output_tokens,
                     answer.cached_tokens,
                     answer.reasoning_tokens,
+                    answer.cost,
                 )
             )
         if isinstance(answer, Silence) and answer.is_billed:
-            self.bill.append(Bill(model, answer.input_tokens, 0))
+            self.bill.append(Bill(model, answer.input_tokens, answer.output_tokens))
         return answer
 
 
@@ -181,9 +205,9 @@ class _Handler(BaseHTTPRequestHandler):
             error = {"message": answer.message, "type": "refused", "code": str(answer.status)}
             self._send_json(answer.status, json.dumps({"error": error}).encode())
         elif body.get("stream"):
-            self._send_stream(answer, body)
+            self._send_stream(answer, self._events(answer, body))
         else:
-            self._send_json(200, answer.body or json.dumps(self._completion(answer, body)).encode())
+            self._send_json(200, answer.body or json.dumps(self._answer(answer, body)).encode())
 
     def _send_json(self, status: int, content: bytes) -> None:
         self._send_head(status, "application/json", {"Content-Length": str(len(content))})
@@ -199,10 +223,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         self.end_headers()
 
-    def _completion(self, reply: Reply, body: Body) -> dict[str, Any]:
-        message = {"role": "assistant", "content": reply.text}
+    def _answer(self, reply: Reply, body: Body) -> dict[str, Any]:
+        if self._is_responses:
+            return response_of(reply, self._head("response", body))
         choices = [
-            {"index": index, "message": message, "finish_reason": reply.finish_reason}
+            {"index": index, "message": reply.message(), "finish_reason": reply.finish_reason}
             for index in range(body.get("n") or 1)
         ]
         completion = self._head("chat.completion", body) | {"choices": choices}
@@ -216,9 +241,13 @@ class _Handler(BaseHTTPRequestHandler):
             "model": f"{body.get('model')}-as-served",
         }
 
-    def _send_stream(self, reply: Reply, body: Body) -> None:
+    @property
+    def _is_responses(self) -> bool:
+        return self.path.endswith("/responses")
+
+    def _send_stream(self, reply: Reply, events: Iterator[str]) -> None:
         self._send_head(200, "text/event-stream", {"Transfer-Encoding": "chunked"})
-        for event in self._events(reply, body):
+        for event in events:
             line = f"data: {event}\n\n".encode()
             self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
         if reply.breaks_after is None:
@@ -227,12 +256,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _events(self, reply: Reply, body: Body) -> Iterator[str]:
+        if self._is_responses:
+            yield from response_events(reply, self._head("response", body))
+            return
         head = self._head("chat.completion.chunk", body)
-        words = (reply.text or "").split(" ")
-        pieces = words[:1] + [f" {word}" for word in words[1:]]
-        for piece in pieces[: reply.breaks_after]:
-            yield json.dumps(head | {"choices": [_delta({"content": piece}, None)]})
-        if reply.breaks_after is not None:
+        ends = [end for end in (reply.breaks_after, reply.fails_after) if end is not None]
+        for number, piece in enumerate(reply.pieces()[: min(ends, default=None)], start=1):
+            usage = {"usage": reply.usage(number)} if reply.counts_parts else {}
+            yield json.dumps(head | usage | {"choices": [_delta({"content": piece}, None)]})
+        if reply.fails_after is not None:
+            yield json.dumps({"error": {"message": "upstream broke", "code": 502}})
+        if ends:
             return
         yield json.dumps(head | {"choices": [_delta({}, reply.finish_reason)]})
         if reply.reports_usage and (body.get("stream_options") or {}).get("include_usage"):

@@ -1,0 +1,69 @@
+"""The Responses API as the billing server speaks it: one whole answer, or its events."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from billing_server import Reply
+
+Head = Mapping[str, Any]
+
+
+def response_of(reply: "Reply", head: Head) -> dict[str, Any]:
+    """Return the body of a whole answer."""
+    return _bare(head, "completed") | {
+        "output": [_message(reply)],
+        "usage": _usage(reply) if reply.reports_usage else None,
+    }
+
+
+def response_events(reply: "Reply", head: Head) -> Iterator[str]:
+    """Yield the events of a streamed answer."""
+    begun = _bare(head, "in_progress")
+    yield json.dumps({"type": "response.created", "sequence_number": 0, "response": begun})
+    place = {"item_id": "message-1", "output_index": 0, "content_index": 0, "logprobs": []}
+    pieces = reply.pieces()
+    for number, piece in enumerate(pieces[: reply.breaks_after], start=1):
+        event = {"type": "response.output_text.delta", "sequence_number": number, "delta": piece}
+        yield json.dumps(event | place)
+    if reply.breaks_after is None:
+        end = {"type": "response.completed", "sequence_number": len(pieces) + 1}
+        yield json.dumps(end | {"response": response_of(reply, head)})
+
+
+def _bare(head: Head, status: str) -> dict[str, Any]:
+    return {
+        "id": head["id"],
+        "object": "response",
+        "created_at": 0,
+        "model": head["model"],
+        "status": status,
+        "output": [],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "error": None,
+        "incomplete_details": None,
+    }
+
+
+def _message(reply: "Reply") -> dict[str, Any]:
+    text = {"type": "output_text", "text": reply.text, "annotations": []}
+    return {
+        "id": "message-1",
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": [text],
+    }
+
+
+def _usage(reply: "Reply") -> dict[str, Any]:
+    return {
+        "input_tokens": reply.input_tokens,
+        "input_tokens_details": {"cached_tokens": reply.cached_tokens},
+        "output_tokens": reply.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": reply.reasoning_tokens},
+        "total_tokens": reply.input_tokens + reply.output_tokens,
+    }

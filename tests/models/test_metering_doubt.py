@@ -1,0 +1,159 @@
+"""What a meter says when it cannot be sure, and what it then prevents."""
+
+from decimal import Decimal
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from asking_desk import CAP, INPUT_BOUND, asked, assert_in_doubt, client, desk, rows_of
+from billing_server import BillingServer, Reply, Silence
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
+from langchain_core.messages.ai import UsageMetadata
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
+from langchain_core.runnables import RunnableLambda
+from pydantic import BaseModel
+
+from costada.models.errors import UnmeteredCall
+from costada.models.llm_results import read_reply
+from costada.models.metering import CallMeter, MeteredCall, SentCall
+from costada.models.token_counts import TokenCounts, repeats, streamed_counts
+
+PROMPT = "twelve bytes"
+
+
+class Point(BaseModel):
+    """A point on a line, at a whole number of steps from its start."""
+
+    x: int
+
+
+def part(text: str, inputs: int, outputs: int) -> ChatGenerationChunk:
+    usage = UsageMetadata(input_tokens=inputs, output_tokens=outputs, total_tokens=inputs + outputs)
+    return ChatGenerationChunk(message=AIMessageChunk(content=text, usage_metadata=usage))
+
+
+@pytest.mark.parametrize("ends_with_an_error", [False, True])
+def test_counts_of_a_stream_that_never_ended_are_a_part_of_its_bill_only(
+    calls: list[MeteredCall], ends_with_an_error: bool
+) -> None:
+    meter, run_id = CallMeter(calls.append), uuid4()
+    meter.on_chat_model_start({"name": "Custom"}, [[HumanMessage(PROMPT)]], run_id=run_id)
+    meter.on_llm_new_token("one", run_id=run_id, chunk=part("one", 70, 1))
+    if ends_with_an_error:
+        meter.on_llm_error(ConnectionError("gone"), run_id=run_id)
+    meter.close()
+    (call,) = calls
+    assert (call.input_tokens, call.output_tokens, call.may_be_billed) == (70, 1, True)
+
+
+def test_counts_that_each_part_repeats_do_not_add_up() -> None:
+    parts = [TokenCounts(70, 1), TokenCounts(70, 2, 30), TokenCounts(70, 5, 30, 3)]
+    assert repeats(parts)
+    assert streamed_counts(parts) == TokenCounts(70, 5, 30, 3)
+
+
+def test_counts_that_parts_share_add_up() -> None:
+    parts = [TokenCounts(70, 1, 30), TokenCounts(0, 19)]
+    assert not repeats(parts)
+    assert streamed_counts(parts) == TokenCounts(70, 20, 30)
+    assert streamed_counts([]) is None
+
+
+def test_the_input_bound_knows_messages_tools_and_schemas(server: BillingServer) -> None:
+    sent: list[SentCall] = []
+
+    def bound(model: Any) -> int:
+        model.invoke(PROMPT, {"callbacks": [CallMeter(print, on_start=sent.append)]})
+        return sent[-1].input_bound
+
+    server.default = Reply('{"x": 1}')
+    model = client(server)
+    assert bound(model) == 12 + 32
+    schema = len(str(Point.model_json_schema())) - 10
+    assert bound(model.bind_tools([Point])) > 12 + 32 + schema
+    assert bound(model.with_structured_output(Point)) > 12 + 32 + schema
+
+
+def test_each_choice_may_be_as_long_as_the_cap(server: BillingServer) -> None:
+    sent: list[SentCall] = []
+    config: Any = {"callbacks": [CallMeter(print, on_start=sent.append)]}
+    client(server, n=3).invoke(PROMPT, config)
+    client(server).invoke(PROMPT, config)
+    assert [(each.output_cap, each.choices) for each in sent] == [(CAP, 3), (CAP, 1)]
+
+
+def test_a_row_in_doubt_is_charged_its_bound_and_no_more(server: BillingServer) -> None:
+    server.script(Reply("one two three", INPUT_BOUND, CAP, breaks_after=2))
+    model = client(server)
+    way = RunnableLambda(lambda prompt, config: next(model.stream(prompt, config)))
+    context = desk(way, on_missing_usage="estimate")
+    asked(context)
+    (row,) = rows_of(context)
+    assert row.is_estimated
+    assert row.cost > 0
+    assert row.cost + row.bound == Decimal(INPUT_BOUND + 2 * CAP) / 1_000_000
+
+
+def test_an_answer_without_counts_that_ends_the_run_is_charged_its_bound(
+    server: BillingServer,
+) -> None:
+    server.script(Reply("yes", INPUT_BOUND, CAP, reports_usage=False))
+    context = desk(client(server))
+    with pytest.raises(UnmeteredCall):
+        asked(context)
+    assert_in_doubt(context, server)
+
+
+def test_no_further_request_leaves_when_one_could_not_be_accounted_for(
+    server: BillingServer,
+) -> None:
+    unpriced = client(server).bind(model="unpriced")
+    context = desk(unpriced.with_fallbacks([client(server)]))
+    with pytest.raises(UnmeteredCall, match=r"no other may leave.*'unpriced' has no known price"):
+        asked(context)
+    assert len(server.requests) == len(rows_of(context)) == 1
+
+
+def test_a_request_that_could_not_be_written_down_does_not_leave(
+    server: BillingServer, calls: list[MeteredCall]
+) -> None:
+    def full_disk(sent: SentCall) -> None:
+        raise OSError(f"no room for {sent.model}")
+
+    with CallMeter(calls.append, on_start=full_disk) as meter, pytest.raises(OSError, match="room"):
+        client(server).invoke(PROMPT, {"callbacks": [meter]})
+    assert server.requests == calls == []
+
+
+def test_a_timeout_after_a_request_that_reached_nobody_is_in_doubt(server: BillingServer) -> None:
+    server.script(Silence(INPUT_BOUND, is_billed=True, output_tokens=CAP))
+    nobody = client(server, base_url="http://127.0.0.1:9/v1")
+    somebody = client(server, timeout=0.2)
+
+    def ask_both(prompt: Any, config: Any) -> Any:
+        try:
+            return nobody.invoke(prompt, config)
+        except Exception:  # noqa: BLE001
+            return somebody.invoke(prompt, config)
+
+    context = desk(RunnableLambda(ask_both))
+    asked(context)
+    assert [row.is_in_doubt for row in rows_of(context)] == [False, True]
+    assert_in_doubt(context, server)
+
+
+@pytest.mark.parametrize(
+    ("usage", "dollars"),
+    [
+        ({"is_byok": False, "cost_details": {"upstream_inference_cost": 0.5}}, "0.01"),
+        ({"is_byok": True, "cost_details": {"upstream_inference_cost": 0.5}}, "0.51"),
+        ({"is_byok": True}, None),
+        ({"cost": -1}, None),
+        ({"cost": "0.01"}, None),
+    ],
+)
+def test_with_a_key_of_ones_own_two_providers_charge(usage: Any, dollars: str | None) -> None:
+    told = {"token_usage": {"cost": 0.01, **usage}}
+    answer = ChatGeneration(message=AIMessage("yes", response_metadata=told))
+    cost = read_reply(LLMResult(generations=[[answer]])).cost
+    assert cost == (None if dollars is None else Decimal(dollars))

@@ -1,0 +1,242 @@
+"""Every way of asking a model, against a server that keeps its own bill.
+
+A case ends exact (rows and bill agree and claim to), in doubt (a row says that more may have been
+billed, and what is charged covers the bill), estimated (a row says that its counts are guessed),
+or with an exception. Nothing else may happen.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from asking_desk import (
+    CAP,
+    INPUT_BOUND,
+    asked,
+    assert_exact,
+    assert_in_doubt,
+    desk,
+    rows_of,
+)
+from asking_ways import (
+    agent_loop,
+    asked_twice,
+    cancelled,
+    first_then_second,
+    in_other_threads,
+    left_early,
+    plain,
+    quietly,
+    retried,
+    streamed,
+    streamed_asynchronously,
+    structured,
+    through,
+)
+from billing_server import BillingServer, Refusal, Reply, Silence
+from langchain_core.caches import InMemoryCache
+from langchain_core.callbacks import UsageMetadataCallbackHandler
+from pydantic import BaseModel
+
+from costada.models.metering import CallMeter
+from costada.nodes.context import RunContext
+
+PAID = Reply("one two three", 70, 20, cached_tokens=30, reasoning_tokens=10)
+DEAREST = {"input_tokens": INPUT_BOUND, "output_tokens": CAP}
+BROKEN, FAILED = Reply("one two", **DEAREST, breaks_after=1), Reply(**DEAREST, fails_after=1)
+LOST = Silence(**DEAREST, is_billed=True)
+
+
+class Point(BaseModel):
+    x: int
+
+
+POINT_SCHEMA = {"title": "Point", "type": "object", "properties": {"x": {"type": "integer"}}}
+
+
+def assert_estimated(context: RunContext, server: BillingServer) -> None:
+    assert any(row.is_estimated for row in rows_of(context))
+
+
+def assert_nothing(context: RunContext, server: BillingServer) -> None:
+    """The exception is all that tells of the call."""
+
+
+ENDINGS: dict[str, Callable[[RunContext, BillingServer], None]] = {
+    "exact": assert_exact,
+    "in doubt": assert_in_doubt,
+    "estimated": assert_estimated,
+    "unseen": assert_nothing,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way of asking, what the server answers, and how the account must end."""
+
+    name: str
+    way: Callable[[BillingServer], Any]
+    answers: tuple[Any, ...] = (PAID,)
+    ends: str = "exact"
+    raises: str | None = None
+    rows: int | None = None
+    listed: bool = False
+    policy: str = "raise"
+
+
+REPORTED = Reply("yes", 70, 20, cost=0.000123)
+RESPONSES = {"use_responses_api": True}
+NOT_JSON = Reply("not json", 70, 20)
+UNCOUNTED = Reply(reports_usage=False)
+NO_CHOICES = b'{"choices": [], "usage": {"prompt_tokens": 70, "completion_tokens": 20}}'
+POINT = Reply('{"x": 1}', 70, 20)
+
+CASES = [
+    Case("invoke", plain()),
+    Case("asynchronous invoke", through(lambda m, p, c: asyncio.run(m.ainvoke(p, c)))),
+    Case("batch", through(lambda m, p, c: m.batch([p] * 3, c)[0]), (PAID, PAID, POINT)),
+    Case(
+        "abatch", through(lambda m, p, c: asyncio.run(m.abatch([p] * 3, c))[0]), (PAID, PAID, POINT)
+    ),
+    Case(
+        "generate without the config",
+        through(lambda m, p, c: m.generate([p, p]).generations[0][0].message),
+        (PAID, POINT),
+    ),
+    Case("invoke without the config", through(lambda m, p, c: m.invoke(p, {"callbacks": []}))),
+    Case("stream", through(streamed)),
+    Case("asynchronous stream", through(streamed_asynchronously)),
+    Case(
+        "stream counted with each part",
+        through(streamed),
+        (Reply("a b c d e", 70, 5, counts_parts=True),),
+    ),
+    Case("three choices", plain(n=3)),
+    Case("three streamed choices", through(streamed, n=3)),
+    Case("structured", structured(Point), (POINT,)),
+    Case("structured, raw too", structured(Point, include_raw=True), (POINT,)),
+    Case("structured by a schema", structured(POINT_SCHEMA), (POINT,)),
+    Case("structured by a schema, invalid", structured(POINT_SCHEMA), (NOT_JSON,)),
+    Case("structured in JSON mode", structured(Point, method="json_mode"), (POINT,)),
+    Case("structured in JSON mode, invalid", structured(Point, method="json_mode"), (NOT_JSON,)),
+    Case(
+        "structured by a function",
+        structured(Point, method="function_calling"),
+        (Reply('{"x": 1}', 70, 20, tool="Point"),),
+    ),
+    Case(
+        "structured by a function, invalid",
+        structured(Point, method="function_calling"),
+        (Reply('{"x": "?"}', 70, 20, tool="Point"),),
+        raises="validation error",
+    ),
+    Case("structured, invalid", structured(Point), (NOT_JSON,)),
+    Case("structured, invalid, raw too", structured(Point, include_raw=True), (NOT_JSON,)),
+    Case("structured, cut off", structured(Point), (Reply("{", finish_reason="length"),)),
+    Case("agent", through(agent_loop), (Reply('{"text": "a"}', 50, 9, tool="shout"), PAID)),
+    Case("retries of LangChain", retried, (Refusal(500), Refusal(500), PAID), rows=3),
+    Case(
+        "retries of the client", quietly(max_retries=2), (Refusal(500), Refusal(429), PAID), rows=3
+    ),
+    Case("retries of the client by default", quietly(max_retries=None), (Refusal(500), PAID)),
+    Case(
+        "timeouts and retries of the client",
+        quietly(max_retries=2, timeout=0.2),
+        (LOST, LOST, LOST),
+        "in doubt",
+        rows=3,
+    ),
+    Case(
+        "a timeout before the answer", quietly(max_retries=2, timeout=0.3), (LOST, PAID), "in doubt"
+    ),
+    Case("fallback after a refusal", first_then_second, (Refusal(404), PAID), rows=2),
+    Case(
+        "fallback after an unreadable answer",
+        first_then_second,
+        (Reply(body=b"{", **DEAREST), PAID),
+        "in doubt",
+    ),
+    Case(
+        "fallback after an answer without counts",
+        first_then_second,
+        (UNCOUNTED,),
+        "estimated",
+        "without token counts",
+    ),
+    Case("cache hit", through(asked_twice, cache=InMemoryCache()), rows=2),
+    Case("broken stream", through(streamed), (BROKEN,), "in doubt"),
+    Case("broken stream, estimated", through(streamed), (BROKEN,), "in doubt", policy="estimate"),
+    Case("error inside a stream", through(streamed), (FAILED,), "in doubt"),
+    Case("stream left early", through(left_early), (Reply("one two", **DEAREST),), "in doubt"),
+    Case("cancelled", through(cancelled), (LOST,), "in doubt"),
+    Case("timeout", plain(timeout=0.2), (LOST,), "in doubt"),
+    Case(
+        "timeout of three choices",
+        plain(timeout=0.2, n=3),
+        (Silence(INPUT_BOUND, True, 3 * CAP),),
+        "in doubt",
+    ),
+    Case("no counts", plain(), (UNCOUNTED,), "estimated", "answered without token counts"),
+    Case("no counts, estimated", plain(), (UNCOUNTED,), "estimated", policy="estimate"),
+    Case(
+        "stream without counts",
+        through(streamed, stream_usage=None),
+        ends="estimated",
+        raises="set stream_usage=True",
+    ),
+    Case("no choices", plain(), (Reply(input_tokens=70, output_tokens=20, body=NO_CHOICES),)),
+    Case("unreadable answer", plain(), (Reply(body=b"{", **DEAREST),), "in doubt"),
+    Case(
+        "error in place of an answer",
+        plain(),
+        (Reply(body=b'{"error": {"code": 502}}', **DEAREST),),
+        "in doubt",
+    ),
+    Case("refused", plain(), (Refusal(401),), raises="status 401"),
+    Case("Responses API", plain(**RESPONSES)),
+    Case("Responses API, streamed", through(streamed, **RESPONSES)),
+    Case("Responses API, structured", structured(Point, options=RESPONSES), (POINT,)),
+    Case("Responses API, structured, invalid", structured(Point, options=RESPONSES), (NOT_JSON,)),
+    Case("Responses API, broken stream", through(streamed, **RESPONSES), (BROKEN,), "in doubt"),
+    Case("Responses API, timeout", plain(timeout=0.2, **RESPONSES), (LOST,), "in doubt"),
+    Case("reported cost", plain(), (REPORTED,), listed=True),
+    Case(
+        "reported cost, structured, invalid",
+        structured(Point),
+        (Reply("not json", cost=0.000123),),
+        listed=True,
+    ),
+    Case(
+        "meters at the model",
+        plain(callbacks=[UsageMetadataCallbackHandler(), CallMeter([].append)]),
+    ),
+    Case(
+        "threads without a context",
+        through(in_other_threads),
+        ends="unseen",
+        raises="no request was seen",
+        rows=0,
+    ),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Unexpected type for token usage:UserWarning")
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
+def test_a_call_is_charged_as_billed_or_says_that_it_may_not_be(
+    server: BillingServer, case: Case
+) -> None:
+    server.script(*case.answers)
+    server.default = Refusal(500, "nothing more was scripted")
+    context = desk(case.way(server), is_listed=case.listed, on_missing_usage=case.policy)
+    if case.raises:
+        with pytest.raises(Exception, match=case.raises):
+            asked(context)
+    else:
+        asked(context)
+    rows = rows_of(context)
+    assert len(server.requests) == len(case.answers)
+    assert len(rows) == (len(case.answers) if case.rows is None else case.rows)
+    ENDINGS[case.ends](context, server)
