@@ -13,7 +13,10 @@ from costada.controller.intervention import Intervention
 from costada.controller.ledger import has_crossed
 from costada.controller.utility import Credit
 
-StopReason = Literal["budget", "iterations"]
+StopReason = Literal["budget", "failures", "iterations"]
+
+OUT_OF_MONEY = "out_of_money"
+"""The trace's event of a step whose last attempt a hard budget could not pay for."""
 
 Record = Mapping[str, object]
 """A controller in JSON types."""
@@ -110,6 +113,13 @@ class Controller(Protocol):
         """Return how each frontier's archive judges a newcomer; one entry per frontier."""
         ...
 
+    def with_budget(self, budget: float) -> Self:
+        """Return the controller of a run that may spend so many dollars (B) from here on.
+
+        What was decided before stays decided. A cost-blind method returns itself.
+        """
+        ...
+
     def allocate(self, rng: Random) -> Allocation:
         """Return the frontier, action and intensity of the next step."""
         ...
@@ -154,12 +164,28 @@ class Controller(Protocol):
 
 
 def stop_reason(
-    budget: float, spent: float, iteration: int, max_iterations: int
+    budget: float,
+    spent: float,
+    iteration: int,
+    max_iterations: int,
+    *,
+    is_out_of_money: bool = False,
+    is_failing: bool = False,
 ) -> StopReason | None:
     """Return why a run ends after the completed step, None when it goes on (Alg. 1).
 
     The same for every method: the step that crosses the budget is the last one.
+
+    Args:
+        budget: Dollars the run may spend (B).
+        spent: Dollars it has spent (C_t).
+        iteration: Iterations completed (t).
+        max_iterations: Iterations after which a run ends whatever it spent (T_max).
+        is_out_of_money: Whether what is left cannot pay for the call that was to be made next.
+        is_failing: Whether so many attempts in a row failed that something must be wrong.
     """
-    if has_crossed(budget, spent):
+    if is_out_of_money or has_crossed(budget, spent):
         return "budget"
+    if is_failing:
+        return "failures"
     return "iterations" if iteration >= max_iterations else None

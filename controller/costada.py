@@ -1,6 +1,6 @@
 """CostAda as a method of the loop: Algorithm 1 behind the contract of all methods."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar, Self, cast
 
@@ -69,6 +69,10 @@ class CostAda:
     def archive_weights(self) -> tuple[EliteWeights, ...]:
         """Return the same weights for each of the K frontiers."""
         return (FITNESS_ONLY,) * len(self.state.frontiers)
+
+    def with_budget(self, budget: float) -> Self:
+        """Return the controller that sees another budget (B) from here on."""
+        return self._with(replace(self.state, budget=float(budget)))
 
     def allocate(self, rng: Random) -> Allocation:
         """Return the frontier, action and intensity of the next step."""

@@ -21,7 +21,7 @@ IMPORT = re.compile(r"^[ \t]*import[ \t]+([^\n#;]+)", re.MULTILINE)
 FROM_IMPORT = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import\b", re.MULTILINE)
 DEFINITION = re.compile(r"^[ \t]*(?:async[ \t]+)?(def|class)[ \t]+(\w+)", re.MULTILINE)
 DOTTED_CALL = re.compile(r"(?<![\w.])([^\W\d]\w*+(?:\.\w++)++)[ \t]*+\(")
-KEYWORD = re.compile(r"\b(?:for|while|try|with|yield|async|lambda)\b")
+KEYWORDS = frozenset({"for", "while", "try", "with", "yield", "async", "lambda"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,8 @@ def code_distance(code: str, other: str) -> float:
 @lru_cache(maxsize=512)
 def features(code: str) -> Features:
     """Return what the distance looks at in a program text."""
-    return Features(frozenset(TOKEN.findall(code)), frozenset(_structure(code)), len(code))
+    tokens = frozenset(TOKEN.findall(code))
+    return Features(tokens, frozenset(_structure(code, tokens)), len(code))
 
 
 @lru_cache(maxsize=16384)
@@ -64,8 +65,9 @@ def _pair_distance(code: str, other: str) -> float:
 
 def jaccard_distance(left: frozenset[Item], right: frozenset[Item]) -> float:
     """Return the share of the union that is not common, 0 for two empty sets."""
-    union = len(left | right)
-    return 0.0 if union == 0 else 1.0 - len(left & right) / union
+    common = len(left & right)
+    union = len(left) + len(right) - common
+    return 0.0 if union == 0 else 1.0 - common / union
 
 
 def length_distance(length: int, other: int) -> float:
@@ -74,14 +76,15 @@ def length_distance(length: int, other: int) -> float:
     return 0.0 if longer == 0 else abs(length - other) / longer
 
 
-def _structure(code: str) -> set[tuple[str, str]]:
+def _structure(code: str, tokens: frozenset[str]) -> set[tuple[str, str]]:
+    """Return imports, definitions, calls and keywords; a keyword is a token, if a whole word."""
     modules = {name.split()[0] for line in IMPORT.findall(code) for name in _listed(line)}
     modules.update(FROM_IMPORT.findall(code))
     return (
         {("import", module) for module in modules}
         | {(kind, name) for kind, name in DEFINITION.findall(code)}
         | {("call", name) for name in DOTTED_CALL.findall(code)}
-        | {("keyword", word) for word in KEYWORD.findall(code)}
+        | {("keyword", word) for word in KEYWORDS & tokens if re.search(rf"\b{word}\b", code)}
     )
 
 

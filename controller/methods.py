@@ -57,7 +57,7 @@ class Method:
 
     def adjusted(self, constants: Constants) -> Constants:
         """Return the constants with the switches of an ablation."""
-        return replace(constants, **self.switches)
+        return replace(constants, **self.switches) if self.switches else constants
 
 
 DEFAULT_METHOD = "costada"

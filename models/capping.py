@@ -1,50 +1,104 @@
-"""A chat model whose answers may not become longer than what can be paid."""
+"""A chat model that asks before each request how long its answer may be, if it may go at all."""
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
-from langchain_core.language_models import BaseChatModel
-from langchain_core.runnables import Runnable, RunnableSequence, RunnableWithFallbacks
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import Runnable
 from langchain_core.runnables.base import RunnableBindingBase
 
-from costada.models.announcements import OUTPUT_CAPS
-from costada.models.identity import underlying_models
+from costada.models.announcements import OUTPUT_CAPS, Announcement, announced
+from costada.models.identity import model_identity, underlying_models
+from costada.models.leaves import with_models_changed
 
 STANDARD_NAME = "max_tokens"
 """What LangChain calls the most tokens of an answer where a model does not say."""
 
+Limit = Callable[[Announcement], int]
+"""Told of a request that is about to leave, it returns the most tokens its answer may have."""
 
-def capped(model: Runnable[Any, Any], cap: int) -> Runnable[Any, Any]:
-    """Return the model with answers of at most `cap` tokens, and no more than it allowed before.
 
-    The limit is bound to each chat model inside bindings, retries, fallbacks and sequences, under
-    every name that its class gives it: the OpenAI client reads one of its names in one of its
-    protocols and the other in the other. What is composed otherwise stays as it is.
+class HeldBack(Exception):
+    """A request was not sent, because no answer worth having was allowed."""
+
+
+class CappedModel(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type: ignore[no-redef]
+    """One chat model; each request to it is given a limit first.
+
+    A request is what its `batch` sends; retries and fallbacks around it cause further ones. The
+    limit is asked for before a callback hears of the request.
+
+    Attributes:
+        bound: What is asked: the chat model, perhaps with something bound to it since.
+        asked: The chat model.
+        limit: Returns the limit; raises `HeldBack` if the request must not be sent.
+    """
+
+    asked: BaseChatModel
+    limit: Limit
+
+    def batch(
+        self,
+        inputs: list[LanguageModelInput],
+        config: Any = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> list[AIMessage]:
+        """Return the model's answers, or in place of one the error that held it back."""
+        answers: list[Any] = []
+        for each in inputs:
+            try:
+                cap = self.limit(self._announce(each, kwargs))
+            except HeldBack as error:
+                if not return_exceptions:
+                    raise
+                answers.append(error)
+            else:
+                limited = {**kwargs, **dict.fromkeys(_names(self.asked), cap)}
+                answers += super().batch(
+                    [each], config, return_exceptions=return_exceptions, **limited
+                )
+        return answers
+
+    def _announce(self, given: LanguageModelInput, kwargs: dict[str, Any]) -> Announcement:
+        """Return what LangChain will announce; of several limits of the answer the lowest."""
+        params = self.asked._get_invocation_params(**kwargs)
+        messages = self.asked._convert_input(given).to_messages()
+        facts = {"ls_model_name": model_identity(self.asked).name}
+        caps = [said.get(name) for said in (vars(self.asked), params) for name in OUTPUT_CAPS]
+        lowest = min((cap for cap in caps if isinstance(cap, int)), default=None)
+        asked = announced(None, facts, {"invocation_params": params}, messages)
+        return asked._replace(output_cap=lowest)
+
+
+def capped(model: Runnable[Any, Any], limit: Limit) -> Runnable[Any, Any]:
+    """Return the model with a limit for each request that it, or a model inside it, sends.
+
+    The limit is bound under every name that a model's class gives it: the OpenAI client reads one
+    of its names in one of its protocols and the other in the other.
 
     Args:
-        model: A chat model, bare or wrapped.
-        cap: Tokens, at least 1.
+        model: A chat model, bare or wrapped; asked through `batch`.
+        limit: Called before each request.
+
+    Raises:
+        ValueError: If the model is composed in a way that no limit can be bound in.
     """
-    if isinstance(model, BaseChatModel):
-        return model.bind(**dict.fromkeys(_names(model), _lowest(cap, vars(model))))
-    if isinstance(model, RunnableWithFallbacks):
-        others = [capped(each, cap) for each in model.fallbacks]
-        return model.model_copy(
-            update={"runnable": capped(model.runnable, cap), "fallbacks": others}
+    reached: list[BaseChatModel] = []
+
+    def change(part: BaseChatModel) -> Runnable[Any, Any]:
+        reached.append(part)
+        return CappedModel(bound=part, asked=part, limit=limit)
+
+    changed = with_models_changed(model, change)
+    if any(all(part is not each for each in reached) for part in underlying_models(model)):
+        raise ValueError(
+            f"model: got {type(model).__name__}, in which answers cannot be limited; expected a"
+            " chat model, bare or in bindings, retries, fallbacks and sequences"
         )
-    if isinstance(model, RunnableBindingBase):
-        inner = capped(model.bound, _lowest(cap, model.kwargs))
-        kept = {name: value for name, value in model.kwargs.items() if name not in OUTPUT_CAPS}
-        return model.model_copy(update={"bound": inner, "kwargs": kept})
-    if isinstance(model, RunnableSequence):
-        steps = [capped(step, cap) if underlying_models(step) else step for step in model.steps]
-        return RunnableSequence(*steps, name=model.name)
-    return model
-
-
-def _lowest(cap: int, settings: Mapping[str, Any]) -> int:
-    limits = [settings.get(name) for name in OUTPUT_CAPS]
-    return min([cap, *(limit for limit in limits if isinstance(limit, int))])
+    return changed
 
 
 def _names(model: BaseChatModel) -> list[str]:

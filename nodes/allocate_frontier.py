@@ -51,4 +51,5 @@ def _new_step(allocation: Allocation) -> StepRecord:
         label="",
         failed=[],
         is_credited=False,
+        is_out_of_money=False,
     )

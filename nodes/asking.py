@@ -4,6 +4,7 @@ from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import merge_configs
 
+from costada.models.call_key import with_call_key
 from costada.models.failures import ModelFailure, ask
 from costada.models.metering import CallMeter
 from costada.nodes.context import ChatModel, RunContext
@@ -23,7 +24,8 @@ def ask_model(
     journal and costs nothing more.
 
     Raises:
-        UnmeteredCall: An answer came without token counts and estimates are not allowed.
+        UnmeteredCall: An answer came without token counts and estimates are not allowed, or no
+            request for it was seen.
         ValueError: The provider refused in a way that no retry can cure, or the journal holds
             another request for the same call.
     """
@@ -36,13 +38,17 @@ def ask_model(
         on_start=journal.begin,
         on_missing_usage=context.settings.on_missing_usage,
     )
-    try:
+    with meter:
         messages = [SystemMessage(prompt.system), HumanMessage(prompt.user)]
-        answer = ask(model, messages, merge_configs(config, _call_config(meter, key)))
-    finally:
-        meter.close()
+        answer = ask(
+            with_call_key(model, "/".join(map(str, key))),
+            messages,
+            merge_configs(config, _call_config(meter, key)),
+        )
     if isinstance(answer, ModelFailure):
         _check_not_hopeless(answer, key.run_id, context)
+    else:
+        meter.check_heard()
     journal.conclude(answer)
     return answer
 

@@ -2,14 +2,14 @@
 
 from decimal import Decimal
 
-from costada.models.announcements import OUTPUT_CAPS
+from costada.models.announcements import FRAME_TOKENS, OUTPUT_CAPS, byte_size
 from costada.models.identity import model_identity, underlying_models
 from costada.models.metering import SentCall
 from costada.nodes.context import ChatModel, RunContext
 from costada.nodes.pricing import Quote
 from costada.prompts.render import Prompt
 
-MESSAGE_TOKENS = 64
+MESSAGE_TOKENS = 2 * FRAME_TOKENS
 """Tokens that a provider adds around the two messages of a prompt, at most."""
 
 DEFAULT_OUTPUT_CAP = 32_000
@@ -18,8 +18,7 @@ DEFAULT_OUTPUT_CAP = 32_000
 
 def input_bound(prompt: Prompt) -> int:
     """Return the most tokens that a prompt can have: one for each byte, and what frames it."""
-    size = len(f"{prompt.system}{prompt.user}".encode("utf-8", "surrogatepass"))
-    return size + MESSAGE_TOKENS
+    return byte_size(prompt.system) + byte_size(prompt.user) + MESSAGE_TOKENS
 
 
 def output_cap(model: ChatModel) -> int:
@@ -39,11 +38,11 @@ def upper_bound(model: ChatModel, prompt: Prompt, context: RunContext) -> Decima
     )
 
 
-def sent_bound(sent: SentCall, prompt: Prompt, context: RunContext) -> Decimal:
+def sent_bound(sent: SentCall, context: RunContext) -> Decimal:
     """Return the most dollars that a request under way can cost; 0 without a known price."""
     quote = context.prices.quotes.get(sent.model)
     cap = DEFAULT_OUTPUT_CAP if sent.output_cap is None else sent.output_cap
-    return Decimal(0) if quote is None else call_bound(quote, prompt, cap)
+    return Decimal(0) if quote is None else quote.cost(sent.input_bound, cap * sent.choices, 0)
 
 
 def call_bound(quote: Quote, prompt: Prompt, cap: int) -> Decimal:

@@ -2,29 +2,44 @@
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
-from langchain_core.runnables import RunnableLambda
+from langchain_core.runnables import Runnable, RunnableConfig
 
 from costada.evaluators.sandbox.interruption import Interruption, current_interruption
 from costada.graph.state import SearchState
 
 
-def cancellable(
-    node: Callable[[SearchState], SearchState], name: str
-) -> RunnableLambda[SearchState, SearchState]:
-    """Return a node that leaves no evaluation behind when the task it runs in is cancelled.
+class CancellableNode(Runnable[SearchState, SearchState]):
+    """A node that leaves no evaluation behind when the task it runs in is cancelled.
 
     It runs in a thread, as every node of an async run does; a thread alone would go on until the
     candidate's time is over, and Ctrl-C would wait for it.
     """
 
-    async def run_in_thread(state: SearchState) -> SearchState:
+    def __init__(self, node: Callable[[SearchState], SearchState], name: str) -> None:
+        self._node = node
+        self.name = name
+
+    def invoke(
+        self, input: SearchState, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> SearchState:
+        """Return what the node returns."""
+        return self._node(input)
+
+    async def ainvoke(
+        self, input: SearchState, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> SearchState:
+        """Return what the node returns; a cancellation stops its evaluation."""
         interruption = Interruption()
         current_interruption.set(interruption)
         try:
-            return await asyncio.to_thread(node, state)
+            return await asyncio.to_thread(self._node, input)
         except asyncio.CancelledError:
             interruption.request()
             raise
 
-    return RunnableLambda(node, run_in_thread, name=name)
+
+def cancellable(node: Callable[[SearchState], SearchState], name: str) -> CancellableNode:
+    """Return a node whose evaluation ends with the task it runs in."""
+    return CancellableNode(node, name)

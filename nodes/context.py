@@ -21,7 +21,8 @@ ChatModel = Runnable[LanguageModelInput, AIMessage]
 class RunContext:
     """The models, the problem, the prices and the store of a compiled graph.
 
-    `budget` is dollars (B). `prices` knows every model that may answer.
+    `budget` is dollars (B); a run may have been extended beyond it, see `budget_of`. `prices` knows
+    every model that may answer.
     """
 
     name: str
@@ -39,6 +40,12 @@ class RunContext:
         return METHODS[self.settings.method]
 
 
+def budget_of(state: SearchState, context: RunContext) -> float:
+    """Return the dollars the run may spend (B): the graph's, or what the run was extended to."""
+    return max(context.budget, state.get("extended_budget", 0.0))
+
+
 def controller_of(state: SearchState, context: RunContext) -> Controller:
-    """Return the controller as the state has it."""
-    return context.method.load(state["controller"], context.settings.constants)
+    """Return the controller as the state has it, with the budget as it is now."""
+    saved = context.method.load(state["controller"], context.settings.constants)
+    return saved.with_budget(budget_of(state, context))

@@ -12,7 +12,8 @@ from costada.evaluators.strategy_check import check_strategy
 from costada.graph.state import SearchState
 from costada.models.failures import ModelFailure
 from costada.models.replies import answer_text
-from costada.nodes.asking import CallKey, ask_model
+from costada.nodes.affordable import ask_within_budget
+from costada.nodes.asking import CallKey
 from costada.nodes.context import RunContext, controller_of
 from costada.nodes.population import population, population_row
 from costada.nodes.strategies import evox_of, strategy_layer, strategy_text
@@ -46,9 +47,11 @@ class Desk:
     iteration: int
 
     def ask(self, prompt: Prompt, attempt: int) -> str:
-        """Return the text of an answer, empty if none came."""
+        """Return the text of an answer, empty if none came or could be paid for."""
         key = CallKey(self.state["run_id"], self.iteration, "guide", attempt)
-        answer = ask_model(self.context.guide_model, prompt, key, self.config, self.context)
+        answer = ask_within_budget(
+            self.context.guide_model, prompt, key, self.state, self.config, self.context
+        )
         return "" if isinstance(answer, ModelFailure) else answer_text(answer)
 
 

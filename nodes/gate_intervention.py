@@ -2,10 +2,10 @@
 
 from langgraph.types import StreamWriter
 
-from costada.controller.contract import stop_reason
+from costada.controller.contract import Controller, stop_reason
 from costada.graph.state import SearchState
 from costada.nodes.allocate_frontier import allocation_of
-from costada.nodes.context import RunContext, controller_of
+from costada.nodes.context import RunContext, budget_of, controller_of
 from costada.nodes.trace import trace_row
 
 
@@ -25,16 +25,39 @@ def gate_intervention(
     row = trace_row(state, controller, decided, best, context)
     context.store.put_step(state["run_id"], state["iteration"], row)
     writer(row)
-    max_iterations = context.settings.constants.max_iterations
-    reason = stop_reason(context.budget, state["spent"], controller.iteration, max_iterations)
-    after = controller.record()
-    results = SearchState(
-        controller=after if reason is None else {**after, "pending": None},
+    ended = SearchState(
+        controller=controller.record(),
         iterations=state["iteration"],
         best_score=best.score,
         best_objective=best.objective,
         best_metrics=dict(best.metrics),
+        failures=_failures(state),
     )
-    if reason is None:
-        return results
-    return SearchState(**results, best_program=best.code, stop_reason=reason)
+    stop = _stop(state, controller, context)
+    return SearchState(**{**ended, **stop, "best_program": best.code}) if stop else ended
+
+
+def _failures(state: SearchState) -> int:
+    """Return how many attempts in a row yielded no usable program, up to the end of the step."""
+    step = state["step"]
+    made = step["attempt"] - step.get("is_out_of_money", False)
+    return state.get("failures", 0) + made if step["failure"] else 0
+
+
+def _stop(state: SearchState, controller: Controller, context: RunContext) -> SearchState:
+    """Return why the run stops, nothing when it goes on.
+
+    After too many failures the count begins anew, should the run be gone on with.
+    """
+    reason = stop_reason(
+        budget_of(state, context),
+        state["spent"],
+        controller.iteration,
+        context.settings.constants.max_iterations,
+        is_out_of_money=state["step"].get("is_out_of_money", False),
+        is_failing=_failures(state) >= context.settings.max_failures,
+    )
+    if reason == "failures":
+        failure = context.store.text(state["step"]["failure"])
+        return SearchState(stop_reason=reason, last_failure=failure, failures=0)
+    return SearchState() if reason is None else SearchState(stop_reason=reason)

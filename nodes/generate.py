@@ -6,7 +6,8 @@ from langchain_core.runnables import RunnableConfig
 from costada.graph.state import SearchState, StepRecord
 from costada.models.failures import ModelFailure
 from costada.models.replies import answer_text
-from costada.nodes.asking import CallKey, ask_model
+from costada.nodes.affordable import Unaffordable, ask_within_budget
+from costada.nodes.asking import CallKey
 from costada.nodes.candidates import load_candidate
 from costada.nodes.context import RunContext
 from costada.prompts.parse import Rejection, parse_program
@@ -19,7 +20,7 @@ def generate(state: SearchState, config: RunnableConfig, *, context: RunContext)
     role = "generation" if step["attempt"] == 1 else "retry"
     key = CallKey(state["run_id"], state["iteration"], role, step["attempt"])
     prompt = Prompt(system=context.problem.task, user=context.store.text(step["prompt"]))
-    answer = ask_model(context.model, prompt, key, config, context)
+    answer = ask_within_budget(context.model, prompt, key, state, config, context)
     return SearchState(step=_with_answer(state, answer, context))
 
 
@@ -28,7 +29,9 @@ def _with_answer(
 ) -> StepRecord:
     step, put_text = state["step"], context.store.put_text
     if isinstance(answer, ModelFailure):
-        return {**step, "failure": put_text(answer.reason)}
+        is_out_of_money = isinstance(answer, Unaffordable)
+        failure = put_text(answer.reason)
+        return {**step, "failure": failure, "is_out_of_money": is_out_of_money}
     parent = load_candidate(step["parent"], state, context)
     read = parse_program(answer_text(answer), parent.code, context.problem.entry_point)
     if isinstance(read, Rejection):

@@ -6,7 +6,8 @@ from costada.controller.contract import LABELS, STRATEGY, Controller
 from costada.graph.state import SearchState
 from costada.models.failures import ModelFailure
 from costada.models.replies import answer_text
-from costada.nodes.asking import CallKey, ask_model
+from costada.nodes.affordable import ask_within_budget
+from costada.nodes.asking import CallKey
 from costada.nodes.candidates import load_candidate, shown
 from costada.nodes.context import RunContext, controller_of
 from costada.nodes.evolution import ask_for_labels, evolve_strategy
@@ -28,12 +29,13 @@ def guide(state: SearchState, config: RunnableConfig, *, context: RunContext) ->
 def buy_tactics(state: SearchState, config: RunnableConfig, *, context: RunContext) -> SearchState:
     """Return the controller with a new cycle of tactics, or with the failure to get any (B.4.3).
 
-    The calls belong to the step that follows, which is charged for them.
+    The calls belong to the step that follows, which is charged for them. A guide that a hard budget
+    cannot pay for counts as one without a usable tactic, and the run goes on without it.
     """
     controller = controller_of(state, context)
     iteration = controller.iteration + 1
     prompt = guide_prompt(_request(state, controller, iteration, context))
-    tactics = _ask_for_tactics(prompt, state["run_id"], iteration, config, context)
+    tactics = _ask_for_tactics(prompt, iteration, state, config, context)
     batch = TacticBatch(
         mode=str(controller.pending), baseline_score=controller.incumbent_score, tactics=tactics
     )
@@ -58,12 +60,16 @@ def _request(
 
 
 def _ask_for_tactics(
-    prompt: Prompt, run_id: str, iteration: int, config: RunnableConfig, context: RunContext
+    prompt: Prompt,
+    iteration: int,
+    state: SearchState,
+    config: RunnableConfig,
+    context: RunContext,
 ) -> tuple[Tactic, ...]:
     constants = context.settings.constants
     for attempt in range(1, constants.max_guide_calls + 1):
-        key = CallKey(run_id, iteration, "guide", attempt)
-        answer = ask_model(context.guide_model, prompt, key, config, context)
+        key = CallKey(state["run_id"], iteration, "guide", attempt)
+        answer = ask_within_budget(context.guide_model, prompt, key, state, config, context)
         if isinstance(answer, ModelFailure):
             continue
         tactics = parse_tactics(answer_text(answer), constants.tactics_per_guide)

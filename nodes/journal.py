@@ -1,11 +1,13 @@
 """The journal of one logical call: what was sent, what came of it, what need not be sent again."""
 
+from dataclasses import fields, replace
 from decimal import Decimal
 from hashlib import sha256
 from time import time
 
 from langchain_core.messages import AIMessage
 
+from costada.models.call_key import has_gateway
 from costada.models.failures import ModelFailure, judged
 from costada.models.identity import returns_raw_answers
 from costada.models.metering import MeteredCall, SentCall
@@ -16,6 +18,11 @@ from costada.nodes.pricing import UNPRICED, no_price
 from costada.prompts.render import Prompt
 from costada.store.ledger import CallKey
 from costada.store.rows import CallRow, CallStatus, Outcome, OutcomeKind
+
+SHARED_FACTS = tuple(
+    {each.name for each in fields(MeteredCall)} & {each.name for each in fields(CallRow)}
+)
+"""What a row takes over from the meter as it is."""
 
 
 class CallJournal:
@@ -32,7 +39,8 @@ class CallJournal:
     def known(self, model: ChatModel) -> AIMessage | ModelFailure | None:
         """Return what the call came to when it was made before, `None` if it is to be made.
 
-        Requests that a dead process left without an end are marked as lost.
+        Requests that a dead process left without an end are marked as lost, or forgotten where a
+        gateway will tell of them again.
 
         Raises:
             ValueError: The journal holds another request under the same key.
@@ -47,25 +55,31 @@ class CallJournal:
             return None
         self._check_same(last.request_hash)
         if last.status is not CallStatus.DONE or not returns_raw_answers(model):
+            if has_gateway(model):
+                self._ledger.forget(self._key)
             return None
         facts = {"finish_reason": last.finish_reason}
         return judged(AIMessage(last.answer, response_metadata=facts))
 
     def begin(self, sent: SentCall) -> None:
         """Write a request down that is about to leave, with the most that it can cost."""
-        bound = sent_bound(sent, self._prompt, self._context)
+        bound = sent_bound(sent, self._context)
         row = self._row(_unanswered(sent), CallStatus.STARTED, bound)
         self._sent[sent.number] = self._ledger.put_call(self._key.run_id, row), bound
 
     def finish(self, call: MeteredCall) -> None:
         """Complete a request with its tokens, price and answer.
 
+        Its bound is what it may have cost beyond that.
+
         Raises:
             ValueError: Nobody has priced the model that answered.
         """
         number, bound = self._sent[call.number]
         status = CallStatus.DONE if call.error is None else CallStatus.ERROR
-        row = self._row(call, status, bound if call.may_be_billed else Decimal(0))
+        row = self._row(call, status, Decimal(0))
+        if call.may_be_billed:
+            row = replace(row, bound=max(bound - row.cost, Decimal(0)))
         self._ledger.finish_call(self._key.run_id, number, row)
         if self._context.prices.quote(call) is UNPRICED:
             raise ValueError(no_price(call.model))
@@ -89,32 +103,22 @@ class CallJournal:
 
     def _row(self, call: MeteredCall, status: CallStatus, bound: Decimal) -> CallRow:
         quote = self._context.prices.quote(call)
+        facts = {name: getattr(call, name) for name in SHARED_FACTS}
         return CallRow(
             iteration=self._key.iteration,
             role=self._key.role,
             attempt=self._key.attempt,
-            model=call.model,
-            input_tokens=call.input_tokens,
-            output_tokens=call.output_tokens,
-            cached_tokens=call.cached_tokens,
-            reasoning_tokens=call.reasoning_tokens,
             cost=quote.cost(call.input_tokens, call.output_tokens, call.cached_tokens),
             price_in=f"{quote.input_per_million:f}",
             price_out=f"{quote.output_per_million:f}",
             price_source=quote.source,
-            is_cache_hit=call.is_cache_hit,
-            is_estimated=call.is_estimated,
-            provider=call.provider,
-            provider_id=call.provider_id,
-            finish_reason=call.finish_reason,
             ended_at=time(),
             seconds=call.duration,
             prompt=self._prompt.user,
-            answer=call.answer,
-            error=call.error,
             status=status,
             request_hash=self._request_hash,
             bound=bound,
+            **facts,
         )
 
 

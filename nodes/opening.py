@@ -4,6 +4,7 @@ from uuid import uuid4
 
 from costada.controller.archive import Archive
 from costada.controller.contract import Controller
+from costada.evaluators.check import check_problem
 from costada.evaluators.confine import layer_of
 from costada.evaluators.contract import Evaluation
 from costada.graph.state import SearchState
@@ -16,12 +17,15 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
     """Return the keys of a run that begins: F(initial program) is y_0 and every b^(k) (Sec. 3).
 
     Costs no model call. An invalid starting program has score 0.
+
+    Raises:
+        ValueError: The seed is no whole number, or the evaluator comes to no verdict.
     """
     run_seed = state.get("seed", context.settings.seed)
     if not isinstance(run_seed, int):
         raise ValueError(f"seed: got {run_seed!r}, expected a whole number")
     problem = context.problem
-    evaluation = problem.seed_evaluation or problem.evaluate(problem.initial_program)
+    evaluation = problem.seed_evaluation or check_problem(problem)
     constants = context.settings.constants
     controller = context.method.start(evaluation.score, context.budget, constants)
     begun = SearchState(
@@ -29,6 +33,8 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
         run_seed=run_seed,
         iteration=0,
         archive_seq=0,
+        extended_budget=0.0,
+        failures=0,
         labels={"diverge": "", "refine": ""},
         stop_reason="",
         controller=controller.record(),

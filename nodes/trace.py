@@ -2,12 +2,12 @@
 
 from typing import TypedDict
 
-from costada.controller.contract import Controller
+from costada.controller.contract import OUT_OF_MONEY, Controller
 from costada.controller.guidance import tactic_uses_left
 from costada.controller.intervention import Intervention
 from costada.controller.ledger import remaining_ratio
-from costada.graph.state import SearchState
-from costada.nodes.context import RunContext
+from costada.graph.state import SearchState, StepRecord
+from costada.nodes.context import RunContext, budget_of
 from costada.store.rows import CandidateRow
 
 
@@ -63,7 +63,7 @@ def trace_row(
         intensity=step["intensity"],
         step_cost=step["cost"],
         spent=state["spent"],
-        remaining_ratio=remaining_ratio(context.budget, state["spent"]),
+        remaining_ratio=remaining_ratio(budget_of(state, context), state["spent"]),
         score=step["score"],
         objective=step["objective"],
         best_score=best.score,
@@ -74,7 +74,7 @@ def trace_row(
         consolidation_left=evidence.consolidation_left,
         tactic_uses_left=tactic_uses_left(controller.cycle),
         attempts=step["attempt"],
-        events=_events(step["guide_calls"], decided),
+        events=_events(step, decided),
         failure=context.store.text(step["failure"]) or None,
         candidate_id=step["candidate"] or None,
         is_cached=_is_cached(state, context),
@@ -86,11 +86,12 @@ def _is_cached(state: SearchState, context: RunContext) -> bool:
     return bool(candidate) and context.store.candidates.get(state["run_id"], candidate).is_cached
 
 
-def _events(guide_calls: int, decided: Intervention) -> list[str]:
+def _events(step: StepRecord, decided: Intervention) -> list[str]:
     happened = {
-        "guide_charged": guide_calls > 0,
+        "guide_charged": step["guide_calls"] > 0,
         "consolidation_opened": decided.opened_consolidation,
         "backoff": decided.backed_off,
         f"guide_scheduled:{decided.scheduled}": decided.scheduled is not None,
+        OUT_OF_MONEY: step.get("is_out_of_money", False),
     }
     return [*(event for event, is_true in happened.items() if is_true), *decided.notes]

@@ -24,6 +24,7 @@ from costada.controller.baselines.adaevolve_state import (
     from_record,
     to_record,
 )
+from costada.controller.baselines.cost_blind import CostBlind
 from costada.controller.baselines.progress import begin, completed, is_new_incumbent, scored
 from costada.controller.baselines.spawning import (
     PRESETS,
@@ -59,7 +60,7 @@ SPAWNED_FRONTIER = "spawned_frontier"
 
 
 @dataclass(frozen=True, slots=True)
-class AdaEvolve:
+class AdaEvolve(CostBlind):
     """The controller of AdaEvolve: it goes by scores alone and never looks at a price."""
 
     state: AdaEvolveState

@@ -6,6 +6,7 @@ from typing import ClassVar, Self, cast
 
 from costada.controller.allocation import Allocation
 from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights
+from costada.controller.baselines.cost_blind import CostBlind
 from costada.controller.baselines.evox_state import (
     INITIAL_STRATEGY,
     EvoXRecord,
@@ -32,7 +33,7 @@ from costada.controller.utility import Credit
 
 
 @dataclass(frozen=True, slots=True)
-class EvoX:
+class EvoX(CostBlind):
     """The controller of EvoX: it decides when a new strategy is due, and scores the old ones.
 
     Strategies are known by the names of their texts. A run begins with the initial strategy and

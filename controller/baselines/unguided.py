@@ -2,8 +2,10 @@
 
 from typing import ClassVar, Self
 
+from costada.controller.baselines.cost_blind import CostBlind
 
-class Unguided:
+
+class Unguided(CostBlind):
     """A method that plans no call and follows no tactic.
 
     A run never asks it for one; who does is told so.

@@ -1,0 +1,295 @@
+"""A hard budget: whatever the prices, the answers and the transport, the bill stays within it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from random import Random
+from statistics import mean
+
+import pytest
+from billing_server import BillingServer, Refusal, Reply, Silence
+from fakes import IDEAS, ScriptedModel, hashed_answer, is_guide_prompt, rewrite, toy_problem
+from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
+
+from costada.controller.constants import Constants
+from costada.controller.ledger import Price
+from costada.graph.build import create_discovery_graph
+from costada.models.chat_models import chat_model
+from costada.nodes.affordable import MINIMAL_ANSWER
+from costada.nodes.bounds import MESSAGE_TOKENS
+from costada.nodes.settings import Settings
+from costada.store.run_store import RunStore
+
+PRICE = Price("1", "2")
+METHODS = ("costada", "adaevolve", "uniform", "best-of-n", "evox")
+NUM_SEEDS = 50
+MILLION = Decimal(1_000_000)
+
+
+@dataclass
+class Provider:
+    """Answers at random lengths, honours the limit of an answer, fails at times."""
+
+    seed: int
+    failing: float = 0.1
+    rng: Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.rng = Random(f"provider {self.seed}")
+        self.price = Price(f"{self.rng.uniform(0.1, 5):.3f}", f"{self.rng.uniform(0.2, 20):.3f}")
+        self.budget = float(f"{self.rng.uniform(0.005, 0.05):.6f}")
+
+    def __call__(self, body) -> Reply | Refusal:
+        if self.rng.random() < self.failing:
+            return Refusal(self.rng.choice((429, 503)))
+        prompt = body["messages"][-1]["content"]
+        size = sum(len(message["content"].encode()) for message in body["messages"])
+        wanted = 50 + int(self.rng.expovariate(1 / 700))
+        tokens = min(wanted, body["max_completion_tokens"])
+        answer = IDEAS if is_guide_prompt(prompt) else hashed_answer(prompt)
+        return Reply(
+            answer if tokens == wanted else "cut off",
+            input_tokens=self.rng.randint(size // 5, size + MESSAGE_TOKENS),
+            output_tokens=tokens,
+            finish_reason="stop" if tokens == wanted else "length",
+        )
+
+    def dollars(self, server: BillingServer) -> Decimal:
+        """Return what the server's own bill comes to."""
+        total = server.total()
+        cost_in = total.input_tokens * self.price.input_per_million
+        return (cost_in + total.output_tokens * self.price.output_per_million) / MILLION
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[BillingServer]:
+    with BillingServer() as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _empty_bill(server: BillingServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    server.bill.clear()
+    server.requests.clear()
+
+
+@pytest.fixture(scope="module")
+def model(server: BillingServer):
+    return chat_model("openai:stand-in", base_url=server.url, retry_wait=0)
+
+
+def run(server, model, provider, policy, *, method="costada"):
+    """Return a run's result and its store; the server's bill is the run's alone."""
+    server.bill.clear()
+    server.requests.clear()
+    server.default = provider
+    store = RunStore()
+    settings = Settings(
+        method=method,
+        seed=provider.seed,
+        price=provider.price,
+        budget_policy=policy,
+        constants=Constants(max_iterations=30),
+    )
+    graph = create_discovery_graph(
+        toy_problem(), model, budget=provider.budget, settings=settings, store=store
+    )
+    return graph.invoke({}), store
+
+
+def spent(store: RunStore) -> Decimal:
+    return store.ledger.spent(store.run_ids()[0], 10**9)
+
+
+def test_no_seed_overshoots_and_the_bill_is_the_ledger(server, model) -> None:
+    calls, bests, overshoots = {"hard": [], "crossing": []}, {"hard": [], "crossing": []}, []
+    for seed in range(NUM_SEEDS):
+        for policy in ("hard", "crossing") if seed % 2 else ("hard",):
+            provider = Provider(seed)
+            method = METHODS[seed % len(METHODS)]
+            result, store = run(server, model, provider, policy, method=method)
+            bill = provider.dollars(server)
+            assert spent(store) == bill
+            if policy == "hard":
+                assert bill <= Decimal(str(provider.budget))
+                assert result["spent"] <= provider.budget
+                assert result["stop_reason"] in ("budget", "iterations")
+            else:
+                overshoots.append(max(0.0, float(bill) / provider.budget - 1))
+            if seed % 2:
+                calls[policy].append(len(server.bill))
+                bests[policy].append(result["best_score"])
+    assert max(overshoots) > 0
+    print(
+        f"\n{len(overshoots)} of {NUM_SEEDS} seeds under both policies: {mean(calls['hard']):.1f}"
+        f" billed calls under hard and {mean(calls['crossing']):.1f} under crossing; best score"
+        f" {mean(bests['hard']):.3f} and {mean(bests['crossing']):.3f}; overshoot of all"
+        f" {NUM_SEEDS} seeds under hard 0, under crossing {mean(overshoots):.1%} of the budget on"
+        f" average and at most {max(overshoots):.1%}"
+    )
+
+
+def graph_of(model, budget, *, store=None, iterations=1, other_prices=None, **changes):
+    settings = Settings(
+        price=PRICE,
+        budget_policy="hard",
+        constants=Constants(max_iterations=iterations),
+        other_prices=other_prices or {},
+        **changes,
+    )
+    return create_discovery_graph(
+        toy_problem(), model, budget=budget, settings=settings, store=store or RunStore()
+    )
+
+
+def first_prompt_bound() -> int:
+    """Return the most tokens the first prompt of the toy problem can have, by its bytes."""
+    model = ScriptedModel(answer=hashed_answer, prompts=[])
+    graph_of(model, 1.0).invoke({})
+    size = len(toy_problem().task.encode()) + len(model.prompts[0].encode())
+    return size + MESSAGE_TOKENS
+
+
+def dollars_for(answer_tokens: int) -> float:
+    """Return what the first prompt and an answer cost at most, at 1 and 2 dollars a million."""
+    return (first_prompt_bound() + 2 * answer_tokens) / 1_000_000
+
+
+def test_an_answer_may_be_as_long_as_the_rest_of_the_budget_pays_for(server, model) -> None:
+    server.default = Reply(rewrite(0.5))
+    graph_of(model, dollars_for(1000)).invoke({})
+    graph_of(model, 1.0).invoke({})
+    assert [body["max_completion_tokens"] for body in server.requests] == [1000, 32_000]
+    assert all("max_tokens" not in body for body in server.requests)
+
+
+def test_the_shortest_useful_answer_is_bought_and_a_shorter_one_is_not(server, model) -> None:
+    server.default = Reply(rewrite(0.5))
+    graph_of(model, dollars_for(MINIMAL_ANSWER)).invoke({})
+    assert [body["max_completion_tokens"] for body in server.requests] == [MINIMAL_ANSWER]
+    result = graph_of(model, dollars_for(MINIMAL_ANSWER - 1)).invoke({})
+    assert len(server.requests) == 1
+    assert (result["stop_reason"], result["iterations"], result["spent"]) == ("budget", 1, 0.0)
+
+
+def test_a_model_with_shorter_answers_than_useful_ones_is_asked_all_the_same(server) -> None:
+    server.default = Reply(rewrite(0.5))
+    terse = chat_model("openai:terse", base_url=server.url, max_tokens=100)
+    graph_of(terse, dollars_for(100)).invoke({})
+    assert [body["max_completion_tokens"] for body in server.requests] == [100]
+
+
+def test_the_step_that_can_not_be_paid_for_ends_like_any_other(server, model) -> None:
+    store = RunStore()
+    server.default = Reply(rewrite(0.5), input_tokens=100, output_tokens=900)
+    result = graph_of(model, dollars_for(1000), store=store, iterations=9).invoke({})
+    first, last = store.steps(store.run_ids()[0])
+    assert (first["score"], first["step_cost"], first["failure"]) == (0.5, 0.0019, None)
+    assert (last["score"], last["step_cost"], last["attempts"]) == (None, 0.0, 1)
+    assert str(last["failure"]).startswith("not asked: it may cost $")
+    assert (result["iterations"], result["stop_reason"]) == (2, "budget")
+    assert result["best_score"] == 0.5
+
+
+def test_a_retry_that_can_not_be_paid_for_is_not_made(server, model) -> None:
+    store = RunStore()
+    server.default = Reply("no program", input_tokens=100, output_tokens=900)
+    result = graph_of(model, dollars_for(1000), store=store, iterations=9).invoke({})
+    (row,) = store.steps(store.run_ids()[0])
+    assert (row["attempts"], row["step_cost"], result["stop_reason"]) == (2, 0.0019, "budget")
+    assert len(server.requests) == 1
+
+
+def test_a_guide_that_can_not_be_paid_for_is_gone_without(server, model) -> None:
+    """The guide is told the evaluator's text, which makes its prompt the longest of all."""
+    store = RunStore()
+    server.default = Reply("no program", input_tokens=10, output_tokens=10)
+    problem = toy_problem(evaluator_source="#" * 50_000)
+    settings = Settings(price=PRICE, budget_policy="hard", constants=Constants(max_iterations=6))
+    graph = create_discovery_graph(problem, model, budget=0.04, settings=settings, store=store)
+    result = graph.invoke({})
+    roles = {call.role for call in store.ledger.calls(store.run_ids()[0])}
+    events = [event for row in store.steps(store.run_ids()[0]) for event in row["events"]]
+    assert any(event.startswith("guide_scheduled") for event in events)
+    assert "backoff" in events
+    assert (roles, result["iterations"]) == ({"generation", "retry"}, 6)
+
+
+def test_a_refused_request_costs_nothing_and_is_sent_again(server, model) -> None:
+    server.script(Refusal(429), Refusal(503))
+    server.default = Reply(rewrite(0.5))
+    result = graph_of(model, dollars_for(1000)).invoke({})
+    assert [body["max_completion_tokens"] for body in server.requests] == [1000] * 3
+    assert result["best_score"] == 0.5
+
+
+def test_a_request_that_timed_out_counts_in_full_so_it_is_not_repeated_on_credit() -> None:
+    """The first request may use the whole budget; unanswered, it has to be taken as billed."""
+    store = RunStore()
+    with BillingServer(default=Silence(is_billed=True)) as silent:
+        impatient = chat_model(
+            "openai:stand-in", base_url=silent.url, retry_wait=0, timeout=0.2, max_attempts=3
+        )
+        budget = dollars_for(1000)
+        result = graph_of(impatient, budget, store=store, iterations=9).invoke({})
+        assert len(silent.requests) == 1
+    (call,) = store.ledger.calls(store.run_ids()[0])
+    assert call.bound == Decimal(str(budget))
+    assert (result["stop_reason"], result["spent"]) == ("budget", budget)
+
+
+def test_as_many_timed_out_requests_are_repeated_as_can_be_paid_for() -> None:
+    """The model's own limit of 500 tokens makes three of them affordable, and not a fourth."""
+    with BillingServer(default=Silence(is_billed=True)) as silent:
+        impatient = chat_model(
+            "openai:stand-in",
+            base_url=silent.url,
+            retry_wait=0,
+            timeout=0.2,
+            max_attempts=9,
+            max_tokens=500,
+        )
+        result = graph_of(impatient, 3.1 * dollars_for(500), iterations=9).invoke({})
+        assert len(silent.requests) == 3
+    assert result["spent"] == pytest.approx(3 * dollars_for(500))
+    assert result["stop_reason"] == "budget"
+
+
+def test_each_of_a_model_and_its_fallback_is_limited_by_its_own_price(server) -> None:
+    server.script(Refusal(400))
+    server.default = Reply(rewrite(0.5))
+    cheap = chat_model("openai:cheap", base_url=server.url, retry_wait=0)
+    dear = chat_model("openai:dear", base_url=server.url, retry_wait=0)
+    graph = graph_of(
+        cheap.with_fallbacks([dear]), dollars_for(1000), other_prices={"dear": Price("1", "4")}
+    )
+    graph.invoke({})
+    asked = [(body["model"], body["max_completion_tokens"]) for body in server.requests]
+    assert asked == [("cheap", 1000), ("dear", 500)]
+
+
+def test_a_model_in_which_answers_can_not_be_limited_is_refused_before_anything_is_sent() -> None:
+    hidden = ScriptedModel(answer=hashed_answer, prompts=[])
+    with pytest.raises(ValueError, match="answers cannot be limited"):
+        graph_of(RunnableLambda(lambda messages: hidden.invoke(messages)), 1.0).invoke({})
+    assert hidden.prompts == []
+
+
+def test_a_call_that_was_made_is_told_again_though_nothing_is_left_to_make_it(server, model):
+    thread = {"configurable": {"thread_id": "run"}}
+    server.default = Reply(rewrite(0.5), input_tokens=100, output_tokens=950)
+    settings = Settings(price=PRICE, budget_policy="hard", constants=Constants(max_iterations=1))
+    graph = create_discovery_graph(
+        toy_problem(),
+        model,
+        budget=dollars_for(1000),
+        settings=settings,
+        checkpointer=InMemorySaver(),
+    )
+    graph.invoke({}, thread)
+    before_call = next(s for s in graph.get_state_history(thread) if s.next == ("generate",))
+    again = graph.invoke(None, before_call.config)
+    assert len(server.requests) == 1
+    assert (again["best_score"], again["spent"]) == (0.5, 0.002)

@@ -1,0 +1,97 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from billing_server import BillingServer, Reply
+
+from costada.runs.config import RunConfig
+from costada.runs.forecast import EXPECTED_ANSWER, SHORT_ANSWER, first_prompts, forecast
+from costada.runs.plan import plan_run
+
+Invoke = Callable[..., Any]
+PRICED = ("--model", "openai:mine", "--price-in", "1", "--price-out", "2")
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("OPENAI_API_KEY", "no key")
+    with BillingServer(default=Reply("nothing")) as running:
+        yield running
+
+
+def test_the_first_prompt_is_the_one_that_the_run_sends(
+    invoke: Invoke, near: Path, server: BillingServer, tmp_path: Path
+) -> None:
+    options = (*PRICED, "--base-url", server.url, "--seed", 3)
+    told = json.loads(invoke("run", near, *options, "--dry-run", "--json").stdout)
+    assert server.requests == []
+    invoke("run", near, *options, "--max-iterations", 1, "--out", tmp_path / "run", "--quiet")
+    texts = [message["content"] for message in server.requests[0]["messages"]]
+    characters = len("".join(texts))
+    assert told["prompts"] == [
+        {"role": "program", "characters": characters, "tokens": -(-characters // 3)}
+    ]
+
+
+def test_costs_and_steps_follow_from_prompt_price_and_budget(
+    invoke: Invoke, near: Path, server: BillingServer
+) -> None:
+    """At 1 and 2 dollars a million, a token in costs 1 and a token out 2 millionths of a dollar."""
+    result = invoke(
+        "run", near, *PRICED, "--base-url", server.url, "--budget", "0.1", "--dry-run", "--json"
+    )
+    told = json.loads(result.stdout)
+    ((prompt, tokens),) = [(each["characters"], each["tokens"]) for each in told["prompts"]]
+    assert told["step_cost"] == pytest.approx((tokens + 2 * EXPECTED_ANSWER) / 1e6)
+    assert told["worst_call"] == pytest.approx((prompt + 64 + 2 * 32_000) / 1e6)
+    assert (told["worst_tokens_in"], told["worst_tokens_out"]) == (prompt + 64, 32_000)
+    assert told["steps"] == -(-100_000 // (tokens + 2 * EXPECTED_ANSWER))
+    assert told["fewest_steps"] == 2
+    assert told["most_steps"] == -(-100_000 // (tokens + 2 * SHORT_ANSWER))
+    assert (told["reference_cost"], told["price_source"]) == (0.01, "given")
+    assert (told["model"], told["budget"], told["max_iterations"]) == ("openai:mine", 0.1, 100)
+
+
+def test_a_person_reads_it_in_a_few_lines_and_no_folder_appears(
+    invoke: Invoke, near: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    result = invoke("run", near, "--dry-run", "--budget-policy", "hard", "--out", out)
+    assert (result.exit_code, out.exists()) == (0, False)
+    lines = result.stdout.splitlines()
+    assert lines[0] == "Dry run: nothing was sent and nothing was written."
+    begins = [line[:16].strip() for line in lines[1:]]
+    expected = ["problem", "model", "first program", "a step", "steps", "worst call", "budget"]
+    assert [begin for begin in begins if begin != "sandbox"] == expected
+    assert "$0.6 in, $1.92 out per million tokens; the paper's GLM-5 price" in result.stdout
+    assert "reference cost $0.01" in result.stdout
+    assert "$1 (hard)" in result.stdout
+
+
+def test_what_is_refused_for_a_run_is_refused_for_a_dry_one(invoke: Invoke, near: Path) -> None:
+    result = invoke("run", near, "--model", "openai:mine", "--dry-run")
+    assert result.exit_code == 2
+
+
+@pytest.mark.parametrize("method", ["costada", "best-of-n", "evox"])
+def test_every_method_tells_its_first_prompts(near: Path, method: str) -> None:
+    plan = plan_run(RunConfig(problem=str(near), method=method, budget_policy="hard"))
+    prompts = first_prompts(plan)
+    roles = [role for role, _ in prompts]
+    assert roles == (["guide", "program"] if method == "evox" else ["program"])
+    assert all("secret number" in f"{prompt.system}{prompt.user}" for _, prompt in prompts)
+
+
+def test_the_dearest_of_several_models_is_the_worst_case(near: Path) -> None:
+    cheap, dear = (
+        plan_run(RunConfig(problem=str(near), price_in=price, price_out=price)) for price in (1, 3)
+    )
+    assert forecast(dear).worst_call == pytest.approx(3 * forecast(cheap).worst_call)
+
+
+def test_free_models_make_all_iterations(near: Path) -> None:
+    plan = plan_run(RunConfig(problem=str(near), price_in=0, price_out=0, max_iterations=7))
+    told = forecast(plan)
+    assert (told.step_cost, told.steps, told.most_steps) == (0.0, 7, 7)

@@ -1,0 +1,134 @@
+"""What is found out before money is spent, and what a mistake costs when it is found out later."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from billing_server import BillingServer, Refusal
+
+from costada.runs.folder import RunFolder
+
+Invoke = Callable[..., Any]
+PRICED = ("--model", "openai:mine", "--price-in", "1", "--price-out", "1")
+FAILED, REFUSED = 1, 2
+COUNTING = """from pathlib import Path
+import runpy
+
+
+def evaluate(program_path):
+    with Path(r"{log}").open("a") as log:
+        log.write("x")
+    return {{"combined_score": runpy.run_path(program_path)["value"](), "validity": 1.0}}
+"""
+
+
+@pytest.fixture
+def counted(tmp_path: Path, near: Path) -> tuple[Path, Path]:
+    """A problem folder whose evaluator writes a letter to a file whenever it runs."""
+    folder, log = tmp_path / "counted", tmp_path / "evaluations"
+    folder.mkdir()
+    for name in ("problem.md", "initial_program.py"):
+        (folder / name).write_text((near / name).read_text())
+    (folder / "evaluator.py").write_text(COUNTING.format(log=log))
+    log.touch()
+    return folder, log
+
+
+@pytest.fixture
+def broken(tmp_path: Path, near: Path) -> Path:
+    folder = tmp_path / "broken"
+    folder.mkdir()
+    for name in ("problem.md", "initial_program.py"):
+        (folder / name).write_text((near / name).read_text())
+    (folder / "evaluator.py").write_text("def evaluate(path):\n    return {'score': 1}\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("status", "remedy"),
+    [
+        (400, "check the model's parameters"),
+        (401, "put a valid API key into the environment"),
+        (404, "check the model's name and base_url"),
+    ],
+)
+def test_a_request_that_no_retry_cures_is_made_once_and_ends_the_run_in_one_line(
+    invoke: Invoke,
+    near: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+    remedy: str,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "no key")
+    out = tmp_path / "run"
+    with BillingServer(default=Refusal(status)) as server:
+        result = invoke("run", near, *PRICED, "--base-url", server.url, "--out", out, "--quiet")
+    assert (result.exit_code, len(server.requests), server.bill) == (FAILED, 1, [])
+    complaint, way_on = result.stderr.splitlines()
+    assert complaint.startswith(f"costada: model 'mine' refused the request with status {status}")
+    assert remedy in complaint
+    assert way_on == f"Finished iterations are saved. Go on with: costada resume {out}"
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize("options", [(), ("--no-preflight",)], ids=["preflight", "without"])
+def test_a_broken_evaluator_costs_nothing(
+    invoke: Invoke, broken: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    with BillingServer() as server:
+        address = ("--base-url", server.url)
+        result = invoke("run", broken, *PRICED, *address, *options, "--out", tmp_path / "run")
+    assert server.requests == []
+    assert result.exit_code == (FAILED if options else REFUSED)
+    assert "combined_score" in result.stderr
+    assert (tmp_path / "run").exists() is bool(options)
+
+
+def test_without_preflight_the_initial_program_is_judged_when_the_run_opens(
+    invoke: Invoke, counted: tuple[Path, Path], tmp_path: Path
+) -> None:
+    problem, log = counted
+    options = ("--sandbox", "none", "--max-iterations", 1)
+    counts = []
+    for more in ((), ("--no-preflight",)):
+        out = tmp_path / f"run{len(more)}"
+        result = invoke("run", problem, *options, *more, "--out", out, "--json")
+        assert result.exit_code == 0
+        counts.append(len(log.read_text()))
+    assert counts[1] == 2 * counts[0] > 2
+    assert RunFolder(out).load().preflight is False
+    assert (out / "report.png").is_file()
+
+
+def test_a_run_that_failures_ended_says_what_to_look_at_and_how_to_go_on(
+    invoke: Invoke, near: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "no key")
+    out = tmp_path / "run"
+    with BillingServer() as server:
+        options = (*PRICED, "--base-url", server.url, "--max-failures", 4, "--quiet")
+        result = invoke("run", near, *options, "--out", out)
+        assert len(server.bill) == 4
+        first, failure, *rest = result.stdout.splitlines()
+        why = "too many attempts in a row yielded no usable program"
+        assert first == f"Stopped after 2 iterations: {why}."
+        assert failure.startswith("  last failure    The answer holds n")
+        assert rest[-1] == f"Go on with: costada resume {out}"
+        what = failure.removeprefix("  last failure    ")
+        assert result.stderr == f"costada: {why}; look first at the last failure: {what}\n"
+        assert result.exit_code == FAILED
+        assert invoke("resume", out, "--quiet").exit_code == FAILED
+        assert len(server.bill) == 8
+
+
+def test_a_hard_budget_that_pays_for_no_further_call_is_said_so(
+    invoke: Invoke, near: Path, tmp_path: Path
+) -> None:
+    """The offline model's first prompt alone may cost more than a thousandth of a dollar."""
+    options = ("--budget", "0.001", "--budget-policy", "hard", "--quiet")
+    result = invoke("run", near, *options, "--out", tmp_path / "run")
+    assert result.exit_code == 0
+    assert "what is left of the budget pays for no further call" in result.stdout
+    assert "$0.000000 of $0.001" in result.stdout
