@@ -125,3 +125,11 @@ def test_another_problem_gets_an_answer_without_a_program():
     answer = SimulatedModel().invoke([HumanMessage("Improve this: def f(): pass")])
     assert read_program(answer.text) is None
     assert answer.usage_metadata["output_tokens"] > 0
+
+
+def test_of_an_answer_longer_than_its_limit_nothing_is_left():
+    whole = SimulatedModel().invoke([HumanMessage(prompt())])
+    given = whole.usage_metadata["output_tokens"]
+    for limit, text in ((given, whole.text), (given - 1, "")):
+        cut = SimulatedModel().bind(max_tokens=limit).invoke([HumanMessage(prompt())])
+        assert (cut.text, cut.usage_metadata["output_tokens"]) == (text, limit)

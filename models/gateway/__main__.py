@@ -1,0 +1,52 @@
+"""Starts a gateway that outlives its starter: `python -m costada.models.gateway`.
+
+It prints its address on standard output once it can be used, or what is wrong on standard error;
+both are closed then, so a starter that reads to their end has waited long enough.
+"""
+
+import os
+import sqlite3
+import sys
+from argparse import ArgumentParser
+from pathlib import Path
+
+from costada.models.errors import describe
+from costada.models.gateway.door import Door
+from costada.models.gateway.journal import OWNER_ONLY
+from costada.models.gateway.process import Duty, serve
+from costada.models.gateway.protocol import IDLE_SECONDS
+
+_OUTPUT, _ERRORS = 1, 2
+
+
+def main() -> None:
+    """Leave the starter's process, then serve."""
+    parser = ArgumentParser(prog="costada.models.gateway")
+    parser.add_argument("--upstream", required=True)
+    parser.add_argument("--journal", required=True, type=Path)
+    parser.add_argument("--log", required=True, type=Path)
+    parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
+    given = parser.parse_args()
+    if os.fork():
+        os._exit(0)
+
+    def announce(door: Door) -> None:
+        os.write(_OUTPUT, f"{door.base_url}\n".encode())
+        _write_to(given.log)
+
+    try:
+        serve(Duty(given.upstream, given.journal, idle_seconds=given.idle_seconds), announce)
+    except (ValueError, OSError, sqlite3.Error) as error:
+        sys.exit(str(error) if isinstance(error, ValueError) else describe(error))
+
+
+def _write_to(log: Path) -> None:
+    """Let output and errors go to a file of the owner's."""
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, OWNER_ONLY)
+    for stream in (_OUTPUT, _ERRORS):
+        os.dup2(descriptor, stream)
+    os.close(descriptor)
+
+
+if __name__ == "__main__":
+    main()

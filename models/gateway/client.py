@@ -1,0 +1,104 @@
+"""A run's side of the gateway: models that call through it, holding it, telling it to stop."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection, HTTPException
+from typing import Any, cast
+
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import Runnable
+
+from costada.models.gateway.door import Door
+from costada.models.gateway.protocol import HOLD, STOP, TOKEN_HEADER, UPSTREAM
+from costada.models.identity import model_identity, underlying_models
+from costada.models.leaves import with_models_changed
+
+ChatModel = Runnable[LanguageModelInput, AIMessage]
+CONTROL_SECONDS = 10.0
+
+
+def upstreams(model: ChatModel) -> set[str]:
+    """Return the addresses that the OpenAI-compatible models inside a runnable call."""
+    return {_address(part) for part in underlying_models(model) if _is_openai(part)}
+
+
+def through_gateway(model: ChatModel, door: Door) -> ChatModel:
+    """Return a model whose OpenAI-compatible models call the gateway instead of its upstream.
+
+    Their calls need a key; see `with_call_key`. Models of other providers stay as they are.
+    """
+
+    def redirected(part: BaseChatModel) -> Runnable[Any, Any]:
+        is_behind = _is_openai(part) and _address(part) == door.upstream
+        return _redirected(part, door) if is_behind else part
+
+    return with_models_changed(model, redirected)
+
+
+@contextmanager
+def holding(door: Door) -> Iterator[None]:
+    """Keep a gateway from ending as unused; the system lets go when this process dies.
+
+    Raises:
+        OSError: The gateway does not answer.
+        ValueError: It does not accept the token.
+    """
+    with closing(_connection(door)) as connection:
+        connection.request("GET", HOLD, headers={TOKEN_HEADER: door.token})
+        with closing(connection.getresponse()) as response:
+            if response.status != 200:
+                raise ValueError(f"{door.base_url}: no gateway of ours, status {response.status}")
+            yield
+
+
+def tell_to_stop(door: Door) -> None:
+    """Ask a gateway to end once nothing is under way; one that has ended is fine."""
+    with closing(_connection(door)) as connection:
+        try:
+            connection.request("POST", STOP, headers={TOKEN_HEADER: door.token})
+            connection.getresponse().read()
+        except (OSError, HTTPException):
+            return
+
+
+def _connection(door: Door) -> HTTPConnection:
+    return HTTPConnection("127.0.0.1", door.port, timeout=CONTROL_SECONDS)
+
+
+def _is_openai(model: BaseChatModel) -> bool:
+    from langchain_openai import ChatOpenAI
+
+    return isinstance(model, ChatOpenAI)
+
+
+def _address(model: BaseChatModel) -> str:
+    return (model_identity(model).base_url or "").rstrip("/")
+
+
+def _redirected(model: BaseChatModel, door: Door) -> BaseChatModel:
+    """Return a copy with clients of its own, which no proxy of the environment diverts."""
+    from langchain_openai import ChatOpenAI
+    from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
+
+    chat = cast(ChatOpenAI, model)
+    headers = {TOKEN_HEADER: door.token}
+    client = chat.root_client.with_options(
+        base_url=door.base_url,
+        default_headers=headers,
+        http_client=DefaultHttpxClient(trust_env=False),
+    )
+    async_client = chat.root_async_client.with_options(
+        base_url=door.base_url,
+        default_headers=headers,
+        http_client=DefaultAsyncHttpxClient(trust_env=False),
+    )
+    return chat.model_copy(
+        update={
+            "root_client": client,
+            "client": client.chat.completions,
+            "root_async_client": async_client,
+            "async_client": async_client.chat.completions,
+            "metadata": {**(chat.metadata or {}), UPSTREAM: model_identity(chat).base_url},
+        }
+    )

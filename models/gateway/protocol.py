@@ -1,0 +1,64 @@
+"""What client and gateway agree on: paths, the headers of a request, those handed on."""
+
+from collections.abc import Iterable, Mapping
+
+PREFIX = "/v1"
+"""Requests below it go upstream, without it."""
+
+HOLD, STOP = "/hold", "/stop"
+IDLE_SECONDS = 600.0
+"""A gateway that nobody uses for so long, with no request under way, ends by itself."""
+
+CALL_HEADER = "X-CostAda-Call"
+"""The logical call: run_id/iteration/role/attempt, the same when it is executed again."""
+
+EXECUTION_HEADER = "X-CostAda-Execution"
+"""Which execution of that call is asking; new each time the call is executed."""
+
+TOKEN_HEADER = "X-CostAda-Token"  # noqa: S105
+"""Proof that the client may use this gateway."""
+
+UPSTREAM = "costada_upstream"
+"""In the metadata of a model that calls through a gateway: the address of its provider."""
+
+Headers = tuple[tuple[str, str], ...]
+
+_OWN = "x-costada-"
+_OF_ONE_CONNECTION = frozenset(
+    {
+        "accept-encoding",
+        "connection",
+        "content-length",
+        "expect",
+        "host",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    }
+)
+_KEPT = frozenset(
+    {"content-type", "retry-after", "retry-after-ms", "x-request-id", "x-should-retry"}
+)
+_KEPT_BEGINNINGS = ("openai-", "x-ratelimit-")
+
+
+def sent_upstream(headers: Mapping[str, str]) -> Headers:
+    """Return the headers of a request that the provider gets: not the gateway's own."""
+    return tuple(
+        (name, value)
+        for name, value in headers.items()
+        if name.lower() not in _OF_ONE_CONNECTION and not name.lower().startswith(_OWN)
+    )
+
+
+def kept_of_answer(headers: Iterable[tuple[str, str]]) -> Headers:
+    """Return the headers of a response that clients act on; the others are dropped."""
+    return tuple(
+        (name, value)
+        for name, value in headers
+        if name.lower() in _KEPT or name.lower().startswith(_KEPT_BEGINNINGS)
+    )

@@ -1,0 +1,151 @@
+"""A run's gateway: found alive, or started so that it outlives the run, and stopped at the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from subprocess import DEVNULL, TimeoutExpired, run
+from time import monotonic, sleep
+from typing import TYPE_CHECKING
+
+from costada.models.gateway.door import Door, door_file, is_held, read_door
+from costada.runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from costada.runs.plan import Plan
+
+ENTRY = "costada.models.gateway"
+START_SECONDS = 60.0
+STOP_SECONDS = 10.0
+TICK_SECONDS = 0.02
+
+
+def gateway_journal(folder: RunFolder) -> Path:
+    """Return where the gateway of a run keeps the answers."""
+    return folder.path / "gateway.sqlite"
+
+
+def gateway_log(folder: RunFolder) -> Path:
+    """Return where the gateway of a run says what it lost and why it ended."""
+    return folder.path / "gateway.log"
+
+
+@contextmanager
+def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
+    """Yield a plan whose `openai:` models call through the run's gateway.
+
+    A gateway that is still at work is used again. It ends by itself some time after the block, or
+    by `stop_gateway`. To be entered with the run's lease.
+
+    Raises:
+        ValueError: The plan cannot use one, see `check_gateway`; the journal of an earlier start is
+            gone; it cannot be started.
+        OSError: A file cannot be written, or the gateway does not answer.
+    """
+    check_installed()
+    _check_journal(folder)
+    from costada.models.gateway.client import holding, through_gateway
+
+    door = _door(folder, _upstream(plan))
+    guide = plan.guide_model
+    with holding(door):
+        yield replace(
+            plan,
+            model=through_gateway(plan.model, door),
+            guide_model=through_gateway(guide, door) if guide else None,
+        )
+
+
+def check_gateway(plan: Plan) -> None:
+    """Refuse a plan that could not use a gateway.
+
+    Raises:
+        ValueError: A package is missing, or the plan's models do not call one OpenAI-compatible
+            server.
+    """
+    check_installed()
+    _upstream(plan)
+
+
+def stop_gateway(folder: RunFolder) -> None:
+    """End the gateway of a run, if one is at work, and wait until it has ended.
+
+    One that still reads a response goes on until it has it.
+    """
+    from costada.models.gateway.client import tell_to_stop
+
+    file = door_file(gateway_journal(folder))
+    door = read_door(file)
+    if door is None:
+        return
+    tell_to_stop(door)
+    deadline = monotonic() + STOP_SECONDS
+    while monotonic() < deadline:
+        if not is_held(file):
+            file.unlink(missing_ok=True)
+            return
+        sleep(TICK_SECONDS)
+
+
+def check_installed() -> None:
+    """Refuse to go on without the packages of a gateway; raises `ValueError` naming the remedy."""
+    if find_spec("aiohttp") is None:
+        raise ValueError('gateway: needs aiohttp, run `pip install "costada[gateway]"`')
+
+
+def _check_journal(folder: RunFolder) -> None:
+    journal = gateway_journal(folder)
+    if gateway_log(folder).exists() and not journal.exists():
+        raise ValueError(
+            f"{journal}: missing, expected the answers that this run's gateway kept; without them"
+            " calls that were under way could be paid twice"
+        )
+
+
+def _upstream(plan: Plan) -> str:
+    from costada.models.gateway.client import upstreams
+
+    models = [model for model in (plan.model, plan.guide_model) if model is not None]
+    found = sorted(set().union(*map(upstreams, models)))
+    if len(found) != 1:
+        raise ValueError(
+            f"gateway: models of this run call {' and '.join(found) or 'no'} OpenAI-compatible"
+            " server, expected one; use it with openai: models"
+        )
+    return found[0]
+
+
+def _door(folder: RunFolder, upstream: str) -> Door:
+    door = read_door(door_file(gateway_journal(folder)))
+    if door is not None and door.upstream != upstream:
+        stop_gateway(folder)
+        door = None
+    return door or _start(folder, upstream)
+
+
+def _start(folder: RunFolder, upstream: str) -> Door:
+    journal = gateway_journal(folder)
+    options = {"--upstream": upstream, "--journal": journal, "--log": gateway_log(folder)}
+    words = [str(word) for option in options.items() for word in option]
+    command = [sys.executable, "-P", "-m", ENTRY, *words]
+    try:
+        started = run(
+            command,
+            stdin=DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS,
+            start_new_session=True,
+            check=False,
+        )
+    except TimeoutExpired:
+        raise ValueError(f"gateway: not ready within {START_SECONDS:g} seconds") from None
+    door = read_door(door_file(journal))
+    if door is None:
+        reason = started.stderr.strip().splitlines() or ["it ended without a word"]
+        raise ValueError(f"gateway: cannot be started: {reason[-1]}")
+    return door

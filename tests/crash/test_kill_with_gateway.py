@@ -1,0 +1,36 @@
+"""Runs that are killed again and again while a gateway keeps their answers."""
+
+from pathlib import Path
+
+import pytest
+from crash_runs import finish, kill_often, record_of, serve
+
+from costada.models.gateway.door import door_file, is_held
+from costada.runs.folder import RunFolder
+from costada.runs.gateway import gateway_journal, stop_gateway
+
+NUM_KILLS = 11
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_with_a_gateway_the_ledger_is_the_bill_however_often_the_run_is_killed(
+    tmp_path: Path, seed: int
+):
+    options = {"gateway": True}
+    server, provider = serve()
+    with server:
+        finish(tmp_path / "whole", server.url, seed, options)
+        provider.billed.clear()
+        try:
+            hits = kill_often(tmp_path / "killed", server, provider, seed, NUM_KILLS, options)
+            assert not is_held(door_file(gateway_journal(RunFolder(tmp_path / "killed"))))
+        finally:
+            stop_gateway(RunFolder(tmp_path / "killed"))
+    whole, killed = record_of(tmp_path / "whole"), record_of(tmp_path / "killed")
+    assert hits >= NUM_KILLS // 2
+    assert killed.calls
+    assert killed.done == list(killed.calls)
+    assert sum(call.cost for call in killed.calls) == killed.spent == provider.bill
+    assert killed.spent == whole.spent
+    assert killed.steps == whole.steps
+    assert killed.archives == whole.archives

@@ -1,0 +1,134 @@
+"""Gateways in processes of their own, and the plainest client they can have."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from http.client import HTTPConnection, HTTPMessage
+from pathlib import Path
+from threading import Event
+from time import monotonic, sleep
+from typing import Any, NamedTuple
+
+from billing_server import Answer, Body, Reply
+
+from costada.models.gateway.door import Door, door_file, is_held, read_door
+from costada.models.gateway.journal import Fate, Journal
+from costada.models.gateway.protocol import CALL_HEADER, EXECUTION_HEADER, TOKEN_HEADER
+
+CALL = "run/1/generation/1"
+PATIENCE = 20.0
+CLIENT = f"""
+import http.client, sys
+port, token, call, body = sys.argv[1:]
+connection = http.client.HTTPConnection("127.0.0.1", int(port))
+headers = {{"{TOKEN_HEADER}": token, "{CALL_HEADER}": call}}
+connection.request("POST", "/v1/chat/completions", body, headers)
+response = connection.getresponse()
+while piece := response.read1():
+    sys.stdout.buffer.write(piece)
+    sys.stdout.flush()
+"""
+
+
+def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+    """Return the first true value of a condition that comes true soon."""
+    deadline = monotonic() + seconds
+    while not (value := condition()):
+        assert monotonic() < deadline, condition
+        sleep(0.005)
+    return value
+
+
+class Told(NamedTuple):
+    status: int
+    headers: HTTPMessage
+    text: str
+
+    @property
+    def content(self) -> str:
+        return str(json.loads(self.text)["choices"][0]["message"]["content"])
+
+
+class Gateway:
+    """A gateway on a journal; `start` it as often as needed, and `end` it at last."""
+
+    def __init__(self, folder: Path, upstream: str, *options: str) -> None:
+        self.journal = folder / "gateway.sqlite"
+        self.log = folder / "gateway.log"
+        self._options = ["--upstream", upstream, "--journal", str(self.journal), *options]
+        self.door: Door = self.start()
+
+    def spawn(self) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "costada.models.gateway", *self._options]
+        return subprocess.run(
+            [*command, "--log", str(self.log)], capture_output=True, check=True, text=True
+        )
+
+    def start(self) -> Door:
+        self.spawn()
+        door = read_door(door_file(self.journal))
+        assert door is not None
+        self.door = door
+        return door
+
+    def kill(self) -> None:
+        os.kill(self.door.pid, signal.SIGKILL)
+        self.wait()
+
+    def wait(self) -> None:
+        until(lambda: not is_held(door_file(self.journal)))
+
+    def end(self) -> None:
+        if is_held(door_file(self.journal)):
+            with suppress(ProcessLookupError):
+                self.kill()
+
+    def fates(self) -> list[Fate]:
+        """Return what the journal says; to be read when the gateway has ended."""
+        with closing(Journal(self.journal)) as journal:
+            return [fate for _, fate in journal.fates()]
+
+    def ask(
+        self,
+        call: str = CALL,
+        execution: str | None = None,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout: float = PATIENCE,
+    ) -> Told:
+        """Return the response to a chat request."""
+        sent = {TOKEN_HEADER: self.door.token, CALL_HEADER: call, **(headers or {})}
+        if execution:
+            sent[EXECUTION_HEADER] = execution
+        with closing(HTTPConnection("127.0.0.1", self.door.port, timeout=timeout)) as connection:
+            connection.request(
+                "POST", "/v1/chat/completions", json.dumps(body or {"model": "stand-in"}), sent
+            )
+            response = connection.getresponse()
+            return Told(response.status, response.headers, response.read().decode())
+
+    def client_process(self, body: Mapping[str, Any] | None = None) -> subprocess.Popen[bytes]:
+        """Start a client that asks once and prints the answer."""
+        words = [str(self.door.port), self.door.token, CALL, json.dumps(body or {"model": "m"})]
+        return subprocess.Popen(
+            [sys.executable, "-c", CLIENT, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+
+class Gate:
+    """An answer that a provider gives when it is let to; it is billed then."""
+
+    def __init__(self, reply: Reply | None = None) -> None:
+        self.arrived, self.opened = Event(), Event()
+        self._reply = reply or Reply("late")
+
+    def __call__(self, body: Body) -> Answer:
+        self.arrived.set()
+        assert self.opened.wait(PATIENCE)
+        return self._reply

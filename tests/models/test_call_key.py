@@ -1,0 +1,148 @@
+"""Real chat models that call through a gateway, and what they are billed."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from billing_server import BillingServer, Refusal, Reply
+from gateways import CALL, Gateway
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import Runnable
+from langchain_openai import ChatOpenAI
+from pydantic import BaseModel, SecretStr
+
+from costada.models.call_key import has_gateway, with_call_key
+from costada.models.chat_models import chat_model
+from costada.models.gateway.client import through_gateway, upstreams
+from costada.models.gateway.door import Door
+
+
+class Point(BaseModel):
+    x: int
+
+
+def client(url: str) -> ChatOpenAI:
+    return ChatOpenAI(
+        model="stand-in",
+        max_retries=0,
+        timeout=5.0,
+        stream_usage=True,
+        base_url=url,
+        api_key=SecretStr("none"),
+        default_headers={"Connection": "close"},
+    )
+
+
+@pytest.fixture
+def gateway(server: BillingServer, tmp_path: Path) -> Iterator[Gateway]:
+    started = Gateway(tmp_path, server.url)
+    yield started
+    started.end()
+
+
+@pytest.fixture
+def model(server: BillingServer, gateway: Gateway) -> Runnable:
+    return through_gateway(
+        chat_model("openai:stand-in", base_url=server.url, retry_wait=0), gateway.door
+    )
+
+
+def test_a_call_executed_again_is_answered_without_another_bill(
+    model: Runnable, server: BillingServer
+):
+    first, second = (with_call_key(model, CALL).invoke("hi") for _ in range(2))
+    assert first.response_metadata == second.response_metadata
+    assert (first.content, first.usage_metadata) == (second.content, second.usage_metadata)
+    assert len(server.bill) == 1
+
+
+def test_calls_with_different_keys_are_billed_each(model: Runnable, server: BillingServer):
+    for attempt in (1, 2):
+        with_call_key(model, f"run/1/retry/{attempt}").invoke("hi")
+    assert len(server.bill) == 2
+
+
+def test_a_retry_is_sent_and_its_answer_is_told_to_the_next_execution(
+    model: Runnable, server: BillingServer
+):
+    server.script(Refusal(500), Refusal(429), Reply("third"))
+    assert with_call_key(model, CALL).invoke("hi").content == "third"
+    assert with_call_key(model, CALL).invoke("hi").content == "third"
+    assert (len(server.requests), len(server.bill)) == (3, 1)
+
+
+def test_a_keyed_model_that_is_asked_twice_gives_two_answers(
+    model: Runnable, server: BillingServer
+):
+    server.script(Reply("one"), Reply("two"))
+    keyed = with_call_key(model, CALL)
+    assert [keyed.invoke("hi").content for _ in range(2)] == ["one", "two"]
+    again = with_call_key(model, CALL)
+    assert [again.invoke("hi").content for _ in range(2)] == ["one", "two"]
+    assert len(server.bill) == 2
+
+
+def test_a_stream_and_an_asynchronous_call_are_kept_as_well(model: Runnable, server: BillingServer):
+    server.script(Reply("one two three"), Reply("later"))
+
+    def text() -> str:
+        return "".join(str(chunk.content) for chunk in with_call_key(model, CALL).stream("hi"))
+
+    async def asynchronous() -> AIMessage:
+        return await with_call_key(model, "run/1/guide/1").ainvoke("hi")
+
+    assert [text(), text()] == ["one two three"] * 2
+    assert [asyncio.run(asynchronous()).content for _ in range(2)] == ["later"] * 2
+    assert len(server.bill) == 2
+
+
+def test_the_key_reaches_models_in_fallbacks_sequences_and_bindings(
+    server: BillingServer, gateway: Gateway
+):
+    server.default = Reply('{"x": 3}')
+    broken, whole = client(server.url), client(server.url)
+    structured = whole.bind(temperature=0).with_structured_output(Point)  # type: ignore[attr-defined]
+    composed = through_gateway(broken.with_fallbacks([structured]), gateway.door)
+    with_call_key(composed, CALL).invoke("hi")
+    server.script(Refusal(400))
+    for _ in range(2):
+        assert with_call_key(composed, "run/2/guide/1").invoke("hi") == Point(x=3)
+        server.script(Refusal(400))
+    assert len(server.bill) == 2
+
+
+def test_a_model_behind_a_gateway_is_not_called_without_a_key(model: Runnable):
+    with pytest.raises(Exception, match="header X-CostAda-Call: got none"):
+        model.invoke("hi")
+
+
+def test_models_of_other_servers_are_left_alone(server: BillingServer, gateway: Gateway):
+    with BillingServer() as other:
+        stranger = client(other.url)
+        assert through_gateway(stranger, gateway.door) is stranger
+        assert with_call_key(stranger, CALL) is stranger
+        assert not has_gateway(stranger)
+    assert upstreams(stranger.with_fallbacks([client(server.url)])) == {
+        other.url,
+        server.url,
+    }
+
+
+def test_a_model_is_not_changed_by_sending_a_copy_of_it_through_a_gateway(
+    server: BillingServer, gateway: Gateway
+):
+    original = client(server.url)
+    through_gateway(original, gateway.door)
+    assert original.invoke("hi").content == "hello"
+    assert len(server.bill) == 1
+
+
+def test_a_proxy_of_the_environment_does_not_come_between(
+    server: BillingServer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    door: Door = gateway.door
+    model = through_gateway(client(server.url), door)
+    assert with_call_key(model, CALL).invoke("hi").content == "hello"

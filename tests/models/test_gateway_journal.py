@@ -1,0 +1,117 @@
+"""The files of a gateway: its journal and its door."""
+
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from costada.models.gateway.door import Door, door_file, hold_door, is_held, read_door
+from costada.models.gateway.journal import Entry, Fate, Journal, RequestKey, Response
+from costada.models.gateway.protocol import kept_of_answer, sent_upstream
+from costada.models.gateway.upstream import checked_upstream
+
+KEY = RequestKey("run/1/guide/1", "hash")
+ANSWER = Response(Fate.ANSWERED, 200, (("Content-Type", "application/json"),), b"\x00{}")
+DOOR = Door(port=1234, pid=5678, token="secret", upstream="http://host/v1")
+
+
+def permissions(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_an_answer_is_read_back_as_it_came(tmp_path: Path):
+    with closing(Journal(tmp_path / "j.sqlite")) as journal:
+        number = journal.begin(KEY)
+        journal.finish(number, ANSWER)
+        assert journal.history(KEY.call) == [Entry(number, KEY.request_hash, Fate.ANSWERED)]
+        assert journal.response(number) == ANSWER
+
+
+def test_what_was_under_way_when_the_gateway_died_is_lost(tmp_path: Path):
+    with closing(Journal(tmp_path / "j.sqlite")) as journal:
+        journal.finish(journal.begin(KEY), ANSWER)
+        journal.begin(KEY)
+        assert journal.num_lost == 0
+    with closing(Journal(tmp_path / "j.sqlite")) as journal:
+        assert journal.num_lost == 1
+        assert journal.fates() == [(KEY.call, Fate.ANSWERED), (KEY.call, Fate.LOST)]
+        assert journal.response(2) == Response(Fate.LOST)
+
+
+def test_only_the_owner_can_read_the_journal(tmp_path: Path):
+    with closing(Journal(tmp_path / "j.sqlite")) as journal:
+        journal.begin(KEY)
+        assert {permissions(path) for path in tmp_path.iterdir()} == {0o600}
+
+
+def test_the_journal_of_a_newer_version_is_refused(tmp_path: Path):
+    with closing(sqlite3.connect(tmp_path / "j.sqlite")) as database:
+        database.execute("PRAGMA user_version=2")
+    with pytest.raises(ValueError, match="journal of version 2, expected at most 1"):
+        Journal(tmp_path / "j.sqlite")
+
+
+def test_the_door_is_found_while_its_gateway_lives(tmp_path: Path):
+    path = door_file(tmp_path / "gateway.sqlite")
+    assert read_door(path) is None
+    with hold_door(path) as file:
+        assert read_door(path) is None
+        file.open(DOOR)
+        assert read_door(path) == DOOR
+        assert permissions(path) == 0o600
+        file.close()
+        assert read_door(path) is None
+        assert is_held(path)
+    assert not is_held(path)
+
+
+def test_what_a_dead_gateway_left_is_no_door(tmp_path: Path):
+    path = door_file(tmp_path / "gateway.sqlite")
+    path.write_text('{"port": 1, "pid": 1, "token": "t", "upstream": "u"}')
+    assert read_door(path) is None
+
+
+def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path):
+    path = door_file(tmp_path / "gateway.sqlite")
+    path.touch(0o644)
+    with hold_door(path):
+        assert permissions(path) == 0o600
+
+
+def test_keys_go_upstream_and_headers_of_the_gateway_do_not():
+    given = {
+        "Authorization": "Bearer key",
+        "Content-Type": "application/json",
+        "Host": "127.0.0.1",
+        "Connection": "close",
+        "X-CostAda-Token": "secret",
+        "x-costada-call": "run/1/guide/1",
+    }
+    assert sent_upstream(given) == (
+        ("Authorization", "Bearer key"),
+        ("Content-Type", "application/json"),
+    )
+
+
+def test_only_headers_that_clients_act_on_are_kept():
+    given = [("Retry-After", "2"), ("Set-Cookie", "id=1"), ("x-ratelimit-limit-tokens", "9")]
+    assert kept_of_answer(given) == (given[0], given[2])
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("host/v1", "got 'host/v1', expected an address such as https://host/v1"),
+        ("https://me:key@host/v1", "expected no key in the address"),
+        ("https://host/v1?key=secret", "expected no key in the address"),
+    ],
+)
+def test_an_address_that_cannot_be_the_provider_is_refused(url: str, message: str):
+    with pytest.raises(ValueError, match=message):
+        checked_upstream(url)
+
+
+def test_a_final_slash_of_the_provider_makes_no_difference():
+    assert checked_upstream("https://host/v1/") == "https://host/v1"

@@ -1,0 +1,239 @@
+"""Gateways, clients and providers that really die, and what is billed in spite of it."""
+
+import os
+import signal
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPException
+from pathlib import Path
+
+import pytest
+from billing_server import BillingServer, Refusal, Reply
+from gateways import CALL, Gate, Gateway, until
+
+from costada.models.gateway.client import holding, tell_to_stop
+from costada.models.gateway.door import door_file, is_held
+from costada.models.gateway.journal import Fate
+from costada.models.gateway.protocol import CALL_HEADER, TOKEN_HEADER
+
+PRIVATE = "a-prompt-that-nobody-else-may-read"
+
+
+@pytest.fixture
+def gateway(server: BillingServer, tmp_path: Path) -> Iterator[Gateway]:
+    started = Gateway(tmp_path, server.url)
+    yield started
+    started.end()
+
+
+def test_a_client_killed_in_the_middle_is_told_the_answer_when_it_asks_again(
+    gateway: Gateway, server: BillingServer
+):
+    gate = Gate()
+    server.script(gate)
+    with gateway.client_process({"model": "stand-in"}) as client:
+        assert gate.arrived.wait(20)
+        client.kill()
+    gate.opened.set()
+    assert gateway.ask().content == "late"
+    assert gateway.ask().content == "late"
+    assert len(server.requests) == len(server.bill) == 1
+
+
+def test_a_client_that_lost_patience_goes_on_waiting_when_it_asks_again(
+    gateway: Gateway, server: BillingServer
+):
+    gate = Gate()
+    server.script(gate)
+    with pytest.raises(TimeoutError):
+        gateway.ask(execution="one", timeout=0.2)
+    gate.opened.set()
+    assert gateway.ask(execution="one").content == "late"
+    assert len(server.bill) == 1
+
+
+def test_the_answer_of_a_killed_client_is_kept_though_nobody_waits(
+    gateway: Gateway, server: BillingServer
+):
+    gate = Gate()
+    server.script(gate)
+    with gateway.client_process({"model": "stand-in"}) as client:
+        assert gate.arrived.wait(20)
+        client.kill()
+    gate.opened.set()
+    tell_to_stop(gateway.door)
+    gateway.wait()
+    assert gateway.fates() == [Fate.ANSWERED]
+    gateway.start()
+    assert gateway.ask().content == "late"
+    assert len(server.bill) == 1
+
+
+def test_a_call_under_way_when_the_gateway_dies_is_lost_and_sent_again_only_when_asked(
+    gateway: Gateway, server: BillingServer
+):
+    gate = Gate()
+    server.script(gate)
+    with gateway.client_process({"model": "stand-in"}):
+        assert gate.arrived.wait(20)
+        gateway.kill()
+    gate.opened.set()
+    until(lambda: len(server.bill) == 1)
+    assert gateway.fates() == [Fate.LOST]
+    gateway.start()
+    with pytest.raises((ConnectionError, HTTPException)):
+        gateway.ask(execution="resumed")
+    assert len(server.requests) == 1
+    assert gateway.ask(execution="resumed").content == "hello"
+    assert len(server.bill) == 2
+
+
+def test_a_call_answered_before_the_gateway_died_is_told_by_the_next_one(
+    gateway: Gateway, server: BillingServer
+):
+    first = gateway.ask()
+    gateway.kill()
+    gateway.start()
+    assert gateway.ask().text == first.text
+    assert len(server.bill) == 1
+
+
+def test_a_provider_that_breaks_off_breaks_off_for_the_client_too(
+    gateway: Gateway, server: BillingServer
+):
+    server.script(Reply("one two three", breaks_after=2))
+    with pytest.raises((ConnectionError, HTTPException)):
+        gateway.ask(execution="one", body={"stream": True})
+    assert gateway.ask(execution="one", body={"stream": True}).status == 200
+    tell_to_stop(gateway.door)
+    gateway.wait()
+    assert gateway.fates() == [Fate.LOST, Fate.ANSWERED]
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
+def test_a_refusal_passes_through_and_the_next_request_is_sent(
+    gateway: Gateway, server: BillingServer, status: int
+):
+    server.script(Refusal(status, "not now"))
+    refused = gateway.ask(execution="one")
+    assert (refused.status, "not now" in refused.text) == (status, True)
+    assert gateway.ask(execution="one").content == "hello"
+    assert gateway.ask(execution="two").content == "hello"
+    assert (len(server.requests), len(server.bill)) == (2, 1)
+
+
+def test_a_provider_out_of_reach_is_said_so_and_nothing_counts_as_sent(tmp_path: Path):
+    with BillingServer() as gone:
+        address = gone.url
+    gateway = Gateway(tmp_path, address)
+    told = gateway.ask()
+    gateway.end()
+    assert (told.status, "nothing was sent" in told.text) == (502, True)
+    assert gateway.fates() == [Fate.UNSENT]
+
+
+def test_a_stream_arrives_piece_by_piece_and_survives_its_client(
+    gateway: Gateway, server: BillingServer
+):
+    body = {"model": "stand-in", "stream": True}
+    server.script(Reply("word " * 50_000))
+    with gateway.client_process(body) as client:
+        assert client.stdout is not None
+        assert client.stdout.read(6) == b"data: "
+        client.kill()
+    told = gateway.ask(body=body)
+    assert told.headers["Content-Type"] == "text/event-stream"
+    assert told.text.count('"content"') == 50_001
+    assert told.text.endswith("data: [DONE]\n\n")
+    assert len(server.bill) == 1
+
+
+def test_many_calls_go_on_at_the_same_time_and_each_is_billed_once(
+    gateway: Gateway, server: BillingServer
+):
+    server.default = lambda body: Reply(body["prompt"])
+    names = [str(number % 20) for number in range(60)]
+
+    def ask(name: str) -> str:
+        return gateway.ask(call=f"run/{name}/generation/1", body={"prompt": name}).content
+
+    with ThreadPoolExecutor(20) as pool:
+        assert list(pool.map(ask, names)) == names
+    assert len(server.bill) == 20
+
+
+def test_a_long_prompt_passes(gateway: Gateway, server: BillingServer):
+    server.default = lambda body: Reply(str(len(body["prompt"])))
+    assert gateway.ask(body={"prompt": "x" * 3_000_000}).content == "3000000"
+
+
+def test_neither_the_order_of_keys_nor_the_limit_of_the_answer_makes_another_request(
+    gateway: Gateway, server: BillingServer
+):
+    gateway.ask(body={"model": "stand-in", "seed": 1, "max_tokens": 4000})
+    gateway.ask(body={"seed": 1, "max_tokens": 300, "model": "stand-in"})
+    assert len(server.bill) == 1
+
+
+@pytest.mark.parametrize("token", ["", "wrong", "\xff"])
+def test_who_does_not_know_the_token_is_refused(
+    gateway: Gateway, server: BillingServer, token: str
+):
+    told = gateway.ask(headers={TOKEN_HEADER: token})
+    assert (told.status, server.requests) == (403, [])
+    assert gateway.door.token not in told.text
+
+
+def test_a_request_without_a_key_is_refused(gateway: Gateway, server: BillingServer):
+    told = gateway.ask(headers={CALL_HEADER: ""})
+    assert (told.status, server.requests) == (400, [])
+    assert f"header {CALL_HEADER}: got none" in told.text
+
+
+def test_neither_keys_nor_prompts_are_kept_and_nobody_else_can_read_the_answers(
+    gateway: Gateway, tmp_path: Path
+):
+    gateway.ask(body={"prompt": PRIVATE}, headers={"Authorization": f"Bearer {PRIVATE}"})
+    tell_to_stop(gateway.door)
+    gateway.wait()
+    for path in tmp_path.iterdir():
+        assert path.stat().st_mode & 0o077 == 0
+        assert PRIVATE.encode() not in path.read_bytes()
+    with closing(sqlite3.connect(gateway.journal)) as database:
+        assert database.execute("SELECT call, status FROM request").fetchall() == [(CALL, 200)]
+
+
+def test_a_gateway_that_nobody_uses_ends_by_itself(server: BillingServer, tmp_path: Path):
+    gateway = Gateway(tmp_path, server.url, "--idle-seconds", "0.2")
+    gateway.wait()
+    assert gateway.log.read_text() == "costada gateway: unused for 0.2 seconds\n"
+
+
+def test_a_gateway_that_is_held_does_not_end(server: BillingServer, tmp_path: Path):
+    gateway = Gateway(tmp_path, server.url, "--idle-seconds", "0.4")
+    with holding(gateway.door):
+        with pytest.raises(AssertionError):
+            until(lambda: not is_held(door_file(gateway.journal)), seconds=1.0)
+        assert gateway.ask().content == "hello"
+    gateway.wait()
+
+
+def test_a_gateway_ends_only_after_the_call_under_way(gateway: Gateway, server: BillingServer):
+    gate = Gate()
+    server.script(gate)
+    with gateway.client_process({"model": "stand-in"}) as client:
+        assert gate.arrived.wait(20)
+        os.kill(gateway.door.pid, signal.SIGTERM)
+        until(lambda: gateway.log.read_text())
+        gate.opened.set()
+        assert client.stdout is not None
+        assert b"late" in client.stdout.read()
+    gateway.wait()
+    assert gateway.fates() == [Fate.ANSWERED]
+
+
+def test_a_second_gateway_on_the_same_journal_is_refused(gateway: Gateway):
+    assert "another gateway is at work on this journal" in gateway.spawn().stderr
+    assert gateway.ask().content == "hello"

@@ -1,0 +1,198 @@
+"""Starting, finding and stopping the gateway of a run."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+from billing_server import BillingServer
+from fakes import toy_problem
+from langchain_core.language_models import FakeListChatModel
+
+from costada.models.call_key import has_gateway, with_call_key
+from costada.models.chat_models import chat_model
+from costada.models.gateway.door import Door, door_file, is_held, read_door
+from costada.models.gateway.journal import Journal
+from costada.nodes.settings import Settings
+from costada.runs.folder import RunFolder
+from costada.runs.gateway import (
+    check_gateway,
+    gateway_journal,
+    gateway_log,
+    gateway_of,
+    stop_gateway,
+)
+from costada.runs.plan import Plan
+
+KEY = "run/1/generation/1"
+PATIENCE = 20.0
+COMMAND = "import typer; from costada.runs.cli_gateway import gateway; typer.run(gateway)"
+
+
+@pytest.fixture
+def server() -> Iterator[BillingServer]:
+    with BillingServer() as running:
+        yield running
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[RunFolder]:
+    place = RunFolder(tmp_path)
+    yield place
+    stop_gateway(place)
+
+
+@pytest.fixture
+def plan(server: BillingServer) -> Plan:
+    problem = toy_problem()
+    return Plan(
+        problem=problem,
+        seed_evaluation=problem.evaluate(problem.initial_program),
+        sandbox=None,
+        model=chat_model("openai:stand-in", base_url=server.url, retry_wait=0),
+        guide_model=None,
+        budget=1.0,
+        settings=Settings(),
+        title="a run",
+    )
+
+
+def door_of(folder: RunFolder) -> Door:
+    door = read_door(door_file(gateway_journal(folder)))
+    assert door is not None
+    return door
+
+
+def wait_for_end(folder: RunFolder) -> None:
+    deadline = monotonic() + PATIENCE
+    while is_held(door_file(gateway_journal(folder))):
+        assert monotonic() < deadline
+        sleep(0.005)
+
+
+def ask(plan: Plan) -> str:
+    return str(with_call_key(plan.model, KEY).invoke("hi").content)
+
+
+def test_the_gateway_of_a_killed_run_is_found_again(
+    plan: Plan, folder: RunFolder, server: BillingServer
+):
+    with gateway_of(plan, folder) as first:
+        ask(first)
+        door = door_of(folder)
+    with gateway_of(plan, folder) as second:
+        assert ask(second) == "hello"
+        assert door_of(folder) == door
+    assert len(server.bill) == 1
+
+
+def test_a_dead_gateway_is_replaced_by_one_on_the_same_journal(
+    plan: Plan, folder: RunFolder, server: BillingServer
+):
+    with gateway_of(plan, folder) as first:
+        ask(first)
+    os.kill(door_of(folder).pid, signal.SIGKILL)
+    wait_for_end(folder)
+    with gateway_of(plan, folder) as second:
+        assert ask(second) == "hello"
+    assert len(server.bill) == 1
+
+
+def test_a_run_that_goes_on_with_another_server_gets_another_gateway(plan: Plan, folder: RunFolder):
+    with gateway_of(plan, folder):
+        door = door_of(folder)
+    with BillingServer() as other:
+        model = chat_model("openai:stand-in", base_url=other.url)
+        with gateway_of(replace(plan, model=model), folder):
+            assert door_of(folder).upstream == other.url
+    assert door_of(folder).pid != door.pid
+
+
+def test_a_stopped_gateway_leaves_its_journal_and_log(plan: Plan, folder: RunFolder):
+    with gateway_of(plan, folder):
+        stop_gateway(folder)
+    assert not is_held(door_file(gateway_journal(folder)))
+    assert {path.name for path in folder.path.iterdir()} == {"gateway.sqlite", "gateway.log"}
+    assert gateway_log(folder).read_text() == "costada gateway: told to stop\n"
+
+
+def test_stopping_where_no_gateway_is_changes_nothing(folder: RunFolder):
+    stop_gateway(folder)
+    assert list(folder.path.iterdir()) == []
+
+
+def test_a_guide_model_goes_through_the_same_gateway(
+    plan: Plan, folder: RunFolder, server: BillingServer
+):
+    guide = chat_model("openai:guide", base_url=server.url)
+    with gateway_of(replace(plan, guide_model=guide), folder) as journaled:
+        assert journaled.guide_model is not None
+        assert has_gateway(journaled.model)
+        assert has_gateway(journaled.guide_model)
+
+
+def test_a_guide_model_of_another_kind_is_called_directly(plan: Plan, folder: RunFolder):
+    guide = FakeListChatModel(responses=["idea"])
+    with gateway_of(replace(plan, guide_model=guide), folder) as journaled:
+        assert journaled.guide_model is guide
+
+
+def test_a_run_without_a_model_for_it_is_refused(plan: Plan):
+    with pytest.raises(ValueError, match=r"call no OpenAI-compatible server, expected one"):
+        check_gateway(replace(plan, model=FakeListChatModel(responses=["idea"])))
+
+
+def test_a_run_with_models_of_two_servers_is_refused(plan: Plan):
+    guide = chat_model("openai:guide", base_url="http://127.0.0.1:9/v1")
+    with pytest.raises(ValueError, match=r"call http://.*/v1 and http://.*/v1 OpenAI-compatible"):
+        check_gateway(replace(plan, guide_model=guide))
+
+
+def test_a_run_whose_answers_are_gone_is_refused(plan: Plan, folder: RunFolder):
+    gateway_log(folder).touch()
+    with (
+        pytest.raises(ValueError, match=r"gateway.sqlite: missing, expected the answers"),
+        gateway_of(plan, folder),
+    ):
+        pass
+
+
+def test_a_gateway_that_cannot_start_says_why(plan: Plan, folder: RunFolder):
+    gateway_journal(folder).write_text("no database" * 100)
+    with (
+        pytest.raises(ValueError, match="cannot be started: DatabaseError: file is not a database"),
+        gateway_of(plan, folder),
+    ):
+        pass
+
+
+def test_the_command_prints_its_address_and_ends_when_told(
+    folder: RunFolder, server: BillingServer
+):
+    words = ["--upstream", server.url, "--journal", str(gateway_journal(folder))]
+    with subprocess.Popen(
+        [sys.executable, "-c", COMMAND, *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().strip() == door_of(folder).base_url
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+    assert (process.returncode, errors) == (0, "costada gateway: told to stop\n")
+    Journal(gateway_journal(folder)).close()
+
+
+def test_the_command_refuses_an_upstream_that_is_no_address(folder: RunFolder):
+    words = ["--upstream", "provider", "--journal", str(gateway_journal(folder))]
+    process = subprocess.run(
+        [sys.executable, "-c", COMMAND, *words], capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 2
+    assert "costada: upstream: got 'provider', expected an address" in process.stderr
