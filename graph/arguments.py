@@ -1,6 +1,9 @@
 """Whether a graph can be built from what a caller gave."""
 
 from math import inf
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from costada.evaluators.problem import Problem
 from costada.nodes.settings import Settings
@@ -25,3 +28,16 @@ def check_arguments(
         raise ValueError("guide_price: got one without guide_model, expected both or none")
     if not isinstance(store, RunStore | None):
         raise ValueError(f"store: got {store!r}, expected RunStore(path) or None")
+
+
+def check_saver(settings: Settings, checkpointer: BaseCheckpointSaver[Any] | bool | None) -> None:
+    """Refuse to ask the caller for more budget where no checkpoint keeps the run meanwhile.
+
+    Raises:
+        ValueError: Saying what kind of `checkpointer` was expected.
+    """
+    if settings.on_exhausted == "interrupt" and not checkpointer:
+        raise ValueError(
+            f"on_exhausted: got 'interrupt' with checkpointer {checkpointer!r}, expected a"
+            " LangGraph saver, or True below a parent graph that has one"
+        )

@@ -1,4 +1,4 @@
-"""The discovery graph: eight nodes, their edges in the order of a step, and the public factory."""
+"""The discovery graph: its nodes, their edges in the order of a step, and the public factory."""
 
 from collections.abc import Callable, Hashable
 from functools import partial
@@ -11,11 +11,20 @@ from langgraph.graph.state import CompiledStateGraph
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
 from costada.evaluators.problem import Problem
-from costada.graph.arguments import check_arguments
-from costada.graph.routes import after_allocation, after_evaluation, after_guide, next_step
+from costada.graph.arguments import check_arguments, check_saver
+from costada.graph.routes import (
+    after_allocation,
+    after_answer,
+    after_evaluation,
+    after_guide,
+    next_step,
+    step_or_question,
+)
 from costada.graph.state import SearchInput, SearchOutput, SearchState
 from costada.graph.storage import store_beside
+from costada.models.quiet import accountable
 from costada.nodes.allocate_frontier import allocate_frontier
+from costada.nodes.ask_for_budget import ask_for_budget
 from costada.nodes.build_context import build_context
 from costada.nodes.cancellable import cancellable
 from costada.nodes.charge_ledger import charge_ledger
@@ -75,10 +84,15 @@ def create_discovery_graph(
 
     Raises:
         ValueError: An argument is not what it should be, a model that may be called has no price
-            or two, or a guide price comes without a guide model.
+            or two, or retries by itself where nobody could see it, a guide price comes without a
+            guide model, or the caller is to be asked for more budget without a saver that could
+            keep the question.
     """
     settings = settings or Settings()
     check_arguments(problem, budget, guide_model, settings, store)
+    check_saver(settings, checkpointer)
+    model = accountable(model)
+    guide_model = None if guide_model is None else accountable(guide_model)
     context = RunContext(
         name=name,
         problem=problem,
@@ -105,12 +119,7 @@ def build_discovery_graph(
 
     before_attempt: dict[Hashable, str] = {"attempt": "build_context", "preparation": "guide"}
     after_call: dict[Hashable, str] = {"next step": "allocate_frontier", "settle": "charge_ledger"}
-    after_gate: dict[Hashable, str] = {
-        "next step": "allocate_frontier",
-        "intervention": "guide",
-        "stop": END,
-    }
-    retry = partial(after_evaluation, constants=context.settings.constants)
+    retry = partial(after_evaluation, settings=context.settings)
     after_attempt: dict[Hashable, str] = {"retry": "build_context", "charge": "charge_ledger"}
     graph.add_edge(START, "allocate_frontier")
     graph.add_conditional_edges("allocate_frontier", after_allocation, before_attempt)
@@ -119,9 +128,28 @@ def build_discovery_graph(
     graph.add_conditional_edges("evaluate", retry, after_attempt)
     graph.add_edge("charge_ledger", "update_utility")
     graph.add_edge("update_utility", "gate_intervention")
-    graph.add_conditional_edges("gate_intervention", next_step, after_gate)
+    _add_end_of_step(graph, context)
     graph.add_conditional_edges("guide", after_guide, after_call)
     return graph
+
+
+def _add_end_of_step(
+    graph: StateGraph[SearchState, None, SearchInput, SearchOutput], context: RunContext
+) -> None:
+    """Add the edges behind the last node of a step, by way of the caller if it is to be asked."""
+    ways: dict[Hashable, str] = {
+        "next step": "allocate_frontier",
+        "intervention": "guide",
+        "stop": END,
+    }
+    if context.settings.on_exhausted == "stop":
+        graph.add_conditional_edges("gate_intervention", next_step, ways)
+        return
+    route = partial(step_or_question, constants=context.settings.constants)
+    with_question: dict[Hashable, str] = {**ways, "question": "ask_for_budget"}
+    graph.add_node("ask_for_budget", partial(ask_for_budget, context=context))
+    graph.add_conditional_edges("gate_intervention", route, with_question)
+    graph.add_conditional_edges("ask_for_budget", after_answer, with_question)
 
 
 def superstep_limit(constants: Constants) -> int:

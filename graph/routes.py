@@ -4,6 +4,7 @@ from typing import Literal
 
 from costada.controller.constants import Constants
 from costada.graph.state import SearchState
+from costada.nodes.settings import Settings
 
 
 def after_allocation(state: SearchState) -> Literal["preparation", "attempt"]:
@@ -11,10 +12,12 @@ def after_allocation(state: SearchState) -> Literal["preparation", "attempt"]:
     return "preparation" if state["controller"]["pending"] else "attempt"
 
 
-def after_evaluation(state: SearchState, *, constants: Constants) -> Literal["retry", "charge"]:
-    """Return `"retry"` when the attempt failed and another one is allowed."""
+def after_evaluation(state: SearchState, *, settings: Settings) -> Literal["retry", "charge"]:
+    """Return `"retry"` when the attempt failed and another one is allowed, and can be paid for."""
     step = state["step"]
-    can_retry = step["attempt"] < constants.max_attempts
+    is_last = step["attempt"] >= settings.constants.max_attempts
+    is_failing = state.get("failures", 0) + step["attempt"] >= settings.max_failures
+    can_retry = not (is_last or is_failing or step.get("is_out_of_money"))
     return "retry" if step["failure"] and can_retry else "charge"
 
 
@@ -23,6 +26,22 @@ def next_step(state: SearchState) -> Literal["stop", "intervention", "next step"
     if state["stop_reason"]:
         return "stop"
     return "intervention" if state["controller"]["pending"] else "next step"
+
+
+def step_or_question(
+    state: SearchState, *, constants: Constants
+) -> Literal["stop", "question", "intervention", "next step"]:
+    """Return `"question"` when more budget would let the run go on, otherwise as `next_step`."""
+    is_out_of_money = state["stop_reason"] == "budget"
+    can_go_on = is_out_of_money and state["iterations"] < constants.max_iterations
+    return "question" if can_go_on else next_step(state)
+
+
+def after_answer(
+    state: SearchState,
+) -> Literal["stop", "question", "intervention", "next step"]:
+    """Return `"question"` when the answer was refused, otherwise as `next_step`."""
+    return "question" if state["refused_answer"] else next_step(state)
 
 
 def after_guide(state: SearchState) -> Literal["next step", "settle"]:

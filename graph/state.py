@@ -19,7 +19,8 @@ class StepRecord(TypedDict):
     `guide_calls` says how many of its calls were guide calls. `inspirations` are candidate ids, and
     `label` is the search strategy's word for the parent, where a strategy chose it. `failed` holds
     failure and program of every attempt that failed. `is_credited` tells that the step has been
-    credited.
+    credited, `is_out_of_money` that its last attempt was not made, as a hard budget could not pay
+    for it.
     """
 
     frontier: int
@@ -40,6 +41,7 @@ class StepRecord(TypedDict):
     label: str
     failed: list[list[str]]
     is_credited: bool
+    is_out_of_money: bool
 
 
 class CreditRecord(TypedDict):
@@ -63,7 +65,8 @@ class SearchOutput(TypedDict, total=False):
 
     `best_score` is normalised (higher is better), `best_objective` is in the benchmark's units.
     `spent` and `remaining` are dollars; `remaining` is 0 when the budget was crossed.
-    `stop_reason` is `"budget"` or `"iterations"`, and empty while the run goes on.
+    `stop_reason` is `"budget"`, `"iterations"` or `"failures"`, and empty while the run goes on;
+    after `"failures"`, `last_failure` says what was wrong with the last attempt.
     """
 
     best_program: str
@@ -74,6 +77,7 @@ class SearchOutput(TypedDict, total=False):
     remaining: float
     iterations: int
     stop_reason: str
+    last_failure: str
 
 
 class SearchState(SearchInput, SearchOutput, total=False):
@@ -82,6 +86,9 @@ class SearchState(SearchInput, SearchOutput, total=False):
     `run_id` names the run's rows in the store, `run_seed` starts its randomness. `iteration` is the
     step under way (t), 0 before the first. `archive_seq` counts changes of the archives: nodes read
     the archives as of it, so rows written after the last checkpoint are overwritten, never seen.
+    `extended_budget` is the budget in dollars that the caller granted when the graph's was used up,
+    0 until then; `refused_answer` says what was wrong with the last grant. `failures` counts the
+    attempts in a row, up to the last finished step, that yielded no usable program.
     `best` is the incumbent's candidate id. `labels` are hashes of the texts behind the labels of
     a search strategy, where the method has one.
     """
@@ -90,6 +97,9 @@ class SearchState(SearchInput, SearchOutput, total=False):
     run_seed: int
     iteration: int
     archive_seq: int
+    extended_budget: float
+    refused_answer: str
+    failures: int
     best: str
     labels: dict[str, str]
     controller: Record

@@ -3,6 +3,8 @@
 import typer
 
 from costada.runs.cli_compare import compare
+from costada.runs.cli_fork import fork
+from costada.runs.cli_gateway import gateway
 from costada.runs.cli_init import init
 from costada.runs.cli_problems import evaluate, list_problems
 from costada.runs.cli_run import resume, run
@@ -20,7 +22,20 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (run, resume, sweep, compare, simulate, theory, trace, evaluate, init, graph):
+for command in (
+    run,
+    resume,
+    fork,
+    sweep,
+    compare,
+    simulate,
+    theory,
+    trace,
+    evaluate,
+    init,
+    graph,
+    gateway,
+):
     app.command(epilog=EPILOG)(command)
 app.command("list", epilog=EPILOG)(list_problems)
 

@@ -198,11 +198,52 @@ Out = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+Gateway = Annotated[
+    bool,
+    typer.Option(
+        "--gateway",
+        help="Send calls of openai: models through a process that survives a kill of this one.",
+        rich_help_panel=MODELS,
+    ),
+]
 KeepHistory = Annotated[
     bool,
     typer.Option(
         "--keep-history",
         help="Keep all checkpoints, for going back to them; a resume needs only the latest.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+RaisedBudget = Annotated[
+    float | None,
+    typer.Option(
+        "--budget",
+        help="Dollars the run may spend from now on, at least as many as before.",
+        show_default="as before",
+    ),
+]
+RaisedIterations = Annotated[
+    int | None,
+    typer.Option(
+        "--max-iterations",
+        help="Most iterations from now on, at least as many as before.",
+        show_default="as before",
+    ),
+]
+Preflight = Annotated[
+    bool | None,
+    typer.Option(
+        "--preflight/--no-preflight",
+        help="Try evaluator and initial program before the folder is made, or when the run opens.",
+        show_default="preflight",
+        rich_help_panel=EVALUATION,
+    ),
+]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Print what the run would send and cost; send nothing, write nothing.",
         rich_help_panel=OUTPUT,
     ),
 ]

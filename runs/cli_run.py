@@ -11,6 +11,7 @@ import typer
 from costada.runs import cli_options as options
 from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
+from costada.runs.extension import extended, save_settings
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.interruption import draining_on_signal, ending_on_signal
 from costada.runs.lease import hold_lease
@@ -36,36 +37,54 @@ def run(
     guide_price_out: options.GuidePriceOut = None,
     reference_cost: options.ReferenceCost = None,
     on_missing_usage: options.OnMissingUsage = None,
+    lost_calls: options.LostCalls = None,
+    budget_policy: options.BudgetPolicy = None,
+    max_failures: options.MaxFailures = None,
     max_iterations: options.MaxIterations = None,
     seed: options.Seed = None,
     sandbox: options.Sandbox = None,
     timeout: options.Timeout = None,
     memory_mb: options.MemoryMb = None,
+    preflight: options.Preflight = None,
     out: options.Out = None,
+    dry_run: options.DryRun = False,
+    keep_history: options.KeepHistory = False,
+    gateway: options.Gateway = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Improve a program within a budget of dollars. Ctrl-C stops after saving."""
-    given = {name: context.params[name] for name in RunConfig.model_fields}
+    given = {name: context.params.get(name) for name in RunConfig.model_fields}
     with refusing(ExitCode.BAD_INPUT):
         config = RunConfig.model_validate(given)
         if out:
             RunFolder(out).check_free()
         plan = _plan(config)
+        if dry_run:
+            _print_forecast(plan, config, as_json=as_json)
+            return
         folder = RunFolder(out) if out else unused_folder(plan.problem.name)
         folder.claim(config)
     _carry_out(plan, config, folder, as_json=as_json, is_quiet=quiet)
 
 
 def resume(
-    folder: options.Folder, as_json: options.Json = False, quiet: options.Quiet = False
+    folder: options.Folder,
+    budget: options.RaisedBudget = None,
+    max_iterations: options.RaisedIterations = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Go on with a run that was interrupted."""
+    """Go on with a run that was interrupted, or one that may now spend or try more."""
     place = RunFolder(folder)
     with refusing(ExitCode.BAD_INPUT):
-        config = place.load()
-        with hold_lease(place.settings):
+        place.load()
+        with hold_lease(place.path):
+            saved = place.load()
+            config = extended(saved, budget=budget, max_iterations=max_iterations)
             plan = _plan(config)
+            if config != saved:
+                save_settings(place, config)
             _say_if_finished(place)
     _carry_out(plan, config, place, as_json=as_json, is_quiet=quiet)
 
@@ -77,11 +96,18 @@ def _plan(config: RunConfig) -> Plan:
         return plan_run(config)
 
 
+def _print_forecast(plan: Plan, config: RunConfig, *, as_json: bool) -> None:
+    from costada.runs.forecast import forecast, forecast_json, forecast_text
+
+    print((forecast_json if as_json else forecast_text)(forecast(plan), config))
+
+
 def _say_if_finished(folder: RunFolder) -> None:
     from costada.runs.runner import is_finished
 
     if is_finished(folder):
-        print(f"{folder.path}: this run has finished; nothing more is spent", file=sys.stderr)
+        text = "this run has finished; nothing more is spent without a higher limit"
+        print(f"{folder.path}: {text} (--budget, --max-iterations)", file=sys.stderr)
 
 
 def _carry_out(
@@ -106,6 +132,11 @@ def _carry_out(
     _print_result(result, config, folder, as_json=as_json)
     if result.stop_reason == "interrupted":
         raise typer.Exit(ExitCode.INTERRUPTED)
+    if result.stop_reason == "failures":
+        from costada.runs.summary import failures_line
+
+        print(f"costada: {failures_line(result)}", file=sys.stderr)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _way_on(folder: RunFolder) -> str:

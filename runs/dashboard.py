@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from costada.runs.outlook import Outlook, outlook
 from costada.runs.trace import event_words
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ class Dashboard:
         self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
         self._began = self._step_began = monotonic()
         self._ended: float | None = None
+        self._before = 0
 
     def begin(
         self, title: str, budget: float, max_iterations: int, rows: Sequence[TraceRow]
@@ -44,6 +47,7 @@ class Dashboard:
         self._title, self._budget, self._max_iterations = title, budget, max_iterations
         for row in rows:
             self.step(row)
+        self._before = rows[-1]["iteration"] if rows else 0
 
     def step(self, row: TraceRow) -> None:
         """Note a finished iteration."""
@@ -107,7 +111,24 @@ class Dashboard:
         facts.add_row("frontier", str(row["frontier"]), "mode", action)
         done = f"{row['iteration']} of at most {self._max_iterations}"
         facts.add_row("iterations", done, "time", waiting)
+        left = self._outlook(row)
+        if left:
+            facts.add_row("left", f"about {left.iterations} iterations", "end", self._end(left))
         return facts
+
+    def _outlook(self, row: TraceRow) -> Outlook | None:
+        """Return what is left of the run, once an iteration has told how fast it goes."""
+        num_here = row["iteration"] - self._before
+        if self._ended or num_here < 1:
+            return None
+        pace = (self._step_began - self._began) / num_here
+        return outlook(self._budget, row["spent"], row["iteration"], self._max_iterations, pace)
+
+    def _end(self, left: Outlook) -> str:
+        """Return when the run will end, by the clock; with the date if that is days away."""
+        wait = timedelta(seconds=left.seconds - (monotonic() - self._step_began))
+        end = datetime.now() + max(wait, timedelta())
+        return f"about {end:%Y-%m-%d %H:%M}" if wait.days else f"about {end:%H:%M}"
 
 
 def number(objective: float | None) -> str:

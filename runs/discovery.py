@@ -28,6 +28,11 @@ class DiscoverOptions(TypedDict, total=False):
     guide_price_in: float | str | None
     guide_price_out: float | str | None
     on_missing_usage: Literal["raise", "estimate"]
+    lost_calls: Literal["count", "ignore"]
+    budget_policy: Literal["crossing", "hard"]
+    max_failures: int
+    gateway: bool
+    preflight: bool
     preset: str | None
     reference_cost: float | None
     max_iterations: int
@@ -58,7 +63,8 @@ def discover(
         budget: Dollars to spend (B).
         guide_model: Model asked for tactics; `model` when not given.
         out: Folder for the run's files; without one nothing is written.
-        resume: Go on with the run in `out`, which was started with the same settings.
+        resume: Go on with the run in `out`, which was started with the same settings; `budget` and
+            `max_iterations` may be higher than they were.
         **options: Further settings, named as the options of `costada run`.
 
     Raises:
@@ -106,13 +112,14 @@ def _in_memory(plan: Plan) -> Discovery:
 def _in_folder(plan: Plan, config: RunConfig, path: Path, *, resume: bool) -> Discovery:
     from langgraph.runtime import RunControl
 
+    from costada.runs.extension import extend_to
     from costada.runs.folder import RunFolder
     from costada.runs.progress import SilentProgress
     from costada.runs.runner import carry_out
 
     folder = RunFolder(path)
     if resume:
-        folder.check_same(config)
+        extend_to(folder, config)
     else:
         folder.claim(config)
     return carry_out(plan, folder, SilentProgress(), RunControl())

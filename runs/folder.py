@@ -6,7 +6,8 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -137,15 +138,26 @@ class StepLog:
         if row["iteration"] <= self._last:
             return
         self._last = row["iteration"]
-        with self._path.open("a", encoding="utf-8") as file:
+        with naming(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(_line(row))
 
 
 def replace_text(path: Path, text: str) -> None:
     """Write a file so that a reader sees either the old text or the new one, never a part."""
     part = path.with_name(f".{path.name}")
-    part.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
-    os.replace(part, path)
+    with naming(path):
+        part.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
+        os.replace(part, path)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an error of the system say which file it is about: that of a full disk does not."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def _line(row: TraceRow) -> str:

@@ -1,27 +1,81 @@
 """The right to write to a run folder, held by one process at a time."""
 
+import json
+import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import IO
 
 
 @contextmanager
-def hold_lease(settings: Path) -> Iterator[None]:
+def hold_lease(folder: Path) -> Iterator[None]:
     """Hold a run for this process; the system gives it back even after a crash.
 
-    Two processes in one run would pay for the same steps twice.
+    Two processes in one run would pay for the same steps twice. The lease is a lock on the file
+    `run.lease`, which says who holds it and is there only meanwhile. The lock decides: what a dead
+    process left behind is taken over.
 
     Args:
-        settings: The run's settings file, which carries the lock.
+        folder: The run's folder.
 
     Raises:
-        ValueError: If another process is at work in this run.
+        ValueError: If another process is at work in this run, naming it.
+        OSError: If the file cannot be written.
     """
+    path = folder / "run.lease"
+    file = _locked(path)
+    while not _is_at(path, file):
+        file.close()
+        file = _locked(path)
+    with file:
+        _write(file, _claim())
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _locked(path: Path) -> IO[str]:
     import fcntl
 
-    with settings.open("rb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"{settings.parent}: another process is at work in this run") from None
-        yield
+    file = path.open("a+", encoding="utf-8")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with file:
+            holder = _holder(file)
+        raise ValueError(f"{path.parent}: another process is at work in this run{holder}") from None
+    return file
+
+
+def _is_at(path: Path, file: IO[str]) -> bool:
+    """Return whether a file is still the one in its place; its last holder may have removed it."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def _claim() -> str:
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}) + "\n"
+
+
+def _write(file: IO[str], text: str) -> None:
+    file.seek(0)
+    file.truncate()
+    file.write(text)
+    file.flush()
+
+
+def _holder(file: IO[str]) -> str:
+    """Return who holds the lease, nothing in the moment before that is written."""
+    file.seek(0)
+    text = file.read()
+    if not text:
+        return ""
+    known = json.loads(text)
+    return f": process {known['pid']} on {known['host']} since {known['since']}"

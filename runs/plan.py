@@ -17,6 +17,7 @@ from costada.models.chat_models import chat_model
 from costada.nodes.context import ChatModel
 from costada.nodes.settings import Settings
 from costada.runs.config import RunConfig, is_openai
+from costada.runs.gateway import check_gateway
 from costada.store.run_store import RunStore
 
 SIMULATED = "simulated"
@@ -30,8 +31,9 @@ class Plan:
     """What a run needs besides the place where it keeps its results.
 
     Attributes:
-        problem: What is improved; its evaluator has been tried on the initial program.
-        seed_evaluation: What the evaluator said of the initial program.
+        problem: What is improved.
+        seed_evaluation: What the evaluator said of the initial program; `None` without preflight:
+            the run then begins with that.
         sandbox: What holds candidates; `None` if the problem's own evaluate sees to that.
         model: The generating model.
         guide_model: The guide, `None` if it is the generating model.
@@ -39,10 +41,11 @@ class Plan:
         settings: Constants, seed and prices.
         title: The run in a few words.
         keep_history: Whether all checkpoints are kept, not only the latest.
+        gateway: Whether calls go through a journaling process of their own.
     """
 
     problem: Problem
-    seed_evaluation: Evaluation
+    seed_evaluation: Evaluation | None
     sandbox: Layer | None
     model: ChatModel
     guide_model: ChatModel | None
@@ -50,6 +53,7 @@ class Plan:
     settings: Settings
     title: str
     keep_history: bool = False
+    gateway: bool = False
 
     def graph(
         self,
@@ -102,7 +106,7 @@ def plan_run(
     guide_model = given_guide_model
     if guide_model is None and config.guide_model not in (None, config.model):
         guide_model = _model(str(config.guide_model), config)
-    seed_evaluation = check_problem(found)
+    seed_evaluation = check_problem(found) if config.preflight else None
     plan = Plan(
         problem=replace(found, seed_evaluation=seed_evaluation),
         seed_evaluation=seed_evaluation,
@@ -113,8 +117,16 @@ def plan_run(
         settings=_settings(config),
         title=f"{found.name}, {config.method}, {config.model}, seed {config.seed}",
         keep_history=config.keep_history,
+        gateway=config.gateway,
     )
+    return _checked(plan)
+
+
+def _checked(plan: Plan) -> Plan:
+    """Return the plan; raises `ValueError` for a missing price or a gateway that has no use."""
     plan.graph()
+    if plan.gateway:
+        check_gateway(plan)
     return plan
 
 

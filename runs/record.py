@@ -9,6 +9,7 @@ from costada.evaluators.contract import Direction
 from costada.runs.folder import RunFolder, StepLog, replace_text
 from costada.runs.report import ReportData, write_report
 from costada.runs.rows import stored_rows
+from costada.store.candidates import SEED_ID
 
 if TYPE_CHECKING:
     from costada.nodes.trace import TraceRow
@@ -59,10 +60,16 @@ class RunRecord:
             title=self._title(),
             rows=self.rows,
             budget=self._plan.budget,
-            seed_objective=self._plan.seed_evaluation.objective,
+            seed_objective=self._seed_objective(),
             reference=problem.reference,
             is_minimized=problem.direction is Direction.MINIMIZE,
         )
+
+    def _seed_objective(self) -> float | None:
+        if self._plan.seed_evaluation:
+            return self._plan.seed_evaluation.objective
+        run_ids = self._store.run_ids()
+        return self._store.candidates.get(run_ids[-1], SEED_ID).objective if run_ids else None
 
     def _title(self) -> str:
         if not self.rows or self.rows[-1]["best_objective"] is None:

@@ -8,6 +8,8 @@ from math import isfinite, nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from costada.runs.folder import naming
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -62,8 +64,9 @@ def write_report(data: ReportData, path: Path) -> None:
         axes.grid(alpha=0.25)
         axes.set_axisbelow(True)
     part = path.with_name(f".{path.name}")
-    figure.savefig(part, dpi=DOTS_PER_INCH, format="png")
-    part.replace(path)
+    with naming(path):
+        figure.savefig(part, dpi=DOTS_PER_INCH, format="png")
+        part.replace(path)
 
 
 def _objective(axes: Axes, data: ReportData) -> None:

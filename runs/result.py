@@ -22,9 +22,11 @@ class Discovery:
         spent: Dollars charged (C_t); above the budget by what the last iteration overshot.
         remaining: Dollars left, never below 0.
         iterations: Finished iterations.
-        stop_reason: Why the run ended: budget crossed, iterations used up, or interrupted.
+        stop_reason: Why the run ended: budget used up, iterations used up, too many attempts in a
+            row without a usable program (failures), or interrupted.
         folder: Where the run's files are; `None` if it kept none.
         sandbox: What held the candidates; `None` if the problem's own evaluate saw to that.
+        last_failure: What was wrong with the last attempt, where failures ended the run.
     """
 
     best_program: str
@@ -37,3 +39,4 @@ class Discovery:
     stop_reason: RunEnd
     folder: Path | None
     sandbox: str | None
+    last_failure: str = ""

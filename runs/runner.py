@@ -1,26 +1,28 @@
 """Carries a plan out in a folder: streams the graph, keeps the files, can go on later."""
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import cast
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 
 from costada.controller.ledger import remaining
+from costada.evaluators.contract import failed
 from costada.graph.build import DiscoveryGraph
 from costada.graph.state import SearchInput, SearchState
 from costada.nodes.trace import TraceRow
+from costada.runs.extension import can_go_on
 from costada.runs.folder import RunFolder
+from costada.runs.gateway import gateway_of, stop_gateway
 from costada.runs.lease import hold_lease
 from costada.runs.plan import Plan
 from costada.runs.progress import Progress, RunHeading
 from costada.runs.record import RunRecord
 from costada.runs.result import Discovery, RunEnd
-from costada.store.database import connect
+from costada.store.pruning import RunSaver
 from costada.store.run_store import RunStore
 
 THREAD = RunnableConfig(configurable={"thread_id": "run"})
@@ -29,6 +31,8 @@ THREAD = RunnableConfig(configurable={"thread_id": "run"})
 def carry_out(plan: Plan, folder: RunFolder, progress: Progress, control: RunControl) -> Discovery:
     """Return what a run finds; it goes on from its last checkpoint, if there is one.
 
+    A run that has stopped goes on when the plan allows it more money or iterations than it had:
+    what it did is left as it is, and from its last step on the controller sees the plan's budget.
     The folder must hold the run's settings. Its files are up to date whenever this returns or
     raises, and calling it again after an interruption goes on.
 
@@ -39,16 +43,16 @@ def carry_out(plan: Plan, folder: RunFolder, progress: Progress, control: RunCon
         control: Lets another party stop the run after the current node.
 
     Raises:
-        ValueError: If another process is at work in the folder, or a provider refuses a request
-            for good.
+        ValueError: If another process is at work in the folder, its run file is damaged or a newer
+            version's, or a provider refuses a request for good.
         UnmeteredCall: If an answer came without token counts and estimates are not allowed.
-        OSError: If a file cannot be written.
-        sqlite3.Error: If the database cannot be written.
+        OSError: If a file cannot be written; the run can go on when it can.
     """
     with (
-        hold_lease(folder.settings),
+        hold_lease(folder.path),
+        gateway_of(plan, folder) if plan.gateway else nullcontext(plan) as plan,
         RunStore(folder.database) as store,
-        _saver(folder.database) as saver,
+        _saver(folder.database, keep_history=plan.keep_history) as saver,
     ):
         graph = plan.graph(checkpointer=saver, store=store)
         record = RunRecord(folder, plan, store)
@@ -57,22 +61,31 @@ def carry_out(plan: Plan, folder: RunFolder, progress: Progress, control: RunCon
                 _follow(graph, plan, record, progress, control)
         finally:
             record.finish()
-        return _discovery(_state(graph), plan, store, folder.path)
+        found = _discovery(_state(graph), plan, store, folder.path)
+        if plan.gateway and found.stop_reason != "interrupted":
+            stop_gateway(folder)
+        return found
 
 
 def is_finished(folder: RunFolder) -> bool:
-    """Return whether the run in a folder has ended by itself and has nothing left to do."""
+    """Return whether the run in a folder has ended and, by its settings, has nothing left to do."""
     if not folder.database.is_file():
         return False
+    config = folder.load()
     with _saver(folder.database) as saver:
         saved = saver.get_tuple(THREAD)
-        return saved is not None and bool(saved.checkpoint["channel_values"].get("stop_reason"))
+    if saved is None:
+        return False
+    state = cast(SearchState, saved.checkpoint["channel_values"])
+    has_stopped = bool(state.get("stop_reason"))
+    return has_stopped and not can_go_on(state, config.budget, config.max_iterations)
 
 
 @contextmanager
-def _saver(database: Path) -> Iterator[SqliteSaver]:
-    with closing(connect(database)) as connection:
-        yield SqliteSaver(connection)
+def _saver(database: Path, *, keep_history: bool = True) -> Iterator[RunSaver]:
+    with closing(RunSaver(database, keep_history=keep_history)) as saver:
+        yield saver
+        saver.prune_thread(THREAD)
 
 
 def _follow(
@@ -87,7 +100,9 @@ def _follow(
     progress.begin(heading, record.rows)
     state = _state(graph)
     if state.get("stop_reason"):
-        return
+        if not can_go_on(state, plan.budget, constants.max_iterations):
+            return
+        graph.update_state(THREAD, SearchState(stop_reason=""), as_node="gate_intervention")
     if record.began_in not in ("", heading.sandbox):
         was, now = record.began_in, heading.sandbox
         progress.notice(f"This run began in sandbox {was} and goes on in {now}")
@@ -112,7 +127,8 @@ def _state(graph: DiscoveryGraph) -> SearchState:
 def _discovery(state: SearchState, plan: Plan, store: RunStore, folder: Path) -> Discovery:
     """Return the result so far; the initial program is the best before the run has opened."""
     spent = state.get("spent", 0.0)
-    seed = plan.seed_evaluation
+    reason = cast(RunEnd, state.get("stop_reason") or "interrupted")
+    seed = plan.seed_evaluation or failed("not evaluated")
     is_open = "best" in state
     best = store.candidates.get(state["run_id"], state["best"]) if is_open else None
     return Discovery(
@@ -123,7 +139,8 @@ def _discovery(state: SearchState, plan: Plan, store: RunStore, folder: Path) ->
         spent=spent,
         remaining=max(0.0, remaining(plan.budget, spent)),
         iterations=state.get("iterations", 0),
-        stop_reason=cast(RunEnd, state.get("stop_reason") or "interrupted"),
+        stop_reason=reason,
         folder=folder,
         sandbox=plan.sandbox,
+        last_failure=state.get("last_failure", "") if reason == "failures" else "",
     )

@@ -13,8 +13,10 @@ from costada.runs.spending import RoleSum
 REASONS = {
     "budget": "the budget is used up",
     "iterations": "the iteration limit is reached",
-    "interrupted": "interrupted",
+    "failures": "too many attempts in a row yielded no usable program",
+    "interrupted": "",
 }
+ENDS = {"interrupted": "Interrupted", "failures": "Stopped"}
 
 
 def summary_text(
@@ -26,10 +28,9 @@ def summary_text(
 ) -> str:
     """Return the result in a few lines."""
     objective = "none" if result.best_objective is None else f"{result.best_objective:.10g}"
-    end = "Interrupted" if result.stop_reason == "interrupted" else "Finished"
-    reason = "" if end == "Interrupted" else f": {REASONS[result.stop_reason]}"
     lines = [
-        f"{end} after {result.iterations} iterations{reason}.",
+        _ending(result),
+        *([f"  last failure    {_first_line(result)}"] if result.last_failure else []),
         f"  best objective  {objective} (score {result.best_score:.6f})",
         f"  spent           ${result.spent:.6f} of ${config.budget:g}{_overshoot(result, config)}",
         *(_role_line(role, used) for role, used in sums.items() if used.calls),
@@ -39,7 +40,7 @@ def summary_text(
         f"  best program    {folder.best_program}",
         f"  report          {folder.report}",
     ]
-    if result.stop_reason == "interrupted":
+    if result.stop_reason in ("interrupted", "failures"):
         lines.append(f"Go on with: {folder.resume_command}")
     return "\n".join(lines)
 
@@ -52,14 +53,6 @@ def summary_json(
     num_cached: int = 0,
 ) -> str:
     """Return the result as one JSON object; dollars are numbers, files are paths."""
-    ledger = {
-        role: {
-            **asdict(used),
-            "dollars": float(used.dollars),
-            "in_doubt_dollars": float(used.in_doubt_dollars),
-        }
-        for role, used in sums.items()
-    }
     facts = {
         "problem": config.problem,
         "method": config.method,
@@ -68,6 +61,7 @@ def summary_json(
         "seed": config.seed,
         "budget": config.budget,
         "stop_reason": result.stop_reason,
+        "last_failure": result.last_failure,
         "iterations": result.iterations,
         "best_score": result.best_score,
         "best_objective": result.best_objective,
@@ -76,7 +70,7 @@ def summary_json(
         "remaining": result.remaining,
         "overshoot": max(0.0, result.spent - config.budget),
         "uncharged": uncharged(result, config, sums),
-        "ledger": ledger,
+        "ledger": {role: _plain(used) for role, used in sums.items()},
         "sandbox": result.sandbox,
         "cached_evaluations": num_cached,
         "folder": str(folder.path),
@@ -93,6 +87,29 @@ def uncharged(result: Discovery, config: RunConfig, sums: Mapping[str, RoleSum])
         (used.dollars + counts_lost * used.in_doubt_dollars for used in sums.values()), Decimal(0)
     )
     return max(0.0, float(paid - Decimal(str(result.spent))))
+
+
+def _plain(used: RoleSum) -> dict[str, object]:
+    dollars, in_doubt = float(used.dollars), float(used.in_doubt_dollars)
+    return {**asdict(used), "dollars": dollars, "in_doubt_dollars": in_doubt}
+
+
+def _ending(result: Discovery) -> str:
+    end = ENDS.get(result.stop_reason, "Finished")
+    reason = REASONS[result.stop_reason]
+    if result.stop_reason == "budget" and result.remaining > 0:
+        reason = "what is left of the budget pays for no further call"
+    why = f": {reason}" if reason else ""
+    return f"{end} after {result.iterations} iterations{why}."
+
+
+def failures_line(result: Discovery) -> str:
+    """Return in one line that failures ended the run, and what the last of them was."""
+    return f"{REASONS['failures']}; look first at the last failure: {_first_line(result)}"
+
+
+def _first_line(result: Discovery) -> str:
+    return next(iter(result.last_failure.splitlines()), "unknown")
 
 
 def _uncharged_line(dollars: float) -> list[str]:

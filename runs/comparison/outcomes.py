@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
-from costada.controller.contract import stop_reason
+from costada.controller.contract import OUT_OF_MONEY, stop_reason
 from costada.evaluators.contract import Direction
 from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
 from costada.evaluators.registry import is_built_in, problem
@@ -132,7 +132,8 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
     if not rows:
         return "has not begun"
     last = rows[-1]
-    if not stop_reason(config.budget, last["spent"], last["iteration"], config.max_iterations):
+    is_over = stop_reason(config.budget, last["spent"], last["iteration"], config.max_iterations)
+    if not (is_over or OUT_OF_MONEY in last["events"]):
         spent = f"${last['spent']:.4f} of ${config.budget:g}"
         return f"not finished: {last['iteration']} iterations, {spent}"
     seed = store.candidates.get(run_ids[-1], SEED_ID)

@@ -94,5 +94,16 @@ def _options(run: SweepRun) -> list[str]:
     values = {
         name: getattr(run.config, name) for name in RunConfig.model_fields if name != "problem"
     }
-    said = [f"{as_option(name)}={value}" for name, value in values.items() if value is not None]
+    said = [_option(name, value) for name, value in values.items() if _is_worth_saying(name, value)]
     return [*said, f"--out={run.folder.path}"]
+
+
+def _is_worth_saying(name: str, value: object) -> bool:
+    is_default_switch = isinstance(value, bool) and value is RunConfig.model_fields[name].default
+    return value is not None and not is_default_switch
+
+
+def _option(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return as_option(name if value else f"no_{name}")
+    return f"{as_option(name)}={value}"

@@ -111,7 +111,7 @@ def looked_up(run: SweepRun) -> SweepRun:
         run.folder.check_free()
         return run
     run.folder.check_same(run.config)
-    with hold_lease(run.folder.settings):
+    with hold_lease(run.folder.path):
         is_done = is_finished(run.folder) and _is_reported(run.folder)
     status = Status.FINISHED if is_done else Status.WAITING
     return replace(run, status=status, step=last_step(run.folder.steps))

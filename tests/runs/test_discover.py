@@ -58,12 +58,13 @@ def test_a_run_stopped_by_ctrl_c_goes_on_as_if_it_had_not_been(tmp_path: Path) -
         return hashed_answer(prompt)
 
     stopped = ScriptedModel(answer=interrupted)
-    arguments = {"budget": 0.03, "out": tmp_path / "run", **PRICES}
+    money = {"budget": 0.03, "lost_calls": "ignore", **PRICES}
+    arguments = {"out": tmp_path / "run", **money}
     with pytest.raises(KeyboardInterrupt):
         discover(toy_problem(), stopped, **arguments)
     assert (tmp_path / "run" / "report.png").is_file()
     found = discover(toy_problem(), model(), resume=True, **arguments)
-    whole = discover(toy_problem(), model(), budget=0.03, **PRICES)
+    whole = discover(toy_problem(), model(), **money)
     assert (found.best_program, found.iterations) == (whole.best_program, whole.iterations)
 
 

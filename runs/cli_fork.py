@@ -1,0 +1,43 @@
+"""`costada fork`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from costada.runs import cli_options as options
+from costada.runs.exit_codes import ExitCode
+from costada.runs.folder import RunFolder
+from costada.runs.refusal import refusing
+
+At = Annotated[
+    int, typer.Option(metavar="ITERATION", min=1, help="Last iteration that is taken over.")
+]
+New = Annotated[Path, typer.Option("--out", metavar="NEW", help="A new folder for the new run.")]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        help="Dollars the new run may spend, the calls it takes over included.",
+        show_default="as the original",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="Start of the randomness from there on.", show_default="as the original"),
+]
+
+
+def fork(
+    folder: options.Folder, at: At, out: New, budget: Budget = None, seed: Seed = None
+) -> None:
+    """Begin a new run where another one was at the end of an iteration; it spends nothing."""
+    with refusing(ExitCode.BAD_INPUT):
+        from costada.runs.fork import fork_run
+
+        forked = fork_run(RunFolder(folder), at, RunFolder(out), budget=budget, seed=seed)
+    print(
+        f"{out}: forked from {folder} after iteration {forked.iterations},"
+        f" with ${forked.spent:.6f} spent.\nGo on with: {forked.folder.resume_command}"
+    )

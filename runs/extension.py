@@ -1,0 +1,72 @@
+"""More money or more iterations for a run that has begun."""
+
+from costada.controller.contract import stop_reason
+from costada.controller.ledger import remaining
+from costada.graph.state import SearchState
+from costada.runs.config import RunConfig
+from costada.runs.folder import RunFolder, replace_text
+from costada.runs.lease import hold_lease
+
+RAISED = ("budget", "max_iterations")
+"""The settings that may change once a run has begun, and only upwards."""
+
+
+def extended(
+    saved: RunConfig, *, budget: float | None = None, max_iterations: int | None = None
+) -> RunConfig:
+    """Return the settings of a run with a higher budget or limit; `None` leaves one as it is.
+
+    Raises:
+        ValueError: If one of them is lower than before.
+        pydantic.ValidationError: If one of them can be no budget or limit at all.
+    """
+    wanted = {"budget": budget, "max_iterations": max_iterations}
+    given = {name: value for name, value in wanted.items() if value is not None}
+    config = RunConfig.model_validate({**saved.model_dump(), **given})
+    for name in RAISED:
+        before, now = getattr(saved, name), getattr(config, name)
+        if now < before:
+            raise ValueError(
+                f"{name}: got {now:g}, expected at least {before:g}, which the run has;"
+                " it can be raised, not lowered"
+            )
+    return config
+
+
+def extend_to(folder: RunFolder, wanted: RunConfig) -> None:
+    """Save a higher budget or limit in a folder whose run is to go on.
+
+    Raises:
+        ValueError: If the folder holds no run, a limit is lower or another setting differs, or
+            another process is at work in the run.
+    """
+    folder.load()
+    with hold_lease(folder.path):
+        saved = folder.load()
+        raised = extended(saved, budget=wanted.budget, max_iterations=wanted.max_iterations)
+        folder.check_same(wanted.model_copy(update={name: getattr(saved, name) for name in RAISED}))
+        if raised != saved:
+            save_settings(folder, raised)
+
+
+def save_settings(folder: RunFolder, config: RunConfig) -> None:
+    """Replace the settings in a folder; whoever reads them sees the old ones or the new ones."""
+    replace_text(folder.settings, config.text)
+
+
+def can_go_on(state: SearchState, budget: float, max_iterations: int) -> bool:
+    """Return whether a run that stopped has something left to do.
+
+    That is so when its budget or its iteration limit was raised, and after any other stop: what
+    stood in its way may be gone by now.
+
+    Args:
+        state: The run as it stopped.
+        budget: Dollars it may spend by now (B).
+        max_iterations: Iterations it may make by now (T_max).
+    """
+    if stop_reason(budget, state["spent"], state["iterations"], max_iterations):
+        return False
+    if state["stop_reason"] == "budget":
+        return remaining(budget, state["spent"]) > state["remaining"]
+    return True

@@ -1,0 +1,263 @@
+"""Whatever LangGraph saver a caller gives: a run that was stopped goes on as if it had not been."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+)
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from fakes import evaluate_value, toy_problem
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.errors import GraphDrained
+from langgraph.graph import END, START, StateGraph
+from langgraph.runtime import RunControl
+from toy_graph import graph_of, trace
+from typing_extensions import TypedDict
+
+from costada.store.pruning import RunSaver
+from costada.store.run_store import RunStore
+
+BUDGET = 0.03
+THREAD = {"configurable": {"thread_id": "1"}}
+STOPPED_IN = 4
+"""Iteration of the toy run in which it is stopped."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the checkpoints of a test are kept: a folder, a Postgres address, this process."""
+
+    folder: Path
+    postgres: str = ""
+    memory: InMemorySaver = field(default_factory=InMemorySaver)
+
+    @property
+    def programs(self) -> Path:
+        return self.folder / "programs.sqlite"
+
+    @property
+    def checkpoints(self) -> str:
+        return str(self.folder / "checkpoints.sqlite")
+
+
+@contextmanager
+def in_memory(place):
+    yield place.memory
+
+
+@contextmanager
+def in_postgres(place):
+    with PostgresSaver.from_conn_string(place.postgres) as saver:
+        saver.setup()
+        yield saver
+
+
+@asynccontextmanager
+async def in_memory_async(place):
+    yield place.memory
+
+
+@asynccontextmanager
+async def in_postgres_async(place):
+    async with AsyncPostgresSaver.from_conn_string(place.postgres) as saver:
+        await saver.setup()
+        yield saver
+
+
+SYNC: dict[str, Callable[[Place], AbstractContextManager[Any]]] = {
+    "memory": in_memory,
+    "sqlite": lambda place: SqliteSaver.from_conn_string(place.checkpoints),
+    "run file": lambda place: closing(RunSaver(place.programs)),
+    "postgres": in_postgres,
+}
+ASYNC: dict[str, Callable[[Place], AbstractAsyncContextManager[Any]]] = {
+    "memory": in_memory_async,
+    "sqlite": lambda place: AsyncSqliteSaver.from_conn_string(place.checkpoints),
+    "postgres": in_postgres_async,
+}
+
+
+@pytest.fixture
+def postgres():
+    """The address of a schema of the test's own."""
+    address = os.environ.get("COSTADA_POSTGRES")
+    if address is None:
+        pytest.skip("COSTADA_POSTGRES is not set; `.ci/postgres make test` starts a server")
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA {name}")
+        yield f"{address}&options=-csearch_path%3D{name}"
+        connection.execute(f"DROP SCHEMA {name} CASCADE")
+
+
+@pytest.fixture
+def place(request, tmp_path):
+    is_remote = request.node.callspec.params["saver"] == "postgres"
+    return Place(tmp_path, request.getfixturevalue("postgres") if is_remote else "")
+
+
+def stopping_evaluation(number):
+    """Return an evaluator that is asked to stop in its `number`-th evaluation."""
+    judged = []
+
+    def evaluate(code):
+        judged.append(code)
+        if len(judged) == number:
+            raise InterruptedError("asked to stop")
+        return evaluate_value(code)
+
+    return evaluate
+
+
+class Stop:
+    """Stops a run at the end of a step (drained), or in the middle of one (broken off)."""
+
+    def __init__(self, way):
+        self.control = RunControl()
+        self.is_drained = way == "drained"
+        self.error = GraphDrained if self.is_drained else InterruptedError
+        self.rows = []
+        evaluate = evaluate_value if self.is_drained else stopping_evaluation(STOPPED_IN + 1)
+        self.problem = toy_problem(evaluate=evaluate)
+
+    def follow(self, steps):
+        for row in steps:
+            self.see(row)
+
+    def see(self, row):
+        self.rows.append(row)
+        if self.is_drained and row["iteration"] == STOPPED_IN:
+            self.control.request_drain()
+
+
+def toy(saver, store=None, problem=None):
+    return graph_of(checkpointer=saver, store=store, problem=problem, budget=BUDGET)
+
+
+@cache
+def undisturbed():
+    """Return the rows and the result of a run that nothing stops."""
+    graph, _ = toy(InMemorySaver())
+    rows = trace(graph, config=THREAD)
+    return rows, graph.invoke(None, THREAD)
+
+
+@pytest.mark.parametrize("way", ["drained", "broken off"])
+@pytest.mark.parametrize("saver", SYNC)
+def test_a_stopped_run_goes_on_with_the_same_steps(place, saver, way):
+    stop = Stop(way)
+    with SYNC[saver](place) as opened, RunStore(place.programs) as store:
+        graph, _ = toy(opened, store, problem=stop.problem)
+        with pytest.raises(stop.error):
+            stop.follow(graph.stream({}, THREAD, stream_mode="custom", control=stop.control))
+    with SYNC[saver](place) as opened, RunStore(place.programs) as store:
+        graph, _ = toy(opened, store)
+        rest = list(graph.stream(None, THREAD, stream_mode="custom"))
+        assert graph.get_state(THREAD).values["stop_reason"] == "budget"
+    assert stop.rows
+    assert stop.rows + rest == undisturbed()[0]
+
+
+@pytest.mark.parametrize("way", ["drained", "broken off"])
+@pytest.mark.parametrize("saver", ASYNC)
+def test_a_stopped_async_run_goes_on_with_the_same_steps(place, saver, way):
+    stop = Stop(way)
+
+    async def begin():
+        async with ASYNC[saver](place) as opened:
+            with RunStore(place.programs) as store:
+                graph, _ = toy(opened, store, problem=stop.problem)
+                steps = graph.astream({}, THREAD, stream_mode="custom", control=stop.control)
+                async for row in steps:
+                    stop.see(row)
+
+    async def go_on():
+        async with ASYNC[saver](place) as opened:
+            with RunStore(place.programs) as store:
+                graph, _ = toy(opened, store)
+                return [row async for row in graph.astream(None, THREAD, stream_mode="custom")]
+
+    with pytest.raises(stop.error):
+        asyncio.run(begin())
+    assert stop.rows
+    assert stop.rows + asyncio.run(go_on()) == undisturbed()[0]
+
+
+@pytest.mark.parametrize("saver", ASYNC)
+def test_a_cancelled_ainvoke_goes_on_to_the_same_result(place, saver):
+    async def cancelled():
+        evaluations = []
+
+        def evaluate(code):
+            evaluations.append(code)
+            if len(evaluations) == STOPPED_IN:
+                loop.call_soon_threadsafe(task.cancel)
+            return evaluate_value(code)
+
+        async with ASYNC[saver](place) as opened:
+            with RunStore(place.programs) as store:
+                problem = toy_problem(evaluate=evaluate)
+                graph, _ = toy(opened, store, problem=problem)
+                loop = asyncio.get_running_loop()
+                task = asyncio.ensure_future(graph.ainvoke({}, THREAD))
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+
+    async def go_on():
+        async with ASYNC[saver](place) as opened:
+            with RunStore(place.programs) as store:
+                graph, _ = toy(opened, store)
+                return await graph.ainvoke(None, THREAD)
+
+    asyncio.run(cancelled())
+    assert asyncio.run(go_on()) == undisturbed()[1]
+
+
+class ParentState(TypedDict, total=False):
+    seed: int
+    best_program: str
+    spent: float
+    note: str
+
+
+def parent_of(child, saver):
+    parent = StateGraph(ParentState)
+    parent.add_node("discover", child)
+    parent.add_node("write", lambda state: {"note": f"spent {state['spent']}"})
+    parent.add_edge(START, "discover")
+    parent.add_edge("discover", "write")
+    parent.add_edge("write", END)
+    return parent.compile(checkpointer=saver)
+
+
+@pytest.mark.parametrize("mode", [None, True])
+@pytest.mark.parametrize("saver", SYNC)
+def test_under_the_saver_of_a_parent_a_stopped_run_goes_on_too(place, saver, mode):
+    stop = Stop("broken off")
+    with SYNC[saver](place) as opened, RunStore(place.programs) as store:
+        child, _ = toy(mode, store, problem=stop.problem)
+        with pytest.raises(InterruptedError):
+            parent_of(child, opened).invoke({}, THREAD)
+    with SYNC[saver](place) as opened, RunStore(place.programs) as store:
+        child, model = toy(mode, store)
+        result = parent_of(child, opened).invoke(None, THREAD)
+    rows, expected = undisturbed()
+    assert result["best_program"] == expected["best_program"]
+    assert result["note"] == f"spent {expected['spent']}"
+    assert len(model.prompts) < len(rows)

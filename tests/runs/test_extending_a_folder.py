@@ -1,0 +1,189 @@
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import ScriptedModel, hashed_answer, toy_problem
+
+from costada.controller.ledger import remaining_ratio
+from costada.graph.state import SearchState
+from costada.runs.discovery import discover
+from costada.runs.extension import can_go_on
+from costada.runs.folder import RunFolder
+from costada.runs.runner import is_finished
+from costada.store.run_store import RunStore
+
+Invoke = Callable[..., Any]
+PRICES = {"price_in": "1", "price_out": "2"}
+BUDGET = 0.05
+
+
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+
+
+def spent_in_calls(folder: Path) -> float:
+    with RunStore(folder / "run.sqlite") as store:
+        (run_id,) = store.run_ids()
+        return float(sum(call.cost for call in store.ledger.calls(run_id)))
+
+
+def model() -> ScriptedModel:
+    return ScriptedModel(answer=hashed_answer)
+
+
+@pytest.fixture(scope="module")
+def spent(near: Path, invoke: Invoke, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that has spent its budget."""
+    folder = tmp_path_factory.mktemp("spent") / "run"
+    result = invoke("run", near, "--budget", BUDGET, "--out", folder, "--json")
+    assert json.loads(result.stdout)["stop_reason"] == "budget", result.output
+    return folder
+
+
+@pytest.fixture
+def folder(spent: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(spent, tmp_path / "run")
+
+
+def test_a_raised_budget_goes_on_from_where_the_run_stopped(folder: Path, invoke: Invoke) -> None:
+    before = rows_in(folder)
+    result = invoke("resume", folder, "--budget", 2 * BUDGET, "--json")
+    assert result.exit_code == 0, result.output
+    facts, rows = json.loads(result.stdout), rows_in(folder)
+    assert rows[: len(before)] == before
+    assert [row["iteration"] for row in rows] == [*range(1, len(rows) + 1)]
+    for row in rows[len(before) :]:
+        assert row["remaining_ratio"] == remaining_ratio(2 * BUDGET, row["spent"])
+    assert rows[-2]["spent"] < 2 * BUDGET <= rows[-1]["spent"]
+    assert (facts["budget"], facts["stop_reason"]) == (2 * BUDGET, "budget")
+    assert facts["spent"] == rows[-1]["spent"] == pytest.approx(spent_in_calls(folder))
+    assert facts["uncharged"] == pytest.approx(0)
+    assert RunFolder(folder).load().budget == 2 * BUDGET
+
+
+def test_a_budget_is_raised_more_than_once(folder: Path, invoke: Invoke) -> None:
+    for budget in (0.08, 0.11):
+        assert invoke("resume", folder, "--budget", budget).exit_code == 0
+        assert rows_in(folder)[-1]["spent"] >= budget
+
+
+def test_nothing_raised_means_nothing_spent(folder: Path, invoke: Invoke) -> None:
+    before = rows_in(folder)
+    for options in ((), ("--budget", BUDGET), ("--max-iterations", 500)):
+        result = invoke("resume", folder, *options)
+        assert result.exit_code == 0
+        assert "this run has finished; nothing more is spent" in result.output
+    assert rows_in(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--budget", 0.01, "budget: got 0.01, expected at least 0.05, which the run has"),
+        ("--max-iterations", 3, "max_iterations: got 3, expected at least"),
+        ("--budget", "nan", "--budget: got nan"),
+        ("--budget", -1, "--budget: got -1"),
+    ],
+)
+def test_limits_are_never_lowered(
+    folder: Path, invoke: Invoke, option: str, value: object, message: str
+) -> None:
+    settings = (folder / "settings.json").read_bytes()
+    result = invoke("resume", folder, option, value)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert (folder / "settings.json").read_bytes() == settings
+
+
+def test_a_raised_iteration_limit_gives_the_run_that_it_would_have_been(
+    near: Path, tmp_path: Path, invoke: Invoke
+) -> None:
+    short, whole = tmp_path / "short", tmp_path / "whole"
+    for method in ("costada", "adaevolve"):
+        options = (near, "--budget", 1, "--method", method)
+        for folder, limit in ((short / method, 3), (whole / method, 6)):
+            ran = invoke("run", *options, "--max-iterations", limit, "--out", folder)
+            assert ran.exit_code == 0
+        assert invoke("resume", short / method, "--max-iterations", 6).exit_code == 0
+        assert rows_in(short / method) == rows_in(whole / method)
+        same = ("best_program.py", "settings.json")
+        for name in same:
+            assert (short / method / name).read_bytes() == (whole / method / name).read_bytes()
+
+
+def test_a_process_that_died_between_raising_and_going_on_is_made_good(
+    folder: Path, invoke: Invoke
+) -> None:
+    settings = folder / "settings.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "budget": 2 * BUDGET}))
+    assert not is_finished(RunFolder(folder))
+    assert invoke("resume", folder).exit_code == 0
+    assert rows_in(folder)[-1]["spent"] >= 2 * BUDGET
+    assert is_finished(RunFolder(folder))
+
+
+def test_discover_goes_on_with_a_higher_budget_and_refuses_a_lower_one(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    first = discover(toy_problem(), model(), budget=0.02, out=out, **PRICES)
+    rows = rows_in(out)
+    more = discover(toy_problem(), model(), budget=0.04, out=out, resume=True, **PRICES)
+    assert first.spent < 0.04 <= more.spent == pytest.approx(spent_in_calls(out))
+    assert rows_in(out)[: len(rows)] == rows
+    with pytest.raises(ValueError, match=r"budget: got 0\.02, expected at least 0\.04"):
+        discover(toy_problem(), model(), budget=0.02, out=out, resume=True, **PRICES)
+    with pytest.raises(ValueError, match="started with other settings: seed was 0, got 1"):
+        discover(toy_problem(), model(), budget=0.05, seed=1, out=out, resume=True, **PRICES)
+    assert RunFolder(out).load().budget == 0.04
+
+
+def test_a_run_that_failures_stopped_is_simply_gone_on_with(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    options: dict[str, Any] = {"budget": 0.05, "max_failures": 4, "out": out, **PRICES}
+    refusing = ScriptedModel(answer=lambda prompt: "I would rather not.")
+    first = discover(toy_problem(), refusing, **options)
+    assert (first.stop_reason, len(refusing.prompts)) == ("failures", 4)
+    rows = rows_in(out)
+    more = discover(toy_problem(), model(), resume=True, **options)
+    assert (more.stop_reason, rows_in(out)[: len(rows)]) == ("budget", rows)
+    assert more.spent == pytest.approx(spent_in_calls(out))
+
+
+def test_a_hard_budget_is_extended_although_it_was_not_all_spent(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    options: dict[str, Any] = {"budget_policy": "hard", "out": out, **PRICES}
+    first = discover(toy_problem(), model(), budget=0.05, **options)
+    assert (first.stop_reason, first.spent < 0.05) == ("budget", True)
+    silent = model()
+    again = discover(toy_problem(), silent, budget=0.05, resume=True, **options)
+    assert (again, silent.prompts) == (first, [])
+    more = discover(toy_problem(), model(), budget=0.1, resume=True, **options)
+    assert (more.stop_reason, first.spent < more.spent < 0.1) == ("budget", True)
+
+
+def stopped(reason: str, **changes: Any) -> SearchState:
+    at_end = {"stop_reason": reason, "spent": 1.1, "remaining": 0.0, "iterations": 50}
+    return SearchState(**{**at_end, **changes})  # type: ignore[typeddict-item]
+
+
+@pytest.mark.parametrize(
+    ("state", "budget", "max_iterations", "can"),
+    [
+        (stopped("budget"), 1.0, 100, False),
+        (stopped("budget"), 1.1, 100, False),
+        (stopped("budget"), 1.2, 100, True),
+        (stopped("budget"), 1.2, 50, False),
+        (stopped("budget", spent=0.95, remaining=1.0 - 0.95), 1.0, 100, False),
+        (stopped("budget", spent=0.95, remaining=1.0 - 0.95), 1.5, 100, True),
+        (stopped("iterations"), 2.0, 50, False),
+        (stopped("iterations"), 2.0, 51, True),
+        (stopped("failures"), 2.0, 100, True),
+        (stopped("failures"), 1.0, 100, False),
+    ],
+)
+def test_a_run_goes_on_only_if_what_stopped_it_may_be_gone(
+    state: SearchState, budget: float, max_iterations: int, can: bool
+) -> None:
+    assert can_go_on(state, budget, max_iterations) is can

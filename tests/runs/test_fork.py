@@ -1,0 +1,224 @@
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from costada.runs.folder import RunFolder
+from costada.store.run_store import RunStore
+
+Invoke = Callable[..., Any]
+AT = 3
+LAST = 6
+
+
+def lines_in(folder: Path) -> list[str]:
+    return (folder / "steps.jsonl").read_text().splitlines()
+
+
+def rows_in(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in lines_in(folder)]
+
+
+def run_id_in(folder: Path) -> str:
+    with RunStore(folder / "run.sqlite") as store:
+        (run_id,) = store.run_ids()
+        return run_id
+
+
+def calls_in(folder: Path) -> list[tuple[int, str, float]]:
+    with RunStore(folder / "run.sqlite") as store:
+        (run_id,) = store.run_ids()
+        calls = store.ledger.calls(run_id)
+        return [(call.iteration, call.prompt, float(call.cost)) for call in calls]
+
+
+def table_rows(folder: Path) -> dict[str, list[Any]]:
+    """Return the rows of every table that belongs to runs, without their run ids."""
+    with closing(sqlite3.connect(folder / "run.sqlite")) as connection:
+        names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master")]
+        found = {}
+        for name in names:
+            columns = [row[1] for row in connection.execute(f"PRAGMA table_info({name})")]
+            if "run_id" in columns:
+                kept = ", ".join(column for column in columns if column != "run_id")
+                found[name] = connection.execute(f"SELECT {kept} FROM {name}").fetchall()
+        return found
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".png"}
+
+
+@pytest.fixture(scope="module")
+def original(near: Path, invoke: Invoke, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run that kept all its checkpoints."""
+    folder = tmp_path_factory.mktemp("original") / "run"
+    options = ("--budget", 1, "--max-iterations", LAST, "--keep-history")
+    result = invoke("run", near, *options, "--out", folder)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.fixture
+def forked(original: Path, tmp_path: Path, invoke: Invoke) -> Path:
+    folder = tmp_path / "forked"
+    result = invoke("fork", original, "--at", AT, "--out", folder)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def test_a_fork_holds_what_the_original_held_at_the_end_of_the_iteration(
+    original: Path, forked: Path
+) -> None:
+    assert lines_in(forked) == lines_in(original)[:AT]
+    assert (forked / "settings.json").read_bytes() == (original / "settings.json").read_bytes()
+    assert run_id_in(forked) != run_id_in(original)
+    assert calls_in(forked) == [call for call in calls_in(original) if call[0] <= AT]
+    spent = sum(cost for _, _, cost in calls_in(forked))
+    assert rows_in(forked)[-1]["spent"] == pytest.approx(spent)
+
+
+def test_a_fork_goes_on_exactly_like_the_original(
+    original: Path, forked: Path, invoke: Invoke
+) -> None:
+    result = invoke("resume", forked, "--json")
+    assert result.exit_code == 0, result.output
+    assert lines_in(forked) == lines_in(original)
+    assert (forked / "best_program.py").read_bytes() == (original / "best_program.py").read_bytes()
+    assert calls_in(forked) == calls_in(original)
+    facts = json.loads(result.stdout)
+    spent = sum(cost for _, _, cost in calls_in(forked))
+    assert facts["spent"] == pytest.approx(spent)
+    assert sum(role["dollars"] for role in facts["ledger"].values()) == pytest.approx(spent)
+
+
+@pytest.mark.parametrize("method", ["evox", "adaevolve", "no-intervention-gating"])
+def test_a_fork_of_any_method_goes_on_exactly_like_the_original(
+    method: str, near: Path, tmp_path: Path, invoke: Invoke
+) -> None:
+    original, new = tmp_path / "original", tmp_path / "new"
+    options = ("--budget", 1, "--max-iterations", LAST, "--keep-history", "--method", method)
+    assert invoke("run", near, *options, "--out", original).exit_code == 0
+    assert invoke("fork", original, "--at", AT, "--out", new).exit_code == 0
+    assert invoke("resume", new).exit_code == 0
+    assert lines_in(new) == lines_in(original)
+    assert calls_in(new) == calls_in(original)
+
+
+def test_the_original_is_only_read(original: Path, tmp_path: Path, invoke: Invoke) -> None:
+    before = files_in(original)
+    invoke("fork", original, "--at", AT, "--out", tmp_path / "new")
+    invoke("resume", tmp_path / "new", "--max-iterations", LAST + 2)
+    assert {name: files_in(original)[name] for name in before} == before
+    assert invoke("resume", original).exit_code == 0
+    assert len(rows_in(original)) == LAST
+
+
+def test_every_table_of_a_run_says_when_its_rows_came_to_be(original: Path) -> None:
+    with closing(sqlite3.connect(original / "run.sqlite")) as connection:
+        names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master")]
+        columns = {
+            name: {row[1] for row in connection.execute(f"PRAGMA table_info({name})")}
+            for name in names
+        }
+    of_runs = {name: known for name, known in columns.items() if "run_id" in known}
+    undated = {name for name, known in of_runs.items() if not known & {"iteration", "seq"}}
+    assert undated == {"run"}
+
+
+def test_no_later_row_is_copied_and_no_earlier_one_lost(original: Path, forked: Path) -> None:
+    whole, cut = table_rows(original), table_rows(forked)
+    assert cut.keys() == whole.keys()
+    for table, rows in cut.items():
+        assert rows == [row for row in whole[table] if row in rows], table
+        assert table == "run" or not rows or len(rows) < len(whole[table]), table
+
+
+def test_a_fork_of_a_fork_is_a_run_too(
+    original: Path, forked: Path, tmp_path: Path, invoke: Invoke
+) -> None:
+    invoke("resume", forked)
+    again = tmp_path / "again"
+    assert invoke("fork", forked, "--at", AT + 2, "--out", again).exit_code == 0
+    assert invoke("resume", again).exit_code == 0
+    assert lines_in(again) == lines_in(original)
+
+
+def test_another_seed_takes_another_way(original: Path, tmp_path: Path, invoke: Invoke) -> None:
+    folder = tmp_path / "seeded"
+    assert invoke("fork", original, "--at", AT, "--out", folder, "--seed", 7).exit_code == 0
+    assert invoke("resume", folder).exit_code == 0
+    assert lines_in(folder)[:AT] == lines_in(original)[:AT]
+    assert lines_in(folder)[AT:] != lines_in(original)[AT:]
+    assert RunFolder(folder).load().seed == 7
+
+
+def test_another_budget_may_be_lower_but_not_spent(
+    original: Path, tmp_path: Path, invoke: Invoke
+) -> None:
+    spent = rows_in(original)[AT - 1]["spent"]
+    low, enough = tmp_path / "low", tmp_path / "enough"
+    result = invoke("fork", original, "--at", AT, "--out", low, "--budget", spent)
+    assert result.exit_code == 2
+    assert f"dollars spent by iteration {AT}" in result.output
+    assert not low.exists()
+    options = ("--out", enough, "--budget", spent + 0.0001)
+    assert invoke("fork", original, "--at", AT, *options).exit_code == 0
+    assert json.loads(invoke("resume", enough, "--json").stdout)["stop_reason"] == "budget"
+    assert len(rows_in(enough)) == AT + 1
+
+
+def test_a_fork_at_the_end_of_a_finished_run_can_be_extended(
+    original: Path, tmp_path: Path, invoke: Invoke
+) -> None:
+    folder = tmp_path / "end"
+    assert invoke("fork", original, "--at", LAST, "--out", folder).exit_code == 0
+    assert "this run has finished" in invoke("resume", folder).output
+    assert invoke("resume", folder, "--max-iterations", LAST + 1).exit_code == 0
+    assert lines_in(folder)[:LAST] == lines_in(original)
+    assert len(rows_in(folder)) == LAST + 1
+
+
+def test_an_iteration_without_a_checkpoint_is_refused_naming_those_that_have_one(
+    near: Path, original: Path, tmp_path: Path, invoke: Invoke
+) -> None:
+    pruned, new = tmp_path / "pruned", tmp_path / "new"
+    invoke("run", near, "--max-iterations", LAST, "--out", pruned)
+    result = invoke("fork", pruned, "--at", 1, "--out", new)
+    assert result.exit_code == 2
+    assert f"iteration 1 of {pruned}: no checkpoint is kept of its end" in result.output
+    assert f" to {LAST}; a run with --keep-history keeps them all" in result.output
+    assert not new.exists()
+    result = invoke("fork", original, "--at", LAST + 1, "--out", new)
+    assert f"expected 1 to {LAST};" in result.output
+
+
+def test_a_fork_takes_no_folder_that_holds_anything(
+    original: Path, finished: Path, tmp_path: Path, invoke: Invoke
+) -> None:
+    before = files_in(finished)
+    result = invoke("fork", original, "--at", AT, "--out", finished)
+    assert result.exit_code == 2
+    assert f"{finished}: exists, expected a new or an empty folder" in result.output
+    assert files_in(finished) == before
+    (tmp_path / "empty").mkdir()
+    assert invoke("fork", original, "--at", AT, "--out", tmp_path / "empty").exit_code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["empty"]
+
+
+def test_only_a_run_that_has_begun_can_be_forked(
+    original: Path, tmp_path: Path, invoke: Invoke
+) -> None:
+    result = invoke("fork", tmp_path / "nothing", "--at", 1, "--out", tmp_path / "new")
+    assert result.exit_code == 2
+    assert "holds no run" in result.output
+    (tmp_path / "claimed").mkdir()
+    shutil.copy(original / "settings.json", tmp_path / "claimed")
+    result = invoke("fork", tmp_path / "claimed", "--at", 1, "--out", tmp_path / "new")
+    assert result.exit_code == 2
+    assert "its run has not begun" in result.output
