@@ -1,9 +1,12 @@
 """What CostAda adds to a step: time and bytes per iteration, against a bare LangGraph loop.
 
-Both loops have eight nodes and checkpoint into SQLite with the same settings. The model and the
-evaluator answer at once, with programs of about 5 KB; everything else is the product.
+Both loops have eight nodes, checkpoint every one of them into SQLite with the same settings and
+stream their updates. The model and the evaluator answer at once, with programs of about 5 KB;
+everything else is the product. CostAda is measured twice: with old checkpoints pruned, as
+`costada run` does, and with all of them kept (`--keep-history`), as the bare loop does. The loops
+take turns, so that a busy machine slows all of them.
 
-    python bench/overhead.py [--iterations 5000] [--window 50]
+    python bench/overhead.py [--iterations 5000] [--window 100]
 """
 
 import argparse
@@ -12,9 +15,10 @@ import re
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,7 +32,14 @@ from typing_extensions import TypedDict
 
 from costada import Constants, Evaluation, Price, Problem, Settings, create_discovery_graph
 from costada.store.database import connect
+from costada.store.pruning import RunSaver
+from costada.store.run_store import RunStore
 
+MARKS = (100, 1000, 5000)
+TURN = 20
+"""Iterations after which it is another loop's turn."""
+
+THREAD = {"configurable": {"thread_id": "1"}}
 NUM_NODES = 8
 FILLER = "".join(f"# line {line}: {line * 7919 % 1009} of the constructor\n" for line in range(120))
 HEAD = "# EVOLVE-BLOCK-START\ndef value():\n    return "
@@ -75,14 +86,14 @@ class Count(TypedDict):
 
 @dataclass(frozen=True)
 class Sample:
-    """Milliseconds and bytes per iteration over a window that ends at an iteration."""
+    """Milliseconds and kilobytes per iteration over a window that ends at an iteration."""
 
     iteration: int
     milliseconds: float
     kilobytes: float
 
 
-def costada_loop(saver: SqliteSaver, iterations: int) -> Iterator[int]:
+def costada_loop(path: Path, iterations: int, *, keep_history: bool) -> Iterator[int]:
     """Yield the number of each finished iteration of a discovery run."""
     problem = Problem(
         name="bench",
@@ -92,15 +103,16 @@ def costada_loop(saver: SqliteSaver, iterations: int) -> Iterator[int]:
         entry_point="value",
     )
     settings = Settings(price=Price(1, 2), constants=Constants(max_iterations=iterations))
-    graph = create_discovery_graph(
-        problem, InstantModel(), budget=1e6, settings=settings, checkpointer=saver
-    )
-    config = {"configurable": {"thread_id": "1"}}
-    for row in graph.stream({}, config, stream_mode="custom", durability="sync"):
-        yield row["iteration"]
+    with RunStore(path) as store, closing(RunSaver(path, keep_history=keep_history)) as saver:
+        graph = create_discovery_graph(
+            problem, InstantModel(), budget=1e6, settings=settings, checkpointer=saver, store=store
+        )
+        for update in graph.stream({}, THREAD, stream_mode="updates", durability="sync"):
+            if "iterations" in update.get("gate_intervention", {}):
+                yield update["gate_intervention"]["iterations"]
 
 
-def bare_loop(saver: SqliteSaver, iterations: int) -> Iterator[int]:
+def bare_loop(path: Path, iterations: int) -> Iterator[int]:
     """Yield the number of each finished round of eight nodes that only count."""
     names = [f"node_{index}" for index in range(NUM_NODES)]
     graph = StateGraph(Count)
@@ -113,31 +125,54 @@ def bare_loop(saver: SqliteSaver, iterations: int) -> Iterator[int]:
     graph.add_conditional_edges(
         names[-1], lambda state: END if state["iteration"] >= iterations else names[0]
     )
-    compiled = graph.compile(checkpointer=saver)
-    config = {"configurable": {"thread_id": "1"}, "recursion_limit": NUM_NODES * iterations + 10}
-    for update in compiled.stream(
-        {"iteration": 0}, config, stream_mode="updates", durability="sync"
-    ):
-        if names[-1] in update:
-            yield update[names[-1]]["iteration"]
+    config = {**THREAD, "recursion_limit": NUM_NODES * iterations + 10}
+    with closing(connect(path)) as connection:
+        compiled = graph.compile(checkpointer=SqliteSaver(connection))
+        for update in compiled.stream(
+            {"iteration": 0}, config, stream_mode="updates", durability="sync"
+        ):
+            if names[-1] in update:
+                yield update[names[-1]]["iteration"]
 
 
-def measure(loop: Any, iterations: int, window: int, marks: list[int]) -> list[Sample]:
-    """Run a loop on a fresh file and sample it over the windows that end at the marks."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "run.sqlite"
-        connection = connect(path)
-        samples, starts = [], {}
-        for iteration in loop(SqliteSaver(connection), iterations):
-            if iteration + window in marks:
-                starts[iteration + window] = (time.perf_counter(), size_of(path))
-            if iteration in starts:
-                began, size = starts[iteration]
-                seconds = time.perf_counter() - began
-                grown = size_of(path) - size
-                samples.append(Sample(iteration, 1e3 * seconds / window, grown / 1e3 / window))
-        connection.close()
+LOOPS = {
+    "bare": bare_loop,
+    "pruned": partial(costada_loop, keep_history=False),
+    "all kept": partial(costada_loop, keep_history=True),
+}
+
+
+def measure(folder: Path, iterations: int, window: int) -> dict[str, list[Sample]]:
+    """Run all loops side by side on fresh files and sample them as each of the marks is reached."""
+    marks = sorted({min(mark, iterations) for mark in MARKS})
+    paths = {name: folder / f"{name}.sqlite" for name in LOOPS}
+    loops = {name: loop(paths[name], iterations) for name, loop in LOOPS.items()}
+    samples: dict[str, list[Sample]] = {name: [] for name in LOOPS}
+    at = 0
+    for mark in marks:
+        for loop in loops.values():
+            advance(loop, mark - window - at)
+        sizes = {name: size_of(path) for name, path in paths.items()}
+        seconds = dict.fromkeys(LOOPS, 0.0)
+        for _ in range(window // TURN):
+            for name, loop in loops.items():
+                began = time.perf_counter()
+                advance(loop, TURN)
+                seconds[name] += time.perf_counter() - began
+        for name, path in paths.items():
+            grown = size_of(path) - sizes[name]
+            sample = Sample(mark, 1e3 * seconds[name] / window, grown / 1e3 / window)
+            samples[name].append(sample)
+        at = mark
+    for loop in loops.values():
+        loop.close()
     return samples
+
+
+def advance(loop: Iterator[int], count: int) -> None:
+    """Let a loop finish a number of iterations."""
+    for _ in range(count):
+        next(loop)
 
 
 def size_of(path: Path) -> int:
@@ -148,35 +183,29 @@ def size_of(path: Path) -> int:
 
 
 def main() -> None:
-    """Print both loops side by side."""
+    """Print the loops side by side."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--iterations", type=int, default=5000)
-    parser.add_argument("--window", type=int, default=50)
+    parser.add_argument("--iterations", type=int, default=MARKS[-1])
+    parser.add_argument("--window", type=int, default=100)
     options = parser.parse_args()
-    marks = sorted({min(mark, options.iterations) for mark in (100, 1000, 5000)})
-    bare = measure(bare_loop, options.iterations, options.window, marks)
-    ours = measure(costada_loop, options.iterations, options.window, marks)
-    print(f"{'':12}{'ms per iteration':>24}{'':8}{'KB per iteration':>24}")
-    print(f"{'iteration':12}" + f"{'bare':>8}{'costada':>9}{'ratio':>7}{'':8}" * 2)
-    for before, after in zip(bare, ours, strict=True):
-        print(
-            f"{after.iteration:<12}{row(before.milliseconds, after.milliseconds)}"
-            f"{row(before.kilobytes, after.kilobytes)}"
-        )
+    with tempfile.TemporaryDirectory() as folder:
+        samples = measure(Path(folder), options.iterations, options.window)
+    fields = ("milliseconds", "kilobytes")
+    print(f"{'':12}" + "".join(f"{field + ' per iteration':<38}" for field in fields))
+    names = "".join(f"{name:>10}" for name in LOOPS) + f"{'ratio':>7} "
+    print(f"{'iteration':12}" + names * 2)
+    for row in zip(*samples.values(), strict=True):
+        print(f"{row[0].iteration:<12}" + "".join(figures(row, field) for field in fields))
+    growth = [[getattr(s[-1], f) / getattr(s[0], f) for s in samples.values()] for f in fields]
     print(
-        f"{'last / first':12}{row(*(growth(s, 'milliseconds') for s in (bare, ours)))}"
-        f"{row(*(growth(s, 'kilobytes') for s in (bare, ours)))}"
+        f"{'last / first':12}" + "".join("".join(f"{g:10.2f}" for g in f) + " " * 8 for f in growth)
     )
 
 
-def row(bare: float, ours: float) -> str:
-    """Return two figures and their ratio as one part of a line."""
-    return f"{bare:8.2f}{ours:9.2f}{ours / bare:7.2f}{'':8}"
-
-
-def growth(samples: list[Sample], field: str) -> float:
-    """Return the last sample in units of the first."""
-    return getattr(samples[-1], field) / getattr(samples[0], field)
+def figures(row: Sequence[Sample], field: str) -> str:
+    """Return the figures of all loops, and the ratio of the pruned one to the bare one."""
+    values = [getattr(sample, field) for sample in row]
+    return "".join(f"{value:10.2f}" for value in values) + f"{values[1] / values[0]:7.2f} "
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable, RunnableWithFallbacks
 from langchain_core.runnables.base import RunnableBindingBase
 
+from costada.models.gateway.protocol import UPSTREAM
+
 _PARTS = (
     "bound",
     "runnable",
@@ -95,8 +97,8 @@ def _flat(parts: object) -> list[object]:
 
 
 def _base_url(model: BaseChatModel) -> str | None:
-    """Return the address a model will really call: its client knows what the environment set."""
+    """Return the address of a model's provider: its client knows what the environment set."""
     client = getattr(model, "root_client", None)
-    addresses = [getattr(client, "base_url", None)]
+    addresses = [(model.metadata or {}).get(UPSTREAM), getattr(client, "base_url", None)]
     addresses += [getattr(model, name, None) for name in _ADDRESSES]
     return next((str(address) for address in addresses if address), None)

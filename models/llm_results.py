@@ -53,20 +53,30 @@ def read_reply(result: LLMResult) -> Reply:
     )
 
 
-def error_counts(result: object) -> TokenCounts | None:
-    """Return the counts that the record of a failed request carries, or None.
+def read_failure(result: object, arrived: str) -> Reply:
+    """Return what is known of an answer behind a failed request.
 
     A provider bills an answer that LangChain then fails to parse. Its body, kept with the error,
     tells the price of it.
+
+    Args:
+        result: The record that came with the error, if any.
+        arrived: The text that had arrived.
     """
     if not isinstance(result, LLMResult):
-        return None
+        return Reply(arrived)
     for choice in _choices(result):
         body = _message(choice).response_metadata.get("body")
-        counts = counts_from_record(body.get("usage")) if isinstance(body, Mapping) else None
-        if counts is not None:
-            return counts
-    return _message_counts(result)
+        usage = body.get("usage") if isinstance(body, Mapping) else None
+        counts = counts_from_record(usage)
+        if isinstance(body, Mapping) and counts is not None:
+            return Reply(
+                arrived,
+                provider_id=_text(body.get("id")),
+                counts=counts,
+                cost=_reported_cost(usage),
+            )
+    return Reply(arrived, counts=_message_counts(result))
 
 
 def _choices(result: LLMResult) -> Iterator[Generation]:
@@ -101,11 +111,24 @@ def _message_counts(result: LLMResult) -> TokenCounts | None:
 
 
 def _reported_cost(usage: object) -> Decimal | None:
-    """Return the dollars that some providers (OpenRouter) put beside the token counts."""
-    cost = usage.get("cost") if isinstance(usage, Mapping) else None
-    if not isinstance(cost, int | float) or isinstance(cost, bool):
+    """Return the dollars that some providers (OpenRouter) put beside the token counts.
+
+    With a key of the caller's own, what the model's provider charges comes on top.
+    """
+    if not isinstance(usage, Mapping):
         return None
-    return Decimal(str(cost)) if isfinite(cost) and cost >= 0 else None
+    cost, details = _dollars(usage.get("cost")), usage.get("cost_details")
+    if cost is None or not usage.get("is_byok"):
+        return cost
+    upstream = details.get("upstream_inference_cost") if isinstance(details, Mapping) else None
+    charged = _dollars(upstream)
+    return None if charged is None else cost + charged
+
+
+def _dollars(value: object) -> Decimal | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return Decimal(str(value)) if isfinite(value) and value >= 0 else None
 
 
 def _is_cache_hit(message: BaseMessage) -> bool:

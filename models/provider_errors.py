@@ -69,12 +69,13 @@ def may_have_been_billed(error: BaseException) -> bool:
     """Tell whether a request that ended with an error may be on the provider's bill.
 
     An error status is not billed, and neither is a request that reached nobody. Of a timeout, a
-    lost connection or an answer that cannot be read nobody can tell.
+    lost connection, an error told inside a stream that had begun well, or an answer that cannot be
+    read nobody can tell.
     """
     status = http_status(error)
-    if status is not None and status >= 400:
+    if status is not None and status >= 400 and not _came_inside_a_stream(error):
         return False
-    return not any(_reached_nobody(each) for each in _chain(error))
+    return not any(_reached_nobody(each) for each in _causes(error))
 
 
 def is_passing(error: BaseException) -> bool:
@@ -109,11 +110,17 @@ def _reached_nobody(error: BaseException) -> bool:
     return isinstance(error, ConnectionRefusedError) or _is_named(error, _NEVER_SENT)
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and those that led to it."""
+def _came_inside_a_stream(error: BaseException) -> bool:
+    """Tell whether a code is told by an event of a stream: the OpenAI SDK gives it no status."""
+    has_status = hasattr(error, "status_code") or hasattr(error, "response")
+    return _is_named(error, _SDK_FAILURES) and not has_status
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those it was made of, but not an earlier one that was being handled."""
     while error is not None:
         yield error
-        error = error.__cause__ or error.__context__
+        error = error.__cause__
 
 
 def _is_named(error: BaseException, names: frozenset[str]) -> bool:

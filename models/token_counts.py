@@ -1,6 +1,6 @@
 """Token counts of one call, read from the shapes in which providers report them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 _BYTES_PER_TOKEN = 3
@@ -61,6 +61,28 @@ def counts_from_record(usage: object) -> TokenCounts | None:
         _count(usage, "completion_tokens", "output_tokens"),
         _detail(inputs, "cached_tokens"),
         _detail(outputs, "reasoning_tokens"),
+    )
+
+
+def repeats(parts: Sequence[TokenCounts]) -> bool:
+    """Return whether each part of a stream counts the whole answer so far, as some servers do.
+
+    A prompt is counted once, so parts that both count it do not add up.
+    """
+    return sum(part.input_tokens > 0 for part in parts) > 1
+
+
+def streamed_counts(parts: Sequence[TokenCounts]) -> TokenCounts | None:
+    """Return the counts of a stream from those of its parts, or None when no part told any."""
+    if not parts:
+        return None
+    if not repeats(parts):
+        return sum(parts, NO_TOKENS)
+    return TokenCounts(
+        max(part.input_tokens for part in parts),
+        max(part.output_tokens for part in parts),
+        max(part.cached_tokens for part in parts),
+        max(part.reasoning_tokens for part in parts),
     )
 
 

@@ -20,6 +20,7 @@ _BLOCK = re.compile(
 _GLUED_MARKER = re.compile(
     r"(?<=\S)[ \t]*(?:<{7} SEARCH|>{7} REPLACE)[ \t]*$|(?<=[^\s=#])={7}[ \t]*$", re.MULTILINE
 )
+_MARKER_SIGNS = ("<<<<<<< SEARCH", ">>>>>>> REPLACE", "=======")
 _STRAY_OPENING = re.compile(rf"^{_OPENING}", re.MULTILINE)
 _STRAY_DIVIDER = re.compile(rf"^{_DIVIDER}", re.MULTILINE)
 _STRAY_CLOSING = re.compile(rf"^{_CLOSING}", re.MULTILINE)
@@ -63,11 +64,15 @@ class Patched:
 
 def separated(reply: str) -> str:
     """Return the reply with every marker that ends a line of other text on a line of its own."""
+    if not any(sign in reply for sign in _MARKER_SIGNS):
+        return reply
     return _GLUED_MARKER.sub(r"\n\g<0>", reply)
 
 
 def find_edits(reply: str) -> Edits:
     """Return the blocks of a reply; one begun anew before its end counts from the new beginning."""
+    if "SEARCH" not in reply:
+        return Edits((), reply)
     complete = tuple(
         Edit(_body(block["search"]), _body(block["replacement"]))
         for block in _BLOCK.finditer(reply)
@@ -77,12 +82,12 @@ def find_edits(reply: str) -> Edits:
 
 def has_unfinished_edit(text: str) -> bool:
     """Tell whether a block begins in a text from which the complete ones were taken out."""
-    return _STRAY_OPENING.search(text) is not None
+    return "SEARCH" in text and _STRAY_OPENING.search(text) is not None
 
 
 def without_stray_markers(text: str) -> str:
     """Return the new lines of a block whose SEARCH marker was forgotten, else the text itself."""
-    closing = _STRAY_CLOSING.search(text)
+    closing = _STRAY_CLOSING.search(text) if "REPLACE" in text else None
     if closing is None:
         return text
     return _STRAY_DIVIDER.split(text[: closing.start()])[-1]

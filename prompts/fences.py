@@ -23,7 +23,7 @@ class Fence:
 
 def fenced(text: str, language: str) -> str:
     """Return the text in a fence longer than any run of backticks in it."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    longest = max(map(len, re.findall("`+", text)), default=0) if "`" in text else 0
     ticks = "`" * max(3, longest + 1)
     body = text.strip("\n")
     return f"{ticks}{language}\n{body}\n{ticks}"
@@ -60,6 +60,8 @@ def unwrapped(text: str) -> str:
 
 
 def _closes(line: str, opening: re.Match[str]) -> bool:
+    if "`" not in line:
+        return False
     closing = line.rstrip().removeprefix(opening["indent"])
     return set(closing) == {"`"} and len(closing) >= len(opening["ticks"])
 

@@ -92,6 +92,7 @@ def _templates() -> Environment:
     templates = Environment(
         loader=PackageLoader("costada.prompts"),
         undefined=StrictUndefined,
+        auto_reload=False,
         autoescape=False,  # noqa: S701  the messages are plain text, not HTML
         trim_blocks=True,
         lstrip_blocks=True,

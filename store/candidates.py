@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from functools import lru_cache
 
 from costada.store.database import Database
@@ -14,6 +14,9 @@ SEED_ID = "0.1"
 RECENT_ROWS = 512
 """Decoded rows kept at hand: what the archives hold, several times over."""
 
+FACTS = [each.name for each in fields(CandidateRow) if each.name not in ("code", "evaluator")]
+"""Fields kept as JSON; program and verdict have columns of their own."""
+
 
 class CandidateTable:
     """Programs by id, and which of them each archive held after each change."""
@@ -21,18 +24,22 @@ class CandidateTable:
     def __init__(self, database: Database) -> None:
         self._db = database
         self._row = lru_cache(maxsize=RECENT_ROWS)(self._read_row)
+        self._at_hand: dict[tuple[str, str], CandidateRow] = {}
 
     def put(self, run_id: str, candidate: CandidateRow) -> None:
         """Store a candidate, replacing one of the same id."""
-        facts = asdict(candidate)
-        code_hash, evaluator = self._db.put_text(facts.pop("code")), facts.pop("evaluator")
+        facts = {name: getattr(candidate, name) for name in FACTS}
         found = candidate.score if candidate.is_valid and not candidate.is_copy else None
-        self._db.write(
-            "INSERT OR REPLACE INTO candidate"
-            " (run_id, id, iteration, score, code_hash, facts, evaluator)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (run_id, candidate.id, candidate.iteration, found, code_hash, _dump(facts), evaluator),
-        )
+        row = (run_id, candidate.id, candidate.iteration, found)
+        with self._db.transaction():
+            code_hash = self._db.put_text(candidate.code)
+            self._db.write(
+                "INSERT OR REPLACE INTO candidate"
+                " (run_id, id, iteration, score, code_hash, facts, evaluator)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*row, code_hash, _dump(facts), candidate.evaluator),
+            )
+        self._at_hand.pop((run_id, candidate.id), None)
 
     def get(self, run_id: str, candidate_id: str) -> CandidateRow:
         """Return one candidate; raises `ValueError` when the run has none of that id."""
@@ -48,17 +55,29 @@ class CandidateTable:
 
     def get_many(self, run_id: str, ids: Sequence[str]) -> list[CandidateRow]:
         """Return the candidates of the ids, in that order."""
-        marks = ", ".join("?" * len(ids))
-        found = self._db.rows(
-            "SELECT id, code_hash, facts, evaluator FROM candidate"  # noqa: S608
-            f" WHERE run_id = ? AND id IN ({marks})",
-            (run_id, *ids),
-        )
-        by_id = {name: self._row(*stored) for name, *stored in found}
-        missing = [name for name in ids if name not in by_id]
+        known = {name: row for name in ids if (row := self._at_hand.get((run_id, name)))}
+        known |= self._read(run_id, [name for name in ids if name not in known])
+        missing = [name for name in ids if name not in known]
         if missing:
             raise ValueError(f"candidates {missing}: not stored for run {run_id}")
-        return [by_id[name] for name in ids]
+        return [known[name] for name in ids]
+
+    def _read(self, run_id: str, ids: Sequence[str]) -> dict[str, CandidateRow]:
+        if not ids:
+            return {}
+        marks = ", ".join("?" * len(ids))
+        found = {
+            name: self._row(*stored)
+            for name, *stored in self._db.rows(
+                "SELECT id, code_hash, facts, evaluator FROM candidate"  # noqa: S608
+                f" WHERE run_id = ? AND id IN ({marks})",
+                (run_id, *ids),
+            )
+        }
+        if len(self._at_hand) > RECENT_ROWS:
+            self._at_hand.clear()
+        self._at_hand.update({(run_id, name): row for name, row in found.items()})
+        return found
 
     def population(self, run_id: str, before: int) -> list[CandidateRow]:
         """Return the initial program and all valid candidates of earlier iterations, in order.

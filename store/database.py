@@ -12,47 +12,85 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from costada.store.file_faults import damaged, explain, explaining, newer
 from costada.store.schema import prepare
+
+FORMAT = 1
+"""Number of the layout of a run file, kept in it as SQLite's user_version."""
 
 BUSY_SECONDS = 30.0
 CACHE_KIBIBYTES = 16_384
 RECENT_TEXTS = 1024
+COMPRESSION = 1
 
 
 def connect(path: Path | None) -> sqlite3.Connection:
     """Return a connection to a run file, or to memory, for use from any thread.
 
     Readers and one writer do not block each other, and a writer waits for another one. What was
-    committed survives the death of the process.
+    committed survives the death of the process. It may not survive the machine's, for the disk is
+    told to finish only now and then; the file stays sound and is then some steps older.
+
+    Raises:
+        ValueError: The file is no run file, is damaged, or was written by a newer version.
+        OSError: The file cannot be opened or written.
     """
-    connection = sqlite3.connect(path or ":memory:", timeout=BUSY_SECONDS, check_same_thread=False)
+    address = str(path.absolute()) if path else ":memory:"
+    return _connected(
+        path, address, ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=OFF")
+    )
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Return a connection that only reads, also where the folder cannot be written.
+
+    Raises as `connect` does.
+    """
+    options = "mode=ro" if os.access(path.parent, os.W_OK) else "mode=ro&immutable=1"
+    return _connected(path, f"{path.absolute().as_uri()}?{options}", ())
+
+
+def _connected(path: Path | None, address: str, pragmas: Sequence[str]) -> sqlite3.Connection:
+    with explaining(path):
+        connection = sqlite3.connect(
+            address, uri=address.startswith("file:"), timeout=BUSY_SECONDS, check_same_thread=False
+        )
     try:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
-        connection.execute(f"PRAGMA cache_size=-{CACHE_KIBIBYTES}")
-    except sqlite3.Error:
+        with explaining(path):
+            for pragma in (*pragmas, f"cache_size=-{CACHE_KIBIBYTES}"):
+                connection.execute(f"PRAGMA {pragma}")
+            found = format_of(connection)
+        if found > FORMAT:
+            raise newer(path, found, FORMAT)
+    except BaseException:
         connection.close()
         raise
     return connection
 
 
-def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Return a connection that only reads, also where the folder cannot be written."""
-    options = "mode=ro" if os.access(path.parent, os.W_OK) else "mode=ro&immutable=1"
-    return sqlite3.connect(
-        f"{path.absolute().as_uri()}?{options}",
-        uri=True,
-        timeout=BUSY_SECONDS,
-        check_same_thread=False,
-    )
+def encoded(text: str) -> bytes:
+    """Return the bytes of a text, whatever a model wrote into it."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+@lru_cache(maxsize=64)
+def text_hash(text: str) -> str:
+    """Return the name of a text; the same few are asked for again and again in a step."""
+    return sha256(encoded(text)).hexdigest()
+
+
+def format_of(connection: sqlite3.Connection) -> int:
+    """Return the number of a file's layout, 0 if it holds nothing or comes from before numbers."""
+    ((found,),) = connection.execute("PRAGMA user_version").fetchall()
+    return int(found)
 
 
 class Database:
     """A run file opened for reading and writing; `path=None` keeps everything in memory.
 
-    It is closed by `close`, or when nobody holds the object any more.
-
-    Raises `sqlite3.Error` when the file cannot be opened or is no database.
+    It is closed by `close`, or when nobody holds the object any more. Opening and every use raise
+    `ValueError` when the file is damaged, no run file or a newer version's, and `OSError` naming it
+    when it cannot be read or written: a full disk, a read-only folder, a lock.
     """
 
     def __init__(self, path: Path | None, *, is_read_only: bool = False) -> None:
@@ -62,40 +100,64 @@ class Database:
         weakref.finalize(self, self._connection.close)
         self._connection.isolation_level = None
         if not is_read_only:
-            prepare(self._connection)
+            with explaining(path):
+                prepare(self._connection)
+                if format_of(self._connection) < FORMAT:
+                    self._connection.execute(f"PRAGMA user_version = {FORMAT}")
+        self._stored_texts: set[str] = set()
         self.text = lru_cache(maxsize=RECENT_TEXTS)(self._read_text)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make the writes inside one atomic unit; an exception undoes them."""
-        with self._lock:
+        """Make the writes inside one atomic unit; an exception undoes them.
+
+        A transaction inside another one is a part of that.
+        """
+        with self._lock, explaining(self.path):
+            if self._connection.in_transaction:
+                yield
+                return
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
 
     def write(self, statement: str, values: Sequence[object]) -> None:
         """Run one writing statement."""
-        with self._lock:
-            self._connection.execute(statement, tuple(values))
+        self.rows(statement, values)
 
     def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Return all rows that a query finds."""
         with self._lock:
-            return self._connection.execute(statement, tuple(values)).fetchall()
+            try:
+                return self._connection.execute(statement, values).fetchall()
+            except sqlite3.Error as error:
+                explain(error, self.path)
 
     def put_text(self, text: str) -> str:
         """Store a text once and return its hash; the empty text is the empty hash."""
         if not text:
             return ""
-        data = text.encode("utf-8", "surrogatepass")
-        name = sha256(data).hexdigest()
-        if not self.rows("SELECT 1 FROM blob WHERE hash = ?", (name,)):
-            self.write("INSERT OR IGNORE INTO blob VALUES (?, ?)", (name, zlib.compress(data, 1)))
+        name = text_hash(text)
+        if name in self._stored_texts:
+            return name
+        with self._lock:
+            if not self.rows("SELECT 1 FROM blob WHERE hash = ?", (name,)):
+                data = zlib.compress(encoded(text), COMPRESSION)
+                self.write("INSERT INTO blob VALUES (?, ?)", (name, data))
+            if not self._connection.in_transaction:
+                self._remember(name)
         return name
+
+    def _remember(self, name: str) -> None:
+        """Note that a text is stored for good, so that nobody looks for it again soon."""
+        if len(self._stored_texts) > RECENT_TEXTS:
+            self._stored_texts.clear()
+        self._stored_texts.add(name)
 
     def _read_text(self, name: str) -> str:
         if not name:
@@ -106,7 +168,10 @@ class Database:
                 f"text {name}: not in the run file {self.path or '(in memory)'};"
                 " give create_discovery_graph the store that the run was started with"
             )
-        return zlib.decompress(found[0][0]).decode("utf-8", "surrogatepass")
+        try:
+            return zlib.decompress(found[0][0]).decode("utf-8", "surrogatepass")
+        except (zlib.error, UnicodeDecodeError) as error:
+            raise damaged(self.path, f"text {name} is damaged ({error})") from error
 
     def close(self) -> None:
         """Close the file; the object is of no use afterwards."""

@@ -54,6 +54,17 @@ class LedgerTable:
             (CallStatus.LOST, *key, CallStatus.STARTED),
         )
 
+    def forget(self, key: CallKey) -> None:
+        """Drop the requests of a logical call that were or may have been billed.
+
+        For a call that is executed again through a gateway, which tells of each of them again.
+        """
+        self._db.write(
+            f"DELETE FROM llm_call WHERE {KEY}"  # noqa: S608
+            " AND (status != ? OR CAST(cost AS REAL) + CAST(bound AS REAL) > 0)",
+            (*key, CallStatus.ERROR),
+        )
+
     def put_outcome(self, key: CallKey, outcome: Outcome) -> None:
         """Keep what a logical call came to."""
         text_hash = self._db.put_text(outcome.text)

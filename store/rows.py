@@ -64,7 +64,8 @@ class CallRow:
     dollars, exact, at `price_in` and `price_out` (dollars per million tokens, before tiers and
     discounts), which `price_source` gave. `is_cache_hit` marks an answer of a local cache (free),
     `is_estimated` a token count that no provider reported. `ended_at` is seconds since 1970 UTC.
-    `bound` is the most that a request whose bill is unknown can have cost, 0 where it is known.
+    `bound` is the most that a request whose bill is unknown can have cost beyond `cost`, 0 where
+    the bill is known.
     """
 
     iteration: int

@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
 from costada.models.offline.answering import answer
-from costada.models.offline.usage import estimated_usage
+from costada.models.offline.usage import cut_short, estimated_usage
 
 MODEL_NAME = "offline"
 
@@ -33,7 +33,7 @@ class OfflineModel(BaseChatModel):
     The same seed, messages and iteration of a run always get the same answer, in any order and on
     any thread; attempts that start from the same prompt differ by their iteration. Run times among
     the metrics of a prompt make no difference, so that a run with the same seed can be repeated.
-    Token counts are estimates, see `usage`.
+    Token counts are estimates, see `usage`; `max_tokens`, bound to the model, limits an answer.
 
     Attributes:
         seed: Chooses one of many equally good models.
@@ -61,7 +61,7 @@ class OfflineModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        message = self._reply(messages, stop, _iteration(run_manager))
+        message = self._reply(messages, stop, _iteration(run_manager), kwargs.get("max_tokens"))
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     def _stream(
@@ -71,7 +71,7 @@ class OfflineModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        reply = self._reply(messages, stop, _iteration(run_manager))
+        reply = self._reply(messages, stop, _iteration(run_manager), kwargs.get("max_tokens"))
         for part in _parts(reply.text):
             chunk = ChatGenerationChunk(message=AIMessageChunk(content=part))
             if run_manager:
@@ -87,15 +87,22 @@ class OfflineModel(BaseChatModel):
         )
 
     def _reply(
-        self, messages: list[BaseMessage], stop: list[str] | None, iteration: object
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None,
+        iteration: object,
+        limit: int | None,
     ) -> AIMessage:
         prompt = "\n\n".join(message.text for message in messages)
         rng = _generator(self.seed, iteration, prompt)
         text = _until(answer(messages[-1].text, rng), stop)
+        usage, reason = estimated_usage(prompt, text, rng), "stop"
+        if limit is not None and usage["output_tokens"] > limit:
+            (text, usage), reason = cut_short(text, usage, limit), "length"
         return AIMessage(
             content=text,
-            usage_metadata=estimated_usage(prompt, text, rng),
-            response_metadata={"model_name": MODEL_NAME, "finish_reason": "stop"},
+            usage_metadata=usage,
+            response_metadata={"model_name": MODEL_NAME, "finish_reason": reason},
         )
 
 

@@ -27,8 +27,21 @@ def estimated_tokens(text: str) -> int:
 
 def estimated_usage(prompt: str, reply: str, rng: Random) -> UsageMetadata:
     """Return the usage of a call; the reasoning allowance is part of the output."""
-    reasoning = rng.randint(MIN_REASONING, MAX_REASONING)
-    taken, given = estimated_tokens(prompt), estimated_tokens(reply) + reasoning
+    return _usage(estimated_tokens(prompt), reply, rng.randint(MIN_REASONING, MAX_REASONING))
+
+
+def cut_short(reply: str, usage: UsageMetadata, limit: int) -> tuple[str, UsageMetadata]:
+    """Return what is left of a reply and its usage when it may have `limit` tokens at most.
+
+    The reasoning comes first, so a low limit leaves no reply.
+    """
+    reasoning = min(limit, usage["output_token_details"]["reasoning"])
+    begun = reply[: (limit - reasoning) * CHARACTERS_PER_TOKEN]
+    return begun, _usage(usage["input_tokens"], begun, reasoning)
+
+
+def _usage(taken: int, reply: str, reasoning: int) -> UsageMetadata:
+    given = estimated_tokens(reply) + reasoning
     return UsageMetadata(
         input_tokens=taken,
         output_tokens=given,

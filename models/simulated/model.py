@@ -1,6 +1,7 @@
 """A chat model that proposes programs of a simulated landscape; no language model is behind it."""
 
 import hashlib
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -24,7 +25,8 @@ class SimulatedModel(BaseChatModel):
 
     Scores, failures and token counts follow the distributions in docs/simulated-landscape.md. The
     same seed, messages and iteration always get the same answer; independent attempts that start
-    from the same prompt differ by their iteration.
+    from the same prompt differ by their iteration. Of an answer longer than `max_tokens`, where
+    that is bound to the model, nothing is left.
 
     Attributes:
         seed: Chooses the landscape and the draws on it.
@@ -55,10 +57,13 @@ class SimulatedModel(BaseChatModel):
         metadata = run_manager.metadata if run_manager else {}
         rng = _generator(self.seed, messages, metadata.get(ITERATION))
         text, tokens = answered(messages[-1].text, self.seed, rng)
+        limit, reason = kwargs.get("max_tokens"), "stop"
+        if limit is not None and tokens.given > limit:
+            text, tokens, reason = "", replace(tokens, given=limit), "length"
         message = AIMessage(
             content=text,
             usage_metadata=_usage(tokens),
-            response_metadata={"model_name": MODEL_NAME, "finish_reason": "stop"},
+            response_metadata={"model_name": MODEL_NAME, "finish_reason": reason},
         )
         return ChatResult(generations=[ChatGeneration(message=message)])
 

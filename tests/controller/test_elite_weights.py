@@ -116,8 +116,8 @@ def members_after(held: Archive, newcomer: Candidate) -> list[str]:
     rival = min(rivals, key=lambda m: code_distance(m.code, newcomer.code))
     better = sum(m.score > newcomer.score for m in members)
     rank = max(0.0, 1 - better / (n - 1))
-    duller = sum(d < novelties(newcomer, members) for d in dull) / n
-    if weights.fitness * rank + weights.novelty * duller <= elite[rival.id]:
+    duller = sum(d < novelties(newcomer, members) for d in dull)
+    if weights.fitness * rank + weights.novelty * duller / n <= elite[rival.id]:
         return ids(members)
     return [*(m.id for m in members if m is not rival), newcomer.id]
 

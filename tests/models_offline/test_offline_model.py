@@ -44,6 +44,21 @@ def test_a_stream_is_the_answer_in_parts_with_the_usage_on_the_last():
     assert chunks[-1].response_metadata["model_name"] == "offline"
 
 
+def test_an_answer_keeps_to_a_limit_and_a_long_one_is_cut_after_its_reasoning():
+    whole = OfflineModel(seed=1).invoke(PROMPT)
+    given = whole.usage_metadata["output_tokens"]
+    reasoning = whole.usage_metadata["output_token_details"]["reasoning"]
+    same, cut, lost = (
+        OfflineModel(seed=1).bind(max_tokens=limit).invoke(PROMPT)
+        for limit in (given, reasoning + 5, 300)
+    )
+    assert (same.text, same.response_metadata["finish_reason"]) == (whole.text, "stop")
+    assert (cut.text, lost.text) == (whole.text[:20], "")
+    assert cut.usage_metadata["output_tokens"] == reasoning + 5
+    assert lost.usage_metadata["output_tokens"] == 300
+    assert cut.response_metadata["finish_reason"] == "length"
+
+
 def test_asynchronous_calls_and_batches_give_the_same_answers():
     model = OfflineModel(seed=2)
     expected = model.invoke(PROMPT)

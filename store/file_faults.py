@@ -1,0 +1,79 @@
+"""What is wrong with a run file, in one line that says what to do."""
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+GO_ON = "what was saved is still there, so the run can go on afterwards"
+
+DAMAGES = {
+    sqlite3.SQLITE_CORRUPT: "is damaged",
+    sqlite3.SQLITE_NOTADB: "is no run file, or is damaged",
+}
+OBSTACLES = {
+    sqlite3.SQLITE_FULL: (errno.ENOSPC, f"no room left to write to; free some, {GO_ON}"),
+    sqlite3.SQLITE_READONLY: (
+        errno.EACCES,
+        "may not be written, nor its folder; make both writable, or work on a copy of the folder",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        errno.EACCES,
+        "cannot be opened; expected a file in a folder that exists and may be written",
+    ),
+    sqlite3.SQLITE_IOERR: (errno.EIO, f"cannot be read or written; check the disk, {GO_ON}"),
+    sqlite3.SQLITE_BUSY: (errno.EBUSY, "another program keeps it locked; end that one, then go on"),
+}
+"""What hinders a program, by SQLite's primary code: the system's number and what to do."""
+
+
+@contextmanager
+def explaining(path: Path | None) -> Iterator[None]:
+    """Raise what `explained` says in place of any SQLite error of the block."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        explain(error, path)
+
+
+def explain(error: sqlite3.Error, path: Path | None) -> NoReturn:
+    """Raise what `explained` says of an error."""
+    told = explained(error, path)
+    if told is error:
+        raise error
+    raise told from error
+
+
+def explained(error: sqlite3.Error, path: Path | None) -> Exception:
+    """Return what a user is told of an error: `ValueError` for a file that cannot be used as it is.
+
+    An `OSError` that names the file stands for what hinders the program from using it: a full disk,
+    a read-only folder, a lock. An error that is no fault of the file comes back unchanged.
+    """
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if path is None:
+        return error
+    if code in DAMAGES:
+        return damaged(path, f"{DAMAGES[code]} ({error})")
+    if code in OBSTACLES:
+        number, advice = OBSTACLES[code]
+        return OSError(number, advice, str(path))
+    return error
+
+
+def damaged(path: Path | None, what: str) -> ValueError:
+    """Return the error for a file whose contents cannot be relied on."""
+    return ValueError(
+        f"{path or 'run in memory'}: {what}; put a copy of it in its place, or begin another run"
+        " (what is left can be read with: sqlite3 FILE .recover)"
+    )
+
+
+def newer(path: Path | None, found: int, known: int) -> ValueError:
+    """Return the error for a file that a later version of CostAda wrote."""
+    return ValueError(
+        f"{path or 'run in memory'}: written by a newer CostAda (format {found}, expected at most"
+        f" {known}); install that version to go on with the run"
+    )

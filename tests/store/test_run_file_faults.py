@@ -1,0 +1,212 @@
+"""Run files that cannot be used as they are: one line says what is wrong and what to do."""
+
+import errno
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from costada.store.database import FORMAT
+from costada.store.file_faults import explaining
+from costada.store.pruning import RunSaver
+from costada.store.run_store import RunStore
+
+TESTS = Path(__file__).parents[1]
+IN_A_NAMESPACE = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "-Urm")
+MOUNT = "mount -t tmpfs -o size=12m tmpfs"
+AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all")
+
+FILLING = """
+import json, sys
+from pathlib import Path
+from fakes import ScriptedModel, evaluate_value, hashed_answer, toy_problem
+from costada.runs.discovery import discover
+
+folder = Path(sys.argv[1])
+filler = folder / "filler"
+judged = []
+
+def filling(code):
+    judged.append(code)
+    if len(judged) == 12:
+        with filler.open("wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(512))
+            except OSError:
+                pass
+    return evaluate_value(code)
+
+def found(evaluate, **options):
+    model = ScriptedModel(answer=hashed_answer)
+    problem = toy_problem(evaluate=evaluate)
+    return discover(problem, model, budget=0.06, price_in="1", price_out="2", **options)
+
+try:
+    found(filling, out=folder / "run")
+    told = "nothing"
+except OSError as error:
+    told = f"{error.filename}: {error.strerror}"
+filler.unlink()
+resumed = found(filling, out=folder / "run", resume=True)
+whole = found(evaluate_value)
+same = ("best_program", "best_score", "spent", "iterations", "stop_reason")
+print(json.dumps({
+    "told": told,
+    "resumed": [getattr(resumed, name) for name in same],
+    "whole": [getattr(whole, name) for name in same],
+    "steps": [json.loads(line)["iteration"] for line in open(folder / "run" / "steps.jsonl")],
+}))
+"""
+READING = """
+import sys
+from costada.store.run_store import RunStore
+try:
+    RunStore(sys.argv[1])
+except OSError as error:
+    print(f"{error.filename}: {error.strerror}")
+"""
+
+
+def run_file(folder):
+    path = folder / "run.sqlite"
+    with RunStore(path) as store:
+        store.open_run("run", "costada", "toy")
+        for number in range(200):
+            store.put_step("run", number, {"iteration": number, "text": "x" * 200})
+    return path
+
+
+def test_a_run_file_carries_the_number_of_its_format(tmp_path):
+    with closing(sqlite3.connect(run_file(tmp_path))) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT,)
+
+
+@pytest.mark.parametrize("opened", [RunStore, RunSaver])
+def test_a_file_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path, opened):
+    path = run_file(tmp_path)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"PRAGMA user_version = {FORMAT + 1}")
+    before = path.read_bytes()
+    expected = rf"run\.sqlite: written by a newer CostAda \(format {FORMAT + 1}, expected at most"
+    with pytest.raises(ValueError, match=expected):
+        opened(path)
+    with pytest.raises(ValueError, match=expected):
+        RunStore(path, is_read_only=True)
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_file_is_named_with_the_ways_out(tmp_path):
+    path = run_file(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[4096:] = bytes(len(data) - 4096)
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"run\.sqlite: is damaged .* put a copy of it in its pl"):
+        with_steps(path)
+
+
+def with_steps(path):
+    with RunStore(path) as store:
+        return store.steps("run")
+
+
+def test_a_damaged_text_is_named(tmp_path):
+    path = tmp_path / "run.sqlite"
+    with RunStore(path) as store:
+        name = store.put_text("x = 1\n" * 100)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE blob SET data = x'00ff00'")
+    with RunStore(path) as store, pytest.raises(ValueError, match=f"text {name} is damaged"):
+        store.text(name)
+
+
+def test_a_file_in_a_folder_that_is_not_there_cannot_be_opened(tmp_path):
+    with pytest.raises(PermissionError, match="cannot be opened; expected a file in a folder"):
+        RunStore(tmp_path / "none" / "run.sqlite")
+
+
+def test_a_lock_that_another_program_keeps_is_told(tmp_path):
+    path = tmp_path / "run.sqlite"
+    with closing(sqlite3.connect(path)) as holder, closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA busy_timeout = 0")
+        holder.execute("CREATE TABLE t (x)")
+        holder.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(OSError, match="another program keeps it locked"), explaining(path):
+            other.execute("INSERT INTO t VALUES (1)")
+
+
+def test_a_full_disk_undoes_the_transaction_and_the_next_one_works(tmp_path):
+    path = tmp_path / "run.sqlite"
+    with closing(RunSaver(path)) as saver:
+        saver.setup()
+        ((pages,),) = saver.conn.execute("PRAGMA page_count").fetchall()
+        saver.conn.execute(f"PRAGMA max_page_count = {pages}")
+        with (
+            pytest.raises(OSError, match="no room left to write to") as caught,
+            saver.cursor() as c,
+        ):
+            c.execute("INSERT INTO checkpoints VALUES ('1', '', '', '', '', zeroblob(99999), '')")
+        assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
+        saver.conn.execute(f"PRAGMA max_page_count = {pages + 1000}")
+        assert saver.get_tuple({"configurable": {"thread_id": "1"}}) is None
+        saver.delete_thread("1")
+
+
+def test_an_error_that_is_no_fault_of_the_file_stays_what_it_is(tmp_path):
+    with (
+        closing(sqlite3.connect(":memory:")) as connection,
+        pytest.raises(sqlite3.OperationalError, match="no such table"),
+        explaining(tmp_path),
+    ):
+        connection.execute("SELECT * FROM somewhere")
+
+
+def may(*command):
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def test_a_run_that_met_a_full_disk_goes_on_when_there_is_room(tmp_path):
+    if not may(*IN_A_NAMESPACE, "sh", "-c", f"{MOUNT} {tmp_path}"):
+        pytest.skip("this machine lets no test mount a small disk of its own")
+    script = f'{MOUNT} "$1" && exec "$2" -c "$3" "$1"'
+    done = subprocess.run(
+        [*IN_A_NAMESPACE, "sh", "-c", script, "sh", str(tmp_path), sys.executable, FILLING],
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert str(tmp_path / "run") in report["told"]
+    assert report["resumed"] == report["whole"]
+    assert report["steps"] == list(range(1, report["whole"][3] + 1))
+
+
+def test_a_run_file_in_a_folder_that_may_not_be_written_says_so():
+    folder = Path(subprocess.check_output(["mktemp", "-d"], text=True).strip())
+    try:
+        path = run_file(folder)
+        folder.chmod(0o555)
+        done = subprocess.run(
+            [*(AS_NOBODY if os.geteuid() == 0 else ()), sys.executable, "-c", READING, str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            pytest.skip(f"no ordinary user can start this Python: {done.stderr[-200:]}")
+        assert done.stdout.startswith(f"{path}: ")
+        assert "writ" in done.stdout
+    finally:
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
