@@ -6,7 +6,7 @@ everything else is the product. CostAda is measured twice: with old checkpoints 
 `costada run` does, and with all of them kept (`--keep-history`), as the bare loop does. The loops
 take turns, so that a busy machine slows all of them.
 
-    python bench/overhead.py [--iterations 5000] [--window 100]
+    python bench/overhead.py [--iterations 5000] [--window 50]
 """
 
 import argparse
@@ -36,7 +36,7 @@ from costada.store.pruning import RunSaver
 from costada.store.run_store import RunStore
 
 MARKS = (100, 1000, 5000)
-TURN = 20
+TURN = 10
 """Iterations after which it is another loop's turn."""
 
 THREAD = {"configurable": {"thread_id": "1"}}
@@ -186,7 +186,7 @@ def main() -> None:
     """Print the loops side by side."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--iterations", type=int, default=MARKS[-1])
-    parser.add_argument("--window", type=int, default=100)
+    parser.add_argument("--window", type=int, default=50)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         samples = measure(Path(folder), options.iterations, options.window)

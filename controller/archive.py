@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from heapq import nsmallest
 from math import floor, isfinite
 
 from costada.controller.distance import code_distance
@@ -209,5 +208,5 @@ def _weighted(
 def novelty(member: Candidate, archive: Archive) -> float:
     """Return the mean distance to the nearest other members, in [0, 1], 1 when alone."""
     others = (other for other in archive.members if other.id != member.id)
-    nearest = nsmallest(NUM_NEIGHBORS, (code_distance(member.code, other.code) for other in others))
+    nearest = sorted(code_distance(member.code, other.code) for other in others)[:NUM_NEIGHBORS]
     return sum(nearest) / len(nearest) if nearest else 1.0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from costada.store.file_faults import damaged, explain, explaining, newer
+from costada.store.packing import Packer, unpack
 from costada.store.schema import prepare
 
 FORMAT = 1
@@ -21,7 +22,6 @@ FORMAT = 1
 BUSY_SECONDS = 30.0
 CACHE_KIBIBYTES = 16_384
 RECENT_TEXTS = 1024
-COMPRESSION = 1
 
 
 def connect(path: Path | None) -> sqlite3.Connection:
@@ -105,6 +105,7 @@ class Database:
                 if format_of(self._connection) < FORMAT:
                     self._connection.execute(f"PRAGMA user_version = {FORMAT}")
         self._stored_texts: set[str] = set()
+        self._packer = Packer()
         self.text = lru_cache(maxsize=RECENT_TEXTS)(self._read_text)
 
     @contextmanager
@@ -147,11 +148,16 @@ class Database:
             return name
         with self._lock:
             if not self.rows("SELECT 1 FROM blob WHERE hash = ?", (name,)):
-                data = zlib.compress(encoded(text), COMPRESSION)
-                self.write("INSERT INTO blob VALUES (?, ?)", (name, data))
+                self._put_blob(name, encoded(text))
             if not self._connection.in_transaction:
                 self._remember(name)
         return name
+
+    def _put_blob(self, name: str, data: bytes) -> None:
+        packed = self._packer.pack(data)
+        self.write("INSERT INTO blob VALUES (?, ?)", (name, packed))
+        if not self._connection.in_transaction:
+            self._packer.offer_base(name, data, packed)
 
     def _remember(self, name: str) -> None:
         """Note that a text is stored for good, so that nobody looks for it again soon."""
@@ -160,8 +166,9 @@ class Database:
         self._stored_texts.add(name)
 
     def _read_text(self, name: str) -> str:
-        if not name:
-            return ""
+        return self._read_blob(name).decode("utf-8", "surrogatepass") if name else ""
+
+    def _read_blob(self, name: str) -> bytes:
         found = self.rows("SELECT data FROM blob WHERE hash = ?", (name,))
         if not found:
             raise ValueError(
@@ -169,9 +176,12 @@ class Database:
                 " give create_discovery_graph the store that the run was started with"
             )
         try:
-            return zlib.decompress(found[0][0]).decode("utf-8", "surrogatepass")
-        except (zlib.error, UnicodeDecodeError) as error:
+            data = unpack(found[0][0], lambda base: encoded(self.text(base)))
+        except zlib.error as error:
             raise damaged(self.path, f"text {name} is damaged ({error})") from error
+        if sha256(data).hexdigest() != name:
+            raise damaged(self.path, f"text {name} is damaged")
+        return data
 
     def close(self) -> None:
         """Close the file; the object is of no use afterwards."""
