@@ -1,8 +1,9 @@
 """How fast candidates are evaluated: a clean process for each, against a fresh interpreter.
 
 Every way takes its turn in every round, so that what else the machine does weighs on all alike.
-Times are in milliseconds. A fresh interpreter takes so many times as long as an evaluation, as the
-last columns of the first table say; for CPU-bound candidates, ratios compare with a bare
+Times are in milliseconds. The candidate imports NumPy, or NumPy and SciPy; a fresh interpreter that
+imports the same takes so many times as long as an evaluation, as the last column of the first table
+says. For CPU-bound candidates, ratios compare with a bare
 interpreter: of the shortest and the median time on the wall clock, and of the median CPU time.
 
     python bench/evaluations.py [--rounds 5] [--evaluations 20] [--quick]
@@ -75,7 +76,8 @@ source = "import time\\nstarted = time.monotonic()\\ndef first(): return started
 print(run_candidate(source, "first", Limits(), layer=layer).output)
 """
 LAYERS = (Layer.PROCESS, Layer.LANDLOCK, Layer.BUBBLEWRAP, Layer.CONTAINER)
-FRESH = ("fresh numpy", "fresh numpy + scipy")
+IMPORTS = {"numpy": "", "numpy + scipy": "import scipy.optimize\n"}
+"""What a candidate imports besides NumPy, by the name of that."""
 
 
 @dataclass
@@ -145,9 +147,9 @@ def evaluated_fresh(preamble: str) -> None:
     assert (len(centers), len(radii), round(total, 9)) == (26, 26, 2.515)
 
 
-def evaluated_by(evaluate: Evaluator) -> None:
+def evaluated_by(evaluate: Evaluator, preamble: str) -> None:
     """Evaluate the circles in the sandbox, score included."""
-    assert evaluate(CIRCLES).is_valid
+    assert evaluate(preamble + CIRCLES).is_valid
 
 
 def layers_here() -> list[Layer]:
@@ -163,25 +165,25 @@ def layers_here() -> list[Layer]:
 
 def print_rates(layers: list[Layer], rounds: int, evaluations: int) -> None:
     """Print how long an evaluation takes each way, and the ratios."""
-    ways = {FRESH[0]: Way(partial(evaluated_fresh, ""), min(FRESH_PER_ROUND, evaluations))}
-    ways[FRESH[1]] = Way(
-        partial(evaluated_fresh, "import scipy.optimize\n"), min(FRESH_PER_ROUND, evaluations)
-    )
-    for layer in layers:
-        evaluator = replace(circle_packing(), sandbox=layer).evaluate
-        ways[layer] = Way(partial(evaluated_by, evaluator), evaluations)
+    ways: dict[tuple[str, str], Way] = {}
+    for modules, preamble in IMPORTS.items():
+        count = min(FRESH_PER_ROUND, evaluations)
+        ways["fresh", modules] = Way(partial(evaluated_fresh, preamble), count)
+        for layer in layers:
+            evaluator = replace(circle_packing(), sandbox=layer).evaluate
+            ways[layer, modules] = Way(partial(evaluated_by, evaluator, preamble), evaluations)
     for _ in range(rounds):
         for way in ways.values():
             way.take_turn()
-    print(f"{'':22}{'ms per evaluation':^27}{'per second':^18}{'times fresh numpy':^20}{'':2}")
-    print(f"{'':22}{'min':>9}{'median':>9}{'p95':>9}{'1 worker':>9}{'2':>9}", end="")
-    print(f"{'alone':>10}{'+ scipy':>10}")
-    for name, way in ways.items():
+    print(f"{'':26}{'ms per evaluation':^27}{'per second':^18}{'times':>8}")
+    print(f"{'':26}{'min':>9}{'median':>9}{'p95':>9}{'1 worker':>9}{'2':>9}{'fresh':>8}")
+    for (name, modules), way in ways.items():
         late = quantiles(way.times, n=20)[-1]
         rates = [median(way.rates[workers]) for workers in (1, 2)]
-        times = [median(ways[plain].times) / median(way.times) for plain in FRESH]
-        print(f"{name:22}{min(way.times):9.1f}{median(way.times):9.1f}{late:9.1f}", end="")
-        print(f"{rates[0]:9.1f}{rates[1]:9.1f}{times[0]:10.1f}{times[1]:10.1f}")
+        ratio = median(ways["fresh", modules].times) / median(way.times)
+        figures = (min(way.times), median(way.times), late, *rates)
+        told = "".join(f"{figure:9.1f}" for figure in figures)
+        print(f"{f'{name}, {modules}':26}{told}{ratio:8.1f}")
 
 
 def print_cpu_bound(layers: list[Layer], rounds: int) -> None:

@@ -40,7 +40,8 @@ class Problem:
             their `CandidateResult`s, failed ones among them.
         limits: What one evaluation may take.
         sandbox: What holds the candidate's process.
-        preload: Modules that are loaded before a candidate starts, so that importing them is free.
+        preload: Modules that are loaded before a candidate starts, so that importing them is free;
+            SciPy's only for candidates that name it.
         direction: Which way the objective improves.
         reference: Objective that counts as score 1; None if the objective is the score.
         human: Best objective known from people, for reports only.

@@ -107,7 +107,7 @@ def _to_array(value: object) -> "NDArray[np.float64] | NDArray[np.int64]":
         raise ValueError(f"a value of type {kind} cannot be returned; use numbers and arrays")
     import numpy as np
 
-    if isinstance(value, np.ma.MaskedArray):
+    if "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray):
         raise ValueError("a masked array cannot be returned; fill it first")
     array = np.asarray(value)
     if array.dtype.kind == "f":

@@ -60,9 +60,10 @@ def descendants(pid: int) -> list[int]:
     """Return the processes that came from a process, zombies left out."""
     found = [pid]
     for one in found:
-        for path in Path(f"/proc/{one}/task").glob("*/children"):
-            with suppress(FileNotFoundError, ProcessLookupError):
-                found += [int(word) for word in path.read_text().split()]
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for thread in os.listdir(f"/proc/{one}/task"):
+                children = Path(f"/proc/{one}/task/{thread}/children").read_text()
+                found += [int(word) for word in children.split()]
     return [one for one in found[1:] if not is_zombie(one)]
 
 

@@ -20,7 +20,7 @@ OTHER_KIND = SlotKind(Layer.PROCESS, ("json",))
 
 @pytest.fixture
 def pool():
-    pool = Pool(max_slots=2)
+    pool = Pool(max_lent=2, max_slots=2)
     yield pool
     pool.close()
 
@@ -140,3 +140,21 @@ def test_closing_ends_the_processes(layer):
     SLOTS.close()
     assert all(has_ended(pid) for pid in processes)
     assert becomes_true(lambda: not zygotes_of(os.getpid()))
+
+
+@pytest.mark.parametrize(
+    ("beginning", "is_loaded"), [("", False), ("# without scipy\n", True)], ids=["unnamed", "named"]
+)
+def test_scipy_is_loaded_ahead_for_programs_that_name_it(layer, beginning, is_loaded):
+    source = (
+        f"{beginning}import sys\n"
+        "def f(): return [name in sys.modules for name in ('numpy', 'sci' + 'py')]"
+    )
+    assert run(source, layer, preload=("numpy", "scipy.optimize")).output == [True, is_loaded]
+
+
+def test_scipy_can_be_imported_by_a_program_that_does_not_name_it(layer):
+    source = (
+        "from importlib import import_module\ndef f(): return import_module('sci' + 'py').__name__"
+    )
+    assert run(source, layer, preload=("numpy", "scipy.optimize")).output == "scipy"
