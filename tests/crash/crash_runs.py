@@ -19,7 +19,17 @@ from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["crash_runs", "langchain_openai"])
+PROCESSES.set_forkserver_preload(
+    [
+        "costada.models.chat_models",
+        "costada.models.retries",
+        "costada.runs.report",
+        "costada.runs.runner",
+        "langchain_openai",
+        "matplotlib.backends.backend_agg",
+        "matplotlib.figure",
+    ]
+)
 
 LATENCY = 0.02
 """Seconds that a provider takes to answer here."""

@@ -9,7 +9,7 @@ from costada.models.gateway.door import door_file, is_held
 from costada.runs.folder import RunFolder
 from costada.runs.gateway import gateway_journal, stop_gateway
 
-NUM_KILLS = 11
+NUM_KILLS = 6
 
 
 @pytest.mark.parametrize("seed", [1])
