@@ -7,6 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from costada.agents.middleware import BudgetMiddleware
+    from costada.agents.node import as_discovery_node
+    from costada.agents.tool import create_discovery_tool
     from costada.controller.constants import Constants
     from costada.controller.ledger import Price
     from costada.evaluators.contract import Evaluation
@@ -22,43 +25,54 @@ if TYPE_CHECKING:
     from costada.nodes.settings import Settings
     from costada.runs.discovery import Discovery, discover
     from costada.runs.interruption import interrupting_evaluations
+    from costada.store.purse import Ledger, OverBudget
     from costada.store.run_store import RunStore
 
 __all__ = [
+    "BudgetMiddleware",
     "CandidateResult",
     "Constants",
     "Discovery",
     "Evaluation",
     "Layer",
+    "Ledger",
     "Limits",
     "OfflineModel",
+    "OverBudget",
     "Price",
     "Problem",
     "RunStore",
     "Settings",
     "UnmeteredCall",
+    "as_discovery_node",
     "chat_model",
     "create_discovery_graph",
+    "create_discovery_tool",
     "discover",
     "interrupting_evaluations",
     "problem",
 ]
 
 _HOMES = {
+    "BudgetMiddleware": "costada.agents.middleware",
     "CandidateResult": "costada.evaluators.sandbox.result",
     "Constants": "costada.controller.constants",
     "Discovery": "costada.runs.discovery",
     "Evaluation": "costada.evaluators.contract",
     "Layer": "costada.evaluators.sandbox.layers",
+    "Ledger": "costada.store.purse",
     "Limits": "costada.evaluators.sandbox.limits",
     "OfflineModel": "costada.models.offline",
+    "OverBudget": "costada.store.purse",
     "Price": "costada.controller.ledger",
     "Problem": "costada.evaluators.problem",
     "RunStore": "costada.store.run_store",
     "Settings": "costada.nodes.settings",
     "UnmeteredCall": "costada.models.errors",
+    "as_discovery_node": "costada.agents.node",
     "chat_model": "costada.models.chat_models",
     "create_discovery_graph": "costada.graph.build",
+    "create_discovery_tool": "costada.agents.tool",
     "discover": "costada.runs.discovery",
     "interrupting_evaluations": "costada.runs.interruption",
     "problem": "costada.evaluators.registry",

@@ -6,15 +6,21 @@ from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import END, START, StateGraph
-from langgraph.graph.state import CompiledStateGraph
 
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
 from costada.evaluators.problem import Problem
-from costada.graph.arguments import check_arguments, check_saver
+from costada.graph.arguments import (
+    check_arguments,
+    check_generator,
+    check_purse,
+    check_saver,
+)
+from costada.graph.compiled import DiscoveryGraph as DiscoveryGraph
 from costada.graph.routes import (
     after_allocation,
     after_answer,
+    after_approval,
     after_evaluation,
     after_guide,
     next_step,
@@ -24,6 +30,7 @@ from costada.graph.state import SearchInput, SearchOutput, SearchState
 from costada.graph.storage import store_beside
 from costada.models.quiet import accountable
 from costada.nodes.allocate_frontier import allocate_frontier
+from costada.nodes.approve_guide import approve_guide
 from costada.nodes.ask_for_budget import ask_for_budget
 from costada.nodes.build_context import build_context
 from costada.nodes.cancellable import cancellable
@@ -36,9 +43,9 @@ from costada.nodes.guide import guide
 from costada.nodes.pricing import price_book
 from costada.nodes.settings import Settings
 from costada.nodes.update_utility import update_utility
+from costada.nodes.watched import watched
+from costada.store.purse import Ledger
 from costada.store.run_store import RunStore
-
-DiscoveryGraph = CompiledStateGraph[SearchState, None, SearchInput, SearchOutput]
 
 NODES: tuple[Callable[..., SearchState], ...] = (
     allocate_frontier,
@@ -51,8 +58,8 @@ NODES: tuple[Callable[..., SearchState], ...] = (
     guide,
 )
 
-CONTROL_NODES = 8
-"""Nodes a step passes at most: allocate, guide, and twice charge, update and gate."""
+CONTROL_NODES = 9
+"""Nodes a step passes at most: allocate, approve, guide, and twice charge, update and gate."""
 
 ATTEMPT_NODES = 3
 """Nodes every attempt passes: build context, generate, evaluate."""
@@ -67,6 +74,7 @@ def create_discovery_graph(
     settings: Settings | None = None,
     checkpointer: BaseCheckpointSaver[Any] | bool | None = None,
     store: RunStore | None = None,
+    ledger: Ledger | None = None,
     name: str = "costada",
 ) -> DiscoveryGraph:
     """Return a compiled graph whose every run improves a problem's program within a budget.
@@ -80,18 +88,24 @@ def create_discovery_graph(
         checkpointer: A LangGraph saver, as for any graph.
         store: Where programs and calls are kept. When not given they are kept in the file of an
             SQLite `checkpointer`, and otherwise in memory.
+        ledger: A purse that each run draws its budget from, as an account named by its run id, and
+            returns to at its end what it did not spend. Where less than the budget is left, a run
+            is lent what there is; a hard purse raises `OverBudget` when the run begins.
         name: Name of the graph.
 
     Raises:
         ValueError: An argument is not what it should be, a model that may be called has no price
             or two, or retries by itself where nobody could see it, a guide price comes without a
-            guide model, or the caller is to be asked for more budget without a saver that could
-            keep the question.
+            guide model, the caller is to be asked for more budget or about guides without a saver
+            that could keep the question, the purse is hard and the budget policy is not, or the
+            model is to use tools and cannot.
     """
     settings = settings or Settings()
     check_arguments(problem, budget, guide_model, settings, store)
     check_saver(settings, checkpointer)
+    check_purse(ledger, settings)
     model = accountable(model)
+    check_generator(settings, model)
     guide_model = None if guide_model is None else accountable(guide_model)
     context = RunContext(
         name=name,
@@ -102,24 +116,29 @@ def create_discovery_graph(
         settings=settings,
         prices=price_book(_priced_models(model, guide_model, settings), settings.other_prices),
         store=store or store_beside(checkpointer),
+        ledger=ledger,
     )
-    graph = build_discovery_graph(context).compile(checkpointer=checkpointer, name=name)
-    return graph.with_config(recursion_limit=superstep_limit(settings.constants))
+    return _compiled(context, checkpointer)
+
+
+def _compiled(
+    context: RunContext, checkpointer: BaseCheckpointSaver[Any] | bool | None
+) -> DiscoveryGraph:
+    graph = build_discovery_graph(context).compile(checkpointer=checkpointer, name=context.name)
+    limit = superstep_limit(context.settings.constants)
+    return DiscoveryGraph.of(graph).with_config(recursion_limit=limit)
 
 
 def build_discovery_graph(
     context: RunContext,
 ) -> StateGraph[SearchState, None, SearchInput, SearchOutput]:
     """Return the graph before it is compiled, for callers who add nodes of their own."""
+    settings = context.settings
     graph = StateGraph(SearchState, input_schema=SearchInput, output_schema=SearchOutput)
-    for node in NODES:
-        ready = partial(node, context=context)
-        is_long = node is evaluate
-        graph.add_node(node.__name__, cancellable(ready, "evaluate") if is_long else ready)
-
-    before_attempt: dict[Hashable, str] = {"attempt": "build_context", "preparation": "guide"}
-    after_call: dict[Hashable, str] = {"next step": "allocate_frontier", "settle": "charge_ledger"}
-    retry = partial(after_evaluation, settings=context.settings)
+    _add_nodes(graph, context)
+    guide_first = "approve_guide" if settings.approve_guides else "guide"
+    before_attempt: dict[Hashable, str] = {"attempt": "build_context", "preparation": guide_first}
+    retry = partial(after_evaluation, settings=settings)
     after_attempt: dict[Hashable, str] = {"retry": "build_context", "charge": "charge_ledger"}
     graph.add_edge(START, "allocate_frontier")
     graph.add_conditional_edges("allocate_frontier", after_allocation, before_attempt)
@@ -128,18 +147,41 @@ def build_discovery_graph(
     graph.add_conditional_edges("evaluate", retry, after_attempt)
     graph.add_edge("charge_ledger", "update_utility")
     graph.add_edge("update_utility", "gate_intervention")
-    _add_end_of_step(graph, context)
-    graph.add_conditional_edges("guide", after_guide, after_call)
+    _add_end_of_step(graph, guide_first, context)
+    _add_guide(graph, context)
     return graph
 
 
-def _add_end_of_step(
+def _add_nodes(
     graph: StateGraph[SearchState, None, SearchInput, SearchOutput], context: RunContext
+) -> None:
+    for node in NODES:
+        ready = watched(node, context)
+        is_long = node is evaluate or (node is generate and context.settings.generator == "agent")
+        graph.add_node(node.__name__, cancellable(ready, node.__name__) if is_long else ready)
+
+
+def _add_guide(
+    graph: StateGraph[SearchState, None, SearchInput, SearchOutput], context: RunContext
+) -> None:
+    """Add the edges around the guide, by way of the caller if guides are to be approved."""
+    after_call: dict[Hashable, str] = {"next step": "allocate_frontier", "settle": "charge_ledger"}
+    if context.settings.approve_guides:
+        graph.add_node("approve_guide", watched(approve_guide, context))
+        decided: dict[Hashable, str] = {"buy": "guide", "question": "approve_guide", **after_call}
+        graph.add_conditional_edges("approve_guide", after_approval, decided)
+    graph.add_conditional_edges("guide", after_guide, after_call)
+
+
+def _add_end_of_step(
+    graph: StateGraph[SearchState, None, SearchInput, SearchOutput],
+    guide_first: str,
+    context: RunContext,
 ) -> None:
     """Add the edges behind the last node of a step, by way of the caller if it is to be asked."""
     ways: dict[Hashable, str] = {
         "next step": "allocate_frontier",
-        "intervention": "guide",
+        "intervention": guide_first,
         "stop": END,
     }
     if context.settings.on_exhausted == "stop":
@@ -147,7 +189,7 @@ def _add_end_of_step(
         return
     route = partial(step_or_question, constants=context.settings.constants)
     with_question: dict[Hashable, str] = {**ways, "question": "ask_for_budget"}
-    graph.add_node("ask_for_budget", partial(ask_for_budget, context=context))
+    graph.add_node("ask_for_budget", watched(ask_for_budget, context))
     graph.add_conditional_edges("gate_intervention", route, with_question)
     graph.add_conditional_edges("ask_for_budget", after_answer, with_question)
 

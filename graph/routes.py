@@ -17,7 +17,8 @@ def after_evaluation(state: SearchState, *, settings: Settings) -> Literal["retr
     step = state["step"]
     is_last = step["attempt"] >= settings.constants.max_attempts
     is_failing = state.get("failures", 0) + step["attempt"] >= settings.max_failures
-    can_retry = not (is_last or is_failing or step.get("is_out_of_money"))
+    is_out_of_money = step.get("is_out_of_money") or step.get("is_cut_short")
+    can_retry = not (is_last or is_failing or is_out_of_money)
     return "retry" if step["failure"] and can_retry else "charge"
 
 
@@ -48,3 +49,12 @@ def after_guide(state: SearchState) -> Literal["next step", "settle"]:
     """Return `"settle"` when the call belongs to a step that has not ended yet."""
     is_ended = state["iteration"] == state["controller"]["iteration"]
     return "next step" if is_ended else "settle"
+
+
+def after_approval(
+    state: SearchState,
+) -> Literal["question", "buy", "next step", "settle"]:
+    """Return `"buy"` when the guide was approved, otherwise as `after_guide` without one."""
+    if state["refused_answer"]:
+        return "question"
+    return "buy" if state["controller"]["pending"] else after_guide(state)

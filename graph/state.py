@@ -20,7 +20,8 @@ class StepRecord(TypedDict):
     `label` is the search strategy's word for the parent, where a strategy chose it. `failed` holds
     failure and program of every attempt that failed. `is_credited` tells that the step has been
     credited, `is_out_of_money` that its last attempt was not made, as a hard budget could not pay
-    for it.
+    for it. Where the generating model works with tools, `requests` counts its requests in the step,
+    and `is_cut_short` tells that its cap or the budget allows the step no further one.
     """
 
     frontier: int
@@ -42,6 +43,8 @@ class StepRecord(TypedDict):
     failed: list[list[str]]
     is_credited: bool
     is_out_of_money: bool
+    requests: int
+    is_cut_short: bool
 
 
 class CreditRecord(TypedDict):
@@ -87,10 +90,12 @@ class SearchState(SearchInput, SearchOutput, total=False):
     step under way (t), 0 before the first. `archive_seq` counts changes of the archives: nodes read
     the archives as of it, so rows written after the last checkpoint are overwritten, never seen.
     `extended_budget` is the budget in dollars that the caller granted when the graph's was used up,
-    0 until then; `refused_answer` says what was wrong with the last grant. `failures` counts the
+    0 until then; `granted_budget` is what the run has drawn from a purse, where it draws from one.
+    `refused_answer` says what was wrong with the last grant. `failures` counts the
     attempts in a row, up to the last finished step, that yielded no usable program.
     `best` is the incumbent's candidate id. `labels` are hashes of the texts behind the labels of
-    a search strategy, where the method has one.
+    a search strategy, where the method has one. `seconds` is what each node has taken since the
+    last step ended, `trace` where the run's OpenTelemetry trace began, if somebody listened.
     """
 
     run_id: str
@@ -98,10 +103,13 @@ class SearchState(SearchInput, SearchOutput, total=False):
     iteration: int
     archive_seq: int
     extended_budget: float
+    granted_budget: float
     refused_answer: str
     failures: int
     best: str
     labels: dict[str, str]
+    seconds: dict[str, float]
+    trace: dict[str, str]
     controller: Record
     step: StepRecord
     credit: CreditRecord

@@ -13,6 +13,9 @@ OUTPUT_CAPS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 FRAME_TOKENS = 32
 """Tokens that a provider adds around one message, at most."""
 
+_BESIDE_CONTENT = ("tool_calls", "invalid_tool_calls", "tool_call_id", "name")
+"""What of a message a model reads besides its content."""
+
 _SAID_BESIDE = ("tools", "functions", "response_format")
 """Parameters of a request that become part of what the model reads."""
 
@@ -70,9 +73,9 @@ def byte_size(text: str) -> int:
 def _size(prompt: BaseMessage | str) -> int:
     if isinstance(prompt, str):
         return byte_size(prompt)
-    content, tool_calls = prompt.content, getattr(prompt, "tool_calls", None)
+    content, beside = prompt.content, [getattr(prompt, name, None) for name in _BESIDE_CONTENT]
     size = byte_size(content) if isinstance(content, str) else _json_size(content)
-    return size + (_json_size(tool_calls) if tool_calls else 0)
+    return size + sum(_json_size(each) for each in beside if each)
 
 
 def _json_size(value: object) -> int:

@@ -38,7 +38,8 @@ class MeteredCall:
         reasoning_tokens: The part of the output that was thought and not shown.
         is_cache_hit: A LangChain cache answered; nothing was billed and all counts are zero.
         is_estimated: The counts are guessed from the text, the provider reported none.
-        answer: Text of the answer; for a stream that broke, the text that had arrived.
+        answer: Text of the answer, as `written` makes it of one that calls tools; for a stream
+            that broke, the text that had arrived.
         finish_reason: Why the model stopped, in the provider's words.
         provider_id: The provider's id of the response.
         duration: Seconds from request to answer.

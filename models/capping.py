@@ -1,6 +1,6 @@
 """A chat model that asks before each request how long its answer may be, if it may go at all."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
@@ -50,27 +50,36 @@ class CappedModel(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type: 
         answers: list[Any] = []
         for each in inputs:
             try:
-                cap = self.limit(self._announce(each, kwargs))
+                cap = self.limit(announcement(self.asked, each, kwargs))
             except HeldBack as error:
                 if not return_exceptions:
                     raise
                 answers.append(error)
             else:
-                limited = {**kwargs, **dict.fromkeys(_names(self.asked), cap)}
+                limited = {**kwargs, **dict.fromkeys(cap_names(self.asked), cap)}
                 answers += super().batch(
                     [each], config, return_exceptions=return_exceptions, **limited
                 )
         return answers
 
-    def _announce(self, given: LanguageModelInput, kwargs: dict[str, Any]) -> Announcement:
-        """Return what LangChain will announce; of several limits of the answer the lowest."""
-        params = self.asked._get_invocation_params(**kwargs)
-        messages = self.asked._convert_input(given).to_messages()
-        facts = {"ls_model_name": model_identity(self.asked).name}
-        caps = [said.get(name) for said in (vars(self.asked), params) for name in OUTPUT_CAPS]
-        lowest = min((cap for cap in caps if isinstance(cap, int)), default=None)
-        asked = announced(None, facts, {"invocation_params": params}, messages)
-        return asked._replace(output_cap=lowest)
+
+def announcement(
+    model: BaseChatModel, given: LanguageModelInput, bound: Mapping[str, Any]
+) -> Announcement:
+    """Return what LangChain will announce; of several limits of the answer the lowest.
+
+    Args:
+        model: The chat model that is asked.
+        given: The prompt.
+        bound: What is bound to the model for this request.
+    """
+    params = model._get_invocation_params(**bound)
+    messages = model._convert_input(given).to_messages()
+    facts = {"ls_model_name": model_identity(model).name}
+    caps = [said.get(name) for said in (vars(model), params) for name in OUTPUT_CAPS]
+    lowest = min((cap for cap in caps if isinstance(cap, int)), default=None)
+    asked = announced(None, facts, {"invocation_params": params}, messages)
+    return asked._replace(output_cap=lowest)
 
 
 def capped(model: Runnable[Any, Any], limit: Limit) -> Runnable[Any, Any]:
@@ -101,7 +110,8 @@ def capped(model: Runnable[Any, Any], limit: Limit) -> Runnable[Any, Any]:
     return changed
 
 
-def _names(model: BaseChatModel) -> list[str]:
+def cap_names(model: BaseChatModel) -> list[str]:
+    """Return every name under which a model takes the most tokens of an answer."""
     fields = type(model).model_fields
     known = {name for field, facts in fields.items() for name in (field, facts.alias)}
     return [name for name in OUTPUT_CAPS if name in known] or [STANDARD_NAME]

@@ -10,7 +10,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from costada.models.errors import UnmeteredCall, describe
 from costada.models.identity import model_identity, underlying_models
 from costada.models.provider_errors import http_status, is_providers
-from costada.models.replies import answer_text
+from costada.models.replies import answer_text, calls_tools
 
 _REQUEST_REMEDY = "check the model's parameters and that the prompt fits its context window"
 _ABOUT_THE_REQUEST = (400, 422)
@@ -68,8 +68,8 @@ def ask(
 
 
 def judged(answer: AIMessage) -> AIMessage | ModelFailure:
-    """Return an answer, or the failure that one without text is."""
-    if answer_text(answer).strip():
+    """Return an answer, or the failure that one without text and tool calls is."""
+    if answer_text(answer).strip() or calls_tools(answer):
         return answer
     reason = answer.response_metadata.get("finish_reason")
     return ModelFailure(f"the answer holds no text (finish reason: {reason})")

@@ -8,7 +8,7 @@ from math import isfinite
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 
-from costada.models.replies import answer_text
+from costada.models.replies import written
 from costada.models.token_counts import TokenCounts, counts_from_metadata, counts_from_record
 
 
@@ -17,7 +17,7 @@ class Reply:
     """An answer as far as it arrived.
 
     Attributes:
-        answer: Text of the first choice.
+        answer: Text of the first choice, as `written` makes it of one that calls tools.
         finish_reason: Why the model stopped, in the provider's words.
         provider_id: The provider's id of the response.
         counts: Billed tokens of all choices together, or None if the provider told none.
@@ -44,7 +44,7 @@ def read_reply(result: LLMResult) -> Reply:
     for choice in choices[:1]:
         facts |= choice.generation_info or {}
     return Reply(
-        answer=answer_text(message),
+        answer=written(message),
         finish_reason=_text(facts.get("finish_reason") or facts.get("stop_reason")),
         provider_id=_text(facts.get("id")),
         counts=_reported_counts(result),

@@ -19,7 +19,7 @@ from costada.models.calls import MeteredCall, SentCall
 from costada.models.errors import UnmeteredCall, describe
 from costada.models.llm_results import Reply, read_failure, read_reply
 from costada.models.provider_errors import may_have_been_billed
-from costada.models.replies import answer_text
+from costada.models.replies import answer_text, shown, spoken
 from costada.models.token_counts import (
     NO_TOKENS,
     TokenCounts,
@@ -125,7 +125,7 @@ class CallMeter(BaseCallbackHandler):
     ) -> None:
         """Note a chat request; raises UnmeteredCall after an answer without counts."""
         sent = [message for batch in messages for message in batch]
-        self._start(run_id, map(answer_text, sent), announced(serialized, metadata, kwargs, sent))
+        self._start(run_id, map(spoken, sent), announced(serialized, metadata, kwargs, sent))
 
     def on_llm_start(
         self,
@@ -183,7 +183,7 @@ class CallMeter(BaseCallbackHandler):
         self._report(
             request,
             reply,
-            estimate_counts(request.prompts, reply.answer) if is_guess else counts,
+            estimate_counts(request.prompts, shown(reply.answer)) if is_guess else counts,
             is_estimated=is_guess,
             error=describe(error),
             may_be_billed=reply.counts is None and is_billed,
@@ -224,7 +224,7 @@ class CallMeter(BaseCallbackHandler):
             return self._requests.pop(run_id, None)
 
     def _report_uncounted(self, request: _Request, reply: Reply) -> None:
-        counts = estimate_counts(request.prompts, reply.answer)
+        counts = estimate_counts(request.prompts, shown(reply.answer))
         if self._estimates:
             self._report(request, reply, counts, is_estimated=True)
             return

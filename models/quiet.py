@@ -39,18 +39,40 @@ def accountable(
         return runnable
     changed = with_models_changed(runnable, lambda model: _accountable_model(model, retry_wait))
     for model in underlying_models(changed):
-        if hidden := hidden_retries(model):
-            raise ValueError(
-                f"model {model_identity(model).name!r} sends a failed request again by itself, up"
-                f" to {hidden} times, so what it costs cannot be known; expected max_retries=0"
-            )
+        _check_quiet(model)
     return changed
+
+
+def quietened(model: BaseChatModel) -> tuple[BaseChatModel, int]:
+    """Return a chat model with nothing hidden from a meter, and how often it used to retry.
+
+    The retries are left to the caller. Streams tell their token counts.
+
+    Raises:
+        ValueError: If the model retries by itself and cannot be told not to.
+    """
+    hidden = hidden_retries(model)
+    quiet = _without_retries(model) if hidden else model
+    _check_quiet(quiet)
+    if _loses_cost(quiet):
+        quiet = quiet.model_copy(update={"disable_streaming": True})
+    if getattr(quiet, "stream_usage", True) is not True:
+        quiet = quiet.model_copy(update={"stream_usage": True})
+    return quiet, hidden
 
 
 def hidden_retries(model: BaseChatModel) -> int:
     """Return how often a model's client may send a failed request again by itself."""
     stated = getattr(model, "max_retries", None)
     return max(_told_by_clients(model) or [stated if isinstance(stated, int) else 0])
+
+
+def _check_quiet(model: BaseChatModel) -> None:
+    if hidden := hidden_retries(model):
+        raise ValueError(
+            f"model {model_identity(model).name!r} sends a failed request again by itself, up"
+            f" to {hidden} times, so what it costs cannot be known; expected max_retries=0"
+        )
 
 
 def _is_accountable(model: BaseChatModel) -> bool:

@@ -6,6 +6,7 @@ from costada.controller.randomness import draws
 from costada.graph.state import SearchState, StepRecord
 from costada.nodes.context import RunContext, controller_of
 from costada.nodes.opening import opened
+from costada.nodes.purse import drawn
 
 
 def allocate_frontier(state: SearchState, *, context: RunContext) -> SearchState:
@@ -16,7 +17,7 @@ def allocate_frontier(state: SearchState, *, context: RunContext) -> SearchState
     method buys a call before its first step, that step begins when the call has been made.
     """
     is_under_way = "run_id" in state and not state["stop_reason"]
-    opening = SearchState() if is_under_way else opened(state, context)
+    opening = drawn(state["run_id"], context) if is_under_way else opened(state, context)
     current = SearchState(**{**state, **opening})
     controller = controller_of(current, context)
     if controller.pending:
@@ -52,4 +53,6 @@ def _new_step(allocation: Allocation) -> StepRecord:
         failed=[],
         is_credited=False,
         is_out_of_money=False,
+        requests=0,
+        is_cut_short=False,
     )

@@ -9,6 +9,7 @@ from langgraph.types import interrupt
 from costada.controller.ledger import remaining
 from costada.graph.state import SearchState
 from costada.nodes.context import RunContext, budget_of
+from costada.nodes.purse import extend, settle
 
 EXPECTED = 'Command(resume={"budget": DOLLARS}) to go on or Command(resume={"stop": True}) to end'
 
@@ -34,7 +35,8 @@ def ask_for_budget(state: SearchState, *, context: RunContext) -> SearchState:
     """Return the run with the budget that the caller grants, or as it is when it is to end.
 
     Interrupts the graph with a `BudgetQuestion`; executed anew with the answer. One that is neither
-    a budget above what was spent and allowed, nor a stop, is refused: the caller is asked again.
+    a budget above what was spent and allowed, nor a stop, is refused, and so is one that the purse
+    of the run cannot pay for: the caller is asked again.
     LangGraph would keep an answer that raises, and no other could be given.
     """
     question = BudgetQuestion(
@@ -48,11 +50,19 @@ def ask_for_budget(state: SearchState, *, context: RunContext) -> SearchState:
     )
     answer: object = interrupt(dict(question))
     if answer in ("stop", {"stop": True}):
+        settle(state["run_id"], context)
         return SearchState(refused_answer="")
     refusal = _refusal(answer, question)
     if refusal:
         return SearchState(refused_answer=refusal)
-    budget = float(cast(Mapping[str, float], answer)["budget"])
+    return _granted(float(cast(Mapping[str, float], answer)["budget"]), state, context)
+
+
+def _granted(budget: float, state: SearchState, context: RunContext) -> SearchState:
+    """Return the run with a higher budget, or as it is where its purse has not that much left."""
+    refusal = extend(state["run_id"], budget, context)
+    if refusal:
+        return SearchState(refused_answer=refusal)
     return SearchState(
         refused_answer="",
         extended_budget=budget,

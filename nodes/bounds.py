@@ -1,12 +1,13 @@
-"""The most that a call can cost, known before it is made."""
+"""What a call will cost and the most that it can cost, known before it is made."""
 
 from decimal import Decimal
 
 from costada.models.announcements import FRAME_TOKENS, OUTPUT_CAPS, byte_size
 from costada.models.identity import model_identity, underlying_models
 from costada.models.metering import SentCall
+from costada.models.token_counts import estimate_counts
 from costada.nodes.context import ChatModel, RunContext
-from costada.nodes.pricing import Quote
+from costada.nodes.pricing import PriceBook, Quote
 from costada.prompts.render import Prompt
 
 MESSAGE_TOKENS = 2 * FRAME_TOKENS
@@ -14,6 +15,9 @@ MESSAGE_TOKENS = 2 * FRAME_TOKENS
 
 DEFAULT_OUTPUT_CAP = 32_000
 """Answer tokens allowed to a model that sets no limit itself."""
+
+EXPECTED_ANSWER = 4_000
+"""Tokens of an ordinary answer: what the paper's reference costs leave for it."""
 
 
 def input_bound(prompt: Prompt) -> int:
@@ -30,6 +34,13 @@ def output_cap(model: ChatModel) -> int:
     return max((cap or DEFAULT_OUTPUT_CAP for cap in caps), default=DEFAULT_OUTPUT_CAP)
 
 
+def expected_cost(model: ChatModel, prompt: Prompt, context: RunContext) -> Decimal:
+    """Return the dollars of a request with an ordinary answer, to the model that is asked first."""
+    first = model_identity(underlying_models(model)[0]).name
+    tokens = estimate_counts((prompt.system, prompt.user), "").input_tokens
+    return context.prices.quotes[first].cost(tokens, min(EXPECTED_ANSWER, output_cap(model)), 0)
+
+
 def upper_bound(model: ChatModel, prompt: Prompt, context: RunContext) -> Decimal:
     """Return the most dollars that one request can cost; of several models the dearest counts."""
     return max(
@@ -38,9 +49,9 @@ def upper_bound(model: ChatModel, prompt: Prompt, context: RunContext) -> Decima
     )
 
 
-def sent_bound(sent: SentCall, context: RunContext) -> Decimal:
+def sent_bound(sent: SentCall, prices: PriceBook) -> Decimal:
     """Return the most dollars that a request under way can cost; 0 without a known price."""
-    quote = context.prices.quotes.get(sent.model)
+    quote = prices.quotes.get(sent.model)
     cap = DEFAULT_OUTPUT_CAP if sent.output_cap is None else sent.output_cap
     return Decimal(0) if quote is None else quote.cost(sent.input_bound, cap * sent.choices, 0)
 

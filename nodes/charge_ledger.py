@@ -3,15 +3,16 @@
 from costada.controller.ledger import remaining
 from costada.graph.state import SearchState
 from costada.nodes.context import RunContext, budget_of
+from costada.nodes.purse import account_of, report
 
 
 def charge_ledger(state: SearchState, *, context: RunContext) -> SearchState:
     """Return the step cost (c_t) and the account after it (C_t, B - C_t, Sec. 3.1)."""
+    run_id, iteration = state["run_id"], state["iteration"]
     charge = context.store.ledger.charge(
-        state["run_id"],
-        state["iteration"],
-        counts_lost=context.settings.lost_calls == "count",
+        run_id, iteration, counts_lost=context.settings.lost_calls == "count"
     )
+    report(account_of(run_id, context), run_id, iteration, context)
     spent = float(charge.spent)
     return SearchState(
         spent=spent,

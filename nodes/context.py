@@ -12,6 +12,7 @@ from costada.evaluators.problem import Problem
 from costada.graph.state import SearchState
 from costada.nodes.pricing import PriceBook
 from costada.nodes.settings import Settings
+from costada.store.purse import Ledger
 from costada.store.run_store import RunStore
 
 ChatModel = Runnable[LanguageModelInput, AIMessage]
@@ -21,8 +22,8 @@ ChatModel = Runnable[LanguageModelInput, AIMessage]
 class RunContext:
     """The models, the problem, the prices and the store of a compiled graph.
 
-    `budget` is dollars (B); a run may have been extended beyond it, see `budget_of`. `prices` knows
-    every model that may answer.
+    `budget` is dollars (B); a run may have been extended beyond it, or have drawn less from the
+    purse in `ledger`, see `budget_of`. `prices` knows every model that may answer.
     """
 
     name: str
@@ -33,6 +34,7 @@ class RunContext:
     settings: Settings
     prices: PriceBook
     store: RunStore
+    ledger: Ledger | None = None
 
     @property
     def method(self) -> Method:
@@ -41,8 +43,20 @@ class RunContext:
 
 
 def budget_of(state: SearchState, context: RunContext) -> float:
-    """Return the dollars the run may spend (B): the graph's, or what the run was extended to."""
-    return max(context.budget, state.get("extended_budget", 0.0))
+    """Return the dollars the run may spend (B): the graph's, or what the run was extended to.
+
+    Of a run that draws from a purse it is what it was granted.
+
+    Raises:
+        ValueError: The run draws from a purse, and the graph has none.
+    """
+    granted = state.get("granted_budget")
+    if granted is not None and context.ledger is None:
+        raise ValueError(
+            "ledger: got None for a run that draws from a purse; expected the purse it began with"
+        )
+    own = context.budget if granted is None else granted
+    return max(own, state.get("extended_budget", 0.0))
 
 
 def controller_of(state: SearchState, context: RunContext) -> Controller:

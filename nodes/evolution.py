@@ -59,15 +59,29 @@ def ask_for_labels(
     state: SearchState, config: RunnableConfig, *, context: RunContext
 ) -> SearchState:
     """Return the advice behind the labels, bought once and charged to the first step."""
-    controller, problem = evox_of(controller_of(state, context)), context.problem
+    controller = controller_of(state, context)
     desk = Desk(state, config, context, controller.iteration + 1)
+    return _with_labels(desk.ask(labels_prompt(state, context), 1), state, context)
+
+
+def without_labels(state: SearchState, context: RunContext) -> SearchState:
+    """Return the run as it begins when nobody says what the labels stand for."""
+    return _with_labels("", state, context)
+
+
+def labels_prompt(state: SearchState, context: RunContext) -> Prompt:
+    """Return the messages that ask what the labels stand for."""
+    problem = context.problem
     packages = tuple(dict.fromkeys(name.partition(".")[0] for name in problem.preload))
-    request = LabelRequest(problem.task, problem.evaluator_source, packages)
-    labels: Labels = parse_labels(desk.ask(label_prompt(request), 1))
+    return label_prompt(LabelRequest(problem.task, problem.evaluator_source, packages))
+
+
+def _with_labels(reply: str, state: SearchState, context: RunContext) -> SearchState:
+    labels: Labels = parse_labels(reply)
     put_text = context.store.put_text
     return SearchState(
         labels={"diverge": put_text(labels.diverge), "refine": put_text(labels.refine)},
-        controller=controller.with_labels().record(),
+        controller=evox_of(controller_of(state, context)).with_labels().record(),
     )
 
 
@@ -87,17 +101,53 @@ def evolve_strategy(
             adopted = controller.adopt(context.store.put_text(found))
             return SearchState(controller=adopted.record())
         request = replace(request, failure=found)
+    return without_strategy(state, context)
+
+
+def without_strategy(state: SearchState, context: RunContext) -> SearchState:
+    """Return the controller with the strategy in use."""
+    controller = evox_of(controller_of(state, context))
     return SearchState(controller=controller.keep_strategy().record())
 
 
-def _request(controller: EvoX, desk: Desk) -> StrategyRequest:
-    state, context = desk.state, desk.context
+def evolution_prompt(state: SearchState, context: RunContext) -> Prompt:
+    """Return the messages that an evolution begins with: what does the history tell?"""
+    controller = evox_of(controller_of(state, context))
+    return _evolving(controller, controller.iteration + 1, state, context).insight_prompt
+
+
+@dataclass(frozen=True, slots=True)
+class _Evolving:
+    """What the prompts of one evolution show: the strategies, and the population."""
+
+    task: str
+    parent: ShownStrategy
+    others: tuple[ShownStrategy, ...]
+    statistics: str
+
+    @property
+    def insight_prompt(self) -> Prompt:
+        return insight_prompt(InsightRequest(self.task, self.statistics, self.others))
+
+
+def _evolving(
+    controller: EvoX, iteration: int, state: SearchState, context: RunContext
+) -> _Evolving:
     rows = [population_row(row) for row in population(state, context)]
-    rng = draws(state["run_seed"], desk.iteration, "strategies")
+    rng = draws(state["run_seed"], iteration, "strategies")
     parent, others = controller.draw_strategies(rng)
-    shown = tuple(_shown(strategy, rows, context) for strategy in others)
-    statistics = population_text(rows, desk.iteration, IMPROVEMENT_THRESHOLD)
-    insight = desk.ask(insight_prompt(InsightRequest(context.problem.task, statistics, shown)), 1)
+    return _Evolving(
+        task=context.problem.task,
+        parent=_shown(parent, rows, context),
+        others=tuple(_shown(strategy, rows, context) for strategy in others),
+        statistics=population_text(rows, iteration, IMPROVEMENT_THRESHOLD),
+    )
+
+
+def _request(controller: EvoX, desk: Desk) -> StrategyRequest:
+    context = desk.context
+    evolving = _evolving(controller, desk.iteration, desk.state, context)
+    insight = desk.ask(evolving.insight_prompt, 1)
     constants = context.settings.constants
     return StrategyRequest(
         task=context.problem.task,
@@ -108,9 +158,9 @@ def _request(controller: EvoX, desk: Desk) -> StrategyRequest:
             threshold=IMPROVEMENT_THRESHOLD,
         ),
         insight=insight,
-        statistics=statistics,
-        parent=_shown(parent, rows, context),
-        context=shown,
+        statistics=evolving.statistics,
+        parent=evolving.parent,
+        context=evolving.others,
     )
 
 

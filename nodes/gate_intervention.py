@@ -6,6 +6,7 @@ from costada.controller.contract import Controller, stop_reason
 from costada.graph.state import SearchState
 from costada.nodes.allocate_frontier import allocation_of
 from costada.nodes.context import RunContext, budget_of, controller_of
+from costada.nodes.purse import settle
 from costada.nodes.trace import trace_row
 
 
@@ -34,7 +35,10 @@ def gate_intervention(
         failures=_failures(state),
     )
     stop = _stop(state, controller, context)
-    return SearchState(**{**ended, **stop, "best_program": best.code}) if stop else ended
+    if not stop:
+        return ended
+    settle(state["run_id"], context)
+    return SearchState(**{**ended, **stop, "best_program": best.code})
 
 
 def _failures(state: SearchState) -> int:

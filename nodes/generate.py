@@ -7,6 +7,7 @@ from costada.graph.state import SearchState, StepRecord
 from costada.models.failures import ModelFailure
 from costada.models.replies import answer_text
 from costada.nodes.affordable import Unaffordable, ask_within_budget
+from costada.nodes.agent import ask_with_tools
 from costada.nodes.asking import CallKey
 from costada.nodes.candidates import load_candidate
 from costada.nodes.context import RunContext
@@ -15,7 +16,13 @@ from costada.prompts.render import Prompt
 
 
 def generate(state: SearchState, config: RunnableConfig, *, context: RunContext) -> SearchState:
-    """Return the proposed program, or why the answer held none."""
+    """Return the proposed program, or why there is none."""
+    ask = GENERATORS[context.settings.generator]
+    return ask(state, config, context=context)
+
+
+def ask_once(state: SearchState, config: RunnableConfig, *, context: RunContext) -> SearchState:
+    """Return the program of one answer, or why the answer held none."""
     step = state["step"]
     role = "generation" if step["attempt"] == 1 else "retry"
     key = CallKey(state["run_id"], state["iteration"], role, step["attempt"])
@@ -37,3 +44,7 @@ def _with_answer(
     if isinstance(read, Rejection):
         return {**step, "failure": put_text(read.reason)}
     return {**step, "program": put_text(read.code), "changes": put_text(read.changes)}
+
+
+GENERATORS = {"model": ask_once, "agent": ask_with_tools}
+"""Who proposes a program, by its name in the settings."""

@@ -15,8 +15,11 @@ from costada.models.replies import answer_text
 from costada.nodes.bounds import sent_bound
 from costada.nodes.context import ChatModel, RunContext
 from costada.nodes.pricing import UNPRICED, no_price
+from costada.nodes.purse import account_of, report
+from costada.nodes.telemetry import record_call
 from costada.prompts.render import Prompt
 from costada.store.ledger import CallKey
+from costada.store.purse import Ledger
 from costada.store.rows import CallRow, CallStatus, Outcome, OutcomeKind
 
 SHARED_FACTS = tuple(
@@ -35,6 +38,7 @@ class CallJournal:
         request = f"{prompt.system}\0{prompt.user}"
         self._request_hash = sha256(request.encode("utf-8", "surrogatepass")).hexdigest()
         self._sent: dict[int, tuple[int, Decimal]] = {}
+        self._account: Ledger | None = None
 
     def known(self, model: ChatModel) -> AIMessage | ModelFailure | None:
         """Return what the call came to when it was made before, `None` if it is to be made.
@@ -62,10 +66,16 @@ class CallJournal:
         return judged(AIMessage(last.answer, response_metadata=facts))
 
     def begin(self, sent: SentCall) -> None:
-        """Write a request down that is about to leave, with the most that it can cost."""
-        bound = sent_bound(sent, self._context)
+        """Write a request down that is about to leave, with the most that it can cost.
+
+        Raises:
+            ValueError: The purse that the run draws from has nothing left for it.
+        """
+        self._account = account_of(self._key.run_id, self._context)
+        bound = sent_bound(sent, self._context.prices)
         row = self._row(_unanswered(sent), CallStatus.STARTED, bound)
         self._sent[sent.number] = self._ledger.put_call(self._key.run_id, row), bound
+        self._report()
 
     def finish(self, call: MeteredCall) -> None:
         """Complete a request with its tokens, price and answer.
@@ -81,6 +91,8 @@ class CallJournal:
         if call.may_be_billed:
             row = replace(row, bound=max(bound - row.cost, Decimal(0)))
         self._ledger.finish_call(self._key.run_id, number, row)
+        self._report()
+        record_call(self._key, row)
         if self._context.prices.quote(call) is UNPRICED:
             raise ValueError(no_price(call.model))
 
@@ -92,6 +104,9 @@ class CallJournal:
         else:
             outcome = Outcome(self._request_hash, answer_text(answer), OutcomeKind.ANSWER)
         self._ledger.put_outcome(self._key, outcome)
+
+    def _report(self) -> None:
+        report(self._account, self._key.run_id, self._key.iteration, self._context)
 
     def _check_same(self, request_hash: str) -> None:
         if request_hash not in ("", self._request_hash):

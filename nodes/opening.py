@@ -9,7 +9,8 @@ from costada.evaluators.confine import layer_of
 from costada.evaluators.contract import Evaluation
 from costada.graph.state import SearchState
 from costada.nodes.candidates import candidate_row, save_archive, to_candidate
-from costada.nodes.context import RunContext
+from costada.nodes.context import RunContext, budget_of
+from costada.nodes.purse import drawn
 from costada.store.rows import CandidateRow
 
 
@@ -19,17 +20,21 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
     Costs no model call. An invalid starting program has score 0.
 
     Raises:
-        ValueError: The seed is no whole number, or the evaluator comes to no verdict.
+        ValueError: The seed is no whole number, the evaluator comes to no verdict, or the purse
+            that the run is to draw from has nothing left for it.
     """
     run_seed = state.get("seed", context.settings.seed)
     if not isinstance(run_seed, int):
         raise ValueError(f"seed: got {run_seed!r}, expected a whole number")
     problem = context.problem
     evaluation = problem.seed_evaluation or check_problem(problem)
+    run_id = uuid4().hex
+    granted = drawn(run_id, context)
     constants = context.settings.constants
-    controller = context.method.start(evaluation.score, context.budget, constants)
+    controller = context.method.start(evaluation.score, budget_of(granted, context), constants)
     begun = SearchState(
-        run_id=uuid4().hex,
+        **granted,
+        run_id=run_id,
         run_seed=run_seed,
         iteration=0,
         archive_seq=0,

@@ -1,9 +1,17 @@
 """What a caller may set about a run besides problem, models and budget."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, PositiveInt, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
@@ -11,6 +19,23 @@ from costada.controller.methods import DEFAULT_METHOD, METHODS
 
 DEFAULT_MAX_FAILURES = 20
 """Attempts in a row without a usable program after which something must be wrong."""
+
+DEFAULT_TOOL_EVALUATIONS = 3
+"""Programs that a generating model may try within one attempt."""
+
+Generator = Literal["model", "agent"]
+
+
+def check_step_cap(step_cap: float | None, generator: Generator) -> None:
+    """Refuse a cap that nothing would heed.
+
+    Raises:
+        ValueError: Naming the cap and the generator.
+    """
+    if step_cap is not None and generator != "agent":
+        raise ValueError(
+            f"step_cap: got {step_cap:g} with generator {generator!r}, expected generator 'agent'"
+        )
 
 
 class Settings(BaseModel):
@@ -25,7 +50,13 @@ class Settings(BaseModel):
     unknown counts against the budget at its upper bound. `budget_policy` `"crossing"` lets the step
     that crosses the budget complete, `"hard"` lets no call begin that could cross it.
     `max_failures` attempts in a row without a usable program stop the run. `on_exhausted`
-    `"interrupt"` asks the caller for more budget instead of ending the run.
+    `"interrupt"` asks the caller for more budget instead of ending the run; `approve_guides` asks
+    before each guide is bought.
+
+    `generator` `"model"` takes each attempt's program from one answer; with `"agent"` the model may
+    try up to `tool_evaluations` programs and look at others first, see `costada.prompts.tools`.
+    `step_cap` is the dollars after which a step's generation makes no further request; under a
+    hard budget policy none leaves that could cost more.
 
     Raises `pydantic.ValidationError` naming the field, the value and what was expected.
     """
@@ -43,6 +74,10 @@ class Settings(BaseModel):
     budget_policy: Literal["crossing", "hard"] = "crossing"
     max_failures: PositiveInt = DEFAULT_MAX_FAILURES
     on_exhausted: Literal["stop", "interrupt"] = "stop"
+    approve_guides: bool = False
+    generator: Generator = "model"
+    tool_evaluations: PositiveInt = DEFAULT_TOOL_EVALUATIONS
+    step_cap: Annotated[FiniteFloat, Field(gt=0)] | None = None
 
     @field_validator("method")
     @classmethod
@@ -50,3 +85,8 @@ class Settings(BaseModel):
         if method not in METHODS:
             raise ValueError(f"expected one of {', '.join(METHODS)}")
         return method
+
+    @model_validator(mode="after")
+    def _check_step_cap(self) -> Self:
+        check_step_cap(self.step_cap, self.generator)
+        return self

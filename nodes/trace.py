@@ -10,6 +10,9 @@ from costada.graph.state import SearchState, StepRecord
 from costada.nodes.context import RunContext, budget_of
 from costada.store.rows import CandidateRow
 
+CUT_SHORT = "cut_short"
+"""Event of a step whose generation was ended by the step's cap or by the budget."""
+
 
 class TraceRow(TypedDict):
     """One iteration as the paper's trace table shows it.
@@ -93,5 +96,6 @@ def _events(step: StepRecord, decided: Intervention) -> list[str]:
         "backoff": decided.backed_off,
         f"guide_scheduled:{decided.scheduled}": decided.scheduled is not None,
         OUT_OF_MONEY: step.get("is_out_of_money", False),
+        CUT_SHORT: step.get("is_cut_short", False),
     }
     return [*(event for event, is_true in happened.items() if is_true), *decided.notes]

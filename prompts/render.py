@@ -25,6 +25,9 @@ STRATEGY_LIMIT = 6000
 INSIGHT_LIMIT = 6000
 """Characters shown of what a model said about the population."""
 
+CHANGES_LIMIT = 200
+"""Characters shown of what was changed in a program that is only listed."""
+
 LONG_PROGRAM = 500
 """Characters from which on a program is asked to become simpler."""
 
@@ -83,6 +86,7 @@ _GLOBALS = {
     "CODE_LIMIT": CODE_LIMIT,
     "STRATEGY_LIMIT": STRATEGY_LIMIT,
     "INSIGHT_LIMIT": INSIGHT_LIMIT,
+    "CHANGES_LIMIT": CHANGES_LIMIT,
     "LONG_PROGRAM": LONG_PROGRAM,
     "EVOLVE_START": BLOCK_START,
 }

@@ -148,6 +148,32 @@ MaxFailures = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
+GeneratorKind = Annotated[
+    str | None,
+    typer.Option(
+        "--generator",
+        metavar="model|agent",
+        help="A program is one answer of the model, or the model may use tools before it submits.",
+        show_default=_default("generator"),
+        rich_help_panel=SEARCH,
+    ),
+]
+ToolEvaluations = Annotated[
+    int | None,
+    typer.Option(
+        help="Programs that a model with tools may try before it submits.",
+        show_default=_default("tool_evaluations"),
+        rich_help_panel=SEARCH,
+    ),
+]
+StepCap = Annotated[
+    float | None,
+    typer.Option(
+        help="Dollars after which a step of a model with tools asks no more.",
+        show_default="no cap",
+        rich_help_panel=MONEY,
+    ),
+]
 MaxIterations = Annotated[
     int | None,
     typer.Option(

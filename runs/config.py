@@ -22,7 +22,12 @@ from costada.controller.ledger import Price
 from costada.controller.methods import DEFAULT_METHOD, METHODS
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.sandbox.layers import Layer
-from costada.nodes.settings import DEFAULT_MAX_FAILURES
+from costada.nodes.settings import (
+    DEFAULT_MAX_FAILURES,
+    DEFAULT_TOOL_EVALUATIONS,
+    Generator,
+    check_step_cap,
+)
 from costada.runs.explanation import explain
 from costada.runs.presets import preset_named
 from costada.runs.suggestion import unknown_name
@@ -54,6 +59,9 @@ class RunConfig(BaseModel):
         max_failures: Attempts in a row without a usable program after which the run stops.
         preset: Name of a preset of the paper.
         budget: `B` in dollars; default: the preset's, or 1.
+        generator: Whether an attempt is one answer, or the model may use tools first.
+        tool_evaluations: Programs that a model with tools may try within one attempt.
+        step_cap: Dollars after which the generation of a step with tools asks no more; `None`: any.
         keep_history: Whether all checkpoints are kept, not only the latest.
         preflight: Whether evaluator and initial program are tried before the run begins.
         gateway: Whether calls go through a journaling process of their own.
@@ -80,6 +88,9 @@ class RunConfig(BaseModel):
     lost_calls: Literal["count", "ignore"] = "count"
     budget_policy: Literal["crossing", "hard"] = "crossing"
     max_failures: int = Field(default=DEFAULT_MAX_FAILURES, ge=1)
+    generator: Generator = "model"
+    tool_evaluations: int = Field(default=DEFAULT_TOOL_EVALUATIONS, ge=1)
+    step_cap: Dollars | None = None
     keep_history: bool = False
     preflight: bool = True
     gateway: bool = False
@@ -146,6 +157,11 @@ class RunConfig(BaseModel):
             raise ValueError("guide_price_in: got one without guide_model, expected both or none")
         if self.guide_price_in is not None and self.guide_model == self.model:
             raise ValueError("guide_price_in: got one though guide_model is model, expected none")
+        return self
+
+    @model_validator(mode="after")
+    def _check_step_cap(self) -> Self:
+        check_step_cap(self.step_cap, self.generator)
         return self
 
     @property

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypedDict
+from uuid import uuid4
 
 from typing_extensions import Unpack
 
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
     from costada.nodes.context import ChatModel
     from costada.runs.config import RunConfig
     from costada.runs.plan import Plan
+    from costada.store.purse import Ledger
 
 __all__ = ["Discovery", "discover"]
 
@@ -31,6 +36,9 @@ class DiscoverOptions(TypedDict, total=False):
     lost_calls: Literal["count", "ignore"]
     budget_policy: Literal["crossing", "hard"]
     max_failures: int
+    generator: Literal["model", "agent"]
+    tool_evaluations: int
+    step_cap: float | None
     gateway: bool
     preflight: bool
     preset: str | None
@@ -50,6 +58,7 @@ def discover(
     guide_model: str | ChatModel | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    ledger: Ledger | None = None,
     **options: Unpack[DiscoverOptions],
 ) -> Discovery:
     """Return what a run within a budget finds.
@@ -65,11 +74,16 @@ def discover(
         out: Folder for the run's files; without one nothing is written.
         resume: Go on with the run in `out`, which was started with the same settings; `budget` and
             `max_iterations` may be higher than they were.
+        ledger: A purse that the budget is drawn from, and what was not spent returned to. Where it
+            has less left, a purse that may be crossed lends what there is; a hard one needs
+            `budget_policy="hard"` and refuses. A run in a folder keeps what it has drawn until it
+            ends, and needs the same purse to go on.
         **options: Further settings, named as the options of `costada run`.
 
     Raises:
         ValueError: If a setting, the problem or a price is wrong, `out` does not fit `resume`,
-            this machine does not offer the sandbox, or a provider refuses a request for good.
+            this machine does not offer the sandbox, a provider refuses a request for good, or the
+            purse has nothing left.
         UnmeteredCall: If an answer came without token counts and estimates are not allowed.
         OSError: If a file of the run cannot be written.
     """
@@ -88,6 +102,7 @@ def discover(
         given_problem=None if isinstance(problem, str | Path) else problem,
         given_model=None if isinstance(model, str) else model,
         given_guide_model=None if isinstance(guide_model, str) else guide_model,
+        ledger=ledger,
     )
     with interrupting_evaluations():
         if out is None:
@@ -105,8 +120,20 @@ def _label(given: object) -> str | None:
 
 
 def _in_memory(plan: Plan) -> Discovery:
-    found = plan.graph().invoke({"seed": plan.settings.seed})
+    with _lent(plan) as plan:
+        found = plan.graph().invoke({"seed": plan.settings.seed})
     return Discovery(**found, folder=None, sandbox=plan.sandbox)
+
+
+@contextmanager
+def _lent(plan: Plan) -> Iterator[Plan]:
+    """Yield the plan with an account of its own: a run that fails gives the rest back as well."""
+    if plan.ledger is None:
+        yield plan
+        return
+    name = f"discover {plan.problem.name} {uuid4().hex}"
+    with plan.ledger.child(name, plan.budget) as account:
+        yield replace(plan, ledger=account)
 
 
 def _in_folder(plan: Plan, config: RunConfig, path: Path, *, resume: bool) -> Discovery:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
-from langchain_core.language_models import BaseChatModel
-from langchain_core.messages import BaseMessage
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatResult
+from langchain_core.runnables import Runnable
 from pydantic import Field
 
 from costada.controller.ledger import Price
@@ -18,18 +19,20 @@ from costada.graph.build import create_discovery_graph
 from costada.models.identity import model_identity, underlying_models
 from costada.models.replies import answer_text
 from costada.models.token_counts import estimate_counts
-from costada.nodes.bounds import call_bound, input_bound, output_cap
+from costada.nodes.bounds import EXPECTED_ANSWER, call_bound, input_bound, output_cap
 from costada.nodes.pricing import Quote, price_book
 from costada.prompts.render import Prompt
 from costada.runs.config import RunConfig
 from costada.runs.plan import Plan
 from costada.store.run_store import RunStore
 
-EXPECTED_ANSWER = 4_000
-"""Tokens of an ordinary answer: what the paper's reference costs leave for it."""
-
 SHORT_ANSWER = 1_000
 """Tokens of the answers that make a run longest: a small change and few words."""
+
+_AGENT_NOTE = (
+    "  with tools      each answer of the model costs at least as much; a step takes several,"
+    " so there will be fewer steps"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,7 @@ def forecast_text(told: Forecast, config: RunConfig) -> str:
         ),
         f"  a step          about ${told.step_cost:.4f} with an answer of {told.answer_tokens:,}"
         f" tokens; reference cost ${told.reference_cost:g}",
+        *([_AGENT_NOTE] if config.generator == "agent" else []),
         f"  steps           about {told.steps:,} for the budget ({told.fewest_steps:,} if answers"
         f" are as long as they may be, {told.most_steps:,} if they have {SHORT_ANSWER:,} tokens),"
         f" at most {config.max_iterations:,}",
@@ -193,6 +197,12 @@ class _PromptTaker(BaseChatModel):
         system, user = (answer_text(message) for message in messages)
         self.take(Prompt(system=system, user=user))
         raise TimeoutError
+
+    def bind_tools(
+        self, tools: Sequence[Any], *, tool_choice: str | None = None, **kwargs: Any
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """Return the model as it is: what it is told of tools makes no difference."""
+        return self
 
 
 def _size(role: str, prompt: Prompt) -> PromptSize:

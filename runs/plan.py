@@ -18,6 +18,7 @@ from costada.nodes.context import ChatModel
 from costada.nodes.settings import Settings
 from costada.runs.config import RunConfig, is_openai
 from costada.runs.gateway import check_gateway
+from costada.store.purse import Ledger
 from costada.store.run_store import RunStore
 
 SIMULATED = "simulated"
@@ -42,6 +43,7 @@ class Plan:
         title: The run in a few words.
         keep_history: Whether all checkpoints are kept, not only the latest.
         gateway: Whether calls go through a journaling process of their own.
+        ledger: The purse that the run draws from, if it draws from one.
     """
 
     problem: Problem
@@ -54,6 +56,7 @@ class Plan:
     title: str
     keep_history: bool = False
     gateway: bool = False
+    ledger: Ledger | None = None
 
     def graph(
         self,
@@ -73,6 +76,7 @@ class Plan:
             settings=self.settings,
             checkpointer=checkpointer,
             store=store,
+            ledger=self.ledger,
         )
 
 
@@ -82,6 +86,7 @@ def plan_run(
     given_problem: Problem | None = None,
     given_model: ChatModel | None = None,
     given_guide_model: ChatModel | None = None,
+    ledger: Ledger | None = None,
 ) -> Plan:
     """Return a plan for what the settings ask for, checked as far as is possible without money.
 
@@ -90,6 +95,7 @@ def plan_run(
         given_problem: Used in place of the problem that the settings name.
         given_model: Used in place of the model that the settings name.
         given_guide_model: Used in place of the guide model that the settings name.
+        ledger: The purse that the run is to draw from.
 
     Raises:
         ValueError: If the problem, a model, a price or the sandbox asked for is missing or does
@@ -103,9 +109,7 @@ def plan_run(
     )
     _check_simulated(found, config)
     model = given_model or _model(config.model, config)
-    guide_model = given_guide_model
-    if guide_model is None and config.guide_model not in (None, config.model):
-        guide_model = _model(str(config.guide_model), config)
+    guide_model = given_guide_model or _guide_model(config)
     seed_evaluation = check_problem(found) if config.preflight else None
     plan = Plan(
         problem=replace(found, seed_evaluation=seed_evaluation),
@@ -118,6 +122,7 @@ def plan_run(
         title=f"{found.name}, {config.method}, {config.model}, seed {config.seed}",
         keep_history=config.keep_history,
         gateway=config.gateway,
+        ledger=ledger,
     )
     return _checked(plan)
 
@@ -144,6 +149,13 @@ def _model(model_id: str, config: RunConfig) -> ChatModel:
     return chat_model(_nameable(model_id), base_url=base_url, seed=config.seed)
 
 
+def _guide_model(config: RunConfig) -> ChatModel | None:
+    """Return the guide that the settings name, `None` if it is the generating model."""
+    if config.guide_model in (None, config.model):
+        return None
+    return _model(str(config.guide_model), config)
+
+
 def _settings(config: RunConfig) -> Settings:
     return Settings(
         constants=Constants(
@@ -157,6 +169,9 @@ def _settings(config: RunConfig) -> Settings:
         lost_calls=config.lost_calls,
         budget_policy=config.budget_policy,
         max_failures=config.max_failures,
+        generator=config.generator,
+        tool_evaluations=config.tool_evaluations,
+        step_cap=config.step_cap,
     )
 
 

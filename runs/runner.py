@@ -100,7 +100,7 @@ def _follow(
     progress.begin(heading, record.rows)
     state = _state(graph)
     if state.get("stop_reason"):
-        if not can_go_on(state, plan.budget, constants.max_iterations):
+        if not can_go_on(state, _obtainable(state, plan), constants.max_iterations):
             return
         graph.update_state(THREAD, SearchState(stop_reason=""), as_node="gate_intervention")
     if record.began_in not in ("", heading.sandbox):
@@ -120,6 +120,13 @@ def _follow(
             raise
 
 
+def _obtainable(state: SearchState, plan: Plan) -> float:
+    """Return the dollars that a run may spend by now; its purse may not have the whole budget."""
+    if plan.ledger is None or state["stop_reason"] != "budget":
+        return plan.budget
+    return min(plan.budget, state["spent"] + max(0.0, float(plan.ledger.remaining)))
+
+
 def _state(graph: DiscoveryGraph) -> SearchState:
     return cast(SearchState, graph.get_state(THREAD).values)
 
@@ -137,7 +144,7 @@ def _discovery(state: SearchState, plan: Plan, store: RunStore, folder: Path) ->
         best_objective=best.objective if best else seed.objective,
         best_metrics=best.metrics if best else seed.metrics,
         spent=spent,
-        remaining=max(0.0, remaining(plan.budget, spent)),
+        remaining=max(0.0, remaining(state.get("granted_budget", plan.budget), spent)),
         iterations=state.get("iterations", 0),
         stop_reason=reason,
         folder=folder,

@@ -29,7 +29,8 @@ class CandidateTable:
     def put(self, run_id: str, candidate: CandidateRow) -> None:
         """Store a candidate, replacing one of the same id."""
         facts = {name: getattr(candidate, name) for name in FACTS}
-        found = candidate.score if candidate.is_valid and not candidate.is_copy else None
+        is_found = candidate.is_valid and not candidate.is_copy and not candidate.is_trial
+        found = candidate.score if is_found else None
         row = (run_id, candidate.id, candidate.iteration, found)
         with self._db.transaction():
             code_hash = self._db.put_text(candidate.code)
@@ -82,7 +83,7 @@ class CandidateTable:
     def population(self, run_id: str, before: int) -> list[CandidateRow]:
         """Return the initial program and all valid candidates of earlier iterations, in order.
 
-        Copies do not count.
+        Copies and trials do not count.
         """
         found = self._db.rows(
             "SELECT code_hash, facts, evaluator FROM candidate WHERE run_id = ? AND iteration < ?"
@@ -96,15 +97,17 @@ class CandidateTable:
     ) -> CandidateRow | None:
         """Return the first candidate with that program which that evaluator judged, if any.
 
-        Only candidates of earlier attempts count, so that a step which is executed again finds
-        what it found the first time. The attempt is the second part of an id.
+        Only candidates of earlier attempts and trials of this one count, so that a step which is
+        executed again finds what it found the first time. The attempt is the second part of an id,
+        a trial's number the third.
         """
+        program = run_id, code_hash, evaluator
         found = self._db.rows(
             "SELECT code_hash, facts, evaluator FROM candidate"
             " WHERE run_id = ? AND code_hash = ? AND evaluator = ? AND (iteration < ?"
-            " OR iteration = ? AND CAST(substr(id, instr(id, '.') + 1) AS INTEGER) < ?)"
-            " ORDER BY iteration LIMIT 1",
-            (run_id, code_hash, evaluator, iteration, iteration, attempt),
+            " OR iteration = ? AND CAST(substr(id, instr(id, '.') + 1) AS INTEGER) < ?"
+            " OR id LIKE ?) ORDER BY iteration LIMIT 1",
+            (*program, iteration, iteration, attempt, f"{iteration}.{attempt}.%"),
         )
         return self._row(*found[0]) if found else None
 
@@ -116,7 +119,7 @@ class CandidateTable:
     def best_score(self, run_id: str, first: int, last: int) -> float | None:
         """Return the best score found in iterations `first` to `last`, `None` if there is none.
 
-        Failed candidates and copies do not count.
+        Failed candidates, copies and trials do not count.
         """
         found = self._db.rows(
             "SELECT MAX(score) FROM candidate WHERE run_id = ? AND iteration BETWEEN ? AND ?",

@@ -16,7 +16,8 @@ KEY = "run_id = ? AND iteration = ? AND role = ? AND attempt = ?"
 class CallKey(NamedTuple):
     """Which logical call this is, the same whenever a step is executed again.
 
-    `role` is generation, retry or guide; `attempt` counts from 1 within iteration and role.
+    `role` is generation, retry or guide; `attempt` counts from 1 within iteration and role. Where
+    an attempt is a conversation with tools, it counts the step's requests for a program instead.
     """
 
     run_id: str
@@ -113,15 +114,19 @@ class LedgerTable:
         ):
             yield self._row(stored, with_texts=with_texts)
 
-    def step_cost(self, run_id: str, iteration: int, *, counts_lost: bool) -> Decimal:
+    def step_cost(
+        self, run_id: str, iteration: int, *, counts_lost: bool, has_guides: bool = True
+    ) -> Decimal:
         """Return the dollars of an iteration's calls so far (c_t).
 
         Args:
             run_id: The run.
             iteration: The iteration (t).
             counts_lost: Whether requests whose bill is unknown count at their upper bound.
+            has_guides: Whether guide calls are part of the sum.
         """
-        return sum((call[1] for call in self._costs(run_id, iteration, counts_lost)), Decimal(0))
+        calls = self._costs(run_id, iteration, counts_lost)
+        return sum((cost for role, cost, _ in calls if has_guides or role != "guide"), Decimal(0))
 
     def charge(self, run_id: str, iteration: int, *, counts_lost: bool = True) -> Charge:
         """Charge an iteration with all its calls and return the account after it.

@@ -33,7 +33,8 @@ class CandidateRow:
     the fingerprint of what judged it, empty if the verdict must not be used again; `is_cached`
     marks a verdict taken over from the same program as it was judged before. `inspirations` are
     the ids of the candidates shown beside its parent, `label` is what a search strategy said of
-    the parent.
+    the parent. A trial (`is_trial`) was evaluated for the model while it worked on its proposal; it
+    is no part of the population.
     """
 
     id: str
@@ -53,6 +54,7 @@ class CandidateRow:
     is_cached: bool = False
     inspirations: tuple[str, ...] = ()
     label: str = ""
+    is_trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class CallRow:
     discounts), which `price_source` gave. `is_cache_hit` marks an answer of a local cache (free),
     `is_estimated` a token count that no provider reported. `ended_at` is seconds since 1970 UTC.
     `bound` is the most that a request whose bill is unknown can have cost beyond `cost`, 0 where
-    the bill is known.
+    the bill is known. `prompt` is what the user said and, in a conversation with tools, all that
+    followed; `answer` is a message as `written` keeps it.
     """
 
     iteration: int

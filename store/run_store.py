@@ -12,19 +12,21 @@ from typing import Self
 from costada.store.candidates import CandidateTable
 from costada.store.database import Database
 from costada.store.ledger import LedgerTable
+from costada.store.timing import TimingTable
 
 
 class RunStore:
     """The programs, calls, charges and steps of runs, in one SQLite file or in memory.
 
-    `candidates` and `ledger` are its larger parts. Raises `sqlite3.Error` when the file cannot be
-    used, `ValueError` when a key is not there.
+    `candidates`, `ledger` and `timing` are parts of their own. Raises `sqlite3.Error` when the file
+    cannot be used, `ValueError` when a key is not there.
     """
 
     def __init__(self, path: str | Path | None = None, *, is_read_only: bool = False) -> None:
         self._db = Database(Path(path) if path else None, is_read_only=is_read_only)
         self.candidates = CandidateTable(self._db)
         self.ledger = LedgerTable(self._db)
+        self.timing = TimingTable(self._db)
 
     def __enter__(self) -> Self:
         return self

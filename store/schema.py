@@ -1,4 +1,7 @@
-"""The tables of a run file. Every row carries its run, so one file can hold several runs."""
+"""The tables of a run file: rows of runs carry their run, so one file can hold several.
+
+A purse has tables of its own beside them.
+"""
 
 import sqlite3
 
@@ -43,6 +46,20 @@ CREATE TABLE IF NOT EXISTS charge (
 CREATE TABLE IF NOT EXISTS step (
     run_id TEXT NOT NULL, iteration INTEGER NOT NULL, row TEXT NOT NULL,
     PRIMARY KEY (run_id, iteration)
+);
+CREATE TABLE IF NOT EXISTS timing (
+    run_id TEXT NOT NULL, iteration INTEGER NOT NULL, seconds TEXT NOT NULL,
+    PRIMARY KEY (run_id, iteration)
+);
+CREATE TABLE IF NOT EXISTS account (
+    id INTEGER PRIMARY KEY, parent INTEGER NOT NULL, name TEXT NOT NULL, policy TEXT NOT NULL,
+    budget TEXT NOT NULL, spent TEXT NOT NULL, committed TEXT NOT NULL, is_closed INTEGER NOT NULL,
+    UNIQUE (parent, name)
+);
+CREATE TABLE IF NOT EXISTS entry (
+    account INTEGER NOT NULL, key TEXT NOT NULL, cost TEXT NOT NULL, bound TEXT NOT NULL,
+    facts TEXT NOT NULL,
+    PRIMARY KEY (account, key)
 );
 """
 

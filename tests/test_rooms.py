@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = ["controller", "evaluators", "graph", "models", "nodes", "prompts", "runs", "store"]
+ROOMS = "agents controller evaluators graph models nodes prompts runs store".split()
 SOURCES = [
     path for folder in [*ROOMS, "bench", "tests"] for path in sorted((ROOT / folder).rglob("*.py"))
 ]

@@ -1,18 +1,23 @@
 """A chat model that needs neither network nor key."""
 
 import hashlib
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun
-from langchain_core.language_models import BaseChatModel, LangSmithParams
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
+from langchain_core.language_models import BaseChatModel, LangSmithParams, LanguageModelInput
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolCallChunk
+from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
 
 from costada.models.offline.answering import answer
+from costada.models.offline.tools import tool_answer
 from costada.models.offline.usage import cut_short, estimated_usage
+from costada.models.replies import spoken
 
 MODEL_NAME = "offline"
 
@@ -34,6 +39,7 @@ class OfflineModel(BaseChatModel):
     any thread; attempts that start from the same prompt differ by their iteration. Run times among
     the metrics of a prompt make no difference, so that a run with the same seed can be repeated.
     Token counts are estimates, see `usage`; `max_tokens`, bound to the model, limits an answer.
+    With tools it tries up to two edits and submits the better one.
 
     Attributes:
         seed: Chooses one of many equally good models.
@@ -54,6 +60,12 @@ class OfflineModel(BaseChatModel):
             ls_provider="costada", ls_model_name=MODEL_NAME, ls_model_type="chat"
         )
 
+    def bind_tools(
+        self, tools: Sequence[Any], *, tool_choice: str | None = None, **kwargs: Any
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """Return the model with tools, of which it uses those that try and submit programs."""
+        return self.bind(tools=list(tools), **kwargs)
+
     def _generate(
         self,
         messages: list[BaseMessage],
@@ -61,7 +73,7 @@ class OfflineModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        message = self._reply(messages, stop, _iteration(run_manager), kwargs.get("max_tokens"))
+        message = self._reply(messages, stop, _iteration(run_manager), kwargs)
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     def _stream(
@@ -71,7 +83,7 @@ class OfflineModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        reply = self._reply(messages, stop, _iteration(run_manager), kwargs.get("max_tokens"))
+        reply = self._reply(messages, stop, _iteration(run_manager), kwargs)
         for part in _parts(reply.text):
             chunk = ChatGenerationChunk(message=AIMessageChunk(content=part))
             if run_manager:
@@ -80,6 +92,7 @@ class OfflineModel(BaseChatModel):
         yield ChatGenerationChunk(
             message=AIMessageChunk(
                 content="",
+                tool_call_chunks=_call_chunks(reply),
                 usage_metadata=reply.usage_metadata,
                 response_metadata=reply.response_metadata,
                 chunk_position="last",
@@ -91,19 +104,30 @@ class OfflineModel(BaseChatModel):
         messages: list[BaseMessage],
         stop: list[str] | None,
         iteration: object,
-        limit: int | None,
+        options: Mapping[str, Any],
     ) -> AIMessage:
-        prompt = "\n\n".join(message.text for message in messages)
+        prompt = "\n\n".join(spoken(message) for message in messages)
         rng = _generator(self.seed, iteration, prompt)
-        text = _until(answer(messages[-1].text, rng), stop)
-        usage, reason = estimated_usage(prompt, text, rng), "stop"
+        called = tool_answer(messages, rng, answer) if options.get("tools") else None
+        text = spoken(called) if called else answer(messages[-1].text, rng)
+        text, calls = _until(text, stop), called.tool_calls if called else []
+        usage, reason = estimated_usage(prompt, text, rng), "tool_calls" if calls else "stop"
+        limit = options.get("max_tokens")
         if limit is not None and usage["output_tokens"] > limit:
-            (text, usage), reason = cut_short(text, usage, limit), "length"
+            (text, usage), calls, reason = cut_short(text, usage, limit), [], "length"
         return AIMessage(
-            content=text,
+            content="" if calls else text,
+            tool_calls=calls,
             usage_metadata=usage,
             response_metadata={"model_name": MODEL_NAME, "finish_reason": reason},
         )
+
+
+def _call_chunks(reply: AIMessage) -> list[ToolCallChunk]:
+    return [
+        tool_call_chunk(name=call["name"], args=json.dumps(call["args"]), id=call["id"], index=n)
+        for n, call in enumerate(reply.tool_calls)
+    ]
 
 
 def _iteration(run_manager: CallbackManagerForLLMRun | None) -> object:

@@ -80,7 +80,7 @@ def test_a_fifth_of_the_members_is_protected_and_at_least_the_best() -> None:
     assert ids(archive(*FULL.members[:2]).protected()) == ["top"]
 
 
-def test_the_elite_is_capped_at_ten() -> None:
+def test_the_elite_is_cut_short_at_ten() -> None:
     hundred = archive(*(candidate(f"c{rank}", rank / 100) for rank in range(100)), size=100)
     assert len(hundred.elite()) == 10
     assert len(hundred.protected()) == 20

@@ -1,0 +1,1 @@
+"""What plugs a search into somebody's graph or agent."""

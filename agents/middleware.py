@@ -1,0 +1,198 @@
+"""LangChain middleware: an agent whose model calls are paid from a purse."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from decimal import Decimal
+from typing import Any, Literal, get_args
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.runnables.base import RunnableBindingBase
+from tenacity import AsyncRetrying, Retrying, retry_if_exception, stop_after_attempt, wait_fixed
+
+from costada.agents.payment import Payment
+from costada.controller.ledger import Price
+from costada.models.capping import HeldBack
+from costada.models.identity import model_identity
+from costada.models.provider_errors import is_passing
+from costada.models.quiet import RETRY_WAIT, quietened
+from costada.nodes.pricing import PriceBook, price_book
+from costada.store.purse import Ledger, OverBudget
+
+try:
+    from langchain.agents.middleware import (
+        AgentMiddleware,
+        AgentState,
+        ModelRequest,
+        ModelResponse,
+        hook_config,
+    )
+except ImportError as error:
+    raise ImportError('agents: needs LangChain, run `pip install "costada[agents]"`') from error
+
+OUT_OF_BUDGET = "budget"
+"""The finish reason of the message with which an agent ends at its limit."""
+
+LostCalls = Literal["count", "ignore"]
+Request = ModelRequest[Any]
+Answer = ModelResponse[Any]
+Refusal = (HeldBack, OverBudget)
+
+
+class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
+    """Pays an agent's model calls from a purse, and ends the agent politely at its limit.
+
+    `create_agent(model, tools, middleware=[BudgetMiddleware(Ledger(0.50))])`: every request, also
+    a streamed, repeated or failed one, is reserved before it leaves and charged when it ended.
+    Where the purse does not pay for another, the agent's last message says so and what was spent;
+    nothing is raised. With a hard purse the answer is limited to what can be bought, so that not
+    even the last one exceeds it; else the call that crosses the budget completes.
+
+    Retries hidden in a provider's client become requests of their own. Put it first, and calls
+    that other middleware makes around the agent's are paid as well, which is retries and fallbacks;
+    models that they or tools ask by themselves need a purse of their own.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        price: Price | None = None,
+        other_prices: Mapping[str, Price] | None = None,
+        name: str = "agent",
+        lost_calls: LostCalls = "count",
+        retry_wait: float = RETRY_WAIT,
+    ) -> None:
+        """Create the middleware of one agent; several may share a purse or draw from one.
+
+        Args:
+            ledger: Who pays.
+            price: The price of the agent's model, the first that is asked; where it is not given
+                the packaged price holds.
+            other_prices: Those of further models by name.
+            name: What the calls are known by in the purse, and the middleware in the agent.
+            lost_calls: Whether a call whose bill is unknown counts at its upper bound.
+            retry_wait: Seconds between two requests for one answer.
+
+        Raises:
+            ValueError: An argument is not what it should be.
+        """
+        super().__init__()
+        if not isinstance(ledger, Ledger):
+            raise ValueError(f"ledger: got {ledger!r}, expected Ledger(BUDGET)")
+        if lost_calls not in get_args(LostCalls):
+            raise ValueError(f"lost_calls: got {lost_calls!r}, expected 'count' or 'ignore'")
+        self.ledger = ledger
+        self._price, self._other_prices = price, dict(other_prices or {})
+        self._name, self._counts_lost = name, lost_calls == "count"
+        self._retry_wait = retry_wait
+        self._latest: tuple[BaseChatModel, BaseChatModel, int] | None = None
+        self._prices = PriceBook({})
+
+    @property
+    def name(self) -> str:
+        """Return what tells it apart from other middleware of the same agent."""
+        return f"BudgetMiddleware[{self._name}]"
+
+    def wrap_model_call(
+        self, request: Request, handler: Callable[[Request], Answer]
+    ) -> Answer | AIMessage:
+        """Return the model's answer, or the agent's last words where the purse does not pay.
+
+        Raises:
+            ValueError: The model has no price, or retries by itself where nobody could see it.
+            UnmeteredCall: An answer came without token counts.
+        """
+        request, retries = self._quiet(request)
+        payment = self._payment()
+
+        def ask() -> Answer:
+            try:
+                return handler(_limited(request, payment))
+            except OverBudget:  # more is sent than could be seen: the limit takes that in now
+                return handler(_limited(request, payment))
+
+        try:
+            with payment.meter():
+                return Retrying(**self._patience(retries))(ask)
+        except Refusal:
+            return self._last_words()
+
+    async def awrap_model_call(
+        self, request: Request, handler: Callable[[Request], Awaitable[Answer]]
+    ) -> Answer | AIMessage:
+        """Return what `wrap_model_call` returns, without blocking the event loop."""
+        request, retries = self._quiet(request)
+        payment = self._payment()
+
+        async def ask() -> Answer:
+            try:
+                return await handler(_limited(request, payment))
+            except OverBudget:
+                return await handler(_limited(request, payment))
+
+        try:
+            with payment.meter():
+                return await AsyncRetrying(**self._patience(retries))(ask)
+        except Refusal:
+            return self._last_words()
+
+    @hook_config(can_jump_to=["end"])
+    def after_model(self, state: AgentState[Any], runtime: Any) -> dict[str, Any] | None:
+        """Return the way to the end after the agent's last words, nothing otherwise."""
+        said = state["messages"][-1]
+        is_over = said.response_metadata.get("finish_reason") == OUT_OF_BUDGET
+        return {"jump_to": "end"} if isinstance(said, AIMessage) and is_over else None
+
+    def _payment(self) -> Payment:
+        return Payment(self.ledger, self._prices, self._name, self._counts_lost)
+
+    def _quiet(self, request: Request) -> tuple[Request, int]:
+        """Return the request to a model that hides nothing and has a price, and its retries."""
+        given, latest = request.model, self._latest
+        if latest is None or latest[0] is not given:
+            self._price_model(given)
+            self._latest = latest = (given, *quietened(given))
+        _, quiet, retries = latest
+        return request.override(model=quiet), retries
+
+    def _price_model(self, model: BaseChatModel) -> None:
+        """Look a model's price up if it is new; the price given is that of the first."""
+        known = self._prices.quotes
+        if model_identity(model).name not in known:
+            book = price_book([(model, None if known else self._price)], self._other_prices)
+            self._prices = PriceBook({**known, **book.quotes})
+
+    def _patience(self, retries: int) -> dict[str, Any]:
+        return {
+            "stop": stop_after_attempt(1 + retries),
+            "wait": wait_fixed(self._retry_wait),
+            "retry": retry_if_exception(is_passing),
+            "reraise": True,
+        }
+
+    def _last_words(self) -> AIMessage:
+        left = max(self.ledger.remaining, Decimal(0))
+        return AIMessage(
+            f"I stop here: my budget of ${self.ledger.budget:.4f} does not pay for another answer"
+            f" (spent: ${self.ledger.spent:.4f}, left: ${left:.4f}).",
+            response_metadata={"finish_reason": OUT_OF_BUDGET},
+        )
+
+
+def _limited(request: Request, payment: Payment) -> Request:
+    """Return the request with the limit that the purse sets to its answer."""
+    messages = list(request.messages)
+    if request.system_message:
+        messages.insert(0, request.system_message)
+    cap = payment.cap(request.model, messages, _bound(request))
+    return request.override(model_settings={**request.model_settings, **cap}) if cap else request
+
+
+def _bound(request: Request) -> Mapping[str, Any]:
+    """Return what the agent binds to its model, as far as a middleware can see it."""
+    if not request.tools:
+        return request.model_settings
+    bound = request.model.bind_tools(
+        request.tools, tool_choice=request.tool_choice, **request.model_settings
+    )
+    return bound.kwargs if isinstance(bound, RunnableBindingBase) else request.model_settings

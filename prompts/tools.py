@@ -1,0 +1,133 @@
+"""The tools a generating model may call: how they are described, and how they answer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from costada.prompts.render import render
+from costada.prompts.request import ShownProgram
+
+EVALUATE, READ, SEARCH, SUBMIT = (
+    "evaluate_candidate",
+    "read_program",
+    "search_archive",
+    "submit",
+)
+
+MAX_FOUND = 8
+"""Programs that a search of the archive lists at most."""
+
+_CHANGES = {
+    "type": "string",
+    "description": "SEARCH/REPLACE blocks, or one complete program in a python fence.",
+}
+_BASE = {
+    "type": "string",
+    "description": "Id of the program that the blocks change; the current program if left out.",
+}
+_WORDS = {"type": "string", "description": "Words that the program or its changes must hold."}
+_ID = {"type": "string", "description": "Id of a program."}
+_CANDIDATE = {"type": "string", "description": "Id of a candidate that was evaluated before."}
+
+
+def _tool(
+    name: str, description: str, required: tuple[str, ...] = (), **properties: Mapping[str, str]
+) -> Mapping[str, object]:
+    parameters = {"type": "object", "properties": properties, "required": list(required)}
+    function = {"name": name, "description": description, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+TOOLS = (
+    _tool(
+        EVALUATE,
+        "Run a changed program and return its score or its error, and an id for it.",
+        ("changes",),
+        changes=_CHANGES,
+        base=_BASE,
+    ),
+    _tool(READ, "Return the text and the score of a program.", ("id",), id=_ID),
+    _tool(SEARCH, "List the best programs found so far, with their ids.", words=_WORDS),
+    _tool(
+        SUBMIT,
+        "Hand in the result and end: an evaluated candidate by its id, or changes.",
+        candidate=_CANDIDATE,
+        changes=_CHANGES,
+        base=_BASE,
+    ),
+)
+"""As OpenAI describes tools; every argument is a text."""
+
+_ARGUMENTS = {
+    EVALUATE: (("changes",), ("base",)),
+    READ: (("id",), ()),
+    SEARCH: ((), ("words",)),
+    SUBMIT: ((), ("candidate", "changes", "base")),
+}
+"""Required and further arguments of each tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """What is left to a model within one attempt: answers, and evaluations."""
+
+    answers: int
+    evaluations: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundProgram:
+    """A program as a tool tells of it: its id, what was changed, and what a prompt shows."""
+
+    id: str
+    changes: str
+    program: ShownProgram
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    programs: tuple[FoundProgram, ...]
+    omitted: int
+
+
+def tools_section(allowance: Allowance) -> str:
+    """Return the part of a prompt that explains the tools and what they may be used for."""
+    return render("tools.txt", allowance)
+
+
+def trial_text(found: FoundProgram) -> str:
+    """Return what a model is told of a candidate that was evaluated for it."""
+    return render("trial.txt", found)
+
+
+def program_text(found: FoundProgram) -> str:
+    """Return a program with its score, as a model asked for it."""
+    return render("program.txt", found)
+
+
+def listing(found: tuple[FoundProgram, ...]) -> str:
+    """Return one line for each of the first `MAX_FOUND` programs, and how many there are more."""
+    listed = found[:MAX_FOUND]
+    return render("listing.txt", _Found(listed, len(found) - len(listed)))
+
+
+def allowance_text(left: Allowance) -> str:
+    """Return what is left to a model, in a sentence."""
+    return render("allowance.txt", left)
+
+
+def complaint(name: str, arguments: Mapping[str, object]) -> str | None:
+    """Return what is wrong with the call of a tool, for the model that made it; `None`: nothing."""
+    if name not in _ARGUMENTS:
+        return f"There is no tool {name!r}; the tools are {', '.join(_ARGUMENTS)}."
+    required, further = _ARGUMENTS[name]
+    for field in required:
+        if field not in arguments:
+            return f"{name} needs the argument {field!r}."
+    for field, value in arguments.items():
+        if field not in (*required, *further):
+            return f"{name} takes no argument {field!r}, only {', '.join((*required, *further))}."
+        if not isinstance(value, str):
+            return f"The argument {field!r} of {name} must be a text."
+    if name == SUBMIT and ("candidate" in arguments) is ("changes" in arguments):
+        return f"{name} needs either 'candidate' or 'changes'."
+    return None

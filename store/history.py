@@ -1,0 +1,172 @@
+"""What happened in a run, read without writing: for pages that show it, also while it goes on."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from costada.store.database import Database
+from costada.store.rows import CallStatus, OutcomeKind
+
+EVERYTHING = 2**62
+"""An iteration that no run reaches."""
+
+
+class Span(NamedTuple):
+    """Iterations of one run: those above `after`, up to and with `until`."""
+
+    run_id: str
+    after: int = -1
+    until: int = EVERYTHING
+
+
+@dataclass(frozen=True, slots=True)
+class PastCall:
+    """A model request: as in `CallRow`, with the names of its texts in place of the texts.
+
+    `number` counts the requests of one logical call from 1; `facts` are tokens, model, seconds and
+    whatever else its row holds.
+    """
+
+    iteration: int
+    role: str
+    attempt: int
+    number: int
+    status: CallStatus
+    cost: Decimal
+    bound: Decimal
+    prompt: str
+    answer: str
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PastCandidate:
+    """A candidate: `facts` as in `CandidateRow`, with the name of its program in its place."""
+
+    id: str
+    iteration: int
+    program: str
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PastFailure:
+    """A logical call that came to no answer: `kind` says whether it was refused, `text` why."""
+
+    iteration: int
+    role: str
+    attempt: int
+    kind: OutcomeKind
+    text: str
+
+
+class RunHistory:
+    """The runs in a file as they were when it was opened; nothing is ever written to it.
+
+    Opening and every use raise as `Database` does.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._db = Database(path, is_read_only=True)
+
+    @classmethod
+    @contextmanager
+    def of(cls, path: Path) -> Iterator["RunHistory"]:
+        """Lend the history of a file; what is written meanwhile is not seen in it."""
+        history = cls(path)
+        try:
+            history._db.rows("BEGIN")
+            yield history
+        finally:
+            history._db.close()
+
+    def last_run(self) -> str:
+        """Return the id of the run that began last, empty if none has begun."""
+        if not self._db.rows("SELECT 1 FROM sqlite_master WHERE name = 'run'"):
+            return ""
+        found = self._db.rows("SELECT run_id FROM run ORDER BY rowid DESC LIMIT 1")
+        return str(found[0][0]) if found else ""
+
+    def sandbox(self, run_id: str) -> str:
+        """Return what held the candidates when the run began, empty if that is not known."""
+        found = self._db.rows("SELECT sandbox FROM run WHERE run_id = ?", (run_id,))
+        return str(found[0][0]) if found else ""
+
+    def steps(self, span: Span) -> list[dict[str, Any]]:
+        """Return the trace rows in order."""
+        return [_read(row) for (row,) in self._in_order("row", "step", span)]
+
+    def calls(self, span: Span) -> list[PastCall]:
+        """Return the requests in the order in which they were sent."""
+        columns = "iteration, role, attempt, n, status, cost, bound, prompt_hash, answer_hash"
+        return [_call(row) for row in self._in_order(f"{columns}, facts", "llm_call", span)]
+
+    def candidates(self, span: Span) -> list[PastCandidate]:
+        """Return the candidates in the order in which they were judged, copies included."""
+        return [
+            PastCandidate(name, iteration, program, _read(facts))
+            for name, iteration, program, facts in self._in_order(
+                "id, iteration, code_hash, facts", "candidate", span
+            )
+        ]
+
+    def failures(self, span: Span) -> list[PastFailure]:
+        """Return the logical calls that came to no answer."""
+        return [
+            PastFailure(iteration, role, attempt, OutcomeKind(kind), self.text(name))
+            for iteration, role, attempt, kind, name in self._in_order(
+                "iteration, role, attempt, kind, text_hash", "outcome", span
+            )
+            if kind != OutcomeKind.ANSWER
+        ]
+
+    def tactics(self, span: Span) -> list[tuple[int, dict[str, Any]]]:
+        """Return what each guide gave, with the iteration that paid for it."""
+        found = self._in_order("iteration, record", "tactics", span)
+        return [(iteration, _read(record)) for iteration, record in found]
+
+    def last_iteration(self, run_id: str) -> int:
+        """Return the last iteration that anything was sent or judged in, 0 if nothing was."""
+        ((last,),) = self._db.rows(
+            "SELECT MAX((SELECT COALESCE(MAX(iteration), 0) FROM llm_call WHERE run_id = ?1),"
+            " (SELECT COALESCE(MAX(iteration), 0) FROM candidate WHERE run_id = ?1))",
+            (run_id,),
+        )
+        return int(last)
+
+    def text(self, name: str) -> str:
+        """Return the text of a name; the empty name is that of the empty text."""
+        return self._db.text(name)
+
+    def _in_order(self, columns: str, table: str, span: Span) -> list[tuple[Any, ...]]:
+        return self._db.rows(
+            f"SELECT {columns} FROM {table}"  # noqa: S608
+            " WHERE run_id = ? AND iteration > ? AND iteration <= ? ORDER BY iteration, rowid",
+            span,
+        )
+
+
+def _call(row: tuple[Any, ...]) -> PastCall:
+    iteration, role, attempt, number, status, cost, bound, prompt, answer, facts = row
+    return PastCall(
+        iteration=iteration,
+        role=role,
+        attempt=attempt,
+        number=number,
+        status=CallStatus(status),
+        cost=Decimal(cost),
+        bound=Decimal(bound),
+        prompt=prompt,
+        answer=answer,
+        facts=_read(facts),
+    )
+
+
+def _read(text: str) -> dict[str, Any]:
+    """Return the object that a row holds; what is no number in JSON counts as absent."""
+    known: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
+    return known

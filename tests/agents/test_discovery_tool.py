@@ -1,0 +1,265 @@
+"""A search as a tool of a real agent, over loopback HTTP: both models are served by one server."""
+
+import asyncio
+from decimal import Decimal
+
+import pytest
+from fakes import evaluate_value, program, toy_problem
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command
+from two_models import AGENT, SEARCHER, Provider
+
+from costada.agents.tool import create_discovery_tool
+from costada.controller.ledger import Price
+from costada.models.chat_models import chat_model
+from costada.nodes.settings import Settings
+from costada.store.purse import Ledger
+from costada.store.run_store import RunStore
+
+THREAD = {"configurable": {"thread_id": "1"}}
+TASK = {"messages": [("user", "Find me a large number for at most a cent.")]}
+
+
+@pytest.fixture
+def provider():
+    with Provider() as server:
+        yield server
+
+
+def tool_of(provider, problems="toy", **options):
+    model = chat_model(f"openai:{SEARCHER}", base_url=provider.url, retry_wait=0)
+    changes = options.pop("settings", {})
+    settings = Settings(price=Price("1", "2"), **changes)
+    given = toy_problem() if problems == "toy" else problems
+    return create_discovery_tool(
+        given, model, **{"max_budget": 0.01, "settings": settings, **options}
+    )
+
+
+def agent_of(provider, tool, saver=None):
+    model = chat_model(f"openai:{AGENT}", base_url=provider.url, max_attempts=1).bound
+    return create_agent(model, [tool], checkpointer=saver)
+
+
+def tool_messages(state):
+    return [message for message in state["messages"] if isinstance(message, ToolMessage)]
+
+
+def run(agent, given=TASK, config=None, is_async=False):
+    config = {**(config or {}), "recursion_limit": 25}
+    return asyncio.run(agent.ainvoke(given, config)) if is_async else agent.invoke(given, config)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_agent_gets_the_best_program_its_score_its_price_and_why_it_stopped(provider, is_async):
+    provider.orders({"problem": "toy", "budget": 0.01})
+    state = run(agent_of(provider, tool_of(provider)), is_async=is_async)
+    (message,) = tool_messages(state)
+    found = message.artifact
+    assert state["messages"][-1].content == "There it is."
+    assert message.status == "success"
+    assert found["stop_reason"] == "budget"
+    assert Decimal(str(found["spent"])) == provider.billed == Decimal("0.01")
+    assert found["best_program"] == program(found["best_score"])
+    assert message.content == (
+        f"toy: score {found['best_score']:g}, objective {10 * found['best_score']:g},"
+        " score 0.1, objective 1 before (objective to maximize).\n"
+        f"Spent $0.010000 in {found['iterations']} iterations, $0.000000 left of its budget;"
+        " stopped because the budget is used up.\n"
+        f"Best program:\n```python\n{program(found['best_score'])}```"
+    )
+    assert message.content in str(provider.requests[-1]["messages"][-1]["content"])
+
+
+def test_a_higher_budget_is_lowered_to_the_hosts(provider):
+    provider.orders({"problem": "toy", "budget": 100})
+    (message,) = tool_messages(run(agent_of(provider, tool_of(provider, max_budget=0.006))))
+    assert Decimal(str(message.artifact["spent"])) == provider.billed == Decimal("0.006")
+
+
+def test_a_lower_budget_is_kept(provider):
+    provider.orders({"budget": 0.004})
+    (message,) = tool_messages(run(agent_of(provider, tool_of(provider))))
+    assert Decimal(str(message.artifact["spent"])) == provider.billed == Decimal("0.004")
+
+
+def test_a_program_of_the_agents_is_judged_by_the_hosts_evaluator(provider):
+    provider.orders({"program": program(0.8), "evaluator": "value", "budget": 0.004})
+    tool = tool_of(provider, None, evaluators={"value": toy_problem()})
+    (message,) = tool_messages(run(agent_of(provider, tool)))
+    assert message.artifact["best_program"] == program(0.8)
+    assert "score 0.8, objective 8, score 0.8, objective 8 before" in message.content
+
+
+def broken(code):
+    raise ValueError("cannot judge this")
+
+
+PROBLEMS = "problem: got 'nowhere'. Input should be 'toy' or 'other'"
+WAYS = "expected a problem, or a program together with an evaluator"
+
+
+@pytest.mark.parametrize(
+    ("order", "text"),
+    [
+        ({"problem": "nowhere", "budget": 0.01}, PROBLEMS),
+        ({"problem": "toy"}, "budget: Field required"),
+        ({"problem": "toy", "budget": 0}, "budget: got 0. Input should be greater than 0"),
+        ({"problem": "toy", "budget": -1}, "budget: got -1. Input should be greater than 0"),
+        ({"problem": "toy", "budget": "NaN"}, "budget: got 'NaN'. Input should be"),
+        ({"problem": "toy", "budget": "much"}, "budget: got 'much'. Input should be a valid"),
+        ({"budget": 0.01}, f"got neither, {WAYS}"),
+        ({"program": "x", "budget": 0.01}, f"got program, {WAYS}"),
+        ({"problem": "toy", "program": "x", "evaluator": "value", "budget": 1}, f"program, {WAYS}"),
+        (
+            {"program": "x", "evaluator": "def evaluate(code): return 1" * 9, "budget": 1},
+            "evaluator: got 'def evaluate(code): return 1",
+        ),
+        ({"problem": "toy", "budget": 1, "evaluate": "lambda code: 1"}, "Extra inputs are not"),
+        (
+            {"program": program(7), "evaluator": "value", "budget": 1},
+            "program: the evaluator rejects it: value is 7.0; expected at most 1",
+        ),
+        (
+            {"program": "x", "evaluator": "broken", "budget": 1},
+            "program: no verdict on it: cannot judge this",
+        ),
+    ],
+)
+def test_wrong_arguments_are_told_to_the_agent_and_cost_nothing(provider, order, text):
+    provider.orders(order)
+    problems = [toy_problem(), toy_problem(name="other")]
+    evaluators = {"value": toy_problem(), "broken": toy_problem(evaluate=broken)}
+    state = run(agent_of(provider, tool_of(provider, problems, evaluators=evaluators)))
+    (message,) = tool_messages(state)
+    assert message.status == "error"
+    assert text in message.content
+    assert len(message.content) < 400
+    assert provider.billed == 0
+    assert state["messages"][-1].content == "There it is."
+
+
+def test_the_schema_names_what_the_host_allows(provider):
+    tool = tool_of(provider, [toy_problem()], evaluators={"value": toy_problem()})
+    fields = tool.tool_call_schema.model_json_schema()["properties"]
+    assert set(fields) == {"problem", "program", "evaluator", "budget"}
+    assert fields["evaluator"]["anyOf"][0] == {"const": "value", "type": "string"}
+    assert "at most 0.01" in fields["budget"]["description"]
+    only = tool_of(provider).tool_call_schema.model_json_schema()
+    assert set(only["properties"]) == {"problem", "budget"}
+    assert only["required"] == ["budget"]
+
+
+def test_the_trace_rows_come_out_of_the_agents_stream(provider):
+    provider.orders({"budget": 0.006})
+    agent = agent_of(provider, tool_of(provider))
+    rows = list(agent.stream(TASK, stream_mode="custom"))
+    assert [row["iteration"] for row in rows] == list(range(1, len(rows) + 1))
+    assert rows[-1]["spent"] == 0.006
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_under_a_saver_the_agents_caller_is_asked_for_more_budget(provider, is_async):
+    provider.orders({"budget": 0.004}, {"budget": 0.002})
+    tool = tool_of(provider, settings={"on_exhausted": "interrupt"})
+    agent = agent_of(provider, tool, InMemorySaver())
+
+    def answer(given):
+        return run(agent, given, THREAD, is_async)
+
+    (question,) = answer(TASK)["__interrupt__"]
+    assert (question.value["spent"], question.value["budget"]) == (0.004, 0.004)
+    (question,) = answer(Command(resume={"budget": 0.008}))["__interrupt__"]
+    assert (question.value["spent"], question.value["budget"]) == (0.008, 0.008)
+    (question,) = answer(Command(resume="stop"))["__interrupt__"]
+    assert (question.value["spent"], question.value["budget"]) == (0.002, 0.002)
+    first, second = tool_messages(answer(Command(resume={"stop": True})))
+    assert (first.artifact["spent"], second.artifact["spent"]) == (0.008, 0.002)
+    assert provider.billed == Decimal("0.010")
+
+
+def test_under_a_saver_a_stopped_search_goes_on_without_paying_again(provider, tmp_path):
+    judged = []
+
+    def evaluate(code):
+        judged.append(code)
+        if len(judged) == 4:
+            raise InterruptedError("asked to stop")
+        return evaluate_value(code)
+
+    provider.orders({"budget": 0.01})
+    saved = str(tmp_path / "agent.sqlite")
+    with SqliteSaver.from_conn_string(saved) as saver, RunStore(tmp_path / "programs") as store:
+        tool = tool_of(provider, toy_problem(evaluate=evaluate), store=store)
+        with pytest.raises(InterruptedError):
+            run(agent_of(provider, tool, saver), config=THREAD)
+    paid = provider.billed
+    assert 0 < paid < Decimal("0.01")
+    with SqliteSaver.from_conn_string(saved) as saver, RunStore(tmp_path / "programs") as store:
+        tool = tool_of(provider, store=store)
+        state = run(agent_of(provider, tool, saver), None, THREAD)
+    (message,) = tool_messages(state)
+    assert Decimal(str(message.artifact["spent"])) == provider.billed == Decimal("0.01")
+
+
+def test_two_searches_at_once_do_not_mix(provider):
+    provider.orders()
+    graph = StateGraph(MessagesState)
+    graph.add_node("tools", ToolNode([tool_of(provider)]))
+    graph.add_edge(START, "tools")
+    calls = [
+        {"name": "discover", "args": {"budget": budget}, "id": name}
+        for name, budget in (("a", 0.004), ("b", 0.008))
+    ]
+    asked = {"messages": [AIMessage("", tool_calls=calls)]}
+    found = tool_messages(graph.compile(checkpointer=InMemorySaver()).invoke(asked, THREAD))
+    assert [message.artifact["spent"] for message in found] == [0.004, 0.008]
+
+
+def test_a_hard_purse_lends_no_more_than_it_has(provider):
+    provider.orders({"budget": 0.02}, {"budget": 0.01}, {"budget": 0.01})
+    ledger = Ledger(0.01, policy="hard")
+    settings = {"budget_policy": "hard"}
+    tool = tool_of(provider, ledger=ledger, settings=settings, max_budget=1)
+    first, second, third = tool_messages(run(agent_of(provider, tool)))
+    assert first.status == "error"
+    assert "budget: got 0.02, but 'ledger' has $0.01 left of $0.01" in first.content
+    assert second.status == "success"
+    assert third.status == "error"
+    assert f"but 'ledger' has ${ledger.remaining:f} left of $0.01" in third.content
+    assert ledger.spent == provider.billed <= Decimal("0.01")
+
+
+def test_an_empty_purse_is_told_to_the_agent(provider):
+    provider.orders({"budget": 0.006}, {"budget": 0.006}, {"budget": 0.006})
+    ledger = Ledger(0.01)
+    first, second, third = tool_messages(run(agent_of(provider, tool_of(provider, ledger=ledger))))
+    assert first.artifact["spent"] == 0.006
+    assert second.artifact["spent"] == 0.004
+    assert third.status == "error"
+    assert "has $0.000000 left of $0.01" in third.content
+    assert ledger.spent == provider.billed == Decimal("0.01")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"problems": None}, "problems: got none and no evaluators, expected at least one"),
+        ({"problems": []}, "problems: got none and no evaluators, expected at least one"),
+        ({"problems": [toy_problem(), toy_problem()]}, "problems: got two named 'toy', expected"),
+        ({"problems": "circle_paking"}, "did you mean 'circle_packing'"),
+        (
+            {"ledger": Ledger(1, policy="hard")},
+            "budget_policy: got 'crossing' with a hard ledger",
+        ),
+        ({"max_budget": 0}, "budget: got 0, expected finite dollars above 0"),
+    ],
+)
+def test_a_host_is_told_what_is_wrong_at_once(provider, options, text):
+    with pytest.raises(ValueError, match=text):
+        tool_of(provider, **options)

@@ -1,0 +1,103 @@
+"""`langgraph.json`: the file is valid, and `langgraph dev` serves searches with it."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import Request, urlopen
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CLI = Path(sys.executable).with_name("langgraph")
+START_SECONDS = 60
+
+pytestmark = pytest.mark.skipif(
+    not CLI.exists(), reason="langgraph is not there: install langgraph-cli[inmem]"
+)
+
+
+def test_the_configuration_is_valid():
+    checked = subprocess.run([CLI, "validate"], cwd=ROOT, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stderr
+    assert "langgraph.json is valid. (1 graph found)" in checked.stdout
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@contextmanager
+def served(folder, **environment):
+    """Serve the graph from a folder of the test's own, yield the address, then stop."""
+    port = free_port()
+    config = ["--config", str(ROOT / "langgraph.json"), "--port", str(port)]
+    with open(folder / "log", "wb") as log:
+        server = subprocess.Popen(
+            [CLI, "dev", "--no-browser", "--no-reload", *config],
+            cwd=folder,
+            env={**os.environ, **environment},
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+            server.wait(timeout=30)
+
+
+def answer(address, path, body=None):
+    headers = {"Content-Type": "application/json"}
+    data = None if body is None else json.dumps(body).encode()
+    with urlopen(Request(f"{address}/{path}", data, headers), timeout=START_SECONDS) as response:
+        return json.load(response)
+
+
+def wait_for(address):
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            return answer(address, "ok")
+        except (URLError, ConnectionError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def test_a_served_search_spends_its_budget_whatever_limit_the_server_hands_down(tmp_path):
+    order = {"assistant_id": "costada", "input": {"seed": 1}, "config": {"recursion_limit": 25}}
+    with served(tmp_path, COSTADA_BUDGET="0.05") as address:
+        wait_for(address)
+        found = answer(address, "runs/wait", order)
+        again = answer(address, "runs/wait", order)
+    assert found["stop_reason"] == "budget", (tmp_path / "log").read_text()[-2000:]
+    assert found["iterations"] > 3
+    assert found["spent"] >= 0.05
+    assert found["best_program"]
+    assert again["best_program"] == found["best_program"]
+    assert again["spent"] == found["spent"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("COSTADA_BUDGET", "much", "COSTADA_BUDGET: got 'much', expected dollars such as 1.0"),
+        ("COSTADA_PROBLEM", "circle_paking", "did you mean 'circle_packing'?"),
+        ("COSTADA_MODEL", "ofline", "did you mean 'offline'?"),
+    ],
+)
+def test_what_is_wrong_in_the_environment_is_named(monkeypatch, name, value, text):
+    from costada.agents.served import graph_by_environment
+
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError) as refused:
+        graph_by_environment()
+    assert text in str(refused.value)

@@ -1,0 +1,202 @@
+"""A run that draws its budget from a purse: what it takes, what it reports, what it gives back."""
+
+from decimal import Decimal
+
+import pytest
+from billing_server import BillingServer, Silence
+from fakes import ScriptedModel, hashed_answer, toy_problem
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+from toy_graph import CALL_COST, PRICE, run_until
+
+from costada.controller.constants import Constants
+from costada.graph.build import create_discovery_graph
+from costada.models.chat_models import chat_model
+from costada.nodes.settings import Settings
+from costada.runs.discovery import discover
+from costada.store.purse import Ledger, OverBudget
+from costada.store.run_store import RunStore
+
+THREAD = {"configurable": {"thread_id": "a"}}
+
+
+def purse_graph(purse, *, budget=0.06, iterations=4, store=None, saver=None, model=None, **changes):
+    settings = Settings(price=PRICE, constants=Constants(max_iterations=iterations), **changes)
+    return create_discovery_graph(
+        toy_problem(),
+        model or ScriptedModel(answer=hashed_answer),
+        budget=budget,
+        settings=settings,
+        store=store,
+        checkpointer=saver,
+        ledger=purse,
+    )
+
+
+def spent_by(store: RunStore) -> Decimal:
+    return store.ledger.spent(store.run_ids()[0], 10**9)
+
+
+def test_a_run_draws_its_budget_reports_each_call_and_gives_back_the_rest():
+    purse, store = Ledger(0.1), RunStore()
+    graph = purse_graph(purse, store=store, saver=InMemorySaver())
+    run_until(graph, THREAD, 2)
+    assert purse.spent == spent_by(store) > 0
+    assert purse.remaining == Decimal("0.04")
+    graph.invoke(None, THREAD)
+    account = purse.accounts()[1]
+    assert (account.name, account.budget) == (store.run_ids()[0], Decimal("0.06"))
+    assert (account.spent, account.is_closed) == (spent_by(store), True)
+    assert purse.remaining == Decimal("0.1") - spent_by(store)
+    assert sum(entry.cost for entry in purse.calls()) == purse.spent
+    assert [entry.key for entry in purse.calls()] == [f"iteration {n}" for n in range(1, 5)]
+
+
+def test_a_run_is_lent_what_is_left_and_its_decisions_go_by_that():
+    purse = Ledger(0.1)
+    purse.put("before", cost=0.09)
+    graph = purse_graph(purse, iterations=50)
+    rows = list(graph.stream({}, stream_mode="custom"))
+    first = rows[0]
+    assert first["remaining_ratio"] == pytest.approx(1 - first["step_cost"] / 0.01)
+    assert 0.01 <= rows[-1]["spent"] <= 0.01 + 4 * float(CALL_COST)
+    assert purse.spent == Decimal("0.09") + Decimal(str(rows[-1]["spent"]))
+
+
+@pytest.mark.parametrize("policy", ["crossing", "hard"])
+def test_a_run_that_finds_too_little_in_the_purse_asks_nobody(policy):
+    purse = Ledger(0.1, policy=policy)
+    purse.put("before", cost=0.1 if policy == "crossing" else 0.05)
+    model = ScriptedModel(answer=hashed_answer)
+    graph = purse_graph(purse, model=model, budget_policy=policy)
+    with pytest.raises(OverBudget, match=r"budget: got 0.06, but 'ledger' has \$0"):
+        graph.invoke({})
+    assert model.prompts == []
+    assert len(purse.accounts()) == 1
+
+
+def test_a_hard_purse_needs_a_hard_budget_and_a_purse_is_a_ledger():
+    with pytest.raises(ValueError, match="budget_policy: got 'crossing' with a hard ledger"):
+        purse_graph(Ledger(1, policy="hard"))
+    with pytest.raises(ValueError, match=r"ledger: got 1, expected Ledger\(BUDGET\) or None"):
+        purse_graph(1)
+
+
+def test_several_runs_of_one_graph_share_the_purse():
+    purse, store = Ledger(0.02, policy="hard"), RunStore()
+    graph = purse_graph(purse, budget=0.01, store=store, budget_policy="hard", iterations=50)
+    found = [graph.invoke({"seed": seed}) for seed in range(2)]
+    assert all(each["spent"] <= 0.01 for each in found)
+    assert purse.spent == sum(Decimal(str(each["spent"])) for each in found)
+    assert len(purse.accounts()) == 3
+
+
+def test_steps_that_are_executed_again_report_the_same():
+    purse, saver = Ledger(0.1), InMemorySaver()
+    graph = purse_graph(purse, saver=saver)
+    graph.invoke({}, THREAD)
+    before = (purse.spent, purse.remaining, len(purse.calls()))
+    early = [each for each in graph.get_state_history(THREAD) if each.next == ("generate",)][-1]
+    graph.invoke(None, early.config)
+    assert (purse.spent, purse.remaining, len(purse.calls())) == before
+
+
+def test_a_run_can_not_go_on_without_the_purse_it_began_with():
+    purse, saver, store = Ledger(0.1), InMemorySaver(), RunStore()
+    run_until(purse_graph(purse, saver=saver, store=store), THREAD, 1)
+    with pytest.raises(ValueError, match="ledger: got None for a run that draws from a purse"):
+        purse_graph(None, saver=saver, store=store).invoke(None, THREAD)
+
+
+def test_a_run_that_goes_on_after_its_end_draws_what_it_had_given_back_and_more():
+    purse, saver, store = Ledger(0.1), InMemorySaver(), RunStore()
+    graph = purse_graph(purse, iterations=2, saver=saver, store=store)
+    graph.invoke({}, THREAD)
+    longer = purse_graph(purse, budget=0.08, iterations=4, saver=saver, store=store)
+    longer.update_state(THREAD, {"stop_reason": ""}, as_node="gate_intervention")
+    assert [row["iteration"] for row in run_until(longer, THREAD, 3)] == [3]
+    assert purse.remaining == Decimal("0.02")
+    assert longer.get_state(THREAD).values["granted_budget"] == 0.08
+    assert longer.invoke(None, THREAD)["iterations"] == 4
+    assert purse.remaining == Decimal("0.1") - spent_by(store)
+
+
+def test_a_granted_budget_must_fit_the_purse():
+    purse = Ledger(0.02)
+    graph = purse_graph(
+        purse, budget=0.01, iterations=50, saver=InMemorySaver(), on_exhausted="interrupt"
+    )
+    graph.invoke({}, THREAD)
+    left = purse.remaining
+    again = graph.invoke(Command(resume={"budget": 0.5}), THREAD)
+    (asked,) = again["__interrupt__"]
+    assert asked.value["refused"] == (f"budget: got 0.5, but 'ledger' has ${left:f} left of $0.02")
+    more = graph.invoke(Command(resume={"budget": 0.015}), THREAD)
+    assert 0.015 <= more["spent"] <= 0.015 + 4 * float(CALL_COST)
+    assert purse.spent == Decimal(str(more["spent"]))
+    ended = graph.invoke(Command(resume="stop"), THREAD)
+    assert ended["stop_reason"] == "budget"
+    assert all(account.is_closed for account in purse.accounts()[1:])
+
+
+@pytest.mark.parametrize(("lost_calls", "is_counted"), [("count", True), ("ignore", False)])
+def test_a_request_whose_bill_is_unknown_counts_in_the_purse_as_it_does_in_the_run(
+    monkeypatch, lost_calls, is_counted
+):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    purse = Ledger(1)
+    with BillingServer(default=Silence(is_billed=True)) as server:
+        impatient = chat_model(
+            "openai:stand-in", base_url=server.url, timeout=0.2, max_attempts=1, max_tokens=100
+        )
+        found = purse_graph(
+            purse, iterations=1, model=impatient, lost_calls=lost_calls, max_failures=1
+        ).invoke({})
+    assert purse.spent == Decimal(str(found["spent"]))
+    assert (purse.spent > 0) is is_counted
+
+
+def failing(prompt: str) -> str:
+    raise RuntimeError("the machine is on fire")
+
+
+def test_discover_draws_from_a_purse_and_gives_back_even_when_it_fails():
+    purse = Ledger(0.1)
+    options = {"budget": 0.06, "price_in": 1, "price_out": 2, "max_iterations": 2, "ledger": purse}
+    found = discover(toy_problem(), ScriptedModel(answer=hashed_answer), **options)
+    assert purse.spent == Decimal(str(found.spent)) > 0
+    with pytest.raises(RuntimeError, match="on fire"):
+        discover(toy_problem(), ScriptedModel(answer=failing), **options)
+    assert all(account.is_closed for account in purse.accounts()[1:])
+
+
+def test_a_run_in_a_folder_goes_on_with_its_purse(tmp_path):
+    purse = Ledger(0.02, path=tmp_path / "purse.sqlite")
+    options = {"budget": 0.06, "price_in": 1, "price_out": 2, "out": tmp_path / "run"}
+    given = (toy_problem(), ScriptedModel(answer=hashed_answer))
+    first = discover(*given, **options, max_iterations=2, ledger=purse)
+    assert first.remaining == pytest.approx(0.02 - first.spent)
+    purse.close()
+    with Ledger(0.02, path=tmp_path / "purse.sqlite") as again:
+        found = discover(*given, **options, max_iterations=3, resume=True, ledger=again)
+        assert found.iterations == 3
+        assert again.spent == Decimal(str(found.spent))
+        with pytest.raises(ValueError, match="expected the purse it began with"):
+            discover(*given, **options, max_iterations=4, resume=True)
+
+
+def test_a_run_that_used_up_all_there_was_is_over_until_there_is_more(tmp_path):
+    purse, model = Ledger(0.01), ScriptedModel(answer=hashed_answer)
+    options = {"budget": 0.06, "price_in": 1, "price_out": 2, "out": tmp_path / "run"}
+    first = discover(toy_problem(), model, **options, ledger=purse)
+    num_calls = len(model.prompts)
+    again = discover(toy_problem(), model, **options, resume=True, ledger=purse)
+    assert (again.stop_reason, again.spent, len(model.prompts)) == (
+        "budget",
+        first.spent,
+        num_calls,
+    )
+    purse.raise_to(0.05)
+    more = discover(toy_problem(), model, **options, resume=True, ledger=purse)
+    assert more.spent >= 0.05
+    assert purse.spent == Decimal(str(more.spent))

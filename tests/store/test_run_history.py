@@ -1,0 +1,104 @@
+"""What a reader sees of a run file that somebody else writes."""
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from costada.store.history import RunHistory, Span
+from costada.store.ledger import CallKey
+from costada.store.rows import CallStatus, CandidateRow, Outcome, OutcomeKind
+from costada.store.run_store import RunStore
+
+
+def candidate(iteration: int) -> CandidateRow:
+    return CandidateRow(
+        id=f"{iteration}.1",
+        iteration=iteration,
+        code=f"x = {iteration}\n",
+        score=0.5,
+        objective=None,
+        is_valid=True,
+        metrics={},
+        artifacts={},
+        error=None,
+        parent_id="0.1",
+        generation=1,
+        changes="",
+    )
+
+
+def test_a_span_begins_beyond_one_iteration_and_ends_with_another(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "run.sqlite") as store:
+        store.open_run("run", "costada", "toy", "bubblewrap")
+        for iteration in range(5):
+            store.put_step("run", iteration, {"iteration": iteration, "best_score": float("-inf")})
+            store.candidates.put("run", candidate(iteration))
+            store.put_tactics("run", iteration, {"tactics": [iteration]})
+    with RunHistory.of(tmp_path / "run.sqlite") as history:
+        assert history.last_run() == "run"
+        assert history.sandbox("run") == "bubblewrap"
+        span = Span("run", 1, 3)
+        assert history.steps(span) == [
+            {"iteration": 2, "best_score": None},
+            {"iteration": 3, "best_score": None},
+        ]
+        found = history.candidates(span)
+        assert [history.text(each.program) for each in found] == ["x = 2\n", "x = 3\n"]
+        assert history.tactics(span) == [(2, {"tactics": [2]}), (3, {"tactics": [3]})]
+        assert history.last_iteration("run") == 4
+
+
+def test_calls_that_came_to_no_answer_are_told_with_their_reason(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "run.sqlite") as store:
+        store.open_run("run", "costada", "toy")
+        for number, kind in enumerate(OutcomeKind, start=1):
+            key = CallKey("run", number, "generation", 1)
+            store.ledger.put_outcome(key, Outcome("", f"{kind} text", kind))
+    with RunHistory.of(tmp_path / "run.sqlite") as history:
+        failures = history.failures(Span("run"))
+    assert [(each.kind, each.text) for each in failures] == [
+        (OutcomeKind.FAILURE, "failure text"),
+        (OutcomeKind.REFUSAL, "refusal text"),
+    ]
+
+
+def test_a_history_does_not_see_what_is_written_while_it_is_read(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "run.sqlite") as store:
+        store.open_run("run", "costada", "toy")
+        store.put_step("run", 1, {"iteration": 1})
+        with RunHistory.of(tmp_path / "run.sqlite") as history:
+            assert len(history.steps(Span("run"))) == 1
+            store.put_step("run", 2, {"iteration": 2})
+            assert len(history.steps(Span("run"))) == 1
+        with RunHistory.of(tmp_path / "run.sqlite") as history:
+            assert len(history.steps(Span("run"))) == 2
+
+
+def test_a_file_without_a_run_has_no_last_run(tmp_path: Path) -> None:
+    RunStore(tmp_path / "run.sqlite").close()
+    with RunHistory.of(tmp_path / "run.sqlite") as history:
+        assert history.last_run() == ""
+        assert history.last_iteration("") == 0
+
+
+def test_a_file_that_is_no_run_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "run.sqlite").write_bytes(b"something else" * 100)
+    with (
+        pytest.raises(ValueError, match="no run file"),
+        RunHistory.of(tmp_path / "run.sqlite"),
+    ):
+        pass
+
+
+def test_money_of_a_call_is_read_exactly(tmp_path: Path) -> None:
+    from test_run_store import call
+
+    with RunStore(tmp_path / "run.sqlite") as store:
+        store.open_run("run", "costada", "toy")
+        store.ledger.put_call("run", call(1, "0.1000000000000000001"))
+    with RunHistory.of(tmp_path / "run.sqlite") as history:
+        (told,) = history.calls(Span("run"))
+    assert told.cost == Decimal("0.1000000000000000001")
+    assert told.status is CallStatus.DONE
+    assert told.facts["model"]
