@@ -1,0 +1,1 @@
+"""A server that offers searches to MCP clients."""

@@ -1,0 +1,255 @@
+"""`costada mcp` as a process, spoken to by the client of the official SDK."""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+from contextlib import asynccontextmanager, contextmanager
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from billing_server import BillingServer, Refusal, Reply
+from fakes import program, rewrite
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+
+from costada.runs.folder import RunFolder
+from costada.runs.lease import hold_lease
+from costada.runs.rows import rows_of_file
+from costada.runs.runner import is_finished
+
+COSTADA = str(Path(sys.executable).with_name("costada"))
+CALL_COST = Decimal("0.002")
+"""1,000 input tokens at 1 dollar and 500 output tokens at 2 dollars per million."""
+
+
+SEED_PROGRAM = program(0.1)
+
+
+@contextmanager
+def better_programs():
+    """Serve a model whose every answer is a better program than the one before."""
+    with BillingServer() as server:
+        server.default = lambda body: Reply(
+            rewrite(min(0.9, 0.2 + len(server.requests) / 50)),
+            input_tokens=1000,
+            output_tokens=500,
+        )
+        yield server
+
+
+def toy_folder(parent):
+    """Return a problem folder: return a large number, at most 1."""
+    folder = parent / "toy"
+    folder.mkdir()
+    (folder / "problem.md").write_text("Return a large number, at most 1.")
+    (folder / "problem.toml").write_text('entry_point = "value"\n')
+    (folder / "initial_program.py").write_text(SEED_PROGRAM)
+    (folder / "evaluator.py").write_text(
+        "from costada import Evaluation\n\n\ndef score(output):\n"
+        "    return Evaluation(score=output, objective=output, is_valid=True)\n"
+    )
+    return folder
+
+
+def words(provider, parent, *more):
+    priced = ["--price-in", "1", "--price-out", "2"]
+    model = ["--model", "openai:stand-in", "--base-url", provider.url, *priced]
+    offer = ["--problems", str(toy_folder(parent)), "--out", str(parent / "runs")]
+    return ["mcp", *offer, *model, *map(str, more)]
+
+
+@asynccontextmanager
+async def session_with(arguments):
+    server = StdioServerParameters(command=COSTADA, args=arguments, env=dict(os.environ))
+    async with stdio_client(server) as streams, ClientSession(*streams) as session:
+        await session.initialize()
+        yield session
+
+
+async def told(session, tool, **arguments):
+    """Return what a tool answers, or its error text."""
+    result = await session.call_tool(tool, arguments)
+    if result.isError:
+        return result.content[0].text
+    assert json.loads(result.content[0].text) == result.structuredContent
+    return result.structuredContent
+
+
+async def ended(session, run):
+    while (status := await told(session, "status", run=run, wait_seconds=20))["phase"] == "running":
+        pass
+    return status
+
+
+async def conversation(session, provider):
+    """Return what the server tells one client, by the name of the question."""
+
+    async def discover(budget, problem="toy"):
+        return await told(session, "discover", problem=problem, budget=budget)
+
+    heard = {
+        "tools": {tool.name: tool for tool in (await session.list_tools()).tools},
+        "misspelt": await discover(0.01, "toi"),
+        "path": await discover(0.01, "/etc"),
+        "negative": await discover(-1),
+        "unknown": await told(session, "status", run="toy-7"),
+        "above": await told(session, "best_program", run="../toy"),
+        "endless": await told(session, "status", run="toy-7", wait_seconds=3600),
+        "requests": len(provider.requests),
+    }
+    provider.script(Refusal(401, "no such key"))
+    heard["failed"] = await ended(session, (await discover(0.01))["run"])
+    heard["begun"] = begun = await discover(0.006)
+    heard["end"] = await ended(session, begun["run"])
+    heard["best"] = await told(session, "best_program", run=begun["run"])
+    heard["lowered"] = await ended(session, (await discover(100))["run"])
+    heard["empty"] = await discover(0.002)
+    return heard
+
+
+@pytest.fixture(scope="module")
+def heard(tmp_path_factory):
+    """What a server with a purse of one cent tells its client, and what the provider billed."""
+
+    async def talk(provider):
+        arguments = words(provider, tmp_path_factory.mktemp("mcp"), "--max-budget", 0.01)
+        async with session_with(arguments) as session:
+            return await conversation(session, provider)
+
+    with better_programs() as provider:
+        answers = asyncio.run(talk(provider))
+        return {**answers, "billed": CALL_COST * len(provider.bill)}
+
+
+def test_the_server_offers_three_tools(heard):
+    assert set(heard["tools"]) == {"discover", "status", "best_program"}
+    assert heard["tools"]["status"].annotations.readOnlyHint
+    assert not heard["tools"]["discover"].annotations.readOnlyHint
+    assert set(heard["tools"]["discover"].inputSchema["required"]) == {"problem", "budget"}
+
+
+def test_a_client_starts_a_run_follows_it_and_fetches_the_program(heard):
+    begun, end, best = heard["begun"], heard["end"], dict(heard["best"])
+    assert (begun["run"], begun["phase"], begun["budget"]) == ("toy-2", "running", 0.006)
+    assert (end["phase"], end["stop_reason"], end["iterations"]) == ("finished", "budget", 3)
+    assert (end["spent"], end["error"]) == (0.006, "")
+    assert best.pop("program") == program(end["best_score"])
+    assert best == end
+    folder = RunFolder(Path(end["folder"]))
+    assert folder.load().budget == 0.006
+    assert folder.best_program.read_text() == program(end["best_score"])
+
+
+def test_all_runs_together_spend_no_more_than_the_host_allows(heard):
+    assert (heard["lowered"]["budget"], heard["lowered"]["spent"]) == (0.004, 0.004)
+    assert RunFolder(Path(heard["lowered"]["folder"])).load().budget == 0.004
+    assert "the server's purse\" has $0.000000 left of $0.01" in heard["empty"]
+    assert heard["billed"] == Decimal("0.01")
+
+
+def test_what_a_client_gets_wrong_is_told_and_costs_nothing(heard):
+    assert "Unknown problem 'toi'. Did you mean 'toy'? Known: toy." in heard["misspelt"]
+    assert "Unknown problem '/etc'. Known: toy." in heard["path"]
+    assert "budget: got -1.0, expected" in heard["negative"]
+    assert "got 'toy-7', expected one that was started here: none yet" in heard["unknown"]
+    assert "got '../toy', expected one that was started here: none yet" in heard["above"]
+    assert "less than or equal to 45" in heard["endless"]
+    assert heard["requests"] == 0
+
+
+def test_a_failing_run_says_why_and_gives_its_money_back(heard):
+    assert heard["failed"]["phase"] == "failed"
+    assert "no such key" in heard["failed"]["error"]
+    assert heard["begun"]["budget"] == 0.006
+
+
+def test_a_run_under_way_when_the_client_leaves_is_saved_and_its_money_taken_back(tmp_path):
+    async def talk(provider):
+        lasting = ["--max-budget", 0.1, "--purse", tmp_path / "purse.sqlite"]
+        arguments = words(provider, tmp_path, *lasting)
+        async with session_with(arguments) as session:
+            begun = await told(session, "discover", problem="toy", budget=0.1)
+            while not (await told(session, "status", run=begun["run"]))["iterations"]:
+                await asyncio.sleep(0.01)
+        billed = CALL_COST * len(provider.bill)
+        async with session_with(arguments) as session:
+            again = await told(session, "discover", problem="toy", budget=0.1)
+        return RunFolder(Path(begun["folder"])), billed, again
+
+    with better_programs() as provider:
+        folder, billed, again = asyncio.run(talk(provider))
+    with hold_lease(folder.path):
+        assert rows_of_file(folder.database)
+    assert not is_finished(folder)
+    assert again["run"] == "toy-2"
+    assert Decimal(str(again["budget"])) == Decimal("0.1") - billed
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ([], "Missing option '--max-budget'"),
+        (["--max-budget", -1], "--max-budget: got -1, expected finite dollars above 0"),
+        (["--max-budget", 1, "--problems", "toi"], "problem is 'toi'"),
+        (["--max-budget", 1, "--problems", "circle_packing,circle_packing"], "got two named"),
+        (["--max-budget", 1, "--model", "openai:unheard-of"], "OPENAI_API_KEY"),
+    ],
+)
+def test_a_host_is_told_what_is_wrong_before_the_server_begins(invoke, monkeypatch, more, text):
+    for name in ("OPENAI_API_KEY", "OPENAI_API_BASE", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    result = invoke("mcp", *more)
+    assert result.exit_code == 2
+    assert text in " ".join(result.output.split())
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def test_it_can_be_reached_over_http_on_loopback(tmp_path):
+    port = free_port()
+
+    async def talk(provider):
+        arguments = words(provider, tmp_path, "--max-budget", 1, "--http", "--port", port)
+        process = await asyncio.create_subprocess_exec(
+            COSTADA,
+            *arguments,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        address = (await process.stdout.readline()).decode().strip()
+        await listening(port)
+        async with (
+            streamable_http_client(address) as (reading, writing, _),
+            ClientSession(reading, writing) as session,
+        ):
+            await session.initialize()
+            begun = await told(session, "discover", problem="toy", budget=0.004)
+            end = await ended(session, begun["run"])
+        process.terminate()
+        await process.communicate()
+        return address, end
+
+    with better_programs() as provider:
+        address, end = asyncio.run(talk(provider))
+    assert address == f"http://127.0.0.1:{port}/mcp"
+    assert end["spent"] == 0.004
+
+
+async def listening(port):
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except ConnectionRefusedError:
+            await asyncio.sleep(0.05)
+        else:
+            writer.close()
+            await writer.wait_closed()
+            return
