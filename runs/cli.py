@@ -6,12 +6,15 @@ from costada.runs.cli_compare import compare
 from costada.runs.cli_fork import fork
 from costada.runs.cli_gateway import gateway
 from costada.runs.cli_init import init
+from costada.runs.cli_mcp import mcp
 from costada.runs.cli_problems import evaluate, list_problems
+from costada.runs.cli_report import report
 from costada.runs.cli_run import resume, run
 from costada.runs.cli_show import graph, trace
 from costada.runs.cli_simulate import simulate
 from costada.runs.cli_sweep import sweep
 from costada.runs.cli_theory import theory
+from costada.runs.cli_watch import watch
 from costada.runs.exit_codes import EPILOG
 
 app = typer.Typer(
@@ -31,10 +34,13 @@ for command in (
     simulate,
     theory,
     trace,
+    report,
+    watch,
     evaluate,
     init,
     graph,
     gateway,
+    mcp,
 ):
     app.command(epilog=EPILOG)(command)
 app.command("list", epilog=EPILOG)(list_problems)

@@ -1,0 +1,25 @@
+"""`costada report`: a run as one page; spends nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from costada.runs import cli_options as options
+from costada.runs.exit_codes import ExitCode
+from costada.runs.refusal import refusing
+
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Where the page goes.", show_default="DIR/report.html"),
+]
+
+
+def report(folder: options.Folder, out: Out = None) -> None:
+    """Write a run as one HTML page that needs no network; also while the run goes on."""
+    from costada.runs.page.report import write_page
+
+    with refusing(ExitCode.BAD_INPUT):
+        print(write_page(folder, out))

@@ -1,0 +1,37 @@
+"""`costada watch`: a run as a page that follows it; spends nothing and writes nothing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from costada.runs import cli_options as options
+from costada.runs.exit_codes import ExitCode
+from costada.runs.folder import RunFolder
+from costada.runs.refusal import refusing
+
+LARGEST_PORT = 65_535
+Port = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=LARGEST_PORT,
+        help="Port on 127.0.0.1.",
+        show_default="any free one",
+    ),
+]
+
+
+def watch(folder: options.Folder, port: Port = 0) -> None:
+    """Serve a run as a live page, to this machine only, until Ctrl-C."""
+    from costada.runs.page.server import PageServer
+
+    with refusing(ExitCode.BAD_INPUT):
+        server = PageServer(RunFolder(folder), port)
+    with server:
+        print(f"{server.address} shows {folder}; end with Ctrl-C", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print()

@@ -1,0 +1,36 @@
+"""All texts of a run, packed so that a page can unpack a few of them when they are asked for."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from gzip import compress
+
+from costada.runs.page.feed import Feed
+
+ITERATIONS = 20
+"""Iterations in a block: a page waits for no more than a blink until it is unpacked."""
+
+LEVEL = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The texts of some iterations: `first` is the lowest of them, `packed` gzip in base64."""
+
+    first: int
+    packed: str
+
+
+def blocks(feed: Feed) -> Iterator[Block]:
+    """Yield the texts of all iterations in order; none before a run has begun.
+
+    Raises as the methods of `Feed` do.
+    """
+    for first in range(0, feed.last_iteration() + 1, ITERATIONS):
+        texts = feed.texts(first, first + ITERATIONS - 1)
+        # mtime=0: the same run gives the same file.
+        packed = compress(json.dumps(texts).encode("ascii"), LEVEL, mtime=0)
+        yield Block(first, b64encode(packed).decode("ascii"))

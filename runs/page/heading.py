@@ -1,0 +1,110 @@
+"""What a page says about a run as a whole: what it was asked to do, and where it stands."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from costada.controller.contract import OUT_OF_MONEY, stop_reason
+from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
+from costada.evaluators.registry import is_built_in
+from costada.evaluators.registry import problem as problem_named
+from costada.runs.config import RunConfig
+from costada.runs.folder import RunFolder
+from costada.runs.summary import REASONS
+
+WAITING, RUNNING, FINISHED, STOPPED = "waiting", "running", "finished", "stopped"
+LEASE = "run.lease"
+OBJECT_MARK = "object:"
+
+
+def heading(folder: RunFolder, config: RunConfig, sandbox: str) -> dict[str, object]:
+    """Return what a run was asked to do, in JSON types.
+
+    Names, money and limits are the settings'; `reference` and `direction` the problem's, `None`
+    where the problem cannot be found any more. No code of the problem is run.
+    """
+    said = ("method", "model", "guide_model", "seed", "budget", "budget_policy", "max_iterations")
+    return {
+        "problem": Path(config.problem).name.removeprefix(OBJECT_MARK),
+        "folder": folder.path.resolve().name,
+        "sandbox": sandbox,
+        **{name: getattr(config, name) for name in said},
+        **_objective(config.problem),
+    }
+
+
+def standing(
+    folder: RunFolder, config: RunConfig, last: Mapping[str, Any] | None
+) -> dict[str, str]:
+    """Return where a run stands: `state` in one word, `words` for a person.
+
+    Args:
+        folder: The run's files.
+        config: Its settings.
+        last: The trace row of its last finished iteration, if there is one.
+    """
+    reason = _stop_reason(config, last)
+    if _is_at_work(folder.path / LEASE):
+        return {"state": RUNNING, "words": "Running"}
+    if reason:
+        return {"state": FINISHED, "words": f"Finished: {REASONS[reason]}"}
+    if last is None:
+        return {"state": WAITING, "words": "No iteration is finished yet"}
+    return {"state": STOPPED, "words": f"Stopped; go on with {folder.resume_command}"}
+
+
+def _stop_reason(config: RunConfig, last: Mapping[str, Any] | None) -> str | None:
+    if last is None:
+        return None
+    return stop_reason(
+        config.budget,
+        last["spent"],
+        last["iteration"],
+        config.max_iterations,
+        is_out_of_money=OUT_OF_MONEY in last["events"],
+    )
+
+
+@lru_cache(maxsize=8)
+def _objective(name: str) -> dict[str, object]:
+    """Return reference and direction of a problem, as far as they can be known."""
+    try:
+        if is_built_in(name):
+            known = problem_named(name)
+            return {"reference": known.reference, "direction": known.direction}
+        if Path(name).is_dir():
+            said = read_settings(Path(name) / SETTINGS_FILE)
+            return {"reference": said.reference, "direction": said.direction}
+    except (ValueError, OSError):
+        pass
+    return {"reference": None, "direction": None}
+
+
+def _is_at_work(lease: Path) -> bool:
+    """Return whether a process holds the run; the lock itself is not touched.
+
+    Trying the lock could keep a run from beginning in that moment.
+    """
+    try:
+        known = json.loads(lease.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    if not isinstance(known, dict) or not isinstance(known.get("pid"), int):
+        return False
+    return known.get("host") != socket.gethostname() or _is_alive(known["pid"])
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,154 @@
+// The run as it is known so far, and what follows from it.
+
+const run = {
+  heading: {}, standing: {}, written: "", isLive: false, id: "",
+  steps: [], calls: [], candidates: [], faults: [],
+  byIteration: new Map(), byCandidate: new Map(),
+};
+
+function rowsOf({ columns, rows }) {
+  return rows.map((row) => Object.fromEntries(columns.map((name, place) => [name, row[place]])));
+}
+
+// Replaces everything beyond the iteration that the figures begin after.
+function take(figures) {
+  run.heading = figures.heading;
+  run.standing = figures.standing;
+  run.written = figures.written;
+  run.id = figures.run_id;
+  const isOld = (row) => (figures.after ? row.iteration <= figures.after : false);
+  for (const name of ["steps", "calls", "candidates", "faults"]) {
+    run[name] = [...run[name].filter(isOld), ...rowsOf(figures[name])];
+  }
+  run.byIteration = new Map(run.steps.map((step) => [step.iteration, step]));
+  run.byCandidate = new Map(run.candidates.map((candidate) => [candidate.id, candidate]));
+}
+
+function lastStep() {
+  return run.steps[run.steps.length - 1] ?? null;
+}
+
+function lastIteration() {
+  return lastStep()?.iteration ?? 0;
+}
+
+function seed() {
+  return run.byCandidate.get("0.1") ?? null;
+}
+
+function spent() {
+  return lastStep()?.spent ?? 0;
+}
+
+// A copy of a candidate on another frontier is called after the candidate.
+function original(id) {
+  return id ? id.split(">")[0] : id;
+}
+
+function bestId() {
+  for (let place = run.steps.length - 1; place >= 0; place -= 1) {
+    if (run.steps[place].global_gain > 0) return run.steps[place].candidate_id;
+  }
+  return seed()?.id ?? null;
+}
+
+// From the starting program to a candidate, copies left out.
+function ancestors(id) {
+  const line = [];
+  const met = new Set();
+  for (let at = original(id); at && !met.has(at); at = original(run.byCandidate.get(at)?.parent_id)) {
+    met.add(at);
+    if (run.byCandidate.has(at)) line.push(run.byCandidate.get(at));
+  }
+  return line.reverse();
+}
+
+function isBetter(one, other) {
+  return run.heading.direction === "minimize" ? one < other : one > other;
+}
+
+function frontiers() {
+  return run.steps.reduce((most, step) => Math.max(most, step.frontier), 1);
+}
+
+function isGuided(step) {
+  return step.events.includes("guide_charged");
+}
+
+// Calls of iterations that are not finished.
+function underWay() {
+  const last = lastIteration();
+  return run.calls.filter((call) => call.iteration > last);
+}
+
+const ROLES = ["generation", "retry", "guide"];
+
+function roleSums() {
+  const sums = new Map();
+  for (const call of run.calls) {
+    const sum = sums.get(call.role) ?? {
+      role: call.role, calls: 0, inDoubt: 0, input: 0, output: 0, cached: 0, reasoning: 0, cost: 0, bound: 0, seconds: 0,
+    };
+    sum.calls += 1;
+    sum.inDoubt += call.status !== "done" && call.bound > 0 ? 1 : 0;
+    sum.input += call.input_tokens;
+    sum.output += call.output_tokens;
+    sum.cached += call.cached_tokens;
+    sum.reasoning += call.reasoning_tokens;
+    sum.cost += call.cost;
+    sum.bound += call.bound;
+    sum.seconds += call.seconds;
+    sums.set(call.role, sum);
+  }
+  return [...sums.values()].sort((one, other) => rank(ROLES, one.role) - rank(ROLES, other.role));
+}
+
+function rank(order, name) {
+  const place = order.indexOf(name);
+  return place < 0 ? order.length : place;
+}
+
+// Dollars of each iteration by role, as far as they are certain.
+function costsByRole() {
+  const costs = new Map();
+  for (const call of run.calls) {
+    const parts = costs.get(call.iteration) ?? {};
+    parts[call.role] = (parts[call.role] ?? 0) + call.cost;
+    costs.set(call.iteration, parts);
+  }
+  return costs;
+}
+
+// Texts: from the packed blocks of a report, or from the server of a live page.
+
+const unpacked = new Map();
+
+async function textsOf(iteration) {
+  if (run.isLive) return (await (await ask(`texts/${iteration}`)).json()).texts[0] ?? null;
+  const holders = [...document.querySelectorAll("script.block")];
+  const holder = holders.filter((each) => Number(each.dataset.first) <= iteration).pop();
+  if (!holder) return null;
+  if (!unpacked.has(holder)) {
+    if (unpacked.size > 8) unpacked.clear();
+    unpacked.set(holder, unpack(holder.textContent.trim()));
+  }
+  return (await unpacked.get(holder)).find((each) => each.iteration === iteration) ?? null;
+}
+
+async function unpack(packed) {
+  const bytes = Uint8Array.from(atob(packed), (sign) => sign.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+async function ask(path) {
+  const answer = await fetch(path, { cache: "no-store" });
+  if (!answer.ok) throw new Error((await answer.text()).trim() || answer.statusText);
+  return answer;
+}
+
+async function programOf(id) {
+  const candidate = run.byCandidate.get(original(id));
+  const texts = candidate ? await textsOf(candidate.iteration) : null;
+  return texts?.candidates.find((each) => each.id === candidate.id)?.code ?? null;
+}

@@ -1,0 +1,138 @@
+// A chart: a frame with axes over the iterations shown, a cursor, and room to draw in.
+
+const view = { first: 1, last: 1, followsEnd: true };
+const charts = [];
+const MANY = 600;
+
+function shownSteps() {
+  return run.steps.filter((step) => step.iteration >= view.first && step.iteration <= view.last);
+}
+
+function scale(low, high, from, to, bend = (value) => value) {
+  const span = bend(high) - bend(low) || 1;
+  return (value) => from + ((bend(value) - bend(low)) / span) * (to - from);
+}
+
+function ticks(low, high, wanted) {
+  if (!(high > low)) return [low];
+  const raw = (high - low) / Math.max(1, wanted);
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= raw);
+  const found = [];
+  for (let place = Math.ceil(low / step - 1e-9); place * step <= high + step * 1e-9; place += 1) {
+    found.push(Number((place * step).toPrecision(12)));
+  }
+  return found;
+}
+
+// Round values on a bent scale, from the top down, none too near to another.
+function bentTicks(high, bend) {
+  const found = [0];
+  const least = 0.13;
+  let last = 1 + least / 2;
+  for (let power = Math.ceil(Math.log10(high)); power > -12; power -= 1) {
+    for (const factor of [5, 2, 1]) {
+      const value = Number((factor * 10 ** power).toPrecision(1));
+      const at = bend(value) / bend(high);
+      if (value > high || at > last - least || at < least) continue;
+      found.push(value);
+      last = at;
+    }
+  }
+  return found;
+}
+
+function moneyFormat(low, high) {
+  const digits = Math.max(2, Math.min(6, -Math.floor(Math.log10((high - low) / 5 || 1))));
+  return (value) => dollars(value, value === 0 ? 0 : high >= 1000 ? 0 : digits);
+}
+
+// What a chart says: x(step), the ends of x and y, how ticks read, and how to draw.
+function chart(holderId, describe) {
+  charts.push({ holder: byId(holderId), describe });
+}
+
+function drawAll() {
+  for (const each of charts) drawChart(each);
+}
+
+function drawChart(each) {
+  const said = each.describe();
+  if (!said) {
+    each.holder.replaceChildren(h("p", { class: "quiet" }, "Nothing to show yet."));
+    return;
+  }
+  const width = Math.max(300, Math.floor(each.holder.clientWidth));
+  const isNarrow = width < 560;
+  const box = { left: isNarrow ? 82 : 108, right: width - 22, top: 8, bottom: said.height - 22 };
+  const x = scale(...said.x, box.left, box.right);
+  const y = said.y ? scale(...said.y, box.bottom, box.top, said.bend) : null;
+  const svg = s("svg", {
+    viewBox: `0 0 ${width} ${said.height}`, tabindex: 0, role: "img", "aria-label": said.label,
+  });
+  const pen = { svg, x, y, box, isNarrow, add: (tag, attributes, ...children) => svg.append(s(tag, attributes, ...children)) };
+  drawAxes(pen, said);
+  said.draw(pen);
+  const cursor = s("line", { class: "cursor", y1: box.top, y2: box.bottom, visibility: "hidden" });
+  const choice = s("rect", { class: "choice", y: box.top, height: box.bottom - box.top, visibility: "hidden" });
+  svg.append(choice, cursor);
+  Object.assign(each, { said, x, box, width, cursor, choice, svg });
+  each.holder.replaceChildren(svg);
+  listen(each);
+  placeCursor(each);
+}
+
+function drawAxes(pen, said) {
+  const { box } = pen;
+  const room = box.right - box.left;
+  const xTicks = ticks(...said.x, room / (said.xFormat ? 110 : 75)).filter((value) => said.xFormat || Number.isInteger(value));
+  for (const value of xTicks) {
+    const at = pen.x(value).toFixed(1);
+    pen.add("path", { class: "grid", d: `M${at} ${box.top}V${box.bottom}` });
+    pen.add("text", { class: "tick", x: at, y: box.bottom + 16, "text-anchor": "middle" }, said.xFormat ? said.xFormat(value) : count(value));
+  }
+  pen.add("text", { class: "axis", x: box.left - 24, y: box.bottom + 16, "text-anchor": "end" }, said.xName ?? "iteration");
+  if (!pen.y) return;
+  for (const value of said.yTicks ?? ticks(...said.y, (box.bottom - box.top) / 42)) {
+    const at = pen.y(value).toFixed(1);
+    pen.add("path", { class: "grid", d: `M${box.left} ${at}H${box.right}` });
+    pen.add("text", { class: "tick", x: box.left - 7, y: Number(at) + 4, "text-anchor": "end" }, said.yFormat(value));
+  }
+}
+
+// Shapes that stay one element however many there are.
+
+function dots(pen, points, kind) {
+  const d = points.map(([x, y]) => `M${pen.x(x).toFixed(1)} ${pen.y(y).toFixed(1)}h0`).join("");
+  if (d) pen.add("path", { class: `dots ${kind} ${points.length > MANY ? "many" : ""}`, d });
+}
+
+function bars(pen, entries, kind, width) {
+  const d = entries.map(([x, low, high]) => `M${pen.x(x).toFixed(2)} ${pen.y(low).toFixed(2)}V${pen.y(high).toFixed(2)}`).join("");
+  if (d) pen.add("path", { class: `bars ${kind}`, d, "stroke-width": width });
+}
+
+function stairs(pen, points, kind) {
+  if (!points.length) return;
+  const d = points.map(([x, y], place) => `${place ? `H${pen.x(x).toFixed(1)}V` : `M${pen.x(x).toFixed(1)} `}${pen.y(y).toFixed(1)}`);
+  pen.add("path", { class: `line ${kind}`, d: d.join("") });
+}
+
+function line(pen, points, kind) {
+  if (!points.length) return;
+  const d = points.map(([x, y]) => `${pen.x(x).toFixed(1)} ${pen.y(y).toFixed(1)}`);
+  pen.add("path", { class: `line ${kind}`, d: `M${d.join("L")}` });
+}
+
+function label(pen, x, y, text, kind, anchor = "start") {
+  pen.add("text", { class: `mark ${kind}`, x, y, "text-anchor": anchor }, text);
+}
+
+function barWidth(pen) {
+  const each = (pen.box.right - pen.box.left) / Math.max(1, view.last - view.first + 1);
+  return Math.max(0.6, Math.min(14, each * 0.78)).toFixed(2);
+}
+
+function overIterations() {
+  return [view.first - 0.6, Math.max(view.last, view.first + 4) + 0.6];
+}

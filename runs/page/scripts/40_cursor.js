@@ -1,0 +1,142 @@
+// One cursor for all charts: pointer and keys point at an iteration, open it, or choose a range.
+
+const cursor = { iteration: null };
+
+function placeCursor(each) {
+  const step = run.byIteration.get(cursor.iteration);
+  const isShown = step && step.iteration >= view.first && step.iteration <= view.last;
+  each.cursor.setAttribute("visibility", isShown ? "visible" : "hidden");
+  if (!isShown) return;
+  const at = each.x(each.said.place(step)).toFixed(1);
+  each.cursor.setAttribute("x1", at);
+  each.cursor.setAttribute("x2", at);
+}
+
+function pointAt(iteration) {
+  cursor.iteration = iteration;
+  for (const each of charts) if (each.cursor) placeCursor(each);
+}
+
+// The step nearest to a place in a chart; places rise with the iterations.
+function nearest(each, clientX) {
+  const steps = shownSteps();
+  if (!steps.length) return null;
+  const seen = each.svg.getBoundingClientRect();
+  const at = ((clientX - seen.left) / seen.width) * each.width;
+  let [low, high] = [0, steps.length - 1];
+  const placeOf = (place) => each.x(each.said.place(steps[place]));
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if (placeOf(middle) < at) low = middle;
+    else high = middle;
+  }
+  return Math.abs(placeOf(low) - at) <= Math.abs(placeOf(high) - at) ? steps[low] : steps[high];
+}
+
+function listen(each) {
+  let begun = null;
+  each.svg.addEventListener("pointerdown", (event) => {
+    if (event.button === 0 && event.pointerType !== "touch") begun = event.clientX;
+  });
+  each.svg.addEventListener("pointermove", (event) => {
+    const step = nearest(each, event.clientX);
+    if (!step) return;
+    pointAt(step.iteration);
+    showTip(step, event.clientX, event.clientY);
+    if (begun !== null && Math.abs(event.clientX - begun) > 6) {
+      each.svg.setPointerCapture(event.pointerId);
+      showChoice(each, begun, event.clientX);
+    }
+  });
+  each.svg.addEventListener("pointerleave", () => {
+    hideTip();
+    pointAt(drawer.iteration);
+  });
+  each.svg.addEventListener("pointerup", (event) => {
+    each.choice.setAttribute("visibility", "hidden");
+    const [from, to] = [begun, event.clientX];
+    begun = null;
+    const step = nearest(each, to);
+    if (from !== null && Math.abs(to - from) > 6) {
+      const ends = [nearest(each, from), step].map((end) => end.iteration);
+      showRange(Math.min(...ends), Math.max(...ends));
+    } else if (step) openDrawer(step.iteration);
+  });
+  each.svg.addEventListener("pointercancel", () => {
+    begun = null;
+    each.choice.setAttribute("visibility", "hidden");
+  });
+  each.svg.addEventListener("dblclick", () => showRange(1, lastIteration()));
+  each.svg.addEventListener("keydown", (event) => pressed(each, event));
+  each.svg.addEventListener("blur", hideTip);
+}
+
+function showChoice(each, from, to) {
+  const seen = each.svg.getBoundingClientRect();
+  const places = [from, to].map((at) => ((at - seen.left) / seen.width) * each.width).sort((one, other) => one - other);
+  each.choice.setAttribute("x", places[0]);
+  each.choice.setAttribute("width", places[1] - places[0]);
+  each.choice.setAttribute("visibility", "visible");
+}
+
+function pressed(each, event) {
+  const stride = event.shiftKey ? 10 : 1;
+  const at = cursor.iteration ?? view.first - 1;
+  const to = { ArrowLeft: at - stride, ArrowRight: at + stride, Home: view.first, End: view.last }[event.key];
+  if (to !== undefined) moveCursor(each, Math.max(view.first, Math.min(view.last, to)));
+  else if (event.key === "Enter" && cursor.iteration) openDrawer(cursor.iteration, true);
+  else if (event.key === "+" || event.key === "-") narrow(event.key === "+" ? 0.5 : 2);
+  else if (event.key === "0") showRange(1, lastIteration());
+  else return;
+  event.preventDefault();
+}
+
+function moveCursor(each, iteration) {
+  const step = run.byIteration.get(iteration);
+  if (!step) return;
+  pointAt(iteration);
+  const seen = each.svg.getBoundingClientRect();
+  showTip(step, seen.left + (each.x(each.said.place(step)) / each.width) * seen.width, seen.top + 24);
+  byId("spoken").textContent = tipLines(step).join(", ");
+}
+
+function narrow(factor) {
+  const middle = cursor.iteration ?? (view.first + view.last) / 2;
+  const half = ((view.last - view.first + 1) * factor) / 2;
+  showRange(Math.round(middle - half), Math.round(middle + half));
+}
+
+function showRange(first, last) {
+  const end = Math.max(1, lastIteration());
+  view.first = Math.max(1, Math.min(first, end));
+  view.last = Math.max(view.first, Math.min(last, end));
+  view.followsEnd = view.last === end;
+  byId("first").value = view.first;
+  byId("last").value = view.last;
+  byId("all").disabled = view.first === 1 && view.last === end;
+  drawAll();
+}
+
+function tipLines(step) {
+  const tried = step.objective === null ? "no objective" : `objective ${decimals(step.objective, 7)}`;
+  return [
+    `Iteration ${step.iteration}: frontier ${step.frontier}, ${step.action}`,
+    `${tried}, best ${decimals(step.best_objective, 7)}`,
+    `cost ${dollars(step.step_cost, 4)}, spent ${dollars(step.spent, 4)}`,
+    ...(step.events.length ? [step.events.map(eventWords).join(", ")] : []),
+    ...(step.failure ? [`failed: ${cut(step.failure.split("\n").pop(), 70)}`] : []),
+  ];
+}
+
+function showTip(step, x, y) {
+  const tip = byId("tip");
+  tip.replaceChildren(...tipLines(step).map((text) => h("div", {}, text)));
+  tip.hidden = false;
+  const left = x + 16 + tip.offsetWidth > window.innerWidth ? x - 16 - tip.offsetWidth : x + 16;
+  tip.style.left = `${Math.max(4, left)}px`;
+  tip.style.top = `${Math.max(4, Math.min(y + 14, window.innerHeight - tip.offsetHeight - 8))}px`;
+}
+
+function hideTip() {
+  byId("tip").hidden = true;
+}

@@ -1,0 +1,165 @@
+// One iteration from close by: what it cost and earned, what was asked, answered and judged.
+
+const drawer = { iteration: null, opener: null };
+const LONGEST_TEXT = 200_000;
+
+// Something that is fetched when it is unfolded.
+function fold(title, content, { isOpen = false } = {}) {
+  const summary = h("summary", {}, title);
+  const node = h("details", {}, summary);
+  let isBegun = false;
+  const load = async () => {
+    if (!node.open || isBegun) return;
+    isBegun = true;
+    const waiting = h("p", { class: "quiet" }, "Unpacking …");
+    node.append(waiting);
+    try {
+      waiting.replaceWith(await content(summary));
+    } catch (error) {
+      isBegun = false;
+      waiting.replaceWith(h("p", { class: "bad" }, `This text cannot be shown: ${error.message}`));
+    }
+  };
+  node.addEventListener("toggle", load);
+  node.open = isOpen;
+  return node;
+}
+
+function textFold(title, content, options) {
+  return fold(title, async () => textView((await content()) ?? ""), options);
+}
+
+function textView(text) {
+  if (!text) return h("p", { class: "quiet" }, "Empty.");
+  const pre = h("pre", { tabindex: 0 }, cut(text, LONGEST_TEXT));
+  if (text.length <= LONGEST_TEXT) return pre;
+  const more = h("button", { type: "button" }, `Show all ${count(text.length)} characters`);
+  more.addEventListener("click", () => {
+    pre.textContent = readable(text);
+    more.remove();
+  });
+  return h("div", {}, pre, more);
+}
+
+function facts(pairs) {
+  return h("dl", { class: "facts" }, ...pairs.filter(([, value]) => value !== null).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+}
+
+async function openDrawer(iteration, takesFocus = false) {
+  if (!byId("drawer").contains(document.activeElement)) drawer.opener = document.activeElement;
+  drawer.iteration = iteration;
+  hideTip();
+  pointAt(iteration);
+  history.replaceState(null, "", `#t=${iteration}`);
+  document.body.classList.add("has-drawer");
+  byId("drawer").hidden = false;
+  byId("drawer-title").textContent = iteration ? `Iteration ${iteration}` : "Starting program";
+  byId("before").disabled = iteration <= 0;
+  byId("next").disabled = iteration >= lastIteration();
+  if (takesFocus) byId("drawer-title").focus();
+  const body = byId("drawer-body");
+  const step = run.byIteration.get(iteration);
+  const head = step ? stepFacts(step) : h("p", { class: "quiet" }, iteration ? "This iteration is not finished." : "");
+  body.replaceChildren(head, h("p", { class: "quiet" }, "Unpacking …"));
+  body.scrollTop = 0;
+  let texts = null;
+  let trouble = "Nothing was written in this iteration.";
+  try {
+    texts = await textsOf(iteration);
+  } catch (error) {
+    trouble = `The texts cannot be shown: ${error.message}`;
+  }
+  if (drawer.iteration !== iteration) return;
+  body.replaceChildren(head, ...(texts ? stepTexts(texts) : [h("p", { class: "quiet" }, trouble)]));
+}
+
+function closeDrawer() {
+  if (byId("drawer").hidden) return;
+  drawer.iteration = null;
+  byId("drawer").hidden = true;
+  document.body.classList.remove("has-drawer");
+  history.replaceState(null, "", location.pathname + location.search);
+  pointAt(null);
+  drawer.opener?.focus?.();
+}
+
+function stepFacts(step) {
+  const ending = step.events.map((event) => h("span", { class: "tag" }, eventWords(event)));
+  return h(
+    "div",
+    {},
+    ending.length ? h("p", { class: "parts" }, ...ending) : null,
+    facts([
+      ["frontier", String(step.frontier)], ["action", step.action], ["intensity", decimals(step.intensity, 3)],
+      ["attempts", String(step.attempts)],
+      ["objective", decimals(step.objective, 9)], ["score", decimals(step.score, 6)], ["best so far", decimals(step.best_objective, 9)],
+      ["cost", exactDollars(step.step_cost)], ["spent", exactDollars(step.spent)], ["remaining", share(step.remaining_ratio)],
+      ["local gain δ", decimals(step.local_gain, 4)], ["global gain g", decimals(step.global_gain, 4)], ["divisor d", decimals(step.cost_divisor, 4)],
+      ["utility u", decimals(step.utility, 4)], ["reward r", decimals(step.allocation_reward, 4)],
+      ["average H", step.smoothed_utility === null ? null : decimals(step.smoothed_utility, 4)],
+      ["average R", step.allocation_estimate === null ? null : decimals(step.allocation_estimate, 4)],
+      ["stagnation ν", String(step.stagnation)], ["low-yield cost L", exactDollars(step.low_yield_cost)],
+      ["consolidation left", String(step.consolidation_left)], ["tactic uses left", String(step.tactic_uses_left)],
+    ]),
+  );
+}
+
+function stepTexts(texts) {
+  const own = texts.candidates.filter((each) => !each.is_copy);
+  const copies = texts.candidates.filter((each) => each.is_copy);
+  const parts = [];
+  if (texts.failure) parts.push(h("h3", {}, "Why the last attempt failed"), textView(texts.failure));
+  if (texts.calls.length) parts.push(h("h3", {}, plural(texts.calls.length, "request")), ...texts.calls.map(callView));
+  if (texts.tactics.length) parts.push(h("h3", {}, `Tactics for ${texts.mode}`), tacticsView(texts.tactics));
+  if (own.length) parts.push(h("h3", {}, own.length === 1 ? "Candidate" : `${own.length} candidates`), ...own.map(candidateView));
+  if (copies.length) parts.push(h("h3", {}, "Copied to another frontier"), h("p", {}, copies.map((each) => each.id).join(", ")));
+  return parts;
+}
+
+function callView(call) {
+  const kind = call.status === "done" ? "" : call.status;
+  return h(
+    "div",
+    { class: "card" },
+    h("p", { class: "parts" }, h("b", {}, `${call.role} ${call.attempt}${call.number > 1 ? `, request ${call.number}` : ""}`), h("span", {}, call.model), h("span", {}, `$${call.cost}`), kind ? h("span", { class: "tag bad" }, kind) : null),
+    facts([
+      ["tokens in", count(call.input_tokens) + (call.cached_tokens ? `, ${count(call.cached_tokens)} cached` : "")],
+      ["tokens out", count(call.output_tokens) + (call.reasoning_tokens ? `, ${count(call.reasoning_tokens)} reasoning` : "")],
+      ["seconds", call.seconds.toFixed(2)], ["ended by", call.finish_reason ?? "–"],
+      ["price", `$${call.price_in} / $${call.price_out} per million`], ["price from", call.price_source],
+      ["in doubt", Number(call.bound) ? `at most $${call.bound}` : null], ["estimated", call.is_estimated ? "yes" : null],
+      ["cache", call.is_cache_hit ? "answered locally" : null], ["provider's id", call.provider_id ?? null],
+    ]),
+    call.error ? h("p", { class: "bad" }, call.error) : null,
+    textFold(`Prompt, ${count(call.prompt.length)} characters`, () => call.prompt),
+    textFold(`Answer, ${count(call.answer.length)} characters`, () => call.answer),
+  );
+}
+
+function candidateView(candidate) {
+  const artifacts = Object.entries(candidate.artifacts ?? {});
+  const metrics = Object.entries(candidate.metrics ?? {});
+  return h(
+    "div",
+    { class: "card" },
+    h("p", { class: "parts" }, h("b", {}, candidate.id), h("span", {}, candidate.is_valid ? `objective ${decimals(candidate.objective, 9)}` : "failed"), candidate.is_cached ? h("span", { class: "tag" }, "known program, not run again") : null),
+    candidate.error ? h("pre", { class: "bad", tabindex: 0 }, candidate.error) : null,
+    candidate.changes ? h("p", { class: "quiet lines" }, candidate.changes) : null,
+    metrics.length ? facts(metrics.map(([name, value]) => [name, decimals(value, 7)])) : null,
+    candidate.inspirations?.length ? h("p", { class: "quiet" }, `Shown beside the parent: ${candidate.inspirations.join(", ")}`) : null,
+    candidate.parent_id ? diffFold(candidate.id, candidate.parent_id, `Diff to ${original(candidate.parent_id)}`) : null,
+    textFold("Program", () => candidate.code),
+    ...artifacts.map(([name, text]) => textFold(`Artifact ${name}`, () => String(text))),
+    h("p", {}, h("button", { type: "button", onclick: () => { closeDrawer(); showLineage(candidate.id); } }, "Show its lineage")),
+  );
+}
+
+function tacticsView(tactics) {
+  return h("ol", { class: "tactics" }, ...tactics.map((each) => h(
+    "li",
+    {},
+    h("b", {}, String(each.idea ?? "")),
+    h("p", {}, String(each.description ?? "")),
+    h("p", { class: "quiet" }, [each.approach_type, each.what_to_optimize, each.cautions].filter(Boolean).join(" · ")),
+  )));
+}

@@ -1,0 +1,145 @@
+// The page: its heading, its keys, and its life while the run goes on.
+
+const PAUSE = 1000;
+const LONGER_PAUSE = 5000;
+
+function showHeading() {
+  const said = run.heading;
+  document.title = `${said.problem}, ${said.method}, ${said.model}`;
+  byId("title").textContent = readable(said.problem);
+  const standing = byId("standing");
+  standing.className = `standing ${run.standing.state}`;
+  if (standing.textContent !== standingWords()) standing.textContent = standingWords();
+  const guide = said.guide_model && said.guide_model !== said.model ? ` with guide ${said.guide_model}` : "";
+  const about = [said.method, said.model + guide, `seed ${said.seed}`, said.budget_policy === "hard" ? "hard budget" : "", said.sandbox ? `sandbox ${said.sandbox}` : "", said.folder];
+  byId("settings").textContent = readable(`${about.filter(Boolean).join(" · ")} · ${run.isLive ? "as of" : "written"} ${run.written.replace("T", " ").replace("+00:00", " UTC")}`);
+  byId("key").replaceChildren(...keyFigures().map(([name, value, more, bar]) => h("div", {}, h("dt", {}, name), h("dd", {}, value), h("dd", { class: "quiet" }, more), bar ?? null)));
+}
+
+function standingWords() {
+  const calls = underWay();
+  if (run.standing.state !== "running") return run.standing.words;
+  const open = calls.filter((call) => call.status === "started").length;
+  const sofar = calls.reduce((sum, call) => sum + call.cost, 0);
+  const now = calls.length ? `, ${plural(calls.length, "request")} for ${dollars(sofar, 4)} so far${open ? `, ${open} in flight` : ""}` : "";
+  return `Running: iteration ${lastIteration() + 1}${now}`;
+}
+
+function keyFigures() {
+  const [said, last, start] = [run.heading, lastStep(), seed()];
+  const best = last?.best_objective ?? start?.objective ?? null;
+  const gain = best !== null && start?.objective != null ? `${signed(best - start.objective, 4)} over the start` : "";
+  const known = said.reference !== null && said.reference !== undefined ? `, best known ${decimals(said.reference)}` : "";
+  const bests = run.steps.filter((step) => step.global_gain > 0).length;
+  const guides = run.steps.filter(isGuided).length;
+  const proven = run.steps.filter((step) => step.events.includes("consolidation_opened")).length;
+  const tokens = run.calls.reduce((sum, call) => sum + call.input_tokens + call.output_tokens, 0);
+  const over = spent() > said.budget ? `, ${share(spent() / said.budget - 1)} over` : "";
+  return [
+    ["Best objective", decimals(best, 8), `${gain}${known}`],
+    ["Spent", dollars(spent(), spent() < 10 ? 4 : 2), `of ${budgetWords(said.budget)}${over}`, meter(spent() / said.budget, "meter")],
+    ["Iterations", count(run.steps.length), `of ${count(said.max_iterations)}, ${plural(bests, "new best")}`, meter(run.steps.length / said.max_iterations, "meter")],
+    ["Requests", count(run.calls.length), `${count(tokens)} tokens`],
+    ["Guides", count(guides), proven ? `${plural(proven, "consolidation")} opened` : ""],
+    ["Failures", count(run.faults.length), run.faults.length ? `in ${plural(new Set(run.faults.map((fault) => fault.iteration)).size, "iteration")}` : ""],
+  ];
+}
+
+function showAll() {
+  showHeading();
+  const hasSteps = run.steps.length > 0;
+  byId("waiting").hidden = hasSteps;
+  byId("waiting").textContent = "No iteration is finished yet.";
+  for (const section of document.querySelectorAll("main > section")) section.hidden = !hasSteps;
+  byId("bar").hidden = !hasSteps;
+  if (!hasSteps) return;
+  showLegends();
+  showRoles();
+  showFailures();
+  showSteps();
+  listAncestors();
+  showRange(view.first, view.followsEnd ? lastIteration() : view.last);
+}
+
+async function follow() {
+  let pause = PAUSE;
+  try {
+    const figures = await (await ask(`figures/${lastIteration()}`)).json();
+    if (run.id && figures.run_id !== run.id) location.reload();
+    const [steps, best] = [run.steps.length, bestId()];
+    take(figures);
+    document.body.classList.remove("is-cut-off");
+    if (run.steps.length === steps) showHeading();
+    else showNews(best);
+  } catch (error) {
+    pause = LONGER_PAUSE;
+    document.body.classList.add("is-cut-off");
+    byId("standing").textContent = error instanceof TypeError ? "Cut off: costada watch no longer answers" : `Cut off: ${error.message}`;
+  }
+  if (document.hidden) pause = LONGER_PAUSE;
+  window.setTimeout(follow, run.standing.state === "finished" ? LONGER_PAUSE : pause);
+}
+
+// New iterations leave alone what a reader has unfolded, unless there is a new best.
+function showNews(best) {
+  if (best !== bestId() || run.steps.length === 0 || byId("bar").hidden) showAll();
+  else {
+    showHeading();
+    showLegends();
+    showRoles();
+    showFailures();
+    if (!byId("table").contains(document.activeElement)) showSteps();
+    showRange(view.first, view.followsEnd ? lastIteration() : view.last);
+  }
+  if (drawer.iteration !== null) byId("next").disabled = drawer.iteration >= lastIteration();
+}
+
+function prepareKeys() {
+  byId("close").addEventListener("click", closeDrawer);
+  byId("before").addEventListener("click", () => openDrawer(drawer.iteration - 1));
+  byId("next").addEventListener("click", () => openDrawer(drawer.iteration + 1));
+  document.addEventListener("keydown", (event) => {
+    if (byId("drawer").hidden || event.altKey || event.ctrlKey || event.metaKey) return;
+    const isInside = byId("drawer").contains(event.target) || event.target === document.body;
+    if (event.key === "Escape") closeDrawer();
+    else if (isInside && !event.target.closest("pre") && event.key === "ArrowLeft" && !byId("before").disabled) openDrawer(drawer.iteration - 1);
+    else if (isInside && !event.target.closest("pre") && event.key === "ArrowRight" && !byId("next").disabled) openDrawer(drawer.iteration + 1);
+  });
+  byId("range").addEventListener("submit", (event) => {
+    event.preventDefault();
+    showRange(Number(byId("first").value) || 1, Number(byId("last").value) || lastIteration());
+  });
+  byId("all").addEventListener("click", () => showRange(1, lastIteration()));
+  window.addEventListener("hashchange", openNamed);
+}
+
+function openNamed() {
+  const wanted = /^#t=(\d+)$/.exec(location.hash);
+  if (wanted && (run.byIteration.has(Number(wanted[1])) || wanted[1] === "0")) openDrawer(Number(wanted[1]), true);
+}
+
+function begin() {
+  const figures = JSON.parse(byId("data").textContent);
+  run.isLive = figures.is_live;
+  document.body.classList.toggle("is-live", run.isLive);
+  take(figures);
+  prepareLists();
+  prepareKeys();
+  showRangeQuietly();
+  showAll();
+  openNamed();
+  let width = window.innerWidth;
+  new ResizeObserver(() => {
+    if (byId("page").clientWidth === width) return;
+    width = byId("page").clientWidth;
+    drawAll();
+  }).observe(byId("page"));
+  if (run.isLive) follow();
+}
+
+function showRangeQuietly() {
+  view.first = 1;
+  view.last = Math.max(1, lastIteration());
+}
+
+begin();

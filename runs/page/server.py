@@ -1,0 +1,124 @@
+"""A run's page on this machine: served from the run's file, to read only."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Mapping
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+from urllib.parse import urlsplit
+
+from costada.runs.folder import RunFolder
+from costada.runs.page.feed import Feed
+from costada.runs.page.page import live_html, policy
+
+LOOPBACK = "127.0.0.1"
+HTML, JSON, TEXT = "text/html", "application/json", "text/plain"
+FIGURES = re.compile(r"/figures/(\d{1,12})")
+TEXTS = re.compile(r"/texts/(\d{1,12})")
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class PageServer(ThreadingHTTPServer):
+    """Answers for one run; bound to the loopback address, so no other machine reaches it.
+
+    A request must name this server as its host. A page from elsewhere whose name was made to lead
+    here names another one and is refused.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, folder: RunFolder, port: int = 0) -> None:
+        """Bind the server.
+
+        Args:
+            folder: The run's files; only read.
+            port: Where to listen; 0 for any free port.
+
+        Raises:
+            ValueError: If the folder holds no run.
+            OSError: If the port is taken.
+        """
+        folder.load()
+        self.feed = Feed(folder)
+        super().__init__((LOOPBACK, port), PageHandler)
+        self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
+
+    @property
+    def address(self) -> str:
+        """Return where a browser finds the page."""
+        return f"http://{LOOPBACK}:{self.server_port}/"
+
+
+class PageHandler(BaseHTTPRequestHandler):
+    """Answers one request: the page, figures beyond an iteration, or the texts of one."""
+
+    server: PageServer
+    server_version = "costada"
+    sys_version = ""
+    protocol_version = "HTTP/1.1"
+    timeout: ClassVar[float] = 60.0
+
+    def do_GET(self) -> None:
+        """Answer with a body."""
+        self._answer(has_body=True)
+
+    def do_HEAD(self) -> None:
+        """Answer without a body."""
+        self._answer(has_body=False)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: the terminal belongs to the command."""
+
+    def _answer(self, *, has_body: bool) -> None:
+        if self.headers.get("Host", "") not in self.server.hosts:
+            self._send(HTTPStatus.MISDIRECTED_REQUEST, TEXT, "not this host\n", has_body)
+            return
+        try:
+            kind, text = self._page(urlsplit(self.path).path)
+        except LookupError:
+            self._send(HTTPStatus.NOT_FOUND, TEXT, "there is nothing here\n", has_body)
+        except (ValueError, OSError, sqlite3.Error) as error:
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, f"{error}\n", has_body)
+        else:
+            self._send(HTTPStatus.OK, kind, text, has_body)
+
+    def _page(self, path: str) -> tuple[str, str]:
+        """Return content type and text of a path; raises `LookupError` if there is none."""
+        feed = self.server.feed
+        if path == "/":
+            return HTML, live_html(feed.figures())
+        if wanted := FIGURES.fullmatch(path):
+            return JSON, _plain(feed.figures(int(wanted[1])))
+        if wanted := TEXTS.fullmatch(path):
+            return JSON, _plain({"texts": feed.texts(int(wanted[1]), int(wanted[1]))})
+        raise LookupError(path)
+
+    def _send(self, status: HTTPStatus, kind: str, text: str, has_body: bool) -> None:
+        body = text.encode("utf-8", "replace")
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Security-Policy", policy(is_live=True))
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if has_body:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                self.wfile.write(body)
+
+
+def _plain(value: Mapping[str, object]) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))

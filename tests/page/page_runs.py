@@ -1,0 +1,165 @@
+"""Run folders written by hand, of any length and with any texts."""
+
+import random
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from costada.runs.config import RunConfig
+from costada.runs.folder import RunFolder
+from costada.store.ledger import CallKey
+from costada.store.rows import CallRow, CallStatus, CandidateRow, Outcome, OutcomeKind
+from costada.store.run_store import RunStore
+
+PROGRAM = "def value():\n    return {value}\n"
+COST = 0.002
+
+
+def step(iteration: int, **changes: Any) -> dict[str, Any]:
+    """Return a quiet trace row, changed by keyword."""
+    quiet = {
+        "iteration": iteration,
+        "frontier": 1 + iteration % 2,
+        "action": ("exploration", "balanced", "exploitation")[iteration % 3],
+        "intensity": 0.4,
+        "step_cost": COST,
+        "spent": COST * iteration,
+        "remaining_ratio": 1 - COST * iteration,
+        "score": 0.5,
+        "objective": 0.5,
+        "best_score": 0.5,
+        "best_objective": 0.5,
+        "local_gain": 0.0,
+        "global_gain": 0.0,
+        "cost_divisor": 1.2,
+        "utility": 0.0,
+        "allocation_reward": 0.0,
+        "stagnation": 1,
+        "low_yield_cost": 0.0,
+        "consolidation_left": 0,
+        "tactic_uses_left": 0,
+        "attempts": 1,
+        "events": [],
+        "failure": None,
+        "candidate_id": f"{iteration}.1",
+        "is_cached": False,
+    }
+    return {**quiet, **changes}
+
+
+def candidate(iteration: int, **changes: Any) -> CandidateRow:
+    quiet: dict[str, Any] = {
+        "id": f"{iteration}.1" if iteration else "0.1",
+        "iteration": iteration,
+        "code": PROGRAM.format(value=iteration),
+        "score": 0.5,
+        "objective": 0.5,
+        "is_valid": True,
+        "metrics": {"combined_score": 0.5},
+        "artifacts": {},
+        "error": None,
+        "parent_id": "0.1" if iteration else None,
+        "generation": min(iteration, 1),
+        "changes": "1 line -> 1 line",
+    }
+    return CandidateRow(**{**quiet, **changes})
+
+
+def call(iteration: int, **changes: Any) -> CallRow:
+    quiet: dict[str, Any] = {
+        "iteration": iteration,
+        "role": "generation",
+        "attempt": 1,
+        "model": "scripted",
+        "input_tokens": 1000,
+        "output_tokens": 500,
+        "cached_tokens": 0,
+        "reasoning_tokens": 0,
+        "cost": Decimal(str(COST)),
+        "price_in": "1",
+        "price_out": "2",
+        "price_source": "given",
+        "is_cache_hit": False,
+        "is_estimated": False,
+        "provider": None,
+        "provider_id": None,
+        "finish_reason": "stop",
+        "ended_at": 0.0,
+        "seconds": 0.25,
+        "prompt": f"Change the program of iteration {iteration}.",
+        "answer": f"Here it is: {iteration}.",
+        "error": None,
+        "status": CallStatus.DONE,
+    }
+    return CallRow(**{**quiet, **changes})
+
+
+def settings(folder: Path, **changes: Any) -> RunFolder:
+    """Write the settings of a run into a new folder."""
+    run = RunFolder(folder)
+    said = {"problem": "object:toy", "model": "scripted", "max_iterations": 10, **changes}
+    run.claim(RunConfig(**said))
+    return run
+
+
+def write_steps(run: RunFolder, steps: list[dict[str, Any]], **others: list[Any]) -> None:
+    """Add finished steps to a run, each with a request and a candidate unless they are given."""
+    with RunStore(run.database) as store:
+        if not store.run_ids():
+            store.open_run("run", "costada", "toy", "bubblewrap")
+            store.candidates.put("run", candidate(0))
+        calls = others.get("calls", [call(row["iteration"]) for row in steps])
+        found = others.get("candidates", [candidate(row["iteration"]) for row in steps])
+        for each in calls:
+            store.ledger.put_call("run", each)
+        for each in found:
+            store.candidates.put("run", each)
+        for row in steps:
+            store.put_step("run", row["iteration"], row)
+
+
+def fail_call(run: RunFolder, iteration: int, reason: str) -> None:
+    """Note that the request of an iteration came to nothing."""
+    with RunStore(run.database) as store:
+        key = CallKey("run", iteration, "generation", 1)
+        store.ledger.put_outcome(key, Outcome("", reason, OutcomeKind.FAILURE))
+
+
+def long_run(folder: Path, length: int, text: Callable[[int], tuple[str, str, str]]) -> RunFolder:
+    """Write a run of any length; `text` gives prompt, answer and program of an iteration."""
+    run, rng, best = settings(folder, max_iterations=length, budget=10.0), random.Random(7), 0.1
+    with RunStore(run.database) as store, store._db.transaction():
+        store.open_run("run", "costada", "toy", "bubblewrap")
+        store.candidates.put("run", candidate(0, score=best, objective=best))
+        for iteration in range(1, length + 1):
+            found = min(0.999, rng.random() * best * 1.4)
+            gain = max(0.0, found - best)
+            best = max(best, found)
+            facts = _found(iteration, found, best, gain, rng)
+            prompt, answer, program = text(iteration)
+            store.ledger.put_call("run", call(iteration, prompt=prompt, answer=answer))
+            parent = f"{max(0, iteration - rng.randint(1, 40))}.1"
+            own = {"score": found, "objective": found, "parent_id": parent, "code": program}
+            store.candidates.put("run", candidate(iteration, **own))
+            store.put_step("run", iteration, step(iteration, **facts))
+    return run
+
+
+def _found(
+    iteration: int, found: float, best: float, gain: float, rng: random.Random
+) -> Mapping[str, Any]:
+    events = ["guide_charged"] if iteration % 40 == 0 else []
+    events += ["guide_scheduled:refinement"] if iteration % 40 == 39 else []
+    return {
+        "score": found,
+        "objective": found,
+        "best_score": best,
+        "best_objective": best,
+        "global_gain": gain,
+        "utility": gain,
+        "allocation_reward": gain,
+        "frontier": rng.randint(1, 2),
+        "events": events,
+        "remaining_ratio": 1 - COST * iteration / 10,
+    }

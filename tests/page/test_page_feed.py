@@ -1,0 +1,149 @@
+import os
+import socket
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import ScriptedModel, hashed_answer, toy_problem
+from page_runs import call, candidate, settings, step, write_steps
+
+from costada.controller.ledger import Price
+from costada.graph.build import create_discovery_graph
+from costada.nodes.settings import Settings
+from costada.runs.folder import RunFolder
+from costada.runs.page.averages import Averages
+from costada.runs.page.feed import Feed
+from costada.store.run_store import RunStore
+
+
+def column(figures: Any, table: str, name: str) -> list[Any]:
+    place = figures[table]["columns"].index(name)
+    return [row[place] for row in figures[table]["rows"]]
+
+
+def test_figures_hold_every_step_request_and_candidate(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_steps(run, [step(1), step(2)])
+    figures = Feed(run).figures()
+    assert column(figures, "steps", "iteration") == [1, 2]
+    assert column(figures, "calls", "cost") == [0.002, 0.002]
+    assert column(figures, "candidates", "id") == ["0.1", "1.1", "2.1"]
+    assert figures["run_id"] == "run"
+
+
+def test_figures_after_an_iteration_hold_only_what_came_then(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_steps(run, [step(1), step(2)])
+    feed = Feed(run)
+    feed.figures()
+    write_steps(run, [step(3)])
+    write_steps(run, [], calls=[call(4)], candidates=[])
+    figures = feed.figures(2)
+    assert column(figures, "steps", "iteration") == [3]
+    assert column(figures, "calls", "iteration") == [3, 4]
+    assert column(figures, "candidates", "id") == ["3.1"]
+
+
+def test_a_folder_whose_run_has_not_begun_has_a_heading_and_nothing_else(tmp_path: Path) -> None:
+    figures: Any = Feed(settings(tmp_path / "run")).figures()
+    assert figures["run_id"] == ""
+    assert figures["steps"]["rows"] == []
+    assert figures["heading"]["problem"] == "toy"
+    assert figures["standing"] == {"state": "waiting", "words": "No iteration is finished yet"}
+
+
+def test_another_run_in_the_same_file_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_steps(run, [step(1), step(2)])
+    feed = Feed(run)
+    feed.figures()
+    with RunStore(run.database) as store:
+        store.open_run("later", "costada", "toy")
+        store.put_step("later", 1, step(1, objective=0.75))
+    figures = feed.figures()
+    assert figures["run_id"] == "later"
+    assert column(figures, "steps", "objective") == [0.75]
+
+
+@pytest.mark.parametrize(
+    ("last", "state", "words"),
+    [
+        (step(3), "stopped", "Stopped; go on with costada resume "),
+        (step(3, spent=1.0), "finished", "Finished: the budget is used up"),
+        (step(3, events=["out_of_money"]), "finished", "Finished: the budget is used up"),
+        (step(10), "finished", "Finished: the iteration limit is reached"),
+    ],
+)
+def test_the_last_step_tells_how_a_run_stands(
+    tmp_path: Path, last: dict[str, Any], state: str, words: str
+) -> None:
+    run = settings(tmp_path / "run")
+    write_steps(run, [last])
+    standing: Any = Feed(run).figures()["standing"]
+    assert (standing["state"], standing["words"][: len(words)]) == (state, words)
+
+
+@pytest.mark.parametrize(
+    ("lease", "state"),
+    [
+        ('{"pid": %(pid)d, "host": "%(host)s"}', "running"),
+        ('{"pid": %(pid)d, "host": "elsewhere"}', "running"),
+        ('{"pid": 4194399, "host": "%(host)s"}', "stopped"),
+        ("", "stopped"),
+        ("[]", "stopped"),
+    ],
+)
+def test_a_run_is_running_while_the_process_named_in_its_lease_lives(
+    tmp_path: Path, lease: str, state: str
+) -> None:
+    run = settings(tmp_path / "run")
+    write_steps(run, [step(1)])
+    named = lease % {"pid": os.getpid(), "host": socket.gethostname()} if lease else lease
+    (run.path / "run.lease").write_text(named)
+    standing: Any = Feed(run).figures()["standing"]
+    assert standing["state"] == state
+
+
+def test_texts_of_an_iteration_hold_prompt_answer_and_program(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    asked = call(2, prompt="please", answer="done")
+    write_steps(run, [step(1), step(2)], calls=[asked], candidates=[candidate(2, code="x = 2\n")])
+    (texts,) = Feed(run).texts(2, 2)
+    (told,) = texts["calls"]  # type: ignore[misc]
+    (judged,) = texts["candidates"]  # type: ignore[misc]
+    assert (told["prompt"], told["answer"], told["cost"]) == ("please", "done", "0.002")
+    assert (judged["id"], judged["code"]) == ("2.1", "x = 2\n")
+
+
+def test_averages_keep_nine_tenths_of_the_old_value() -> None:
+    averages = Averages("costada")
+    earned = {"utility": 0.2, "allocation_reward": 0.1}
+    assert averages.after(step(1, frontier=1, **earned)) == pytest.approx((0.02, 0.01))
+    assert averages.after(step(2, frontier=2)) == (0.0, 0.0)
+    assert averages.after(step(3, frontier=1)) == pytest.approx((0.018, 0.009))
+
+
+def test_a_method_without_these_averages_has_none() -> None:
+    assert Averages("adaevolve").after(step(1)) == (None, None)
+
+
+def test_averages_of_a_real_run_are_those_of_its_controller(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run", max_iterations=12)
+    with RunStore(run.database) as store:
+        graph = create_discovery_graph(
+            toy_problem(),
+            ScriptedModel(answer=hashed_answer),
+            budget=0.03,
+            settings=Settings(price=Price(Decimal(1), Decimal(2))),
+            store=store,
+        )
+        *_, last = graph.stream({"seed": 3}, stream_mode="values")
+    figures = Feed(RunFolder(run.path)).figures()
+    number = column(figures, "steps", "frontier")
+    known = dict(zip(number, column(figures, "steps", "smoothed_utility"), strict=True))
+    estimates = dict(zip(number, column(figures, "steps", "allocation_estimate"), strict=True))
+    frontiers = last["controller"]["frontiers"]
+    assert {k: frontiers[k - 1]["smoothed_utility"] for k in known} == known
+    assert {k: frontiers[k - 1]["allocation_estimate"] for k in known} == estimates
+    assert max(known.values()) > 0

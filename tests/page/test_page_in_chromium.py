@@ -1,0 +1,291 @@
+"""The page as a reader's browser shows it."""
+
+import threading
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_runs import call, candidate, long_run, settings, step, write_steps
+
+from costada.runs.folder import RunFolder
+from costada.runs.page.report import write_page
+from costada.runs.page.server import PageServer
+
+MARKUP = (
+    "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'>"
+    "<svg onload='window.hurt = 1'></svg>{{7*7}}<!-- \u202e"
+)
+
+
+def opened(page: Any, run: RunFolder, anchor: str = "") -> Any:
+    page.goto(write_page(run.path).as_uri() + anchor)
+    page.wait_for_selector("#table tbody tr")
+    return page
+
+
+def guided_run(folder: Path) -> RunFolder:
+    """Write four iterations: a new best, a failure repaired, a guide, a second new best."""
+    run = settings(folder, budget=0.1)
+    write_steps(
+        run,
+        [
+            step(1, global_gain=0.2, utility=0.2, objective=0.6, best_objective=0.6),
+            step(2, attempts=2, step_cost=0.004, events=["guide_scheduled:refinement"]),
+            step(3, events=["guide_charged", "backoff"], step_cost=0.005, tactic_uses_left=5),
+            step(4, global_gain=0.1, events=["consolidation_opened"], objective=0.7, spent=0.013),
+        ],
+        calls=[
+            call(1),
+            call(2),
+            call(2, role="retry", attempt=2),
+            call(3, role="guide", cost=Decimal("0.003"), prompt="Give ideas.", answer="Ideas."),
+            call(3),
+            call(4, prompt="the fourth prompt", answer="the fourth answer"),
+        ],
+        candidates=[
+            candidate(1, objective=0.6, code="a = 1\nb = 2\nc = 3\n"),
+            candidate(2, is_valid=False, objective=None, score=0.0, error="TypeError: no"),
+            candidate(2, id="2.2"),
+            candidate(3, parent_id="2.2"),
+            candidate(4, objective=0.7, parent_id="1.1>1@2", code="a = 1\nb = 5\nc = 3\n"),
+            candidate(2, id="1.1>1@2", is_copy=True),
+        ],
+    )
+    return run
+
+
+@pytest.fixture
+def guided(tmp_path: Path) -> RunFolder:
+    return guided_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_opens_without_a_word_in_the_console_and_fits_its_width(
+    page: Any, guided: RunFolder, scheme: str
+) -> None:
+    page.emulate_media(color_scheme=scheme)
+    for width in (1400, 800, 360):
+        page.set_viewport_size({"width": width, "height": 800})
+        opened(page, guided)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.locator(".chart svg").count() == 8
+    assert page.said == []
+
+
+def test_the_key_figures_are_those_of_the_run(page: Any, guided: RunFolder) -> None:
+    opened(page, guided)
+    told = page.locator("#key div").all_inner_texts()
+    assert [" ".join(text.split()) for text in told] == [
+        "Best objective 0.5 0 over the start",
+        "Spent $0.0130 of $0.10",
+        "Iterations 4 of 10, 2 new bests",
+        "Requests 6 9,000 tokens",
+        "Guides 1 1 consolidation opened",
+        "Failures 1 in 1 iteration",
+    ]
+
+
+def test_spending_by_role_sums_the_requests(page: Any, guided: RunFolder) -> None:
+    opened(page, guided)
+    rows = page.locator("#roles tbody tr").all_inner_texts()
+    assert [row.split()[:4] for row in rows] == [
+        ["generation", "$0.008", "62", "%"],
+        ["retry", "$0.002", "15", "%"],
+        ["guide", "$0.003", "23", "%"],
+    ]
+
+
+def test_a_step_opens_with_its_prompt_and_answer_on_demand(page: Any, guided: RunFolder) -> None:
+    opened(page, guided)
+    assert "the fourth prompt" not in page.content()
+    page.click("#table a >> text='4'")
+    page.click("#drawer summary >> text=Prompt")
+    page.click("#drawer summary >> text=Answer")
+    shown = page.locator("#drawer pre")
+    assert shown.all_inner_texts() == ["the fourth prompt", "the fourth answer"]
+    assert page.evaluate("location.hash") == "#t=4"
+
+
+def test_a_link_to_a_step_opens_it(page: Any, guided: RunFolder) -> None:
+    opened(page, guided, "#t=3")
+    assert page.inner_text("#drawer-title") == "Iteration 3"
+
+
+def test_the_lineage_leads_from_the_start_to_the_best_past_copies(
+    page: Any, guided: RunFolder
+) -> None:
+    opened(page, guided)
+    heads = page.locator("#ancestors .parts").all_inner_texts()
+    assert [text.split("\n")[0] for text in heads] == ["start", "iteration 1", "iteration 4"]
+    page.click("#ancestors li:nth-child(3) summary")
+    page.wait_for_selector("#ancestors .diff")
+    assert page.locator("#ancestors .removed").all_inner_texts() == ["\u2212 b = 2"]
+    assert page.locator("#ancestors .added").all_inner_texts() == ["+ b = 5"]
+    assert page.inner_text("#ancestors li:nth-child(3) summary") == "Diff +1 \u22121 lines"
+
+
+def test_the_lineage_of_any_candidate_can_be_shown(page: Any, guided: RunFolder) -> None:
+    opened(page, guided, "#t=3")
+    page.click("#drawer button >> text=Show its lineage")
+    assert page.inner_text("#lineage-title") == "Lineage of the program of iteration 3"
+    assert page.locator("#ancestors li").count() == 3
+    page.click("text=Back to the best program")
+    assert page.inner_text("#lineage-title") == "Lineage of the best program"
+
+
+def test_failures_are_counted_by_kind(page: Any, guided: RunFolder) -> None:
+    opened(page, guided)
+    (row,) = page.locator("#kinds tbody tr").all_inner_texts()
+    assert row.split("\t") == ["raised TypeError", "program", "TypeError: no", "2", "1"]
+
+
+def test_keys_move_through_a_chart_open_a_step_and_leave_it(page: Any, guided: RunFolder) -> None:
+    opened(page, guided)
+    chart = page.locator("#spent-chart svg")
+    chart.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#tip").startswith("Iteration 2: frontier 1, exploitation")
+    page.keyboard.press("Enter")
+    assert page.inner_text("#drawer-title") == "Iteration 2"
+    page.keyboard.press("ArrowRight")
+    assert page.inner_text("#drawer-title") == "Iteration 3"
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#drawer")
+    assert page.evaluate("document.activeElement === document.querySelector('#spent-chart svg')")
+
+
+def test_a_drag_and_the_form_choose_the_iterations_shown(page: Any, tmp_path: Path) -> None:
+    run = settings(tmp_path / "run", max_iterations=100)
+    write_steps(run, [step(number) for number in range(1, 101)])
+    opened(page, run)
+    page.fill("#first", "21")
+    page.fill("#last", "60")
+    page.keyboard.press("Enter")
+    ticks = page.locator("#spent-chart .tick").all_text_contents()
+    assert ("30" in ticks, "80" in ticks) == (True, False)
+    page.locator("#spent-chart svg").scroll_into_view_if_needed()
+    box = page.locator("#spent-chart svg").bounding_box()
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + 40, steps=4)
+    page.mouse.up()
+    first, last = (int(page.input_value(name)) for name in ("#first", "#last"))
+    assert 30 < first < last < 50
+    page.click("#all")
+    assert (page.input_value("#first"), page.input_value("#last")) == ("1", "100")
+
+
+def test_the_list_can_be_narrowed_and_leafed_through(page: Any, tmp_path: Path) -> None:
+    run = settings(tmp_path / "run", max_iterations=100)
+    steps = [step(number, failure="no" if number == 70 else None) for number in range(1, 81)]
+    write_steps(run, steps)
+    opened(page, run)
+    assert page.inner_text("#listed") == "1 to 50 of 80"
+    page.click("#older")
+    assert page.inner_text("#listed") == "51 to 80 of 80"
+    page.select_option("#which", "failed")
+    assert page.locator("#table tbody a").all_inner_texts() == ["70"]
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> RunFolder:
+    run = settings(tmp_path / "run", problem=f"object:{MARKUP}", model=MARKUP)
+    own = {"code": MARKUP, "changes": MARKUP, "artifacts": {MARKUP: MARKUP}}
+    bad = {"is_valid": False, "error": MARKUP, "score": 0.0, "objective": None}
+    write_steps(
+        run,
+        [
+            step(1, action=MARKUP, events=[MARKUP], failure=MARKUP, global_gain=0.1),
+            step(2, candidate_id="2.1"),
+        ],
+        calls=[call(1, prompt=MARKUP, answer=MARKUP, role=MARKUP, error=MARKUP), call(2)],
+        candidates=[candidate(1, **own), candidate(2, **own, **bad, parent_id="1.1")],
+    )
+    return run
+
+
+def test_what_programs_and_answers_hold_never_runs(page: Any, hostile: RunFolder) -> None:
+    opened(page, hostile, "#t=2")
+    for place in (2, 1):
+        page.wait_for_selector("#drawer .card")
+        for summary in page.locator("summary").all():
+            summary.click()
+        page.wait_for_timeout(50)
+        if place == 2:
+            page.click("#before")
+    page.hover("#lanes-chart svg", position={"x": 300, "y": 40}, force=True)
+    assert MARKUP.replace("\u202e", "\ufffd") in page.inner_text("#drawer")
+    assert page.evaluate("window.hurt") is None
+    assert page.locator("img").count() == 0
+    assert page.locator("script").count() == 3
+    assert page.said == []
+
+
+def test_markup_that_gets_into_the_page_all_the_same_is_held_by_the_policy(
+    page: Any, guided: RunFolder
+) -> None:
+    opened(page, guided)
+    outcome = page.evaluate(
+        "() => { try { document.body.innerHTML = '<b>x</b>'; return 'set' }"
+        " catch (error) { return error.name } }"
+    )
+    assert outcome == "TypeError"
+    page.evaluate(
+        "() => { const own = document.createElement('div');"
+        " own.setAttribute('style', 'color: red'); document.body.append(own) }"
+    )
+    assert any("Content Security Policy" in said for said in page.said)
+    reached = page.evaluate("() => fetch('https://example.com').then(() => 1, () => 0)")
+    assert reached == 0
+
+
+@pytest.fixture
+def watched(guided: RunFolder) -> Iterator[PageServer]:
+    with PageServer(guided) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_a_watched_page_follows_the_run_and_fetches_texts(
+    page: Any, guided: RunFolder, watched: PageServer
+) -> None:
+    page.goto(watched.address)
+    page.wait_for_selector("#table tbody tr")
+    page.click("#ancestors li:nth-child(2) summary")
+    page.wait_for_selector("#ancestors .diff")
+    write_steps(guided, [step(5, failure="no program")])
+    page.wait_for_selector("#table >> text=failed")
+    assert page.input_value("#last") == "5"
+    assert page.locator("#ancestors .diff").count() == 1
+    page.click("#table a >> text='5'")
+    page.click("#drawer summary >> text=Prompt")
+    page.wait_for_selector("#drawer pre >> text=Change the program of iteration 5.")
+    assert page.said == []
+
+
+def test_a_watched_page_says_when_nobody_answers_any_more(page: Any, watched: PageServer) -> None:
+    page.goto(watched.address)
+    page.wait_for_selector("#table tbody tr")
+    page.route("**/figures/*", lambda route: route.abort())
+    page.wait_for_selector("text=Cut off")
+
+
+def test_five_thousand_iterations_open_and_answer_at_once(page: Any, tmp_path: Path) -> None:
+    def text(iteration: int) -> tuple[str, str, str]:
+        return f"Prompt {iteration}. " * 40, f"Answer {iteration}. " * 20, f"x = {iteration}\n" * 40
+
+    run = long_run(tmp_path / "run", 5000, text)
+    file = write_page(run.path)
+    assert file.stat().st_size < 8_000_000
+    opened(page, run, "#t=4321")
+    assert page.evaluate("performance.now()") < 10_000
+    assert page.locator("#table tbody tr").count() == 50
+    assert page.evaluate("document.querySelectorAll('*').length") < 6_000
+    page.click("#drawer summary >> text=Answer")
+    page.wait_for_selector("#drawer pre >> text=Answer 4321.")
