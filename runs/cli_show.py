@@ -41,6 +41,16 @@ DEFAULT_FILES = {
 ANY_PROBLEM = "circle_packing"
 """The graph is the same for every problem."""
 
+RunToColour = Annotated[
+    Path | None,
+    typer.Option(
+        "--run",
+        metavar="DIR",
+        help="Colour the nodes by what the run in this folder has spent: dollars and seconds.",
+        show_default="no run",
+    ),
+]
+
 
 def trace(folder: options.Folder, as_json: AsJson = False) -> None:
     """Print what the controller did in each iteration of a run."""
@@ -55,24 +65,29 @@ def trace(folder: options.Folder, as_json: AsJson = False) -> None:
         table_console().print(trace_table(rows))
 
 
-def graph(format: Format = GraphFormat.MERMAID, out: PictureFile = None) -> None:
-    """Show the graph that every run goes through; needs no network."""
+def graph(
+    format: Format = GraphFormat.MERMAID, out: PictureFile = None, run: RunToColour = None
+) -> None:
+    """Show the graph that every run goes through, or what one run spent in it; needs no network."""
     with refusing(ExitCode.BAD_INPUT):
-        picture = _picture(format)
+        picture = _picture(format, RunFolder(run) if run else None)
         target = out or DEFAULT_FILES[format]
         if target:
             target.write_bytes(picture)
     print(target or picture.decode())
 
 
-def _picture(format: GraphFormat) -> bytes:
+def _picture(format: GraphFormat, folder: RunFolder | None) -> bytes:
     from costada.evaluators.registry import problem as problem_named
     from costada.graph.build import create_discovery_graph
     from costada.models.offline import OfflineModel
     from costada.runs.drawing import draw_graph
+    from costada.runs.mermaid import mermaid
+    from costada.runs.node_spending import spending_of_folder
 
+    spending = spending_of_folder(folder) if folder else None
     any_problem = problem_named(ANY_PROBLEM)
     drawable = create_discovery_graph(any_problem, OfflineModel(), budget=1.0).get_graph()
     if format is GraphFormat.MERMAID:
-        return drawable.draw_mermaid().encode()
-    return draw_graph(drawable, "png" if format is GraphFormat.PNG else "svg")
+        return mermaid(drawable, spending).encode()
+    return draw_graph(drawable, "png" if format is GraphFormat.PNG else "svg", spending)

@@ -1,0 +1,228 @@
+"""The picture of the graph in the colours of a run: where the dollars and the seconds went."""
+
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from call_rows import call_row
+from langgraph.graph import END, START, StateGraph
+from matplotlib.image import imread
+from typing_extensions import TypedDict
+
+from costada.runs.drawing import draw_graph
+from costada.runs.folder import RunFolder
+from costada.runs.graph_layout import LEFT, RIGHT, layout
+from costada.runs.mermaid import mermaid
+from costada.runs.node_shades import dollars, duration, fill, headline, shade_of
+from costada.runs.node_spending import (
+    NodeSpending,
+    RunSpending,
+    spending_by_node,
+    spending_of_folder,
+)
+from costada.store.rows import CallRow, CallStatus
+from costada.store.run_store import RunStore
+
+Invoke = Callable[..., Any]
+NODES = {
+    "first": NodeSpending(Decimal("0.40"), 2.0),
+    "second": NodeSpending(Decimal("0.10"), 8.0),
+    "third": NodeSpending(Decimal(0), 0.0),
+}
+SPENDING = RunSpending(12, NODES)
+
+
+class Empty(TypedDict):
+    pass
+
+
+def loop() -> Any:
+    graph = StateGraph(Empty)
+    for name in NODES:
+        graph.add_node(name, lambda state: state)
+    graph.add_edge(START, "first")
+    graph.add_edge("first", "second")
+    graph.add_conditional_edges("second", lambda state: "", {"again": "first", "on": "third"})
+    graph.add_conditional_edges("third", lambda state: "", {"more": "first", "enough": END})
+    return graph.compile().get_graph()
+
+
+def call(role: str, cost: str, bound: str = "0", **changes: Any) -> CallRow:
+    return call_row(role=role, cost=Decimal(cost), bound=Decimal(bound), **changes)
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [
+        ("0", "$0"),
+        ("0.00002", "<$0.0001"),
+        ("0.00031", "$0.00031"),
+        ("0.036", "$0.036"),
+        ("0.314", "$0.31"),
+        ("3.1", "$3.10"),
+        ("1234.5", "$1,234.50"),
+    ],
+)
+def test_dollars_are_short_and_never_rounded_to_nothing(amount: str, text: str) -> None:
+    assert dollars(Decimal(amount)) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (0.004, "<0.01 s"),
+        (0.42, "0.42 s"),
+        (4.24, "4.2 s"),
+        (42.4, "42 s"),
+        (150.0, "2.5 min"),
+        (3500.0, "58 min"),
+        (9000.0, "2.5 h"),
+    ],
+)
+def test_times_are_told_in_the_unit_a_person_would_take(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_node_is_the_bluer_the_more_dollars_it_has_spent() -> None:
+    assert (fill(0.0), fill(1.0)) == ("#ffffff", "#2166ac")
+    assert fill(0.5) == "#90b2d6"
+    first, second, third = (shade_of(name, SPENDING) for name in NODES)
+    assert (first.fill, second.fill, third.fill) == (fill(1.0), fill(0.25), fill(0.0))
+    assert (first.ink, second.ink) == ("#ffffff", "#000000")
+    assert (first.caption, third.caption) == ("$0.40 · 2.0 s", "$0 · 0 s")
+    assert (first.bar, second.bar, third.bar) == (0.25, 1.0, 0.0)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_names_stay_readable_on_every_colour() -> None:
+    for cents in range(101):
+        nodes = {"dear": NodeSpending(Decimal(1)), "it": NodeSpending(Decimal(cents) / 100)}
+        shade = shade_of("it", RunSpending(1, nodes))
+        lighter, darker = sorted((luminance(shade.fill), luminance(shade.ink)), reverse=True)
+        assert (lighter + 0.05) / (darker + 0.05) >= 4.5, cents
+
+
+def test_a_run_that_was_not_timed_shows_dollars_only() -> None:
+    spending = RunSpending(1, {"first": NodeSpending(Decimal("0.4"))})
+    assert shade_of("first", spending).caption == "$0.40"
+    assert shade_of("second", spending).caption == "$0"
+    assert headline(spending) == "1 iteration, $0.40"
+    assert headline(SPENDING) == "12 iterations, $0.50, 10 s"
+
+
+def test_a_run_that_has_spent_nothing_yet_is_white() -> None:
+    spending = RunSpending(0, {})
+    assert shade_of("first", spending).fill == "#ffffff"
+    ElementTree.fromstring(draw_graph(loop(), "svg", spending))
+
+
+def test_arcs_go_around_those_they_overlap_and_no_others() -> None:
+    lanes = {(arc.label, arc.side): arc.lane for arc in layout(loop()).arcs}
+    assert lanes == {("again", LEFT): 0, ("more", LEFT): 1}
+    assert layout(loop()).reach(RIGHT) == 0.0
+
+
+def test_the_coloured_picture_names_every_number_and_explains_itself() -> None:
+    svg = draw_graph(loop(), "svg", SPENDING).decode()
+    texts = {part.split("-->")[0].strip() for part in svg.split("<!--")[1:]}
+    told = {text.replace("\\$", "$") for text in texts}
+    assert {"first", "$0.40 · 2.0 s", "$0.10 · 8.0 s", "$0 · 0 s"} <= told
+    assert {"12 iterations, $0.50, 10 s", "time of a node:  0 s", "8.0 s", "$0.40"} <= told
+    assert svg.count("#2166ac") >= 4
+    ElementTree.fromstring(svg)
+
+
+def test_the_same_run_gives_the_same_picture_byte_for_byte() -> None:
+    assert draw_graph(loop(), "svg", SPENDING) == draw_graph(loop(), "svg", SPENDING)
+
+
+def test_mermaid_text_carries_the_same_numbers_and_colours() -> None:
+    text = mermaid(loop(), SPENDING)
+    assert '\tfirst("first<br/>$0.40 · 2.0 s")\n' in text
+    assert f"\tstyle second fill:{fill(0.25)},color:#000000,stroke:#2166ac\n" in text
+    assert "title: 12 iterations, $0.50, 10 s\n" in text
+    assert "style __start__" not in text
+    little = RunSpending(1, {"first": NodeSpending(Decimal("0.00001"), 0.001)})
+    assert 'first("first<br/>#60;$0.0001 · #60;0.01 s")' in mermaid(loop(), little)
+
+
+def test_without_a_run_mermaid_text_is_langgraphs_own() -> None:
+    assert mermaid(loop()) == loop().draw_mermaid()
+
+
+def test_calls_are_put_down_to_the_node_that_makes_them() -> None:
+    store = RunStore()
+    store.ledger.put_call("run", call("generation", "0.010"))
+    store.ledger.put_call("run", call("retry", "0.002", attempt=2))
+    store.ledger.put_call("run", call("guide", "0.030"))
+    lost = call("guide", "0", "0.05", attempt=2, status=CallStatus.ERROR, error="x: y")
+    store.ledger.put_call("run", lost)
+    store.timing.put("run", 1, {"generate": 3.0, "evaluate": 1.0})
+    assert spending_by_node(store, "run") == {
+        "generate": NodeSpending(Decimal("0.012"), 3.0),
+        "guide": NodeSpending(Decimal("0.080"), None),
+        "evaluate": NodeSpending(Decimal(0), 1.0),
+    }
+    spared = spending_by_node(store, "run", counts_lost=False)
+    assert spared["guide"].dollars == Decimal("0.030")
+
+
+def test_the_dollars_of_the_picture_are_those_of_the_ledger(finished: Path) -> None:
+    spending = spending_of_folder(RunFolder(finished))
+    last = json.loads((finished / "steps.jsonl").read_text().splitlines()[-1])
+    assert spending.iterations == 3
+    assert float(spending.dollars) == pytest.approx(last["spent"])
+    assert spending.nodes["evaluate"].dollars == 0
+    assert spending.nodes["evaluate"].seconds > 0  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("format", ["mermaid", "svg", "png"])
+def test_the_graph_of_a_run_is_drawn_in_every_form(
+    invoke: Invoke, finished: Path, tmp_path: Path, format: str
+) -> None:
+    target = tmp_path / "graph"
+    result = invoke("graph", "--run", finished, "--format", format, "--out", target)
+    assert result.exit_code == 0, result.output
+    if format == "png":
+        pixels = imread(target)
+        is_blue = (pixels[:, :, 2] > 0.6) & (pixels[:, :, 0] < 0.2)
+        assert is_blue.mean() > 0.01
+    else:
+        text = target.read_text()
+        assert "3 iterations, $" in text.replace("\\$", "$")
+
+
+def test_a_run_is_only_read_when_its_graph_is_drawn(invoke: Invoke, finished: Path) -> None:
+    before = {file.name: file.read_bytes() for file in own_files(finished)}
+    assert invoke("graph", "--run", finished).exit_code == 0
+    assert {file.name: file.read_bytes() for file in own_files(finished)} == before
+
+
+def own_files(folder: Path) -> list[Path]:
+    """Return a run's files without those in which SQLite notes who is reading."""
+    return [file for file in folder.iterdir() if not file.name.endswith(("-shm", "-wal"))]
+
+
+def test_a_folder_without_a_run_is_refused_in_one_line(invoke: Invoke, tmp_path: Path) -> None:
+    result = invoke("graph", "--run", tmp_path)
+    assert result.exit_code == 2
+    assert str(tmp_path) in result.output
+
+
+def test_a_run_that_has_not_begun_is_refused_in_one_line(
+    invoke: Invoke, finished: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "settings.json").write_text((finished / "settings.json").read_text())
+    result = invoke("graph", "--run", tmp_path)
+    assert result.exit_code == 2
+    assert "its run has not begun" in " ".join(result.output.split())
