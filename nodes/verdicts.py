@@ -49,13 +49,14 @@ def judged(proposed: Proposed, state: SearchState, context: RunContext) -> Candi
 def _stored(proposed: Proposed, state: SearchState, context: RunContext) -> CandidateRow | None:
     """Return the candidate of this very attempt, when it is executed again.
 
-    A trial stays as it was told to the model; anything else has to be this evaluator's verdict.
+    What the model was told of it stays so, also a verdict that nobody else may use; a verdict of
+    another evaluator does not count, unless it was told already.
     """
     row = context.store.candidates.find(state["run_id"], proposed.id)
     if row is None or row.code != proposed.code:
         return None
-    is_final = proposed.is_trial or row.evaluator == context.problem.fingerprint
-    return row if is_final else None
+    is_ours = row.evaluator in ("", context.problem.fingerprint)
+    return row if proposed.is_trial or is_ours else None
 
 
 def _known_verdict(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from costada.runs.folder import RunFolder
+from costada.store.pruning import KEPT_CHECKPOINTS
 from costada.store.run_store import RunStore
 
 Invoke = Callable[..., Any]
@@ -188,11 +189,12 @@ def test_an_iteration_without_a_checkpoint_is_refused_naming_those_that_have_one
     near: Path, original: Path, tmp_path: Path, invoke: Invoke
 ) -> None:
     pruned, new = tmp_path / "pruned", tmp_path / "new"
-    invoke("run", near, "--max-iterations", LAST, "--out", pruned)
-    result = invoke("fork", pruned, "--at", 1, "--out", new)
+    last = KEPT_CHECKPOINTS + 2
+    invoke("run", near, "--max-iterations", last, "--budget", 1, "--out", pruned)
+    result = invoke("fork", pruned, "--at", 2, "--out", new)
     assert result.exit_code == 2
-    assert f"iteration 1 of {pruned}: no checkpoint is kept of its end" in result.output
-    assert f" to {LAST}; a run with --keep-history keeps them all" in result.output
+    assert f"iteration 2 of {pruned}: no checkpoint is kept of its end" in result.output
+    assert f"expected 3 to {last}; a run with --keep-history keeps them all" in result.output
     assert not new.exists()
     result = invoke("fork", original, "--at", LAST + 1, "--out", new)
     assert f"expected 1 to {LAST};" in result.output
