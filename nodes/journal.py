@@ -53,10 +53,10 @@ class CallJournal:
         if outcome is not None:
             self._check_same(outcome.request_hash)
             return _told(outcome)
-        self._ledger.mark_lost(self._key)
         last = self._ledger.last_call(self._key)
         if last is None:
             return None
+        self._ledger.mark_lost(self._key)
         self._check_same(last.request_hash)
         if last.status is not CallStatus.DONE or not returns_raw_answers(model):
             if has_gateway(model):

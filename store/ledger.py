@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import fields
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -11,6 +11,9 @@ from costada.store.rows import CallRow, CallStatus, Charge, Outcome, OutcomeKind
 
 COLUMNS = "iteration, role, attempt, status, request_hash, cost, bound, prompt_hash, answer_hash"
 KEY = "run_id = ? AND iteration = ? AND role = ? AND attempt = ?"
+OWN_COLUMNS = {*COLUMNS.replace("_hash", "").split(", "), "request_hash"}
+FACTS = [each.name for each in fields(CallRow) if each.name not in OWN_COLUMNS]
+"""Fields kept as JSON; the others have columns of their own, or texts."""
 
 
 class CallKey(NamedTuple):
@@ -68,11 +71,12 @@ class LedgerTable:
 
     def put_outcome(self, key: CallKey, outcome: Outcome) -> None:
         """Keep what a logical call came to."""
-        text_hash = self._db.put_text(outcome.text)
-        self._db.write(
-            "INSERT OR REPLACE INTO outcome VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (*key, outcome.request_hash, text_hash, outcome.kind),
-        )
+        with self._db.transaction():
+            text_hash = self._db.put_text(outcome.text)
+            self._db.write(
+                "INSERT OR REPLACE INTO outcome VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*key, outcome.request_hash, text_hash, outcome.kind),
+            )
 
     def outcome(self, key: CallKey) -> Outcome | None:
         """Return what a logical call came to, `None` if it has not ended."""
@@ -168,15 +172,12 @@ class LedgerTable:
         return charged
 
     def _write(self, key: CallKey, number: int, call: CallRow) -> None:
-        facts = asdict(call)
-        for field in ("iteration", "role", "attempt", "cost", "bound", "prompt", "answer"):
-            del facts[field]
-        status, request_hash = facts.pop("status"), facts.pop("request_hash")
+        facts = {name: getattr(call, name) for name in FACTS}
         texts = self._db.put_text(call.prompt), self._db.put_text(call.answer)
         money = f"{call.cost:f}", f"{call.bound:f}"
         self._db.write(
             "INSERT OR REPLACE INTO llm_call VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*key, number, status, request_hash, *money, *texts, json.dumps(facts)),
+            (*key, number, call.status, call.request_hash, *money, *texts, json.dumps(facts)),
         )
 
     def _row(self, stored: tuple[Any, ...], *, with_texts: bool) -> CallRow:
