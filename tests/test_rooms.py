@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-ROOMS = "agents controller evaluators graph models nodes prompts runs store".split()
+ROOMS = [
+    *("agents", "controller", "evaluators", "graph", "models"),
+    *("nodes", "prompts", "runs", "store"),
+]
 SOURCES = [
     path for folder in [*ROOMS, "bench", "tests"] for path in sorted((ROOT / folder).rglob("*.py"))
 ]

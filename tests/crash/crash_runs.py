@@ -37,6 +37,9 @@ LATENCY = 0.02
 EVALUATION = 0.005
 """Seconds that an evaluation takes here."""
 
+CAP = 4000
+"""Longest answer that a run asks for, more than any answer has."""
+
 PRICE_IN, PRICE_OUT = Decimal("0.6"), Decimal("1.92")
 
 
@@ -45,14 +48,14 @@ def slow_evaluation(code):
     return evaluate_value(code)
 
 
-def tokens_of(prompt: str) -> tuple[int, int]:
+def tokens_of(prompt: str, cap: int = CAP) -> tuple[int, int]:
     """Return what an answer to the prompt is billed: another number for each prompt."""
     draw = hashlib.sha256(prompt.encode()).digest()
-    return len(prompt), 500 + int.from_bytes(draw[4:6], "big") % 3000
+    return len(prompt), min(cap, 500 + int.from_bytes(draw[4:6], "big") % 3000)
 
 
-def cost_of(prompt: str) -> Decimal:
-    taken, given = tokens_of(prompt)
+def cost_of(prompt: str, cap: int = CAP) -> Decimal:
+    taken, given = tokens_of(prompt, cap)
     return (taken * PRICE_IN + given * PRICE_OUT) / 1_000_000
 
 
@@ -61,27 +64,30 @@ class Provider:
     """Answers by the prompt alone, takes its time, and remembers every prompt that it billed."""
 
     billed: Counter[str] = field(default_factory=Counter)
+    bill: Decimal = Decimal(0)
     _lock: Lock = field(default_factory=Lock)
 
     def answer(self, body) -> Reply:
         prompt = body["messages"][-1]["content"]
+        cap = body.get("max_completion_tokens", CAP)
         with self._lock:
             self.billed[prompt] += 1
+            self.bill += cost_of(prompt, cap)
         time.sleep(LATENCY)
-        taken, given = tokens_of(prompt)
+        taken, given = tokens_of(prompt, cap)
         text = IDEAS if is_guide_prompt(prompt) else hashed_answer(prompt)
         return Reply(text, input_tokens=taken, output_tokens=given)
 
-    @property
-    def bill(self) -> Decimal:
-        return sum((cost_of(prompt) * n for prompt, n in self.billed.items()), Decimal(0))
+    def forget(self) -> None:
+        self.billed.clear()
+        self.bill = Decimal(0)
 
 
 def go_on(folder: str, url: str, seed: int, options: dict[str, object]) -> None:
     """Begin the run in a folder, or go on with it, in this process."""
     discover(
         toy_problem(evaluate=slow_evaluation),
-        chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=4000),
+        chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=CAP),
         out=folder,
         resume=(Path(folder) / "settings.json").exists(),
         seed=seed,

@@ -32,7 +32,7 @@ def line_of(folder: Path, seed: int, kills: int) -> str:
     server, provider = serve()
     with server:
         finish(folder / f"whole-{seed}", server.url, seed, options)
-        provider.billed.clear()
+        provider.forget()
         hits = kill_often(folder / f"killed-{seed}", server, provider, seed, kills, options)
     whole, killed = (record_of(folder / f"{kind}-{seed}") for kind in ("whole", "killed"))
     check_against_bill(killed, provider)

@@ -15,7 +15,7 @@ def test_a_run_that_is_killed_ends_as_an_undisturbed_one(tmp_path: Path, seed: i
     server, provider = serve()
     with server:
         finish(tmp_path / "whole", server.url, seed, options)
-        provider.billed.clear()
+        provider.forget()
         hits = kill_often(tmp_path / "killed", server, provider, seed, NUM_KILLS, options)
     whole, killed = record_of(tmp_path / "whole"), record_of(tmp_path / "killed")
     assert hits >= NUM_KILLS // 2

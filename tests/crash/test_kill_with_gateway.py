@@ -20,7 +20,7 @@ def test_with_a_gateway_the_ledger_is_the_bill_however_often_the_run_is_killed(
     server, provider = serve()
     with server:
         finish(tmp_path / "whole", server.url, seed, options)
-        provider.billed.clear()
+        provider.forget()
         try:
             hits = kill_often(tmp_path / "killed", server, provider, seed, NUM_KILLS, options)
             assert not is_held(door_file(gateway_journal(RunFolder(tmp_path / "killed"))))
