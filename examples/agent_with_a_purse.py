@@ -1,0 +1,66 @@
+"""An agent and the search that it orders, paid from one purse of fifty cents.
+
+Needs `pip install "costada[agents]"`:
+
+    python examples/agent_with_a_purse.py
+"""
+
+from langchain.agents import create_agent
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, BaseMessage, ToolCall
+from langchain_core.outputs import ChatGeneration, ChatResult
+
+from costada import (
+    BudgetMiddleware,
+    Ledger,
+    OfflineModel,
+    Price,
+    Settings,
+    create_discovery_tool,
+)
+
+
+class ScriptedModel(BaseChatModel):
+    """Stands in for a provider, so that this runs without a key; any chat model with tools does."""
+
+    model_name: str = "scripted"
+
+    @property
+    def _llm_type(self) -> str:
+        return self.model_name
+
+    def bind_tools(self, tools: object, **kwargs: object) -> "ScriptedModel":
+        """Return the model itself: its script knows the tools."""
+        return self
+
+    def _generate(self, messages: list[BaseMessage], *args: object, **kwargs: object) -> ChatResult:
+        """Order a search of ten dollars; once it is done, sum it up."""
+        usage = {"input_tokens": 2000, "output_tokens": 500, "total_tokens": 2500}
+        order = ToolCall(name="discover", args={"budget": 10.0}, id="order-1")
+        if messages[-1].type == "human":
+            answer = AIMessage("", tool_calls=[order], usage_metadata=usage)
+        else:
+            told = messages[-1].text.splitlines()
+            answer = AIMessage(f"This is what I found.\n{told[0]}\n{told[1]}", usage_metadata=usage)
+        return ChatResult(generations=[ChatGeneration(message=answer)])
+
+
+with Ledger(0.50, policy="hard") as purse:
+    agent = create_agent(
+        ScriptedModel(),
+        tools=[
+            create_discovery_tool(
+                "circle_packing",
+                OfflineModel(),
+                max_budget=0.10,  # whatever the agent asks for
+                settings=Settings(budget_policy="hard", seed=2),
+                ledger=purse,
+            )
+        ],
+        middleware=[BudgetMiddleware(purse, price=Price(2, 8))],
+    )
+    told = agent.invoke({"messages": [("user", "Pack 26 circles into a square, please.")]})
+    print(told["messages"][-1].text)
+    search = purse.accounts()[1]
+    print(f"the search spent ${search.spent}, the agent ${purse.spent - search.spent}")
+    print(f"together ${purse.spent} of ${purse.budget}; ${purse.remaining} are left")

@@ -1,0 +1,68 @@
+"""A search inside a larger graph: a planner chooses, the search works, a writer reports.
+
+python examples/research_pipeline.py
+"""
+
+from langchain_core.language_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage
+from langgraph.graph import END, START, StateGraph
+from typing_extensions import TypedDict
+
+from costada import OfflineModel, as_discovery_node, create_discovery_graph, problem
+
+# Stands in for a provider, so that this runs without a key; any chat model does.
+assistant = GenericFakeChatModel(
+    messages=iter([AIMessage("2"), AIMessage("A better packing was found, see the program.")])
+)
+
+
+class Research(TypedDict, total=False):
+    """The pipeline's own state: it knows nothing of searches."""
+
+    question: str
+    start: int
+    code: str
+    quality: float
+    dollars: float
+    report: str
+
+
+def plan(state: Research) -> Research:
+    """Return where the search starts, as the planner says."""
+    answer = assistant.invoke(f"{state['question']} Name a seed, only the number.")
+    return {"start": int(answer.text)}
+
+
+def write(state: Research) -> Research:
+    """Return a report in the writer's words, with the numbers that are known."""
+    answer = assistant.invoke(f"Report on this program:\n{state['code']}")
+    facts = f"Sum of radii {state['quality']:.4f} for ${state['dollars']:.4f}."
+    return {"report": f"{answer.text} {facts}"}
+
+
+search = create_discovery_graph(problem("circle_packing"), OfflineModel(), budget=0.04)
+
+pipeline = StateGraph(Research)
+pipeline.add_node("plan", plan)
+pipeline.add_node(
+    "discover",
+    as_discovery_node(
+        search,
+        input={"seed": "start"},
+        output={"best_program": "code", "best_objective": "quality", "spent": "dollars"},
+    ),
+)
+pipeline.add_node("write", write)
+pipeline.add_edge(START, "plan")
+pipeline.add_edge("plan", "discover")
+pipeline.add_edge("discover", "write")
+pipeline.add_edge("write", END)
+
+question = {"question": "How should 26 circles be packed into a square?"}
+for mode, part in pipeline.compile().stream(question, stream_mode=["custom", "updates"]):
+    if mode == "custom":  # the search's own rows, in the stream of the pipeline
+        print(f"  step {part['iteration']}: best {part['best_objective']:.4f}")
+    elif "write" in part:
+        print(part["write"]["report"])
+    else:
+        print(f"{', '.join(part)} is done")

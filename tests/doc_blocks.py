@@ -1,0 +1,115 @@
+"""The code blocks of a Markdown page, and what it takes to run them as a reader would.
+
+- A `bash` block is run by a shell, which stops at the first command that fails; a `python` block is
+  run as a script.
+- A block with a file name after its language (`python evaluator.py`) is written to that file.
+- A `text` block is what the blocks before it printed; `...` stands for anything, and alone on a
+  line for any number of lines.
+
+All blocks of a page share one folder and come in the order of the page.
+"""
+
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+from costada.evaluators.sandbox.choice import chosen_layer
+from costada.evaluators.sandbox.layers import Layer
+
+ROOT = Path(__file__).parents[1]
+FENCE = re.compile(r"^```(\S*)(?: (\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+KINDS = ("bash", "python", "text")
+PRINTED_WITH = ("numpy", "scipy")
+"""Packages whose rounding can lead a search elsewhere."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block: its language, the file it is to be written to, and its content."""
+
+    language: str
+    file: str
+    text: str
+
+    @property
+    def is_known(self) -> bool:
+        return bool(self.file) or self.language in KINDS
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Return the blocks of a page in their order."""
+    return [Block(*found) for found in FENCE.findall(page.read_text())]
+
+
+@cache
+def is_as_printed() -> bool:
+    """Return whether searches end here as they did where the pages were written."""
+    locked = dict(re.findall(r"^(\S+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.M))
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return False
+    is_locked = all(version(name) == locked[name] for name in PRINTED_WITH)
+    return is_locked and chosen_layer(Layer.AUTO) is not Layer.PROCESS
+
+
+def environment() -> dict[str, str]:
+    """Return an environment without keys in which `costada` is on the path."""
+    bin_folder = str(Path(sys.executable).parent)
+    return {"PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "HOME": os.environ["HOME"]}
+
+
+def output_of(arguments: list[str], folder: Path) -> str:
+    """Return what a program prints on both streams, after checking that it ended well."""
+    ran = subprocess.run(
+        arguments,
+        cwd=folder,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    assert ran.returncode == 0, f"{shlex.join(arguments)}\n{ran.stdout}"
+    return ran.stdout
+
+
+def said_by(blocks: list[Block], folder: Path) -> Iterator[tuple[str, str]]:
+    """Yield each `text` block with what the blocks since the last one printed."""
+    said = ""
+    for number, block in enumerate(blocks):
+        if block.file:
+            path = folder / block.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+        elif block.language == "bash":
+            said += output_of(["bash", "-euo", "pipefail", "-c", block.text], folder)
+        elif block.language == "python":
+            script = folder / f"block_{number}.py"
+            script.write_text(block.text)
+            said += output_of([sys.executable, "-W", "error", str(script)], folder)
+        else:
+            yield block.text, said
+            said = ""
+
+
+def is_shown_by(expected: str, said: str) -> bool:
+    """Return whether a `text` block shows what was printed."""
+    parts = [
+        r"(?:.*\n)*" if line.strip() == "..." else re.escape(line).replace(r"\.\.\.", ".*") + r"\n"
+        for line in lines_of(expected)
+    ]
+    return re.fullmatch("".join(parts), "\n".join([*lines_of(said), ""])) is not None
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text without blank ends, and without blank lines around it."""
+    lines = [line.rstrip() for line in text.splitlines()]
+    filled = [number for number, line in enumerate(lines) if line]
+    return lines[filled[0] : filled[-1] + 1] if filled else []

@@ -1,0 +1,29 @@
+"""Every code block of `docs/` runs, and prints what the page says it prints."""
+
+import pytest
+from doc_blocks import ROOT, blocks_of, is_as_printed, is_shown_by, said_by
+
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+EXPECTED = ("controller", "costs", "embedding", "evaluators", "extending", "safety", "scaling")
+
+
+def test_every_page_is_there():
+    assert set(EXPECTED) <= {page.stem for page in PAGES}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_block_of_a_page_is_of_a_kind_that_is_run(page):
+    assert [block.language for block in blocks_of(page) if not block.is_known] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_blocks_of_a_page_run_in_their_order_and_print_what_it_shows(page, tmp_path):
+    for expected, said in said_by(blocks_of(page), tmp_path):
+        assert not is_as_printed() or is_shown_by(expected, said), f"{expected}\n---\n{said}"
+
+
+def test_dots_stand_for_what_may_differ_and_everything_else_is_compared():
+    assert is_shown_by("a\n...\nc ... e", "\na\nb\nb\nc d e\n\n")
+    assert is_shown_by("a 0.5", " \na 0.5   \n")
+    assert not is_shown_by("a 0.5", "a 0x5")
+    assert not is_shown_by("a", "a\nb")
