@@ -29,6 +29,7 @@ from costada.evaluators.contract import Evaluator
 from costada.evaluators.sandbox.choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.pool import SLOTS
 from costada.evaluators.sandbox.run import run_candidate
 
 FRESH_PER_ROUND = 4
@@ -98,6 +99,7 @@ class Way:
 
     def take_turn(self) -> None:
         """Evaluate on one worker, then on two; what is started for it does not count."""
+        SLOTS.close()
         in_two_threads(self.evaluate, 1)
         taken = [timed(self.evaluate) for _ in range(self.count)]
         self.times += taken

@@ -41,7 +41,7 @@ class Problem:
         limits: What one evaluation may take.
         sandbox: What holds the candidate's process.
         preload: Modules that are loaded before a candidate starts, so that importing them is free;
-            SciPy's only for candidates that name it.
+            SciPy's before the first that names it.
         direction: Which way the objective improves.
         reference: Objective that counts as score 1; None if the objective is the score.
         human: Best objective known from people, for reports only.

@@ -11,7 +11,7 @@ from shutil import which
 from costada.evaluators.sandbox.container import Inside, run_command
 from costada.evaluators.sandbox.door import INNER_DOOR, SOCKET_NAME
 from costada.evaluators.sandbox.forking import can_fork
-from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.layers import Layer, is_late
 from costada.evaluators.sandbox.limits import MEBIBYTE
 
 SANDBOX_FOLDER = Path(__file__).parent
@@ -41,7 +41,7 @@ class SlotKind:
 
     Attributes:
         layer: What holds the candidates; never AUTO.
-        preload: Modules loaded before any candidate starts.
+        preload: Modules loaded before any candidate starts, or before the first that names them.
         folder: A folder that candidates may read; None for nothing but the libraries.
         identity: Device and number of that folder: a new one at the same place is another.
         is_single_use: Whether each candidate gets an interpreter of its own, started ahead, and
@@ -53,6 +53,11 @@ class SlotKind:
     folder: Path | None = None
     identity: tuple[int, int] = (0, 0)
     is_single_use: bool = field(default_factory=lambda: not can_fork())
+
+    @property
+    def loaded_late(self) -> tuple[str, ...]:
+        """Modules that a slot loads when the first candidate names them."""
+        return () if self.is_single_use else tuple(filter(is_late, self.preload))
 
     @property
     def has_own_files(self) -> bool:
@@ -117,7 +122,7 @@ def _settings(kind: SlotKind, folders: list[str], scratch: str) -> dict[str, obj
         "role": "nursery" if kind.is_single_use else "ward",
         "scratch": scratch,
         "layer": kind.layer,
-        "preload": kind.preload,
+        "preload": [name for name in kind.preload if name not in kind.loaded_late],
         "import_path": library_folders(),
         "programs": program_paths(),
         "readable": [*interpreter_folders(), *library_folders(), *folders],

@@ -10,16 +10,14 @@ from costada.evaluators.sandbox.launch import SlotKind
 from costada.evaluators.sandbox.slot import Slot
 
 MIN_SLOTS = 2
-NUM_KINDS = 2
-"""Kinds of slot that a run uses by turns: with SciPy for programs that name it, and without."""
 
 
 class Pool:
     """Lends slots. Safe to use from several threads at once."""
 
-    def __init__(self, max_lent: int, max_slots: int) -> None:
-        """Begin with none; at most `max_lent` are at work at a time, and `max_slots` exist."""
-        self._max_lent, self._max_slots = max_lent, max_slots
+    def __init__(self, max_slots: int) -> None:
+        """Begin with none; there are never more at a time than max_slots."""
+        self._max_slots = max_slots
         self._idle: list[Slot] = []
         self._num_lent = 0
         self._change = Condition()
@@ -33,7 +31,7 @@ class Pool:
             RuntimeError: If the slot does not start.
         """
         with self._change:
-            self._change.wait_for(lambda: self._num_lent < self._max_lent)
+            self._change.wait_for(lambda: self._num_lent < self._max_slots)
             self._num_lent += 1
             slot = self._take(kind)
         try:
@@ -76,7 +74,6 @@ class Pool:
         self._idle, self._num_lent, self._change = [], 0, Condition()
 
 
-NUM_WORKERS = max(MIN_SLOTS, os.cpu_count() or 1)
-SLOTS = Pool(NUM_WORKERS, NUM_KINDS * NUM_WORKERS)
+SLOTS = Pool(max(MIN_SLOTS, os.cpu_count() or 1))
 atexit.register(SLOTS.close)
 os.register_at_fork(after_in_child=SLOTS.forget)

@@ -4,15 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from costada.evaluators.sandbox.choice import chosen_layer
-from costada.evaluators.sandbox.execution import execute, request_for, too_slow
+from costada.evaluators.sandbox.execution import Execution, execute, request_for, too_slow
 from costada.evaluators.sandbox.judgement import results_of
 from costada.evaluators.sandbox.launch import SlotKind
-from costada.evaluators.sandbox.layers import PRELOAD, Layer
+from costada.evaluators.sandbox.layers import LATE, PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.pool import SLOTS
 from costada.evaluators.sandbox.result import CandidateResult
-
-SCIPY = "scipy"
 
 
 def run_candidate(
@@ -48,8 +46,8 @@ def run_calls(
         calls: The keyword arguments of each call, as plain data.
         limits: What the run may take.
         layer: What holds the candidate's process.
-        preload: Modules that are loaded before the process starts; SciPy's only for a source that
-            names it.
+        preload: Modules that are loaded before the process starts; SciPy's before the first one
+            whose source names it.
 
     Raises:
         InterruptedError: If the evaluation was asked to stop.
@@ -57,7 +55,7 @@ def run_calls(
         RuntimeError: If the sandbox itself does not work. Never because of the candidate.
         ValueError: If this machine does not offer the layer, or an argument is no plain data.
     """
-    kind = SlotKind(chosen_layer(layer), worth_loading(preload, source))
+    kind = SlotKind(chosen_layer(layer), tuple(preload))
     results: list[CandidateResult] = []
     remaining = limits.wall_seconds
     while len(results) < len(calls):
@@ -70,14 +68,6 @@ def run_calls(
         remaining -= sum(result.seconds for result in fresh)
         results += fresh
     return results
-
-
-def worth_loading(preload: Sequence[str], source: str) -> tuple[str, ...]:
-    """Return the modules to preload for a source: all, but SciPy only if it is named there.
-
-    The larger a process, the longer its fork takes to start and to end: with SciPy twice as long.
-    """
-    return tuple(name for name in preload if SCIPY in source or name.partition(".")[0] != SCIPY)
 
 
 def run_evaluator(
@@ -102,7 +92,8 @@ def run_evaluator(
     identity = (found.stat().st_dev, found.stat().st_ino) if found.exists() else (0, 0)
     kind = SlotKind(chosen_layer(layer), tuple(preload), found, identity)
     request = {"mode": "evaluator", "folder": str(folder.resolve())}
-    return _run(source, request, 1, limits, kind, limits.wall_seconds)[0]
+    texts = [path.read_text(errors="replace") for path in found.glob("*.py")]
+    return _run(source, request, 1, limits, kind, limits.wall_seconds, "".join(texts))[0]
 
 
 def _run(
@@ -112,18 +103,27 @@ def _run(
     limits: Limits,
     kind: SlotKind,
     seconds: float,
+    other_text: str = "",
 ) -> list[CandidateResult]:
-    """Return the results up to the first call that ran out of time, or of all calls."""
+    """Return the results up to the first call that ran out of time, or of all calls.
+
+    `other_text` is what runs beside the source.
+    """
     text = source.encode("utf-8", "replace")
     if len(text) > limits.source_bytes:
         reason = f"the source has {len(text)} bytes; expected at most {limits.source_bytes}"
         return [CandidateResult(None, reason, "", 0.0)] * num_calls
     request = request_for(text, {**call, "memory_mb": limits.memory_mb})
-    try:
+    needs_all = LATE in source or LATE in other_text
+
+    def attempt() -> Execution:
         with SLOTS.lend(kind) as slot:
-            execution = execute(slot, request, limits, num_calls, seconds)
+            if needs_all:
+                slot.load_all()
+            return execute(slot, request, limits, num_calls, seconds)
+
+    try:
+        return results_of(attempt())
     except BrokenPipeError:
         # The slot had died while it was idle; a new one has not.
-        with SLOTS.lend(kind) as slot:
-            execution = execute(slot, request, limits, num_calls, seconds)
-    return results_of(execution)
+        return results_of(attempt())

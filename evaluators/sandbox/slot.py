@@ -54,6 +54,7 @@ class Slot:
         self._keeper_fd: int | None = None
         self._group: int | None = None
         self._is_ready = False
+        self._is_all_loaded = not kind.loaded_late
         self._unread = b""
         self._process: subprocess.Popen[bytes] | None = None
         has_home = kind.layer is not Layer.BUBBLEWRAP
@@ -99,6 +100,27 @@ class Slot:
             raise BrokenPipeError("the slot does not get ready")
         self.control.settimeout(None)
         self._is_ready, self._group = True, answer.group
+
+    def load_all(self) -> None:
+        """Have the process load what it loads late; that takes no time from a candidate.
+
+        Raises:
+            BrokenPipeError: If the process is gone.
+            RuntimeError: If a module cannot be loaded, with what the process said.
+        """
+        if self._is_all_loaded:
+            return
+        self.await_ready(READY_SECONDS)
+        self._is_ready = False
+        self.control.sendall(json.dumps({"load": self.kind.loaded_late}).encode() + b"\n")
+        try:
+            self.await_ready()
+        except BrokenPipeError:
+            self._kill()
+            if told := self.trouble():
+                raise RuntimeError(f"sandbox: a module cannot be loaded: {told}") from None
+            raise
+        self._is_all_loaded = True
 
     def order(self, limits: dict[str, int], descriptors: list[int]) -> None:
         """Have a candidate run; the answer comes when it has ended.

@@ -10,17 +10,19 @@ from sandbox_runs import AMPLE, PRELOAD, becomes_true, has_ended, run, told_by_s
 
 from costada.evaluators.sandbox.launch import SlotKind
 from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.pool import SLOTS, Pool
 from costada.evaluators.sandbox.run import run_evaluator
 
 WARD = "import os, time\ndef f():\n    time.sleep(0.2)\n    return os.getppid()"
+PRELOADED = ("numpy", "scipy.optimize")
 KIND = SlotKind(Layer.PROCESS, ())
 OTHER_KIND = SlotKind(Layer.PROCESS, ("json",))
 
 
 @pytest.fixture
 def pool():
-    pool = Pool(max_lent=2, max_slots=2)
+    pool = Pool(max_slots=2)
     yield pool
     pool.close()
 
@@ -142,19 +144,26 @@ def test_closing_ends_the_processes(layer):
     assert becomes_true(lambda: not zygotes_of(os.getpid()))
 
 
-@pytest.mark.parametrize(
-    ("beginning", "is_loaded"), [("", False), ("# without scipy\n", True)], ids=["unnamed", "named"]
-)
-def test_scipy_is_loaded_ahead_for_programs_that_name_it(layer, beginning, is_loaded):
+def test_scipy_is_loaded_before_the_first_program_that_names_it_by_the_same_process(layer):
+    SLOTS.close()
     source = (
-        f"{beginning}import sys\n"
-        "def f(): return [name in sys.modules for name in ('numpy', 'sci' + 'py')]"
+        "import os, sys\n"
+        "def f(): return [os.getppid(), *(name in sys.modules for name in ('numpy', 'sci' + 'py'))]"
     )
-    assert run(source, layer, preload=("numpy", "scipy.optimize")).output == [True, is_loaded]
+    programs = [source, f"# with scipy\n{source}", source]
+    first, named, later = (run(each, layer, preload=PRELOADED).output for each in programs)
+    assert first == [first[0], True, False]
+    assert named == later == [first[0], True, True]
+
+
+def test_loading_takes_no_time_from_the_program(layer):
+    SLOTS.close()
+    source = "import scipy.optimize\ndef f(): return 1"
+    assert run(source, layer, Limits(wall_seconds=0.3), preload=PRELOADED).output == 1
 
 
 def test_scipy_can_be_imported_by_a_program_that_does_not_name_it(layer):
     source = (
         "from importlib import import_module\ndef f(): return import_module('sci' + 'py').__name__"
     )
-    assert run(source, layer, preload=("numpy", "scipy.optimize")).output == "scipy"
+    assert run(source, layer, preload=PRELOADED).output == "scipy"

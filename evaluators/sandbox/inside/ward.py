@@ -1,5 +1,6 @@
 """Forks a child for each order, watches it, kills and removes whatever it leaves."""
 
+import gc
 import json
 import os
 import select
@@ -8,6 +9,7 @@ import stat
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from importlib import import_module
 from time import monotonic
 from typing import Any
 
@@ -51,10 +53,14 @@ class Ward:
             self._say({})
             while message := self._receive():
                 text, descriptors = message
-                if b"{" in text and len(descriptors) != NUM_DESCRIPTORS:
+                order = json.loads(text.splitlines()[-1]) if b"{" in text else {}
+                if "load" in order:
+                    load(order["load"])
+                    self._say({})
+                elif order and len(descriptors) != NUM_DESCRIPTORS:
                     break  # a candidate has taken away our right to more of them
-                if descriptors:
-                    self._say(self._carry_out(json.loads(text.splitlines()[-1]), descriptors))
+                elif order:
+                    self._say(self._carry_out(order, descriptors))
                     leavings.clear(self._gone, child.CANDIDATE_FILE)
                     leavings.empty(os.path.dirname(self._scratch))
                     self._say({})
@@ -138,6 +144,14 @@ class Ward:
             ):
                 return f"the program's files took more than {order['scratch_mb']} MB"
         return None
+
+
+def load(modules: list[str]) -> None:
+    """Import modules for all children to come, out of reach of the garbage collector."""
+    for name in modules:
+        import_module(name)
+    gc.collect()
+    gc.freeze()
 
 
 def too_many_processes(allowed: int) -> str:
