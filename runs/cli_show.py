@@ -54,14 +54,17 @@ RunToColour = Annotated[
 
 def trace(folder: options.Folder, as_json: AsJson = False) -> None:
     """Print what the controller did in each iteration of a run."""
-    from costada.runs.rows import rows_of_file
-    from costada.runs.trace import table_console, trace_json, trace_table
+    from costada.runs.rows import origin_of_file, rows_of_file
+    from costada.runs.trace import origin_words, table_console, trace_json, trace_table
 
     with refusing(ExitCode.BAD_INPUT):
-        rows = rows_of_file(RunFolder(folder).database)
+        database = RunFolder(folder).database
+        rows, origin = rows_of_file(database), origin_of_file(database)
     if as_json:
         print(trace_json(rows))
     else:
+        if origin:
+            print(origin_words(origin))
         table_console().print(trace_table(rows))
 
 

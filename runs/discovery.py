@@ -39,6 +39,7 @@ class DiscoverOptions(TypedDict, total=False):
     generator: Literal["model", "agent"]
     tool_evaluations: int
     step_cap: float | None
+    keep_history: bool
     gateway: bool
     preflight: bool
     preset: str | None

@@ -9,7 +9,6 @@ from typing import cast
 from uuid import uuid4
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
-from langgraph.checkpoint.sqlite import SqliteSaver
 
 from costada.graph.state import SearchState
 from costada.runs.config import RunConfig
@@ -17,7 +16,7 @@ from costada.runs.folder import RunFolder, StepLog, replace_text
 from costada.runs.rows import stored_rows
 from costada.runs.runner import THREAD
 from costada.store.copying import Cut, copy_file, cut_back
-from costada.store.database import connect
+from costada.store.pruning import RunSaver
 from costada.store.run_store import RunStore
 
 
@@ -47,7 +46,8 @@ def fork_run(
     """Return a new run that is where another one was at the end of an iteration.
 
     It has the programs, the trace and the ledger up to there, its own id, and the settings of the
-    original where none are given. The original is only read, and may be at work meanwhile.
+    original where none are given, and says where it comes from. The original is only read, and may
+    be at work meanwhile.
 
     Args:
         source: The original.
@@ -58,10 +58,9 @@ def fork_run(
 
     Raises:
         ValueError: If there is no run, no checkpoint of that iteration, a budget that is spent
-            already, or something in the target.
+            already, something in the target, or the original's run file is damaged.
         pydantic.ValidationError: If budget or seed can be none at all.
-        OSError: If a file cannot be written.
-        sqlite3.Error: If a database cannot be read or written.
+        OSError: If a file cannot be read or written.
     """
     config = _changed(source.load(), budget, seed)
     _check_begun(source)
@@ -108,8 +107,7 @@ def _built_beside(path: Path) -> Iterator[RunFolder]:
 
 def _cut_copy(database: Path, iteration: int, seed: int | None, source: Path) -> SearchState:
     """Let a copied run end at an iteration, under a new id, and return its state there."""
-    with closing(connect(database)) as connection:
-        saver = SqliteSaver(connection)
+    with closing(RunSaver(database, keep_history=True)) as saver:
         kept = _checkpoint_after(iteration, saver, source)
         state = cast(SearchState, kept.checkpoint["channel_values"])
         changes = SearchState(run_id=uuid4().hex)
@@ -119,7 +117,8 @@ def _cut_copy(database: Path, iteration: int, seed: int | None, source: Path) ->
         place = {**THREAD["configurable"], "checkpoint_ns": ""}
         begun: Checkpoint = {**kept.checkpoint, "channel_values": {**state, **changes}}
         saver.put({"configurable": place}, begun, kept.metadata, {})
-    cut = Cut(state["run_id"], iteration, state["archive_seq"])
+    folder = str(source.resolve())
+    cut = Cut(state["run_id"], iteration, state["archive_seq"], folder)
     cut_back(database, cut, changes["run_id"])
     return SearchState(**{**state, **changes})
 

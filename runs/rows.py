@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from costada.store.history import RunHistory
+from costada.store.rows import Origin
 from costada.store.run_store import RunStore
 
 if TYPE_CHECKING:
@@ -33,3 +35,9 @@ def rows_of_file(database: Path) -> Sequence[TraceRow]:
     with RunStore(database, is_read_only=True) as store:
         run_ids = store.run_ids()
         return stored_rows(store, run_ids[-1]) if run_ids else []
+
+
+def origin_of_file(database: Path) -> Origin | None:
+    """Return where the run in a file was forked from, `None` if it began by itself."""
+    with RunHistory.of(database) as history:
+        return history.origin(history.last_run())

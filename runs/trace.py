@@ -12,6 +12,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from costada.nodes.trace import TraceRow
+    from costada.store.rows import Origin
 
 
 COLUMNS = (
@@ -49,6 +50,11 @@ def trace_table(rows: Sequence[TraceRow]) -> Table:
     for row in rows:
         table.add_row(*_cells(row), style="bold" if row["global_gain"] > 0 else None)
     return table
+
+
+def origin_words(origin: Origin) -> str:
+    """Return in one line where a run was forked from."""
+    return f"Forked from {origin.folder} after iteration {origin.iteration} (run {origin.run_id})."
 
 
 def table_console() -> Console:

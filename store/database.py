@@ -5,7 +5,7 @@ import sqlite3
 import threading
 import weakref
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import sha256
@@ -14,7 +14,7 @@ from typing import Any
 
 from costada.store.file_faults import damaged, explain, explaining, newer
 from costada.store.packing import Packer, unpack
-from costada.store.schema import prepare
+from costada.store.schema import prepare, prepare_to_read
 
 FORMAT = 1
 """Number of the layout of a run file, kept in it as SQLite's user_version."""
@@ -36,29 +36,45 @@ def connect(path: Path | None) -> sqlite3.Connection:
         OSError: The file cannot be opened or written.
     """
     address = str(path.absolute()) if path else ":memory:"
-    return _connected(
-        path, address, ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=OFF")
-    )
+    return _connected(path, address, _prepare_to_write)
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
     """Return a connection that only reads, also where the folder cannot be written.
 
-    Raises as `connect` does.
+    It sees what was committed, whoever is at work in the file. Where nobody is, it leaves nothing
+    beside the file when it is closed. Raises as `connect` does.
     """
-    options = "mode=ro" if os.access(path.parent, os.W_OK) else "mode=ro&immutable=1"
-    return _connected(path, f"{path.absolute().as_uri()}?{options}", ())
+    return _connected(path, f"{path.absolute().as_uri()}?{_reading_mode(path)}", prepare_to_read)
 
 
-def _connected(path: Path | None, address: str, pragmas: Sequence[str]) -> sqlite3.Connection:
+def _reading_mode(path: Path) -> str:
+    """Return how SQLite opens a file so that it need not leave anything beside it.
+
+    Only a connection that could write removes the files it needs beside a file at rest. Where a log
+    lies beside it, its run is at work or was killed, and everything stays as it is.
+    """
+    if Path(f"{path.resolve()}-wal").exists():
+        return "mode=ro"
+    return "mode=rw" if os.access(path.parent, os.W_OK) else "mode=ro&immutable=1"
+
+
+def _prepare_to_write(connection: sqlite3.Connection) -> None:
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=OFF"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _connected(
+    path: Path | None, address: str, prepared: Callable[[sqlite3.Connection], None]
+) -> sqlite3.Connection:
     with explaining(path):
         connection = sqlite3.connect(
             address, uri=address.startswith("file:"), timeout=BUSY_SECONDS, check_same_thread=False
         )
     try:
         with explaining(path):
-            for pragma in (*pragmas, f"cache_size=-{CACHE_KIBIBYTES}"):
-                connection.execute(f"PRAGMA {pragma}")
+            connection.execute(f"PRAGMA cache_size=-{CACHE_KIBIBYTES}")
+            prepared(connection)
             found = format_of(connection)
         if found > FORMAT:
             raise newer(path, found, FORMAT)

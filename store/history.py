@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from costada.store.database import Database
-from costada.store.rows import CallStatus, OutcomeKind
+from costada.store.rows import CallStatus, Origin, OutcomeKind
 
 EVERYTHING = 2**62
 """An iteration that no run reaches."""
@@ -86,8 +86,6 @@ class RunHistory:
 
     def last_run(self) -> str:
         """Return the id of the run that began last, empty if none has begun."""
-        if not self._db.rows("SELECT 1 FROM sqlite_master WHERE name = 'run'"):
-            return ""
         found = self._db.rows("SELECT run_id FROM run ORDER BY rowid DESC LIMIT 1")
         return str(found[0][0]) if found else ""
 
@@ -95,6 +93,11 @@ class RunHistory:
         """Return what held the candidates when the run began, empty if that is not known."""
         found = self._db.rows("SELECT sandbox FROM run WHERE run_id = ?", (run_id,))
         return str(found[0][0]) if found else ""
+
+    def origin(self, run_id: str) -> Origin | None:
+        """Return where a forked run comes from, `None` for one that began by itself."""
+        found = self._db.rows("SELECT origin FROM run WHERE run_id = ?", (run_id,))
+        return Origin(**json.loads(found[0][0])) if found and found[0][0] else None
 
     def steps(self, span: Span) -> list[dict[str, Any]]:
         """Return the trace rows in order."""

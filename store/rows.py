@@ -24,6 +24,15 @@ class OutcomeKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a forked run comes from: the folder and id of the original, its last iteration here."""
+
+    folder: str
+    run_id: str
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True)
 class CandidateRow:
     """One proposed program and what the evaluator said of it.
 

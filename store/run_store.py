@@ -18,8 +18,8 @@ from costada.store.timing import TimingTable
 class RunStore:
     """The programs, calls, charges and steps of runs, in one SQLite file or in memory.
 
-    `candidates`, `ledger` and `timing` are parts of their own. Raises `sqlite3.Error` when the file
-    cannot be used, `ValueError` when a key is not there.
+    `candidates`, `ledger` and `timing` are parts of their own. Raises as `Database` does when the
+    file cannot be used, and `ValueError` when a key is not there.
     """
 
     def __init__(self, path: str | Path | None = None, *, is_read_only: bool = False) -> None:

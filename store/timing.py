@@ -28,8 +28,6 @@ class TimingTable:
 
         An iteration counts what was bought for it before it began, as its step cost does.
         """
-        if not self._is_kept():
-            return []
         found = self._db.rows(
             "SELECT iteration, seconds FROM timing WHERE run_id = ? ORDER BY iteration", (run_id,)
         )
@@ -42,7 +40,3 @@ class TimingTable:
             for node, value in seconds.items():
                 totals[node] = totals.get(node, 0.0) + value
         return totals
-
-    def _is_kept(self) -> bool:
-        """Return whether the file has the table; one from before it, opened to read, has not."""
-        return bool(self._db.rows("SELECT 1 FROM sqlite_master WHERE name = 'timing'"))

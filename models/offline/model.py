@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from langchain_core.callbacks import CallbackManagerForLLMRun
+from langchain_core.callbacks import CallbackManagerForLLMRun, Callbacks
 from langchain_core.language_models import BaseChatModel, LangSmithParams, LanguageModelInput
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolCallChunk
 from langchain_core.messages.tool import tool_call_chunk
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, LLMResult
+from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable
 
 from costada.models.offline.answering import answer
@@ -20,6 +21,9 @@ from costada.models.offline.usage import cut_short, estimated_usage
 from costada.models.replies import spoken
 
 MODEL_NAME = "offline"
+
+ITERATION = "costada_iteration"
+"""Metadata of a call that tells apart calls with equal messages."""
 
 _LINES_PER_CHUNK = 4
 
@@ -66,6 +70,26 @@ class OfflineModel(BaseChatModel):
         """Return the model with tools, of which it uses those that try and submit programs."""
         return self.bind(tools=list(tools), **kwargs)
 
+    def generate_prompt(
+        self,
+        prompts: list[PromptValue],
+        stop: list[str] | None = None,
+        callbacks: Callbacks = None,
+        **kwargs: Any,
+    ) -> LLMResult:
+        """Return the answers; each knows its iteration also where a graph has it streamed."""
+        return super().generate_prompt(prompts, stop, callbacks, **_with_iteration(kwargs))
+
+    async def agenerate_prompt(
+        self,
+        prompts: list[PromptValue],
+        stop: list[str] | None = None,
+        callbacks: Callbacks = None,
+        **kwargs: Any,
+    ) -> LLMResult:
+        """Return the answers, as `generate_prompt` does."""
+        return await super().agenerate_prompt(prompts, stop, callbacks, **_with_iteration(kwargs))
+
     def _generate(
         self,
         messages: list[BaseMessage],
@@ -73,7 +97,7 @@ class OfflineModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        message = self._reply(messages, stop, _iteration(run_manager), kwargs)
+        message = self._reply(messages, stop, _iteration(run_manager, kwargs), kwargs)
         return ChatResult(generations=[ChatGeneration(message=message)])
 
     def _stream(
@@ -83,7 +107,7 @@ class OfflineModel(BaseChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        reply = self._reply(messages, stop, _iteration(run_manager), kwargs)
+        reply = self._reply(messages, stop, _iteration(run_manager, kwargs), kwargs)
         for part in _parts(reply.text):
             chunk = ChatGenerationChunk(message=AIMessageChunk(content=part))
             if run_manager:
@@ -130,9 +154,19 @@ def _call_chunks(reply: AIMessage) -> list[ToolCallChunk]:
     ]
 
 
-def _iteration(run_manager: CallbackManagerForLLMRun | None) -> object:
+def _with_iteration(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a call with its iteration among them.
+
+    LangChain streams an answer whose messages a graph streams, and tells `_stream` no metadata.
+    """
+    metadata = options.get("metadata") or {}
+    return {**options, ITERATION: metadata[ITERATION]} if ITERATION in metadata else options
+
+
+def _iteration(run_manager: CallbackManagerForLLMRun | None, options: Mapping[str, Any]) -> object:
     """Return the iteration that a call was made in, None outside of a run."""
-    return run_manager.metadata.get("costada_iteration") if run_manager else None
+    metadata = run_manager.metadata if run_manager else {}
+    return options.get(ITERATION, metadata.get(ITERATION))
 
 
 def _generator(seed: int, iteration: object, prompt: str) -> Random:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from threading import Lock
 from typing import Any
 
+from costada.models.replies import shown
 from costada.runs.folder import RunFolder
 from costada.runs.page.averages import Averages
 from costada.runs.page.failures import faults
@@ -65,7 +66,9 @@ class Feed:
             return {
                 **self._empty(after),
                 "run_id": run_id,
-                "heading": heading(self._folder, config, history.sandbox(run_id)),
+                "heading": heading(
+                    self._folder, config, history.sandbox(run_id), history.origin(run_id)
+                ),
                 "standing": standing(self._folder, config, last),
                 **_tables(history, Span(run_id, after if after else -1), self._beyond(after)),
             }
@@ -107,7 +110,7 @@ class Feed:
             "run_id": "",
             "after": after,
             "written": datetime.now(UTC).isoformat(timespec="seconds"),
-            "heading": heading(self._folder, config, ""),
+            "heading": heading(self._folder, config),
             "standing": standing(self._folder, config, None),
             "steps": _table(STEP, ()),
             "calls": _table((*CALL, *CALL_FACTS), ()),
@@ -171,7 +174,7 @@ def _call_texts(call: PastCall, history: RunHistory) -> Json:
         "cost": f"{call.cost:f}",
         "bound": f"{call.bound:f}",
         "prompt": history.text(call.prompt),
-        "answer": history.text(call.answer),
+        "answer": shown(history.text(call.answer)),
     }
 
 

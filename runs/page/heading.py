@@ -17,23 +17,29 @@ from costada.evaluators.registry import problem as problem_named
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.summary import REASONS
+from costada.store.rows import Origin
 
 WAITING, RUNNING, FINISHED, STOPPED = "waiting", "running", "finished", "stopped"
 LEASE = "run.lease"
 OBJECT_MARK = "object:"
 
 
-def heading(folder: RunFolder, config: RunConfig, sandbox: str) -> dict[str, object]:
+def heading(
+    folder: RunFolder, config: RunConfig, sandbox: str = "", origin: Origin | None = None
+) -> dict[str, object]:
     """Return what a run was asked to do, in JSON types.
 
     Names, money and limits are the settings'; `reference` and `direction` the problem's, `None`
-    where the problem cannot be found any more. No code of the problem is run.
+    where the problem cannot be found any more. No code of the problem is run. Of the folders only
+    the names are told.
     """
+    came_from = f"{Path(origin.folder).name} after iteration {origin.iteration}" if origin else ""
     said = ("method", "model", "guide_model", "seed", "budget", "budget_policy", "max_iterations")
     return {
         "problem": Path(config.problem).name.removeprefix(OBJECT_MARK),
         "folder": folder.path.resolve().name,
         "sandbox": sandbox,
+        "origin": came_from,
         **{name: getattr(config, name) for name in said},
         **_objective(config.problem),
     }

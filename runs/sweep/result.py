@@ -27,7 +27,7 @@ def headline(runs: Sequence[SweepRun], num_jobs: int) -> str:
         parts.append(f"{num_begun} begun before")
     return (
         f"{', '.join(parts)}. Largest bill from here on: ${largest_bill(runs):g}"
-        f" = {_budgets(runs)}; a run's last iteration may go beyond its budget."
+        f" = {_budgets(runs)}; {_limit(runs)}."
     )
 
 
@@ -80,6 +80,13 @@ def _facts(run: SweepRun) -> dict[str, object]:
         "error": run.error or None,
         "folder": str(run.folder.path),
     }
+
+
+def _limit(runs: Sequence[SweepRun]) -> str:
+    """Return how firmly a budget holds; the runs of a sweep share their policy."""
+    if any(run.config.budget_policy == "crossing" for run in runs):
+        return "a run's last iteration may go beyond its budget"
+    return "no run goes beyond its budget"
 
 
 def _budgets(runs: Sequence[SweepRun]) -> str:

@@ -1,10 +1,15 @@
+import asyncio
+from dataclasses import replace
+
 import pytest
 from offline_programs import AREA, PACKING, SPREAD, in_process_problem, result
 
+from costada.controller.constants import Constants
 from costada.evaluators.contract import Evaluation, failed
 from costada.graph.build import create_discovery_graph
 from costada.models.offline import OfflineModel
 from costada.nodes.settings import Settings
+from costada.store.run_store import RunStore
 
 
 def evaluate(code: str) -> Evaluation:
@@ -32,3 +37,40 @@ def test_a_short_run_improves_programs_of_different_kinds(program, target):
     bests = [row["best_objective"] for row in rows if "best_objective" in row]
     assert bests[-1] > target
     assert len(set(bests)) > 3
+
+
+def account(store: RunStore) -> list[object]:
+    """Return everything of a run that does not depend on the clock."""
+    (run_id,) = store.run_ids()
+    calls = store.ledger.calls(run_id)
+    return [
+        *store.steps(run_id),
+        *(replace(each, provider_id=None, ended_at=0.0, seconds=0.0) for each in calls),
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::SyntaxWarning")
+@pytest.mark.parametrize("generator", ["model", "agent"])
+def test_a_run_is_the_same_however_it_is_streamed(generator):
+    problem = in_process_problem(PACKING.replace("run_packing", "run"), evaluate)
+    settings = Settings(seed=1, generator=generator, constants=Constants(max_iterations=6))
+    stores = {way: RunStore() for way in ("plain", "messages", "both", "asynchronous")}
+    graphs = {
+        way: create_discovery_graph(
+            problem, OfflineModel(seed=1), budget=0.5, settings=settings, store=store
+        )
+        for way, store in stores.items()
+    }
+
+    async def stream() -> None:
+        async for _ in graphs["asynchronous"].astream({}, stream_mode="messages"):
+            pass
+
+    graphs["plain"].invoke({})
+    assert list(graphs["messages"].stream({}, stream_mode="messages"))
+    assert list(graphs["both"].stream({}, stream_mode=["messages", "custom"]))
+    asyncio.run(stream())
+    plain = account(stores["plain"])
+    assert len(plain) >= 6 + 6
+    for way in ("messages", "both", "asynchronous"):
+        assert account(stores[way]) == plain, way

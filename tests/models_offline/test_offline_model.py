@@ -4,6 +4,7 @@ from typing import TypedDict
 import pytest
 from langchain_core.callbacks import UsageMetadataCallbackHandler
 from langchain_core.messages import AIMessageChunk
+from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph
 from offline_programs import PACKING, generation, guide, messages, shown
 
@@ -86,6 +87,18 @@ def test_a_graph_that_streams_messages_sees_answer_and_usage():
     assert all(isinstance(chunk, AIMessageChunk) for chunk in chunks)
     assert "".join(chunk.text for chunk in chunks) == seen[-1][1]["reply"]
     assert sum(chunk.usage_metadata is not None for chunk in chunks) == 1
+
+
+def test_the_iteration_of_a_call_tells_apart_equal_prompts_also_where_it_is_streamed():
+    def config(iteration: int) -> RunnableConfig:
+        return {"metadata": {"costada_iteration": iteration}}
+
+    model = OfflineModel(seed=2)
+    first, second = (model.invoke(PROMPT, config(each)).text for each in (1, 2))
+    assert len({first, second, model.invoke(PROMPT).text}) == 3
+    assert asyncio.run(model.ainvoke(PROMPT, config(1))).text == first
+    assert asyncio.run(model.ainvoke(PROMPT, config(1), stream=True)).text == first
+    assert model.invoke(PROMPT, config(2), stream=True).text == second
 
 
 def test_tokens_are_a_quarter_of_the_characters_rounded_up_plus_the_reasoning():

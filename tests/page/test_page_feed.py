@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
+from langchain_core.messages import AIMessage
 from page_runs import call, candidate, settings, step, write_steps
 
 from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
+from costada.models.replies import written
 from costada.nodes.settings import Settings
 from costada.runs.folder import RunFolder
 from costada.runs.page.averages import Averages
@@ -114,6 +116,16 @@ def test_texts_of_an_iteration_hold_prompt_answer_and_program(tmp_path: Path) ->
     (judged,) = texts["candidates"]  # type: ignore[misc]
     assert (told["prompt"], told["answer"], told["cost"]) == ("please", "done", "0.002")
     assert (judged["id"], judged["code"]) == ("2.1", "x = 2\n")
+
+
+def test_an_answer_that_called_tools_is_told_as_people_read_it(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    asked = {"name": "submit", "args": {"candidate": "1.1.2"}, "id": "call-1"}
+    answer = written(AIMessage("The second is better.", tool_calls=[asked]))
+    write_steps(run, [step(1)], calls=[call(1, answer=answer)])
+    (texts,) = Feed(run).texts(1, 1)
+    (told,) = texts["calls"]  # type: ignore[misc]
+    assert told["answer"] == "The second is better.\n\n[tool call] submit\ncandidate: 1.1.2"
 
 
 def test_averages_keep_nine_tenths_of_the_old_value() -> None:

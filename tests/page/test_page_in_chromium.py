@@ -104,6 +104,7 @@ def test_a_step_opens_with_its_prompt_and_answer_on_demand(page: Any, guided: Ru
     page.click("#drawer summary >> text=Prompt")
     page.click("#drawer summary >> text=Answer")
     shown = page.locator("#drawer pre")
+    shown.nth(1).wait_for()
     assert shown.all_inner_texts() == ["the fourth prompt", "the fourth answer"]
     assert page.evaluate("location.hash") == "#t=4"
 

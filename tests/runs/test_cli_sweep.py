@@ -5,11 +5,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from costada.runs.cli_run import run
+from costada.runs.cli_sweep import sweep
 from costada.runs.sweep.stop import STOPPING
 
 Invoke = Callable[..., Any]
@@ -162,6 +165,8 @@ def test_a_second_ctrl_c_ends_a_sweep_at_once(near: Path, tmp_path: Path) -> Non
         (["--model", "openai:mine", "--base-url", "http://localhost:1/v1"], "no known price"),
         (["--preset", "glm5"], "Did you mean 'glm-5'?"),
         (["--jobs", "0"], "--jobs"),
+        (["--gateway"], "gateway: models of this run call no OpenAI-compatible server"),
+        (["--step-cap", "1"], "--step-cap: got 1 with generator 'model'"),
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_starts(
@@ -195,3 +200,33 @@ def test_a_dry_run_computes_the_largest_bill_and_touches_nothing(
     assert "192 runs" in result.output
     assert "Largest bill from here on: $960 = 192 x $5;" in result.output
     assert not out.exists()
+
+
+def test_a_hard_budget_is_not_said_to_be_crossed(tmp_path: Path, invoke: Invoke) -> None:
+    words = ("--problems", "circle_packing", "--methods", "uniform", "--seeds", 2, "--dry-run")
+    hard = invoke("sweep", *words, "--out", tmp_path / "a", "--budget-policy", "hard")
+    crossing = invoke("sweep", *words, "--out", tmp_path / "a", "--budget-policy", "crossing")
+    assert hard.output.endswith("$2 = 2 x $1; no run goes beyond its budget.\n")
+    assert crossing.output.endswith("; a run's last iteration may go beyond its budget.\n")
+
+
+def test_a_sweep_has_the_options_of_a_run_but_for_what_it_varies() -> None:
+    ordinary, swept = set(signature(run).parameters), set(signature(sweep).parameters)
+    assert ordinary - swept == {"problem", "method", "seed", "preflight"}
+
+
+def test_what_a_sweep_is_told_of_money_and_tools_reaches_its_runs(
+    near: Path, tmp_path: Path, invoke: Invoke
+) -> None:
+    result = invoke(
+        *options(near, tmp_path / "sweep", "--seeds", 1, "--max-iterations", 1),
+        "--budget-policy", "hard", "--lost-calls", "ignore", "--max-failures", 7,
+        "--keep-history", "--generator", "agent", "--tool-evaluations", 1, "--step-cap", 0.5,
+    )  # fmt: skip
+    assert result.exit_code == FINISHED, result.output
+    (saved,) = (tmp_path / "sweep").rglob("settings.json")
+    told = json.loads(saved.read_text())
+    names = ("budget_policy", "lost_calls", "max_failures", "keep_history")
+    assert [told[name] for name in names] == ["hard", "ignore", 7, True]
+    names = ("generator", "tool_evaluations", "step_cap")
+    assert [told[name] for name in names] == ["agent", 1, 0.5]

@@ -4,7 +4,8 @@ import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
 
 import costada
-from costada.runs.discovery import discover
+from costada.runs.config import RunConfig
+from costada.runs.discovery import DiscoverOptions, discover
 
 PRICES = {"price_in": "1", "price_out": "2"}
 
@@ -89,3 +90,8 @@ def test_wrong_settings_are_refused_before_a_folder_appears(tmp_path: Path) -> N
 
 def test_the_public_name_is_this_function() -> None:
     assert costada.discover is discover
+
+
+def test_every_setting_of_a_run_can_be_given() -> None:
+    named = {"problem", "model", "guide_model", "budget"}
+    assert set(DiscoverOptions.__annotations__) == set(RunConfig.model_fields) - named

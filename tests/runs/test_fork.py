@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from costada.runs.folder import RunFolder
+from costada.runs.page.feed import Feed
 from costada.store.pruning import KEPT_CHECKPOINTS
 from costada.store.run_store import RunStore
 
@@ -135,9 +136,11 @@ def test_every_table_of_a_run_says_when_its_rows_came_to_be(original: Path) -> N
 def test_no_later_row_is_copied_and_no_earlier_one_lost(original: Path, forked: Path) -> None:
     whole, cut = table_rows(original), table_rows(forked)
     assert cut.keys() == whole.keys()
+    (began,), (forked_run,) = whole.pop("run"), cut.pop("run")
+    assert forked_run[:-1] == began[:-1]
     for table, rows in cut.items():
         assert rows == [row for row in whole[table] if row in rows], table
-        assert table == "run" or not rows or len(rows) < len(whole[table]), table
+        assert not rows or len(rows) < len(whole[table]), table
 
 
 def test_a_fork_of_a_fork_is_a_run_too(
@@ -224,3 +227,50 @@ def test_only_a_run_that_has_begun_can_be_forked(
     result = invoke("fork", tmp_path / "claimed", "--at", 1, "--out", tmp_path / "new")
     assert result.exit_code == 2
     assert "its run has not begun" in result.output
+
+
+def test_a_fork_says_where_it_comes_from_also_when_it_has_gone_on(
+    original: Path, forked: Path, tmp_path: Path, invoke: Invoke
+) -> None:
+    words = f"Forked from {original.resolve()} after iteration {AT} (run {run_id_in(original)})."
+    assert invoke("trace", forked).output.splitlines()[0] == words
+    assert invoke("resume", forked).exit_code == 0
+    assert invoke("trace", forked).output.splitlines()[0] == words
+    assert len(json.loads(invoke("trace", forked, "--json").stdout)) == LAST
+    again = tmp_path / "again"
+    assert invoke("fork", forked, "--at", AT + 1, "--out", again).exit_code == 0
+    first = f"Forked from {forked.resolve()} after iteration {AT + 1} (run {run_id_in(forked)})."
+    assert invoke("trace", again).output.splitlines()[0] == first
+
+
+def test_a_run_that_began_by_itself_comes_from_nowhere(original: Path, invoke: Invoke) -> None:
+    assert "Forked" not in invoke("trace", original).output
+
+
+def test_the_page_of_a_fork_names_its_origin_and_no_path(original: Path, forked: Path) -> None:
+    told: Any = Feed(RunFolder(forked)).figures()["heading"]
+    assert told["origin"] == f"{original.name} after iteration {AT}"
+    other: Any = Feed(RunFolder(original)).figures()["heading"]
+    assert other["origin"] == ""
+
+
+def test_a_trace_of_a_finished_run_leaves_no_file_behind(original: Path, invoke: Invoke) -> None:
+    before = sorted(path.name for path in original.iterdir())
+    assert "run.sqlite-wal" not in before
+    assert invoke("trace", original).exit_code == 0
+    assert sorted(path.name for path in original.iterdir()) == before
+
+
+def test_a_damaged_original_is_refused_by_its_own_name(
+    original: Path, tmp_path: Path, invoke: Invoke
+) -> None:
+    damaged, new = tmp_path / "damaged", tmp_path / "new"
+    shutil.copytree(original, damaged)
+    data = bytearray((damaged / "run.sqlite").read_bytes())
+    data[8192:] = bytes(len(data) - 8192)
+    (damaged / "run.sqlite").write_bytes(data)
+    result = invoke("fork", damaged, "--at", AT, "--out", new)
+    assert result.exit_code == 2
+    assert f"{damaged / 'run.sqlite'}: is damaged (" in result.output
+    assert "put a copy of it in its place" in result.output
+    assert [path.name for path in tmp_path.iterdir()] == ["damaged"]

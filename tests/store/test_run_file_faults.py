@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from costada.store.copying import Cut, copy_file, cut_back
 from costada.store.database import FORMAT
 from costada.store.file_faults import explaining
 from costada.store.pruning import RunSaver
@@ -103,10 +104,7 @@ def test_a_file_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path, opened
 
 
 def test_a_damaged_file_is_named_with_the_ways_out(tmp_path):
-    path = run_file(tmp_path)
-    data = bytearray(path.read_bytes())
-    data[4096:] = bytes(len(data) - 4096)
-    path.write_bytes(data)
+    path = with_zeros(run_file(tmp_path))
     with pytest.raises(ValueError, match=r"run\.sqlite: is damaged .* put a copy of it in its pl"):
         with_steps(path)
 
@@ -210,3 +208,24 @@ def test_a_run_file_in_a_folder_that_may_not_be_written_says_so():
     finally:
         folder.chmod(0o755)
         shutil.rmtree(folder)
+
+
+def with_zeros(path):
+    data = bytearray(path.read_bytes())
+    data[4096:] = bytes(len(data) - 4096)
+    path.write_bytes(data)
+    return path
+
+
+def test_a_damaged_file_is_neither_copied_nor_cut(tmp_path):
+    path = with_zeros(run_file(tmp_path))
+    with pytest.raises(ValueError, match=r"run\.sqlite: is damaged \("):
+        copy_file(path, tmp_path / "copy.sqlite")
+    with pytest.raises(ValueError, match=r"run\.sqlite: is damaged \("):
+        cut_back(path, Cut("run", iteration=1, archive_seq=1), "new")
+
+
+def test_a_copy_into_a_folder_that_is_not_there_names_the_copy(tmp_path):
+    with pytest.raises(PermissionError, match="cannot be opened; expected a file in a fol") as told:
+        copy_file(run_file(tmp_path), tmp_path / "none" / "copy.sqlite")
+    assert told.value.filename == str(tmp_path / "none" / "copy.sqlite")

@@ -11,7 +11,7 @@ function showHeading() {
   standing.className = `standing ${run.standing.state}`;
   if (standing.textContent !== standingWords()) standing.textContent = standingWords();
   const guide = said.guide_model && said.guide_model !== said.model ? ` with guide ${said.guide_model}` : "";
-  const about = [said.method, said.model + guide, `seed ${said.seed}`, said.budget_policy === "hard" ? "hard budget" : "", said.sandbox ? `sandbox ${said.sandbox}` : "", said.folder];
+  const about = [said.method, said.model + guide, `seed ${said.seed}`, said.budget_policy === "hard" ? "hard budget" : "", said.sandbox ? `sandbox ${said.sandbox}` : "", said.folder, said.origin ? `forked from ${said.origin}` : ""];
   byId("settings").textContent = readable(`${about.filter(Boolean).join(" · ")} · ${run.isLive ? "as of" : "written"} ${run.written.replace("T", " ").replace("+00:00", " UTC")}`);
   byId("key").replaceChildren(...keyFigures().map(([name, value, more, bar]) => h("div", {}, h("dt", {}, name), h("dd", {}, value), h("dd", { class: "quiet" }, more), bar ?? null)));
 }
