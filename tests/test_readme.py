@@ -25,7 +25,7 @@ def environment() -> dict[str, str]:
 
 def test_the_readme_shows_something_to_run():
     assert len(PYTHON_BLOCKS) == 3
-    assert len(COMMANDS) == 16
+    assert len(COMMANDS) == 17
 
 
 @pytest.mark.parametrize("block", PYTHON_BLOCKS, ids=lambda block: block.splitlines()[-1][:40])
@@ -65,4 +65,5 @@ def test_the_commands_of_the_readme_run_in_their_order(tmp_path):
         ("72", "36"),
     ]
     assert (tmp_path / "sweep-demo" / "comparison.html").stat().st_size > 10_000
-    assert (tmp_path / "loop.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "spent.svg").read_text().startswith("<?xml")
+    assert (tmp_path / "demo-run" / "report.html").stat().st_size > 10_000
