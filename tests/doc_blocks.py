@@ -9,17 +9,16 @@
 All blocks of a page share one folder and come in the order of the page.
 """
 
-import os
 import platform
 import re
-import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+
+from warm import keyless_environment, output_of_script
 
 from costada.evaluators.sandbox.choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
@@ -59,24 +58,18 @@ def is_as_printed() -> bool:
     return is_locked and chosen_layer(Layer.AUTO) is not Layer.PROCESS
 
 
-def environment() -> dict[str, str]:
-    """Return an environment without keys in which `costada` is on the path."""
-    bin_folder = str(Path(sys.executable).parent)
-    return {"PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "HOME": os.environ["HOME"]}
-
-
-def output_of(arguments: list[str], folder: Path) -> str:
-    """Return what a program prints on both streams, after checking that it ended well."""
+def output_of_shell(text: str, folder: Path) -> str:
+    """Return what a shell prints on both streams, after checking that it ended well."""
     ran = subprocess.run(
-        arguments,
+        ["bash", "-euo", "pipefail", "-c", text],
         cwd=folder,
-        env=environment(),
+        env=keyless_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         timeout=120,
     )
-    assert ran.returncode == 0, f"{shlex.join(arguments)}\n{ran.stdout}"
+    assert ran.returncode == 0, f"{text}\n{ran.stdout}"
     return ran.stdout
 
 
@@ -89,11 +82,11 @@ def said_by(blocks: list[Block], folder: Path) -> Iterator[tuple[str, str]]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text)
         elif block.language == "bash":
-            said += output_of(["bash", "-euo", "pipefail", "-c", block.text], folder)
+            said += output_of_shell(block.text, folder)
         elif block.language == "python":
             script = folder / f"block_{number}.py"
             script.write_text(block.text)
-            said += output_of([sys.executable, "-W", "error", str(script)], folder)
+            said += output_of_script(script, folder)
         else:
             yield block.text, said
             said = ""

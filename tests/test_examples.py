@@ -2,10 +2,10 @@
 
 import json
 import re
-import sys
 
 import pytest
-from doc_blocks import ROOT, is_as_printed, output_of
+from doc_blocks import ROOT, is_as_printed
+from warm import output_of_script
 
 EXAMPLES = ROOT / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
@@ -43,7 +43,7 @@ def test_every_example_is_expected_and_listed():
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_an_example_runs_without_a_key_and_says_what_it_did(script, tmp_path):
-    said = output_of([sys.executable, "-W", "error", str(script)], tmp_path)
+    said = output_of_script(script, tmp_path)
     for pattern in SAID[script.name]:
         assert re.search(pattern, said, re.MULTILINE), said
     assert list(tmp_path.iterdir()) == []
@@ -52,7 +52,7 @@ def test_an_example_runs_without_a_key_and_says_what_it_did(script, tmp_path):
 def test_the_notebook_runs_and_prints_what_is_stored_in_it(tmp_path):
     script = tmp_path / "notebook.py"
     script.write_text("\n\n".join("".join(cell["source"]) for cell in cells("code")))
-    said = output_of([sys.executable, "-W", "error", str(script)], tmp_path)
+    said = output_of_script(script, tmp_path)
     outputs = [output for cell in cells("code") for output in cell["outputs"]]
     stored = "".join("".join(output.get("text", [])) for output in outputs)
     assert said == stored or not is_as_printed()

@@ -1,12 +1,11 @@
 """What the README shows runs: its `python` blocks, and its `bash` blocks line by line."""
 
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm import keyless_environment, output_of_script
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -15,12 +14,6 @@ COMMANDS = [
     for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
     for line in block.splitlines()
 ]
-
-
-def environment() -> dict[str, str]:
-    """Return an environment without keys in which `costada` is on the path."""
-    bin_folder = str(Path(sys.executable).parent)
-    return {"PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "HOME": os.environ["HOME"]}
 
 
 def test_the_readme_shows_something_to_run():
@@ -32,16 +25,7 @@ def test_the_readme_shows_something_to_run():
 def test_a_python_block_of_the_readme_runs_and_prints(block, tmp_path):
     script = tmp_path / "example.py"
     script.write_text(block)
-    ran = subprocess.run(
-        [sys.executable, "-W", "error", script],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip()
+    assert output_of_script(script, tmp_path).strip()
 
 
 def test_the_commands_of_the_readme_run_in_their_order(tmp_path):
@@ -50,7 +34,7 @@ def test_the_commands_of_the_readme_run_in_their_order(tmp_path):
         ran = subprocess.run(
             command.split(),
             cwd=tmp_path,
-            env=environment(),
+            env=keyless_environment(),
             capture_output=True,
             text=True,
             timeout=120,

@@ -1,7 +1,6 @@
 """Real runs in processes of their own that are killed at random instants and gone on with."""
 
 import hashlib
-import multiprocessing
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -12,24 +11,12 @@ from threading import Lock
 
 from billing_server import BillingServer, Reply
 from fakes import IDEAS, evaluate_value, hashed_answer, is_guide_prompt, toy_problem
+from warm import PROCESSES
 
 from costada.models.chat_models import chat_model
 from costada.runs.discovery import discover
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
-
-PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(
-    [
-        "costada.models.chat_models",
-        "costada.models.retries",
-        "costada.runs.report",
-        "costada.runs.runner",
-        "langchain_openai",
-        "matplotlib.backends.backend_agg",
-        "matplotlib.figure",
-    ]
-)
 
 LATENCY = 0.02
 """Seconds that a provider takes to answer here."""

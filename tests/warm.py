@@ -1,0 +1,62 @@
+"""Processes of their own for tests, forked from one that has the libraries loaded already."""
+
+import multiprocessing
+import os
+import runpy
+import sys
+import warnings
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+PROCESSES = multiprocessing.get_context("forkserver")
+PROCESSES.set_forkserver_preload(
+    [
+        "costada.agents.middleware",
+        "costada.agents.tool",
+        "costada.models.chat_models",
+        "costada.models.offline",
+        "costada.models.retries",
+        "costada.runs.report",
+        "costada.runs.runner",
+        "langchain.agents",
+        "langchain_openai",
+        "langgraph.checkpoint.sqlite",
+        "matplotlib.backends.backend_agg",
+        "matplotlib.figure",
+    ]
+)
+PATIENCE_SECONDS = 120
+
+
+def keyless_environment() -> dict[str, str]:
+    """Return an environment without keys in which `costada` is on the path."""
+    bin_folder = str(Path(sys.executable).parent)
+    return {"PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}", "HOME": os.environ["HOME"]}
+
+
+def output_of_script(script: Path, folder: Path) -> str:
+    """Return what a script prints on both streams, as `python -W error SCRIPT` in a folder would.
+
+    It is checked that the script ends well.
+    """
+    with NamedTemporaryFile("r") as file:
+        process = PROCESSES.Process(target=_run, args=(str(script), str(folder), file.name))
+        process.start()
+        process.join(PATIENCE_SECONDS)
+        said = file.read()
+    assert process.exitcode == 0, f"{script}\n{said}"
+    return said
+
+
+def _run(script: str, folder: str, output: str) -> None:
+    fd = os.open(output, os.O_WRONLY | os.O_APPEND)
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.chdir(folder)
+    environment = keyless_environment()
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = [script]
+    sys.path[0] = str(Path(script).parent)
+    warnings.simplefilter("error")
+    runpy.run_path(script, run_name="__main__")
