@@ -11,6 +11,7 @@ All blocks of a page share one folder and come in the order of the page.
 
 import platform
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,13 +19,14 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from warm import keyless_environment, output_of_script
+from warm import keyless_environment, output_of_costada, output_of_script
 
 from costada.evaluators.sandbox.choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"^```(\S*)(?: (\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SHELL_SIGNS = set("|&;<>$`*?~")
 KINDS = ("bash", "python", "text")
 PRINTED_WITH = ("numpy", "scipy")
 """Packages whose rounding can lead a search elsewhere."""
@@ -58,6 +60,19 @@ def is_as_printed() -> bool:
     return is_locked and chosen_layer(Layer.AUTO) is not Layer.PROCESS
 
 
+def lines_of_shell(text: str) -> list[str]:
+    """Return the commands of a block, those continued on the next line as one."""
+    return text.replace("\\\n", " ").splitlines()
+
+
+def output_of_line(line: str, folder: Path) -> str:
+    """Return what a command prints on both streams, after checking that it ended well."""
+    words = shlex.split(line, comments=True)
+    if not words or (words[0] == "costada" and not SHELL_SIGNS & set(line)):
+        return output_of_costada(words[1:], folder) if words else ""
+    return output_of_shell(line, folder)
+
+
 def output_of_shell(text: str, folder: Path) -> str:
     """Return what a shell prints on both streams, after checking that it ended well."""
     ran = subprocess.run(
@@ -82,7 +97,7 @@ def said_by(blocks: list[Block], folder: Path) -> Iterator[tuple[str, str]]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text)
         elif block.language == "bash":
-            said += output_of_shell(block.text, folder)
+            said += "".join(output_of_line(line, folder) for line in lines_of_shell(block.text))
         elif block.language == "python":
             script = folder / f"block_{number}.py"
             script.write_text(block.text)

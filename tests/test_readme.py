@@ -1,11 +1,11 @@
 """What the README shows runs: its `python` blocks, and its `bash` blocks line by line."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
-from warm import keyless_environment, output_of_script
+from doc_blocks import output_of_line
+from warm import output_of_script
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 PYTHON_BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
@@ -31,16 +31,7 @@ def test_a_python_block_of_the_readme_runs_and_prints(block, tmp_path):
 def test_the_commands_of_the_readme_run_in_their_order(tmp_path):
     said = ""
     for command in COMMANDS:
-        ran = subprocess.run(
-            command.split(),
-            cwd=tmp_path,
-            env=keyless_environment(),
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert ran.returncode == 0, f"{command}\n{ran.stdout}{ran.stderr}"
-        said += ran.stdout
+        said += output_of_line(command, tmp_path)
     assert (tmp_path / "demo-run" / "report.png").stat().st_size > 10_000
     assert re.findall(r"(\d+) runs, .* bill from here on: \$(\d+) ", said) == [
         ("72", "72"),

@@ -4,8 +4,6 @@ import ast
 import tomllib
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 ROOMS = [
     *("agents", "controller", "evaluators", "graph", "models"),
@@ -48,9 +46,9 @@ def test_the_root_holds_no_other_module_and_no_folder_that_hides_the_package():
     assert not (ROOT / "costada").exists()
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_file_stays_under_300_lines(path):
-    assert len(path.read_text().splitlines()) < 300
+def test_files_stay_under_300_lines():
+    lengths = {path.relative_to(ROOT): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {path: length for path, length in lengths.items() if length >= 300} == {}
 
 
 def lines_of_code(function):
@@ -59,15 +57,18 @@ def lines_of_code(function):
     return body[-1].end_lineno - body[0].lineno + 1 if body else 0
 
 
-@pytest.mark.parametrize(
-    "path",
-    [path for path in SOURCES if "tests" not in path.relative_to(ROOT).parts],
-    ids=lambda path: str(path.relative_to(ROOT)),
-)
-def test_a_function_has_at_most_25_lines_of_code(path):
-    functions = [
-        node
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    assert [f.name for f in functions if lines_of_code(f) > 25] == []
+def functions_of(path):
+    """Return the functions of a file with their lines of code."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, lines_of_code(node)
+
+
+def test_functions_have_at_most_25_lines_of_code():
+    lengths = {
+        f"{path.relative_to(ROOT)}: {name}": length
+        for path in SOURCES
+        if "tests" not in path.relative_to(ROOT).parts
+        for name, length in functions_of(path)
+    }
+    assert {name: length for name, length in lengths.items() if length > 25} == {}

@@ -3,8 +3,11 @@
 import multiprocessing
 import os
 import runpy
+import shlex
 import sys
 import warnings
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -13,6 +16,7 @@ PROCESSES.set_forkserver_preload(
     [
         "costada.agents.middleware",
         "costada.agents.tool",
+        "costada.runs.cli",
         "costada.models.chat_models",
         "costada.models.offline",
         "costada.models.retries",
@@ -39,16 +43,25 @@ def output_of_script(script: Path, folder: Path) -> str:
 
     It is checked that the script ends well.
     """
+    return _output(_run_script, [str(script)], folder)
+
+
+def output_of_costada(words: Sequence[str], folder: Path) -> str:
+    """Return what `costada WORDS` prints on both streams; it is checked that it ends well."""
+    return _output(_run_costada, ["costada", *words], folder)
+
+
+def _output(run: Callable[[], object], argv: list[str], folder: Path) -> str:
     with NamedTemporaryFile("r") as file:
-        process = PROCESSES.Process(target=_run, args=(str(script), str(folder), file.name))
+        process = PROCESSES.Process(target=_begin, args=(run, argv, str(folder), file.name))
         process.start()
         process.join(PATIENCE_SECONDS)
         said = file.read()
-    assert process.exitcode == 0, f"{script}\n{said}"
+    assert process.exitcode == 0, f"{shlex.join(argv)}\n{said}"
     return said
 
 
-def _run(script: str, folder: str, output: str) -> None:
+def _begin(run: Callable[[], object], argv: list[str], folder: str, output: str) -> None:
     fd = os.open(output, os.O_WRONLY | os.O_APPEND)
     os.dup2(fd, 1)
     os.dup2(fd, 2)
@@ -56,7 +69,15 @@ def _run(script: str, folder: str, output: str) -> None:
     environment = keyless_environment()
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = [script]
-    sys.path[0] = str(Path(script).parent)
+    sys.argv = argv
+    run()
+
+
+def _run_script() -> None:
+    sys.path[0] = str(Path(sys.argv[0]).parent)
     warnings.simplefilter("error")
-    runpy.run_path(script, run_name="__main__")
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def _run_costada() -> None:
+    import_module("costada.runs.cli").main()
