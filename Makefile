@@ -29,7 +29,7 @@ reproduce: install  ## Compare all methods without a key; the page is reproduced
 	$(BIN)/costada compare reproduced --published
 
 test: install  ## Run the test suite
-	$(BIN)/pytest --numprocesses auto --dist loadfile
+	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 check: install  ## Lint, types, import directions
 	$(BIN)/ruff check .

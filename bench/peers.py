@@ -1,7 +1,7 @@
 """What mishaps cost with CostAda and with OpenEvolve: requests that a provider gets, and the end.
 
-Both work on the same problem folder against the same loopback provider, for ten iterations. It
-counts requests; `repeated` are those with a prompt that it had answered before.
+Both work on the same problem folder against the same loopback provider, for ten iterations, with
+their own defaults otherwise; the provider counts requests.
 
     python bench/peers.py --openevolve PATH/TO/openevolve-run
 """
@@ -12,9 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -54,15 +53,15 @@ class Provider:
     """Answers each request with another program, or knows no model of that name."""
 
     knows_model: bool = True
-    prompts: Counter[str] = field(default_factory=Counter)
+    requests: int = 0
 
     def answer(self, body: Body) -> Answer:
         """Return the answer to a request, which is counted."""
-        self.prompts[str(body["messages"])] += 1
+        self.requests += 1
         time.sleep(LATENCY)
         if not self.knows_model:
             return Refusal(404, "the model does not exist")
-        value = 1 + 0.1 * self.prompts.total()
+        value = 1 + 0.1 * self.requests
         return Reply(f"```python\n{PROGRAM.replace('0.1', f'{value:.2f}')}```")
 
 
@@ -127,7 +126,7 @@ def killed_once(tool: Tool, folder: Path, provider: Provider) -> int:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    while provider.prompts.total() < ITERATIONS * 0.8 and process.poll() is None:
+    while provider.requests < ITERATIONS * 0.8 and process.poll() is None:
         time.sleep(0.01)
     os.killpg(process.pid, 9)
     process.wait()
@@ -144,10 +143,9 @@ MISHAPS: dict[str, tuple[Provider, str]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """Requests that arrived, those with a prompt that had been answered, exit code, seconds."""
+    """Requests that arrived, exit code, seconds."""
 
     requests: int
-    repeated: int
     exit_code: int
     seconds: float
 
@@ -164,8 +162,7 @@ def outcome(mishap: str, program: str | None) -> Outcome:
         is_killed = mishap.startswith("kill")
         code = killed_once(tool, folder, provider) if is_killed else run(tool.begin(folder))
         seconds = time.monotonic() - began
-    total = provider.prompts.total()
-    return Outcome(total, total - len(provider.prompts), code, seconds)
+    return Outcome(provider.requests, code, seconds)
 
 
 def main() -> None:
@@ -174,11 +171,11 @@ def main() -> None:
     parser.add_argument("--openevolve", help="its program", metavar="PATH")
     given = parser.parse_args()
     tools = {"CostAda": None} | ({"OpenEvolve": given.openevolve} if given.openevolve else {})
-    print(f"{'mishap':20}{'tool':12}{'requests':>9}{'repeated':>9}{'exit code':>10}{'seconds':>9}")
+    print(f"{'mishap':20}{'tool':12}{'requests':>9}{'exit code':>10}{'seconds':>9}")
     for mishap in MISHAPS:
         for name, program in tools.items():
             found = outcome(mishap, program)
-            counts = f"{found.requests:9}{found.repeated:9}{found.exit_code:10}"
+            counts = f"{found.requests:9}{found.exit_code:10}"
             print(f"{mishap:20}{name:12}{counts}{found.seconds:9.1f}", flush=True)
 
 

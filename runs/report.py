@@ -92,7 +92,8 @@ def _objective(axes: Axes, data: ReportData) -> None:
     _limit_objective(axes, data, bests)
     objective = f"Objective ({'lower' if data.is_minimized else 'higher'} is better)"
     axes.set(title="Objective over money", xlabel="Spent ($)", ylabel=objective)
-    axes.legend(loc="best", fontsize=8, framealpha=0.9)
+    corner = "upper right" if data.is_minimized else "lower right"
+    axes.legend(loc=corner, fontsize=8, framealpha=0.9)
 
 
 def _limit_objective(axes: Axes, data: ReportData, bests: Sequence[float]) -> None:
@@ -115,7 +116,7 @@ def _step_cost(axes: Axes, data: ReportData) -> None:
     _count_iterations(axes)
     axes.set(title="Cost of each iteration", ylabel="Step cost ($)")
     if data.rows:
-        axes.legend(loc="best", fontsize=8)
+        axes.legend(loc="upper right", fontsize=8)
 
 
 def _cumulative_cost(axes: Axes, data: ReportData) -> None:
@@ -131,7 +132,7 @@ def _cumulative_cost(axes: Axes, data: ReportData) -> None:
     axes.set_xlim(0, max(1, iterations[-1]))
     axes.set_ylim(bottom=0.0)
     axes.set(title="Money spent", ylabel="Spent ($)")
-    axes.legend(loc="best", fontsize=8)
+    axes.legend(loc="upper left", fontsize=8)
 
 
 def _count_iterations(axes: Axes) -> None:

@@ -1,10 +1,10 @@
 import pytest
-from sandbox_runs import LAYERS, WALLED, why_absent
+from sandbox_runs import ENDS, WALLED, why_absent
 
 
-@pytest.fixture(scope="session", params=LAYERS)
+@pytest.fixture(scope="session", params=ENDS)
 def layer(request):
-    """Each layer that this machine offers."""
+    """The weakest and the strongest layer that this machine offers: Landlock is inside of that."""
     if reason := why_absent(request.param):
         pytest.skip(reason)
     return request.param

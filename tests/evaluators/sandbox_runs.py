@@ -16,6 +16,7 @@ from costada.evaluators.sandbox.run import run_candidate
 
 LAYERS = (Layer.PROCESS, Layer.LANDLOCK, Layer.BUBBLEWRAP)
 WALLED = LAYERS[1:]
+ENDS = (LAYERS[0], LAYERS[-1])
 AMPLE = Limits(wall_seconds=60)
 PRELOAD = ("numpy",)
 POLICY = (

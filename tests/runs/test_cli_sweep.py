@@ -18,7 +18,7 @@ from costada.runs.sweep.stop import STOPPING
 Invoke = Callable[..., Any]
 COMMAND = [sys.executable, "-c", "from costada.runs.cli import main; main()"]
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
-ITERATIONS = 15
+ITERATIONS = 8
 LOOK_SECONDS = 0.05
 
 
