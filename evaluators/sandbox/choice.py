@@ -90,8 +90,10 @@ def _probe(layer: Layer, canary: Path) -> Mapping[str, bool]:
         "memory_mb": Limits().memory_mb,
     }
     request = request_for(PROBE_FILE.read_bytes(), call)
+    # Where nothing keeps the probe from forking, the watch over processes must not end it.
+    limits = Limits(processes=int(layer in WITHOUT_WALLS))
     with SLOTS.lend(SlotKind(layer, PRELOAD)) as slot:
-        execution = execute(slot, request, Limits(), 1, PROBE_SECONDS)
+        execution = execute(slot, request, limits, 1, PROBE_SECONDS)
     [result] = results_of(execution)
     match result.output:
         case dict(done):
