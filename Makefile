@@ -11,7 +11,7 @@ help:  ## Show the targets
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("CostAda needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	mkdir -p .types && ln -sfn .. .types/costada
 	touch $@
