@@ -92,8 +92,9 @@ def _objective(axes: Axes, data: ReportData) -> None:
     _limit_objective(axes, data, bests)
     objective = f"Objective ({'lower' if data.is_minimized else 'higher'} is better)"
     axes.set(title="Objective over money", xlabel="Spent ($)", ylabel=objective)
-    corner = "upper right" if data.is_minimized else "lower right"
-    axes.legend(loc=corner, fontsize=8, framealpha=0.9)
+    axes.legend(
+        loc="upper right" if data.is_minimized else "lower right", fontsize=8, framealpha=0.9
+    )
 
 
 def _limit_objective(axes: Axes, data: ReportData, bests: Sequence[float]) -> None:
