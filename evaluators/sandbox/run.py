@@ -92,7 +92,8 @@ def run_evaluator(
     identity = (found.stat().st_dev, found.stat().st_ino) if found.exists() else (0, 0)
     kind = SlotKind(chosen_layer(layer), tuple(preload), found, identity)
     request = {"mode": "evaluator", "folder": str(folder.resolve())}
-    texts = [path.read_text(errors="replace") for path in found.glob("*.py")]
+    sources = filter(Path.is_file, found.glob("*.py"))
+    texts = [path.read_text(errors="replace") for path in sources]
     return _run(source, request, 1, limits, kind, limits.wall_seconds, "".join(texts))[0]
 
 
