@@ -105,6 +105,19 @@ def evaluate_value(code: str) -> Evaluation:
     return Evaluation(score=value, objective=10 * value, is_valid=True, metrics={"value": value})
 
 
+def stopping_evaluation(number: int) -> Callable[[str], Evaluation]:
+    """Return an evaluator that is asked to stop in its `number`-th evaluation."""
+    judged = []
+
+    def evaluate(code: str) -> Evaluation:
+        judged.append(code)
+        if len(judged) == number:
+            raise InterruptedError("asked to stop")
+        return evaluate_value(code)
+
+    return evaluate
+
+
 def toy_problem(**changes: Any) -> Problem:
     fields: dict[str, Any] = {
         "name": "toy",

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from fakes import ScriptedModel, evaluate_value, hashed_answer, toy_problem
+from fakes import ScriptedModel, evaluate_value, hashed_answer, stopping_evaluation, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
@@ -50,19 +50,6 @@ def pipeline(graph, saver=None):
     return parent.compile(checkpointer=saver)
 
 
-def breaking_off(number):
-    """Return an evaluator whose `number`-th evaluation is asked to stop."""
-    judged = []
-
-    def evaluate(code):
-        judged.append(code)
-        if len(judged) == number:
-            raise InterruptedError("asked to stop")
-        return evaluate_value(code)
-
-    return evaluate
-
-
 def undisturbed():
     graph, model = search(None)
     return graph.invoke({}), model.prompts
@@ -81,7 +68,7 @@ def check_goes_on(state, model):
 def test_a_stopped_search_goes_on_though_its_parent_saves_nothing(tmp_path):
     path = str(tmp_path / "search.sqlite")
     with SqliteSaver.from_conn_string(path) as saver:
-        graph, _ = search(saver, evaluate=breaking_off(5))
+        graph, _ = search(saver, evaluate=stopping_evaluation(5))
         with pytest.raises(InterruptedError):
             pipeline(graph).invoke({"ticket": "a"})
     with SqliteSaver.from_conn_string(path) as saver:
@@ -104,7 +91,7 @@ def test_it_does_so_in_an_event_loop(tmp_path):
                 return await pipeline(graph).ainvoke({"ticket": "a"}), model
 
     with pytest.raises(InterruptedError):
-        asyncio.run(run(breaking_off(5)))
+        asyncio.run(run(stopping_evaluation(5)))
     check_goes_on(*asyncio.run(run(evaluate_value)))
 
 

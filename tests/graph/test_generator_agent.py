@@ -1,12 +1,11 @@
 """The generating model with tools: what it can do in a step, and how the step ends."""
 
 import asyncio
-from collections.abc import Iterator
 from itertools import count
 
 import pytest
 from agent_answers import agent_answer, calling, submitting, tool_results, trying
-from billing_server import BillingServer, Refusal, Reply
+from billing_server import Refusal, Reply
 from fakes import ScriptedModel, evaluate_value, hashed_answer, rewrite, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
 from tool_graph import ANSWER_COST, PRICE, billed, graph_on, spent, steps
@@ -16,21 +15,6 @@ from costada.graph.build import create_discovery_graph
 from costada.models.replies import shown
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[BillingServer]:
-    with BillingServer() as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def _empty_bill(server: BillingServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    server.bill.clear()
-    server.requests.clear()
-    server._script.clear()
-    server.default = Reply("nothing to say")
 
 
 def test_what_it_tried_it_can_submit_without_writing_it_again(server):

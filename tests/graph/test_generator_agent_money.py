@@ -1,11 +1,10 @@
 """What the generating model with tools may spend: the step's cap, the budget, a hard budget."""
 
-from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
 from agent_answers import agent_answer, calling, tool_results, trying
-from billing_server import BillingServer, Reply
+from billing_server import Reply
 from fakes import rewrite
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
@@ -14,21 +13,6 @@ from tool_graph import billed, graph_on, spent, steps
 
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[BillingServer]:
-    with BillingServer() as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def _empty_bill(server: BillingServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    server.bill.clear()
-    server.requests.clear()
-    server._script.clear()
-    server.default = Reply("nothing to say")
 
 
 def test_a_step_that_has_cost_its_cap_asks_no_more_and_keeps_what_it_has(server):

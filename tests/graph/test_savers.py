@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from fakes import evaluate_value, toy_problem
+from fakes import evaluate_value, stopping_evaluation, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
@@ -110,19 +110,6 @@ def postgres():
 def place(request, tmp_path):
     is_remote = request.node.callspec.params["saver"] == "postgres"
     return Place(tmp_path, request.getfixturevalue("postgres") if is_remote else "")
-
-
-def stopping_evaluation(number):
-    """Return an evaluator that is asked to stop in its `number`-th evaluation."""
-    judged = []
-
-    def evaluate(code):
-        judged.append(code)
-        if len(judged) == number:
-            raise InterruptedError("asked to stop")
-        return evaluate_value(code)
-
-    return evaluate
 
 
 class Stop:

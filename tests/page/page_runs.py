@@ -1,13 +1,16 @@
 """Run folders written by hand, of any length and with any texts."""
 
 import random
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
+from costada.runs.page.server import PageServer
 from costada.store.ledger import CallKey
 from costada.store.rows import CallRow, CallStatus, CandidateRow, Outcome, OutcomeKind
 from costada.store.run_store import RunStore
@@ -163,3 +166,14 @@ def _found(
         "events": events,
         "remaining_ratio": 1 - COST * iteration / 10,
     }
+
+
+@contextmanager
+def serving(folder: RunFolder) -> Iterator[PageServer]:
+    """Lend a server of a run's page that answers from a thread of its own."""
+    with PageServer(folder) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()

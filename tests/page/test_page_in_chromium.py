@@ -1,13 +1,12 @@
 """The page as a reader's browser shows it."""
 
-import threading
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from page_runs import call, candidate, long_run, settings, step, write_steps
+from page_runs import call, candidate, long_run, serving, settings, step, write_steps
 
 from costada.runs.folder import RunFolder
 from costada.runs.page.report import write_page
@@ -245,12 +244,8 @@ def test_markup_that_gets_into_the_page_all_the_same_is_held_by_the_policy(
 
 @pytest.fixture
 def watched(guided: RunFolder) -> Iterator[PageServer]:
-    with PageServer(guided) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(guided) as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def test_a_watched_page_follows_the_run_and_fetches_texts(

@@ -3,14 +3,13 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
 
 import pytest
-from page_runs import settings, step, write_steps
+from page_runs import serving, settings, step, write_steps
 
 from costada.runs.folder import RunFolder
 from costada.runs.page.server import PageServer
@@ -25,12 +24,8 @@ def run(tmp_path: Path) -> RunFolder:
 
 @pytest.fixture
 def server(run: RunFolder) -> Iterator[PageServer]:
-    with PageServer(run) as made:
-        thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(run) as made:
         yield made
-        made.shutdown()
-        thread.join()
 
 
 def asked(
