@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from costada.models.gateway.protocol import IDLE_SECONDS
+from costada.runs import cli_options as options
 from costada.runs.exit_codes import ExitCode
 from costada.runs.gateway import check_installed
 from costada.runs.refusal import refusing
@@ -15,7 +16,6 @@ from costada.runs.refusal import refusing
 if TYPE_CHECKING:
     from costada.models.gateway.door import Door
 
-LARGEST_PORT = 65_535
 
 Upstream = Annotated[
     str,
@@ -28,7 +28,10 @@ JournalFile = Annotated[
     ),
 ]
 Port = Annotated[
-    int, typer.Option(min=0, max=LARGEST_PORT, help="Where to listen on 127.0.0.1; 0: anywhere.")
+    int,
+    typer.Option(
+        min=0, max=options.LARGEST_PORT, help="Where to listen on 127.0.0.1; 0: anywhere."
+    ),
 ]
 IdleSeconds = Annotated[
     float, typer.Option(help="End after so long without clients and without calls under way.")

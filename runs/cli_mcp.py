@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 SAVE_SECONDS = 1.5
 """How long runs may take to save when the client has gone; clients kill a server after two."""
 
-LARGEST_PORT = 65_535
 
 MaxBudget = Annotated[
     float,
@@ -53,7 +52,9 @@ Http = Annotated[
     bool,
     typer.Option("--http", help="Listen on 127.0.0.1 instead of standard input and output."),
 ]
-Port = Annotated[int, typer.Option(min=1, max=LARGEST_PORT, help="Where to listen with --http.")]
+Port = Annotated[
+    int, typer.Option(min=1, max=options.LARGEST_PORT, help="Where to listen with --http.")
+]
 
 
 def mcp(

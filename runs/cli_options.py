@@ -15,6 +15,7 @@ def _default(field: str) -> str:
     return str(RunConfig.model_fields[field].default)
 
 
+LARGEST_PORT = 65_535
 MODELS, MONEY, SEARCH = "Models", "Money", "Search"
 EVALUATION, OUTPUT = "Evaluation", "Output"
 

@@ -11,12 +11,11 @@ from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
 from costada.runs.refusal import refusing
 
-LARGEST_PORT = 65_535
 Port = Annotated[
     int,
     typer.Option(
         min=0,
-        max=LARGEST_PORT,
+        max=options.LARGEST_PORT,
         help="Port on 127.0.0.1.",
         show_default="any free one",
     ),
