@@ -273,7 +273,7 @@ class CallMeter(BaseCallbackHandler):
         """Hand a report on; if that fails, no further request may leave."""
         try:
             self._on_call(call)
-        except Exception as error:
+        except Exception as error:  # raised again: whatever it is, a request is unaccounted for
             self._refusal = self._refusal or f"{_NOT_ACCOUNTED} ({describe(error)})"
             raise
 

@@ -91,7 +91,7 @@ def _within(
         except PAUSES:
             span.set_attribute("costada.is_paused", True)
             raise
-        except BaseException as error:
+        except BaseException as error:  # raised again: the span tells whatever ends a node
             span.set_attribute("error.type", type(error).__qualname__)
             span.set_status(Status(StatusCode.ERROR, describe(error)))
             raise

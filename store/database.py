@@ -78,7 +78,7 @@ def _connected(
             found = format_of(connection)
         if found > FORMAT:
             raise newer(path, found, FORMAT)
-    except BaseException:
+    except BaseException:  # raised again: the connection is closed on the way
         connection.close()
         raise
     return connection
@@ -138,7 +138,7 @@ class Database:
             try:
                 yield
                 self._connection.execute("COMMIT")
-            except BaseException:
+            except BaseException:  # raised again: an interrupt undoes the writes as well
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise

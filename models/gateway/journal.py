@@ -98,7 +98,7 @@ class Journal:
             self._prepare(path)
             lost = "UPDATE request SET fate = ?, ended_at = ? WHERE fate = ?"
             self.num_lost = self._db.execute(lost, (Fate.LOST, time(), Fate.SENT)).rowcount
-        except BaseException:
+        except BaseException:  # raised again: the file is closed on the way
             self._db.close()
             raise
 
