@@ -1,5 +1,8 @@
 """The command line: which commands there are. LangChain is loaded only by those that need it."""
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from costada.runs.cli_compare import compare
@@ -19,12 +22,30 @@ from costada.runs.exit_codes import EPILOG
 
 app = typer.Typer(
     name="costada",
-    help="Let language models improve a program within a budget of dollars.",
     epilog=EPILOG,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def say_version(is_asked: bool) -> None:
+    """Print the version and end, if asked to."""
+    if is_asked:
+        typer.echo(f"costada {version('costada')}")
+        raise typer.Exit
+
+
+@app.callback()
+def costada(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=say_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Let language models improve a program within a budget of dollars."""
+
+
 for command in (
     run,
     resume,

@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,11 @@ def test_a_picture_without_a_name_gets_one(
     assert (tmp_path / "costada-graph.svg").is_file()
 
 
+def test_the_version_is_that_of_the_package(invoke: Invoke) -> None:
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert invoke("--version").stdout == f"costada {tomllib.loads(text)['project']['version']}\n"
+
+
 def test_the_help_page_explains_the_exit_codes(invoke: Invoke) -> None:
     for words in (["--help"], ["run", "--help"], ["resume", "--help"]):
         text = " ".join(invoke(*words).output.split())
@@ -87,24 +93,24 @@ def test_the_help_page_explains_the_exit_codes(invoke: Invoke) -> None:
         assert "130 interrupted and saved." in text
 
 
-@pytest.mark.parametrize("words", [["--help"], ["list"], ["trace"], ["evaluate"], ["init"]])
-def test_langchain_and_matplotlib_are_loaded_only_where_they_are_needed(
-    words: list[str], near: Path, finished: Path, tmp_path: Path
+def test_heavy_libraries_are_loaded_only_where_they_are_needed(
+    near: Path, finished: Path, tmp_path: Path
 ) -> None:
-    arguments = {
-        "trace": [str(finished)],
-        "evaluate": [str(near), str(near / "initial_program.py")],
-        "init": [str(tmp_path / "mine")],
-    }
+    commands = [
+        ["--help"],
+        ["list"],
+        ["trace", str(finished)],
+        ["init", str(tmp_path / "mine")],
+        ["evaluate", str(near), str(near / "initial_program.py")],
+    ]
     script = (
         "import sys\n"
         "from costada.runs.cli import app\n"
-        "try:\n    app(sys.argv[1:])\n"
-        "except SystemExit as end:\n    assert not end.code, end.code\n"
-        "heavy = ('langchain_core', 'langgraph', 'openai', 'matplotlib', 'genai_prices')\n"
-        "loaded = [name for name in heavy if name in sys.modules]\n"
-        "assert not loaded, loaded\n"
+        "heavy = {'langchain_core', 'langgraph', 'openai', 'matplotlib', 'genai_prices', 'scipy'}\n"
+        f"for words in {commands}:\n"
+        "    try:\n        app(words)\n"
+        "    except SystemExit as end:\n        assert not end.code, (words, end.code)\n"
+        "    assert heavy.isdisjoint(sys.modules), (words, heavy.intersection(sys.modules))\n"
     )
-    command = [sys.executable, "-c", script, *words, *arguments.get(words[0], [])]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
