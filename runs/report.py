@@ -69,7 +69,7 @@ def write_report(data: ReportData, path: Path) -> None:
         axes.set_axisbelow(True)
     part = path.with_name(f".{path.name}")
     with naming(path):
-        figure.savefig(part, dpi=DOTS_PER_INCH, format="png")
+        figure.savefig(part, dpi=DOTS_PER_INCH, format="png", pil_kwargs={"compress_level": 1})
         part.replace(path)
 
 
@@ -91,7 +91,8 @@ def _objective(axes: Axes, data: ReportData) -> None:
     axes.set_xlim(left=0.0)
     _limit_objective(axes, data, bests)
     objective = f"Objective ({'lower' if data.is_minimized else 'higher'} is better)"
-    axes.set(title="Objective over money", xlabel="Spent ($)", ylabel=objective)
+    axes.set_title("Objective over money", y=1.0)
+    axes.set(xlabel="Spent ($)", ylabel=objective)
     axes.legend(
         loc="upper right" if data.is_minimized else "lower right", fontsize=8, framealpha=0.9
     )
@@ -115,7 +116,8 @@ def _step_cost(axes: Axes, data: ReportData) -> None:
         if bars:
             axes.bar(*_columns(bars), width=0.8, color=colour, label=label)
     _count_iterations(axes)
-    axes.set(title="Cost of each iteration", ylabel="Step cost ($)")
+    axes.set_title("Cost of each iteration", y=1.0)
+    axes.set_ylabel("Step cost ($)")
     if data.rows:
         axes.legend(loc="upper right", fontsize=8)
 
@@ -132,7 +134,8 @@ def _cumulative_cost(axes: Axes, data: ReportData) -> None:
     _count_iterations(axes)
     axes.set_xlim(0, max(1, iterations[-1]))
     axes.set_ylim(bottom=0.0)
-    axes.set(title="Money spent", ylabel="Spent ($)")
+    axes.set_title("Money spent", y=1.0)
+    axes.set_ylabel("Spent ($)")
     axes.legend(loc="upper left", fontsize=8)
 
 

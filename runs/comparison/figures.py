@@ -197,7 +197,7 @@ def _style(look: Look) -> dict[str, Any]:
 
 
 def _frame(axes: Axes, title: str, across: str, up: str) -> None:
-    axes.set_title(title, fontsize=10, fontweight="bold")
+    axes.set_title(title, fontsize=10, fontweight="bold", y=1.0)
     axes.set(xlabel=across, ylabel=up)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)

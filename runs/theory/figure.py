@@ -76,7 +76,8 @@ def _draw(
     axes.set_xticks(places, [str(each) for each in places])
     axes.minorticks_off()
     axes.set_ylim(0.0, 1.03)
-    axes.set(title=title, xlabel=label)
+    axes.set_title(title, y=1.0)
+    axes.set_xlabel(label)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
 
