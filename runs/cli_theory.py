@@ -17,10 +17,14 @@ if TYPE_CHECKING:
 
 FRONTIERS = (2, 4, 8)
 COST_RATIOS = (2, 5, 10, 50)
-NUM_STEPS = (50, 500, 2000)
+NUM_STEPS = "50,500,2000"
 LINE_WIDTH = 80
 STEM = "theory"
 
+Steps = Annotated[
+    str,
+    typer.Option(metavar="N,N,...", help="Budgets, in steps on the cheap frontier (B/c)."),
+]
 FigureFolder = Annotated[
     Path | None,
     typer.Option(
@@ -32,7 +36,9 @@ FigureFolder = Annotated[
 ]
 
 
-def theory(out: FigureFolder = None, as_json: options.Json = False) -> None:
+def theory(
+    steps: Steps = NUM_STEPS, out: FigureFolder = None, as_json: options.Json = False
+) -> None:
     """Play the paper's proposition: equal gains, one cheap frontier. Costs nothing, needs no key.
 
     Prints which share of the best possible gain each method obtains, beside the bound for methods
@@ -43,10 +49,11 @@ def theory(out: FigureFolder = None, as_json: options.Json = False) -> None:
     from costada.runs.theory.text import theory_json, theory_text
 
     with refusing(ExitCode.BAD_INPUT):
+        num_steps = _num_steps(steps)
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
     with refusing(ExitCode.FAILED):
-        found = findings(FRONTIERS, COST_RATIOS, NUM_STEPS)
+        found = findings(FRONTIERS, COST_RATIOS, num_steps)
         sentences = conclusions(found)
         record = theory_json(found, sentences)
         if out is not None:
@@ -59,6 +66,16 @@ def theory(out: FigureFolder = None, as_json: options.Json = False) -> None:
         *(fill(each, LINE_WIDTH, break_on_hyphens=False) for each in sentences),
         sep="\n\n",
     )
+
+
+def _num_steps(text: str) -> tuple[int, ...]:
+    try:
+        numbers = sorted(set(map(int, text.split(","))))
+    except ValueError:
+        numbers = [0]
+    if numbers[0] < 1:
+        raise ValueError(f"--steps: got {text!r}, expected whole numbers above 0, with commas")
+    return tuple(numbers)
 
 
 def _write(found: list[Finding], record: str, out: Path) -> None:

@@ -75,18 +75,25 @@ def test_the_picture_is_written_in_both_formats_and_always_the_same(
     height, width = imread(paths[1]).shape[:2]
     assert width > 1500
     assert height > 600
-    write_theory_figure(found, paths)
+    write_theory_figure(found, paths[:1])
     assert paths[0].read_bytes() == first
 
 
 def test_the_command_prints_and_keeps_what_it_found(invoke: Invoke, tmp_path: Path) -> None:
-    result = invoke("theory", "--out", tmp_path / "theory")
+    result = invoke("theory", "--steps", "60,20", "--out", tmp_path / "theory")
     assert result.exit_code == 0, result.output
     record = json.loads((tmp_path / "theory" / "theory.json").read_text())
-    assert len(record["rows"]) == 36
-    assert "Bound: of 144 shares of cost-blind methods 0 are above" in result.output
+    assert [row["num_steps"] for row in record["rows"]] == [20, 60] * 12
+    assert "Bound: of 96 shares of cost-blind methods 0 are above" in result.output
     files = {path.name for path in (tmp_path / "theory").iterdir()}
     assert files == {"theory.json", "theory.svg", "theory.png"}
+
+
+@pytest.mark.parametrize("steps", ["", "20,", "0,20", "many"])
+def test_steps_that_are_no_whole_numbers_above_0_are_refused(invoke: Invoke, steps: str) -> None:
+    result = invoke("theory", "--steps", steps)
+    assert result.exit_code == 2
+    assert f"--steps: got {steps!r}, expected whole numbers above 0" in result.output
 
 
 def test_a_file_in_the_place_of_the_folder_is_refused(invoke: Invoke, tmp_path: Path) -> None:
