@@ -20,7 +20,7 @@ def headline(runs: Sequence[SweepRun], num_jobs: int) -> str:
     """Return how many runs there are and what they may cost."""
     num_finished = sum(run.status is Status.FINISHED for run in runs)
     num_begun = sum(run.status is not Status.FINISHED and run.has_begun for run in runs)
-    parts = [f"{len(runs)} runs, at most {num_jobs} at once"]
+    parts = [f"{_counted(runs)}, at most {num_jobs} at once"]
     if num_finished:
         parts.append(f"{num_finished} finished before")
     if num_begun:
@@ -36,7 +36,7 @@ def sweep_text(runs: Sequence[SweepRun], out: Path, seconds: float) -> str:
     finished = [run for run in runs if run.status is Status.FINISHED]
     spent = sum(run.spent for run in runs)
     lines = [
-        f"Finished {len(finished)} of {len(runs)} runs; all together spent ${spent:.4f}"
+        f"Finished {len(finished)} of {_counted(runs)}; all together spent ${spent:.4f}"
         f" ({clock(seconds)} in this sweep).",
         f"  runs            {out}",
     ]
@@ -97,3 +97,7 @@ def _budgets(runs: Sequence[SweepRun]) -> str:
     terms = " + ".join(f"{count} x ${each:g}" for count, each in counts) or "nothing to do"
     spent = sum(run.spent for run in todo)
     return f"{terms} - ${spent:.4f} spent" if spent else terms
+
+
+def _counted(runs: Sequence[SweepRun]) -> str:
+    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"
