@@ -52,7 +52,7 @@ with Ledger(0.50, policy="hard") as purse:
             create_discovery_tool(
                 "circle_packing",
                 OfflineModel(),
-                max_budget=0.10,  # whatever the agent asks for
+                max_budget=0.05,  # whatever the agent asks for
                 settings=Settings(budget_policy="hard", seed=2),
                 ledger=purse,
             )

@@ -11,7 +11,6 @@ NUM_POINTS = 6
 
 INITIAL_PROGRAM = """
 import numpy as np
-from scipy.spatial.distance import pdist
 
 # EVOLVE-BLOCK-START
 
@@ -21,7 +20,8 @@ def construct(n):
     for i in range(n):
         points[i] = np.cos(0.9 * i), np.sin(0.9 * i)
     points = points / np.linalg.norm(points, axis=1, keepdims=True)
-    gap = np.min(pdist(points))
+    first, second = np.triu_indices(n, 1)
+    gap = np.min(np.linalg.norm(points[first] - points[second], axis=1))
     return points, gap
 
 
@@ -55,6 +55,6 @@ circle = Problem(
 )
 
 print(f"before: {circle.evaluate(INITIAL_PROGRAM).objective:.4f}")
-found = discover(circle, OfflineModel(), budget=0.10, seed=5)
+found = discover(circle, OfflineModel(), budget=0.05, seed=5)
 print(f"after ${found.spent:.4f} and {found.iterations} steps: {found.best_objective:.4f}")
 print(found.best_program)

@@ -1,7 +1,7 @@
 """The code blocks of a Markdown page, and what it takes to run them as a reader would.
 
-- A `bash` block is run by a shell, which stops at the first command that fails; a `python` block is
-  run as a script.
+- A `bash` block is run line by line, up to the first command that fails; a `python` block is run as
+  a script.
 - A block with a file name after its language (`python evaluator.py`) is written to that file.
 - A `text` block is what the blocks before it printed; `...` stands for anything, and alone on a
   line for any number of lines.
@@ -19,7 +19,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from warm import keyless_environment, output_of_costada, output_of_script
+from warm import end_of_command, keyless_environment, output_of_script
 
 from costada.evaluators.sandbox.choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
@@ -27,6 +27,12 @@ from costada.evaluators.sandbox.layers import Layer
 ROOT = Path(__file__).parents[1]
 FENCE = re.compile(r"^```(\S*)(?: (\S+))?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELL_SIGNS = set("|&;<>$`*?~")
+COMMANDS = ("costada", "pytest")
+"""Run without a shell, in a process that has the libraries loaded."""
+
+OR_ITS_CODE = ' || echo "exit code $?"'
+"""Ends a line whose command may fail."""
+
 KINDS = ("bash", "python", "text")
 PRINTED_WITH = ("numpy", "scipy")
 """Packages whose rounding can lead a search elsewhere."""
@@ -53,11 +59,16 @@ def blocks_of(page: Path) -> list[Block]:
 @cache
 def is_as_printed() -> bool:
     """Return whether searches end here as they did where the pages were written."""
-    locked = dict(re.findall(r"^(\S+)==(\S+)", (ROOT / "requirements.lock").read_text(), re.M))
+    locked = locked_for_oldest_python((ROOT / "requirements.lock").read_text())
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return False
     is_locked = all(version(name) == locked[name] for name in PRINTED_WITH)
     return is_locked and chosen_layer(Layer.AUTO) is not Layer.PROCESS
+
+
+def locked_for_oldest_python(lock: str) -> dict[str, str]:
+    """Return the versions in a lock file, without those that only newer Pythons get."""
+    return dict(re.findall(r"^(\S+)==(\S+)(?!\S| ; python_full_version >=)", lock, re.MULTILINE))
 
 
 def lines_of_shell(text: str) -> list[str]:
@@ -67,10 +78,17 @@ def lines_of_shell(text: str) -> list[str]:
 
 def output_of_line(line: str, folder: Path) -> str:
     """Return what a command prints on both streams, after checking that it ended well."""
-    words = shlex.split(line, comments=True)
-    if not words or (words[0] == "costada" and not SHELL_SIGNS & set(line)):
-        return output_of_costada(words[1:], folder) if words else ""
-    return output_of_shell(line, folder)
+    command = line.removesuffix(OR_ITS_CODE)
+    words = shlex.split(command, comments=True)
+    if not words:
+        return ""
+    if words[0] not in COMMANDS or SHELL_SIGNS & set(command):
+        return output_of_shell(line, folder)
+    said, code = end_of_command(words, folder)
+    if code and command != line:
+        return f"{said}exit code {code}\n"
+    assert code == 0, f"{line}\n{said}"
+    return said
 
 
 def output_of_shell(text: str, folder: Path) -> str:

@@ -1,7 +1,15 @@
 """Every code block of `docs/` runs, and prints what the page says it prints."""
 
 import pytest
-from doc_blocks import ROOT, blocks_of, is_as_printed, is_shown_by, said_by
+from doc_blocks import (
+    ROOT,
+    blocks_of,
+    is_as_printed,
+    is_shown_by,
+    locked_for_oldest_python,
+    output_of_line,
+    said_by,
+)
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 EXPECTED = ("controller", "costs", "embedding", "evaluators", "extending", "safety", "scaling")
@@ -27,3 +35,22 @@ def test_dots_stand_for_what_may_differ_and_everything_else_is_compared():
     assert is_shown_by("a 0.5", " \na 0.5   \n")
     assert not is_shown_by("a 0.5", "a 0x5")
     assert not is_shown_by("a", "a\nb")
+
+
+def test_pages_are_compared_where_the_oldest_python_has_the_locked_versions():
+    lock = """
+numpy==2.4.6 ; python_full_version < '3.12' \\
+    --hash=sha256:0
+numpy==2.5.5 ; python_full_version >= '3.12' \\
+scipy==1.17.1 \\
+"""
+    assert locked_for_oldest_python(lock) == {"numpy": "2.4.6", "scipy": "1.17.1"}
+
+
+def test_a_command_that_fails_is_told_apart_from_one_whose_exit_code_is_asked_for(tmp_path):
+    for command in ("costada trace nowhere", "ls nowhere"):
+        with pytest.raises(AssertionError, match="nowhere"):
+            output_of_line(command, tmp_path)
+        said = output_of_line(f'{command} || echo "exit code $?"', tmp_path)
+        assert said.endswith("exit code 2\n")
+    assert output_of_line('true || echo "exit code $?"', tmp_path) == ""

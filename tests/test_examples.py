@@ -18,7 +18,7 @@ SAID = {
     ],
     "own_problem.py": [
         r"^before: 0\.8699",
-        r"^after \$0\.1\d* and \d+ steps: ",
+        r"^after \$0\.05\d* and \d+ steps: ",
         r"^def place\(n\):",
     ],
     "quick_start.py": [r"^step 1 on frontier 1 cost \$0\.0", r"stopped by: budget"],

@@ -7,7 +7,7 @@ import shlex
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from importlib import import_module
+from importlib.metadata import distribution
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -27,6 +27,7 @@ PROCESSES.set_forkserver_preload(
         "langgraph.checkpoint.sqlite",
         "matplotlib.backends.backend_agg",
         "matplotlib.figure",
+        "openai.resources.chat",
     ]
 )
 PATIENCE_SECONDS = 120
@@ -43,22 +44,29 @@ def output_of_script(script: Path, folder: Path) -> str:
 
     It is checked that the script ends well.
     """
-    return _output(_run_script, [str(script)], folder)
+    said, code = _end(_run_script, [str(script)], folder)
+    assert code == 0, f"{script}\n{said}"
+    return said
 
 
-def output_of_costada(words: Sequence[str], folder: Path) -> str:
-    """Return what `costada WORDS` prints on both streams; it is checked that it ends well."""
-    return _output(_run_costada, ["costada", *words], folder)
+def end_of_command(words: Sequence[str], folder: Path) -> tuple[str, int]:
+    """Return what a command prints on both streams, and its exit code.
+
+    Args:
+        words: The command, which has the name of the package that brings it, and its arguments.
+        folder: Where it is run.
+    """
+    return _end(_run_command, list(words), folder)
 
 
-def _output(run: Callable[[], object], argv: list[str], folder: Path) -> str:
+def _end(run: Callable[[], object], argv: list[str], folder: Path) -> tuple[str, int]:
     with NamedTemporaryFile("r") as file:
         process = PROCESSES.Process(target=_begin, args=(run, argv, str(folder), file.name))
         process.start()
         process.join(PATIENCE_SECONDS)
         said = file.read()
-    assert process.exitcode == 0, f"{shlex.join(argv)}\n{said}"
-    return said
+    assert process.exitcode is not None, f"{shlex.join(argv)} goes on after {PATIENCE_SECONDS} s"
+    return said, process.exitcode
 
 
 def _begin(run: Callable[[], object], argv: list[str], folder: str, output: str) -> None:
@@ -75,9 +83,11 @@ def _begin(run: Callable[[], object], argv: list[str], folder: str, output: str)
 
 def _run_script() -> None:
     sys.path[0] = str(Path(sys.argv[0]).parent)
+    multiprocessing.set_start_method(None, force=True)
     warnings.simplefilter("error")
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-def _run_costada() -> None:
-    import_module("costada.runs.cli").main()
+def _run_command() -> None:
+    name = sys.argv[0]
+    sys.exit(distribution(name).entry_points[name].load()())
