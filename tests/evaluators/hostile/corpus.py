@@ -15,8 +15,14 @@ from hostile import made, preludes
 HERE = Path(__file__).parent
 SHARED = HERE.parents[3] / "shared" / "hostile"
 HONEST = 2.515
-LAYERS = ("process", "landlock", "bubblewrap")
-"""From the weakest to the strongest."""
+LAYERS = ("process", "landlock", "bubblewrap", "container")
+"""From the weakest to the strongest; each after the first also has the walls of Landlock."""
+
+OWN_CATEGORIES = {
+    "landlock": ("control", "files", "network", "persistence", "process", "secrets", "tampering"),
+    "container": ("files", "network"),
+}
+"""Layers that, between and beside the others, are tried with these of our own programs alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +40,7 @@ class Program:
         needs: The weakest layer that stops it; below that, only survival is checked.
         tags: timeout (short wall limit), memory (small memory limit), danger (not run at all
             where nothing stops it).
+        is_own: Whether it stands in this folder.
         source: The program.
     """
 
@@ -46,13 +53,15 @@ class Program:
     says: tuple[str, ...] = ()
     needs: str = "process"
     tags: tuple[str, ...] = ()
+    is_own: bool = True
     source: str
 
     def is_stopped_by(self, layer: str) -> bool:
         return LAYERS.index(layer) >= LAYERS.index(self.needs)
 
     def is_run_in(self, layer: str) -> bool:
-        return self.is_stopped_by(layer) or "danger" not in self.tags
+        is_due = not self.is_own or self.category in OWN_CATEGORIES.get(layer, (self.category,))
+        return is_due and (self.is_stopped_by(layer) or "danger" not in self.tags)
 
 
 MUST = {
@@ -94,6 +103,7 @@ def _from_entry(entry: dict) -> Program:
         scores=(low - tolerance, high + tolerance),
         says=("timeout",) if "timeout" in entry.get("tags", []) else (),
         tags=tuple(entry.get("tags", ())),
+        is_own=False,
         source=(SHARED / entry["file"]).read_text(encoding="utf-8"),
     )
 

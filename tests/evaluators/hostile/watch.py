@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
+from costada.evaluators.sandbox.layers import LATE
 from hostile.corpus import Program, own_programs, shared_programs
 from hostile.ground import MARK, Ground
 from hostile.traces import (
@@ -40,8 +41,7 @@ SCRATCH_SECONDS = 5.0
 """How long removing files may take: some disks need milliseconds for every folder."""
 START_SECONDS = 60.0
 CONTROL_EVERY = 4
-HARMLESS = ("control", "exit", "output", "source", "tolerance", "types")
-"""Kinds of programs after which the control is tried only now and then."""
+"""A control follows each shared program, and each fourth of our own."""
 
 
 class Trusted:
@@ -161,7 +161,7 @@ class Watch:
         if verdict is None:
             self.restart()
         self.num_tried += 1
-        if program.category not in HARMLESS or self.num_tried % CONTROL_EVERY == 0:
+        if not program.is_own or self.num_tried % CONTROL_EVERY == 0:
             record |= self.try_control()
         if not program.is_stopped_by(self.ground.layer):
             self.accept_what_is()
@@ -217,6 +217,11 @@ class Watch:
         self.settle()
 
 
+def needs_all(program: Program) -> bool:
+    """Return whether a program has the slot load what every later child is forked with, too."""
+    return LATE in program.source
+
+
 def kill_descendants() -> list[str]:
     """Kill every process below this one and return the names of those that were alive."""
     below = descendants(os.getpid())
@@ -240,7 +245,7 @@ def main() -> None:
         if "unavailable" in watch.trusted.greeting:
             print(json.dumps(watch.trusted.greeting), file=records)
         else:
-            for program in [*shared_programs(), *own_programs()]:
+            for program in sorted([*shared_programs(), *own_programs()], key=needs_all):
                 if program.is_run_in(layer):
                     print(json.dumps(watch.try_program(program)), file=records, flush=True)
         watch.trusted.stop()
