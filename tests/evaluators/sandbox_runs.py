@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from costada.evaluators.sandbox.choice import chosen_layer
-from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run import run_candidate
 
@@ -18,7 +18,6 @@ LAYERS = (Layer.PROCESS, Layer.LANDLOCK, Layer.BUBBLEWRAP)
 WALLED = LAYERS[1:]
 ENDS = (LAYERS[0], LAYERS[-1])
 AMPLE = Limits(wall_seconds=60)
-PRELOAD = ("numpy",)
 POLICY = (
     "(programs may not start processes, use the network, or touch files outside their working"
     " folder)"

@@ -86,10 +86,10 @@ def test_nothing_of_ours_is_loaded_beside_the_candidate(layer):
     assert run(source, layer).output == []
 
 
-def test_what_is_preloaded_is_loaded_and_nothing_else(layer):
+def test_what_is_preloaded_is_loaded_and_nothing_else():
     source = "import sys\ndef f(): return ['numpy' in sys.modules, 'scipy' in sys.modules]"
-    assert run(source, layer).output == [True, False]
-    assert run(source, layer, preload=()).output == [False, False]
+    assert run(source, Layer.PROCESS, preload=("numpy",)).output == [True, False]
+    assert run(source, Layer.PROCESS, preload=()).output == [False, False]
 
 
 def test_the_environment_holds_a_private_home_and_nothing_of_ours(layer, monkeypatch):

@@ -34,11 +34,15 @@ def evaluate(program_path):
 """
 
 
-@pytest.fixture
-def make_folder(tmp_path):
+@pytest.fixture(scope="module")
+def make_folder(tmp_path_factory):
+    """Write a folder of a problem, always in the same place: its slot is started once."""
+    folder = tmp_path_factory.mktemp("problems") / "tens"
+    folder.mkdir()
+
     def make(evaluator=SKYDISCOVER, program="def answer(): return 5.0", settings=None):
-        folder = tmp_path / "tens"
-        folder.mkdir()
+        for old in folder.iterdir():
+            old.unlink()
         (folder / "problem.md").write_text("Return a number up to 10.")
         (folder / "initial_program.py").write_text(program)
         (folder / "evaluator.py").write_text(evaluator)
@@ -262,9 +266,9 @@ def test_a_score_of_zero_without_an_error_is_valid(make_folder):
 
 
 def test_an_evaluator_over_its_limit_is_stopped(make_folder):
-    problem = load_folder(make_folder(settings="timeout = 0.8"))
+    problem = load_folder(make_folder(settings="timeout = 0.4"))
     evaluation = problem.evaluate("while True: pass")
-    assert evaluation.error == "timeout: the program exceeded 0.8 s"
+    assert evaluation.error == "timeout: the program exceeded 0.4 s"
 
 
 def test_nothing_is_written_into_the_folder(make_folder):

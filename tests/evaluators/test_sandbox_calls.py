@@ -8,7 +8,9 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run import run_calls
 
 SLOW_AT_2 = "import time\nprint('loaded')\ndef f(x):\n    if x == 2: time.sleep(60)\n    return x"
-LATE = "timeout: the call exceeded 0.4 s"
+LATE = "timeout: the call exceeded 0.3 s"
+
+SHORT_CALLS = Limits(wall_seconds=60, call_seconds=0.3)
 
 
 def run(source, calls, layer=Layer.PROCESS, limits=AMPLE):
@@ -35,20 +37,16 @@ def test_an_error_in_one_call_does_not_stop_the_others(layer):
 
 
 def test_a_call_that_hangs_fails_alone(layer):
-    results = run(SLOW_AT_2, [1, 2, 3, 2, 4], layer, Limits(wall_seconds=60, call_seconds=0.4))
+    results = run(SLOW_AT_2, [1, 2, 3, 2, 4], layer, SHORT_CALLS)
     assert [r.output for r in results] == [1, None, 3, None, 4]
     assert [r.error for r in results] == [None, LATE, None, LATE, None]
-    assert 0.4 <= results[1].seconds < 3
-
-
-def test_each_process_has_a_log_of_its_own():
-    results = run(SLOW_AT_2, [1, 2, 3], limits=Limits(wall_seconds=60, call_seconds=0.4))
-    assert [r.log for r in results] == ["loaded\n"] * 3
+    assert [r.log for r in results] == ["loaded\n"] * 5
+    assert 0.3 <= results[1].seconds < 3
 
 
 def test_loading_does_not_count_as_a_call():
-    source = "import time\ntime.sleep(0.6)\ndef f(x): return x"
-    results = run(source, [1, 2], limits=Limits(wall_seconds=60, call_seconds=0.4))
+    source = "import time\ntime.sleep(0.4)\ndef f(x): return x"
+    results = run(source, [1, 2], limits=SHORT_CALLS)
     assert [r.output for r in results] == [1, 2]
 
 
@@ -72,42 +70,31 @@ def test_a_process_that_ends_leaves_the_later_calls_without_an_answer(layer):
 
 
 def test_the_wall_limit_holds_for_all_calls_together():
-    source = "import time\ndef f(x):\n    time.sleep(0.4)\n    return x"
-    results = run(source, [1, 2, 3, 4], limits=Limits(wall_seconds=1))
-    assert [r.output for r in results][:2] == [1, 2]
-    assert {r.error for r in results[2:]} == {"timeout: the program exceeded 1 s"}
+    source = "import time\ndef f(x):\n    time.sleep(0.1)\n    return x"
+    results = run(source, range(8), limits=Limits(wall_seconds=0.5))
+    assert [r.output for r in results][:2] == [0, 1]
+    assert results[-1].error == "timeout: the program exceeded 0.5 s"
+    assert {r.error for r in results} == {None, results[-1].error}
 
 
 def test_the_wall_limit_holds_for_calls_that_hang_together():
-    limits = Limits(wall_seconds=1, call_seconds=0.4)
+    limits = Limits(wall_seconds=0.7, call_seconds=0.3)
     results = run("import time\ndef f(x): time.sleep(60)", range(8), limits=limits)
     assert len(results) == 8
     assert results[0].error == LATE
-    assert results[-1].error == "timeout: the program exceeded 1 s"
+    assert results[-1].error == "timeout: the program exceeded 0.7 s"
     assert sum(r.seconds for r in results if r.error == LATE) < 2
 
 
 def test_seconds_are_those_of_each_call():
-    source = "import time\ntime.sleep(0.5)\ndef f(x): time.sleep(x)"
+    source = "import time\ntime.sleep(0.3)\ndef f(x): time.sleep(x)"
     first, second, third = run(source, [0.1, 0.3, 0.0])
-    assert first.seconds >= 0.6
+    assert first.seconds >= 0.4
     assert 0.25 <= second.seconds < 0.6
     assert third.seconds < 0.3
 
 
-def test_an_answer_that_comes_too_late_is_not_counted():
-    source = (
-        "import os, signal, time\n"
-        "def f(x):\n"
-        "    os.kill(os.getppid(), signal.SIGSTOP)\n"
-        "    time.sleep(1)\n"
-        "    return x"
-    )
-    results = run(source, [7], limits=Limits(wall_seconds=60, call_seconds=0.4))
-    assert [(r.output, r.error) for r in results] == [(None, LATE)]
-
-
-@pytest.mark.parametrize("call_seconds", [None, 0.4])
+@pytest.mark.parametrize("call_seconds", [None, 0.3])
 def test_calls_of_arrays_arrive_as_they_were_after_a_restart(call_seconds):
     results = run(
         "import time\ndef f(x):\n    if x[0] == 9: time.sleep(60)\n    return sum(x)",

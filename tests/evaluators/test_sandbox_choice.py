@@ -1,8 +1,5 @@
 """Which layer holds candidates: found by trying."""
 
-import os
-from pathlib import Path
-
 import pytest
 from sandbox_runs import LAYERS, told_by_script, why_absent
 
@@ -51,11 +48,10 @@ FALSE_PROGRAMS = {
     "one that confines nothing": (
         '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done\nshift; exec "$@"\n'
     ),
-    "one that says nothing and waits": "#!/bin/sh\nexec /bin/sleep 600\n",
 }
 
 
-@pytest.mark.parametrize("text", list(FALSE_PROGRAMS.values())[:3], ids=list(FALSE_PROGRAMS)[:3])
+@pytest.mark.parametrize("text", FALSE_PROGRAMS.values(), ids=FALSE_PROGRAMS.keys())
 def test_a_bubblewrap_that_does_not_work_is_told_and_passed_over(tmp_path, text):
     program = tmp_path / "bwrap"
     program.write_text(text)
@@ -73,24 +69,18 @@ def test_without_landlock_it_is_refused_and_nothing_else_needs_it(tmp_path):
     assert "the kernel does not offer Landlock" in refusal
 
 
-def test_with_neither_only_the_process_layer_is_left_and_one_warning_says_so(tmp_path):
-    text = f"{WITHOUT_LANDLOCK}{TELL}told('auto'); told('auto'); told('process')"
-    warning, *found = told_by_script(text, tmp_path, PATH=str(tmp_path)).splitlines()
-    assert warning.startswith("RuntimeWarning sandbox: only the process layer works here")
-    assert found == ["process"] * 3
-
-
-def test_two_threads_that_ask_at_once_get_one_warning(tmp_path):
+def test_with_neither_only_the_process_layer_is_left_and_threads_get_one_warning(tmp_path):
     text = (
         f"{WITHOUT_LANDLOCK}{TELL}"
         "found = []\n"
         "ask = lambda: found.append(chosen_layer(Layer.AUTO).value)\n"
         "threads = [threading.Thread(target=ask) for _ in range(2)]\n"
         "[t.start() for t in threads]; [t.join() for t in threads]\n"
-        "print(*found, sep='\\n')"
+        "print(*found, sep='\\n'); told('auto'); told('process')"
     )
-    lines = told_by_script(text, tmp_path, PATH=str(tmp_path)).splitlines()
-    assert sorted(line.split()[0] for line in lines) == ["RuntimeWarning", "process", "process"]
+    warning, *found = told_by_script(text, tmp_path, PATH=str(tmp_path)).splitlines()
+    assert warning.startswith("RuntimeWarning sandbox: only the process layer works here")
+    assert found == ["process"] * 4
 
 
 def test_the_probe_leaves_nothing(tmp_path):
@@ -106,10 +96,3 @@ def test_the_trusted_process_is_closed_to_candidates_that_no_wall_holds(tmp_path
         "import ctypes\nchosen_layer(Layer.PROCESS)\nprint(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))"
     )
     assert told_by_script(text, tmp_path) == "0"
-
-
-def test_a_layer_that_is_not_made_yet_or_not_there_is_a_clear_refusal(tmp_path):
-    text = f"{TELL}told('container')"
-    refusal = told_by_script(text, tmp_path, PATH=str(tmp_path))
-    assert refusal.startswith("sandbox is 'container', which does not work here: ")
-    assert Path(os.devnull).exists()

@@ -31,7 +31,6 @@ INSIDE = Inside("/inner", 3, ["/usr", "/usr/lib", "/no/such/path"], {"HOME": "/i
 
 def script(folder, name, text):
     """Write a program that a PATH of this folder finds."""
-    folder.mkdir(exist_ok=True)
     (folder / name).write_text(f"#!/bin/sh\n{text}\n")
     (folder / name).chmod(0o755)
 
@@ -47,37 +46,41 @@ def only_path(tmp_path, monkeypatch):
     local_engine.cache_clear()
 
 
-@pytest.fixture
-def stand_in(tmp_path, monkeypatch):
-    """A folder with an engine that runs containers in bubblewrap, the first on PATH."""
+def put_stand_in(folder, patch):
+    """Put an engine that runs containers in bubblewrap first on PATH."""
     if shutil.which("bwrap") is None:
         pytest.skip("bwrap is not installed")
-    folder = tmp_path / "engine"
     script(folder, "docker", f'exec {sys.executable} {HERE / "fake_engine.py"} "$@"')
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    monkeypatch.setenv("FAKE_ENGINE_FOLDER", str(folder))
-    local_engine.cache_clear()
-    yield folder
+    patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    patch.setenv("FAKE_ENGINE_FOLDER", str(folder))
     local_engine.cache_clear()
 
 
-@pytest.fixture(params=["the engine of this machine", "a stand-in"])
-def engine(request):
+@pytest.fixture(scope="module", params=["the engine of this machine", "a stand-in"])
+def engine(request, tmp_path_factory):
     """Each engine that can run here."""
-    if request.param == "a stand-in":
-        request.getfixturevalue("stand_in")
-    try:
-        return local_engine()[0].program
-    except (FileNotFoundError, RuntimeError) as reason:
-        pytest.skip(str(reason))
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "a stand-in":
+            put_stand_in(tmp_path_factory.mktemp("engine"), patch)
+        try:
+            program = local_engine()[0].program
+        except (FileNotFoundError, RuntimeError) as reason:
+            pytest.skip(str(reason))
+        yield program
+    local_engine.cache_clear()
 
 
-@pytest.fixture
-def slot(engine):
-    slot = Slot(KIND)
+@pytest.fixture(scope="module")
+def slot(engine, tmp_path_factory):
+    """A slot that was started among secrets, with a folder that its candidates may read."""
+    folder = tmp_path_factory.mktemp("problem")
+    (folder / "data.txt").write_text("known")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HTTPS_PROXY", "http://user:CANARY@proxy")
+        patch.setenv("OPENAI_API_KEY", "sk-CANARY")
+        slot = Slot(SlotKind(Layer.CONTAINER, (), folder))
     yield slot
-    if slot.is_alive:
-        slot.close()
+    slot.close()
 
 
 def run(slot, source, limits=AMPLE, entry_point="f", **arguments):
@@ -188,12 +191,14 @@ def test_the_layer_is_refused_clearly_where_there_is_no_engine(tmp_path):
     )
 
 
-def test_the_image_is_made_once_and_has_no_files(stand_in):
+def test_the_image_is_made_once_and_has_no_files(tmp_path, monkeypatch):
+    put_stand_in(tmp_path, monkeypatch)
     for _ in range(2):
-        Slot(KIND).close()
-    log = (stand_in / "log.jsonl").read_text()
+        container.run_command(tmp_path, INSIDE)
+    local_engine.cache_clear()
+    log = (tmp_path / "log.jsonl").read_text()
     assert log.count('"import"') == 1
-    assert (stand_in / "image").read_bytes() == bytes(10240)
+    assert (tmp_path / "image").read_bytes() == bytes(10240)
 
 
 def test_a_probe_cannot_get_out(slot, tmp_path):
@@ -203,8 +208,7 @@ def test_a_probe_cannot_get_out(slot, tmp_path):
     assert set(done.output.values()) == {False}
 
 
-def test_a_candidate_sees_no_more_than_in_the_other_layers(slot, monkeypatch):
-    monkeypatch.setenv("HTTPS_PROXY", "http://user:CANARY@proxy")
+def test_a_candidate_sees_no_more_than_in_the_other_layers(slot):
     source = "import os\ndef f(): return [dict(os.environ), os.getcwd(), os.listdir('.')]"
     environment, cwd, files = run(slot, source).output
     threads = {name for name in environment if name.endswith("_THREADS")}
@@ -213,14 +217,9 @@ def test_a_candidate_sees_no_more_than_in_the_other_layers(slot, monkeypatch):
     assert files == ["candidate.py"]
 
 
-def test_nothing_of_the_environment_passes_into_the_first_process(engine, monkeypatch):
-    monkeypatch.setenv("HTTPS_PROXY", "http://user:CANARY@proxy")
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-CANARY")
-    slot = Slot(KIND)
+def test_nothing_of_the_environment_passes_into_the_first_process(slot):
     source = "def f(): return open('/proc/self/environ').read()"
-    told = f"{run(slot, source)}"
-    slot.close()
-    assert "CANARY" not in told
+    assert "CANARY" not in f"{run(slot, source)}"
 
 
 def test_candidates_follow_each_other_in_clean_processes(slot):
@@ -229,8 +228,8 @@ def test_candidates_follow_each_other_in_clean_processes(slot):
 
 
 def test_limits_hold(slot):
-    late = run(slot, "def f():\n    while True: pass", Limits(wall_seconds=0.5))
-    assert late.error == "timeout: the program exceeded 0.5 s"
+    late = run(slot, "def f():\n    while True: pass", Limits(wall_seconds=0.3))
+    assert late.error == "timeout: the program exceeded 0.3 s"
     large = run(slot, "def f(): return bytes(10**9)", Limits(wall_seconds=20, memory_mb=200))
     assert large.error.startswith("MemoryError: out of memory, the limit is 200 MB")
     many = "def f():\n    for n in range(3): open(f'{n}', 'wb').write(bytes(9 * 2**20))\n"
@@ -239,15 +238,13 @@ def test_limits_hold(slot):
     assert filled.error == "the program's files took more than 10 MB"
 
 
-def test_a_folder_of_a_problem_can_be_read(engine, tmp_path):
-    (tmp_path / "data.txt").write_text("known")
-    slot = Slot(SlotKind(Layer.CONTAINER, (), tmp_path))
-    source = f"def f(): return open({str(tmp_path / 'data.txt')!r}).read()"
+def test_a_folder_of_a_problem_can_be_read(slot):
+    folder = slot.kind.folder
+    source = f"def f(): return open({str(folder / 'data.txt')!r}).read()"
     assert run(slot, source).output == "known"
-    refused = run(slot, f"def f(): open({str(tmp_path / 'new')!r}, 'w')")
-    slot.close()
+    refused = run(slot, f"def f(): open({str(folder / 'new')!r}, 'w')")
     assert "programs may not" in refused.error
-    assert not (tmp_path / "new").exists()
+    assert not (folder / "new").exists()
 
 
 @pytest.mark.parametrize("end", ["close", "destroy"])
@@ -265,8 +262,7 @@ def test_a_container_that_is_killed_fails_the_evaluation_with_a_reason(engine):
     before = containers(engine)
     slot = Slot(KIND)
     [name] = containers(engine) - before
-    kill = "import subprocess, sys, time\ntime.sleep(1)\nsubprocess.run(sys.argv[1:])"
-    with subprocess.Popen([sys.executable, "-c", kill, engine, "rm", "--force", name]):
+    with subprocess.Popen(["sh", "-c", f"sleep 0.5; exec {engine} rm --force {name}"]):
         result = run(slot, "import time\ndef f():\n    time.sleep(600)")
     assert result.is_sandbox_fault
     assert becomes_true(lambda: name not in containers(engine))

@@ -20,49 +20,55 @@ def load(path):
 """
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The place of all evaluators that may stand in the same one: its slots are started once."""
+    return tmp_path_factory.mktemp("problem")
+
+
 def judge(folder, evaluator, source="", layer=Layer.PROCESS, limits=AMPLE):
     folder.mkdir(exist_ok=True)
     (folder / "evaluator.py").write_text(LOAD + evaluator)
     return run_evaluator(source, folder, limits, layer, PRELOAD)
 
 
-def test_metrics_come_back(layer, tmp_path):
+def test_metrics_come_back(layer, folder):
     evaluator = "def evaluate(path): return {'combined_score': load(path).x * 2, 'text': 'good'}"
-    result = judge(tmp_path, evaluator, "x = 1.5", layer)
+    result = judge(folder, evaluator, "x = 1.5", layer)
     assert result.error is None
     assert result.output["metrics"] == {"combined_score": 3.0, "text": "good"}
 
 
-def test_artifacts_come_back(tmp_path):
+def test_artifacts_come_back(folder):
     evaluator = (
         "class Result:\n    metrics = {'a': 1}\n    artifacts = {'note': b'seen', 'n': 2}\n"
         "def evaluate(path): return Result()"
     )
-    output = judge(tmp_path, evaluator).output
+    output = judge(folder, evaluator).output
     assert output == {"metrics": {"a": 1.0}, "artifacts": {"note": "seen", "n": "2.0"}}
 
 
-def test_it_may_read_its_folder_and_import_from_it(layer, tmp_path):
-    (tmp_path / "data.txt").write_text("7")
-    (tmp_path / "helper_of_it.py").write_text("def double(x): return 2 * x")
+def test_it_may_read_its_folder_and_import_from_it(layer, folder):
+    (folder / "data.txt").write_text("7")
+    (folder / "helper_of_it.py").write_text("def double(x): return 2 * x")
     evaluator = (
         "import helper_of_it\n"
         "def evaluate(path):\n"
         "    return {'a': helper_of_it.double(int((HERE / 'data.txt').read_text()))}"
     )
-    assert judge(tmp_path, evaluator, layer=layer).output["metrics"] == {"a": 14.0}
+    assert judge(folder, evaluator, layer=layer).output["metrics"] == {"a": 14.0}
 
 
-def test_it_may_not_write_to_its_folder(walled, tmp_path):
+def test_it_may_not_write_to_its_folder(walled, folder):
     evaluator = "def evaluate(path): (HERE / 'new').write_text('x')"
-    result = judge(tmp_path, evaluator, layer=walled)
+    result = judge(folder, evaluator, layer=walled)
     assert result.error.startswith(("PermissionError", "OSError: [Errno 30]"))
-    assert not (tmp_path / "new").exists()
+    assert not (folder / "new").exists()
 
 
-def test_it_may_write_to_its_working_folder(layer, tmp_path):
+def test_it_may_write_to_its_working_folder(layer, folder):
     evaluator = "def evaluate(path):\n    open('new', 'w').write('x')\n    return {'a': 1}"
-    assert judge(tmp_path, evaluator, layer=layer).error is None
+    assert judge(folder, evaluator, layer=layer).error is None
 
 
 def test_another_folder_stays_out_of_reach(walled, tmp_path):
@@ -75,15 +81,15 @@ def test_another_folder_stays_out_of_reach(walled, tmp_path):
 
 def test_a_folder_that_was_made_anew_is_read_anew(layer, tmp_path):
     for value in (1, 2):
-        folder = tmp_path / "problem"
-        shutil.rmtree(folder, ignore_errors=True)
-        result = judge(folder, f"def evaluate(path): return {{'a': {value}}}", layer=layer)
+        place = tmp_path / "problem"
+        shutil.rmtree(place, ignore_errors=True)
+        result = judge(place, f"def evaluate(path): return {{'a': {value}}}", layer=layer)
         assert (result.error, result.output["metrics"]) == (None, {"a": value})
 
 
-def test_an_evaluator_that_is_changed_is_read_anew(layer, tmp_path):
+def test_an_evaluator_that_is_changed_is_read_anew(layer, folder):
     for value in (1, 2):
-        result = judge(tmp_path, f"def evaluate(path): return {{'a': {value}}}", layer=layer)
+        result = judge(folder, f"def evaluate(path): return {{'a': {value}}}", layer=layer)
         assert result.output["metrics"] == {"a": value}
 
 
@@ -104,19 +110,19 @@ def test_an_evaluator_that_is_changed_is_read_anew(layer, tmp_path):
         ("", "", False),
     ],
 )
-def test_whose_fault_a_failure_is(tmp_path, evaluator, source, is_own_fault):
-    result = judge(tmp_path, evaluator, source)
+def test_whose_fault_a_failure_is(folder, evaluator, source, is_own_fault):
+    result = judge(folder, evaluator, source)
     assert result.error is not None
     assert result.is_own_fault is is_own_fault
 
 
-def test_an_evaluator_that_hangs_is_stopped(layer, tmp_path):
+def test_an_evaluator_that_hangs_is_stopped(layer, folder):
     evaluator = "def evaluate(path):\n    while True: pass"
-    result = judge(tmp_path, evaluator, layer=layer, limits=Limits(wall_seconds=0.5))
-    assert result.error == "timeout: the program exceeded 0.5 s"
+    result = judge(folder, evaluator, layer=layer, limits=Limits(wall_seconds=0.3))
+    assert result.error == "timeout: the program exceeded 0.3 s"
 
 
 def test_a_missing_evaluator_is_told(layer, tmp_path):
-    error = run_evaluator("", tmp_path / "none", AMPLE, layer, PRELOAD).error
+    error = run_evaluator("", tmp_path, AMPLE, layer, PRELOAD).error
     assert error.startswith("FileNotFoundError")
     assert "evaluator.py" in error

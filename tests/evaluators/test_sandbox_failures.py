@@ -56,7 +56,7 @@ def test_a_syntax_error_is_told_with_its_line(layer):
         ("return 1j", "ValueError: a value of type complex cannot be returned"),
         ("return undefined", "NameError: name 'undefined' is not defined"),
         ("raise ValueError('x' * 100_000)", "ValueError: xxx"),
-        ("return [0.5] * 10**6", "use NumPy arrays for large data"),
+        ("return 'x' * 5 * 10**6", "use NumPy arrays for large data"),
         ("a = []; a.append(a); return a", "nested more than 32 deep"),
     ],
 )
@@ -102,14 +102,13 @@ def test_an_unexpected_argument_is_named(layer):
     assert "unexpected keyword argument 'x'" in run("def f(): pass", layer, x=1).error
 
 
-@pytest.mark.parametrize("layer", [Layer.PROCESS, Layer.BUBBLEWRAP], indirect=True)
 @pytest.mark.parametrize("entry", ["kept = []\n", ""])
 @pytest.mark.parametrize("piece", ["bytes(10**6)", "[0] * 10"])
-def test_memory_over_the_limit_is_told_even_if_nothing_is_freed(layer, entry, piece):
+def test_memory_over_the_limit_is_told_even_if_nothing_is_freed(entry, piece):
     inner = "" if entry else "    kept = []\n"
     source = f"{entry}def f():\n{inner}    while True: kept.append({piece})"
-    error = run(source, layer, Limits(wall_seconds=60, memory_mb=100)).error
-    assert error.startswith("MemoryError: out of memory, the limit is 100 MB")
+    error = run(source, Layer.PROCESS, Limits(wall_seconds=60, memory_mb=50)).error
+    assert error.startswith("MemoryError: out of memory, the limit is 50 MB")
 
 
 def test_an_error_is_told_even_where_results_must_be_short():

@@ -3,10 +3,9 @@
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
-from sandbox_runs import AMPLE, PRELOAD, becomes_true, has_ended, run, told_by_script, zygotes_of
+from sandbox_runs import AMPLE, PRELOAD, run, told_by_script, zygotes_of
 
 from costada.evaluators.sandbox.launch import SlotKind
 from costada.evaluators.sandbox.layers import Layer
@@ -14,8 +13,7 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.pool import SLOTS, Pool
 from costada.evaluators.sandbox.run import run_evaluator
 
-WARD = "import os, time\ndef f():\n    time.sleep(0.2)\n    return os.getppid()"
-PRELOADED = ("numpy", "scipy.optimize")
+WARD = "import os, time\ndef f():\n    time.sleep(0.1)\n    return os.getppid()"
 KIND = SlotKind(Layer.PROCESS, ())
 OTHER_KIND = SlotKind(Layer.PROCESS, ("json",))
 
@@ -77,38 +75,19 @@ def test_a_third_borrower_waits_for_a_slot(pool):
 
 
 def test_a_slot_that_does_not_start_is_not_counted(pool):
-    for _ in range(4):
+    for _ in range(3):
         with pytest.raises(RuntimeError), pool.lend(SlotKind(Layer.PROCESS, ("no_such_module",))):
             pass
     assert len(wards(pool, [KIND])) == 1
 
 
-def test_two_threads_work_in_two_slots_at_once():
-    with ThreadPoolExecutor(2) as threads:
-        found = list(threads.map(run, [WARD] * 4, [Layer.PROCESS] * 4))
-    assert len({result.output for result in found}) == 2
-
-
-@pytest.mark.parametrize("layer", [Layer.PROCESS, Layer.LANDLOCK], indirect=True)
-def test_no_more_slots_than_allowed_with_many_threads(layer):
+def test_threads_work_in_several_slots_at_once_and_never_in_more_than_allowed():
     SLOTS.close()
-    seen = []
     with ThreadPoolExecutor(8) as threads:
-        futures = [threads.submit(run, WARD, layer) for _ in range(8)]
-        while not all(future.done() for future in futures):
-            seen.append(len(set(children(os.getpid()))))
-    assert max(seen) <= max(2, os.cpu_count() or 1)
-
-
-def children(pid):
-    return [one for one in zygotes_of(pid) if parent_of(one) == pid]
-
-
-def parent_of(pid):
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except (FileNotFoundError, ProcessLookupError):
-        return None
+        found = list(threads.map(run, [WARD] * 8, [Layer.PROCESS] * 8))
+    most = max(2, os.cpu_count() or 1)
+    assert 2 <= len({result.output for result in found}) <= most
+    assert len(zygotes_of(os.getpid())) <= most
 
 
 def test_a_fork_of_the_trusted_process_has_slots_of_its_own(tmp_path):
@@ -127,43 +106,21 @@ def test_a_fork_of_the_trusted_process_has_slots_of_its_own(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_hundred_evaluations_leave_no_descriptor(tmp_path):
-    run("def f(): return 1", Layer.PROCESS, preload=())
-    before = len(os.listdir("/proc/self/fd"))
-    for _ in range(200):
-        assert run("def f(): return 1", Layer.PROCESS, preload=()).output == 1
-    assert len(os.listdir("/proc/self/fd")) == before
-
-
-def test_closing_ends_the_processes(layer):
-    run("def f(): return 1", layer)
-    processes = zygotes_of(os.getpid())
-    assert processes
-    SLOTS.close()
-    assert all(has_ended(pid) for pid in processes)
-    assert becomes_true(lambda: not zygotes_of(os.getpid()))
-
-
-def test_scipy_is_loaded_before_the_first_program_that_names_it_by_the_same_process(layer):
+def test_scipy_is_loaded_by_the_same_process_when_a_program_names_it_and_takes_none_of_its_time():
     SLOTS.close()
     source = (
         "import os, sys\n"
         "def f(): return [os.getppid(), *(name in sys.modules for name in ('numpy', 'sci' + 'py'))]"
     )
-    programs = [source, f"# with scipy\n{source}", source]
-    first, named, later = (run(each, layer, preload=PRELOADED).output for each in programs)
+    first = run(source, Layer.PROCESS).output
+    named = run(f"# with scipy\n{source}", Layer.PROCESS, Limits(wall_seconds=0.3)).output
+    later = run(source, Layer.PROCESS).output
     assert first == [first[0], True, False]
     assert named == later == [first[0], True, True]
-
-
-def test_loading_takes_no_time_from_the_program(layer):
-    SLOTS.close()
-    source = "import scipy.optimize\ndef f(): return 1"
-    assert run(source, layer, Limits(wall_seconds=0.3), preload=PRELOADED).output == 1
 
 
 def test_scipy_can_be_imported_by_a_program_that_does_not_name_it(layer):
     source = (
         "from importlib import import_module\ndef f(): return import_module('sci' + 'py').__name__"
     )
-    assert run(source, layer, preload=PRELOADED).output == "scipy"
+    assert run(source, layer).output == "scipy"

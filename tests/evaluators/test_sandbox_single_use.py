@@ -29,7 +29,8 @@ pytestmark = pytest.mark.skipif(
 AMPLE = Limits(wall_seconds=60)
 SINGLE_USE = SlotKind(Layer.PROCESS, (), is_single_use=True)
 SHARED = Path(__file__).parents[2].parent / "shared" / "hostile" / "index.json"
-PROGRAMS = json.loads(SHARED.read_text())["programs"] if SHARED.exists() else []
+COLLECTION = json.loads(SHARED.read_text())["programs"] if SHARED.exists() else []
+ONE_OF_EACH_CATEGORY = list({program["category"]: program for program in COLLECTION}.values())
 
 
 def run(source, limits=AMPLE, entry_point="f", kind=SINGLE_USE):
@@ -43,12 +44,12 @@ def run_in(slot, source, limits=AMPLE, entry_point="f"):
     return results_of(execute(slot, request, limits, 1, limits.wall_seconds))[0]
 
 
-@pytest.mark.skipif(not PROGRAMS, reason="the shared collection is absent")
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program["name"])
+@pytest.mark.skipif(not COLLECTION, reason="the shared collection is absent")
+@pytest.mark.parametrize("program", ONE_OF_EACH_CATEGORY, ids=lambda program: program["name"])
 def test_a_program_of_the_collection_gets_its_verdict(program):
-    wall = 1.0 if "timeout" in program.get("tags", []) else 60.0
+    wall = 0.3 if "timeout" in program.get("tags", []) else 60.0
     source = (SHARED.parent / program["file"]).read_text()
-    result = run(source, Limits(wall_seconds=wall, memory_mb=1024), ENTRY_POINT)
+    result = run(source, Limits(wall_seconds=wall, memory_mb=400), ENTRY_POINT)
     if program["expect"] != "reject":
         verdict = score_packing(result.output)
         assert verdict.objective == pytest.approx(program["honest_score"], abs=1e-6)
@@ -156,7 +157,7 @@ def test_a_limit_that_is_passed_is_named(body, expected):
     assert run(source, Limits(wall_seconds=20, threads=8, scratch_mb=8)).error == expected
 
 
-@pytest.mark.parametrize("end", ["return 1", "os._exit(0)", "while True: pass"])
+@pytest.mark.parametrize("end", ["return 1", "os._exit(0)", "time.sleep(600)"])
 @pytest.mark.parametrize("leave", ["os.setpgid(0, 0)", "os.setsid(); os.fork() and os._exit(0)"])
 def test_what_a_candidate_started_is_killed(leave, end):
     source = (
@@ -170,7 +171,7 @@ def test_what_a_candidate_started_is_killed(leave, end):
         "    print(int(os.read(heard, 99)))\n"
         f"    {end}"
     )
-    result = run(source, Limits(wall_seconds=2 if "while" in end else 60, processes=9))
+    result = run(source, Limits(wall_seconds=0.5 if "sleep" in end else 60, processes=9))
     assert has_ended(int(result.log), 1)
 
 
@@ -256,7 +257,7 @@ def test_a_candidate_dies_with_the_process_that_wanted_it(tmp_path):
     assert becomes_true(lambda: list(folder.iterdir()) == [])
 
 
-@pytest.mark.parametrize("layer", [Layer.LANDLOCK, Layer.BUBBLEWRAP, Layer.CONTAINER])
+@pytest.mark.parametrize("layer", [Layer.LANDLOCK, Layer.BUBBLEWRAP])
 def test_the_stronger_layers_need_a_process_that_forks(layer, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(RuntimeError, match="it needs a Linux kernel with pidfd_open"):

@@ -121,13 +121,13 @@ def test_a_score_that_returns_something_else_is_at_fault():
     [
         ("def double(x):\n    return 1 / 0\n", "initial program: ZeroDivisionError"),
         ("def triple(x):\n    return 3 * x\n", "double"),
-        ("def double(x):\n    while True: pass\n", "timeout: the program exceeded 0.5 s"),
+        ("def double(x):\n    while True: pass\n", "timeout: the program exceeded 0.3 s"),
         ("def double(x) return x", "SyntaxError"),
         ("def double(x):\n    import os\n    os._exit(0)\n", "ended its process"),
     ],
 )
 def test_an_initial_program_that_returns_nothing_is_refused(program, expected):
-    problem = make_problem(initial_program=program, limits=Limits(wall_seconds=0.5))
+    problem = make_problem(initial_program=program, limits=Limits(wall_seconds=0.3))
     with pytest.raises(ValueError, match=expected):
         check_problem(problem)
 
@@ -150,9 +150,9 @@ def test_a_fault_of_the_sandbox_is_marked_and_refused():
 
 
 def test_limits_and_layer_of_the_problem_hold_when_it_is_changed():
-    changed = replace(make_problem(), limits=Limits(wall_seconds=0.5), sandbox="process")
+    changed = replace(make_problem(), limits=Limits(wall_seconds=0.3), sandbox="process")
     evaluation = changed.evaluate("def double(x):\n    while True: pass\n")
-    assert evaluation.error == "timeout: the program exceeded 0.5 s"
+    assert evaluation.error == "timeout: the program exceeded 0.3 s"
     assert isinstance(changed.evaluate, SandboxedEvaluator)
     assert changed.evaluate.layer == "process"
 

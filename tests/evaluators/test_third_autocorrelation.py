@@ -37,6 +37,7 @@ def test_the_seed_program_starts_near_the_published_level():
     assert evaluation.is_valid
     # Rounding moves the end of the descent by 1e-13, a start moved by 1e-9 moves it by 1e-6.
     assert evaluation.objective == pytest.approx(2.5141706823812604, rel=1e-6)
+    assert problem.seed_objective == pytest.approx(evaluation.objective, rel=1e-6)
     assert evaluation.score == pytest.approx(0.5789753279581836, rel=1e-6)
     assert evaluation.score == pytest.approx(0.578362, abs=1e-3)
     assert evaluation.artifacts == {}

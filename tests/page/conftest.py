@@ -21,15 +21,24 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture
-def page(chromium: Any) -> Iterator[Any]:
-    """An empty page; `page.said` is what its console and its errors said."""
-    context = chromium.new_context(viewport={"width": 1200, "height": 900})
-    opened = context.new_page()
+@pytest.fixture(scope="module")
+def tab(chromium: Any) -> Any:
+    """The tab that the tests of a module use one after the other."""
+    opened = chromium.new_page()
     opened.set_default_timeout(10_000)
     opened.said = []
     opened.on("console", lambda message: opened.said.append(message.text))
     opened.on("pageerror", lambda error: opened.said.append(str(error)))
     opened.on("dialog", lambda dialog: (opened.said.append("dialog"), dialog.dismiss()))
-    yield opened
-    context.close()
+    return opened
+
+
+@pytest.fixture
+def page(tab: Any) -> Iterator[Any]:
+    """An empty page; `page.said` is what its console and its errors said."""
+    tab.set_viewport_size({"width": 1200, "height": 900})
+    tab.said.clear()
+    yield tab
+    tab.goto("about:blank")
+    tab.unroute_all()
+    tab.emulate_media(color_scheme="null")

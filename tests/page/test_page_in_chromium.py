@@ -11,6 +11,7 @@ from page_runs import call, candidate, long_run, serving, settings, step, write_
 from costada.runs.folder import RunFolder
 from costada.runs.page.report import write_page
 from costada.runs.page.server import PageServer
+from costada.store.copying import Cut, cut_back
 
 MARKUP = (
     "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'>"
@@ -60,12 +61,11 @@ def guided(tmp_path: Path) -> RunFolder:
     return guided_run(tmp_path / "run")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_opens_without_a_word_in_the_console_and_fits_its_width(
-    page: Any, guided: RunFolder, scheme: str
+    page: Any, guided: RunFolder
 ) -> None:
-    page.emulate_media(color_scheme=scheme)
-    for width in (1400, 800, 360):
+    for scheme, width in (("light", 1400), ("dark", 800), ("light", 360)):
+        page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 800})
         opened(page, guided)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -73,7 +73,9 @@ def test_the_page_opens_without_a_word_in_the_console_and_fits_its_width(
     assert page.said == []
 
 
-def test_the_key_figures_are_those_of_the_run(page: Any, guided: RunFolder) -> None:
+def test_key_figures_spending_by_role_and_failures_by_kind_are_those_of_the_run(
+    page: Any, guided: RunFolder
+) -> None:
     opened(page, guided)
     told = page.locator("#key div").all_inner_texts()
     assert [" ".join(text.split()) for text in told] == [
@@ -84,16 +86,14 @@ def test_the_key_figures_are_those_of_the_run(page: Any, guided: RunFolder) -> N
         "Guides 1 1 consolidation opened",
         "Failures 1 in 1 iteration",
     ]
-
-
-def test_spending_by_role_sums_the_requests(page: Any, guided: RunFolder) -> None:
-    opened(page, guided)
     rows = page.locator("#roles tbody tr").all_inner_texts()
     assert [row.split()[:4] for row in rows] == [
         ["generation", "$0.008", "62", "%"],
         ["retry", "$0.002", "15", "%"],
         ["guide", "$0.003", "23", "%"],
     ]
+    (row,) = page.locator("#kinds tbody tr").all_inner_texts()
+    assert row.split("\t") == ["raised TypeError", "program", "TypeError: no", "2", "1"]
 
 
 def test_a_step_opens_with_its_prompt_and_answer_on_demand(page: Any, guided: RunFolder) -> None:
@@ -106,11 +106,6 @@ def test_a_step_opens_with_its_prompt_and_answer_on_demand(page: Any, guided: Ru
     shown.nth(1).wait_for()
     assert shown.all_inner_texts() == ["the fourth prompt", "the fourth answer"]
     assert page.evaluate("location.hash") == "#t=4"
-
-
-def test_a_link_to_a_step_opens_it(page: Any, guided: RunFolder) -> None:
-    opened(page, guided, "#t=3")
-    assert page.inner_text("#drawer-title") == "Iteration 3"
 
 
 def test_the_lineage_leads_from_the_start_to_the_best_past_copies(
@@ -126,19 +121,16 @@ def test_the_lineage_leads_from_the_start_to_the_best_past_copies(
     assert page.inner_text("#ancestors li:nth-child(3) summary") == "Diff +1 \u22121 lines"
 
 
-def test_the_lineage_of_any_candidate_can_be_shown(page: Any, guided: RunFolder) -> None:
+def test_a_link_to_a_step_opens_it_and_the_lineage_of_its_candidate_can_be_shown(
+    page: Any, guided: RunFolder
+) -> None:
     opened(page, guided, "#t=3")
+    assert page.inner_text("#drawer-title") == "Iteration 3"
     page.click("#drawer button >> text=Show its lineage")
     assert page.inner_text("#lineage-title") == "Lineage of the program of iteration 3"
     assert page.locator("#ancestors li").count() == 3
     page.click("text=Back to the best program")
     assert page.inner_text("#lineage-title") == "Lineage of the best program"
-
-
-def test_failures_are_counted_by_kind(page: Any, guided: RunFolder) -> None:
-    opened(page, guided)
-    (row,) = page.locator("#kinds tbody tr").all_inner_texts()
-    assert row.split("\t") == ["raised TypeError", "program", "TypeError: no", "2", "1"]
 
 
 def test_keys_move_through_a_chart_open_a_step_and_leave_it(page: Any, guided: RunFolder) -> None:
@@ -270,6 +262,20 @@ def test_a_watched_page_says_when_nobody_answers_any_more(page: Any, watched: Pa
     page.wait_for_selector("#table tbody tr")
     page.route("**/figures/*", lambda route: route.abort())
     page.wait_for_selector("text=Cut off")
+
+
+def heading(page: Any, run: RunFolder) -> str:
+    return str(opened(page, run).inner_text("#settings"))
+
+
+def test_the_heading_of_a_fork_names_its_origin_and_no_path(page: Any, tmp_path: Path) -> None:
+    run = settings(tmp_path / "forked")
+    write_steps(run, [step(1), step(2)])
+    assert "forked from" not in heading(page, run)
+    cut_back(run.database, Cut("run", 1, 0, "/home/ann/first <b>run"), "other")
+    told = heading(page, run)
+    assert " · forked · forked from first <b>run after iteration 1 · " in told
+    assert "ann" not in told
 
 
 def test_five_thousand_iterations_open_and_answer_at_once(page: Any, tmp_path: Path) -> None:
