@@ -1,7 +1,6 @@
 """An agent with a purse of half a dollar orders searches from it, and ends within it."""
 
 import json
-from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
@@ -45,24 +44,18 @@ def billed(server: BillingServer) -> Decimal:
     ) / Decimal(1_000_000)
 
 
-@pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[BillingServer]:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with BillingServer(default=answer) as running:
-        yield running
-
-
 @pytest.mark.parametrize("policy", ["hard", "crossing"])
-def test_an_agent_and_its_searches_end_within_half_a_dollar(server, policy):
+def test_an_agent_and_its_searches_end_within_half_a_dollar(provider, policy):
+    provider.default = answer
     purse = Ledger(0.50, policy=policy)
     search = create_discovery_tool(
         toy_problem(),
-        chat_model("openai:searcher", base_url=server.url, retry_wait=0),
+        chat_model("openai:searcher", base_url=provider.url, retry_wait=0),
         max_budget=0.15,
         settings=Settings(price=PRICES["searcher"], budget_policy=policy),
         ledger=purse,
     )
-    planner = ChatOpenAI(model="planner", base_url=server.url, api_key=SecretStr("none"))
+    planner = ChatOpenAI(model="planner", base_url=provider.url, api_key=SecretStr("none"))
     agent = create_agent(
         planner, [search], middleware=[BudgetMiddleware(purse, price=PRICES["planner"])]
     )
@@ -70,11 +63,11 @@ def test_an_agent_and_its_searches_end_within_half_a_dollar(server, policy):
     spent = {account.name: account.spent for account in purse.accounts()}
     searched = [amount for name, amount in spent.items() if name != "ledger"]
     print(
-        f"\n{policy}: ${purse.spent:f} of $0.50 spent, ${billed(server):f} billed in"
-        f" {len(server.bill)} requests; {len(searched)} searches for ${sum(searched):f}"
+        f"\n{policy}: ${purse.spent:f} of $0.50 spent, ${billed(provider):f} billed in"
+        f" {len(provider.bill)} requests; {len(searched)} searches for ${sum(searched):f}"
     )
     assert said[-1].response_metadata == {"finish_reason": "budget"}
-    assert purse.spent == billed(server)
+    assert purse.spent == billed(provider)
     assert len(searched) >= 3
     if policy == "hard":
         assert purse.spent <= Decimal("0.50")

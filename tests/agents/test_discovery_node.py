@@ -1,6 +1,7 @@
 """A search as a node of a graph with a state of its own: sync, async, streamed, interrupted."""
 
 import asyncio
+from functools import cache
 
 import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
@@ -19,7 +20,7 @@ from costada.graph.compiled import DiscoveryGraph
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
 
-BUDGET = 0.06
+BUDGET = 0.015
 THREAD = {"configurable": {"thread_id": "1"}}
 NARROW = {"recursion_limit": 25}
 """Superstep limit of a parent: enough for three iterations of a search, not for its run."""
@@ -56,12 +57,15 @@ def pipeline(graph, saver=None, **options):
     return parent.compile(checkpointer=saver)
 
 
+@cache
 def alone():
-    return search()[0].invoke({"seed": 7})
+    """Return the result of a search without a parent, and the number of its calls."""
+    graph, model = search()
+    return graph.invoke({"seed": 7}), len(model.prompts)
 
 
 def check_reported(state):
-    expected = alone()
+    expected, _ = alone()
     assert expected["iterations"] > 3
     assert state == {
         "number": 7,
@@ -114,11 +118,11 @@ def test_a_low_limit_of_the_parent_is_not_the_searchs_with_shared_keys_either():
     parent = StateGraph(Shared)
     parent.add_node("discover", search()[0])
     parent.add_edge(START, "discover")
-    assert parent.compile().invoke({"seed": 7}, NARROW)["iterations"] == alone()["iterations"]
+    assert parent.compile().invoke({"seed": 7}, NARROW)["iterations"] == alone()[0]["iterations"]
 
 
 def test_chains_batches_and_event_streams_hand_no_limit_down():
-    expected = alone()["iterations"]
+    expected = alone()[0]["iterations"]
     graph, _ = search()
     start = RunnableLambda(lambda number: {"seed": number, "number": number})
 
@@ -144,7 +148,7 @@ def test_a_limit_set_on_the_graph_itself_holds():
 
 
 def test_the_trace_rows_come_out_of_the_parents_stream():
-    steps = list(range(1, alone()["iterations"] + 1))
+    steps = list(range(1, alone()[0]["iterations"] + 1))
     parent = pipeline(search()[0])
     rows = list(parent.stream({}, stream_mode="custom"))
     assert [row["iteration"] for row in rows] == steps
@@ -172,20 +176,13 @@ def breaking_off(number):
 def test_under_a_saver_of_the_parent_a_stopped_search_goes_on(tmp_path, mode, is_kept):
     path = str(tmp_path / "parent.sqlite")
     with SqliteSaver.from_conn_string(path) as saver, RunStore(tmp_path / "programs") as store:
-        graph, _ = search(problem=breaking_off(6), checkpointer=mode, store=store)
+        graph, _ = search(problem=breaking_off(5), checkpointer=mode, store=store)
         with pytest.raises(InterruptedError):
             pipeline(graph, saver).invoke({}, THREAD, durability="sync")
     with SqliteSaver.from_conn_string(path) as saver, RunStore(tmp_path / "programs") as store:
         graph, model = search(checkpointer=mode, store=store)
         check_reported(pipeline(graph, saver).invoke(None, THREAD, durability="sync"))
-    num_calls = len(whole_run_prompts())
-    assert (len(model.prompts) < num_calls) is is_kept
-
-
-def whole_run_prompts():
-    graph, model = search()
-    graph.invoke({"seed": 7})
-    return model.prompts
+    assert (len(model.prompts) < alone()[1]) is is_kept
 
 
 @pytest.mark.parametrize("mode", [None, True])
@@ -199,10 +196,10 @@ def test_under_an_async_saver_of_the_parent_a_stopped_search_goes_on(tmp_path, m
                 return await pipeline(graph, saver).ainvoke(given, THREAD), model
 
     with pytest.raises(InterruptedError):
-        asyncio.run(run({}, breaking_off(6)))
+        asyncio.run(run({}, breaking_off(5)))
     state, model = asyncio.run(run(None))
     check_reported(state)
-    assert len(model.prompts) < len(whole_run_prompts())
+    assert len(model.prompts) < alone()[1]
 
 
 def test_each_visit_of_the_node_is_a_run_of_its_own():
@@ -224,7 +221,7 @@ def question(state):
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_every_answer_reaches_the_question_it_was_given_to(is_async):
-    graph, _ = search(budget=0.012, on_exhausted="interrupt", checkpointer=True)
+    graph, _ = search(budget=0.004, on_exhausted="interrupt", checkpointer=True)
     parent = pipeline(graph, InMemorySaver())
 
     def answer(given):
@@ -233,15 +230,15 @@ def test_every_answer_reaches_the_question_it_was_given_to(is_async):
         )
 
     first = question(answer({}))
-    assert first["budget"] == 0.012
-    second = question(answer(Command(resume={"budget": 0.02})))
-    assert second["budget"] == 0.02
+    assert first["budget"] == 0.004
+    second = question(answer(Command(resume={"budget": 0.008})))
+    assert second["budget"] == 0.008
     assert second["spent"] > first["spent"]
-    refused = question(answer(Command(resume={"budget": 0.015})))
+    refused = question(answer(Command(resume={"budget": 0.006})))
     assert "expected finite dollars above" in refused["refused"]
     assert refused["spent"] == second["spent"]
-    third = question(answer(Command(resume={"budget": 0.03})))
-    assert third["budget"] == 0.03
+    third = question(answer(Command(resume={"budget": 0.012})))
+    assert third["budget"] == 0.012
     ended = answer(Command(resume="stop"))
     assert ended["dollars"] == third["spent"]
     assert ended["text"] == f"{ended['steps']} steps"

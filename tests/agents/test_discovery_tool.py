@@ -12,7 +12,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command
-from two_models import AGENT, SEARCHER, Provider
+from two_models import AGENT, SEARCHER
 
 from costada.agents.tool import create_discovery_tool
 from costada.controller.ledger import Price
@@ -23,12 +23,6 @@ from costada.store.run_store import RunStore
 
 THREAD = {"configurable": {"thread_id": "1"}}
 TASK = {"messages": [("user", "Find me a large number for at most a cent.")]}
-
-
-@pytest.fixture
-def provider():
-    with Provider() as server:
-        yield server
 
 
 def tool_of(provider, problems="toy", **options):

@@ -74,13 +74,13 @@ def wait_for(address):
 
 def test_a_served_search_spends_its_budget_whatever_limit_the_server_hands_down(tmp_path):
     order = {"assistant_id": "costada", "input": {"seed": 1}, "config": {"recursion_limit": 25}}
-    with served(tmp_path, COSTADA_BUDGET="0.05") as address:
+    with served(tmp_path, COSTADA_BUDGET="0.03") as address:
         wait_for(address)
         found = answer(address, "runs/wait", order)
         again = answer(address, "runs/wait", order)
     assert found["stop_reason"] == "budget", (tmp_path / "log").read_text()[-2000:]
     assert found["iterations"] > 3
-    assert found["spent"] >= 0.05
+    assert found["spent"] >= 0.03
     assert found["best_program"]
     assert again["best_program"] == found["best_program"]
     assert again["spent"] == found["spent"]

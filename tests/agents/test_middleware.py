@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
@@ -34,16 +33,10 @@ def weather(city: str) -> str:
     return f"Sun in {city}."
 
 
-@pytest.fixture(autouse=True)
-def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_API_BASE", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
-def server() -> Iterator[BillingServer]:
-    with BillingServer(default=LOOK) as running:
-        yield running
+def server(provider: BillingServer) -> BillingServer:
+    provider.default = LOOK
+    return provider
 
 
 def model_of(server: BillingServer, name: str = "stand-in", **settings) -> ChatOpenAI:

@@ -1,6 +1,7 @@
 """A node whose search keeps itself: it has a saver and a thread of its own."""
 
 import asyncio
+from functools import cache
 
 import pytest
 from fakes import ScriptedModel, evaluate_value, hashed_answer, stopping_evaluation, toy_problem
@@ -18,6 +19,7 @@ from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
 
 THREAD = {"configurable": {"thread_id": "parent"}}
+BUDGET = 0.012
 OUTPUT = {"best_program": "code", "spent": "dollars"}
 
 
@@ -27,7 +29,7 @@ class ReportState(TypedDict, total=False):
     dollars: float
 
 
-def search(saver, *, evaluate=evaluate_value, on_exhausted="stop", budget=0.03, store=None):
+def search(saver, *, evaluate=evaluate_value, on_exhausted="stop", budget=BUDGET, store=None):
     model = ScriptedModel(answer=hashed_answer, prompts=[])
     settings = Settings(price=Price("1", "2"), on_exhausted=on_exhausted)
     graph = create_discovery_graph(
@@ -50,6 +52,7 @@ def pipeline(graph, saver=None):
     return parent.compile(checkpointer=saver)
 
 
+@cache
 def undisturbed():
     graph, model = search(None)
     return graph.invoke({}), model.prompts
@@ -75,7 +78,7 @@ def test_a_stopped_search_goes_on_though_its_parent_saves_nothing(tmp_path):
         graph, model = search(saver)
         check_goes_on(pipeline(graph).invoke({"ticket": "a"}), model)
         num_calls = len(model.prompts)
-        assert pipeline(graph).invoke({"ticket": "a"})["dollars"] == 0.03
+        assert pipeline(graph).invoke({"ticket": "a"})["dollars"] == BUDGET
         assert len(model.prompts) == num_calls
         pipeline(graph).invoke({"ticket": "b"})
         assert len(model.prompts) > num_calls
@@ -113,7 +116,7 @@ def question(state):
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_no_answer_reaches_another_question(is_async):
-    graph, _ = search(InMemorySaver(), budget=0.012, on_exhausted="interrupt")
+    graph, _ = search(InMemorySaver(), budget=0.004, on_exhausted="interrupt")
     parent = pipeline(graph, InMemorySaver())
 
     def answer(given):
@@ -123,19 +126,19 @@ def test_no_answer_reaches_another_question(is_async):
         )
 
     first = question(answer({"ticket": "a"}))
-    assert first["budget"] == 0.012
-    second = question(answer(Command(resume={"budget": 0.02})))
-    assert (second["budget"], second["refused"]) == (0.02, "")
-    refused = question(answer(Command(resume={"budget": 0.015})))
+    assert first["budget"] == 0.004
+    second = question(answer(Command(resume={"budget": 0.008})))
+    assert (second["budget"], second["refused"]) == (0.008, "")
+    refused = question(answer(Command(resume={"budget": 0.006})))
     assert "expected finite dollars above" in refused["refused"]
-    third = question(answer(Command(resume={"budget": 0.03})))
-    assert (third["budget"], third["refused"]) == (0.03, "")
+    third = question(answer(Command(resume={"budget": 0.012})))
+    assert (third["budget"], third["refused"]) == (0.012, "")
     ended = answer(Command(resume="stop"))
     assert ended["dollars"] == third["spent"] > second["spent"] > first["spent"]
 
 
 def test_a_question_is_asked_again_where_the_parent_forgot_it():
-    graph, model = search(InMemorySaver(), budget=0.012, on_exhausted="interrupt")
+    graph, model = search(InMemorySaver(), budget=0.004, on_exhausted="interrupt")
     first = question(pipeline(graph, InMemorySaver()).invoke({"ticket": "a"}, THREAD))
     num_calls = len(model.prompts)
     another = pipeline(graph, InMemorySaver())

@@ -54,11 +54,13 @@ def test_attempts_without_a_usable_program_are_counted_across_iterations(useless
     assert attempts(store) == [3, 3, 1]
 
 
-def test_failed_requests_count_and_a_broken_provider_costs_no_more_than_the_limit() -> None:
-    with BillingServer(default=Refusal(500, "broken")) as server:
-        model = chat_model("openai:stand-in", base_url=server.url, max_attempts=1)
-        _, result = run(model, 5)
-        assert len(server.requests) == 5
+def test_failed_requests_count_and_a_broken_provider_costs_no_more_than_the_limit(
+    server: BillingServer,
+) -> None:
+    server.default = Refusal(500, "broken")
+    model = chat_model("openai:stand-in", base_url=server.url, max_attempts=1)
+    _, result = run(model, 5)
+    assert len(server.requests) == 5
     assert result["stop_reason"] == "failures"
     assert "broken" in result["last_failure"]
 

@@ -1,5 +1,6 @@
 """EvoX carried out by the graph: labels, strategies, their cost, and what a failing one does."""
 
+from functools import cache
 from itertools import count
 
 from fakes import ScriptedModel, rewrite, toy_problem
@@ -33,7 +34,7 @@ def strategy(limit: int = 1000) -> str:
     return f"```python\n{LATEST_WITH_LABEL.replace('LIMIT', str(limit))}```"
 
 
-def evox(new_strategy, *, iterations=40, propose=None, store=None):
+def evox(new_strategy, *, iterations, propose=None, store=None):
     """Return a run's rows and the model; candidates hardly improve, so that strategies change."""
     values = count(1)
 
@@ -54,8 +55,15 @@ def evox(new_strategy, *, iterations=40, propose=None, store=None):
     return trace(graph), model
 
 
+@cache
+def standing_still():
+    """Return rows, model and store of a run that evolves its strategy every other iteration."""
+    store = RunStore()
+    return *evox(strategy(), iterations=20, store=store), store
+
+
 def test_labels_are_bought_once_and_charged_to_the_first_iteration():
-    rows, model = evox(strategy(), iterations=20)
+    rows, model, _ = standing_still()
     asked = [prompt for prompt in model.prompts if "# Current program" not in prompt]
     assert "DIVERGE" in asked[0]
     assert "guide_charged" in rows[0]["events"]
@@ -63,24 +71,23 @@ def test_labels_are_bought_once_and_charged_to_the_first_iteration():
 
 
 def test_a_new_strategy_is_charged_to_the_iteration_that_stagnated():
-    store = RunStore()
-    rows, _ = evox(strategy(), iterations=40, store=store)
+    rows, _, store = standing_still()
     adopted = [row["iteration"] for row in rows if "strategy_adopted" in row["events"]]
-    assert adopted[:2] == [5, 9]
+    assert adopted[:2] == [3, 5]
     (run_id,) = store.run_ids()
-    calls = [call for call in store.ledger.calls(run_id) if call.iteration == 5]
+    calls = [call for call in store.ledger.calls(run_id) if call.iteration == 3]
     assert [(call.role, call.attempt) for call in calls] == [
         ("generation", 1),
         ("guide", 1),
         ("guide", 2),
     ]
-    assert rows[4]["step_cost"] == 3 * rows[3]["step_cost"]
+    assert rows[2]["step_cost"] == 3 * rows[1]["step_cost"]
 
 
 def test_an_adopted_strategy_chooses_parent_context_and_label():
-    rows, model = evox(strategy())
-    assert [row["action"] for row in rows[:5]] == ["balanced"] * 5
-    assert rows[5]["action"] == "diverge"
+    rows, model, _ = standing_still()
+    assert [row["action"] for row in rows[:3]] == ["balanced"] * 3
+    assert rows[3]["action"] == "diverge"
     late = [prompt for prompt in model.prompts if "# Current program\n" in prompt][10]
     assert "- use a table" in late.split("# Current program\n")[1]
     assert "return 0.1010" in late.split("# Current program\n")[1]
@@ -88,7 +95,7 @@ def test_an_adopted_strategy_chooses_parent_context_and_label():
 
 def test_invalid_strategies_are_asked_for_again_and_the_old_one_is_kept():
     replies = count()
-    rows, model = evox(lambda: f"no program, {next(replies)}", iterations=10)
+    rows, model = evox(lambda: f"no program, {next(replies)}", iterations=5)
     kept = [row for row in rows if "strategy_kept" in row["events"]]
     assert kept
     assert next(replies) == 3 * len(kept)
@@ -98,12 +105,12 @@ def test_invalid_strategies_are_asked_for_again_and_the_old_one_is_kept():
 
 
 def test_a_strategy_that_fails_at_work_is_given_up_for_the_one_before():
-    rows, _ = evox(strategy(limit=25), iterations=40)
+    rows, _ = evox(strategy(limit=25), iterations=30)
     failed = [row["iteration"] for row in rows if "strategy_failed" in row["events"]]
     assert failed
     assert rows[failed[0] - 2]["action"] == "diverge"
     assert rows[failed[0] - 1]["action"] == "balanced"
-    assert len(rows) == 40
+    assert len(rows) == 30
     assert all(row["failure"] is None for row in rows)
 
 
@@ -122,9 +129,9 @@ def test_a_retry_keeps_parent_and_context_and_shows_every_failed_attempt():
 
 
 def test_previous_attempts_are_shown_the_best_first():
-    _, model = evox(strategy(), iterations=6)
-    last = [prompt for prompt in model.prompts if "# Current program\n" in prompt][-1]
-    section = last.split("# Previous attempts")[1].split("# Other programs")[0]
+    _, model, _ = standing_still()
+    sixth = [prompt for prompt in model.prompts if "# Current program\n" in prompt][5]
+    section = sixth.split("# Previous attempts")[1].split("# Other programs")[0]
     assert (
         section.index("iteration 5") < section.index("iteration 4") < section.index("iteration 3")
     )

@@ -16,7 +16,7 @@ from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
 
 THREAD: Any = {"configurable": {"thread_id": "a"}}
-BUDGET = 0.03
+BUDGET = 0.01
 STOP = Command(resume={"stop": True})
 
 
@@ -93,7 +93,7 @@ def test_more_budget_lets_the_run_go_on_and_the_controller_sees_it() -> None:
 def test_a_run_is_extended_again_and_again_until_it_is_stopped() -> None:
     graph = asking_graph()
     asked = question(graph.invoke({}, THREAD))
-    for budget in (0.04, 0.05, 0.06):
+    for budget in (0.015, 0.02, 0.025):
         assert asked["spent"] < budget
         asked = question(graph.invoke(more(budget), THREAD))
         assert asked["budget"] == budget <= asked["spent"]
@@ -115,8 +115,8 @@ def test_a_run_that_is_not_extended_ends_as_one_that_never_asks(answer: object) 
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ({"budget": 0.02}, "budget: got 0.02, expected finite dollars above"),
-        ({"budget": BUDGET}, "budget: got 0.03, expected finite dollars above"),
+        ({"budget": 0.005}, "budget: got 0.005, expected finite dollars above"),
+        ({"budget": BUDGET}, "budget: got 0.01, expected finite dollars above"),
         ({"budget": True}, "budget: got True, expected"),
         ({"budget": "2"}, "budget: got '2', expected"),
         ({"budget": float("inf")}, "budget: got inf, expected"),
@@ -133,8 +133,8 @@ def test_a_refused_answer_changes_nothing_and_another_one_is_asked_for(
     again = question(graph.invoke(Command(resume=answer), THREAD))
     assert message in again["refused"]
     assert {**again, "refused": ""} == asked
-    granted = question(graph.invoke(more(0.05), THREAD))
-    assert (granted["budget"], granted["refused"]) == (0.05, "")
+    granted = question(graph.invoke(more(0.015), THREAD))
+    assert (granted["budget"], granted["refused"]) == (0.015, "")
 
 
 def test_asking_spends_and_writes_nothing() -> None:
@@ -152,16 +152,16 @@ def test_later_resumes_know_the_extended_budget() -> None:
     saver, store = InMemorySaver(), RunStore()
     graph = asking_graph(checkpointer=saver, store=store)
     last = rows_of(graph, {})[-1]["iteration"]
-    run_until(graph, THREAD, last + 2, given=more(0.06))
+    run_until(graph, THREAD, last + 2, given=more(0.02))
     again = asking_graph(checkpointer=saver, store=store)
     asked = question(again.invoke(None, THREAD))
-    assert asked["budget"] == 0.06 <= asked["spent"]
+    assert asked["budget"] == 0.02 <= asked["spent"]
 
 
 def test_a_new_run_on_the_thread_begins_with_the_budget_of_the_graph() -> None:
     graph = asking_graph()
     graph.invoke({}, THREAD)
-    graph.invoke(more(0.06), THREAD)
+    graph.invoke(more(0.015), THREAD)
     graph.invoke(STOP, THREAD)
     assert question(graph.invoke({}, THREAD))["budget"] == BUDGET
 
@@ -177,14 +177,14 @@ def test_nothing_is_asked_when_more_money_would_not_help() -> None:
 @pytest.mark.parametrize("method", ["uniform", "adaevolve", "best-of-n"])
 def test_an_extended_run_without_regard_to_cost_is_one_with_the_larger_budget(method: str) -> None:
     extended = asking_graph(method=method)
-    whole = asking_graph(method=method, on_exhausted="stop", budget=0.08)
-    rows = rows_of(extended, {}) + rows_of(extended, more(0.05)) + rows_of(extended, more(0.08))
+    whole = asking_graph(method=method, on_exhausted="stop", budget=0.03)
+    rows = rows_of(extended, {}) + rows_of(extended, more(0.02)) + rows_of(extended, more(0.03))
     assert decisions(rows) == decisions(trace(whole, config=THREAD))
 
 
 def test_a_larger_iteration_limit_gives_the_run_that_it_would_have_given_at_once() -> None:
     saver, store = InMemorySaver(), RunStore()
-    short, whole = (Constants(max_iterations=number) for number in (9, 18))
+    short, whole = (Constants(max_iterations=number) for number in (4, 8))
     options: dict[str, Any] = {"budget": 1.0, "checkpointer": saver, "store": store}
     rows = rows_of(asking_graph(constants=short, **options), {})
     longer = asking_graph(constants=whole, **options)
@@ -206,10 +206,10 @@ def test_an_async_run_asks_and_goes_on() -> None:
     graph = asking_graph()
 
     async def ask_and_extend() -> list[dict[str, Any]]:
-        return [await graph.ainvoke(given, THREAD) for given in ({}, more(0.05), STOP)]
+        return [await graph.ainvoke(given, THREAD) for given in ({}, more(0.02), STOP)]
 
     first, second, last = asyncio.run(ask_and_extend())
-    assert (question(first)["budget"], question(second)["budget"]) == (BUDGET, 0.05)
+    assert (question(first)["budget"], question(second)["budget"]) == (BUDGET, 0.02)
     assert last["stop_reason"] == "budget"
 
 
@@ -227,7 +227,7 @@ def test_a_run_below_a_parent_graph_is_extended_through_the_parent() -> None:
     parent.add_edge("search", END)
     graph = parent.compile(checkpointer=InMemorySaver())
     spent = [question(graph.invoke({"seed": 3}, THREAD))["spent"]]
-    for budget in (0.05, 0.08):
+    for budget in (0.015, 0.02):
         asked = question(graph.invoke(more(budget), THREAD))
         assert asked["budget"] == budget
         spent.append(asked["spent"])

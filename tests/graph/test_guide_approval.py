@@ -121,7 +121,7 @@ def test_any_other_answer_is_refused_and_the_question_comes_again():
 
 def test_evox_asks_for_its_labels_and_strategies_too_and_does_without_them():
     store = RunStore()
-    graph, model = graph_of(method="evox", store=store, iterations=30)
+    graph, model = graph_of(method="evox", store=store, iterations=6)
     questions = list(answered(graph, False))
     assert questions[0]["guide"] == "labels"
     assert {question["guide"] for question in questions[1:]} == {"strategy"}

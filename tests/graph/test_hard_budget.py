@@ -1,6 +1,5 @@
 """A hard budget: whatever the prices, the answers and the transport, the bill stays within it."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from random import Random
@@ -23,7 +22,7 @@ from costada.store.run_store import RunStore
 
 PRICE = Price("1", "2")
 METHODS = ("costada", "adaevolve", "uniform", "best-of-n", "evox")
-NUM_SEEDS = 50
+NUM_SEEDS = 20
 MILLION = Decimal(1_000_000)
 
 
@@ -62,20 +61,7 @@ class Provider:
         return (cost_in + total.output_tokens * self.price.output_per_million) / MILLION
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[BillingServer]:
-    with BillingServer() as running:
-        yield running
-
-
-@pytest.fixture(autouse=True)
-def _empty_bill(server: BillingServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    server.bill.clear()
-    server.requests.clear()
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def model(server: BillingServer):
     return chat_model("openai:stand-in", base_url=server.url, retry_wait=0)
 
@@ -225,34 +211,34 @@ def test_a_refused_request_costs_nothing_and_is_sent_again(server, model) -> Non
     assert result["best_score"] == 0.5
 
 
-def test_a_request_that_timed_out_counts_in_full_so_it_is_not_repeated_on_credit() -> None:
+def test_a_request_that_timed_out_counts_in_full_so_it_is_not_repeated_on_credit(server) -> None:
     """The first request may use the whole budget; unanswered, it has to be taken as billed."""
     store = RunStore()
-    with BillingServer(default=Silence(is_billed=True)) as silent:
-        impatient = chat_model(
-            "openai:stand-in", base_url=silent.url, retry_wait=0, timeout=0.2, max_attempts=3
-        )
-        budget = dollars_for(1000)
-        result = graph_of(impatient, budget, store=store, iterations=9).invoke({})
-        assert len(silent.requests) == 1
+    server.default = Silence(is_billed=True)
+    impatient = chat_model(
+        "openai:stand-in", base_url=server.url, retry_wait=0, timeout=0.2, max_attempts=3
+    )
+    budget = dollars_for(1000)
+    result = graph_of(impatient, budget, store=store, iterations=9).invoke({})
+    assert len(server.requests) == 1
     (call,) = store.ledger.calls(store.run_ids()[0])
     assert call.bound == Decimal(str(budget))
     assert (result["stop_reason"], result["spent"]) == ("budget", budget)
 
 
-def test_as_many_timed_out_requests_are_repeated_as_can_be_paid_for() -> None:
+def test_as_many_timed_out_requests_are_repeated_as_can_be_paid_for(server) -> None:
     """The model's own limit of 500 tokens makes three of them affordable, and not a fourth."""
-    with BillingServer(default=Silence(is_billed=True)) as silent:
-        impatient = chat_model(
-            "openai:stand-in",
-            base_url=silent.url,
-            retry_wait=0,
-            timeout=0.2,
-            max_attempts=9,
-            max_tokens=500,
-        )
-        result = graph_of(impatient, 3.1 * dollars_for(500), iterations=9).invoke({})
-        assert len(silent.requests) == 3
+    server.default = Silence(is_billed=True)
+    impatient = chat_model(
+        "openai:stand-in",
+        base_url=server.url,
+        retry_wait=0,
+        timeout=0.2,
+        max_attempts=9,
+        max_tokens=500,
+    )
+    result = graph_of(impatient, 3.1 * dollars_for(500), iterations=9).invoke({})
+    assert len(server.requests) == 3
     assert result["spent"] == pytest.approx(3 * dollars_for(500))
     assert result["stop_reason"] == "budget"
 

@@ -1,6 +1,5 @@
 """Real client, real server: what the ledger holds is what the server billed."""
 
-from collections.abc import Iterator
 from decimal import Decimal
 
 import pytest
@@ -19,10 +18,9 @@ PRICE = Price("0.60", "1.92", "0.11")
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[BillingServer]:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with BillingServer(default=answer_like_a_model) as running:
-        yield running
+def server(server: BillingServer) -> BillingServer:
+    server.default = answer_like_a_model
+    return server
 
 
 def answer_like_a_model(body) -> Reply:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import cache
 
 import pytest
 from langgraph.checkpoint.memory import InMemorySaver
@@ -14,28 +15,42 @@ from typing_extensions import TypedDict
 from costada.controller.constants import Constants
 from costada.graph.build import superstep_limit
 
+THREAD = {"configurable": {"thread_id": "1"}}
+CONSTANTS = Constants(max_iterations=10)
+
+
+def search(**options):
+    graph, _ = graph_of(constants=CONSTANTS, **options)
+    return graph
+
+
+@cache
+def undisturbed():
+    """Return the rows and the result of a run that nothing stops; it buys a guide."""
+    graph = search(checkpointer=InMemorySaver())
+    rows = trace(graph, config=THREAD)
+    assert any("guide_charged" in row["events"] for row in rows)
+    return rows, graph.invoke(None, THREAD)
+
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another_one():
-    graph, _ = graph_of()
-    assert trace(graph, {"seed": 7}) == trace(graph, {"seed": 7})
-    assert trace(graph, {"seed": 7}) != trace(graph, {"seed": 8})
+    graph = search()
+    assert trace(graph) == undisturbed()[0]
+    assert trace(graph, {"seed": 8}) != undisturbed()[0]
 
 
 @pytest.mark.parametrize(
     "mode", ["values", "updates", "custom", "messages", "debug", "checkpoints", "tasks"]
 )
 def test_every_stream_mode_works_and_is_metered_alike(mode):
-    graph, _ = graph_of(checkpointer=InMemorySaver())
-    config = {"configurable": {"thread_id": mode}}
-    chunks = list(graph.stream({}, config, stream_mode=mode))
+    graph = search(checkpointer=InMemorySaver())
+    chunks = list(graph.stream({}, THREAD, stream_mode=mode))
     assert chunks
-    plain, _ = graph_of()
-    assert graph.get_state(config).values["spent"] == plain.invoke({})["spent"]
+    assert graph.get_state(THREAD).values["spent"] == undisturbed()[1]["spent"]
 
 
 def test_ainvoke_gives_the_same_result_as_invoke():
-    graph, _ = graph_of()
-    assert asyncio.run(graph.ainvoke({})) == graph.invoke({})
+    assert asyncio.run(search().ainvoke({})) == undisturbed()[1]
 
 
 def test_as_a_node_of_a_parent_graph_only_shared_keys_flow():
@@ -44,7 +59,7 @@ def test_as_a_node_of_a_parent_graph_only_shared_keys_flow():
         best_program: str
         note: str
 
-    child, _ = graph_of()
+    child = search()
     parent = StateGraph(ParentState)
     parent.add_node("discover", child)
     parent.add_node("write", lambda state: {"note": state["best_program"][:5]})
@@ -52,62 +67,54 @@ def test_as_a_node_of_a_parent_graph_only_shared_keys_flow():
     parent.add_edge("discover", "write")
     parent.add_edge("write", END)
     compiled = parent.compile(checkpointer=InMemorySaver())
-    result = compiled.invoke({"seed": 7}, {"configurable": {"thread_id": "1"}})
+    result = compiled.invoke({"seed": 7}, THREAD)
     assert set(result) == {"seed", "best_program", "note"}
     assert result["best_program"] == child.invoke({"seed": 7})["best_program"]
 
 
-@pytest.mark.parametrize("iteration", [1, 4, 9])
+@pytest.mark.parametrize("iteration", [1, 5, 9])
 def test_a_drained_run_resumed_from_its_file_ends_as_an_undisturbed_one(tmp_path, iteration):
-    config = {"configurable": {"thread_id": "1"}}
     path = str(tmp_path / "run.sqlite")
     with SqliteSaver.from_conn_string(path) as saver:
-        graph, _ = graph_of(checkpointer=saver)
-        first = run_until(graph, config, iteration)
+        first = run_until(search(checkpointer=saver), THREAD, iteration)
     with SqliteSaver.from_conn_string(path) as saver:
-        graph, _ = graph_of(checkpointer=saver)
-        rest = list(graph.stream(None, config, stream_mode="custom"))
-        resumed = graph.get_state(config).values
-    undisturbed, _ = graph_of()
-    assert first + rest == trace(undisturbed)
-    assert resumed["best_program"] == undisturbed.invoke({})["best_program"]
+        graph = search(checkpointer=saver)
+        rest = list(graph.stream(None, THREAD, stream_mode="custom"))
+        resumed = graph.get_state(THREAD).values
+    rows, result = undisturbed()
+    assert first + rest == rows
+    assert resumed["best_program"] == result["best_program"]
 
 
 def test_resuming_a_finished_run_returns_its_result_and_spends_nothing():
-    graph, model = graph_of(checkpointer=InMemorySaver())
-    config = {"configurable": {"thread_id": "1"}}
-    first = graph.invoke({}, config)
+    graph, model = graph_of(checkpointer=InMemorySaver(), constants=CONSTANTS)
+    first = graph.invoke({}, THREAD)
     num_calls = len(model.prompts)
-    assert graph.invoke(None, config) == first
+    assert graph.invoke(None, THREAD) == first
     assert len(model.prompts) == num_calls
 
 
 def test_a_new_input_on_a_finished_thread_starts_a_new_run_with_its_own_account():
-    graph, _ = graph_of(checkpointer=InMemorySaver())
-    config = {"configurable": {"thread_id": "1"}}
-    first = graph.invoke({"seed": 7}, config)
-    assert graph.invoke({"seed": 8}, config) != first
-    assert graph.invoke({"seed": 7}, config) == first
+    graph = search(checkpointer=InMemorySaver())
+    first = graph.invoke({"seed": 7}, THREAD)
+    assert graph.invoke({"seed": 8}, THREAD) != first
+    assert graph.invoke({"seed": 7}, THREAD) == first
 
 
 def test_the_state_is_plain_small_and_passes_a_strict_serializer():
     strict = InMemorySaver(serde=JsonPlusSerializer(allowed_msgpack_modules=None))
-    graph, _ = graph_of(checkpointer=strict, budget=0.2)
-    config = {"configurable": {"thread_id": "1"}}
-    graph.invoke({}, config)
-    values = graph.get_state(config).values
+    graph, _ = graph_of(checkpointer=strict, constants=Constants(max_iterations=25), budget=0.2)
+    graph.invoke({}, THREAD)
+    values = graph.get_state(THREAD).values
     assert json.loads(json.dumps(values)) == values
     assert len(json.dumps({**values, "best_program": ""})) < 3000
 
 
 def test_a_resumed_run_without_its_programs_names_the_remedy():
     saver = InMemorySaver()
-    config = {"configurable": {"thread_id": "1"}}
-    graph, _ = graph_of(checkpointer=saver)
-    run_until(graph, config, 2)
-    other, _ = graph_of(checkpointer=saver)
+    run_until(search(checkpointer=saver), THREAD, 2)
     with pytest.raises(ValueError, match="give create_discovery_graph the store"):
-        other.invoke(None, config)
+        search(checkpointer=saver).invoke(None, THREAD)
 
 
 def test_a_run_needs_no_recursion_limit_from_the_user():

@@ -33,7 +33,7 @@ from typing_extensions import TypedDict
 from costada.store.pruning import RunSaver
 from costada.store.run_store import RunStore
 
-BUDGET = 0.03
+BUDGET = 0.015
 THREAD = {"configurable": {"thread_id": "1"}}
 STOPPED_IN = 4
 """Iteration of the toy run in which it is stopped."""

@@ -1,7 +1,9 @@
 from collections.abc import Iterator
+from itertools import count
 
 import pytest
-from billing_server import BillingServer
+from billing_server import BillingServer, Reply
+from gateways import Gateway
 
 from costada.models.metering import MeteredCall
 
@@ -12,10 +14,41 @@ def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture
-def server() -> Iterator[BillingServer]:
+@pytest.fixture(scope="module")
+def running_server() -> Iterator[BillingServer]:
     with BillingServer() as running:
         yield running
+
+
+@pytest.fixture
+def server(running_server: BillingServer) -> BillingServer:
+    """A server with an empty bill that says hello."""
+    running_server.bill.clear()
+    running_server.requests.clear()
+    running_server._script.clear()
+    running_server._ids = count(1)
+    running_server.default = Reply()
+    running_server.keeps_alive = False
+    return running_server
+
+
+@pytest.fixture(scope="module")
+def running_gateway(
+    running_server: BillingServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Gateway]:
+    started = Gateway(tmp_path_factory.mktemp("gateway"), running_server.url)
+    yield started
+    started.end()
+
+
+NUMBERS = count(1)
+
+
+@pytest.fixture
+def gateway(running_gateway: Gateway, server: BillingServer) -> Gateway:
+    """A gateway in front of the server that has not been asked for this test's call."""
+    running_gateway.call = f"run/{next(NUMBERS)}/generation/1"
+    return running_gateway
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Gateways in processes of their own, and the plainest client they can have."""
+"""Gateways in processes of their own, and the plainest client they can have.
+
+`call` is the key of the requests that name none; tests that share a gateway have one each.
+"""
 
 import json
 import os
@@ -19,7 +22,6 @@ from costada.models.gateway.door import Door, door_file, is_held, read_door
 from costada.models.gateway.journal import Fate, Journal
 from costada.models.gateway.protocol import CALL_HEADER, EXECUTION_HEADER, TOKEN_HEADER
 
-CALL = "run/1/generation/1"
 PATIENCE = 20.0
 CLIENT = f"""
 import http.client, sys
@@ -59,6 +61,7 @@ class Gateway:
     def __init__(self, folder: Path, upstream: str, *options: str) -> None:
         self.journal = folder / "gateway.sqlite"
         self.log = folder / "gateway.log"
+        self.call = "run/1/generation/1"
         self._options = ["--upstream", upstream, "--journal", str(self.journal), *options]
         self.door: Door = self.start()
 
@@ -94,14 +97,14 @@ class Gateway:
 
     def ask(
         self,
-        call: str = CALL,
+        call: str | None = None,
         execution: str | None = None,
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float = PATIENCE,
     ) -> Told:
         """Return the response to a chat request."""
-        sent = {TOKEN_HEADER: self.door.token, CALL_HEADER: call, **(headers or {})}
+        sent = {TOKEN_HEADER: self.door.token, CALL_HEADER: call or self.call, **(headers or {})}
         if execution:
             sent[EXECUTION_HEADER] = execution
         with closing(HTTPConnection("127.0.0.1", self.door.port, timeout=timeout)) as connection:
@@ -113,7 +116,12 @@ class Gateway:
 
     def client_process(self, body: Mapping[str, Any] | None = None) -> subprocess.Popen[bytes]:
         """Start a client that asks once and prints the answer."""
-        words = [str(self.door.port), self.door.token, CALL, json.dumps(body or {"model": "m"})]
+        words = [
+            str(self.door.port),
+            self.door.token,
+            self.call,
+            json.dumps(body or {"model": "m"}),
+        ]
         return subprocess.Popen(
             [sys.executable, "-c", CLIENT, *words],
             stdout=subprocess.PIPE,

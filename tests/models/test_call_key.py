@@ -1,12 +1,10 @@
 """Real chat models that call through a gateway, and what they are billed."""
 
 import asyncio
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from billing_server import BillingServer, Refusal, Reply
-from gateways import CALL, Gateway
+from gateways import Gateway
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 from langchain_openai import ChatOpenAI
@@ -34,24 +32,18 @@ def client(url: str) -> ChatOpenAI:
     )
 
 
-@pytest.fixture
-def gateway(server: BillingServer, tmp_path: Path) -> Iterator[Gateway]:
-    started = Gateway(tmp_path, server.url)
-    yield started
-    started.end()
-
-
-@pytest.fixture
-def model(server: BillingServer, gateway: Gateway) -> Runnable:
+@pytest.fixture(scope="module")
+def model(running_server: BillingServer, running_gateway: Gateway) -> Runnable:
     return through_gateway(
-        chat_model("openai:stand-in", base_url=server.url, retry_wait=0), gateway.door
+        chat_model("openai:stand-in", base_url=running_server.url, retry_wait=0),
+        running_gateway.door,
     )
 
 
 def test_a_call_executed_again_is_answered_without_another_bill(
-    model: Runnable, server: BillingServer
+    model: Runnable, server: BillingServer, gateway: Gateway
 ):
-    first, second = (with_call_key(model, CALL).invoke("hi") for _ in range(2))
+    first, second = (with_call_key(model, gateway.call).invoke("hi") for _ in range(2))
     assert first.response_metadata == second.response_metadata
     assert (first.content, first.usage_metadata) == (second.content, second.usage_metadata)
     assert len(server.bill) == 1
@@ -64,30 +56,34 @@ def test_calls_with_different_keys_are_billed_each(model: Runnable, server: Bill
 
 
 def test_a_retry_is_sent_and_its_answer_is_told_to_the_next_execution(
-    model: Runnable, server: BillingServer
+    model: Runnable, server: BillingServer, gateway: Gateway
 ):
     server.script(Refusal(500), Refusal(429), Reply("third"))
-    assert with_call_key(model, CALL).invoke("hi").content == "third"
-    assert with_call_key(model, CALL).invoke("hi").content == "third"
+    assert with_call_key(model, gateway.call).invoke("hi").content == "third"
+    assert with_call_key(model, gateway.call).invoke("hi").content == "third"
     assert (len(server.requests), len(server.bill)) == (3, 1)
 
 
 def test_a_keyed_model_that_is_asked_twice_gives_two_answers(
-    model: Runnable, server: BillingServer
+    model: Runnable, server: BillingServer, gateway: Gateway
 ):
     server.script(Reply("one"), Reply("two"))
-    keyed = with_call_key(model, CALL)
+    keyed = with_call_key(model, gateway.call)
     assert [keyed.invoke("hi").content for _ in range(2)] == ["one", "two"]
-    again = with_call_key(model, CALL)
+    again = with_call_key(model, gateway.call)
     assert [again.invoke("hi").content for _ in range(2)] == ["one", "two"]
     assert len(server.bill) == 2
 
 
-def test_a_stream_and_an_asynchronous_call_are_kept_as_well(model: Runnable, server: BillingServer):
+def test_a_stream_and_an_asynchronous_call_are_kept_as_well(
+    model: Runnable, server: BillingServer, gateway: Gateway
+):
     server.script(Reply("one two three"), Reply("later"))
 
     def text() -> str:
-        return "".join(str(chunk.content) for chunk in with_call_key(model, CALL).stream("hi"))
+        return "".join(
+            str(chunk.content) for chunk in with_call_key(model, gateway.call).stream("hi")
+        )
 
     async def asynchronous() -> AIMessage:
         return await with_call_key(model, "run/1/guide/1").ainvoke("hi")
@@ -104,7 +100,7 @@ def test_the_key_reaches_models_in_fallbacks_sequences_and_bindings(
     broken, whole = client(server.url), client(server.url)
     structured = whole.bind(temperature=0).with_structured_output(Point)  # type: ignore[attr-defined]
     composed = through_gateway(broken.with_fallbacks([structured]), gateway.door)
-    with_call_key(composed, CALL).invoke("hi")
+    with_call_key(composed, gateway.call).invoke("hi")
     server.script(Refusal(400))
     for _ in range(2):
         assert with_call_key(composed, "run/2/guide/1").invoke("hi") == Point(x=3)
@@ -121,7 +117,7 @@ def test_models_of_other_servers_are_left_alone(server: BillingServer, gateway: 
     with BillingServer() as other:
         stranger = client(other.url)
         assert through_gateway(stranger, gateway.door) is stranger
-        assert with_call_key(stranger, CALL) is stranger
+        assert with_call_key(stranger, gateway.call) is stranger
         assert not has_gateway(stranger)
     assert upstreams(stranger.with_fallbacks([client(server.url)])) == {
         other.url,
@@ -141,8 +137,8 @@ def test_a_model_is_not_changed_by_sending_a_copy_of_it_through_a_gateway(
 def test_a_proxy_of_the_environment_does_not_come_between(
     server: BillingServer, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ):
-    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+    for name in ("http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     door: Door = gateway.door
     model = through_gateway(client(server.url), door)
-    assert with_call_key(model, CALL).invoke("hi").content == "hello"
+    assert with_call_key(model, gateway.call).invoke("hi").content == "hello"

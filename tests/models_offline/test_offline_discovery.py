@@ -1,5 +1,6 @@
 import asyncio
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from offline_programs import AREA, PACKING, SPREAD, in_process_problem, result
@@ -12,6 +13,7 @@ from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
 
 
+@cache
 def evaluate(code: str) -> Evaluation:
     """Run a program the offline model wrote in this process; its searches are short."""
     try:
@@ -31,7 +33,7 @@ def test_a_short_run_improves_programs_of_different_kinds(program, target):
     problem = in_process_problem(program.replace("run_packing", "run"), evaluate)
     assert evaluate(problem.initial_program).score < target
     graph = create_discovery_graph(
-        problem, OfflineModel(seed=1), budget=0.2, settings=Settings(seed=1)
+        problem, OfflineModel(seed=1), budget=0.13, settings=Settings(seed=1)
     )
     rows = list(graph.stream({}, stream_mode="custom"))
     bests = [row["best_objective"] for row in rows if "best_objective" in row]
@@ -53,7 +55,7 @@ def account(store: RunStore) -> list[object]:
 @pytest.mark.parametrize("generator", ["model", "agent"])
 def test_a_run_is_the_same_however_it_is_streamed(generator):
     problem = in_process_problem(PACKING.replace("run_packing", "run"), evaluate)
-    settings = Settings(seed=1, generator=generator, constants=Constants(max_iterations=6))
+    settings = Settings(seed=1, generator=generator, constants=Constants(max_iterations=4))
     stores = {way: RunStore() for way in ("plain", "messages", "both", "asynchronous")}
     graphs = {
         way: create_discovery_graph(
@@ -71,6 +73,6 @@ def test_a_run_is_the_same_however_it_is_streamed(generator):
     assert list(graphs["both"].stream({}, stream_mode=["messages", "custom"]))
     asyncio.run(stream())
     plain = account(stores["plain"])
-    assert len(plain) >= 6 + 6
+    assert len(plain) >= 4 + 4
     for way in ("messages", "both", "asynchronous"):
         assert account(stores[way]) == plain, way

@@ -1,7 +1,7 @@
 """What a call leaves on the ledger when it goes wrong."""
 
 import pytest
-from billing_server import BillingServer, Refusal, Reply
+from billing_server import Refusal, Reply
 from fakes import ScriptedModel, hashed_answer, rewrite, toy_problem
 
 from costada.controller.constants import Constants
@@ -42,13 +42,6 @@ def test_a_paid_call_of_an_unpriced_model_is_on_record_before_the_run_ends():
         graph.invoke({})
     (call,) = calls_of(store)
     assert (call.model, call.input_tokens, call.price_source) == ("other", 1000, "unknown")
-
-
-@pytest.fixture
-def server(monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with BillingServer(default=Reply(rewrite(0.3))) as running:
-        yield running
 
 
 def client(server):

@@ -4,8 +4,7 @@ import socket
 from dataclasses import replace
 from decimal import Decimal
 
-import pytest
-from billing_server import BillingServer, Refusal, Reply, Silence
+from billing_server import Refusal, Reply, Silence
 from fakes import rewrite, toy_problem
 
 from costada.controller.constants import Constants
@@ -18,13 +17,6 @@ from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 
 CAP = 1000
-
-
-@pytest.fixture
-def server(monkeypatch):
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with BillingServer(default=Reply(rewrite(0.3))) as running:
-        yield running
 
 
 def run_once(url, store, *, lost_calls="count", timeout=20.0, attempts=1, iterations=1):

@@ -12,6 +12,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,7 @@ class Answer:
         return self.record["code"].strip() == self.parent_code.strip()
 
 
+@cache
 def is_program(code: str) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SyntaxWarning)

@@ -147,10 +147,8 @@ def barren_scores(seed: int, steps: int) -> list[float | None]:
     return [rng.choice([0.1, 0.2, 0.3, 0.45, 0.5]) for _ in range(steps)]
 
 
-@pytest.mark.parametrize("size", [2, 4, 20, 300])
-@pytest.mark.parametrize(
-    "scores", [random_scores(1, 200), random_scores(2, 200), barren_scores(3, 220)]
-)
+@pytest.mark.parametrize("size", [2, 20, 300])
+@pytest.mark.parametrize("scores", [random_scores(1, 200), barren_scores(3, 220)])
 @pytest.mark.parametrize("num_frontiers", [1, 2, 3])
 def test_every_statistic_follows_the_description(
     scores: list[float | None], size: int, num_frontiers: int

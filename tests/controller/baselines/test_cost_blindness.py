@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from costada.controller.constants import Constants
 
-STEPS = 300
+STEPS = 150
 SCORES = random_scores(5, STEPS)
 BLIND = ["adaevolve", "uniform", "best-of-n"]
 ROOMY = Constants(archive_size=150)
