@@ -29,6 +29,12 @@ CAP = 4000
 
 PRICE_IN, PRICE_OUT = Decimal("0.6"), Decimal("1.92")
 
+BUDGET = 0.1
+"""Dollars of a run: some 20 calls, more than it makes before its last kill."""
+
+SEED = 2
+"""Of a run that retries and buys a guide."""
+
 
 def slow_evaluation(code):
     time.sleep(EVALUATION)
@@ -70,44 +76,36 @@ class Provider:
         self.bill = Decimal(0)
 
 
-def go_on(folder: str, url: str, seed: int, options: dict[str, object]) -> None:
-    """Begin the run in a folder, or go on with it, in this process."""
+def go_on(folder: Path, url: str, options: dict[str, object]) -> None:
+    """Begin the run in a folder, or go on with it, in this process, to its end."""
     discover(
         toy_problem(evaluate=slow_evaluation),
         chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=CAP),
         out=folder,
-        resume=(Path(folder) / "settings.json").exists(),
-        seed=seed,
+        resume=(folder / "settings.json").exists(),
         price_in=str(PRICE_IN),
         price_out=str(PRICE_OUT),
-        **{"budget": 0.2, **options},
+        **{"seed": SEED, "budget": BUDGET, **options},
     )
-
-
-def finish(folder: Path, url: str, seed: int, options: dict[str, object]) -> None:
-    """Let a run come to its end."""
-    process = PROCESSES.Process(target=go_on, args=(str(folder), url, seed, options))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
 
 
 def kill_often(
     folder: Path,
     server: BillingServer,
     provider: Provider,
-    seed: int,
+    draw: int,
     num_kills: int,
     options: dict[str, object],
 ) -> int:
-    """Kill a run at random instants and go on with it each time; return how often it was alive.
+    """Kill a run at random instants and go on with it each time, at last to its end.
 
-    The instants lie around requests: some calls after the process began, up to two calls later.
+    Returns how often it was alive when it was killed. The instants lie around requests: some calls
+    after the process began, up to two calls later; `draw` says which.
     """
-    rng, num_hits = Random(seed), 0
+    rng, num_hits = Random(draw), 0
     for _ in range(num_kills):
-        process = PROCESSES.Process(target=go_on, args=(str(folder), server.url, seed, options))
-        num_calls = provider.billed.total() + rng.randint(1, 4)
+        process = PROCESSES.Process(target=go_on, args=(folder, server.url, options))
+        num_calls = provider.billed.total() + rng.randint(1, 3)
         process.start()
         while process.is_alive() and provider.billed.total() < num_calls:
             process.join(0.001)
@@ -115,7 +113,7 @@ def kill_often(
         num_hits += process.is_alive()
         process.kill()
         process.join()
-    finish(folder, server.url, seed, options)
+    go_on(folder, server.url, options)
     return num_hits
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from crash_runs import check_against_bill, finish, kill_often, record_of, serve  # noqa: E402
+from crash_runs import check_against_bill, go_on, kill_often, record_of, serve  # noqa: E402
 
 HEAD = " run  kills  alive  calls  lost  billed  same as undisturbed"
 
@@ -28,10 +28,10 @@ def main() -> None:
 
 def line_of(folder: Path, seed: int, kills: int) -> str:
     """Return what came of one run; raises `AssertionError` where the ledger is wrong."""
-    options: dict[str, object] = {"lost_calls": "ignore", "budget": 0.4}
+    options: dict[str, object] = {"lost_calls": "ignore", "budget": 0.4, "seed": seed}
     server, provider = serve()
     with server:
-        finish(folder / f"whole-{seed}", server.url, seed, options)
+        go_on(folder / f"whole-{seed}", server.url, options)
         provider.forget()
         hits = kill_often(folder / f"killed-{seed}", server, provider, seed, kills, options)
     whole, killed = (record_of(folder / f"{kind}-{seed}") for kind in ("whole", "killed"))

@@ -11,9 +11,9 @@ from costada.store.purse import Ledger
 NUM_KILLS = 6
 
 
-def go_on_with_purse(folder: str, purse: str, url: str) -> None:
+def go_on_with_purse(folder: Path, purse: Path, url: str) -> None:
     with Ledger(0.25, path=purse, policy="hard") as ledger:
-        go_on(folder, url, 5, {"ledger": ledger, "budget_policy": "hard", "budget": 0.1})
+        go_on(folder, url, {"ledger": ledger, "budget_policy": "hard", "budget": 0.1})
 
 
 def test_the_purse_holds_what_the_run_holds_however_often_it_is_killed(tmp_path: Path):
@@ -22,10 +22,8 @@ def test_the_purse_holds_what_the_run_holds_however_often_it_is_killed(tmp_path:
     server, provider = serve()
     with server:
         for kill in range(NUM_KILLS + 1):
-            process = PROCESSES.Process(
-                target=go_on_with_purse, args=(str(folder), str(file), server.url)
-            )
-            num_calls = provider.billed.total() + rng.randint(1, 4)
+            process = PROCESSES.Process(target=go_on_with_purse, args=(folder, file, server.url))
+            num_calls = provider.billed.total() + rng.randint(1, 3)
             process.start()
             if kill < NUM_KILLS:
                 while process.is_alive() and provider.billed.total() < num_calls:

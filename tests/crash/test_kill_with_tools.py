@@ -8,9 +8,9 @@ from threading import Lock
 
 from agent_answers import agent_answer, hashed
 from billing_server import BillingServer, Reply
-from crash_runs import LATENCY, PRICE_IN, PRICE_OUT, finish, kill_often, record_of
+from crash_runs import LATENCY, PRICE_IN, PRICE_OUT, go_on, kill_often, record_of
 
-NUM_KILLS, SEED = 6, 1
+NUM_KILLS = 6
 OPTIONS = {"generator": "agent", "step_cap": 0.012, "lost_calls": "ignore", "budget": 0.08}
 
 
@@ -34,10 +34,10 @@ class ToolProvider:
 def test_it_repeats_no_answered_call_and_ends_as_an_undisturbed_run(tmp_path: Path):
     provider = ToolProvider()
     with BillingServer(default=provider.answer) as server:
-        finish(tmp_path / "whole", server.url, SEED, OPTIONS)
+        go_on(tmp_path / "whole", server.url, OPTIONS)
         bill_of_whole = provider.bill
         provider.billed.clear()
-        hits = kill_often(tmp_path / "killed", server, provider, SEED, NUM_KILLS, OPTIONS)
+        hits = kill_often(tmp_path / "killed", server, provider, 1, NUM_KILLS, OPTIONS)
     whole, killed = record_of(tmp_path / "whole"), record_of(tmp_path / "killed")
     assert hits >= NUM_KILLS // 2
     assert any(call.attempt > 1 for call in killed.done if call.role == "generation")

@@ -193,12 +193,3 @@ def test_the_list_as_json_holds_the_same_numbers(invoke: Invoke) -> None:
             known.entry_point,
             known.limits.wall_seconds,
         )
-
-
-def test_the_list_needs_no_scipy() -> None:
-    script = (
-        "import sys\nfrom costada.runs.cli import app\n"
-        "try:\n    app(['list'])\nexcept SystemExit:\n    print('scipy' in sys.modules)\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert ended.stdout.endswith("False\n")

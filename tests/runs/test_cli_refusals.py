@@ -78,19 +78,6 @@ def test_a_model_without_a_key_is_refused(
     assert "OPENAI_API_KEY" in result.output
 
 
-def test_an_evaluator_that_crashes_on_the_initial_program_is_refused(
-    invoke: Invoke, out: Path, tmp_path: Path
-) -> None:
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    (broken / "problem.md").write_text("Do something.")
-    (broken / "initial_program.py").write_text("x = 1\n")
-    (broken / "evaluator.py").write_text("def evaluate(path):\n    return {'score': 1}\n")
-    result = invoke("run", broken, "--out", out)
-    assert (result.exit_code, out.exists()) == (REFUSED, False)
-    assert "combined_score" in result.output
-
-
 def test_a_second_run_into_a_folder_is_refused_with_the_resume_command(
     invoke: Invoke, near: Path, finished: Path
 ) -> None:

@@ -1,30 +1,18 @@
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
+from begun_commands import BegunCommand
 from matplotlib.image import imread
 
 from costada.store.run_store import RunStore
 
 Invoke = Callable[..., Any]
-COMMAND = [sys.executable, "-c", "from costada.runs.cli import main; main()"]
-ITERATIONS = "15"
-
-
-def start(*arguments: object) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [*COMMAND, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+ITERATIONS = 15
 
 
 def steps(folder: Path) -> list[Any]:
@@ -65,12 +53,13 @@ def test_the_settings_hold_what_was_asked(near: Path, finished: Path) -> None:
     assert (settings["model"], settings["max_iterations"], settings["budget"]) == ("offline", 3, 1)
 
 
-def test_the_result_as_json_agrees_with_the_ledger(
+def test_the_result_as_json_agrees_with_the_ledger_and_progress_goes_to_standard_error(
     invoke: Invoke, near: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    result = invoke("run", near, "--max-iterations", 2, "--out", out, "--json", "--quiet")
+    result = invoke("run", near, "--max-iterations", 2, "--out", out, "--json")
     facts = json.loads(result.stdout)
+    assert "t=1  frontier 1" in result.stderr
     with RunStore(out / "run.sqlite") as store:
         calls = list(store.ledger.calls(store.run_ids()[0]))
     assert facts["stop_reason"] == "iterations"
@@ -83,28 +72,15 @@ def test_the_result_as_json_agrees_with_the_ledger(
     assert facts["ledger"].keys() == {"generation", "retry", "guide"}
 
 
-def test_the_budget_ends_a_run_and_the_overshoot_is_reported(
+def test_quiet_prints_nothing_but_the_result_and_how_far_the_budget_was_overshot(
     invoke: Invoke, near: Path, tmp_path: Path
 ) -> None:
     result = invoke("run", near, "--budget", 0.01, "--out", tmp_path / "run", "--quiet")
     spent = steps(tmp_path / "run")[-1]["spent"]
     assert spent >= 0.01
+    assert result.output.startswith("Finished after ")
     assert "the budget is used up" in result.stdout
     assert f"(overshoot {spent / 0.01 - 1:.2%})" in result.stdout
-
-
-def test_progress_goes_to_standard_error_when_the_result_is_json(
-    near: Path, tmp_path: Path
-) -> None:
-    process = start("run", near, "--max-iterations", 1, "--out", tmp_path / "run", "--json")
-    out, err = process.communicate()
-    assert json.loads(out)["iterations"] == 1
-    assert "t=1  frontier 1" in err
-
-
-def test_quiet_prints_nothing_but_the_result(invoke: Invoke, near: Path, tmp_path: Path) -> None:
-    result = invoke("run", near, "--max-iterations", 1, "--out", tmp_path / "run", "--quiet")
-    assert result.output.startswith("Finished after 1 iterations")
 
 
 def test_a_run_without_a_folder_gets_a_numbered_one(
@@ -115,39 +91,40 @@ def test_a_run_without_a_folder_gets_a_numbered_one(
     assert (tmp_path / "runs-out" / "near-1" / "steps.jsonl").is_file()
 
 
-def test_resuming_a_finished_run_says_so_and_spends_nothing(invoke: Invoke, finished: Path) -> None:
-    before = (finished / "steps.jsonl").read_bytes()
+def test_resuming_a_finished_run_says_so_spends_nothing_and_gives_handlers_back(
+    invoke: Invoke, finished: Path
+) -> None:
+    before, handler = (finished / "steps.jsonl").read_bytes(), signal.getsignal(signal.SIGINT)
     result = invoke("resume", finished)
     assert result.exit_code == 0
     assert "this run has finished; nothing more is spent" in result.output
     assert "Finished after 3 iterations" in result.output
     assert (finished / "steps.jsonl").read_bytes() == before
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_the_handlers_of_the_caller_are_given_back(invoke: Invoke, finished: Path) -> None:
-    before = signal.getsignal(signal.SIGINT)
-    invoke("resume", finished)
-    assert signal.getsignal(signal.SIGINT) is before
+@pytest.fixture(scope="module")
+def whole(invoke: Invoke, near: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that no signal stops."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    options = ("--max-iterations", ITERATIONS, "--seed", 5, "--out", folder)
+    assert invoke("run", near, *options).exit_code == 0
+    return folder
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_stopped_by_a_signal_and_resumed_ends_as_the_uninterrupted_one(
-    invoke: Invoke, near: Path, tmp_path: Path, number: signal.Signals
+    invoke: Invoke, near: Path, whole: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
-    stopped, whole = tmp_path / "stopped", tmp_path / "whole"
-    options = ("--max-iterations", ITERATIONS, "--seed", 5)
-    process = start("run", near, *options, "--out", stopped)
-    assert process.stdout is not None
-    while not process.stdout.readline().startswith("t=2 "):
-        assert process.poll() is None
-    process.send_signal(number)
-    out, err = process.communicate()
-    assert process.returncode == 130, err
-    assert f"Go on with: costada resume {stopped}" in out
-    assert 2 <= len(steps(stopped)) < int(ITERATIONS)
+    stopped = tmp_path / "stopped"
+    options = ("--max-iterations", ITERATIONS, "--seed", 5, "--out", stopped)
+    command = BegunCommand(tmp_path / "output", "run", near, *options)
+    command.wait_for("t=2 ")
+    command.send_signal(number)
+    assert command.exit_code() == 130, command.said
+    assert f"Go on with: costada resume {stopped}" in command.said
+    assert 2 <= len(steps(stopped)) < ITERATIONS
     assert (stopped / "report.png").is_file()
     assert invoke("resume", stopped).exit_code == 0
-    assert invoke("run", near, *options, "--out", whole).exit_code == 0
-    assert steps(stopped) == steps(whole)
     for name in ("steps.jsonl", "best_program.py"):
         assert (stopped / name).read_bytes() == (whole / name).read_bytes()

@@ -1,4 +1,6 @@
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
@@ -6,16 +8,30 @@ from fakes import ScriptedModel, hashed_answer, toy_problem
 import costada
 from costada.runs.config import RunConfig
 from costada.runs.discovery import DiscoverOptions, discover
+from costada.runs.result import Discovery
 
+Invoke = Callable[..., Any]
 PRICES = {"price_in": "1", "price_out": "2"}
+MONEY: dict[str, Any] = {"budget": 0.02, **PRICES}
 
 
 def model() -> ScriptedModel:
     return ScriptedModel(answer=hashed_answer)
 
 
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Discovery:
+    """What a run in a folder has found."""
+    return discover(toy_problem(), model(), out=tmp_path_factory.mktemp("found") / "run", **MONEY)
+
+
+def folder_of(found: Discovery) -> Path:
+    assert found.folder is not None
+    return found.folder
+
+
 def test_a_run_in_memory_returns_its_best_program_and_its_account() -> None:
-    found = discover(toy_problem(), model(), budget=0.02, seed=3, **PRICES)
+    found = discover(toy_problem(), model(), **MONEY)
     assert found.stop_reason == "budget"
     assert found.spent >= 0.02
     assert found.remaining == 0
@@ -24,28 +40,22 @@ def test_a_run_in_memory_returns_its_best_program_and_its_account() -> None:
     assert f"return {found.best_score:.4f}" in found.best_program
 
 
-def test_a_run_in_a_folder_finds_the_same(tmp_path: Path) -> None:
-    in_memory = discover(toy_problem(), model(), budget=0.02, seed=3, **PRICES)
-    found = discover(toy_problem(), model(), budget=0.02, seed=3, out=tmp_path / "run", **PRICES)
-    assert found.folder == tmp_path / "run"
-    assert (tmp_path / "run" / "best_program.py").read_text() == found.best_program
+def test_a_run_in_a_folder_finds_the_same(found: Discovery) -> None:
+    in_memory = discover(toy_problem(), model(), **MONEY)
+    assert (folder_of(found) / "best_program.py").read_text() == found.best_program
     assert (found.best_program, found.spent) == (in_memory.best_program, in_memory.spent)
 
 
-def test_going_on_with_a_finished_run_returns_its_result(tmp_path: Path) -> None:
-    first = discover(toy_problem(), model(), budget=0.02, out=tmp_path / "run", **PRICES)
+def test_going_on_with_a_finished_run_returns_its_result(found: Discovery) -> None:
     silent = model()
-    again = discover(
-        toy_problem(), silent, budget=0.02, out=tmp_path / "run", resume=True, **PRICES
-    )
-    assert again == first
+    again = discover(toy_problem(), silent, out=found.folder, resume=True, **MONEY)
+    assert again == found
     assert silent.prompts == []
 
 
-def test_a_second_run_into_the_same_folder_is_refused(tmp_path: Path) -> None:
-    discover(toy_problem(), model(), budget=0.005, out=tmp_path / "run", **PRICES)
+def test_a_second_run_into_the_same_folder_is_refused(found: Discovery) -> None:
     with pytest.raises(ValueError, match="already holds a run"):
-        discover(toy_problem(), model(), budget=0.005, out=tmp_path / "run", **PRICES)
+        discover(toy_problem(), model(), out=found.folder, **MONEY)
 
 
 def test_a_run_stopped_by_ctrl_c_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
@@ -59,7 +69,7 @@ def test_a_run_stopped_by_ctrl_c_goes_on_as_if_it_had_not_been(tmp_path: Path) -
         return hashed_answer(prompt)
 
     stopped = ScriptedModel(answer=interrupted)
-    money = {"budget": 0.03, "lost_calls": "ignore", **PRICES}
+    money = {"lost_calls": "ignore", **MONEY}
     arguments = {"out": tmp_path / "run", **money}
     with pytest.raises(KeyboardInterrupt):
         discover(toy_problem(), stopped, **arguments)
@@ -69,13 +79,10 @@ def test_a_run_stopped_by_ctrl_c_goes_on_as_if_it_had_not_been(tmp_path: Path) -
     assert (found.best_program, found.iterations) == (whole.best_program, whole.iterations)
 
 
-def test_a_run_of_objects_cannot_be_resumed_by_name_and_says_how(tmp_path: Path) -> None:
-    from typer.testing import CliRunner
-
-    from costada.runs.cli import app
-
-    discover(toy_problem(), model(), budget=0.005, out=tmp_path / "run", **PRICES)
-    result = CliRunner().invoke(app, ["resume", str(tmp_path / "run")])
+def test_a_run_of_objects_cannot_be_resumed_by_name_and_says_how(
+    found: Discovery, invoke: Invoke
+) -> None:
+    result = invoke("resume", folder_of(found))
     assert result.exit_code == 2
     assert "discover(..., out=FOLDER, resume=True)" in result.output
 

@@ -14,7 +14,7 @@ from costada.evaluators.contract import Evaluation
 from costada.evaluators.problem import Problem
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
-from costada.runs.interruption import SIGNALS, STOPPING, draining_on_signal
+from costada.runs.interruption import STOPPING, draining_on_signal
 from costada.runs.plan import plan_run
 from costada.runs.progress import SilentProgress
 from costada.runs.result import Discovery
@@ -99,12 +99,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-def test_a_guide_call_is_finished_and_never_made_again(
-    number: signal.Signals, whole: Run, tmp_path: Path
-) -> None:
+def test_a_guide_call_is_finished_and_never_made_again(whole: Run, tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
-    assert run.go(number, in_call=is_guide_prompt).stop_reason == "interrupted"
+    assert run.go(signal.SIGTERM, in_call=is_guide_prompt).stop_reason == "interrupted"
     assert is_guide_prompt(run.prompts[-1])
     assert run.notices == [STOPPING]
     assert len(run.trace) < CONFIG.max_iterations
@@ -112,12 +109,11 @@ def test_a_guide_call_is_finished_and_never_made_again(
     assert (run.trace, run.prompts) == (whole.trace, whole.prompts)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
 def test_an_evaluation_is_broken_off_and_made_good_without_another_call(
-    number: signal.Signals, whole: Run, tmp_path: Path
+    whole: Run, tmp_path: Path
 ) -> None:
     run = Run(tmp_path / "run")
-    stopped = run.go(number, in_evaluation=lambda code: len(run.prompts) == 3)
+    stopped = run.go(signal.SIGINT, in_evaluation=lambda code: len(run.prompts) == 3)
     assert (stopped.stop_reason, len(run.prompts)) == ("interrupted", 3)
     assert run.go().stop_reason == "iterations"
     assert (run.trace, run.prompts) == (whole.trace, whole.prompts)
@@ -126,7 +122,8 @@ def test_an_evaluation_is_broken_off_and_made_good_without_another_call(
 def test_a_run_drained_again_and_again_is_the_same_run(whole: Run, tmp_path: Path) -> None:
     run = Run(tmp_path / "run")
     sessions = 1
-    while run.go(in_call=lambda prompt: len(run.prompts) % 4 == 0).stop_reason == "interrupted":
+    while run.go(in_call=lambda prompt: len(run.prompts) % 6 == 0).stop_reason == "interrupted":
         sessions += 1
-    assert sessions == len(whole.prompts) // 4 + 1
+    assert sessions == len(whole.prompts) // 6 + 1
+    assert sessions > 2
     assert (run.trace, run.prompts) == (whole.trace, whole.prompts)

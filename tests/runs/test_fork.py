@@ -14,8 +14,8 @@ from costada.store.pruning import KEPT_CHECKPOINTS
 from costada.store.run_store import RunStore
 
 Invoke = Callable[..., Any]
-AT = 3
-LAST = 6
+AT = 2
+LAST = 4
 
 
 def lines_in(folder: Path) -> list[str]:
@@ -66,11 +66,22 @@ def original(near: Path, invoke: Invoke, tmp_path_factory: pytest.TempPathFactor
     return folder
 
 
-@pytest.fixture
-def forked(original: Path, tmp_path: Path, invoke: Invoke) -> Path:
-    folder = tmp_path / "forked"
+@pytest.fixture(scope="module")
+def forked(original: Path, invoke: Invoke, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a fork that has not gone on."""
+    folder = tmp_path_factory.mktemp("forked") / "run"
     result = invoke("fork", original, "--at", AT, "--out", folder)
     assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.fixture(scope="module")
+def continued(forked: Path, invoke: Invoke, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a fork that has gone on to its end; what that said is beside it."""
+    folder = shutil.copytree(forked, tmp_path_factory.mktemp("continued") / "run")
+    result = invoke("resume", folder, "--json")
+    assert result.exit_code == 0, result.output
+    folder.with_name("said.json").write_text(result.stdout)
     return folder
 
 
@@ -85,16 +96,13 @@ def test_a_fork_holds_what_the_original_held_at_the_end_of_the_iteration(
     assert rows_in(forked)[-1]["spent"] == pytest.approx(spent)
 
 
-def test_a_fork_goes_on_exactly_like_the_original(
-    original: Path, forked: Path, invoke: Invoke
-) -> None:
-    result = invoke("resume", forked, "--json")
-    assert result.exit_code == 0, result.output
-    assert lines_in(forked) == lines_in(original)
-    assert (forked / "best_program.py").read_bytes() == (original / "best_program.py").read_bytes()
-    assert calls_in(forked) == calls_in(original)
-    facts = json.loads(result.stdout)
-    spent = sum(cost for _, _, cost in calls_in(forked))
+def test_a_fork_goes_on_exactly_like_the_original(original: Path, continued: Path) -> None:
+    assert lines_in(continued) == lines_in(original)
+    best = (original / "best_program.py").read_bytes()
+    assert (continued / "best_program.py").read_bytes() == best
+    assert calls_in(continued) == calls_in(original)
+    facts = json.loads(continued.with_name("said.json").read_text())
+    spent = sum(cost for _, _, cost in calls_in(continued))
     assert facts["spent"] == pytest.approx(spent)
     assert sum(role["dollars"] for role in facts["ledger"].values()) == pytest.approx(spent)
 
@@ -112,10 +120,15 @@ def test_a_fork_of_any_method_goes_on_exactly_like_the_original(
     assert calls_in(new) == calls_in(original)
 
 
-def test_the_original_is_only_read(original: Path, tmp_path: Path, invoke: Invoke) -> None:
-    before = files_in(original)
-    invoke("fork", original, "--at", AT, "--out", tmp_path / "new")
-    invoke("resume", tmp_path / "new", "--max-iterations", LAST + 2)
+def test_a_fork_at_the_end_of_a_finished_run_can_be_extended_and_the_original_is_only_read(
+    original: Path, tmp_path: Path, invoke: Invoke
+) -> None:
+    before, folder = files_in(original), tmp_path / "end"
+    assert invoke("fork", original, "--at", LAST, "--out", folder).exit_code == 0
+    assert "this run has finished" in invoke("resume", folder).output
+    assert invoke("resume", folder, "--max-iterations", LAST + 1).exit_code == 0
+    assert lines_in(folder)[:LAST] == lines_in(original)
+    assert len(rows_in(folder)) == LAST + 1
     assert {name: files_in(original)[name] for name in before} == before
     assert invoke("resume", original).exit_code == 0
     assert len(rows_in(original)) == LAST
@@ -144,11 +157,10 @@ def test_no_later_row_is_copied_and_no_earlier_one_lost(original: Path, forked: 
 
 
 def test_a_fork_of_a_fork_is_a_run_too(
-    original: Path, forked: Path, tmp_path: Path, invoke: Invoke
+    original: Path, continued: Path, tmp_path: Path, invoke: Invoke
 ) -> None:
-    invoke("resume", forked)
     again = tmp_path / "again"
-    assert invoke("fork", forked, "--at", AT + 2, "--out", again).exit_code == 0
+    assert invoke("fork", continued, "--at", AT + 1, "--out", again).exit_code == 0
     assert invoke("resume", again).exit_code == 0
     assert lines_in(again) == lines_in(original)
 
@@ -175,17 +187,6 @@ def test_another_budget_may_be_lower_but_not_spent(
     assert invoke("fork", original, "--at", AT, *options).exit_code == 0
     assert json.loads(invoke("resume", enough, "--json").stdout)["stop_reason"] == "budget"
     assert len(rows_in(enough)) == AT + 1
-
-
-def test_a_fork_at_the_end_of_a_finished_run_can_be_extended(
-    original: Path, tmp_path: Path, invoke: Invoke
-) -> None:
-    folder = tmp_path / "end"
-    assert invoke("fork", original, "--at", LAST, "--out", folder).exit_code == 0
-    assert "this run has finished" in invoke("resume", folder).output
-    assert invoke("resume", folder, "--max-iterations", LAST + 1).exit_code == 0
-    assert lines_in(folder)[:LAST] == lines_in(original)
-    assert len(rows_in(folder)) == LAST + 1
 
 
 def test_an_iteration_without_a_checkpoint_is_refused_naming_those_that_have_one(
@@ -230,16 +231,16 @@ def test_only_a_run_that_has_begun_can_be_forked(
 
 
 def test_a_fork_says_where_it_comes_from_also_when_it_has_gone_on(
-    original: Path, forked: Path, tmp_path: Path, invoke: Invoke
+    original: Path, forked: Path, continued: Path, tmp_path: Path, invoke: Invoke
 ) -> None:
     words = f"Forked from {original.resolve()} after iteration {AT} (run {run_id_in(original)})."
     assert invoke("trace", forked).output.splitlines()[0] == words
-    assert invoke("resume", forked).exit_code == 0
-    assert invoke("trace", forked).output.splitlines()[0] == words
-    assert len(json.loads(invoke("trace", forked, "--json").stdout)) == LAST
+    assert invoke("trace", continued).output.splitlines()[0] == words
+    assert len(json.loads(invoke("trace", continued, "--json").stdout)) == LAST
     again = tmp_path / "again"
-    assert invoke("fork", forked, "--at", AT + 1, "--out", again).exit_code == 0
-    first = f"Forked from {forked.resolve()} after iteration {AT + 1} (run {run_id_in(forked)})."
+    assert invoke("fork", continued, "--at", AT + 1, "--out", again).exit_code == 0
+    place, run_id = continued.resolve(), run_id_in(continued)
+    first = f"Forked from {place} after iteration {AT + 1} (run {run_id})."
     assert invoke("trace", again).output.splitlines()[0] == first
 
 

@@ -4,10 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 from billing_server import BillingServer
@@ -79,7 +80,7 @@ def ask(plan: Plan) -> str:
     return str(with_call_key(plan.model, KEY).invoke("hi").content)
 
 
-def test_the_gateway_of_a_killed_run_is_found_again(
+def test_the_gateway_of_a_killed_run_is_found_again_and_a_dead_one_replaced_on_its_journal(
     plan: Plan, folder: RunFolder, server: BillingServer
 ):
     with gateway_of(plan, folder) as first:
@@ -88,18 +89,11 @@ def test_the_gateway_of_a_killed_run_is_found_again(
     with gateway_of(plan, folder) as second:
         assert ask(second) == "hello"
         assert door_of(folder) == door
-    assert len(server.bill) == 1
-
-
-def test_a_dead_gateway_is_replaced_by_one_on_the_same_journal(
-    plan: Plan, folder: RunFolder, server: BillingServer
-):
-    with gateway_of(plan, folder) as first:
-        ask(first)
-    os.kill(door_of(folder).pid, signal.SIGKILL)
+    os.kill(door.pid, signal.SIGKILL)
     wait_for_end(folder)
-    with gateway_of(plan, folder) as second:
-        assert ask(second) == "hello"
+    with gateway_of(plan, folder) as third:
+        assert ask(third) == "hello"
+        assert door_of(folder).pid != door.pid
     assert len(server.bill) == 1
 
 
@@ -126,7 +120,7 @@ def test_stopping_where_no_gateway_is_changes_nothing(folder: RunFolder):
     assert list(folder.path.iterdir()) == []
 
 
-def test_a_guide_model_goes_through_the_same_gateway(
+def test_a_guide_model_goes_through_the_same_gateway_unless_it_is_of_another_kind(
     plan: Plan, folder: RunFolder, server: BillingServer
 ):
     guide = chat_model("openai:guide", base_url=server.url)
@@ -134,12 +128,10 @@ def test_a_guide_model_goes_through_the_same_gateway(
         assert journaled.guide_model is not None
         assert has_gateway(journaled.model)
         assert has_gateway(journaled.guide_model)
-
-
-def test_a_guide_model_of_another_kind_is_called_directly(plan: Plan, folder: RunFolder):
-    guide = FakeListChatModel(responses=["idea"])
-    with gateway_of(replace(plan, guide_model=guide), folder) as journaled:
-        assert journaled.guide_model is guide
+    other = FakeListChatModel(responses=["idea"])
+    with gateway_of(replace(plan, guide_model=other), folder) as journaled:
+        assert has_gateway(journaled.model)
+        assert journaled.guide_model is other
 
 
 def test_a_run_without_a_model_for_it_is_refused(plan: Plan):
@@ -189,10 +181,10 @@ def test_the_command_prints_its_address_and_ends_when_told(
     Journal(gateway_journal(folder)).close()
 
 
-def test_the_command_refuses_an_upstream_that_is_no_address(folder: RunFolder):
-    words = ["--upstream", "provider", "--journal", str(gateway_journal(folder))]
-    process = subprocess.run(
-        [sys.executable, "-c", COMMAND, *words], capture_output=True, text=True, check=False
-    )
-    assert process.returncode == 2
-    assert "costada: upstream: got 'provider', expected an address" in process.stderr
+def test_the_command_refuses_an_upstream_that_is_no_address(
+    folder: RunFolder, invoke: Callable[..., Any]
+):
+    words = ("--upstream", "provider", "--journal", gateway_journal(folder))
+    refused = invoke("gateway", *words)
+    assert refused.exit_code == 2
+    assert "costada: upstream: got 'provider', expected an address" in refused.stderr

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from begun_commands import BegunCommand
 from billing_server import BillingServer, Silence
 from fakes import ScriptedModel, rewrite
 from langgraph.runtime import RunControl
@@ -80,16 +81,12 @@ def test_an_evaluation_does_not_hold_up_the_end_and_is_made_good_by_resuming(
     shutil.copytree(near, problem)
     (problem / "evaluator.py").write_text(SLOW_EVALUATOR)
     (problem / "slow").touch()
-    options = ("--max-iterations", "3")
-    with subprocess.Popen(
-        [COSTADA, "run", problem, "--out", stopped, *options], stdout=PIPE, stderr=PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline().startswith("slow, costada, offline")
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=20) == 130
-        assert STOPPING in process.stderr.read()
+    options = ("--max-iterations", "2")
+    command = BegunCommand(tmp_path / "output", "run", problem, "--out", stopped, *options)
+    command.wait_for("slow, costada, offline")
+    command.send_signal(signal.SIGINT)
+    assert command.exit_code(within=20) == 130
+    assert STOPPING in command.said
     (problem / "slow").unlink()
     assert invoke("resume", stopped).exit_code == 0
     assert invoke("run", problem, "--out", whole, *options).exit_code == 0

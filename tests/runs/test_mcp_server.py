@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import sys
+import time
 from contextlib import asynccontextmanager, contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -22,10 +23,11 @@ from costada.runs.rows import rows_of_file
 from costada.runs.runner import is_finished
 
 COSTADA = str(Path(sys.executable).with_name("costada"))
+PURSE = Decimal("0.04")
 CALL_COST = Decimal("0.002")
 """1,000 input tokens at 1 dollar and 500 output tokens at 2 dollars per million."""
 
-
+THINKING_SECONDS = 0.1
 SEED_PROGRAM = program(0.1)
 
 
@@ -39,6 +41,20 @@ def better_programs():
             output_tokens=500,
         )
         yield server
+
+
+@contextmanager
+def taking_time(provider):
+    """Let a provider's answers come late."""
+    quick = provider.default
+
+    def slow(body):
+        time.sleep(THINKING_SECONDS)
+        return quick(body)
+
+    provider.default = slow
+    yield
+    provider.default = quick
 
 
 def toy_folder(parent):
@@ -58,8 +74,27 @@ def toy_folder(parent):
 def words(provider, parent, *more):
     priced = ["--price-in", "1", "--price-out", "2"]
     model = ["--model", "openai:stand-in", "--base-url", provider.url, *priced]
-    offer = ["--problems", str(toy_folder(parent)), "--out", str(parent / "runs")]
-    return ["mcp", *offer, *model, *map(str, more)]
+    offer = ["--problems", str(parent / "toy"), "--out", str(parent / "runs")]
+    money = ["--max-budget", str(PURSE), "--purse", str(parent / "purse.sqlite")]
+    return ["mcp", *offer, *money, *model, *map(str, more)]
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+async def listening(port):
+    while True:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except ConnectionRefusedError:
+            await asyncio.sleep(0.05)
+        else:
+            writer.close()
+            await writer.wait_closed()
+            return
 
 
 @asynccontextmanager
@@ -68,6 +103,24 @@ async def session_with(arguments):
     async with stdio_client(server) as streams, ClientSession(*streams) as session:
         await session.initialize()
         yield session
+
+
+@asynccontextmanager
+async def session_over_http(arguments, port):
+    """Yield a session with a server that listens, and the address that it told."""
+    pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
+    options = ("--http", "--port", str(port))
+    process = await asyncio.create_subprocess_exec(COSTADA, *arguments, *options, **pipes)
+    address = (await process.stdout.readline()).decode().strip()
+    await listening(port)
+    async with (
+        streamable_http_client(address) as (reading, writing, _),
+        ClientSession(reading, writing) as session,
+    ):
+        await session.initialize()
+        yield session, address
+    process.terminate()
+    await process.communicate()
 
 
 async def told(session, tool, **arguments):
@@ -79,50 +132,66 @@ async def told(session, tool, **arguments):
     return result.structuredContent
 
 
+async def discover(session, budget, problem="toy"):
+    return await told(session, "discover", problem=problem, budget=budget)
+
+
 async def ended(session, run):
     while (status := await told(session, "status", run=run, wait_seconds=20))["phase"] == "running":
         pass
     return status
 
 
-async def conversation(session, provider):
-    """Return what the server tells one client, by the name of the question."""
-
-    async def discover(budget, problem="toy"):
-        return await told(session, "discover", problem=problem, budget=budget)
-
-    heard = {
-        "tools": {tool.name: tool for tool in (await session.list_tools()).tools},
-        "misspelt": await discover(0.01, "toi"),
-        "path": await discover(0.01, "/etc"),
-        "negative": await discover(-1),
+async def mistakes(session):
+    return {
+        "misspelt": await discover(session, 0.01, "toi"),
+        "path": await discover(session, 0.01, "/etc"),
+        "negative": await discover(session, -1),
         "unknown": await told(session, "status", run="toy-7"),
         "above": await told(session, "best_program", run="../toy"),
         "endless": await told(session, "status", run="toy-7", wait_seconds=3600),
+    }
+
+
+async def conversation(session, provider):
+    """Return what the server tells its first client, who leaves while a run is under way."""
+    heard = {
+        "tools": {tool.name: tool for tool in (await session.list_tools()).tools},
+        **await mistakes(session),
         "requests": len(provider.requests),
     }
     provider.script(Refusal(401, "no such key"))
-    heard["failed"] = await ended(session, (await discover(0.01))["run"])
-    heard["begun"] = begun = await discover(0.006)
+    heard["failed"] = await ended(session, (await discover(session, float(PURSE)))["run"])
+    heard["begun"] = begun = await discover(session, 0.006)
     heard["end"] = await ended(session, begun["run"])
     heard["best"] = await told(session, "best_program", run=begun["run"])
-    heard["lowered"] = await ended(session, (await discover(100))["run"])
-    heard["empty"] = await discover(0.002)
+    heard["left"] = left = await discover(session, 100)
+    while not (await told(session, "status", run=left["run"]))["iterations"]:
+        await asyncio.sleep(0.01)
     return heard
 
 
 @pytest.fixture(scope="module")
 def heard(tmp_path_factory):
-    """What a server with a purse of one cent tells its client, and what the provider billed."""
+    """What two servers with one purse tell, the second over HTTP, and what the provider billed."""
+    parent = tmp_path_factory.mktemp("mcp")
+    toy_folder(parent)
 
     async def talk(provider):
-        arguments = words(provider, tmp_path_factory.mktemp("mcp"), "--max-budget", 0.01)
-        async with session_with(arguments) as session:
-            return await conversation(session, provider)
+        arguments = words(provider, parent)
+        with taking_time(provider):
+            async with session_with(arguments) as session:
+                heard = await conversation(session, provider)
+        heard["billed_first"] = CALL_COST * len(provider.bill)
+        heard["port"] = port = free_port()
+        async with session_over_http(arguments, port) as (session, heard["address"]):
+            heard["lowered"] = lowered = await discover(session, 100)
+            heard["last"] = await ended(session, lowered["run"])
+            heard["empty"] = await discover(session, 0.002)
+        return {**heard, "billed": CALL_COST * len(provider.bill)}
 
     with better_programs() as provider:
-        answers = asyncio.run(talk(provider))
-        return {**answers, "billed": CALL_COST * len(provider.bill)}
+        return asyncio.run(talk(provider))
 
 
 def test_the_server_offers_three_tools(heard):
@@ -145,10 +214,11 @@ def test_a_client_starts_a_run_follows_it_and_fetches_the_program(heard):
 
 
 def test_all_runs_together_spend_no_more_than_the_host_allows(heard):
-    assert (heard["lowered"]["budget"], heard["lowered"]["spent"]) == (0.004, 0.004)
-    assert RunFolder(Path(heard["lowered"]["folder"])).load().budget == 0.004
-    assert "the server's purse\" has $0.000000 left of $0.01" in heard["empty"]
-    assert heard["billed"] == Decimal("0.01")
+    budget = heard["lowered"]["budget"]
+    assert (heard["last"]["budget"], heard["last"]["spent"]) == (budget, budget)
+    assert RunFolder(Path(heard["last"]["folder"])).load().budget == budget
+    assert "the server's purse\" has $0.000000 left of $0.04" in heard["empty"]
+    assert heard["billed"] == PURSE
 
 
 def test_what_a_client_gets_wrong_is_told_and_costs_nothing(heard):
@@ -167,26 +237,19 @@ def test_a_failing_run_says_why_and_gives_its_money_back(heard):
     assert heard["begun"]["budget"] == 0.006
 
 
-def test_a_run_under_way_when_the_client_leaves_is_saved_and_its_money_taken_back(tmp_path):
-    async def talk(provider):
-        lasting = ["--max-budget", 0.1, "--purse", tmp_path / "purse.sqlite"]
-        arguments = words(provider, tmp_path, *lasting)
-        async with session_with(arguments) as session:
-            begun = await told(session, "discover", problem="toy", budget=0.1)
-            while not (await told(session, "status", run=begun["run"]))["iterations"]:
-                await asyncio.sleep(0.01)
-        billed = CALL_COST * len(provider.bill)
-        async with session_with(arguments) as session:
-            again = await told(session, "discover", problem="toy", budget=0.1)
-        return RunFolder(Path(begun["folder"])), billed, again
-
-    with better_programs() as provider:
-        folder, billed, again = asyncio.run(talk(provider))
+def test_a_run_under_way_when_the_client_leaves_is_saved_and_its_money_taken_back(heard):
+    folder = RunFolder(Path(heard["left"]["folder"]))
     with hold_lease(folder.path):
         assert rows_of_file(folder.database)
     assert not is_finished(folder)
-    assert again["run"] == "toy-2"
-    assert Decimal(str(again["budget"])) == Decimal("0.1") - billed
+    assert heard["left"]["budget"] == float(PURSE - Decimal("0.006"))
+    assert heard["lowered"]["run"] == "toy-4"
+    assert Decimal(str(heard["lowered"]["budget"])) == PURSE - heard["billed_first"]
+
+
+def test_it_can_be_reached_over_http_on_loopback(heard):
+    assert heard["address"] == f"http://127.0.0.1:{heard['port']}/mcp"
+    assert heard["last"]["phase"] == "finished"
 
 
 @pytest.mark.parametrize(
@@ -205,51 +268,3 @@ def test_a_host_is_told_what_is_wrong_before_the_server_begins(invoke, monkeypat
     result = invoke("mcp", *more)
     assert result.exit_code == 2
     assert text in " ".join(result.output.split())
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
-
-
-def test_it_can_be_reached_over_http_on_loopback(tmp_path):
-    port = free_port()
-
-    async def talk(provider):
-        arguments = words(provider, tmp_path, "--max-budget", 1, "--http", "--port", port)
-        process = await asyncio.create_subprocess_exec(
-            COSTADA,
-            *arguments,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        address = (await process.stdout.readline()).decode().strip()
-        await listening(port)
-        async with (
-            streamable_http_client(address) as (reading, writing, _),
-            ClientSession(reading, writing) as session,
-        ):
-            await session.initialize()
-            begun = await told(session, "discover", problem="toy", budget=0.004)
-            end = await ended(session, begun["run"])
-        process.terminate()
-        await process.communicate()
-        return address, end
-
-    with better_programs() as provider:
-        address, end = asyncio.run(talk(provider))
-    assert address == f"http://127.0.0.1:{port}/mcp"
-    assert end["spent"] == 0.004
-
-
-async def listening(port):
-    while True:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except ConnectionRefusedError:
-            await asyncio.sleep(0.05)
-        else:
-            writer.close()
-            await writer.wait_closed()
-            return

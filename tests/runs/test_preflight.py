@@ -49,7 +49,6 @@ def broken(tmp_path: Path, near: Path) -> Path:
     ("status", "remedy"),
     [
         (400, "check the model's parameters"),
-        (401, "put a valid API key into the environment"),
         (404, "check the model's name and base_url"),
     ],
 )

@@ -10,18 +10,10 @@ import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
 
 from costada.runs.discovery import discover
-from costada.runs.result import Discovery
 from costada.store.database import FORMAT
 from costada.store.pruning import KEPT_CHECKPOINTS
 
 Invoke = Callable[..., Any]
-
-
-def found(folder: Path, **options: Any) -> Discovery:
-    model = ScriptedModel(answer=hashed_answer)
-    return discover(
-        toy_problem(), model, budget=0.03, price_in="1", price_out="2", out=folder, **options
-    )
 
 
 def num_checkpoints(folder: Path) -> int:
@@ -31,22 +23,21 @@ def num_checkpoints(folder: Path) -> int:
 
 
 def test_a_finished_run_keeps_its_latest_checkpoints(tmp_path: Path) -> None:
-    found(tmp_path / "run")
+    model = ScriptedModel(answer=hashed_answer)
+    prices = {"price_in": "1", "price_out": "2"}
+    discover(toy_problem(), model, budget=0.02, out=tmp_path / "run", **prices)
     assert num_checkpoints(tmp_path / "run") == KEPT_CHECKPOINTS
 
 
 def test_with_keep_history_every_checkpoint_stays_and_the_result_is_the_same(
-    tmp_path: Path,
+    near: Path, finished: Path, invoke: Invoke, tmp_path: Path
 ) -> None:
-    pruned, kept = found(tmp_path / "pruned"), found(tmp_path / "kept", keep_history=True)
-    assert kept.best_program == pruned.best_program
-    assert num_checkpoints(tmp_path / "kept") > 7 * kept.iterations
-
-
-def test_the_command_line_keeps_the_history_too(near: Path, invoke: Invoke, tmp_path: Path) -> None:
-    result = invoke("run", near, "--max-iterations", 3, "--keep-history", "--out", tmp_path / "run")
+    kept = tmp_path / "run"
+    result = invoke("run", near, "--max-iterations", 3, "--keep-history", "--out", kept)
     assert result.exit_code == 0, result.output
-    assert num_checkpoints(tmp_path / "run") > KEPT_CHECKPOINTS
+    for name in ("steps.jsonl", "best_program.py"):
+        assert (kept / name).read_bytes() == (finished / name).read_bytes()
+    assert num_checkpoints(kept) > 7 * 3
 
 
 @pytest.mark.parametrize(

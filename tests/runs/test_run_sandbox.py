@@ -129,7 +129,7 @@ def test_programs_that_were_not_run_again_are_counted(
     invoke: Invoke, near: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    options = ("--max-iterations", "12", "--out", out)
+    options = ("--max-iterations", 3, "--out", out)
     text = invoke("run", near, *options, "--quiet").stdout
     rows = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
     known = sum(row["is_cached"] for row in rows)

@@ -7,11 +7,15 @@ from threading import Event
 
 import pytest
 
-from costada.runs.config import load_config
+from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
+from costada.runs.sweep.loop import SweepLoop
 from costada.runs.sweep.process import ENTRY, RunProcess, last_error, start
+from costada.runs.sweep.progress import SilentSweep
+from costada.runs.sweep.result import exit_code
 from costada.runs.sweep.steps import last_step
-from costada.runs.sweep.sweep import Status, SweepGrid, sweep_runs
+from costada.runs.sweep.stop import STOPPING, StopWish
+from costada.runs.sweep.sweep import Status, SweepGrid, SweepRun, sweep_runs
 
 LOOK_SECONDS = 0.05
 TRACEBACK = """costada: sandbox: weaker than asked for
@@ -28,15 +32,6 @@ def wait_for(process: RunProcess) -> tuple[Status, str]:
     return ended
 
 
-def test_a_process_makes_the_run_that_was_asked_for(near: Path, tmp_path: Path) -> None:
-    grid = SweepGrid((str(near),), ("uniform",), (3,), ("0.5",))
-    shared = {"preset": "glm-5", "max_iterations": 1, "sandbox": "auto", "timeout": 7.5}
-    (run,) = sweep_runs(grid, shared, tmp_path)
-    assert wait_for(start(run)) == (Status.FINISHED, "")
-    assert load_config(run.folder.settings) == run.config
-    assert sorted(file.name for file in run.folder.path.parent.iterdir()) == ["seed-3"]
-
-
 def test_a_failed_process_keeps_what_it_said(tmp_path: Path) -> None:
     process = RunProcess(["resume", str(tmp_path / "run")], tmp_path / "run.log")
     status, error = wait_for(process)
@@ -50,6 +45,24 @@ def test_a_process_stopped_before_it_begins_is_no_failure(near: Path, tmp_path: 
     process.drain()
     assert wait_for(process) == (Status.INTERRUPTED, "")
     assert not (tmp_path / "run.log").exists()
+
+
+def test_a_second_ctrl_c_ends_runs_at_once(near: Path, tmp_path: Path) -> None:
+    runs = sweep_runs(SweepGrid((str(near),), ("uniform",), (0, 1), ()), {}, tmp_path)
+    heard: list[str] = []
+
+    def begin(run: SweepRun) -> RunProcess:
+        process = start(run)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        return process
+
+    with StopWish(heard.append) as wish:
+        ended = SweepLoop(runs, 2, begin, SilentSweep(), wish).carry_out()
+    assert heard == [STOPPING]
+    assert [run.status for run in ended] == [Status.INTERRUPTED, Status.WAITING]
+    assert exit_code(ended) is ExitCode.INTERRUPTED
+    assert list((tmp_path / "near" / "uniform").iterdir()) == []
 
 
 def test_a_run_drains_when_its_sweep_dies(near: Path, tmp_path: Path) -> None:

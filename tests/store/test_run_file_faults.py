@@ -20,7 +20,7 @@ from costada.store.run_store import RunStore
 
 TESTS = Path(__file__).parents[1]
 IN_A_NAMESPACE = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "-Urm")
-MOUNT = "mount -t tmpfs -o size=12m tmpfs"
+MOUNT = "mount -t tmpfs -o size=4m tmpfs"
 AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all")
 
 FILLING = """
@@ -35,7 +35,7 @@ judged = []
 
 def filling(code):
     judged.append(code)
-    if len(judged) == 12:
+    if len(judged) == 5:
         with filler.open("wb", buffering=0) as file:
             try:
                 while True:
@@ -47,7 +47,7 @@ def filling(code):
 def found(evaluate, **options):
     model = ScriptedModel(answer=hashed_answer)
     problem = toy_problem(evaluate=evaluate)
-    return discover(problem, model, budget=0.06, price_in="1", price_out="2", **options)
+    return discover(problem, model, budget=0.02, price_in="1", price_out="2", **options)
 
 try:
     found(filling, out=folder / "run")

@@ -1,0 +1,52 @@
+"""Commands that have begun in a process of their own and can be sent signals."""
+
+import os
+import sys
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from time import monotonic, sleep
+
+from warm import PATIENCE_SECONDS, PROCESSES
+
+from costada.runs.cli import main
+
+
+class BegunCommand:
+    """`costada WORDS` in a process of its own that writes both its streams to a file."""
+
+    def __init__(self, output: Path, *words: object) -> None:
+        output.touch()
+        self._output = output
+        argv = ["costada", *map(str, words)]
+        self._process: ForkServerProcess = PROCESSES.Process(target=_carry_out, args=(argv, output))
+        self._process.start()
+
+    @property
+    def said(self) -> str:
+        """What it has written so far."""
+        return self._output.read_text()
+
+    def wait_for(self, text: str) -> None:
+        """Return when it has written a text."""
+        deadline = monotonic() + PATIENCE_SECONDS
+        while text not in self.said:
+            assert self._process.is_alive(), self.said
+            assert monotonic() < deadline, self.said
+            sleep(0.005)
+
+    def send_signal(self, number: int) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+    def exit_code(self, within: float = PATIENCE_SECONDS) -> int | None:
+        """Return how it ended; `None` if it goes on for more than so many seconds."""
+        self._process.join(within)
+        return self._process.exitcode
+
+
+def _carry_out(argv: list[str], output: Path) -> None:
+    with output.open("a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.argv = argv
+    main()
