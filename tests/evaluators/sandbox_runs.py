@@ -83,6 +83,11 @@ def zygotes_of(pid: int) -> list[int]:
     ]
 
 
+def has_candidate(pid: int) -> bool:
+    """Return whether a candidate runs: beside it are its slot and the one of the layer's probe."""
+    return len(zygotes_of(pid)) >= 3
+
+
 def command_of(pid: int) -> bytes:
     """Return the words of a process's command, each ended by a zero; none if it is gone."""
     try:

@@ -12,6 +12,7 @@ from sandbox_runs import (
     becomes_true,
     command_of,
     descendants,
+    has_candidate,
     has_ended,
     run,
     start_script,
@@ -186,11 +187,6 @@ def test_all_is_gone_after_the_trusted_process_is_killed(layer, tmp_path):
     assert becomes_true(lambda: not list(tmp_path.glob("costada-*")))
 
 
-def has_candidate(pid: int) -> bool:
-    """Return whether one of the waiting processes has a child that sleeps in its loop."""
-    return len(zygotes_of(pid)) >= 2
-
-
 def test_all_is_gone_at_the_end_of_the_interpreter(tmp_path):
     text = "print(run('def f(): return 1', Layer.PROCESS).output)"
     assert told_by_script(text, tmp_path) == "1"
@@ -200,9 +196,10 @@ def test_all_is_gone_at_the_end_of_the_interpreter(tmp_path):
 @pytest.mark.parametrize("layer", [Layer.PROCESS, Layer.BUBBLEWRAP], indirect=True)
 def test_all_is_gone_after_an_end_with_an_evaluation_under_way(layer, tmp_path):
     text = (
-        "from sandbox_runs import becomes_true, zygotes_of\n"
-        f"threading.Thread(target=run, args=({FOREVER!r}, Layer({layer.value!r})), daemon=True)"
-        ".start()\nprint(becomes_true(lambda: len(zygotes_of(os.getpid())) >= 2, 20))"
+        "from sandbox_runs import becomes_true, has_candidate\n"
+        f"layer = chosen_layer(Layer({layer.value!r}))\n"
+        f"threading.Thread(target=run, args=({FOREVER!r}, layer), daemon=True).start()\n"
+        "print(becomes_true(lambda: has_candidate(os.getpid()), 20))"
     )
     told = told_by_script(text, tmp_path, PYTHONPATH=str(Path(__file__).parent))
     assert told == "True"
