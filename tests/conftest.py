@@ -1,6 +1,11 @@
-"""The order of the test files: what takes longest comes first, so that no worker ends alone."""
+"""The order of the test files: what takes longest comes first, so that no worker ends alone.
+
+The garbage collector leaves alone what all tests share: the libraries and the tests themselves.
+"""
 
 import gc
+
+gc.disable()
 
 LONGEST_FIRST = (
     "test_hostile_candidates.py",
@@ -24,6 +29,6 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Spare the garbage collector what all tests share: the libraries and the tests themselves."""
-    gc.collect()
+    """Let the garbage collector see what comes from now on."""
     gc.freeze()
+    gc.enable()

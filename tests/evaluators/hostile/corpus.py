@@ -18,11 +18,14 @@ HONEST = 2.515
 LAYERS = ("process", "landlock", "bubblewrap", "container")
 """From the weakest to the strongest; each after the first also has the walls of Landlock."""
 
+WALLS = ("files", "network", "persistence", "process", "secrets", "tampering")
+LIMITS = ("control", "exit", "memory", "protocol", "time")
 OWN_CATEGORIES = {
-    "landlock": ("control", "files", "network", "persistence", "process", "secrets", "tampering"),
+    "landlock": ("control", *WALLS),
+    "bubblewrap": (*LIMITS, *WALLS),
     "container": ("files", "network"),
 }
-"""Layers that, between and beside the others, are tried with these of our own programs alone."""
+"""What of our own programs is tried in a layer: all in the first, then what others change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

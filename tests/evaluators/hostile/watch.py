@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from math import inf
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -34,7 +35,7 @@ PR_SET_CHILD_SUBREAPER = 36
 WALL_SECONDS = 6.0
 SHORT_WALL_SECONDS = 0.25
 MEMORY_MB = 1024
-SMALL_MEMORY_MB = 256
+SMALL_MEMORY_MB = 128
 GRACE_SECONDS = 3.0
 PATIENCE_SECONDS = 1.0
 SCRATCH_SECONDS = 5.0
@@ -157,13 +158,14 @@ class Watch:
         verdict = self.evaluate(program, wall_seconds, memory_mb)
         record = {"name": program.name, "verdict": verdict, "peak_mb": self.peak_mb}
         record |= {"wall_seconds": wall_seconds, "memory_mb": memory_mb}
-        record |= self.wait_for_calm() | {"heard": self.listener.heard()}
+        is_stopped = program.is_stopped_by(self.ground.layer)
+        record |= self.wait_for_calm(is_stopped) | {"heard": self.listener.heard()}
         if verdict is None:
             self.restart()
         self.num_tried += 1
         if not program.is_own or self.num_tried % CONTROL_EVERY == 0:
             record |= self.try_control()
-        if not program.is_stopped_by(self.ground.layer):
+        if not is_stopped:
             self.accept_what_is()
         return record
 
@@ -178,9 +180,9 @@ class Watch:
         growth_mb = control["resident_mb"] - self.calm["resident_mb"]
         return {"control": control, "fds": num_fds, "growth_mb": growth_mb}
 
-    def wait_for_calm(self) -> dict:
-        """Return what is still there some time after the verdict, and put the ground in order."""
-        started = monotonic()
+    def wait_for_calm(self, is_awaited: bool) -> dict:
+        """Return what is still there, after some time if calm is awaited; restore the ground."""
+        started = monotonic() if is_awaited else -inf
         while (left := self.leftovers()) and monotonic() < started + PATIENCE_SECONDS:
             sleep(0.02)
         while (scratch := self.left_in_scratch()) and monotonic() < started + SCRATCH_SECONDS:
