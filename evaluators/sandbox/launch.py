@@ -113,7 +113,9 @@ def launch(kind: SlotKind, home: Path | None, control_fd: int, info_fd: int) -> 
 
 
 def _interpreter(settings: Mapping[str, object]) -> list[str]:
-    return [sys.executable, *INTERPRETER_OPTIONS, str(ZYGOTE_FILE), json.dumps(settings)]
+    # Started as `../bin/python`, it names itself by folders that the candidate's side lacks.
+    program = os.path.normpath(sys.executable)
+    return [program, *INTERPRETER_OPTIONS, str(ZYGOTE_FILE), json.dumps(settings)]
 
 
 def _settings(kind: SlotKind, folders: list[str], scratch: str) -> dict[str, object]:

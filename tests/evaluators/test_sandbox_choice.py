@@ -1,5 +1,8 @@
 """Which layer holds candidates: found by trying."""
 
+import os
+import sys
+
 import pytest
 from sandbox_runs import LAYERS, told_by_script, why_absent
 
@@ -60,6 +63,14 @@ def test_a_bubblewrap_that_does_not_work_is_told_and_passed_over(tmp_path, text)
     *refusal, found = output.splitlines()
     assert refusal[0].startswith("sandbox is 'bubblewrap', which does not work here: ")
     assert found in ("landlock", "process")
+
+
+def test_it_does_not_matter_by_what_path_python_was_started(tmp_path):
+    if reason := why_absent(Layer.BUBBLEWRAP):
+        pytest.skip(reason)
+    roundabout = tmp_path / os.path.relpath(sys.executable, tmp_path)
+    text = f"sys.executable = {str(roundabout)!r}\n{TELL}told('bubblewrap')"
+    assert told_by_script(text, tmp_path) == "bubblewrap"
 
 
 def test_without_landlock_it_is_refused_and_nothing_else_needs_it(tmp_path):
