@@ -21,7 +21,7 @@ LAYERS = ("process", "landlock", "bubblewrap", "container")
 WALLS = ("files", "network", "persistence", "process", "secrets", "tampering")
 LIMITS = ("control", "exit", "memory", "protocol", "time")
 OWN_CATEGORIES = {
-    "landlock": ("control", *WALLS),
+    "landlock": WALLS,
     "bubblewrap": (*LIMITS, *WALLS),
     "container": ("files", "network"),
 }

@@ -60,7 +60,7 @@ def nested_functions() -> str:
 
 
 def many_constants() -> str:
-    return VALID + f"X = {[float(i) for i in range(100_000)]}\n"
+    return VALID + f"X = {[float(i) for i in range(50_000)]}\n"
 
 
 def lone_surrogates() -> str:
@@ -92,8 +92,8 @@ def prose() -> str:
 
 
 def long_line() -> str:
-    return VALID + f"X = [{'1, ' * 170_000}]\n"
+    return VALID + f"X = [{'1, ' * 80_000}]\n"
 
 
 def fails_on_a_long_line() -> str:
-    return f"def run_packing():\n    x = [{'1, ' * 170_000}][10**9]\n"
+    return f"def run_packing():\n    x = [{'1, ' * 80_000}][10**9]\n"

@@ -21,7 +21,9 @@ from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 
 def limited(layer: str, wall_seconds: float, memory_mb: int) -> Problem:
     """Return the benchmark with short limits and a layer."""
-    limits = Limits(wall_seconds=wall_seconds, memory_mb=memory_mb, result_bytes=MEBIBYTE)
+    limits = Limits(
+        wall_seconds=wall_seconds, memory_mb=memory_mb, result_bytes=MEBIBYTE, scratch_mb=64
+    )
     return replace(problem("circle_packing"), sandbox=Layer(layer), limits=limits)
 
 
