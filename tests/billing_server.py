@@ -133,6 +133,16 @@ class BillingServer:
         """Append answers for the coming requests."""
         self._script.extend(answers)
 
+    def begin_anew(self, default: Scripted) -> Self:
+        """Forget requests, bill and script, and answer with what is given now."""
+        self.bill.clear()
+        self.requests.clear()
+        self._script.clear()
+        self._ids = count(1)
+        self.default = default
+        self.keeps_alive = False
+        return self
+
     def total(self) -> Bill:
         """Return the sum of the bill; the model is that of its last entry."""
         return Bill(

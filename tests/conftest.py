@@ -1,9 +1,13 @@
-"""The order of the test files: what takes longest comes first, so that no worker ends alone.
+"""What all tests share, and their order: the longest files first, so that no worker ends alone.
 
-The garbage collector leaves alone what all tests share: the libraries and the tests themselves.
+The garbage collector leaves alone what stays anyway: the libraries and the tests themselves.
 """
 
 import gc
+from collections.abc import Iterator
+
+import pytest
+from billing_server import BillingServer
 
 gc.disable()
 
@@ -32,3 +36,10 @@ def pytest_collection_finish():
     """Let the garbage collector see what comes from now on."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(scope="module")
+def running_server() -> Iterator[BillingServer]:
+    """A server for all tests of a file; each of them has it begin anew."""
+    with BillingServer() as running:
+        yield running

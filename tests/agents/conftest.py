@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 
 import pytest
+from billing_server import Reply
 from two_models import Provider
 
 
@@ -15,7 +16,4 @@ def provider(running_provider: Provider, monkeypatch: pytest.MonkeyPatch) -> Pro
     """A server with an empty bill and nothing to say; no settings of the developer are at hand."""
     for name in ("OPENAI_API_KEY", "OPENAI_API_BASE", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    running_provider.bill.clear()
-    running_provider.requests.clear()
-    running_provider._script.clear()
-    return running_provider
+    return running_provider.begin_anew(Reply("nothing to say"))

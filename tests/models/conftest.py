@@ -14,22 +14,10 @@ def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture(scope="module")
-def running_server() -> Iterator[BillingServer]:
-    with BillingServer() as running:
-        yield running
-
-
 @pytest.fixture
 def server(running_server: BillingServer) -> BillingServer:
     """A server with an empty bill that says hello."""
-    running_server.bill.clear()
-    running_server.requests.clear()
-    running_server._script.clear()
-    running_server._ids = count(1)
-    running_server.default = Reply()
-    running_server.keeps_alive = False
-    return running_server
+    return running_server.begin_anew(Reply())
 
 
 @pytest.fixture(scope="module")
