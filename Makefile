@@ -13,6 +13,7 @@ $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --no-deps --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	$(BIN)/python -m compileall -q $(ROOMS) __init__.py
 	mkdir -p .types && ln -sfn .. .types/costada
 	touch $@
 
