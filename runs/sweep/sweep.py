@@ -108,9 +108,11 @@ def looked_up(run: SweepRun) -> SweepRun:
     if not run.has_begun:
         run.folder.check_free()
         return run
+    from costada.runs.runner import is_finished
+
     run.folder.check_same(run.config)
     with hold_lease(run.folder.path):
-        is_done = _is_finished(run.folder) and _is_reported(run.folder)
+        is_done = is_finished(run.folder) and _is_reported(run.folder)
     status = Status.FINISHED if is_done else Status.WAITING
     return replace(run, status=status, step=last_step(run.folder.steps))
 
@@ -188,13 +190,6 @@ def _refuse_shared_folders(runs: Sequence[SweepRun]) -> None:
             f"{run.folder.path}: got two problems of that name, {other.problem} and"
             f" {run.config.problem}; sweep them into different folders"
         )
-
-
-def _is_finished(folder: RunFolder) -> bool:
-    """Return whether a run has ended; LangGraph, which knows it, is loaded here."""
-    from costada.runs.runner import is_finished
-
-    return is_finished(folder)
 
 
 def _is_reported(folder: RunFolder) -> bool:
