@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.metadata import distribution
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
@@ -59,14 +60,34 @@ def end_of_command(words: Sequence[str], folder: Path) -> tuple[str, int]:
     return _end(_run_command, list(words), folder)
 
 
+def begun_command(words: Sequence[str], folder: Path, output: Path) -> ForkServerProcess:
+    """Return the process of a command that writes both its streams to a file.
+
+    Args:
+        words: As for `end_of_command`.
+        folder: Where it is run.
+        output: The file, which exists.
+    """
+    return _begun(_run_command, list(words), folder, output)
+
+
 def _end(run: Callable[[], object], argv: list[str], folder: Path) -> tuple[str, int]:
     with NamedTemporaryFile("r") as file:
-        process = PROCESSES.Process(target=_begin, args=(run, argv, str(folder), file.name))
-        process.start()
+        process = _begun(run, argv, folder, Path(file.name))
         process.join(PATIENCE_SECONDS)
         said = file.read()
     assert process.exitcode is not None, f"{shlex.join(argv)} goes on after {PATIENCE_SECONDS} s"
     return said, process.exitcode
+
+
+def _begun(
+    run: Callable[[], object], argv: list[str], folder: Path, output: Path
+) -> ForkServerProcess:
+    process: ForkServerProcess = PROCESSES.Process(
+        target=_begin, args=(run, argv, str(folder), str(output))
+    )
+    process.start()
+    return process
 
 
 def _begin(run: Callable[[], object], argv: list[str], folder: str, output: str) -> None:

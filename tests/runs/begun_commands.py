@@ -1,14 +1,10 @@
 """Commands that have begun in a process of their own and can be sent signals."""
 
 import os
-import sys
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from time import monotonic, sleep
 
-from warm import PATIENCE_SECONDS, PROCESSES
-
-from costada.runs.cli import main
+from warm import PATIENCE_SECONDS, begun_command
 
 
 class BegunCommand:
@@ -17,9 +13,7 @@ class BegunCommand:
     def __init__(self, output: Path, *words: object) -> None:
         output.touch()
         self._output = output
-        argv = ["costada", *map(str, words)]
-        self._process: ForkServerProcess = PROCESSES.Process(target=_carry_out, args=(argv, output))
-        self._process.start()
+        self._process = begun_command(["costada", *map(str, words)], output.parent, output)
 
     @property
     def said(self) -> str:
@@ -42,11 +36,3 @@ class BegunCommand:
         """Return how it ended; `None` if it goes on for more than so many seconds."""
         self._process.join(within)
         return self._process.exitcode
-
-
-def _carry_out(argv: list[str], output: Path) -> None:
-    with output.open("a") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    sys.argv = argv
-    main()
