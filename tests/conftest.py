@@ -1,6 +1,6 @@
 """What all tests share, and their order: the longest files first, so that no worker ends alone.
 
-The garbage collector leaves alone what stays anyway: the libraries and the tests themselves.
+The garbage collector rests while libraries and tests are loaded, since all of that stays.
 """
 
 import gc
@@ -33,8 +33,7 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Let the garbage collector see what comes from now on."""
-    gc.freeze()
+    """Let the garbage collector work from now on."""
     gc.enable()
 
 
