@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
+from threading import Lock
 from typing import Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun, Callbacks
@@ -26,6 +27,9 @@ ITERATION = "costada_iteration"
 """Metadata of a call that tells apart calls with equal messages."""
 
 _LINES_PER_CHUNK = 4
+
+_PARSING = Lock()
+"""Held to answer: threads that parse at once can fail in Python 3.11 (python/cpython#106905)."""
 
 _TIMING = re.compile(r"^- \w*(?:time|seconds)\w*: .*$", re.MULTILINE)
 """Metrics that differ from run to run, whatever the program does."""
@@ -132,8 +136,9 @@ class OfflineModel(BaseChatModel):
     ) -> AIMessage:
         prompt = "\n\n".join(spoken(message) for message in messages)
         rng = _generator(self.seed, iteration, prompt)
-        called = tool_answer(messages, rng, answer) if options.get("tools") else None
-        text = spoken(called) if called else answer(messages[-1].text, rng)
+        with _PARSING:
+            called = tool_answer(messages, rng, answer) if options.get("tools") else None
+            text = spoken(called) if called else answer(messages[-1].text, rng)
         text, calls = _until(text, stop), called.tool_calls if called else []
         usage, reason = estimated_usage(prompt, text, rng), "tool_calls" if calls else "stop"
         limit = options.get("max_tokens")

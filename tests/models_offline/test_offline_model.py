@@ -1,4 +1,6 @@
 import asyncio
+import gc
+import time
 from typing import TypedDict
 
 import pytest
@@ -71,6 +73,26 @@ def test_asynchronous_calls_and_batches_give_the_same_answers():
 
     assert asyncio.run(ask()) == (expected.text, expected.text)
     assert [each.text for each in model.batch([PROMPT, PROMPT])] == [expected.text] * 2
+
+
+@pytest.fixture
+def restless_threads():
+    """Have threads take turns in the midst of each other's work, at each garbage collection."""
+
+    def let_others_run(phase: str, info: dict[str, int]) -> None:
+        time.sleep(1e-5)
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(let_others_run)
+    gc.set_threshold(50)
+    yield
+    gc.set_threshold(*threshold)
+    gc.callbacks.remove(let_others_run)
+
+
+def test_threads_do_not_disturb_each_other(restless_threads):
+    model = OfflineModel(seed=2)
+    assert len({each.text for each in model.batch([PROMPT] * 60)}) == 1
 
 
 def test_a_graph_that_streams_messages_sees_answer_and_usage():
