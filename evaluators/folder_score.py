@@ -1,11 +1,11 @@
 """The trusted side of a native folder: its `evaluator.py`, loaded once into this process."""
 
-import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from numbers import Real
 from pathlib import Path
+from symtable import symtable
 from types import FunctionType
 from typing import Any
 
@@ -63,10 +63,10 @@ def is_native(source: str) -> bool:
     A text that cannot be parsed is not native: the sandbox says what is wrong with it.
     """
     try:
-        body = ast.parse(source).body
+        symbols = symtable(source, "evaluator.py", "exec").get_symbols()
     except (SyntaxError, ValueError, RecursionError):
         return False
-    names = {name for statement in body for name in _defined(statement)}
+    names = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
     return NATIVE in names and LEGACY not in names
 
 
@@ -85,18 +85,6 @@ def read_trusted(path: Path, settings: FolderSettings) -> TrustedEvaluator:
         arguments=getattr(module, "ARGUMENTS", {}),
         calls=getattr(module, "CALLS", None),
     )
-
-
-def _defined(statement: ast.stmt) -> list[str]:
-    """Return the names that a statement of a module gives a meaning to."""
-    match statement:
-        case ast.FunctionDef(name=name):
-            return [name]
-        case ast.Assign(targets=targets):
-            return [target.id for target in targets if isinstance(target, ast.Name)]
-        case ast.ImportFrom(names=aliases):
-            return [alias.asname or alias.name for alias in aliases]
-    return []
 
 
 def _takes_one(function: Callable[[Any], object]) -> bool:
