@@ -57,12 +57,13 @@ class Slot:
         self._is_all_loaded = not kind.loaded_late
         self._unread = b""
         self._process: subprocess.Popen[bytes] | None = None
-        has_home = kind.layer is not Layer.BUBBLEWRAP
-        self._home = Path(mkdtemp(prefix="costada-")).resolve() if has_home else None
+        self._home: Path | None = None
         self._trouble = TemporaryFile()  # noqa: SIM115  (closed with the slot)
         self.control, theirs = socket.socketpair()
         with ExitStack() as undoing, theirs:
             undoing.callback(self.destroy)
+            if kind.layer is not Layer.BUBBLEWRAP:
+                self._home = Path(mkdtemp(prefix="costada-")).resolve()
             self._start(theirs)
             undoing.pop_all()
 

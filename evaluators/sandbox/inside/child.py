@@ -5,6 +5,7 @@ The first is empty and says that the walls stand, the second that the program is
 why not; then comes one for each call.
 """
 
+import encodings.utf_8_sig  # noqa: F401  (or each child would load it)
 import os
 import random
 import sys
@@ -33,10 +34,11 @@ Request = Mapping[str, Any]
 
 def serve(request_fd: int, result_fd: int) -> None:
     """Carry out the request that lies in one descriptor and write the answers to the other."""
-    with open(request_fd, "rb") as file:
-        length = int.from_bytes(file.read(wire.LENGTH_BYTES), "big")
-        request = cast(Request, wire.decode(file.read(length)))
-        source = file.read()
+    with open(request_fd, "rb", buffering=0) as file:
+        text = file.read()
+    end = wire.LENGTH_BYTES + int.from_bytes(text[: wire.LENGTH_BYTES], "big")
+    request = cast(Request, wire.decode(text[wire.LENGTH_BYTES : end]))
+    source = text[end:]
     with open(CANDIDATE_FILE, "wb") as file:
         file.write(source)
     # The process this one was forked from may have drawn, and looked for a folder of its own.

@@ -6,6 +6,7 @@ Runs in the sandbox, loaded by path; imports nothing of ours.
 import ctypes
 import errno
 import os
+import re
 import sys
 from tempfile import TemporaryFile
 
@@ -13,6 +14,9 @@ import pyseccomp  # type: ignore[import-untyped]
 from pyseccomp import ALLOW, EQ, ERRNO, MASKED_EQ, NE, Arg
 
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
+BINARY_TREE = 2
+"""How libseccomp (2.5) lays out a filter, so that the kernel takes it in a third of the time."""
+
 INSTRUCTION_BYTES = 8
 LIBC = ctypes.CDLL(None, use_errno=True)
 ANY_PROCESS = 0x5ADA5ADA
@@ -89,14 +93,47 @@ NAMING = (15, 16)
 """PR_SET_NAME, PR_GET_NAME."""
 
 
-def compiled_filter(*, may_start_processes: bool, may_signal: bool) -> bytes:
-    """Return the filter for a candidate as a program for the kernel, to be given to `enforce`.
+class Filter:
+    """A filter for candidates, compiled once for all that follow."""
 
-    Args:
-        may_start_processes: Whether it may fork and execute programs.
-        may_signal: Whether it may signal other processes than itself.
-    """
+    def __init__(self, *, may_start_processes: bool, may_signal: bool) -> None:
+        """Compile it.
+
+        Args:
+            may_start_processes: Whether a candidate may fork and execute programs.
+            may_signal: Whether it may signal other processes than itself.
+        """
+        program = _compiled(may_start_processes=may_start_processes, may_signal=may_signal)
+        mark = re.escape(_as_word(ANY_PROCESS))
+        self._own_places = [found.start() for found in re.finditer(mark, program)]
+        self._code = ctypes.create_string_buffer(program, len(program))
+        address = ctypes.addressof(self._code)
+        self._header = _Program(len(program) // INSTRUCTION_BYTES, address)
+
+    def enforce(self) -> None:
+        """Restrict this process, which has one thread and no new privileges, for good.
+
+        Raises:
+            OSError: If the kernel refuses the filter.
+        """
+        own = _as_word(os.getpid())
+        for place in self._own_places:
+            ctypes.memmove(ctypes.byref(self._code, place), own, len(own))
+        header = ctypes.byref(self._header)
+        if LIBC.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, header, 0, 0) != 0:
+            raise OSError(ctypes.get_errno(), "the system call filter was refused")
+
+
+class _Program(ctypes.Structure):
+    """struct sock_fprog."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
+
+
+def _compiled(*, may_start_processes: bool, may_signal: bool) -> bytes:
+    """Return the filter as a program for the kernel."""
     rules = pyseccomp.SyscallFilter(ERRNO(errno.ENOSYS))
+    rules.set_attr(pyseccomp.Attr.CTL_OPTIMIZE, BINARY_TREE)
     allowed = " ".join((FILES, MEMORY, TIME, WAITING, SIGNALS, SELF, CONNECTED_SOCKETS)).split()
     _add_clone(rules, may_start_processes=may_start_processes)
     if may_start_processes:
@@ -119,25 +156,6 @@ def compiled_filter(*, may_start_processes: bool, may_signal: bool) -> bytes:
         rules.export_bpf(file)
         file.seek(0)
         return file.read()
-
-
-def enforce(program: bytes) -> None:
-    """Restrict this process, which has one thread and no new privileges, for good.
-
-    Raises:
-        OSError: If the kernel refuses the filter.
-    """
-    own = program.replace(_as_word(ANY_PROCESS), _as_word(os.getpid()))
-    code = ctypes.create_string_buffer(own, len(own))
-    header = _Program(len(own) // INSTRUCTION_BYTES, ctypes.addressof(code))
-    if LIBC.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, ctypes.byref(header), 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "the system call filter was refused")
-
-
-class _Program(ctypes.Structure):
-    """struct sock_fprog."""
-
-    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
 
 
 def _as_word(number: int) -> bytes:

@@ -8,11 +8,16 @@ import os
 import resource
 import signal
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import landlockpy
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 IS_LINUX = sys.platform.startswith("linux")
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
-CAPABILITY_VERSION = 0x20080522
+CAPABILITIES_OF_SELF = (ctypes.c_uint32 * 2)(0x20080522, 0)
+NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
 NUM_OPEN_FILES = 256
 MEBIBYTE = 1024 * 1024
 READABLE = (
@@ -69,7 +74,7 @@ def limit_resources(memory_mb: int, scratch_mb: int, cpu_seconds: int) -> None:
 def _address_space() -> int:
     if not IS_LINUX:
         return 0
-    with open("/proc/self/statm") as file:
+    with open("/proc/self/statm", "rb", buffering=0) as file:
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
@@ -77,24 +82,24 @@ def drop_privileges() -> None:
     """Give up the powers of root and every way to new ones (Linux only)."""
     set_process_option(PR_SET_NO_NEW_PRIVS, 1)
     if IS_LINUX and os.geteuid() == 0:
-        header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
-        LIBC.capset(header, (ctypes.c_uint32 * 6)())
+        LIBC.capset(CAPABILITIES_OF_SELF, NO_CAPABILITIES)
 
 
 class Walls:
-    """Landlock and seccomp around a candidate, prepared once for all that follow.
+    """Landlock and seccomp around candidates, prepared before the process of each is there.
 
     Raises:
         ImportError: If a package for them, or libseccomp, is not installed.
         OSError: If the kernel does not offer Landlock.
     """
 
-    def __init__(self, readable: list[str], programs: list[str]) -> None:
-        """Prepare the walls.
+    def __init__(self, readable: list[str], programs: list[str], scratch: str) -> None:
+        """Prepare the walls around the first candidate.
 
         Args:
             readable: What candidates may read beside the system's libraries.
             programs: What they may read in addition where they may start processes.
+            scratch: The folder that they may write to.
         """
         import landlockpy
 
@@ -103,29 +108,49 @@ class Walls:
         if not landlockpy.supported():
             raise OSError("the kernel does not offer Landlock")
         self._landlock = landlockpy
-        self._system_calls = system_calls
         has_signal_scope = landlockpy.abi_version() >= ABI_OF_SIGNAL_SCOPE
         self._filters = {
-            is_allowed: system_calls.compiled_filter(
+            is_allowed: system_calls.Filter(
                 may_start_processes=is_allowed, may_signal=is_allowed and has_signal_scope
             )
             for is_allowed in (False, True)
         }
         self._readable = [path for path in (*READABLE, *readable) if os.path.exists(path)]
         self._programs = [path for path in programs if os.path.exists(path)]
+        self._scratch = scratch
+        self._rules = self._prepared()
 
-    def close_around(self, scratch: str, *, may_start_processes: bool) -> None:
+    def fileno(self) -> int:
+        """Return the descriptor of what is prepared, which the candidate's process must keep."""
+        return self._rules.fileno()
+
+    def renew(self) -> None:
+        """Prepare the walls around the next candidate, whose scratch folder is another."""
+        self._rules.close()
+        self._rules = self._prepared()
+
+    def close_in(self, *, may_start_processes: bool) -> None:
         """Leave this process the libraries to read, scratch to write, and no one to talk to."""
-        landlock = self._landlock
-        access, scope = landlock.AccessFS, landlock.Scope
-        read = access.READ_FILE | access.READ_DIR | access.EXECUTE
-        write = read | access.WRITE_FILE | access.TRUNCATE | access.REFER
+        with self._rules as rules:
+            if may_start_processes:
+                self._allow_reading(rules, self._programs)
+            rules.restrict()
+        self._filters[may_start_processes].enforce()
+
+    def _prepared(self) -> "landlockpy.Ruleset":
+        access, scope = self._landlock.AccessFS, self._landlock.Scope
+        write = access.READ_FILE | access.READ_DIR | access.EXECUTE
+        write |= access.WRITE_FILE | access.TRUNCATE | access.REFER
         write |= access.REMOVE_DIR | access.REMOVE_FILE
         write |= access.MAKE_DIR | access.MAKE_REG | access.MAKE_SYM
-        with landlock.Ruleset(scoped=scope.ABSTRACT_UNIX_SOCKET | scope.SIGNAL) as rules:
-            for path in self._readable + (self._programs if may_start_processes else []):
-                rules.allow_path(path, read if os.path.isdir(path) else access.READ_FILE)
-            rules.allow_path("/dev/null", access.READ_FILE | access.WRITE_FILE)
-            rules.allow_path(scratch, write)
-            rules.restrict()
-        self._system_calls.enforce(self._filters[may_start_processes])
+        rules = self._landlock.Ruleset(scoped=scope.ABSTRACT_UNIX_SOCKET | scope.SIGNAL)
+        self._allow_reading(rules, self._readable)
+        rules.allow_path("/dev/null", access.READ_FILE | access.WRITE_FILE)
+        rules.allow_path(self._scratch, write)
+        return rules
+
+    def _allow_reading(self, rules: "landlockpy.Ruleset", paths: list[str]) -> None:
+        access = self._landlock.AccessFS
+        read = access.READ_FILE | access.READ_DIR | access.EXECUTE
+        for path in paths:
+            rules.allow_path(path, read if os.path.isdir(path) else access.READ_FILE)

@@ -39,11 +39,12 @@ class Ward:
         """Prepare the walls that the layer asks for, and the socket that orders come over."""
         self._control = socket.socket(fileno=settings["control_fd"])
         self._scratch = settings["scratch"]
-        self._gone = os.path.join(os.path.dirname(self._scratch), "gone")
         self._has_limits = settings["layer"] != UNLIMITED_LAYER
         self._programs = settings["programs"]
-        is_walled = settings["layer"] in WALLED_LAYERS
-        self._walls = walls.Walls(settings["readable"], settings["programs"]) if is_walled else None
+        self._make_scratch()
+        self._walls = None
+        if settings["layer"] in WALLED_LAYERS:
+            self._walls = walls.Walls(settings["readable"], self._programs, self._scratch)
         walls.set_process_option(walls.PR_SET_DUMPABLE, 0)
         walls.set_process_option(walls.PR_SET_CHILD_SUBREAPER, 1)
 
@@ -61,10 +62,17 @@ class Ward:
                     break  # a candidate has taken away our right to more of them
                 elif order:
                     self._say(self._carry_out(order, descriptors))
-                    leavings.clear(self._gone, child.CANDIDATE_FILE)
+                    leavings.clear(self._scratch, child.CANDIDATE_FILE)
                     leavings.empty(os.path.dirname(self._scratch))
+                    self._make_scratch()
+                    if self._walls:
+                        self._walls.renew()
                     self._say({})
         leavings.remove(os.path.dirname(self._scratch))
+
+    def _make_scratch(self) -> None:
+        os.chmod(os.path.dirname(self._scratch), stat.S_IRWXU)
+        os.mkdir(self._scratch, stat.S_IRWXU)
 
     def _receive(self) -> tuple[bytes, list[int]] | None:
         text, descriptors, _, _ = socket.recv_fds(self._control, MAX_ORDER_BYTES, NUM_DESCRIPTORS)
@@ -75,8 +83,6 @@ class Ward:
 
     def _carry_out(self, order: Order, descriptors: list[int]) -> dict[str, Any]:
         """Return how a child ended: its exit status, and which limit it passed, if one."""
-        os.chmod(os.path.dirname(self._scratch), stat.S_IRWXU)
-        os.mkdir(self._scratch, stat.S_IRWXU)
         ward = os.getpid()
         number = os.fork()
         if number == 0:
@@ -90,7 +96,6 @@ class Ward:
             passed = self._watch(number, order)
         finally:
             status = leavings.end(number)
-            os.rename(self._scratch, self._gone)
         return {"status": status, "passed": passed}
 
     def _become_child(
@@ -102,7 +107,8 @@ class Ward:
         walls.set_process_option(walls.PR_SET_DUMPABLE, 1)
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
-        _close_all_but(request_fd, result_fd)
+        walls_fd = [self._walls.fileno()] if self._walls else []
+        _close_all_but(request_fd, result_fd, *walls_fd)
         os.chdir(self._scratch)
         if self._has_limits:
             walls.limit_resources(order["memory_mb"], order["scratch_mb"], order["cpu_seconds"])
@@ -111,7 +117,7 @@ class Ward:
         if may_start_processes:
             os.environ["PATH"] = os.pathsep.join(self._programs)
         if self._walls:
-            self._walls.close_around(self._scratch, may_start_processes=may_start_processes)
+            self._walls.close_in(may_start_processes=may_start_processes)
         child.serve(request_fd, result_fd)
         os._exit(0)
 
