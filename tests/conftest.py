@@ -8,8 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 from billing_server import BillingServer
+from hypothesis import settings
 
 gc.disable()
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 LONGEST_FIRST = (
     "test_hostile_candidates.py",

@@ -148,7 +148,7 @@ ARRIVALS = st.lists(
 
 
 @given(ARRIVALS, st.integers(2, 12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_archive_keeps_its_size_its_best_and_its_protected_members(
     arrivals: list[tuple[float, str]], size: int
 ) -> None:

@@ -123,7 +123,7 @@ def members_after(held: Archive, newcomer: Candidate) -> list[str]:
 
 
 @given(ARRIVALS, st.integers(2, 8), WEIGHTS)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_every_insertion_follows_the_rule(
     arrivals: list[tuple[float, str]], size: int, weights: EliteWeights
 ) -> None:

@@ -150,7 +150,7 @@ LINES = st.lists(st.sampled_from(["    a = 1", "    b = 2", "", "    c = 3"]), m
 
 
 @given(LINES, LINES)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_blocks_turn_one_program_into_the_other(old, new):
     before, after = ("\n".join(["def run():", *part, "    return 0"]) for part in (old, new))
     blocks = replace_blocks(before, after)

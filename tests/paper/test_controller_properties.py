@@ -94,7 +94,7 @@ def trajectory(
 
 
 @given(PLANS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_remaining_ratio_stays_in_bounds_and_never_rises(plans: list[Plan]) -> None:
     ratios = [
         remaining_ratio(step.state.budget, step.state.spent)
@@ -105,7 +105,7 @@ def test_the_remaining_ratio_stays_in_bounds_and_never_rises(plans: list[Plan]) 
 
 
 @given(PLANS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_credit_is_never_negative_and_the_divisor_at_least_one(plans: list[Plan]) -> None:
     for _, step in trajectory(plans, Constants()):
         assert step.credit.cost_divisor >= 1.0
@@ -114,7 +114,7 @@ def test_credit_is_never_negative_and_the_divisor_at_least_one(plans: list[Plan]
 
 
 @given(PLANS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_intensity_stays_between_its_bounds(plans: list[Plan]) -> None:
     constants = Constants()
     for _, step in trajectory(plans, constants):
@@ -123,7 +123,7 @@ def test_intensity_stays_between_its_bounds(plans: list[Plan]) -> None:
 
 
 @given(PLANS, st.integers(1, 4))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_step_leaves_idle_frontiers_unchanged(plans: list[Plan], num_frontiers: int) -> None:
     for before, step in trajectory(plans, Constants(num_frontiers=num_frontiers)):
         for index, frontier in enumerate(before.frontiers):
@@ -132,7 +132,7 @@ def test_a_step_leaves_idle_frontiers_unchanged(plans: list[Plan], num_frontiers
 
 
 @given(PLANS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_guide_is_never_scheduled_in_consolidation_cycle_or_backoff(plans: list[Plan]) -> None:
     for _, step in trajectory(plans, Constants()):
         if step.intervention.scheduled is not None:
@@ -178,7 +178,7 @@ def test_a_dearer_step_of_equal_score_never_earns_more_credit(
 
 
 @given(PLANS, st.integers(-4, 8), st.integers(0, 9))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_scaling_all_money_together_changes_no_decision(
     plans: list[Plan], exponent: int, rng_seed: int
 ) -> None:
@@ -200,14 +200,14 @@ def test_scaling_all_money_together_changes_no_decision(
 
 
 @given(PLANS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_record_carries_any_state_through_json_exactly(plans: list[Plan]) -> None:
     for _, step in trajectory(plans, Constants()):
         assert from_record(json.loads(json.dumps(to_record(step.state)))) == step.state
 
 
 @given(PLANS, st.integers(0, 39))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_run_resumed_from_its_record_goes_on_as_if_never_stopped(
     plans: list[Plan], stop: int
 ) -> None:

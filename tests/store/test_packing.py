@@ -20,7 +20,7 @@ def program(seed: int, lines: int = 150) -> str:
 
 
 @given(TEXTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_text_comes_back_exactly_in_whatever_order(texts: list[str]) -> None:
     database, other = Database(None), Database(None)
     names = [database.put_text(text) for text in texts]

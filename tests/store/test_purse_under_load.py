@@ -143,14 +143,14 @@ class CrossingSpending(NestedSpending):
     policy = "crossing"
 
 
-FEW = settings(max_examples=15, stateful_step_count=20, deadline=None)
+FEW = settings(max_examples=15, stateful_step_count=20)
 TestNestedSpending = NestedSpending.TestCase
 TestNestedSpending.settings = FEW
 TestCrossingSpending = CrossingSpending.TestCase
 TestCrossingSpending.settings = FEW
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(asked=st.lists(st.tuples(DOLLARS, DOLLARS), max_size=12))
 def test_the_children_of_a_hard_purse_never_spend_more_than_it_holds(asked):
     purse = Ledger(1, policy="hard")

@@ -30,7 +30,7 @@ def test_permuted_and_scaled_costs_give_the_same_records(method: str) -> None:
 
 @pytest.mark.parametrize("method", BLIND)
 @given(st.lists(st.tuples(*[st.floats(allow_nan=False)] * 2), min_size=40, max_size=40))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_ledger_that_makes_no_sense_gives_the_same_records(
     method: str, bills: list[tuple[float, float]]
 ) -> None:
