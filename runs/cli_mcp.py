@@ -15,6 +15,7 @@ from costada.runs import cli_options as options
 from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import DEFAULT_PARENT
+from costada.runs.listing import listed
 from costada.runs.refusal import refusing
 
 if TYPE_CHECKING:
@@ -107,8 +108,7 @@ def _offer(
 
     if not 0 < max_budget < inf:
         raise ValueError(f"--max-budget: got {max_budget:g}, expected finite dollars above 0")
-    names = problems.split(",") if problems else problem_names()
-    known = named_problems([name.strip() for name in names])
+    known = named_problems(listed("--problems", problems) if problems else problem_names())
     any_run = {"problem": next(iter(known.values())), "budget": max_budget}
     settings = RunConfig.model_validate({**given, **any_run})
     ledger = Ledger(

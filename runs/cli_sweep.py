@@ -18,6 +18,7 @@ from costada.runs import cli_options as options
 from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
 from costada.runs.interruption import ending_on_signal
+from costada.runs.listing import listed, listed_or_all
 from costada.runs.refusal import refusing, telling_warnings
 from costada.runs.sweep.loop import SweepLoop
 from costada.runs.sweep.process import start
@@ -144,31 +145,20 @@ def _carry_out(
 
 def _grid(problems: str, methods: str, seeds: str, budget: str | None) -> SweepGrid:
     return SweepGrid(
-        problems=_named("--problems", problems, problem_names()),
-        methods=_named("--methods", methods, tuple(METHODS)),
+        problems=listed_or_all("--problems", problems, problem_names()),
+        methods=listed_or_all("--methods", methods, tuple(METHODS)),
         seeds=_seeds(seeds),
-        budgets=() if budget is None else _listed("--budget", budget),
+        budgets=() if budget is None else listed("--budget", budget),
     )
 
 
 def _seeds(text: str) -> tuple[int, ...]:
     """Return as many seeds as a single number says, or those of a list."""
     try:
-        numbers = tuple(map(int, _listed("--seeds", text)))
+        numbers = tuple(map(int, listed("--seeds", text)))
     except ValueError:
         numbers = ()
     seeds = numbers if "," in text else tuple(range(sum(numbers)))
     if not seeds:
         raise ValueError(f"--seeds: got {text!r}, expected a number of seeds or a list of seeds")
     return seeds
-
-
-def _named(option: str, text: str, all_names: tuple[str, ...]) -> tuple[str, ...]:
-    return all_names if text.strip() == "all" else _listed(option, text)
-
-
-def _listed(option: str, text: str) -> tuple[str, ...]:
-    parts = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not parts:
-        raise ValueError(f"{option}: got {text!r}, expected one or more, separated by commas")
-    return parts

@@ -10,6 +10,7 @@ import typer
 
 from costada.runs import cli_options as options
 from costada.runs.exit_codes import ExitCode
+from costada.runs.listing import listed
 from costada.runs.refusal import refusing
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def theory(
 
 def _num_steps(text: str) -> tuple[int, ...]:
     try:
-        numbers = sorted(set(map(int, text.split(","))))
+        numbers = sorted(set(map(int, listed("--steps", text))))
     except ValueError:
         numbers = [0]
     if numbers[0] < 1:

@@ -12,10 +12,10 @@ from multiprocessing import get_context
 
 from costada.controller.methods import METHODS
 from costada.runs.comparison.outcome import RunOutcome
+from costada.runs.listing import listed_or_all
 from costada.runs.simulation.run import simulate_run
 from costada.runs.suggestion import unknown_name
 
-ALL = "all"
 RUNS_PER_TASK = 8
 """Runs a process is handed at once: few enough for a lively progress line."""
 
@@ -46,14 +46,12 @@ def methods_named(text: str) -> tuple[str, ...]:
     Raises:
         ValueError: If a name is unknown or occurs twice, or there is none.
     """
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if names == (ALL,):
-        return tuple(METHODS)
+    names = listed_or_all("--methods", text, METHODS)
     for name in names:
         if name not in METHODS:
             raise ValueError(unknown_name("method", name, METHODS))
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"methods: got {text!r}, expected different methods or {ALL!r}")
+    if len(set(names)) < len(names):
+        raise ValueError(f"--methods: got {text!r}, expected different methods")
     return names
 
 

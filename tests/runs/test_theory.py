@@ -89,7 +89,7 @@ def test_the_command_prints_and_keeps_what_it_found(invoke: Invoke, tmp_path: Pa
     assert files == {"theory.json", "theory.svg", "theory.png"}
 
 
-@pytest.mark.parametrize("steps", ["", "20,", "0,20", "many"])
+@pytest.mark.parametrize("steps", ["", "0,20", "many"])
 def test_steps_that_are_no_whole_numbers_above_0_are_refused(invoke: Invoke, steps: str) -> None:
     result = invoke("theory", "--steps", steps)
     assert result.exit_code == 2
