@@ -16,8 +16,8 @@ def after_evaluation(state: SearchState, *, settings: Settings) -> Literal["retr
     """Return `"retry"` when the attempt failed and another one is allowed, and can be paid for."""
     step = state["step"]
     is_last = step["attempt"] >= settings.constants.max_attempts
-    is_failing = state.get("failures", 0) + step["attempt"] >= settings.max_failures
-    is_out_of_money = step.get("is_out_of_money") or step.get("is_cut_short")
+    is_failing = state["failures"] + step["attempt"] >= settings.max_failures
+    is_out_of_money = step["is_out_of_money"] or step["is_cut_short"]
     can_retry = not (is_last or is_failing or is_out_of_money)
     return "retry" if step["failure"] and can_retry else "charge"
 

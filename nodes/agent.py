@@ -90,7 +90,7 @@ def _key(state: SearchState, number: int) -> CallKey:
     """Return the key of an attempt's request; the requests of a step count on."""
     step = state["step"]
     role = "generation" if step["attempt"] == 1 else "retry"
-    return CallKey(state["run_id"], state["iteration"], role, step.get("requests", 0) + number)
+    return CallKey(state["run_id"], state["iteration"], role, step["requests"] + number)
 
 
 def _told(bench: Workbench, answer: AIMessage, answers_left: int) -> list[ToolMessage]:
@@ -112,7 +112,7 @@ def _with_result(bench: Workbench, ending: Ending) -> StepRecord:
     """Return the step with the attempt's program, or with the reason why there is none."""
     state, context = bench.state, bench.context
     step, put_text, result = state["step"], context.store.put_text, bench.result()
-    requests = step.get("requests", 0) + ending.requests
+    requests = step["requests"] + ending.requests
     failure = "" if result else _reason(bench, ending)
     return {
         **step,

@@ -44,8 +44,8 @@ def gate_intervention(
 def _failures(state: SearchState) -> int:
     """Return how many attempts in a row yielded no usable program, up to the end of the step."""
     step = state["step"]
-    made = step["attempt"] - step.get("is_out_of_money", False)
-    return state.get("failures", 0) + made if step["failure"] else 0
+    made = step["attempt"] - step["is_out_of_money"]
+    return state["failures"] + made if step["failure"] else 0
 
 
 def _stop(state: SearchState, controller: Controller, context: RunContext) -> SearchState:
@@ -58,7 +58,7 @@ def _stop(state: SearchState, controller: Controller, context: RunContext) -> Se
         state["spent"],
         controller.iteration,
         context.settings.constants.max_iterations,
-        is_out_of_money=state["step"].get("is_out_of_money", False),
+        is_out_of_money=state["step"]["is_out_of_money"],
         is_failing=_failures(state) >= context.settings.max_failures,
     )
     if reason == "failures":

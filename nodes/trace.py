@@ -95,7 +95,7 @@ def _events(step: StepRecord, decided: Intervention) -> list[str]:
         "consolidation_opened": decided.opened_consolidation,
         "backoff": decided.backed_off,
         f"guide_scheduled:{decided.scheduled}": decided.scheduled is not None,
-        OUT_OF_MONEY: step.get("is_out_of_money", False),
-        CUT_SHORT: step.get("is_cut_short", False),
+        OUT_OF_MONEY: step["is_out_of_money"],
+        CUT_SHORT: step["is_cut_short"],
     }
     return [*(event for event, is_true in happened.items() if is_true), *decided.notes]
