@@ -149,3 +149,19 @@ def test_a_candidate_has_no_powers(layer):
         assert result.output == ["0000000000000000"] * 3 + ["1"]
     else:
         assert POLICY in result.error
+
+
+def test_a_candidate_holds_its_input_its_log_and_its_answer_only(layer):
+    source = """
+import os
+
+def f():
+    held = []
+    for number in range(256):
+        try:
+            held.append(os.readlink(f"/proc/self/fd/{number}").partition(":")[0])
+        except OSError:
+            continue
+    return held
+"""
+    assert run(source, layer).output == ["/dev/null", "pipe", "pipe", "pipe"]

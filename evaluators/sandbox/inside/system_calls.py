@@ -15,7 +15,7 @@ from pyseccomp import ALLOW, EQ, ERRNO, MASKED_EQ, NE, Arg
 
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 BINARY_TREE = 2
-"""How libseccomp (2.5) lays out a filter, so that the kernel takes it in a third of the time."""
+"""How libseccomp (2.5) lays out a filter, so that the kernel takes it in half the time."""
 
 INSTRUCTION_BYTES = 8
 LIBC = ctypes.CDLL(None, use_errno=True)
