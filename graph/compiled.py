@@ -1,11 +1,16 @@
-"""The compiled discovery graph: its limit of supersteps is its own, wherever it runs."""
+"""The compiled discovery graph: its limit of supersteps is its own, and it returns what it drew."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphBubbleUp
 from langgraph.graph.state import CompiledStateGraph
 
 from costada.graph.state import SearchInput, SearchOutput, SearchState
+from costada.nodes.purse import PURSES, give_back
+from costada.store.purse import Ledger
 
 
 class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOutput]):
@@ -14,6 +19,9 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
     A parent graph, a chain and an agent hand their `recursion_limit` down with their configuration,
     25 for instance, which would end a search after three iterations. A search ends by its budget
     and its iterations, so it goes by the limit in its own `config` only: `with_config` changes it.
+
+    A run that raises, is cancelled or whose stream is left gives back to its purse what it did not
+    spend; it draws that again when it goes on. One that asks its caller keeps it.
     """
 
     @classmethod
@@ -25,15 +33,37 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
     if not TYPE_CHECKING:  # the overloads of the base class stay as they are
 
         def stream(self, input: object, config: RunnableConfig | None = None, **options: Any):
-            """Return the stream of a run, as every graph does."""
-            return super().stream(input, self._limited(config), **options)
+            """Yield what a run streams, as every graph does."""
+            with _giving_back() as purses:
+                yield from super().stream(input, self._own(config, purses), **options)
 
-        def astream(self, input: object, config: RunnableConfig | None = None, **options: Any):
-            """Return the asynchronous stream of a run, as every graph does."""
-            return super().astream(input, self._limited(config), **options)
+        async def astream(
+            self, input: object, config: RunnableConfig | None = None, **options: Any
+        ):
+            """Yield what a run streams, without blocking the event loop."""
+            with _giving_back() as purses:
+                async for part in super().astream(input, self._own(config, purses), **options):
+                    yield part
 
-    def _limited(self, config: RunnableConfig | None) -> RunnableConfig | None:
+    def _own(self, config: RunnableConfig | None, purses: dict[str, Ledger]) -> RunnableConfig:
+        given = config or RunnableConfig()
         limit = (self.config or {}).get("recursion_limit")
-        if limit is None:
-            return config
-        return RunnableConfig(**{**(config or RunnableConfig()), "recursion_limit": limit})
+        limited = {} if limit is None else {"recursion_limit": limit}
+        noted = {**given.get("configurable", {}), PURSES: purses}
+        return RunnableConfig(**{**given, **limited, "configurable": noted})
+
+
+@contextmanager
+def _giving_back() -> Iterator[dict[str, Ledger]]:
+    """Have runs that are left give back what they did not spend, but not those that ask."""
+    purses: dict[str, Ledger] = {}
+    is_left = True
+    try:
+        yield purses
+        is_left = False
+    except GraphBubbleUp:
+        is_left = False
+        raise
+    finally:
+        if is_left:
+            give_back(purses)

@@ -1,8 +1,13 @@
 """A run and the purse it draws from, under the run's id; without a purse none of this happens."""
 
+from langchain_core.runnables import RunnableConfig
+
 from costada.graph.state import SearchState
 from costada.nodes.context import RunContext
 from costada.store.purse import Ledger, OverBudget
+
+PURSES = "__costada_purses"
+"""Where a configuration keeps the purses of the runs that go on under it, by run id."""
 
 
 def account_of(run_id: str, context: RunContext) -> Ledger | None:
@@ -46,3 +51,16 @@ def settle(run_id: str, context: RunContext) -> None:
     """Give back what a run that is over did not spend."""
     if context.ledger:
         context.ledger.close_child(run_id)
+
+
+def note(run_id: str, config: RunnableConfig, context: RunContext) -> None:
+    """Keep in mind that a run draws from its purse, for `give_back`."""
+    purses = config.get("configurable", {}).get(PURSES)
+    if run_id and context.ledger and purses is not None:
+        purses[run_id] = context.ledger
+
+
+def give_back(purses: dict[str, Ledger]) -> None:
+    """Give back what runs that were left did not spend; one that goes on draws it again."""
+    for run_id, purse in purses.items():
+        purse.close_child(run_id)

@@ -2,12 +2,17 @@
 
 from collections.abc import Callable
 from functools import partial
-from inspect import signature
+from inspect import Parameter, signature
 from time import perf_counter
+
+from langchain_core.runnables import RunnableConfig
 
 from costada.graph.state import SearchState
 from costada.nodes.context import RunContext
+from costada.nodes.purse import note
 from costada.nodes.telemetry import traced
+
+CONFIG = Parameter("config", Parameter.KEYWORD_ONLY, annotation=RunnableConfig)
 
 
 class WatchedNode:
@@ -22,13 +27,22 @@ class WatchedNode:
         self._node = partial(node, context=context)
         self._context = context
         self.__name__ = node.__name__
-        self.__signature__ = signature(self._node)
+        own = signature(self._node)
+        self._takes_config = CONFIG.name in own.parameters
+        others = {name: each for name, each in own.parameters.items() if name != CONFIG.name}
+        self.__signature__ = own.replace(parameters=[*others.values(), CONFIG])
 
-    def __call__(self, state: SearchState, **given: object) -> SearchState:
+    def __call__(
+        self, state: SearchState, *, config: RunnableConfig, **given: object
+    ) -> SearchState:
         """Return the node's update with `seconds`, and with `trace` where a trace began."""
         began = perf_counter()
+        if self._takes_config:
+            given["config"] = config
+        note(state.get("run_id", ""), config, self._context)
         work = partial(self._node, state, **given)
         update = traced(self.__name__, work, state, self._context)
+        note(update.get("run_id", ""), config, self._context)
         return self._timed(state, update, perf_counter() - began)
 
     def _timed(self, state: SearchState, update: SearchState, took: float) -> SearchState:

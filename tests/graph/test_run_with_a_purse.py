@@ -1,5 +1,8 @@
 """A run that draws its budget from a purse: what it takes, what it reports, what it gives back."""
 
+import asyncio
+import time
+from contextlib import suppress
 from decimal import Decimal
 
 import pytest
@@ -157,6 +160,51 @@ def test_a_request_whose_bill_is_unknown_counts_in_the_purse_as_it_does_in_the_r
 
 def failing(prompt: str) -> str:
     raise RuntimeError("the machine is on fire")
+
+
+def leave(graph):
+    next(graph.stream({}, stream_mode="custom"))
+
+
+async def leave_async(graph):
+    async for _ in graph.astream({}, stream_mode="custom"):
+        break
+
+
+async def lose_patience(graph):
+    await asyncio.wait_for(graph.ainvoke({}), 0.2)
+
+
+@pytest.mark.parametrize("way", [leave, leave_async, lose_patience])
+def test_a_run_that_is_left_gives_back_what_it_did_not_spend(way):
+    purse = Ledger(0.1)
+
+    def slow_after_three(prompt: str) -> str:
+        time.sleep(0 if len(model.prompts) < 4 else 0.3)
+        return hashed_answer(prompt)
+
+    model = ScriptedModel(answer=slow_after_three)
+    left = way(purse_graph(purse, model=model, iterations=50))
+    if left is not None:
+        with suppress(TimeoutError):
+            asyncio.run(left)
+    assert purse.accounts()[1].is_closed
+    assert purse.remaining == Decimal("0.1") - purse.spent
+    assert purse.spent >= CALL_COST
+
+
+def test_a_run_that_failed_gives_back_and_draws_again_when_it_goes_on():
+    purse, saver = Ledger(0.1), InMemorySaver()
+    answers = [hashed_answer, failing, hashed_answer, hashed_answer]
+    model = ScriptedModel(answer=lambda prompt: answers.pop(0)(prompt))
+    graph = purse_graph(purse, saver=saver, model=model, iterations=3, lost_calls="ignore")
+    with pytest.raises(RuntimeError, match="on fire"):
+        graph.invoke({}, THREAD)
+    assert purse.accounts()[1].is_closed
+    assert purse.remaining == Decimal("0.1") - purse.spent
+    found = graph.invoke(None, THREAD)
+    assert (found["iterations"], len(purse.accounts())) == (3, 2)
+    assert purse.spent == Decimal(str(found["spent"]))
 
 
 def test_discover_draws_from_a_purse_and_gives_back_even_when_it_fails():

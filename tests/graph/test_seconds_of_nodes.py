@@ -165,4 +165,4 @@ def test_a_watched_node_keeps_its_name_and_what_langgraph_may_hand_it():
 
     seen = watched(node, None)
     assert seen.__name__ == "node"
-    assert list(seen.__signature__.parameters) == ["state", "config", "context"]
+    assert list(seen.__signature__.parameters) == ["state", "context", "config"]
