@@ -47,10 +47,11 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
 
     def _own(self, config: RunnableConfig | None, purses: dict[str, Ledger]) -> RunnableConfig:
         given = config or RunnableConfig()
-        limit = (self.config or {}).get("recursion_limit")
-        limited = {} if limit is None else {"recursion_limit": limit}
         noted = {**given.get("configurable", {}), PURSES: purses}
-        return RunnableConfig(**{**given, **limited, "configurable": noted})
+        own = RunnableConfig(**{**given, "configurable": noted})
+        if limit := (self.config or {}).get("recursion_limit"):
+            own["recursion_limit"] = limit
+        return own
 
 
 @contextmanager
