@@ -32,7 +32,8 @@ class MeteredCall:
     Attributes:
         model: Name of the model that was asked, as its provider knows it.
         provider: Name of the provider as LangChain reports it, if it does.
-        input_tokens: Billed prompt tokens, cached ones included (T_in, App. D.1).
+        input_tokens: Billed prompt tokens, those read from or written to a cache included (T_in,
+            App. D.1).
         output_tokens: Billed answer tokens, reasoning ones included (T_out, App. D.1).
         cached_tokens: The part of the input read from the provider's prompt cache.
         reasoning_tokens: The part of the output that was thought and not shown.
@@ -47,6 +48,8 @@ class MeteredCall:
         may_be_billed: The provider may have billed more than the counts say.
         number: Of the request among those of its logical call, from 1.
         reported_cost: What the provider says it charged in dollars, if it does.
+        cache_write_tokens: The part of the input written to the provider's prompt cache.
+        cache_write_1h_tokens: The part of what was written that is kept for an hour.
     """
 
     model: str
@@ -65,3 +68,5 @@ class MeteredCall:
     may_be_billed: bool = False
     number: int = 1
     reported_cost: Decimal | None = None
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0

@@ -32,6 +32,11 @@ class Reply:
     is_cache_hit: bool = False
     cost: Decimal | None = None
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether the provider told all counts: an answer that says something has tokens."""
+        return self.counts is not None and bool(self.counts.output_tokens or not self.answer)
+
 
 def read_reply(result: LLMResult) -> Reply:
     """Return what one successful request brought.
@@ -69,7 +74,7 @@ def read_failure(result: object, arrived: str) -> Reply:
         body = _message(choice).response_metadata.get("body")
         usage = body.get("usage") if isinstance(body, Mapping) else None
         counts = counts_from_record(usage)
-        if isinstance(body, Mapping) and counts is not None:
+        if isinstance(body, Mapping) and counts is not None and _is_credible(counts, body):
             return Reply(
                 arrived,
                 provider_id=_text(body.get("id")),
@@ -77,6 +82,11 @@ def read_failure(result: object, arrived: str) -> Reply:
                 cost=_reported_cost(usage),
             )
     return Reply(arrived, counts=_message_counts(result))
+
+
+def _is_credible(counts: TokenCounts, body: Mapping[object, object]) -> bool:
+    """Return whether a body that holds answers, by either protocol's name, counts their tokens."""
+    return bool(counts.output_tokens or not (body.get("choices") or body.get("output")))
 
 
 def _choices(result: LLMResult) -> Iterator[Generation]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar, Token
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from threading import Lock
 from time import monotonic
@@ -163,7 +163,7 @@ class CallMeter(BaseCallbackHandler):
         reply = read_reply(response)
         if repeats(request.parts):
             reply = replace(reply, counts=streamed_counts(request.parts))
-        if reply.is_cache_hit or reply.counts is not None:
+        if reply.is_cache_hit or reply.is_counted:
             self._report(request, reply, NO_TOKENS if reply.is_cache_hit else reply.counts)
         else:
             self._report_uncounted(request, reply)
@@ -225,6 +225,8 @@ class CallMeter(BaseCallbackHandler):
 
     def _report_uncounted(self, request: _Request, reply: Reply) -> None:
         counts = estimate_counts(request.prompts, shown(reply.answer))
+        if reply.counts is not None:
+            counts = replace(reply.counts, output_tokens=counts.output_tokens)
         if self._estimates:
             self._report(request, reply, counts, is_estimated=True)
             return
@@ -248,14 +250,10 @@ class CallMeter(BaseCallbackHandler):
         error: str | None = None,
         may_be_billed: bool = False,
     ) -> None:
-        billed = counts or NO_TOKENS
         call = MeteredCall(
             model=request.model,
             provider=request.provider,
-            input_tokens=billed.input_tokens,
-            output_tokens=billed.output_tokens,
-            cached_tokens=billed.cached_tokens,
-            reasoning_tokens=billed.reasoning_tokens,
+            **asdict(counts or NO_TOKENS),
             is_cache_hit=reply.is_cache_hit,
             is_estimated=is_estimated,
             answer=reply.answer,

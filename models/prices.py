@@ -41,34 +41,51 @@ class PackagedPrice:
         """Dollars for a million answer tokens, below any long-prompt tier (p_out)."""
         return _base_rate(self._rates.output_mtok)
 
-    def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> Decimal:
+    def cost(
+        self,
+        input_tokens: int,
+        output_tokens: int,
+        cached_tokens: int = 0,
+        cache_write_tokens: int = 0,
+        cache_write_1h_tokens: int = 0,
+    ) -> Decimal:
         """Return the exact price of one call in dollars.
 
-        Long-prompt tiers apply by the size of the input. Cached tokens cost the input rate
-        where the table has no rate for them.
+        Long-prompt tiers apply by the size of the input. Tokens read from a cache or written to it
+        cost the input rate where the table has no rate for them.
 
         Args:
-            input_tokens: Prompt tokens, cached ones included (T_in).
+            input_tokens: Prompt tokens, those read from or written to a cache included (T_in).
             output_tokens: Answer tokens, reasoning ones included (T_out).
             cached_tokens: The part of the input read from the provider's prompt cache.
+            cache_write_tokens: The part of the input written to the provider's prompt cache.
+            cache_write_1h_tokens: The part of what was written that is kept for an hour.
 
         Raises:
-            ValueError: If a count is negative or more input was cached than sent.
+            ValueError: If a count is negative or larger than the one that it is a part of.
         """
         from genai_prices import Usage
 
-        if min(input_tokens, output_tokens, cached_tokens) < 0 or cached_tokens > input_tokens:
-            raise ValueError(
-                "token counts must be >= 0 with cached_tokens <= input_tokens, got "
-                f"input_tokens={input_tokens}, output_tokens={output_tokens}, "
-                f"cached_tokens={cached_tokens}"
-            )
-        usage = Usage(
-            input_tokens=input_tokens,
-            output_tokens=output_tokens,
-            cache_read_tokens=cached_tokens,
-        )
-        return self._rates.calc_price(usage)["total_price"]
+        counts = {
+            "input_tokens": input_tokens,
+            "output_tokens": output_tokens,
+            "cache_read_tokens": cached_tokens,
+            "cache_write_tokens": cache_write_tokens,
+            "cache_write_1h_tokens": cache_write_1h_tokens,
+        }
+        is_part = cache_write_1h_tokens <= cache_write_tokens <= input_tokens - cached_tokens
+        if min(counts.values()) < 0 or not is_part:
+            raise ValueError(f"token counts must be >= 0 and parts <= their whole, got {counts}")
+        return self._rates.calc_price(Usage(**counts))["total_price"]
+
+    def worst_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
+        """Return the dollars of a call whose input is all fresh, read from or written to a cache.
+
+        Whichever is dearest counts. Arguments and errors are those of `cost`.
+        """
+        fresh, whole = 0, input_tokens
+        parts = ((fresh,), (whole,), (fresh, whole), (fresh, whole, whole))
+        return max(self.cost(input_tokens, output_tokens, *part) for part in parts)
 
 
 def packaged_price(

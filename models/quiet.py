@@ -24,9 +24,9 @@ def accountable(
 
     Clients of the OpenAI, Anthropic and similar SDKs send a failed request again by themselves,
     two times by default, and each of these may be billed. In the returned runnable as many retries
-    are made outside of the client, so that each is a request of its own. Where answers are not
-    streamed because their cost would be lost, they arrive in one piece. The given runnable stays
-    as it is, and is returned itself where nothing has to change.
+    are made outside of the client, so that each is a request of its own. Streams tell their token
+    counts; where they would lose what the provider charged, answers arrive in one piece. The given
+    runnable stays as it is, and is returned itself where nothing has to change.
 
     Args:
         runnable: A chat model, bare or in bindings, retries, fallbacks and sequences.
@@ -52,12 +52,8 @@ def quietened(model: BaseChatModel) -> tuple[BaseChatModel, int]:
         ValueError: If the model retries by itself and cannot be told not to.
     """
     hidden = hidden_retries(model)
-    quiet = _without_retries(model) if hidden else model
+    quiet = _telling(_without_retries(model) if hidden else model)
     _check_quiet(quiet)
-    if _loses_cost(quiet):
-        quiet = quiet.model_copy(update={"disable_streaming": True})
-    if getattr(quiet, "stream_usage", True) is not True:
-        quiet = quiet.model_copy(update={"stream_usage": True})
     return quiet, hidden
 
 
@@ -76,14 +72,19 @@ def _check_quiet(model: BaseChatModel) -> None:
 
 
 def _is_accountable(model: BaseChatModel) -> bool:
-    return not hidden_retries(model) and not _loses_cost(model)
+    return not (hidden_retries(model) or _loses_cost(model) or _loses_counts(model))
 
 
 def _accountable_model(model: BaseChatModel, retry_wait: float) -> Runnable[Any, Any]:
-    hidden = hidden_retries(model)
+    hidden, told = hidden_retries(model), _telling(model)
+    return with_retries(_without_retries(told), 1 + hidden, retry_wait) if hidden else told
+
+
+def _telling(model: BaseChatModel) -> BaseChatModel:
+    """Return a copy whose streams lose neither counts nor cost, or the model itself if it does."""
     if _loses_cost(model):
         model = model.model_copy(update={"disable_streaming": True})
-    return with_retries(_without_retries(model), 1 + hidden, retry_wait) if hidden else model
+    return model.model_copy(update={"stream_usage": True}) if _loses_counts(model) else model
 
 
 def _without_retries(model: BaseChatModel) -> BaseChatModel:
@@ -120,6 +121,11 @@ def _built_on_first_use(model: BaseChatModel) -> list[str]:
     return [
         name for name, value in members if isinstance(value, cached_property) and "client" in name
     ]
+
+
+def _loses_counts(model: BaseChatModel) -> bool:
+    """Return whether the model's streams do not ask for token counts, as LangChain may choose."""
+    return getattr(model, "stream_usage", True) is not True
 
 
 def _loses_cost(model: BaseChatModel) -> bool:

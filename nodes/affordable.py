@@ -136,7 +136,7 @@ def affordable_answer(asked: Announcement, left: Decimal, prices: PriceBook) -> 
     quote, cap = prices.quotes[asked.model], asked.output_cap or DEFAULT_OUTPUT_CAP
 
     def worst(tokens: int) -> Decimal:
-        return quote.cost(asked.input_bound, tokens * asked.choices, 0)
+        return quote.worst_cost(asked.input_bound, tokens * asked.choices)
 
     if worst(cap) <= left:
         return cap

@@ -53,9 +53,9 @@ def sent_bound(sent: SentCall, prices: PriceBook) -> Decimal:
     """Return the most dollars that a request under way can cost; 0 without a known price."""
     quote = prices.quotes.get(sent.model)
     cap = DEFAULT_OUTPUT_CAP if sent.output_cap is None else sent.output_cap
-    return Decimal(0) if quote is None else quote.cost(sent.input_bound, cap * sent.choices, 0)
+    return Decimal(0) if quote is None else quote.worst_cost(sent.input_bound, cap * sent.choices)
 
 
 def call_bound(quote: Quote, prompt: Prompt, cap: int) -> Decimal:
     """Return the dollars of a call with the longest prompt and the longest answer possible."""
-    return quote.cost(input_bound(prompt), cap, 0)
+    return quote.worst_cost(input_bound(prompt), cap)

@@ -11,7 +11,7 @@ from langchain_core.runnables import Runnable
 from costada.controller.ledger import Price, Usage, call_cost
 from costada.models.identity import model_identity, underlying_models
 from costada.models.metering import MeteredCall
-from costada.models.prices import packaged_price
+from costada.models.prices import PackagedPrice, packaged_price
 
 OFFLINE_MODELS = (("offline", "costada"), ("simulated", "costada"))
 OFFLINE_PRICE = Price("0.60", "1.92")
@@ -36,6 +36,9 @@ class Quote(Protocol):
     def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int) -> Decimal:
         """Return the dollars of one call."""
 
+    def worst_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
+        """Return the most dollars that a call can cost, whatever a cache does with its input."""
+
 
 @dataclass(frozen=True, slots=True)
 class GivenPrice:
@@ -55,17 +58,21 @@ class GivenPrice:
         return self.price.output_per_million
 
     def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int) -> Decimal:
-        """Return the dollars of one call."""
+        """Return the dollars of one call; what is written to a cache costs the input price."""
         return call_cost(Usage(input_tokens, output_tokens, cached_tokens), self.price)
+
+    def worst_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
+        """Return the dollars of a call whose input is fresh or cached, whichever is dearer."""
+        return max(self.cost(input_tokens, output_tokens, each) for each in (0, input_tokens))
 
 
 @dataclass(frozen=True, slots=True)
-class ReportedCost:
-    """What a provider says that one call cost, beside the prices it would have had."""
+class CallCost:
+    """What one call cost, cache writes included, beside the prices of its model."""
 
     dollars: Decimal
     listed: Quote
-    source: str = "provider"
+    source: str
 
     @property
     def input_per_million(self) -> Decimal:
@@ -78,6 +85,10 @@ class ReportedCost:
         return self.listed.output_per_million
 
     def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int) -> Decimal:
+        """Return the dollars of the call."""
+        return self.dollars
+
+    def worst_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
         """Return the dollars of the call."""
         return self.dollars
 
@@ -102,9 +113,11 @@ class PriceBook:
             return FROM_CACHE
         known = self.quotes.get(call.model, UNPRICED)
         is_given = isinstance(known, GivenPrice) and known is not UNPRICED
-        if call.reported_cost is None or is_given:
-            return known
-        return ReportedCost(call.reported_cost, known)
+        if call.reported_cost is not None and not is_given:
+            return CallCost(call.reported_cost, known, "provider")
+        if isinstance(known, PackagedPrice):
+            return CallCost(_listed_cost(call, known), known, known.source)
+        return known
 
 
 def price_book(
@@ -131,6 +144,16 @@ def price_book(
             elif name in given and quotes[name] != GivenPrice(given[name]):
                 raise ValueError(f"model {name!r} has two prices; expected one for each name")
     return PriceBook(quotes)
+
+
+def _listed_cost(call: MeteredCall, listed: PackagedPrice) -> Decimal:
+    return listed.cost(
+        call.input_tokens,
+        call.output_tokens,
+        call.cached_tokens,
+        call.cache_write_tokens,
+        call.cache_write_1h_tokens,
+    )
 
 
 def _quote(model: BaseChatModel, given: Mapping[str, Price]) -> Quote:

@@ -5,6 +5,7 @@ from decimal import Decimal
 import pytest
 from billing_server import BillingServer, Refusal, Reply, Silence
 from fakes import IDEAS, hashed_answer, is_guide_prompt, rewrite, toy_problem
+from langchain_openai import ChatOpenAI
 
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
@@ -117,6 +118,31 @@ def test_a_refusal_that_no_retry_cures_ends_the_run_after_one_request(server, st
     with pytest.raises(ValueError, match=f"'stand-in' refused the request with status {status}"):
         graph_on(server, RunStore()).invoke({})
     assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("stream_usage", [None, False])
+def test_a_model_of_the_callers_own_is_metered_exactly_where_the_graph_streams_it(
+    server, stream_usage
+):
+    store = RunStore()
+    model = ChatOpenAI(
+        model="stand-in",
+        base_url=server.url,
+        api_key="none",
+        stream_usage=stream_usage,
+        default_headers={"Connection": "close"},
+    )
+    constants = Constants(max_iterations=3)
+    graph = create_discovery_graph(
+        toy_problem(),
+        model,
+        budget=1.0,
+        settings=Settings(price=PRICE, constants=constants),
+        store=store,
+    )
+    assert list(graph.stream({}, stream_mode="messages"))
+    assert all(request["stream"] for request in server.requests)
+    assert spent(store) == billed(server) > 0
 
 
 def test_an_answer_without_usage_ends_the_run_and_names_the_remedy(server):

@@ -60,7 +60,7 @@ def test_several_choices_of_one_response_are_counted_once(
 def test_each_prompt_of_a_batch_is_reported(
     server: BillingServer, calls: list[MeteredCall]
 ) -> None:
-    server.script(*(Reply("yes", 10 + size, size) for size in range(6)))
+    server.script(*(Reply("yes", 10 + size, size) for size in range(1, 7)))
     client(server).batch([PROMPT] * 6, {"callbacks": [CallMeter(calls.append)]})
     assert sorted(as_billed(calls), key=str) == sorted(server.bill, key=str)
 

@@ -76,6 +76,50 @@ def test_cached_tokens_without_a_rate_cost_the_input_rate() -> None:
     assert PackagedPrice("test", rates).cost(1000, 0, 600) == Decimal("0.01")
 
 
+KEEPING = ModelPrice(
+    input_mtok=Decimal(10),
+    output_mtok=Decimal(30),
+    cache_read_mtok=Decimal(1),
+    cache_write_mtok=Decimal("12.5"),
+    cache_write_1h_mtok=Decimal(20),
+)
+
+
+def test_tokens_written_to_a_cache_have_rates_of_their_own() -> None:
+    # 100 fresh at 10, 200 read at 1, 300 written at 12.5 and 400 for an hour at 20; 10 answered.
+    cost = PackagedPrice("test", KEEPING).cost(1000, 10, 200, 700, 400)
+    assert cost == Decimal("0.01325")
+
+
+def test_tokens_written_to_a_cache_without_a_rate_cost_the_input_rate() -> None:
+    rates = ModelPrice(input_mtok=Decimal(10), output_mtok=Decimal(0))
+    assert PackagedPrice("test", rates).cost(1000, 0, 0, 600, 600) == Decimal("0.01")
+
+
+def test_cache_writes_of_a_listed_model_cost_what_the_provider_charges() -> None:
+    price = packaged_price("claude-sonnet-4-5", provider="anthropic")
+    assert price is not None
+    assert price.cost(100_000, 10, 0, 100_000) == Decimal("0.37515")
+    assert price.cost(100_000, 10, 0, 100_000, 100_000) == Decimal("0.60015")
+
+
+@pytest.mark.parametrize(
+    ("dearest", "dollars"),
+    [
+        ({}, "0.0103"),
+        ({"cache_read_mtok": Decimal(50)}, "0.0503"),
+        ({"cache_write_mtok": Decimal("12.5")}, "0.0128"),
+        ({"cache_write_mtok": Decimal("12.5"), "cache_write_1h_mtok": Decimal(20)}, "0.0203"),
+    ],
+    ids=["fresh", "read", "written", "written for an hour"],
+)
+def test_the_worst_cost_takes_all_input_at_its_dearest_rate(
+    dearest: dict[str, Decimal], dollars: str
+) -> None:
+    rates = ModelPrice(input_mtok=Decimal(10), output_mtok=Decimal(30), **dearest)
+    assert PackagedPrice("test", rates).worst_cost(1000, 10) == Decimal(dollars)
+
+
 def test_a_long_prompt_moves_all_rates_to_its_tier() -> None:
     rates = ModelPrice(
         input_mtok=TieredPrices(base=Decimal(1), tiers=[Tier(start=1000, price=Decimal(2))]),
@@ -87,8 +131,20 @@ def test_a_long_prompt_moves_all_rates_to_its_tier() -> None:
     assert (price.input_per_million, price.output_per_million) == (Decimal(1), Decimal(10))
 
 
-@pytest.mark.parametrize("counts", [(-1, 0, 0), (0, -1, 0), (1, 0, -1), (1, 0, 2)])
-def test_impossible_counts_are_refused(counts: tuple[int, int, int]) -> None:
+@pytest.mark.parametrize(
+    "counts",
+    [
+        (-1, 0, 0),
+        (0, -1, 0),
+        (1, 0, -1),
+        (1, 0, 2),
+        (1, 0, 0, -1),
+        (3, 0, 2, 2),
+        (3, 0, 0, 2, 3),
+        (3, 0, 0, 2, -1),
+    ],
+)
+def test_impossible_counts_are_refused(counts: tuple[int, ...]) -> None:
     price = PackagedPrice("test", ModelPrice(input_mtok=Decimal(1), output_mtok=Decimal(1)))
-    with pytest.raises(ValueError, match="token counts must be >= 0 with cached_tokens <= input"):
+    with pytest.raises(ValueError, match="token counts must be >= 0 and parts <= their whole"):
         price.cost(*counts)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, SecretStr
 from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
+from costada.models.errors import UnmeteredCall
 from costada.models.identity import model_identity, returns_raw_answers, underlying_models
 from costada.models.metering import CallMeter, MeteredCall
 from costada.models.quiet import accountable, hidden_retries
@@ -106,7 +107,7 @@ def test_what_hides_nothing_is_returned_as_it_is(server: BillingServer) -> None:
     quiet = (
         chat_model("openai:stand-in", base_url=server.url),
         chat_model("offline"),
-        loud(server, max_retries=0).with_retry(),
+        loud(server, max_retries=0, stream_usage=True).with_retry(),
     )
     assert [accountable(model) is model for model in quiet] == [True, True, True]
 
@@ -148,6 +149,29 @@ def test_answers_arrive_in_one_piece_where_a_stream_would_lose_their_cost(
     model = ChatOpenAI(model="x", base_url=address, api_key=KEY, max_retries=0)
     (copy,) = underlying_models(accountable(model))
     assert (copy.disable_streaming, model.disable_streaming) == (is_whole, False)
+
+
+@pytest.mark.parametrize("wrapped", ["bare", "bound", "retried", "with fallbacks"])
+@pytest.mark.parametrize("max_retries", [0, 2])
+def test_streams_tell_their_counts_at_any_address(
+    server: BillingServer, calls: list[MeteredCall], wrapped: str, max_retries: int
+) -> None:
+    server.script(Reply("one two", 70, 20, cached_tokens=30))
+    given = loud(server, max_retries=max_retries)
+    model = accountable(WRAPPED[wrapped](given))
+    assert list(model.stream("hi", {"callbacks": [CallMeter(calls.append)]}))
+    assert as_billed(calls) == server.bill
+    assert given.stream_usage is None
+
+
+def test_a_server_whose_streams_tell_no_counts_is_refused(
+    server: BillingServer, calls: list[MeteredCall]
+) -> None:
+    server.script(Reply("one two", reports_usage=False))
+    model = accountable(loud(server))
+    with pytest.raises(UnmeteredCall, match="answered without token counts"):
+        list(model.stream("hi", {"callbacks": [CallMeter(calls.append)]}))
+    assert server.requests[0]["stream_options"] == {"include_usage": True}
 
 
 def test_a_graph_makes_its_models_accountable(server: BillingServer) -> None:

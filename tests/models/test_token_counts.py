@@ -32,6 +32,96 @@ def test_details_under_a_service_tier_are_found() -> None:
 
 
 @pytest.mark.parametrize(
+    "written",
+    [
+        {"cache_creation": 50},
+        {"flex_cache_creation": 50},
+        {
+            "cache_creation": 50,
+            "ephemeral_5m_input_tokens": 30,
+            "ephemeral_1h_input_tokens": 20,
+        },
+        {
+            "cache_creation": 0,
+            "ephemeral_5m_input_tokens": 30,
+            "ephemeral_1h_input_tokens": 20,
+        },
+    ],
+    ids=["one number", "under a service tier", "both ways", "by how long it is kept"],
+)
+def test_what_was_written_to_the_cache_is_read_once(written: dict[str, int]) -> None:
+    usage = {
+        "input_tokens": 100,
+        "output_tokens": 40,
+        "total_tokens": 140,
+        "input_token_details": {"cache_read": 10, **written},
+    }
+    for_an_hour = written.get("ephemeral_1h_input_tokens", 0)
+    assert counts_from_metadata(usage) == TokenCounts(100, 40, 10, 0, 50, for_an_hour)
+
+
+ANTHROPIC = {
+    "input_tokens": 10,
+    "output_tokens": 5,
+    "cache_creation_input_tokens": 7,
+    "cache_read_input_tokens": 3,
+    "cache_creation": {"ephemeral_5m_input_tokens": 5, "ephemeral_1h_input_tokens": 2},
+}
+LITELLM = {
+    "prompt_tokens": 20,
+    "completion_tokens": 5,
+    "total_tokens": 25,
+    "prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 7},
+    "cache_creation_input_tokens": 7,
+    "cache_read_input_tokens": 3,
+}
+OPENAI = {
+    "prompt_tokens": 20,
+    "completion_tokens": 5,
+    "total_tokens": 25,
+    "prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 7},
+}
+
+
+@pytest.mark.parametrize(
+    ("usage", "for_an_hour"),
+    [(ANTHROPIC, 2), (LITELLM, 0), (OPENAI, 0)],
+    ids=["Anthropic", "LiteLLM", "OpenAI"],
+)
+def test_records_tell_what_was_written_to_the_cache(
+    usage: dict[str, object], for_an_hour: int
+) -> None:
+    assert counts_from_record(usage) == TokenCounts(20, 5, 3, 0, 7, for_an_hour)
+
+
+def test_cached_input_that_only_the_total_holds_is_input() -> None:
+    usage = {
+        "input_tokens": 100,
+        "output_tokens": 40,
+        "total_tokens": 230,
+        "input_token_details": {"cache_read": 60, "cache_creation": 30},
+    }
+    assert counts_from_metadata(usage) == TokenCounts(190, 40, 60, 0, 30)
+
+
+def test_what_the_total_holds_beyond_both_counts_is_output() -> None:
+    record = {"prompt_tokens": 1000, "total_tokens": 5000}
+    metadata = {"input_tokens": 1000, "output_tokens": 0, "total_tokens": 5000}
+    assert counts_from_record(record) == TokenCounts(1000, 4000)
+    assert counts_from_metadata(metadata) == TokenCounts(1000, 4000)
+
+
+def test_reasoning_beside_the_output_is_not_added_twice() -> None:
+    usage = {
+        "prompt_tokens": 7,
+        "completion_tokens": 5,
+        "total_tokens": 42,
+        "completion_tokens_details": {"reasoning_tokens": 30},
+    }
+    assert counts_from_record(usage) == TokenCounts(7, 35, 0, 30)
+
+
+@pytest.mark.parametrize(
     "usage",
     [
         {
@@ -61,6 +151,7 @@ def test_both_forms_of_a_raw_record_are_read(usage: dict[str, object]) -> None:
         [7, 5],
         {},
         {"prompt_tokens": 7},
+        {"prompt_tokens": 7, "total_tokens": 7},
         {"prompt_tokens": 7, "completion_tokens": None},
         {"prompt_tokens": "7", "completion_tokens": 5},
         {"prompt_tokens": -7, "completion_tokens": 5},
