@@ -1,7 +1,6 @@
 """Tactic batches on their way between the guide, the store and the prompts."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 from pydantic import BaseModel, ConfigDict
 
@@ -11,8 +10,8 @@ from costada.graph.state import SearchState
 from costada.nodes.context import RunContext, controller_of
 from costada.prompts.tactics import Tactic, outcome_line
 
-MAX_BATCHES = 10
-"""Batches whose outcomes a guide is told."""
+MAX_TRIED = 10
+"""Tactics whose outcomes a guide is told."""
 
 
 class TacticBatch(BaseModel):
@@ -49,14 +48,17 @@ def save_batch(batch: TacticBatch, run_id: str, iteration: int, context: RunCont
 
 
 def tried_tactics(run_id: str, iteration: int, context: RunContext) -> tuple[str, ...]:
-    """Return one line per tactic tried before an iteration and how it went, oldest first."""
-    records = context.store.tactics(run_id, before=iteration, count=MAX_BATCHES)
-    spans = pairwise([*(given for given, _ in records), iteration])
-    return tuple(
+    """Return one line per tactic tried before an iteration and how it went, oldest first.
+
+    Of many tactics the last `MAX_TRIED` are told.
+    """
+    records = context.store.tactics(run_id, before=iteration, count=MAX_TRIED)
+    lines = [
         line
-        for (_, record), (given, end) in zip(records, spans, strict=True)
-        for line in _outcomes(TacticBatch.model_validate_json(record), run_id, given, end, context)
-    )
+        for given, record in records
+        for line in _outcomes(TacticBatch.model_validate_json(record), run_id, given, context)
+    ]
+    return tuple(lines[-MAX_TRIED:])
 
 
 def _load_batch(state: SearchState, context: RunContext) -> TacticBatch:
@@ -64,9 +66,10 @@ def _load_batch(state: SearchState, context: RunContext) -> TacticBatch:
     return TacticBatch.model_validate_json(records[0][1])
 
 
-def _outcomes(
-    batch: TacticBatch, run_id: str, given: int, end: int, context: RunContext
-) -> list[str]:
-    best = context.store.candidates.best_score(run_id, given, end - 1)
+def _outcomes(batch: TacticBatch, run_id: str, given: int, context: RunContext) -> list[str]:
+    if not batch.tactics:
+        return []
+    end = context.store.end_of_batch(run_id, given)
+    best = context.store.candidates.best_score(run_id, given, end)
     gain = 0.0 if best is None else best - batch.baseline_score
     return [outcome_line(tactic, gain) for tactic in batch.tactics]

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, 
 from costada.prompts.fences import find_fences
 
 SUCCESS_THRESHOLD = 1e-3
-"""Rise of the best score above which a tactic counts as a success."""
+"""Rise of the best score above which the tactics of a batch count as a success."""
 
 DEFAULT_TARGET = "score"
 
@@ -81,7 +81,8 @@ def outcome_line(tactic: Tactic, improvement: float) -> str:
 
     Args:
         tactic: The tactic.
-        improvement: Rise of the best score while it was in use.
+        improvement: Best score found from its guide to the last use of the batch, minus the best
+            score before.
     """
     outcome = "SUCCESS" if improvement > SUCCESS_THRESHOLD else "FAILED"
     return f"{outcome}: {tactic.approach_type} - {tactic.idea} (improvement {improvement:+.4f})"

@@ -73,6 +73,22 @@ class RunStore:
         found = self._db.rows("SELECT row FROM step WHERE run_id = ? ORDER BY iteration", (run_id,))
         return [json.loads(row[0]) for row in found]
 
+    def last_step(self, run_id: str) -> int:
+        """Return the last iteration of a run that has a trace row, 0 if none has."""
+        ((last,),) = self._db.rows(
+            "SELECT COALESCE(MAX(iteration), 0) FROM step WHERE run_id = ?", (run_id,)
+        )
+        return int(last)
+
+    def end_of_batch(self, run_id: str, given: int) -> int:
+        """Return the iteration after which no tactic given in an iteration had a use left."""
+        ((end,),) = self._db.rows(
+            "SELECT iteration FROM step WHERE run_id = ? AND iteration >= ?"
+            " AND json_extract(row, '$.tactic_uses_left') = 0 ORDER BY iteration LIMIT 1",
+            (run_id, given),
+        )
+        return int(end)
+
     def put_tactics(self, run_id: str, iteration: int, record: Mapping[str, object]) -> None:
         """Store the tactics that the guide gave in an iteration."""
         self._db.write(
