@@ -97,6 +97,8 @@ class Payment:
             input_tokens=call.input_tokens,
             output_tokens=call.output_tokens,
             cached_tokens=call.cached_tokens,
+            cache_write_tokens=call.cache_write_tokens,
+            cache_write_1h_tokens=call.cache_write_1h_tokens,
             reasoning_tokens=call.reasoning_tokens,
             price_source=quote.source,
             is_estimated=call.is_estimated,

@@ -27,6 +27,8 @@ SHARED_FACTS = tuple(
 )
 """What a row takes over from the meter as it is."""
 
+OTHER_SETTINGS = "go on with the settings that the run was started with, or start a new run"
+
 
 class CallJournal:
     """Writes down each request of a logical call before it leaves, and again when it ends."""
@@ -43,12 +45,17 @@ class CallJournal:
     def known(self, model: ChatModel) -> AIMessage | ModelFailure | None:
         """Return what the call came to when it was made before, `None` if it is to be made.
 
-        Requests that a dead process left without an end are marked as lost, or forgotten where a
-        gateway will tell of them again.
+        A request that this process still has under way is waited for. Those that a dead process
+        left without an end are marked as lost, or forgotten where a gateway will tell of them
+        again.
 
         Raises:
             ValueError: The journal holds another request under the same key.
         """
+        with self._ledger.under_way.none_of(self._key):
+            return self._known(model)
+
+    def _known(self, model: ChatModel) -> AIMessage | ModelFailure | None:
         outcome = self._ledger.outcome(self._key)
         if outcome is not None:
             self._check_same(outcome.request_hash)
@@ -71,6 +78,14 @@ class CallJournal:
         Raises:
             ValueError: The purse that the run draws from has nothing left for it.
         """
+        self._ledger.under_way.begin(self._key)
+        try:
+            self._write_down(sent)
+        except BaseException:  # raised again: the request does not leave
+            self._ledger.under_way.end(self._key)
+            raise
+
+    def _write_down(self, sent: SentCall) -> None:
         self._account = account_of(self._key.run_id, self._context)
         bound = sent_bound(sent, self._context.prices)
         row = self._row(_unanswered(sent), CallStatus.STARTED, bound)
@@ -85,6 +100,12 @@ class CallJournal:
         Raises:
             ValueError: Nobody has priced the model that answered.
         """
+        try:
+            self._complete(call)
+        finally:
+            self._ledger.under_way.end(self._key)
+
+    def _complete(self, call: MeteredCall) -> None:
         number, bound = self._sent[call.number]
         status = CallStatus.DONE if call.error is None else CallStatus.ERROR
         row = self._row(call, status, Decimal(0))
@@ -109,12 +130,14 @@ class CallJournal:
         report(self._account, self._key.run_id, self._key.iteration, self._context)
 
     def _check_same(self, request_hash: str) -> None:
-        if request_hash not in ("", self._request_hash):
-            place = f"{self._key.role} {self._key.attempt} of iteration {self._key.iteration}"
-            raise ValueError(
-                f"request of {place}: the journal holds another request for it, expected the same"
-                " one; go on with the settings that the run was started with, or start a new run"
-            )
+        if request_hash in ("", self._request_hash):
+            return
+        last = self._context.store.last_step(self._key.run_id)
+        advice = _older(last) if self._key.iteration <= last else OTHER_SETTINGS
+        raise ValueError(
+            f"request of {self._key.role} {self._key.attempt} of iteration {self._key.iteration}:"
+            f" the journal holds another request for it, expected the same one; {advice}"
+        )
 
     def _row(self, call: MeteredCall, status: CallStatus, bound: Decimal) -> CallRow:
         quote = self._context.prices.quote(call)
@@ -141,6 +164,15 @@ def _told(outcome: Outcome) -> AIMessage | ModelFailure:
     if outcome.kind is OutcomeKind.ANSWER:
         return AIMessage(outcome.text)
     return ModelFailure(outcome.text, is_refusal=outcome.kind is OutcomeKind.REFUSAL)
+
+
+def _older(last_step: int) -> str:
+    """Return what to do about a checkpoint that a run has left behind."""
+    return (
+        f"this checkpoint is older than the run, which has been through iteration {last_step}: a"
+        " run is one line of decisions, so go on from its last checkpoint, or make a branch with"
+        " `costada fork` (Python: costada.runs.fork.fork_run)"
+    )
 
 
 def _unanswered(sent: SentCall) -> MeteredCall:

@@ -101,6 +101,30 @@ class RunFolder:
         if differing:
             raise ValueError(f"{self.path}: started with other settings: {'; '.join(differing)}")
 
+    def check_kept(self) -> None:
+        """Refuse a folder whose run has begun and is no longer in its run file.
+
+        Going on would begin it anew and pay for it again. A run that was stopped before its first
+        checkpoint has a run file and a best program, and no steps.
+
+        Raises:
+            ValueError: Naming the run file; also if that is damaged.
+        """
+        is_there = _has_content(self.database)
+        signs = [self.steps] if is_there else [self.steps, self.best_program]
+        begun = next(filter(_has_content, signs), None)
+        if begun and not (is_there and self._holds_run()):
+            raise ValueError(
+                f"{self.database}: holds no run, though {begun.name} shows that one has begun; put"
+                " a copy of the run file in its place, or begin another run with a different --out"
+            )
+
+    def _holds_run(self) -> bool:
+        from costada.store.run_store import RunStore
+
+        with RunStore(self.database, is_read_only=True) as store:
+            return bool(store.run_ids())
+
     def load(self) -> RunConfig:
         """Return the settings of the run in this folder; raises `ValueError` if there is none."""
         return load_config(self.settings)
@@ -158,6 +182,10 @@ def naming(path: Path) -> Iterator[None]:
     except OSError as error:
         error.filename = error.filename or str(path)
         raise
+
+
+def _has_content(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
 
 
 def _line(row: TraceRow) -> str:

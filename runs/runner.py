@@ -43,11 +43,12 @@ def carry_out(plan: Plan, folder: RunFolder, progress: Progress, control: RunCon
         control: Lets another party stop the run after the current node.
 
     Raises:
-        ValueError: If another process is at work in the folder, its run file is damaged or a newer
-            version's, or a provider refuses a request for good.
+        ValueError: If another process is at work in the folder, its run file is damaged, a newer
+            version's or no longer there, or a provider refuses a request for good.
         UnmeteredCall: If an answer came without token counts and estimates are not allowed.
         OSError: If a file cannot be written; the run can go on when it can.
     """
+    folder.check_kept()
     with (
         hold_lease(folder.path),
         gateway_of(plan, folder) if plan.gateway else nullcontext(plan) as plan,
@@ -68,7 +69,12 @@ def carry_out(plan: Plan, folder: RunFolder, progress: Progress, control: RunCon
 
 
 def is_finished(folder: RunFolder) -> bool:
-    """Return whether the run in a folder has ended and, by its settings, has nothing left to do."""
+    """Return whether the run in a folder has ended and, by its settings, has nothing left to do.
+
+    Raises:
+        ValueError: If its run file is damaged, a newer version's or no longer there.
+    """
+    folder.check_kept()
     if not folder.database.is_file():
         return False
     config = folder.load()

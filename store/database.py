@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from costada.store.file_faults import damaged, explain, explaining, newer
+from costada.store.file_faults import SQLITE_ERRORS, damaged, explain, explaining, newer
 from costada.store.packing import Packer, unpack
 from costada.store.schema import prepare, prepare_to_read
 
@@ -152,7 +152,7 @@ class Database:
         with self._lock:
             try:
                 return self._connection.execute(statement, values).fetchall()
-            except sqlite3.Error as error:
+            except SQLITE_ERRORS as error:
                 explain(error, self.path)
 
     def put_text(self, text: str) -> str:

@@ -29,16 +29,23 @@ OBSTACLES = {
 """What hinders a program, by SQLite's primary code: the system's number and what to do."""
 
 
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""What a query raises: of a damaged file, even SQLite's own message may be no text."""
+
+NO_TEXT = "Could not decode to UTF-8"
+"""How the message begins when a column that should hold text does not; it has no code."""
+
+
 @contextmanager
 def explaining(path: Path | None) -> Iterator[None]:
-    """Raise what `explained` says in place of any SQLite error of the block."""
+    """Raise what `explained` says in place of any error of the block that SQLite raises."""
     try:
         yield
-    except sqlite3.Error as error:
+    except SQLITE_ERRORS as error:
         explain(error, path)
 
 
-def explain(error: sqlite3.Error, path: Path | None) -> NoReturn:
+def explain(error: Exception, path: Path | None) -> NoReturn:
     """Raise what `explained` says of an error."""
     told = explained(error, path)
     if told is error:
@@ -46,7 +53,7 @@ def explain(error: sqlite3.Error, path: Path | None) -> NoReturn:
     raise told from error
 
 
-def explained(error: sqlite3.Error, path: Path | None) -> Exception:
+def explained(error: Exception, path: Path | None) -> Exception:
     """Return what a user is told of an error: `ValueError` for a file that cannot be used as it is.
 
     An `OSError` that names the file stands for what hinders the program from using it: a full disk,
@@ -55,6 +62,8 @@ def explained(error: sqlite3.Error, path: Path | None) -> Exception:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if path is None:
         return error
+    if isinstance(error, UnicodeDecodeError) or str(error).startswith(NO_TEXT):
+        return damaged(path, "is damaged (a text in it is not UTF-8)")
     if code in DAMAGES:
         return damaged(path, f"{DAMAGES[code]} ({error})")
     if code in OBSTACLES:
@@ -66,8 +75,8 @@ def explained(error: sqlite3.Error, path: Path | None) -> Exception:
 def damaged(path: Path | None, what: str) -> ValueError:
     """Return the error for a file whose contents cannot be relied on."""
     return ValueError(
-        f"{path or 'run in memory'}: {what}; put a copy of it in its place, or begin another run"
-        " (what is left can be read with: sqlite3 FILE .recover)"
+        f"{path or 'run in memory'}: {' '.join(what.split())}; put a copy of it in its place, or"
+        " begin another run (what is left can be read with: sqlite3 FILE .recover)"
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from costada.store.database import Database
 from costada.store.rows import CallRow, CallStatus, Charge, Outcome, OutcomeKind
+from costada.store.under_way import calls_under_way
 
 COLUMNS = "iteration, role, attempt, status, request_hash, cost, bound, prompt_hash, answer_hash"
 KEY = "run_id = ? AND iteration = ? AND role = ? AND attempt = ?"
@@ -30,10 +31,14 @@ class CallKey(NamedTuple):
 
 
 class LedgerTable:
-    """The account of a run: one row per model request, one charge per iteration."""
+    """The account of a run: one row per model request, one charge per iteration.
+
+    `under_way` knows which of the requests threads of this process are waiting for.
+    """
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self.under_way = calls_under_way(database.path)
 
     def put_call(self, run_id: str, call: CallRow) -> int:
         """Append a request and return its number; those of one logical call count from 1."""
@@ -52,7 +57,7 @@ class LedgerTable:
             self._write(CallKey(run_id, call.iteration, call.role, call.attempt), number, call)
 
     def mark_lost(self, key: CallKey) -> None:
-        """Mark the requests of a logical call that a dead process left without an end."""
+        """Mark the requests of a logical call that have no end, for nobody waits for them."""
         self._db.write(
             f"UPDATE llm_call SET status = ? WHERE {KEY} AND status = ?",  # noqa: S608
             (CallStatus.LOST, *key, CallStatus.STARTED),

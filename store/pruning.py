@@ -17,7 +17,7 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from costada.store.database import connect
-from costada.store.file_faults import explaining
+from costada.store.file_faults import damaged, explaining
 
 END_OF_ITERATION = "iterations"
 """The key of a run's state that changes when an iteration ends, and at no other time."""
@@ -68,7 +68,12 @@ class RunSaver(SqliteSaver):
     def cursor(self, transaction: bool = True) -> Iterator[sqlite3.Cursor]:
         """Yield a cursor, as `SqliteSaver` asks for it; errors name the file and what to do."""
         with explaining(self._path), super().cursor(transaction) as cursor:
-            yield cursor
+            try:
+                yield cursor
+            except ValueError as error:
+                if transaction:
+                    raise
+                raise damaged(self._path, f"a checkpoint in it is damaged ({error})") from error
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return a checkpoint, the latest when the config names none."""

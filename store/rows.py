@@ -71,8 +71,8 @@ class CallRow:
     """One model request of the search side and its price.
 
     `role` is generation, retry or guide; `attempt` counts from 1 within the iteration and role.
-    `cached_tokens` are part of `input_tokens`, `reasoning_tokens` of `output_tokens`. `cost` is in
-    dollars, exact, at `price_in` and `price_out` (dollars per million tokens, before tiers and
+    `cached_tokens` and `cache_write_tokens` are parts of `input_tokens`, `cache_write_1h_tokens` of
+    those written, `reasoning_tokens` of `output_tokens`. `cost` is in dollars, exact, at `price_in` and `price_out` (dollars per million tokens, before tiers and
     discounts), which `price_source` gave. `is_cache_hit` marks an answer of a local cache (free),
     `is_estimated` a token count that no provider reported. `ended_at` is seconds since 1970 UTC.
     `bound` is the most that a request whose bill is unknown can have cost beyond `cost`, 0 where
@@ -105,6 +105,8 @@ class CallRow:
     status: CallStatus = CallStatus.DONE
     request_hash: str = ""
     bound: Decimal = Decimal(0)
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
 
     @property
     def is_in_doubt(self) -> bool:

@@ -73,5 +73,19 @@ def test_another_request_for_the_same_call_is_an_error():
     model = ScriptedModel(answer=hashed_answer, prompts=[])
     context = context_of(model)
     ask_model(model, PROMPT, KEY, {}, context)
-    with pytest.raises(ValueError, match="generation 1 of iteration 3: the journal holds another"):
+    told = "generation 1 of iteration 3: the journal holds another .* go on with the settings"
+    with pytest.raises(ValueError, match=told):
+        ask_model(model, Prompt("be brief", "something else"), KEY, {}, context)
+
+
+def test_another_request_at_an_old_checkpoint_says_how_to_make_a_branch():
+    model = ScriptedModel(answer=hashed_answer, prompts=[])
+    context = context_of(model)
+    ask_model(model, PROMPT, KEY, {}, context)
+    context.store.put_step("run", 4, {})
+    told = (
+        r"iteration 3: .* older than the run, which has been through iteration 4: .*`costada fork`"
+        r" \(Python: costada\.runs\.fork\.fork_run\)"
+    )
+    with pytest.raises(ValueError, match=told):
         ask_model(model, Prompt("be brief", "something else"), KEY, {}, context)

@@ -12,6 +12,7 @@ from fakes import ScriptedModel, hashed_answer, toy_problem
 from costada.runs.discovery import discover
 from costada.store.database import FORMAT
 from costada.store.pruning import KEPT_CHECKPOINTS
+from costada.store.run_store import RunStore
 
 Invoke = Callable[..., Any]
 
@@ -65,3 +66,82 @@ def test_a_run_file_that_cannot_be_used_is_told_in_one_line(
         assert told in result.output
         assert "Traceback" not in result.output
     assert path.read_bytes() == before
+
+
+def copied(finished: Path, target: Path) -> Path:
+    for file in finished.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    return target
+
+
+def unlink(database: Path) -> None:
+    database.unlink()
+
+
+def truncate(database: Path) -> None:
+    database.write_bytes(b"")
+
+
+def forget_the_run(database: Path) -> None:
+    database.unlink()
+    RunStore(database).close()
+
+
+@pytest.mark.parametrize("lose", [unlink, truncate, forget_the_run])
+def test_a_run_whose_file_is_lost_is_not_begun_anew(
+    invoke: Invoke, finished: Path, tmp_path: Path, lose: Callable[[Path], None]
+) -> None:
+    folder = copied(finished, tmp_path)
+    lose(folder / "run.sqlite")
+    steps = (folder / "steps.jsonl").read_bytes()
+    result = invoke("resume", folder)
+    assert result.exit_code == 2
+    told = f"costada: {folder / 'run.sqlite'}: holds no run, though steps.jsonl shows that one has"
+    assert told in result.output
+    assert (folder / "steps.jsonl").read_bytes() == steps
+
+
+def test_a_best_program_alone_shows_that_a_lost_run_had_begun(
+    invoke: Invoke, finished: Path, tmp_path: Path
+) -> None:
+    folder = copied(finished, tmp_path)
+    truncate(folder / "run.sqlite")
+    truncate(folder / "steps.jsonl")
+    result = invoke("resume", folder)
+    assert (result.exit_code, "best_program.py shows" in result.output) == (2, True)
+
+
+def test_a_lost_run_is_not_begun_anew_from_python_either(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    model = ScriptedModel(answer=hashed_answer, prompts=[])
+    options = {"budget": 0.02, "out": folder, "price_in": "1", "price_out": "2"}
+    discover(toy_problem(), model, **options)
+    unlink(folder / "run.sqlite")
+    num_paid = len(model.prompts)
+    with pytest.raises(ValueError, match=r"run\.sqlite: holds no run"):
+        discover(toy_problem(), model, resume=True, **options)
+    assert len(model.prompts) == num_paid
+
+
+def test_a_run_that_was_stopped_before_its_first_checkpoint_goes_on(
+    invoke: Invoke, finished: Path, tmp_path: Path
+) -> None:
+    folder = copied(finished, tmp_path)
+    forget_the_run(folder / "run.sqlite")
+    truncate(folder / "steps.jsonl")
+    assert invoke("resume", folder).exit_code == 0
+    assert (folder / "steps.jsonl").read_bytes() == (finished / "steps.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("command", ["resume", "graph --run"])
+def test_a_damaged_checkpoint_is_told_with_the_file_and_what_to_do(
+    invoke: Invoke, finished: Path, tmp_path: Path, command: str
+) -> None:
+    folder = copied(finished, tmp_path)
+    with closing(sqlite3.connect(folder / "run.sqlite")) as connection, connection:
+        connection.execute("UPDATE checkpoints SET checkpoint = x'81a2c8c801'")
+        connection.execute("UPDATE timing SET seconds = CAST(x'7bc8' AS TEXT)")
+    result = invoke(*command.split(), folder)
+    assert result.exit_code == 2
+    assert f"costada: {folder / 'run.sqlite'}: " in result.output
+    assert "put a copy of it in its place, or begin another run" in result.output

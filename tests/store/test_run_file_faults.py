@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from langgraph.checkpoint.base import empty_checkpoint
 
 from costada.store.copying import Cut, copy_file, cut_back
 from costada.store.database import FORMAT
@@ -122,6 +123,51 @@ def test_a_damaged_text_is_named(tmp_path):
         connection.execute("UPDATE blob SET data = x'00ff00'")
     with RunStore(path) as store, pytest.raises(ValueError, match=f"text {name} is damaged"):
         store.text(name)
+
+
+def spoil(path, statement, *values):
+    """Change a file behind the back of whoever wrote it."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(statement, values)
+
+
+def test_a_column_that_is_no_text_any_more_is_named(tmp_path):
+    path = run_file(tmp_path)
+    spoil(path, "UPDATE step SET row = CAST(x'7bc822' AS TEXT) WHERE iteration = 7")
+    with pytest.raises(ValueError, match=r"run\.sqlite: is damaged \(a text in it is not UTF-8\)"):
+        with_steps(path)
+
+
+def test_a_message_of_sqlite_that_is_no_text_any_more_is_told_as_damage(tmp_path):
+    path = run_file(tmp_path)
+    data = path.read_bytes()
+    spoilt = data.replace(b"tablestepstep", b"tables\xc8eps\xc8ep").replace(
+        b"TABLE step", b"TABLX step"
+    )
+    path.write_bytes(spoilt)
+    with pytest.raises(ValueError, match=r"run\.sqlite: is damaged \(a text in it is not UTF-8\)"):
+        with_steps(path)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE checkpoints SET checkpoint = x'81a2c8c801'",
+        "UPDATE checkpoints SET metadata = CAST('{' AS BLOB)",
+    ],
+)
+def test_a_damaged_checkpoint_is_named(tmp_path, statement):
+    path = tmp_path / "run.sqlite"
+    place = {"configurable": {"thread_id": "run", "checkpoint_ns": ""}}
+    with closing(RunSaver(path)) as saver:
+        saver.put(place, empty_checkpoint(), {}, {})
+    spoil(path, statement)
+    told = r"run\.sqlite: a checkpoint in it is damaged \(.*\); put a copy of it in its place"
+    with closing(RunSaver(path)) as saver:
+        with pytest.raises(ValueError, match=told):
+            saver.get_tuple(place)
+        with pytest.raises(ValueError, match=told):
+            list(saver.list(place))
 
 
 def test_a_file_in_a_folder_that_is_not_there_cannot_be_opened(tmp_path):
