@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import fsum
+from math import fsum, isclose
 from statistics import fmean
 
 from costada.controller.ledger import has_crossed
@@ -14,6 +14,14 @@ from costada.runs.comparison.outcome import Point, RunOutcome
 CUTOFFS = (0.25, 0.5, 0.75, 1.0)
 """Shares of the budget (q) at which quality is reported (Sec. 5.1)."""
 
+ROUNDING = 1e-12
+"""Largest relative difference of two sums of dollars that count as equal."""
+
+
+def has_reached(dollars: float, spent: float) -> bool:
+    """Return whether so many dollars were spent (C_t >= qB); equal but for rounding counts."""
+    return has_crossed(dollars, spent) or isclose(dollars, spent, rel_tol=ROUNDING)
+
 
 def point_at(outcome: RunOutcome, dollars: float) -> Point:
     """Return the run after the first completed iteration with so many dollars spent.
@@ -21,7 +29,7 @@ def point_at(outcome: RunOutcome, dollars: float) -> Point:
     The last iteration if it ended before; the initial program if it has none.
     """
     for point in outcome.points:
-        if has_crossed(dollars, point.spent):
+        if has_reached(dollars, point.spent):
             return point
     if outcome.points:
         return outcome.points[-1]
@@ -59,7 +67,7 @@ def cost_at_crossing(outcome: RunOutcome) -> float:
 def overshoot_ratio(outcome: RunOutcome) -> float:
     """Return the share of the budget spent beyond it ((C_tau - B) / B).
 
-    Negative for a run that its last iteration ended within the budget.
+    Negative for a run that ended within the budget.
     """
     return (cost_at_crossing(outcome) - outcome.budget) / outcome.budget
 
@@ -85,7 +93,7 @@ def curve_of(outcome: RunOutcome) -> Curve:
     """Return the curve of a run up to its crossing; it goes on flat if it ended before."""
     shares, scores = [0.0], [outcome.seed_score]
     for point in outcome.points:
-        is_over = has_crossed(outcome.budget, point.spent)
+        is_over = has_reached(outcome.budget, point.spent)
         shares.append(1.0 if is_over else point.spent / outcome.budget)
         scores.append(point.best_score)
         if is_over:

@@ -38,6 +38,7 @@ class RunOutcome:
         is_minimized: Whether a smaller objective is better.
         points: One per iteration, in order.
         dollars_by_role: Dollars of its calls, by role.
+        has_given_up: Whether too many attempts in a row without a usable program ended it.
     """
 
     problem: str
@@ -50,3 +51,4 @@ class RunOutcome:
     is_minimized: bool
     points: tuple[Point, ...]
     dollars_by_role: Mapping[str, float] = field(default_factory=dict)
+    has_given_up: bool = False

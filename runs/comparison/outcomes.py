@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
-from costada.controller.contract import OUT_OF_MONEY, stop_reason
+from costada.controller.contract import OUT_OF_MONEY, StopReason, stop_reason
 from costada.evaluators.contract import Direction
 from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
 from costada.evaluators.registry import is_built_in, problem
@@ -23,13 +23,13 @@ from costada.runs.comparison.outcome import Point, RunOutcome
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.rows import stored_rows
+from costada.store.candidates import SEED_ID
 from costada.store.run_store import RunStore
 
 if TYPE_CHECKING:
     from costada.nodes.trace import TraceRow
 
 CURVES = "*.curves.jsonl"
-SEED_ID = "0.1"
 _LINE = TypeAdapter(RunOutcome)
 
 
@@ -52,11 +52,6 @@ class Found:
 
     outcomes: tuple[RunOutcome, ...]
     left_out: tuple[LeftOut, ...]
-
-
-def load_outcomes(directory: Path) -> list[RunOutcome]:
-    """Return the finished runs below a folder; raises as `find_outcomes` does."""
-    return list(find_outcomes(directory).outcomes)
 
 
 def find_outcomes(directory: Path) -> Found:
@@ -131,11 +126,9 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
     rows = stored_rows(store, run_ids[-1]) if run_ids else []
     if not rows:
         return "has not begun"
-    last = rows[-1]
-    is_over = stop_reason(config.budget, last["spent"], last["iteration"], config.max_iterations)
-    if not (is_over or OUT_OF_MONEY in last["events"]):
-        spent = f"${last['spent']:.4f} of ${config.budget:g}"
-        return f"not finished: {last['iteration']} iterations, {spent}"
+    reason = _end(rows, config)
+    if reason is None:
+        return _unfinished(rows[-1], config)
     seed = store.candidates.get(run_ids[-1], SEED_ID)
     name, is_minimized = _problem_facts(config.problem)
     return _checked(
@@ -150,8 +143,40 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
             is_minimized=is_minimized,
             points=_points(rows),
             dollars_by_role=_dollars_by_role(store, run_ids[-1]),
+            has_given_up=reason == "failures",
         )
     )
+
+
+def _end(rows: Sequence[TraceRow], config: RunConfig) -> StopReason | None:
+    """Return why a run ended after its last step, None if it had not ended."""
+    last = rows[-1]
+    return stop_reason(
+        config.budget,
+        last["spent"],
+        last["iteration"],
+        config.max_iterations,
+        is_out_of_money=OUT_OF_MONEY in last["events"],
+        is_failing=_is_failing(rows, config.max_failures),
+    )
+
+
+def _unfinished(last: TraceRow, config: RunConfig) -> str:
+    spent = f"${last['spent']:.4f} of ${config.budget:g}"
+    return f"not finished: {last['iteration']} iterations, {spent}"
+
+
+def _is_failing(rows: Sequence[TraceRow], max_failures: int) -> bool:
+    """Return whether the failures in a row reached the limit in the last step.
+
+    A run that was gone on with after that had counted anew.
+    """
+    count = 0
+    for row in rows:
+        before = 0 if count >= max_failures else count
+        made = row["attempts"] - (OUT_OF_MONEY in row["events"])
+        count = before + made if row["failure"] else 0
+    return count >= max_failures
 
 
 def _points(rows: Sequence[TraceRow]) -> tuple[Point, ...]:

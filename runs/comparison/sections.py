@@ -23,7 +23,10 @@ SCORES = {cutoff: f"score_at_{cutoff:g}" for cutoff in CUTOFFS}
 OBJECTIVES = {cutoff: f"objective_at_{cutoff:g}" for cutoff in CUTOFFS}
 FINAL_SCORE, FINAL_OBJECTIVE = SCORES[1.0], OBJECTIVES[1.0]
 AUC, COST, OVERSHOOT, ITERATIONS = "normalized_auc", "cost", "overshoot_ratio", "iterations"
-COMPARED = (AUC, FINAL_SCORE)
+COMPARED: Mapping[str, Callable[[RunOutcome], float]] = {
+    AUC: metrics.normalized_auc,
+    FINAL_SCORE: partial(metrics.best_score_at, cutoff=1.0),
+}
 """Metrics whose differences to the baseline are given."""
 POOLED = (COST, OVERSHOOT, ITERATIONS)
 """Metrics averaged over all runs alike, whatever their problem (App. I)."""
@@ -171,13 +174,9 @@ def summarize(strata: Sequence[Sequence[float]]) -> Summary:
 
 
 def _differences(runs: Runs, baseline: Runs) -> dict[str, Summary]:
-    wanted: dict[str, Callable[[RunOutcome], float]] = {
-        AUC: metrics.normalized_auc,
-        FINAL_SCORE: partial(metrics.best_score_at, cutoff=1.0),
-    }
     found = {
         name: [_paired(runs[problem], baseline[problem], metric) for problem in runs]
-        for name, metric in wanted.items()
+        for name, metric in COMPARED.items()
     }
     return {name: summarize(strata) for name, strata in found.items() if all(strata)}
 

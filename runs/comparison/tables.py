@@ -22,6 +22,7 @@ from costada.runs.comparison.metrics import CUTOFFS
 from costada.runs.comparison.resampling import CONFIDENCE
 from costada.runs.comparison.sections import (
     AUC,
+    COMPARED,
     COST,
     FINAL_OBJECTIVE,
     FINAL_SCORE,
@@ -63,8 +64,19 @@ def final_quality(section: Section) -> Table:
         objective = objective_column("objective", FINAL_OBJECTIVE, section)
         columns = [objective, best_objective_column(section), *columns]
     names = ", ".join(section.problems)
-    note = f"Averages over {names}." if section.is_minimized is None else ""
+    averaged = f"Averages over {names}." if section.is_minimized is None else ""
+    note = " ".join(filter(None, (averaged, given_up_note(section))))
     return by_method(section, f"Final quality{_way(section)}", note, columns)
+
+
+def given_up_note(section: Section) -> str:
+    """Return how many runs of each method failures ended; empty if there is none."""
+    counts = {
+        method: sum(run.has_given_up for some in runs.values() for run in some)
+        for method, runs in section.runs.items()
+    }
+    told = ", ".join(f"{count} of {method}" for method, count in counts.items() if count)
+    return f"Ended by failures in a row, counted with their last iteration: {told}." if told else ""
 
 
 def objectives_at_cutoffs(section: Section) -> Table:
@@ -91,7 +103,7 @@ def area_and_cost(section: Section) -> Table:
         Column("overshoot, max", lambda by: words.percent(by[OVERSHOOT].largest)),
         Column("iterations", lambda by: f"{by[ITERATIONS].mean:.1f}"),
     ]
-    note = "A negative overshoot: the last iteration allowed ended runs within the budget."
+    note = "A negative overshoot: runs that ended within the budget."
     shown = note if any(by[OVERSHOOT].smallest < 0 for by in section.summaries.values()) else ""
     return by_method(section, "Normalised AUC, cost and overshoot", shown, columns)
 
@@ -103,7 +115,7 @@ def differences(section: Section) -> Table:
             method,
             *(
                 cell
-                for metric in (AUC, FINAL_SCORE)
+                for metric in COMPARED
                 for cell in (
                     f"{found[metric].mean:+.4f}",
                     words.score_interval(found[metric].interval, "+"),

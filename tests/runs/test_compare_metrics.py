@@ -50,6 +50,21 @@ def test_the_crossing_is_the_first_iteration_with_that_share_spent() -> None:
     assert objective_at(PRINTED, 0.5) == 6.0
 
 
+def test_a_share_reached_but_for_rounding_is_crossed() -> None:
+    run = outcome([(0.15, 0.5), (0.19, 0.6), (0.2, 0.7), (0.3, 0.8)], budget=0.2)
+    assert 0.75 * run.budget > 0.15
+    assert [crossing(run, share).iteration for share in (0.75, 1.0)] == [1, 3]
+    almost = outcome([(0.1 + 0.7, 0.5), (1.0, 0.6)], budget=0.8)
+    assert almost.points[0].spent < almost.budget
+    assert crossing(almost).iteration == 1
+    assert curve_of(almost).shares == (0.0, 1.0)
+
+
+def test_a_share_missed_by_more_than_rounding_is_not_crossed() -> None:
+    run = outcome([(0.5 * (1 - 1e-9), 0.5), (0.6, 0.6)])
+    assert crossing(run, 0.5).iteration == 2
+
+
 def test_a_run_that_ends_before_a_cutoff_counts_with_its_last_iteration() -> None:
     short = outcome([(0.2, 0.5), (0.4, 0.7)])
     assert crossing(short, 0.75).iteration == 2

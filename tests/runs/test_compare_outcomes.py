@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 from compared_runs import outcome
+from fakes import ScriptedModel, hashed_answer, toy_problem
 
+from costada.runs.comparison.metrics import crossing
 from costada.runs.comparison.outcome import Point
-from costada.runs.comparison.outcomes import append_outcomes, find_outcomes, load_outcomes
+from costada.runs.comparison.outcomes import append_outcomes, find_outcomes
+from costada.runs.discovery import discover
 from costada.runs.rows import stored_rows
 from costada.store.run_store import RunStore
 
@@ -18,7 +21,7 @@ Invoke = Callable[..., Any]
 
 
 def test_a_run_folder_becomes_an_outcome(finished: Path, near: Path) -> None:
-    (found,) = load_outcomes(finished.parent)
+    (found,) = find_outcomes(finished.parent).outcomes
     with RunStore(finished / "run.sqlite", is_read_only=True) as store:
         rows = stored_rows(store, store.run_ids()[-1])
     assert (found.problem, found.method, found.model) == ("near", "costada", "offline")
@@ -40,7 +43,7 @@ def test_the_settings_of_a_problem_folder_name_it_and_its_direction(
     settings = tmp_path / "runs" / "one" / "settings.json"
     changed = {**json.loads(settings.read_text()), "problem": str(tmp_path / "problem")}
     settings.write_text(json.dumps(changed))
-    (found,) = load_outcomes(tmp_path / "runs")
+    (found,) = find_outcomes(tmp_path / "runs").outcomes
     assert (found.problem, found.is_minimized) == ("nearest", True)
 
 
@@ -49,7 +52,7 @@ def test_a_built_in_problem_knows_its_direction(finished: Path, tmp_path: Path) 
     settings = tmp_path / "one" / "settings.json"
     changed = {**json.loads(settings.read_text()), "problem": "min_max_dist_2d"}
     settings.write_text(json.dumps(changed))
-    (found,) = load_outcomes(tmp_path)
+    (found,) = find_outcomes(tmp_path).outcomes
     assert (found.problem, found.is_minimized) == ("min_max_dist_2d", True)
 
 
@@ -70,13 +73,53 @@ def test_what_is_not_finished_is_left_out_with_the_reason(finished: Path, tmp_pa
     assert "Invalid JSON" in reasons["d-odd"]
 
 
+def discovered(out: Path, answer: Callable[[str], str], **options: Any) -> Any:
+    prices = {"price_in": "1", "price_out": "2"}
+    model = ScriptedModel(answer=answer)
+    return discover(toy_problem(), model, budget=0.02, max_failures=4, out=out, **prices, **options)
+
+
+def test_a_run_that_failures_ended_counts_with_its_last_iteration(tmp_path: Path) -> None:
+    ended = discovered(tmp_path / "run", lambda prompt: "I would rather not.")
+    found = find_outcomes(tmp_path)
+    (run,) = found.outcomes
+    assert (ended.stop_reason, found.left_out) == ("failures", ())
+    assert (run.has_given_up, [point.iteration for point in run.points]) == (True, [1, 2])
+    assert crossing(run) == run.points[-1] == Point(2, ended.spent, 0.1, 1.0)
+
+
+def test_a_run_gone_on_with_after_failures_counts_them_anew(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    discovered(out, lambda prompt: "I would rather not.")
+    ended = discovered(out, hashed_answer, resume=True)
+    (run,) = find_outcomes(tmp_path).outcomes
+    assert (ended.stop_reason, run.has_given_up) == ("budget", False)
+    assert run.points[-1].iteration == ended.iterations > 2
+
+
+def test_fewer_failures_than_the_limit_after_going_on_are_no_end(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    discovered(out, lambda prompt: "I would rather not.")
+    answers = iter(range(3))
+
+    def stopping(prompt: str) -> str:
+        if next(answers, None) is None:
+            raise KeyboardInterrupt
+        return "I would rather not."
+
+    with pytest.raises(KeyboardInterrupt):
+        discovered(out, stopping, resume=True)
+    (left_out,) = find_outcomes(tmp_path).left_out
+    assert left_out.reason.startswith("not finished: 3 iterations, $0.")
+
+
 def test_outcomes_come_back_from_a_curves_file_as_they_were(tmp_path: Path) -> None:
     one = outcome([(0.1, 0.4), (1.2, 1 / 3 + 0.3)], seed=1)
     two = replace(outcome([], seed=2), seed_objective=None, is_minimized=True)
     (tmp_path / "deep").mkdir()
     append_outcomes(tmp_path / "deep" / "simulated.curves.jsonl", [one])
     append_outcomes(tmp_path / "deep" / "simulated.curves.jsonl", [two])
-    assert load_outcomes(tmp_path) == [one, two]
+    assert find_outcomes(tmp_path).outcomes == (one, two)
 
 
 def test_the_same_run_twice_counts_once(tmp_path: Path) -> None:

@@ -94,7 +94,17 @@ def test_a_run_within_its_budget_is_explained() -> None:
     (section,) = compare_outcomes([outcome([(0.75, 0.5)])]).sections
     (table,) = [each for each in section_tables(section) if "overshoot" in each.title]
     assert table.rows[0][4] == "-25.00 %"
-    assert "ended runs within the budget" in table.note
+    assert "ended within the budget" in table.note
+
+
+def test_runs_that_failures_ended_are_told_in_the_notes() -> None:
+    short = outcome([(0.2, 0.5)], method="evox", seed=5, has_given_up=True)
+    comparison = compare_outcomes([*runs_of({"costada": [0.8], "evox": [0.7]}), short])
+    note = "Ended by failures in a row, counted with their last iteration: 1 of evox."
+    assert final_quality(comparison.sections[0]).note == note
+    assert note in to_markdown(comparison, None, [])
+    assert note in to_html(comparison, None, [], [])
+    assert final_quality(small().sections[0]).note == ""
 
 
 def test_reruns_are_shown_with_their_difference() -> None:
