@@ -8,9 +8,10 @@ from costada.controller.archive import Archive, Candidate
 from costada.controller.baselines.adaevolve import AdaEvolve
 from costada.controller.baselines.adaevolve_frontier import AdaEvolveFrontier
 from costada.controller.baselines.adaevolve_state import AdaEvolveState
+from costada.controller.baselines.evox import EvoX
 from costada.controller.baselines.progress import Progress
 from costada.controller.constants import Constants
-from costada.controller.contract import Controller, PaidStep, ParentRule
+from costada.controller.contract import STRATEGY, Controller, PaidStep, ParentRule
 from costada.controller.guidance import is_active
 from costada.controller.methods import METHODS
 
@@ -68,6 +69,18 @@ def bill(steps: int, amount: float = 0.01) -> list[tuple[float, float]]:
     return [(amount, amount * step) for step in range(1, steps + 1)]
 
 
+def guided(controller: Controller, guides: int) -> Controller:
+    """Return the controller after its pending guide, or EvoX after its labels."""
+    if isinstance(controller, EvoX):
+        return controller.with_labels()
+    return controller.fail_guide() if guides % 3 == 0 else controller.open_cycle(guides % 3)
+
+
+def evolved(controller: EvoX, guides: int) -> EvoX:
+    """Return the controller after the evolution that it asked for."""
+    return controller.keep_strategy() if guides % 3 == 1 else controller.adopt(f"no. {guides}")
+
+
 def played(
     name: str,
     scores: Sequence[float | None],
@@ -80,7 +93,8 @@ def played(
     """Yield controller and archives after each step of a run whose scores are given.
 
     Two attempts are made in every fourth step. Every third guide fails, the others yield one or
-    two tactics.
+    two tactics. EvoX adopts a strategy, adopts another, keeps it, and so on; in every 25th step
+    the one in use fails.
     """
     controller: Controller = METHODS[name].start(0.5, budget, constants)
     archives = open_archives(controller, 0.5, constants.archive_size)
@@ -88,9 +102,10 @@ def played(
     for iteration, (score, (cost, spent)) in enumerate(zip(scores, bills, strict=True), start=1):
         if controller.pending:
             guides += 1
-            failed = guides % 3 == 0
-            controller = controller.fail_guide() if failed else controller.open_cycle(guides % 3)
+            controller = guided(controller, guides)
         allocation = controller.allocate(Random(f"{seed}/{iteration}/allocate"))
+        if isinstance(controller, EvoX) and iteration % 25 == 0:
+            controller = controller.fall_back()
         for _ in range(2 if iteration % 4 == 0 else 1):
             if is_active(controller.cycle):
                 controller, _ = controller.use_tactic()
@@ -104,6 +119,9 @@ def played(
         controller, _ = controller.credit(allocation, step)
         controller, archives = controller.maintain(archives, Random(f"{seed}/{iteration}/m"))
         controller, _ = controller.intervene(allocation)
+        if isinstance(controller, EvoX) and controller.pending == STRATEGY:
+            guides += 1
+            controller, _ = evolved(controller, guides).intervene(allocation)
         yield controller, archives
 
 

@@ -1,5 +1,7 @@
 """What a step cost changes nothing that a cost-blind method decides or remembers."""
 
+import json
+from itertools import groupby
 from random import Random
 
 import pytest
@@ -11,7 +13,7 @@ from costada.controller.constants import Constants
 
 STEPS = 150
 SCORES = random_scores(5, STEPS)
-BLIND = ["adaevolve", "uniform", "best-of-n"]
+BLIND = ["adaevolve", "evox", "uniform", "best-of-n"]
 ROOMY = Constants(archive_size=150)
 
 
@@ -35,6 +37,14 @@ def test_a_ledger_that_makes_no_sense_gives_the_same_records(
     method: str, bills: list[tuple[float, float]]
 ) -> None:
     assert records(method, SCORES[:40], bills) == records(method, SCORES[:40], bill(40))
+
+
+def test_the_scripted_run_of_evox_adopts_keeps_and_loses_strategies() -> None:
+    states = [json.loads(line) for line in records("evox", SCORES, bill(STEPS))]
+    names = [name for name, _ in groupby(state["active"] for state in states)]
+    assert names[:5] == ["", "no. 2", "no. 3", "no. 2", "no. 5"]
+    assert "no. 4" not in names
+    assert len(states[-1]["scored"]) == 3
 
 
 def test_the_scripted_run_reaches_guides_migrations_and_spawns() -> None:
