@@ -72,12 +72,13 @@ class CallRow:
 
     `role` is generation, retry or guide; `attempt` counts from 1 within the iteration and role.
     `cached_tokens` and `cache_write_tokens` are parts of `input_tokens`, `cache_write_1h_tokens` of
-    those written, `reasoning_tokens` of `output_tokens`. `cost` is in dollars, exact, at `price_in` and `price_out` (dollars per million tokens, before tiers and
-    discounts), which `price_source` gave. `is_cache_hit` marks an answer of a local cache (free),
-    `is_estimated` a token count that no provider reported. `ended_at` is seconds since 1970 UTC.
-    `bound` is the most that a request whose bill is unknown can have cost beyond `cost`, 0 where
-    the bill is known. `prompt` is what the user said and, in a conversation with tools, all that
-    followed; `answer` is a message as `written` keeps it.
+    those written, `reasoning_tokens` of `output_tokens`. `cost` is in dollars, exact, at `price_in`
+    and `price_out` (dollars per million tokens, before tiers and discounts), which `price_source`
+    gave. `is_cache_hit` marks an answer of a local cache (free), `is_estimated` a token count that
+    no provider reported. `ended_at` is seconds since 1970 UTC. `bound` is the most that a request
+    whose bill is unknown can have cost beyond `cost`, 0 where the bill is known. `prompt` is what
+    the user said and, in a conversation with tools, all that followed; `answer` is a message as
+    `written` keeps it.
     """
 
     iteration: int
