@@ -1,6 +1,9 @@
 """The command line: which commands there are. LangChain is loaded only by those that need it."""
 
+import sys
+from collections.abc import Callable
 from importlib.metadata import version
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -18,11 +21,16 @@ from costada.runs.cli_simulate import simulate
 from costada.runs.cli_sweep import sweep
 from costada.runs.cli_theory import theory
 from costada.runs.cli_watch import watch
-from costada.runs.exit_codes import EPILOG
+from costada.runs.exit_codes import (
+    EPILOG_OF_CALCULATIONS,
+    EPILOG_OF_EVALUATE,
+    EPILOG_OF_OTHERS,
+    EPILOG_OF_RUNS,
+)
 
 app = typer.Typer(
     name="costada",
-    epilog=EPILOG,
+    epilog=EPILOG_OF_RUNS,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -46,27 +54,34 @@ def costada(
     """Let language models improve a program within a budget of dollars."""
 
 
-for command in (
-    run,
-    resume,
-    fork,
-    sweep,
-    compare,
-    simulate,
-    theory,
-    trace,
-    report,
-    watch,
-    evaluate,
-    init,
-    graph,
-    gateway,
-    mcp,
-):
-    app.command(epilog=EPILOG)(command)
-app.command("list", epilog=EPILOG)(list_problems)
+EPILOGS: dict[Callable[..., None], str] = {
+    run: EPILOG_OF_RUNS,
+    resume: EPILOG_OF_RUNS,
+    fork: EPILOG_OF_OTHERS,
+    sweep: EPILOG_OF_RUNS,
+    compare: EPILOG_OF_OTHERS,
+    simulate: EPILOG_OF_CALCULATIONS,
+    theory: EPILOG_OF_CALCULATIONS,
+    trace: EPILOG_OF_OTHERS,
+    report: EPILOG_OF_OTHERS,
+    watch: EPILOG_OF_OTHERS,
+    evaluate: EPILOG_OF_EVALUATE,
+    init: EPILOG_OF_OTHERS,
+    graph: EPILOG_OF_OTHERS,
+    gateway: EPILOG_OF_OTHERS,
+    mcp: EPILOG_OF_OTHERS,
+}
+for command, epilog in EPILOGS.items():
+    app.command(epilog=epilog)(command)
+app.command("list", epilog=EPILOG_OF_OTHERS)(list_problems)
 
 
 def main() -> None:
-    """Run the command that the process was started with."""
+    """Run the command that the process was started with.
+
+    What a terminal's encoding cannot show is shown as a question mark.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app()

@@ -7,21 +7,34 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from costada.runs import cli_options as options
 from costada.runs.exit_codes import ExitCode
 from costada.runs.refusal import refusing
 
 if TYPE_CHECKING:
-    from rich.table import Table as RichTable
-
     from costada.runs.comparison.columns import Table
     from costada.runs.comparison.report import Report
+    from costada.runs.terminal import Sheet
+
+SPARE_COLUMNS = ("model", "budget", "runs", "AvgCost", "AUC", "best", "objective")
+"""What a narrow terminal does without, the first of them first."""
 
 Directory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="A folder with finished runs below it, at any depth.")
+    Path,
+    typer.Argument(
+        parser=options.named_path,
+        metavar="DIR",
+        help="A folder with finished runs below it, at any depth.",
+    ),
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Where the files go.", show_default="the folder of the runs"),
+    typer.Option(
+        parser=options.named_path,
+        metavar="DIR",
+        help="Where the files go.",
+        show_default="the folder of the runs",
+    ),
 ]
 Baseline = Annotated[
     str | None,
@@ -54,24 +67,18 @@ def compare(
 
 def _print(report: Report) -> None:
     from costada.runs.comparison.tables import overview
-    from costada.runs.trace import table_console
+    from costada.runs.terminal import print_sheet, table_console
 
     console = table_console()
-    console.print(_rich_table(overview(report.comparison)))
+    print_sheet(_sheet(overview(report.comparison)), console)
     for each in report.left_out:
         console.print(f"left out {each.place}: {each.reason}", markup=False, soft_wrap=True)
     for file in report.files:
         console.print(str(file), markup=False, soft_wrap=True)
 
 
-def _rich_table(table: Table) -> RichTable:
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
+def _sheet(table: Table) -> Sheet:
+    from costada.runs.terminal import Sheet
 
-    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column, heading in enumerate(table.header):
-        shown.add_column(heading, justify="left" if column < table.num_names else "right")
-    for cells in table.rows:
-        shown.add_row(*map(Text, cells))
-    return shown
+    names = table.header[: table.num_names]
+    return Sheet(table.header, table.rows, names, spare=SPARE_COLUMNS)

@@ -15,7 +15,12 @@ from costada.runs.refusal import refusing
 At = Annotated[
     int, typer.Option(metavar="ITERATION", min=1, help="Last iteration that is taken over.")
 ]
-New = Annotated[Path, typer.Option("--out", metavar="NEW", help="A new folder for the new run.")]
+New = Annotated[
+    Path,
+    typer.Option(
+        "--out", parser=options.named_path, metavar="NEW", help="A new folder for the new run."
+    ),
+]
 Budget = Annotated[
     float | None,
     typer.Option(

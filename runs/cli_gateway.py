@@ -24,7 +24,10 @@ Upstream = Annotated[
 JournalFile = Annotated[
     Path,
     typer.Option(
-        "--journal", metavar="FILE", help="Where answers are kept; FILE.door holds the token."
+        "--journal",
+        parser=options.named_path,
+        metavar="FILE",
+        help="Where answers are kept; FILE.door holds the token.",
     ),
 ]
 Port = Annotated[

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from costada.runs import cli_options as options
 from costada.runs.exit_codes import ExitCode
 from costada.runs.refusal import refusing
 
@@ -18,7 +19,12 @@ SUFFIX = ".txt"
 SHOWN_NAMES = 5
 
 NewFolder = Annotated[
-    Path, typer.Argument(metavar="DIR", help="The folder to write; it must be empty or new.")
+    Path,
+    typer.Argument(
+        parser=options.named_path,
+        metavar="DIR",
+        help="The folder to write; it must be empty or new.",
+    ),
 ]
 
 

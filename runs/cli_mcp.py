@@ -21,6 +21,7 @@ from costada.runs.refusal import refusing
 if TYPE_CHECKING:
     from costada.runs.mcp.offer import Offer
 
+DEFAULT_PORT = 8000
 SAVE_SECONDS = 1.5
 """How long runs may take to save when the client has gone; clients kill a server after two."""
 
@@ -33,6 +34,7 @@ PurseFile = Annotated[
     Path | None,
     typer.Option(
         "--purse",
+        parser=options.named_path,
         metavar="FILE",
         help="Where the account of all runs is kept, so that a new server goes on with it.",
         show_default="in memory, as long as the server is up",
@@ -47,14 +49,26 @@ Problems = Annotated[
     ),
 ]
 Parent = Annotated[
-    Path, typer.Option("--out", metavar="DIR", help="Where each run gets a folder of its own.")
+    Path,
+    typer.Option(
+        "--out",
+        parser=options.named_path,
+        metavar="DIR",
+        help="Where each run gets a folder of its own.",
+    ),
 ]
 Http = Annotated[
     bool,
     typer.Option("--http", help="Listen on 127.0.0.1 instead of standard input and output."),
 ]
 Port = Annotated[
-    int, typer.Option(min=1, max=options.LARGEST_PORT, help="Where to listen with --http.")
+    int | None,
+    typer.Option(
+        min=1,
+        max=options.LARGEST_PORT,
+        help="Where to listen with --http.",
+        show_default=str(DEFAULT_PORT),
+    ),
 ]
 
 
@@ -76,7 +90,7 @@ def mcp(
     sandbox: options.Sandbox = None,
     out: Parent = DEFAULT_PARENT,
     http: Http = False,
-    port: Port = 8000,
+    port: Port = None,
 ) -> None:
     """Offer searches to MCP clients: the tools discover, status and best_program.
 
@@ -85,9 +99,11 @@ def mcp(
     """
     with refusing(ExitCode.BAD_INPUT):
         _check_installed()
+        if port is not None and not http:
+            raise ValueError(f"--port: got {port} without --http, expected both or none")
         given = {name: context.params.get(name) for name in RunConfig.model_fields}
         offer = _offer(given, max_budget, problems, purse, out)
-    _serve(offer, port if http else None)
+    _serve(offer, (port or DEFAULT_PORT) if http else None)
 
 
 def _check_installed() -> None:

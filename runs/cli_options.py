@@ -11,6 +11,19 @@ from costada.runs.config import RunConfig
 from costada.runs.presets import PRESETS
 
 
+def named_path(text: str) -> Path:
+    """Return the path in an argument; an empty one, as of an unset variable, is refused."""
+    if not str(text):
+        raise typer.BadParameter("got '', expected a path")
+    return Path(text)
+
+
+def check_tools(tool_evaluations: int | None, generator: str | None) -> None:
+    """Raise `ValueError` for a number of tool evaluations given to a model without tools."""
+    if tool_evaluations is not None and generator != "agent":
+        raise ValueError("--tool-evaluations: got one without --generator agent, expected none")
+
+
 def _default(field: str) -> str:
     return str(RunConfig.model_fields[field].default)
 
@@ -25,7 +38,9 @@ ProblemName = Annotated[
         metavar="PROBLEM", help="A benchmark (see [b]costada list[/b]) or a problem folder."
     ),
 ]
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run.")]
+Folder = Annotated[
+    Path, typer.Argument(parser=named_path, metavar="DIR", help="The folder of a run.")
+]
 
 Model = Annotated[
     str | None,
@@ -219,6 +234,7 @@ MemoryMb = Annotated[
 Out = Annotated[
     Path | None,
     typer.Option(
+        parser=named_path,
         metavar="DIR",
         help="Folder for the run; it must not hold another one.",
         show_default="runs-out/PROBLEM-1, -2, ...",

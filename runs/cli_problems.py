@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     from costada.evaluators.contract import Evaluation
     from costada.evaluators.problem import Problem
 
+Program = Annotated[
+    Path,
+    typer.Argument(parser=options.named_path, metavar="FILE", help="A Python program."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 COLUMNS = ("name", "direction", "seed", "reference", "human")
+WORD_COLUMNS = ("name", "direction")
+SPARE_COLUMNS = ("direction", "seed", "human")
+"""What a narrow terminal does without, the first of them first."""
+
 LEGEND = (
     "Objectives: of the seed program, counted as score 1, best known from people."
     "\nA problem folder is a problem too: costada init DIR writes one."
@@ -39,7 +47,7 @@ def list_problems(as_json: AsJson = False) -> None:
 
 def evaluate(
     problem: options.ProblemName,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A Python program.")],
+    file: Program,
     as_json: AsJson = False,
     sandbox: options.Sandbox = None,
     timeout: options.Timeout = None,
@@ -88,18 +96,12 @@ def _facts(problem: Problem) -> dict[str, str | float | None]:
 
 
 def _print_table(facts: list[dict[str, str | float | None]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from costada.runs.terminal import Sheet, print_sheet, table_console
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in COLUMNS:
-        is_text = heading in ("name", "direction")
-        table.add_column(heading, justify="left" if is_text else "right", no_wrap=True)
-    for each in facts:
-        table.add_row(*(_cell(each[heading]) for heading in COLUMNS))
-    console = Console(highlight=False)
-    console.print(table)
+    rows = [[_cell(each[heading]) for heading in COLUMNS] for each in facts]
+    console = table_console()
+    sheet = Sheet(COLUMNS, rows, WORD_COLUMNS, SPARE_COLUMNS, ways="--json or a wider terminal")
+    print_sheet(sheet, console)
     console.print(LEGEND)
 
 

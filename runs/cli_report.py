@@ -13,7 +13,12 @@ from costada.runs.refusal import refusing
 
 Out = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Where the page goes.", show_default="DIR/report.html"),
+    typer.Option(
+        parser=options.named_path,
+        metavar="FILE",
+        help="Where the page goes.",
+        show_default="DIR/report.html",
+    ),
 ]
 
 

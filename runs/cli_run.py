@@ -59,6 +59,7 @@ def run(
     """Improve a program within a budget of dollars. Ctrl-C stops after saving."""
     given = {name: context.params.get(name) for name in RunConfig.model_fields}
     with refusing(ExitCode.BAD_INPUT):
+        options.check_tools(tool_evaluations, generator)
         config = RunConfig.model_validate(given)
         if out:
             RunFolder(out).check_free()

@@ -28,11 +28,13 @@ Format = Annotated[GraphFormat, typer.Option(help="Form of the picture.")]
 PictureFile = Annotated[
     Path | None,
     typer.Option(
+        parser=options.named_path,
         metavar="FILE",
         help="Where to write it.",
         show_default="standard output for mermaid, else costada-graph.png or .svg",
     ),
 ]
+SUFFIXES = {".png": GraphFormat.PNG, ".svg": GraphFormat.SVG, ".mmd": GraphFormat.MERMAID}
 DEFAULT_FILES = {
     GraphFormat.MERMAID: None,
     GraphFormat.PNG: Path("costada-graph.png"),
@@ -45,6 +47,7 @@ RunToColour = Annotated[
     Path | None,
     typer.Option(
         "--run",
+        parser=options.named_path,
         metavar="DIR",
         help="Colour the nodes by what the run in this folder has spent: dollars and seconds.",
         show_default="no run",
@@ -55,7 +58,8 @@ RunToColour = Annotated[
 def trace(folder: options.Folder, as_json: AsJson = False) -> None:
     """Print what the controller did in each iteration of a run."""
     from costada.runs.rows import origin_of_file, rows_of_file
-    from costada.runs.trace import origin_words, table_console, trace_json, trace_table
+    from costada.runs.terminal import print_sheet, table_console
+    from costada.runs.trace import origin_words, trace_json, trace_sheet
 
     with refusing(ExitCode.BAD_INPUT):
         database = RunFolder(folder).database
@@ -65,7 +69,7 @@ def trace(folder: options.Folder, as_json: AsJson = False) -> None:
     else:
         if origin:
             print(origin_words(origin))
-        table_console().print(trace_table(rows))
+        print_sheet(trace_sheet(rows), table_console())
 
 
 def graph(
@@ -73,6 +77,8 @@ def graph(
 ) -> None:
     """Show the graph that every run goes through, or what one run spent in it; needs no network."""
     with refusing(ExitCode.BAD_INPUT):
+        if out and SUFFIXES.get(out.suffix, format) is not format:
+            raise ValueError(f"--out: got {out.name} for --format {format}, expected them to agree")
         picture = _picture(format, RunFolder(run) if run else None)
         target = out or DEFAULT_FILES[format]
         if target:

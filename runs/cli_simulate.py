@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from costada.runs import cli_options as options
+from costada.runs.amounts import counted
 from costada.runs.exit_codes import ExitCode
 from costada.runs.interruption import ending_on_signal
 from costada.runs.refusal import refusing
@@ -25,15 +28,17 @@ CURVES_FILE = "simulated.curves.jsonl"
 
 Methods = Annotated[str, typer.Option(metavar="X,Y,...", help="Methods, or all.")]
 Seeds = Annotated[int, typer.Option(min=1, help="How many landscapes each method searches.")]
-Budget = Annotated[
-    float, typer.Option(min=0.01, metavar="DOLLARS", help="Budget of each run, GLM-5 prices.")
-]
+Budget = Annotated[float, typer.Option(metavar="DOLLARS", help="Budget of each run, GLM-5 prices.")]
 Jobs = Annotated[
     int | None, typer.Option(min=1, help="Processes at once.", show_default="number of cores")
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help=f"Folder for {CURVES_FILE}, which costada compare reads."),
+    typer.Option(
+        parser=options.named_path,
+        metavar="DIR",
+        help=f"Folder for {CURVES_FILE}, which costada compare reads.",
+    ),
 ]
 
 
@@ -49,13 +54,16 @@ def simulate(
 
     from costada.runs.simulation.batch import Batch, methods_named
     from costada.runs.simulation.table import print_section, section_of_outcomes
+    from costada.runs.terminal import table_console
 
     with refusing(ExitCode.BAD_INPUT):
+        if not 0 < budget < inf:
+            raise ValueError(f"--budget: got {budget:g}, expected finite dollars above 0")
         batch = Batch(methods_named(methods), tuple(range(seeds)), budget)
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
     num_jobs = min(jobs or os.cpu_count() or 1, len(batch.runs))
-    console, began = Console(highlight=False), monotonic()
+    console, began = table_console(), monotonic()
     with refusing(ExitCode.FAILED), ending_on_signal():
         outcomes = _carry_out(batch, num_jobs, Console(stderr=True))
         seconds = monotonic() - began
@@ -63,7 +71,10 @@ def simulate(
             _save(out / CURVES_FILE, outcomes)
     print_section(section_of_outcomes(outcomes), console)
     rate = f"{len(outcomes) / seconds * 60:,.0f} runs per minute"
-    console.print(f"{len(outcomes)} runs in {seconds:.1f} s: {rate} with {num_jobs} processes.")
+    done = f"{counted(len(outcomes), 'run')} in {seconds:.1f} s"
+    console.print(f"{done}: {rate} with {num_jobs} at once.")
+    if out is not None:
+        console.print(str(out / CURVES_FILE), markup=False, soft_wrap=True)
 
 
 def _carry_out(batch: Batch, num_jobs: int, console: Console) -> list[RunOutcome]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,9 +25,10 @@ from costada.runs.refusal import refusing, telling_warnings
 from costada.runs.sweep.loop import SweepLoop
 from costada.runs.sweep.process import start
 from costada.runs.sweep.progress import sweep_progress_on
-from costada.runs.sweep.result import exit_code, headline, sweep_json, sweep_text
+from costada.runs.sweep.result import exit_code, headline, largest_bill, sweep_json, sweep_text
 from costada.runs.sweep.stop import StopWish
 from costada.runs.sweep.sweep import (
+    Status,
     SweepGrid,
     SweepRun,
     check_inputs,
@@ -64,7 +67,9 @@ Budgets = Annotated[
 SweepFolder = Annotated[
     Path,
     typer.Option(
-        metavar="DIR", help="Folder for all runs; one that was interrupted is gone on with."
+        parser=options.named_path,
+        metavar="DIR",
+        help="Folder for all runs; one that was interrupted is gone on with.",
     ),
 ]
 Jobs = Annotated[
@@ -73,6 +78,14 @@ Jobs = Annotated[
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say how many runs and at most how many dollars, and end.")
+]
+AsJson = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print the runs as one JSON array; with --dry-run one object.",
+        rich_help_panel=options.OUTPUT,
+    ),
 ]
 
 
@@ -107,7 +120,7 @@ def sweep(
     dry_run: DryRun = False,
     keep_history: options.KeepHistory = False,
     gateway: options.Gateway = False,
-    as_json: options.Json = False,
+    as_json: AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Run methods on problems over several seeds. Interrupted? Give the same command again."""
@@ -119,9 +132,10 @@ def sweep(
     num_jobs = jobs or os.cpu_count() or 1
     with ExitStack() as held:
         with refusing(ExitCode.BAD_INPUT), ending_on_signal():
+            options.check_tools(tool_evaluations, generator)
             wanted = sweep_runs(_grid(problems, methods, seeds, budget), shared, out)
             if dry_run:
-                print(headline(tuple(map(looked_up, wanted)), num_jobs))
+                _print_forecast(tuple(map(looked_up, wanted)), num_jobs, as_json=as_json)
                 return
             held.enter_context(hold_sweep(out))
             runs = tuple(map(looked_up, wanted))
@@ -132,6 +146,26 @@ def sweep(
             runs = _carry_out(runs, num_jobs, is_quiet=quiet, as_json=as_json)
     print(sweep_json(runs) if as_json else sweep_text(runs, out, monotonic() - began))
     raise typer.Exit(exit_code(runs))
+
+
+def _print_forecast(runs: Sequence[SweepRun], num_jobs: int, *, as_json: bool) -> None:
+    print(_forecast_json(runs, num_jobs) if as_json else headline(runs, num_jobs))
+
+
+def _forecast_json(runs: Sequence[SweepRun], num_jobs: int) -> str:
+    """Return the headline as one JSON object; dollars are numbers."""
+    unfinished = [run for run in runs if run.status is not Status.FINISHED]
+    facts = {
+        "runs": len(runs),
+        "jobs": num_jobs,
+        "finished": len(runs) - len(unfinished),
+        "begun": sum(run.has_begun for run in unfinished),
+        "largest_bill": largest_bill(runs),
+        "unfinished_by_budget": Counter(f"{run.config.budget:g}" for run in unfinished),
+        "spent": sum(run.spent for run in unfinished),
+        "budget_policy": runs[0].config.budget_policy,
+    }
+    return json.dumps(facts, indent=2)
 
 
 def _carry_out(

@@ -29,6 +29,7 @@ Steps = Annotated[
 FigureFolder = Annotated[
     Path | None,
     typer.Option(
+        parser=options.named_path,
         metavar="DIR",
         help="Folder for theory.json, theory.svg and theory.png.",
         show_default="none",

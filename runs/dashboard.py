@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from itertools import chain
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from costada.runs.amounts import counted
 from costada.runs.outlook import Outlook, outlook
 from costada.runs.trace import event_words
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 EVENTS_SHOWN = 5
 PANEL_WIDTH = 88
+WIDTH_OF_TWO = 78
 
 
 class Dashboard:
@@ -69,16 +72,17 @@ class Dashboard:
         """Stop the clock."""
         self._ended = monotonic()
 
-    def __rich__(self) -> RenderableType:
-        """Return the panel as it stands now."""
-        parts: list[RenderableType] = [self._budget_bar(), Text(), self._facts()]
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the panel as it stands now, with one fact a line where two find no room."""
+        facts = _grid(self._facts(), num_beside=2 if options.max_width >= WIDTH_OF_TWO else 1)
+        parts: list[RenderableType] = [self._budget_bar(), Text(), facts]
         if self._events:
             parts += [Text()]
             parts += [Text(line, style="dim", no_wrap=True) for line in self._events]
         if self.notice:
             parts += [Text(), Text(self.notice, style="bold yellow")]
         foot = Text(f"sandbox {self.sandbox}", style="dim") if self.sandbox else None
-        return Panel(
+        yield Panel(
             Group(*parts),
             title=Text(self._title),
             title_align="left",
@@ -94,26 +98,22 @@ class Dashboard:
         line.add_row("budget", bar, f"${spent:.4f} of ${self._budget:g}")
         return line
 
-    def _facts(self) -> RenderableType:
-        facts = Table.grid(padding=(0, 2))
-        for _ in range(2):
-            facts.add_column(style="dim", min_width=12)
-            facts.add_column(min_width=22)
+    def _facts(self) -> list[tuple[str, str]]:
         now = self._ended or monotonic()
         waiting = f"{_clock(now - self._began)} ({_clock(now - self._step_began)} in this step)"
         row = self._row
         if row is None:
-            facts.add_row("iteration", f"1 of at most {self._max_iterations}", "time", waiting)
-            return facts
+            return [("iteration", f"1 of at most {self._max_iterations}"), ("time", waiting)]
         score = f"{number(row['best_objective'])} (score {row['best_score']:.4f})"
         action = f"{row['action']} (intensity {row['intensity']:.2f})"
-        facts.add_row("best", score, "last step", f"${row['step_cost']:.4f}")
-        facts.add_row("frontier", str(row["frontier"]), "mode", action)
+        facts = [("best", score), ("last step", f"${row['step_cost']:.4f}")]
+        facts += [("frontier", str(row["frontier"])), ("mode", action)]
         done = f"{row['iteration']} of at most {self._max_iterations}"
-        facts.add_row("iterations", done, "time", waiting)
+        facts += [("iterations", done), ("time", waiting)]
         left = self._outlook(row)
         if left:
-            facts.add_row("left", f"about {left.iterations} iterations", "end", self._end(left))
+            more = f"about {counted(left.iterations, 'iteration')}"
+            facts += [("left", more), ("end", self._end(left))]
         return facts
 
     def _outlook(self, row: TraceRow) -> Outlook | None:
@@ -129,6 +129,16 @@ class Dashboard:
         wait = timedelta(seconds=left.seconds - (monotonic() - self._step_began))
         end = datetime.now() + max(wait, timedelta())
         return f"about {end:%Y-%m-%d %H:%M}" if wait.days else f"about {end:%H:%M}"
+
+
+def _grid(facts: Sequence[tuple[str, str]], num_beside: int) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    for _ in range(num_beside):
+        grid.add_column(style="dim", min_width=12)
+        grid.add_column(min_width=22)
+    for first in range(0, len(facts), num_beside):
+        grid.add_row(*chain.from_iterable(facts[first : first + num_beside]))
+    return grid
 
 
 def number(objective: float | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from math import ceil
+from math import ceil, inf, isfinite
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
@@ -22,6 +22,7 @@ from costada.models.token_counts import estimate_counts
 from costada.nodes.bounds import EXPECTED_ANSWER, call_bound, input_bound, output_cap
 from costada.nodes.pricing import Quote, price_book
 from costada.prompts.render import Prompt
+from costada.runs.amounts import count
 from costada.runs.config import RunConfig
 from costada.runs.plan import Plan
 from costada.store.run_store import RunStore
@@ -129,8 +130,9 @@ def forecast_text(told: Forecast, config: RunConfig) -> str:
         f"  a step          about ${told.step_cost:.4f} with an answer of {told.answer_tokens:,}"
         f" tokens; reference cost ${told.reference_cost:g}",
         *([_AGENT_NOTE] if config.generator == "agent" else []),
-        f"  steps           about {told.steps:,} for the budget ({told.fewest_steps:,} if answers"
-        f" are as long as they may be, {told.most_steps:,} if they have {SHORT_ANSWER:,} tokens),"
+        f"  steps           about {count(told.steps)} for the budget ({count(told.fewest_steps)} if"
+        f" answers are as long as they may be, {count(told.most_steps)} if they have"
+        f" {SHORT_ANSWER:,} tokens),"
         f" at most {config.max_iterations:,}",
         f"  worst call      ${told.worst_call:.4f} ({told.worst_tokens_in:,} tokens in,"
         f" {told.worst_tokens_out:,} out)",
@@ -218,6 +220,7 @@ def _cost(quote: Quote, prompt: Prompt, answer_tokens: int) -> float:
 
 
 def _num_steps(step_cost: float, plan: Plan) -> int:
-    """Return how many steps of a cost the budget buys; if they are free, all that are made."""
+    """Return how many steps of a cost the budget buys; if they are as good as free, all made."""
     limit = plan.settings.constants.max_iterations
-    return ceil(plan.budget / step_cost) if step_cost else limit
+    ratio = plan.budget / step_cost if step_cost else inf
+    return ceil(ratio) if isfinite(ratio) else limit

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from rich.console import Console
 from rich.live import Live
 
+from costada.runs.amounts import counted
 from costada.runs.dashboard import Dashboard, number
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class LineProgress(SilentProgress):
 
     def begin(self, heading: RunHeading, rows: Sequence[TraceRow]) -> None:
         """Write the heading."""
-        done = f", {len(rows)} iterations done before" if rows else ""
+        done = f", {counted(len(rows), 'iteration')} done before" if rows else ""
         sandbox = f", sandbox {heading.sandbox}" if heading.sandbox else ""
         self._write(f"{heading.title}: budget ${heading.budget:g}{sandbox}{done}")
 

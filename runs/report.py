@@ -12,14 +12,17 @@ from costada.runs.folder import naming
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from costada.nodes.trace import TraceRow
 
 BLUE, ORANGE, GREY, RED = "#2166ac", "#e08214", "#8c8c8c", "#b2182b"
 PICTURE_INCHES = (15.0, 4.6)
 DOTS_PER_INCH = 130
-MARGINS = {"left": 0.055, "right": 0.985, "bottom": 0.115, "top": 0.84, "wspace": 0.23}
+MARGINS = {"left": 0.055, "right": 0.985, "bottom": 0.115, "top": 0.78, "wspace": 0.23}
 """Shares of the picture; finding them anew by drawing it first takes as long again."""
+TITLE_HEIGHT = 1.09
+"""In heights of a panel; below it is room for the row of the legend."""
 
 NEAR_BUDGET = 0.5
 """From this share of the budget on, the first panel shows where the budget ends."""
@@ -34,7 +37,7 @@ class ReportData:
         rows: The trace, oldest first.
         budget: `B` in dollars.
         seed_objective: Objective of the starting program, at cost 0; `None` if it failed.
-        reference: Best known objective, drawn as a line; `None` if there is none.
+        reference: The objective that counts as score 1, drawn as a line; `None` if there is none.
         is_minimized: Whether a lower objective is better; said on the axis.
     """
 
@@ -49,11 +52,18 @@ class ReportData:
 def write_report(data: ReportData, path: Path) -> None:
     """Write the picture: objective over money, money per iteration, money over iterations.
 
-    matplotlib is loaded here and draws without a display.
-
     Raises:
         OSError: If the file cannot be written.
     """
+    figure = drawn_report(data)
+    part = path.with_name(f".{path.name}")
+    with naming(path):
+        figure.savefig(part, dpi=DOTS_PER_INCH, format="png", pil_kwargs={"compress_level": 1})
+        part.replace(path)
+
+
+def drawn_report(data: ReportData) -> Figure:
+    """Return the picture; matplotlib is loaded here and draws without a display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -67,10 +77,7 @@ def write_report(data: ReportData, path: Path) -> None:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
         axes.set_axisbelow(True)
-    part = path.with_name(f".{path.name}")
-    with naming(path):
-        figure.savefig(part, dpi=DOTS_PER_INCH, format="png", pil_kwargs={"compress_level": 1})
-        part.replace(path)
+    return figure
 
 
 def _objective(axes: Axes, data: ReportData) -> None:
@@ -85,17 +92,14 @@ def _objective(axes: Axes, data: ReportData) -> None:
     ]
     axes.step(costs, bests, where="post", color=BLUE, linewidth=2.2, label="best so far", zorder=3)
     if data.reference is not None:
-        axes.axhline(data.reference, color=RED, linestyle=":", linewidth=1.4, label="best known")
+        axes.axhline(data.reference, color=RED, linestyle=":", linewidth=1.4, label="counts as 1")
     if costs[-1] > NEAR_BUDGET * data.budget:
         axes.axvline(data.budget, color=RED, linestyle="--", linewidth=1.2, label="budget")
     axes.set_xlim(left=0.0)
     _limit_objective(axes, data, bests)
     objective = f"Objective ({'lower' if data.is_minimized else 'higher'} is better)"
-    axes.set_title("Objective over money", y=1.0)
     axes.set(xlabel="Spent ($)", ylabel=objective)
-    axes.legend(
-        loc="upper right" if data.is_minimized else "lower right", fontsize=8, framealpha=0.9
-    )
+    _head(axes, "Objective over money")
 
 
 def _limit_objective(axes: Axes, data: ReportData, bests: Sequence[float]) -> None:
@@ -116,10 +120,8 @@ def _step_cost(axes: Axes, data: ReportData) -> None:
         if bars:
             axes.bar(*_columns(bars), width=0.8, color=colour, label=label)
     _count_iterations(axes)
-    axes.set_title("Cost of each iteration", y=1.0)
     axes.set_ylabel("Step cost ($)")
-    if data.rows:
-        axes.legend(loc="upper right", fontsize=8)
+    _head(axes, "Cost of each iteration")
 
 
 def _cumulative_cost(axes: Axes, data: ReportData) -> None:
@@ -130,13 +132,33 @@ def _cumulative_cost(axes: Axes, data: ReportData) -> None:
     axes.axhline(data.budget, color=RED, linestyle="--", linewidth=1.2, label="budget")
     guided = [(row["iteration"], row["spent"]) for row in data.rows if _is_guided(row)]
     if guided:
-        axes.scatter(*_columns(guided), s=28, color=ORANGE, label="guide charged", zorder=3)
+        axes.scatter(
+            *_columns(guided), s=28, color=ORANGE, label="guide charged", zorder=3, clip_on=False
+        )
     _count_iterations(axes)
     axes.set_xlim(0, max(1, iterations[-1]))
     axes.set_ylim(bottom=0.0)
-    axes.set_title("Money spent", y=1.0)
     axes.set_ylabel("Spent ($)")
-    axes.legend(loc="upper left", fontsize=8)
+    _head(axes, "Money spent")
+
+
+def _head(axes: Axes, title: str) -> None:
+    """Write the title and, between it and the panel, what the marks in the panel mean."""
+    axes.set_title(title, y=TITLE_HEIGHT)
+    marks, labels = axes.get_legend_handles_labels()
+    if marks:
+        axes.legend(
+            marks,
+            labels,
+            loc="lower center",
+            bbox_to_anchor=(0.5, 1.0),
+            ncols=len(marks),
+            fontsize=8,
+            frameon=False,
+            borderaxespad=0.2,
+            columnspacing=1.2,
+            handletextpad=0.5,
+        )
 
 
 def _count_iterations(axes: Axes) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from decimal import Decimal
 
+from costada.runs.amounts import counted, percent
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.result import Discovery
@@ -100,7 +101,7 @@ def _ending(result: Discovery) -> str:
     if result.stop_reason == "budget" and result.remaining > 0:
         reason = "what is left of the budget pays for no further call"
     why = f": {reason}" if reason else ""
-    return f"{end} after {result.iterations} iterations{why}."
+    return f"{end} after {counted(result.iterations, 'iteration')}{why}."
 
 
 def failures_line(result: Discovery) -> str:
@@ -118,12 +119,12 @@ def _uncharged_line(dollars: float) -> list[str]:
 
 def _overshoot(result: Discovery, config: RunConfig) -> str:
     over = result.spent - config.budget
-    return f" (overshoot {over / config.budget:.2%})" if over > 0 else ""
+    return f" (overshoot {percent(over / config.budget)})" if over > 0 else ""
 
 
 def _role_line(role: str, used: RoleSum) -> str:
     tokens = f"{used.input_tokens:,} tokens in, {used.output_tokens:,} out"
-    calls = "1 call" if used.calls == 1 else f"{used.calls} calls"
+    calls = counted(used.calls, "call")
     most = f"at most ${used.in_doubt_dollars:.6f} more"
     doubt = f"; the bill of {used.in_doubt} is unknown, {most}" if used.in_doubt else ""
     return f"    {role:<12}  ${used.dollars:.6f} for {calls} ({tokens}{doubt})"

@@ -6,9 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
+from costada.runs.terminal import Sheet
 
 if TYPE_CHECKING:
     from costada.nodes.trace import TraceRow
@@ -31,8 +29,9 @@ COLUMNS = (
     ("uses", "tactic uses left"),
     ("events", ""),
 )
-TEXT_COLUMNS = ("action", "events")
-WIDTH_WITHOUT_TERMINAL = 160
+WORD_COLUMNS = ("action", "events")
+SPARE_COLUMNS = ("uses", "w", "L", "nu", "r", "I", "u", "rho")
+"""What a narrow terminal does without, the first of them first."""
 
 
 def trace_json(rows: Sequence[TraceRow]) -> str:
@@ -41,26 +40,22 @@ def trace_json(rows: Sequence[TraceRow]) -> str:
     return f"[\n{lines}\n]" if rows else "[]"
 
 
-def trace_table(rows: Sequence[TraceRow]) -> Table:
+def trace_sheet(rows: Sequence[TraceRow]) -> Sheet:
     """Return the paper's controller trace table (Sec. 5) of the rows."""
-    table = Table(box=box.SIMPLE_HEAD, caption=_legend(), caption_justify="left", pad_edge=False)
-    for symbol, _ in COLUMNS:
-        is_text = symbol in TEXT_COLUMNS
-        table.add_column(symbol, justify="left" if is_text else "right", no_wrap=symbol != "events")
-    for row in rows:
-        table.add_row(*_cells(row), style="bold" if row["global_gain"] > 0 else None)
-    return table
+    return Sheet(
+        header=[symbol for symbol, _ in COLUMNS],
+        rows=[_cells(row) for row in rows],
+        words=WORD_COLUMNS,
+        spare=SPARE_COLUMNS,
+        meanings={symbol: meaning for symbol, meaning in COLUMNS if meaning},
+        bold=frozenset(place for place, row in enumerate(rows) if row["global_gain"] > 0),
+        ways="--json or a wider terminal",
+    )
 
 
 def origin_words(origin: Origin) -> str:
     """Return in one line where a run was forked from."""
     return f"Forked from {origin.folder} after iteration {origin.iteration} (run {origin.run_id})."
-
-
-def table_console() -> Console:
-    """Return a console on standard output that does not cut the table when piped."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(width=WIDTH_WITHOUT_TERMINAL)
 
 
 def _cells(row: TraceRow) -> tuple[str, ...]:
@@ -96,7 +91,3 @@ def _remarks(row: TraceRow) -> str:
     if row["failure"]:
         remarks.append("failed")
     return ", ".join(remarks)
-
-
-def _legend() -> str:
-    return "; ".join(f"{symbol}: {meaning}" for symbol, meaning in COLUMNS if meaning)

@@ -18,14 +18,19 @@ def write_page(folder: Path, out: Path | None = None) -> Path:
         out: The file; `report.html` in the folder if not given.
 
     Raises:
-        ValueError: If the folder holds no run that has begun, or its file is damaged.
+        ValueError: If the folder holds no run that has begun, its file is damaged, or the page
+            cannot lie there.
         OSError: If a file cannot be read or written.
     """
+    path = out or folder / "report.html"
+    if path.is_dir():
+        raise ValueError(f"{path}: is a folder, expected a file for the page")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no folder {path.parent}")
     run = RunFolder(folder)
     feed = Feed(run)
     figures = feed.figures()
     if not figures["run_id"]:
         raise ValueError(f"{folder}: the run has not begun, expected one with something to show")
-    path = out or folder / "report.html"
     replace_text(path, to_html(figures, blocks(feed)))
     return path

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from costada.controller.methods import DEFAULT_METHOD
+from costada.runs.amounts import percent
 from costada.runs.comparison.outcome import RunOutcome
 from costada.runs.comparison.sections import (
     AUC,
@@ -22,6 +21,7 @@ from costada.runs.comparison.sections import (
     ordered_methods,
     section_of,
 )
+from costada.runs.terminal import Sheet, print_sheet
 
 LEGEND = (
     "Means over seeds with 95 % bootstrap intervals; differences are paired by seed."
@@ -41,41 +41,36 @@ def section_of_outcomes(outcomes: Sequence[RunOutcome]) -> Section:
 
 def print_section(section: Section, console: Console) -> None:
     """Print quality and spending of every method."""
-    console.print(_quality(section, "AUC", AUC))
-    console.print(_quality(section, "final score", FINAL_SCORE))
-    console.print(_spending(section))
+    print_sheet(_quality(section, "AUC", AUC), console)
+    print_sheet(_quality(section, "final score", FINAL_SCORE), console)
+    print_sheet(_spending(section), console)
     console.print(LEGEND)
 
 
-def _quality(section: Section, heading: str, metric: str) -> Table:
+def _quality(section: Section, heading: str, metric: str) -> Sheet:
     against = f"minus {section.baseline}" if section.baseline else ""
-    table = _table(("method", heading, against))
+    rows = []
     for name, found in section.summaries.items():
         difference = section.differences.get(name, {}).get(metric)
-        table.add_row(name, _cell(found.get(metric), ".4f"), _cell(difference, "+.4f"))
-    return table
+        rows.append((name, _cell(found.get(metric), ".4f"), _cell(difference, "+.4f")))
+    return Sheet(("method", heading, against), rows, words=("method",), spare=(against,))
 
 
-def _spending(section: Section) -> Table:
-    table = _table(("method", "guide $", "iterations", "overshoot", "largest", "runs"))
+def _spending(section: Section) -> Sheet:
+    rows = []
     for name, found in section.summaries.items():
         guide = found[dollars_metric("guide")].mean / found[COST].mean
-        table.add_row(
+        row = (
             name,
             f"{guide:.1%}",
             f"{found[ITERATIONS].mean:.1f}",
-            f"{found[OVERSHOOT].mean:.2%}",
-            f"{found[OVERSHOOT].largest:.2%}",
+            percent(found[OVERSHOOT].mean),
+            percent(found[OVERSHOOT].largest),
             str(found[COST].n),
         )
-    return table
-
-
-def _table(headings: Iterable[str]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=True)
-    return table
+        rows.append(row)
+    header = ("method", "guide $", "iterations", "overshoot", "largest", "runs")
+    return Sheet(header, rows, words=("method",), spare=("runs", "largest", "guide $"))
 
 
 def _cell(summary: Summary | None, form: str) -> str:

@@ -71,7 +71,9 @@ class RunProcess:
 def start(run: SweepRun) -> RunProcess:
     """Begin a run, or go on with one that has begun; raises `OSError` if that is impossible."""
     place = run.folder.path
-    words = ["resume", str(place)] if run.has_begun else ["run", *_options(run), run.config.problem]
+    words = (
+        ["resume", str(place)] if run.has_begun else ["run", *options_of(run), run.config.problem]
+    )
     return RunProcess([*words, "--json", "--quiet"], place.with_name(f"{place.name}.log"))
 
 
@@ -90,9 +92,11 @@ def last_error(log: str, code: int) -> str:
     return (told or causes or lines or [f"ended with exit code {code}"])[-1]
 
 
-def _options(run: SweepRun) -> list[str]:
+def options_of(run: SweepRun) -> list[str]:
+    """Return the options of `costada run` that give a run its settings and its folder."""
+    unsaid = {"problem"} if run.config.generator == "agent" else {"problem", "tool_evaluations"}
     values = {
-        name: getattr(run.config, name) for name in RunConfig.model_fields if name != "problem"
+        name: getattr(run.config, name) for name in RunConfig.model_fields if name not in unsaid
     }
     said = [_option(name, value) for name, value in values.items() if _is_worth_saying(name, value)]
     return [*said, f"--out={run.folder.path}"]

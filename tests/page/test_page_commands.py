@@ -28,6 +28,17 @@ def test_report_writes_where_it_is_told_to(tmp_path: Path) -> None:
     assert not (run.path / "report.html").exists()
 
 
+def test_a_page_that_cannot_lie_where_it_is_told_to_is_refused_by_that_name(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_steps(run, [step(1)])
+    before = sorted(tmp_path.rglob("*"))
+    for out in (tmp_path, tmp_path / "missing" / "page.html"):
+        result = invoke("report", run.path, "--out", out)
+        assert result.exit_code == 2
+        assert result.output.startswith(f"costada: {out}: ")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_folder_without_a_run_is_refused_by_both_commands(tmp_path: Path) -> None:
     for command in ("report", "watch"):
         result = invoke(command, tmp_path)

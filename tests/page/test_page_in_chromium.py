@@ -18,6 +18,8 @@ MARKUP = (
     "<svg onload='window.hurt = 1'></svg>{{7*7}}<!-- \u202e"
 )
 
+ERROR = "TypeError: no\n  File candidate.py, line 3, in value\n    return total + None"
+
 
 def opened(page: Any, run: RunFolder, anchor: str = "") -> Any:
     page.goto(write_page(run.path).as_uri() + anchor)
@@ -46,7 +48,7 @@ def guided_run(folder: Path) -> RunFolder:
         ],
         candidates=[
             candidate(1, objective=0.6, code="a = 1\nb = 2\nc = 3\n"),
-            candidate(2, is_valid=False, objective=None, score=0.0, error="TypeError: no"),
+            candidate(2, is_valid=False, objective=None, score=0.0, error=ERROR),
             candidate(2, id="2.2"),
             candidate(3, parent_id="2.2"),
             candidate(4, objective=0.7, parent_id="1.1>1@2", code="a = 1\nb = 5\nc = 3\n"),

@@ -226,6 +226,21 @@ def test_the_largest_bill_names_each_budget(near: Path, tmp_path: Path, invoke: 
     )
 
 
+def test_a_dry_run_as_json_is_one_object(near: Path, tmp_path: Path, invoke: Invoke) -> None:
+    words = ("--seeds", 2, "--budget", "0.005,0.01", "--jobs", 2, "--dry-run", "--json")
+    facts = json.loads(invoke(*options(near, tmp_path / "a", *words)).stdout)
+    assert facts.pop("largest_bill") == pytest.approx(0.03)
+    assert facts == {
+        "runs": 4,
+        "jobs": 2,
+        "finished": 0,
+        "begun": 0,
+        "unfinished_by_budget": {"0.005": 2, "0.01": 2},
+        "spent": 0.0,
+        "budget_policy": "crossing",
+    }
+
+
 def test_a_hard_budget_is_not_said_to_be_crossed(tmp_path: Path, invoke: Invoke) -> None:
     words = ("--problems", "circle_packing", "--methods", "uniform", "--seeds", 2, "--dry-run")
     hard = invoke("sweep", *words, "--out", tmp_path / "a", "--budget-policy", "hard")

@@ -9,7 +9,7 @@ from matplotlib.image import imread
 from typing_extensions import TypedDict
 
 from costada.runs.drawing import draw_graph
-from costada.runs.report import ReportData, write_report
+from costada.runs.report import ReportData, drawn_report, write_report
 
 Row = Callable[..., Any]
 
@@ -60,6 +60,20 @@ def test_a_report_is_a_wide_picture_with_ink_in_all_three_panels(
     for panel in range(3):
         part = pixels[:, panel * width // 3 : (panel + 1) * width // 3, :3]
         assert 0.02 < (part < 0.9).any(axis=2).mean() < 0.6
+
+
+def test_legends_lie_between_title_and_panel_and_cover_neither(make_row: Row) -> None:
+    figure = drawn_report(report(some_rows(make_row), reference=7.0))
+    figure.canvas.draw()
+    for axes in figure.axes:
+        legend = axes.get_legend().get_window_extent()
+        panel = axes.get_window_extent()
+        assert panel.y1 <= legend.y0
+        assert legend.y1 <= axes.title.get_window_extent().y0
+        assert panel.x0 <= legend.x0
+        assert legend.x1 <= panel.x1
+    words = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert words == ["candidate", "best so far", "counts as 1", "budget"]
 
 
 @pytest.mark.parametrize("seed_objective", [None, 4.9])

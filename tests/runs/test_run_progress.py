@@ -121,3 +121,11 @@ def test_quiet_shows_nothing(make_row: Row) -> None:
     assert isinstance(progress, SilentProgress)
     follow(progress, [make_row()])
     assert text.getvalue() == ""
+
+
+def test_a_narrow_panel_shows_every_fact_whole(make_row: Row) -> None:
+    text = io.StringIO()
+    target = Console(file=text, width=50, force_terminal=True, color_system=None)
+    follow(LiveProgress(target), [make_row()])
+    for fact in ("last step     $0.0150", "exploration (intensity 0.50)", "1 of at most 100"):
+        assert fact in text.getvalue()

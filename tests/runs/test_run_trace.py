@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from rich.table import Table
 
 from costada.runs.rows import rows_of_file
-from costada.runs.trace import trace_json, trace_table
+from costada.runs.terminal import print_sheet
+from costada.runs.trace import trace_json, trace_sheet
 
 Row = Callable[..., Any]
 
 
-def printed(table: Table) -> str:
+def printed(rows: list[Any], width: int = 170) -> str:
     text = io.StringIO()
-    Console(file=text, width=170, color_system=None).print(table)
+    print_sheet(trace_sheet(rows), Console(file=text, width=width, color_system=None))
     return text.getvalue()
 
 
 def test_the_table_shows_the_papers_columns(make_row: Row) -> None:
-    text = printed(trace_table([make_row()]))
+    text = printed([make_row()])
     heading = next(line for line in text.splitlines() if "action" in line)
     assert " ".join(heading.split()) == "t k action I c rho f u r nu L w uses events"
 
@@ -42,7 +42,7 @@ def test_a_row_is_printed_at_the_papers_precision(make_row: Row) -> None:
         tactic_uses_left=5,
         events=["guide_charged", "consolidation_opened"],
     )
-    line = next(line for line in printed(trace_table([row])).splitlines() if "0.8996" in line)
+    line = next(line for line in printed([row]).splitlines() if "0.8996" in line)
     assert " ".join(line.split()) == (
         "7 2 exploration 0.461 0.0179 0.8996 0.5840 0.0557 0.0557 0 0.0000 2 5"
         " guide charged, consolidation opened"
@@ -51,7 +51,7 @@ def test_a_row_is_printed_at_the_papers_precision(make_row: Row) -> None:
 
 def test_a_step_without_an_evaluation_shows_no_score_but_its_attempts(make_row: Row) -> None:
     row = make_row(score=None, objective=None, candidate_id=None, attempts=3, failure="no program")
-    line = next(line for line in printed(trace_table([row])).splitlines() if "attempts" in line)
+    line = next(line for line in printed([row]).splitlines() if "attempts" in line)
     assert " - " in line
     assert line.rstrip().endswith("3 attempts, failed")
 
@@ -66,3 +66,27 @@ def test_a_folder_without_a_run_has_no_trace(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no run"):
         rows_of_file(tmp_path / "run.sqlite")
     assert not (tmp_path / "run.sqlite").exists()
+
+
+def test_a_narrow_terminal_names_the_columns_it_has_no_room_for(make_row: Row) -> None:
+    rows = [make_row(events=["consolidation_opened"]), make_row(iteration=2, utility=0.3)]
+    text = printed(rows, width=80)
+    heading = next(line for line in text.splitlines() if "action" in line)
+    assert " ".join(heading.split()) == "t k action c rho f u events"
+    assert all(number in text for number in ("0.0150", "0.9850", "0.4000", "0.3000"))
+    text = " ".join(text.split())
+    assert "Left out: I (0.500), r (0.0000), nu (1), L (0.0150), w (0), uses (0);" in text
+    assert "--json or a wider terminal shows all." in text
+    assert "allocation reward" not in text
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+
+
+@pytest.mark.parametrize("width", [20, 50])
+def test_no_terminal_is_too_narrow_for_whole_numbers(make_row: Row, width: int) -> None:
+    text = printed([make_row(events=["consolidation_opened"])], width)
+    assert "0.0150   0.4000" in text
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+
+
+def test_a_table_that_fits_keeps_all_its_columns(make_row: Row) -> None:
+    assert "Left out" not in printed([make_row()], width=160)

@@ -1,16 +1,18 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import pytest
 
 from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
 from costada.runs.sweep.loop import SweepLoop
-from costada.runs.sweep.process import ENTRY, RunProcess, last_error, start
+from costada.runs.sweep.process import ENTRY, RunProcess, last_error, options_of, start
 from costada.runs.sweep.progress import SilentSweep
 from costada.runs.sweep.result import exit_code
 from costada.runs.sweep.steps import last_step
@@ -38,6 +40,16 @@ def test_a_failed_process_keeps_what_it_said(tmp_path: Path) -> None:
     assert status is Status.FAILED
     assert error == f"{tmp_path / 'run'}: holds no run (there is no settings.json in it)"
     assert error in (tmp_path / "run.log").read_text()
+
+
+@pytest.mark.parametrize("generator", ["model", "agent"])
+def test_a_run_understands_what_its_sweep_tells_it(
+    generator: str, near: Path, tmp_path: Path, invoke: Callable[..., Any]
+) -> None:
+    grid = SweepGrid((str(near),), ("uniform",), (7,), ("0.5",))
+    (run,) = sweep_runs(grid, {"generator": generator}, tmp_path)
+    result = invoke("run", *options_of(run), run.config.problem, "--dry-run")
+    assert result.exit_code == ExitCode.FINISHED, result.output
 
 
 def test_a_process_stopped_before_it_begins_is_no_failure(near: Path, tmp_path: Path) -> None:

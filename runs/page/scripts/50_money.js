@@ -52,7 +52,7 @@ function drawObjective(pen, steps, x, y) {
   const inside = (value) => value !== null && value >= y[0] && value <= y[1];
   if (reference !== null && inside(reference)) {
     pen.add("path", { class: "goal", d: `M${pen.box.left} ${pen.y(reference)}H${pen.box.right}` });
-    label(pen, pen.box.left + 6, pen.y(reference) - 5, `best known ${decimals(reference)}`, "quiet");
+    label(pen, pen.box.left + 6, pen.y(reference) - 5, `counts as 1: ${decimals(reference)}`, "quiet");
   }
   const tried = steps.filter((step) => inside(step.objective));
   dots(pen, tried.map((step) => [step.spent, step.objective]), "candidates");

@@ -31,7 +31,8 @@ function showFailures() {
 function example(faults) {
   const text = faults.find((fault) => fault.text)?.text ?? "";
   const lines = text.trim().split("\n");
-  return cut(faults[0].kind.startsWith("raised") ? lines[lines.length - 1] : lines[0], 110);
+  const raised = faults[0].kind.replace("raised ", "");
+  return cut(lines.findLast((line) => line.split(":")[0] === raised) ?? lines[0], 110);
 }
 
 function linksTo(faults) {
