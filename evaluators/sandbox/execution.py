@@ -34,6 +34,7 @@ NUM_OPENING_FRAMES = 2
 
 CHILD_LIMITS = ("memory_mb", "scratch_mb", "threads", "processes")
 INTERRUPTED = "the evaluation was interrupted"
+TOO_MANY_FRAMES = "malformed answer: more than was asked for"
 
 
 @dataclass(slots=True)
@@ -76,7 +77,7 @@ class Execution:
 
     def __post_init__(self) -> None:
         """Begin to cut the answers."""
-        self.frames = Frames(self.answers)
+        self.frames = Frames(self.answers, NUM_OPENING_FRAMES + self.num_calls)
 
     @property
     def seconds_since_answer(self) -> float:
@@ -209,6 +210,8 @@ def _listen(execution: Execution, selector: selectors.BaseSelector) -> None:
     execution.frames.update()
     if excess := execution.answers.passed or execution.log.passed:
         execution.stop(excess)
+    if execution.frames.are_too_many:
+        execution.stop(TOO_MANY_FRAMES)
 
 
 def _begin(

@@ -4,8 +4,10 @@ import os
 import signal
 
 from costada.evaluators.sandbox.execution import (
+    ERROR_BYTES,
     FRAME_BYTES,
     NUM_OPENING_FRAMES,
+    TOO_MANY_FRAMES,
     Execution,
     too_long,
 )
@@ -39,10 +41,9 @@ def results_of(execution: Execution) -> list[CandidateResult]:
     if not messages and execution.stopped is None and not execution.is_slot_lost:
         raise RuntimeError(f"sandbox: could not begin a program: {_log(execution)[-1000:]}")
     num_calls = execution.num_calls
-    num_expected = NUM_OPENING_FRAMES + num_calls
     has_rest = execution.frames.has_rest
-    if len(messages) > num_expected or (len(messages) == num_expected and has_rest):
-        return [_failure(execution, "malformed answer: more than was asked for")] * num_calls
+    if len(messages) == NUM_OPENING_FRAMES + num_calls and has_rest:
+        return [_failure(execution, TOO_MANY_FRAMES)] * num_calls
     if has_rest and execution.passed is None and execution.stopped is None:
         reason = f"malformed answer: it is incomplete; {_reason(execution)}"
         return [_failure(execution, reason)] * num_calls
@@ -73,7 +74,8 @@ def _read(execution: Execution, place: int, message: memoryview) -> CandidateRes
         case {"output": output, **rest} if not rest:
             return CandidateResult(output, None, log, seconds)
         case {"error": str(error), "is_own_fault": bool(is_own), **rest} if error and not rest:
-            return CandidateResult(None, _readable(error), log, seconds, is_own_fault=is_own)
+            text = _readable(error[:ERROR_BYTES])
+            return CandidateResult(None, text, log, seconds, is_own_fault=is_own)
     text = "malformed answer: it is neither an output nor an error"
     return CandidateResult(None, text, log, seconds)
 

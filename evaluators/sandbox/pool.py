@@ -33,17 +33,19 @@ class Pool:
         with self._change:
             self._change.wait_for(lambda: self._num_lent < self._max_slots)
             self._num_lent += 1
-            slot = self._take(kind)
+        slot = None
         try:
+            with self._change:
+                slot = self._take(kind)
             slot = slot or Slot(kind)
             yield slot
         finally:
             with self._change:
                 self._num_lent -= 1
+                self._change.notify()
                 if slot is not None:
                     self._idle.append(slot)
                 self._drop_dead()
-                self._change.notify()
 
     def _take(self, kind: SlotKind) -> Slot | None:
         """Return an idle slot of the kind; make room for a new one if there is none."""

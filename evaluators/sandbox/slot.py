@@ -22,6 +22,7 @@ INFO_SECONDS = 2.0
 CLOSE_SECONDS = 2.0
 MAX_ANSWER_BYTES = 65536
 MAX_SWEEPS = 50
+MAX_REMOVALS = 3
 TOLD_BYTES = 2000
 
 
@@ -161,7 +162,10 @@ class Slot:
         self.destroy()
 
     def destroy(self) -> None:
-        """Kill the process and all that came from it, at once."""
+        """Kill the process and all that came from it, at once.
+
+        A folder that cannot be removed, as something still writes to it, is left.
+        """
         self.control.close()
         self._kill()
         if self._keeper_fd is not None:
@@ -169,7 +173,7 @@ class Slot:
             self._keeper_fd = None
         self._trouble.close()
         if self._home is not None:
-            leavings.remove(str(self._home))
+            _remove(self._home)
 
     def let_go(self) -> None:
         """Let go of a slot that belongs to the process this one was forked from."""
@@ -192,7 +196,7 @@ class Slot:
         if self.kind.layer is Layer.CONTAINER and self._home is not None:
             container.remove(self._home)
         for _ in range(MAX_SWEEPS):
-            if self._home is None or not _kill_marked(self._home):
+            if self._home is None or not _kill_all_in(self._home):
                 break
 
     def trouble(self) -> str:
@@ -240,16 +244,43 @@ def _inner_process(info: socket.socket) -> int:
     return number
 
 
-def _kill_marked(home: Path) -> bool:
-    """Kill processes whose environment names a slot's folder; return whether there were any.
+def _remove(home: Path) -> None:
+    for _ in range(MAX_REMOVALS):
+        with suppress(OSError):
+            leavings.remove(str(home))
+        if not home.exists():
+            break
+        _kill_all_in(home)
+
+
+def _kill_all_in(home: Path) -> bool:
+    """Kill the processes that have to do with a slot's folder; return whether there were any.
 
     Needed where a candidate killed the process that would have done it. Linux only.
     """
-    mark = b"HOME=%s/" % os.fsencode(home)
     is_any = False
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            if mark in (entry / "environ").read_bytes():
+            if int(entry.name) != os.getpid() and _is_in(entry, f"{home}/"):
                 os.kill(int(entry.name), signal.SIGKILL)
                 is_any = True
     return is_any
+
+
+def _is_in(process: Path, folder: str) -> bool:
+    """Return whether a process has its home, its working folder or an open file in a folder.
+
+    Raises:
+        OSError: If it is gone, or another user's.
+    """
+    if b"HOME=%s" % os.fsencode(folder) in (process / "environ").read_bytes():
+        return True
+    links = (process / "cwd", *(process / "fd").iterdir())
+    return any(f"{_target(link)}/".startswith(folder) for link in links)
+
+
+def _target(link: Path) -> str:
+    """Return where a link leads; nothing if it is gone."""
+    with suppress(OSError):
+        return os.readlink(link)
+    return ""

@@ -53,9 +53,10 @@ class Stream:
 class Frames:
     """The result stream, cut into its messages as they arrive."""
 
-    def __init__(self, stream: Stream) -> None:
-        """Read from a stream that keeps all that may come."""
+    def __init__(self, stream: Stream, max_frames: int) -> None:
+        """Read from a stream that keeps all that may come; no more frames are noted."""
         self._stream = stream
+        self._max_frames = max_frames
         self._bounds: list[tuple[int, int]] = []
         self._start = 0
         self.arrivals: list[float] = []
@@ -63,7 +64,9 @@ class Frames:
     def update(self) -> None:
         """Note the frames that are complete by now, and the time (monotonic clock)."""
         kept = self._stream.kept
-        while len(kept) >= (begin := self._start + LENGTH_BYTES):
+        while len(self._bounds) < self._max_frames:
+            if len(kept) < (begin := self._start + LENGTH_BYTES):
+                return
             end = begin + int.from_bytes(kept[self._start : begin], "big")
             if len(kept) < end:
                 return
@@ -75,6 +78,11 @@ class Frames:
     def has_rest(self) -> bool:
         """Whether anything came after the last complete frame."""
         return len(self._stream.kept) > self._start
+
+    @property
+    def are_too_many(self) -> bool:
+        """Whether anything came after the last frame that may come."""
+        return len(self._bounds) == self._max_frames and self.has_rest
 
     def messages(self) -> list[memoryview]:
         """Return the messages of the complete frames, in order."""

@@ -100,6 +100,25 @@ def test_a_flood_after_the_answer_is_refused():
     assert run(source, Layer.PROCESS).output is None
 
 
+def test_a_flood_of_empty_answers_is_stopped_at_once(layer):
+    source = f"{FIND_PIPE}\ndef f():\n    while True: send(bytes(65536))"
+    result = run(source, layer)
+    assert result.error == "malformed answer: more than was asked for"
+    assert result.seconds < 2
+
+
+def test_a_forged_error_is_cut():
+    message = "encode({'error': 'E' * 900_000, 'is_own_fault': True})"
+    source = (
+        f"from costada.evaluators.sandbox.wire import encode\n{FIND_PIPE}\n"
+        "def f():\n"
+        f"    message = {message}\n"
+        "    send(len(message).to_bytes(8, 'big') + message)\n"
+        "    os._exit(0)"
+    )
+    assert run(source, Layer.PROCESS).error == "E" * 8192
+
+
 def test_a_shape_of_huge_numbers_is_refused_at_once():
     started = monotonic()
     result = run(

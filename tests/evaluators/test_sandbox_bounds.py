@@ -9,7 +9,8 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 
 SMALL_SCRATCH = Limits(wall_seconds=30, scratch_mb=10)
-TOO_MANY_FILES = "the program's files took more than 10 MB"
+TOO_LARGE_FILES = "the program's files took more than 10 MB"
+TOO_MANY_FILES = "the program had more than 4096 files and folders"
 
 
 def test_a_program_over_the_wall_limit_is_stopped(layer):
@@ -94,13 +95,21 @@ FILES = {
         "        os.write(fd, bytes(9 * 2**20)); os.unlink('x')\n"
         "        kept.append(mmap.mmap(fd, 9 * 2**20)); os.close(fd)"
     ),
+    "a file that is deleted and mapped but not open": (
+        "import ctypes\n"
+        "    for _ in range(3):\n"
+        "        fd = os.open('x', os.O_CREAT | os.O_RDWR)\n"
+        "        os.write(fd, bytes(9 * 2**20)); os.unlink('x')\n"
+        "        size, nothing = ctypes.c_size_t(9 * 2**20), ctypes.c_long(0)\n"
+        "        ctypes.CDLL(None).mmap(None, size, 1, 1, fd, nothing); os.close(fd)"
+    ),
 }
 
 
 @pytest.mark.parametrize("write", FILES.values(), ids=FILES.keys())
 def test_more_in_files_than_allowed_is_stopped(write):
     source = f"import os, time\nkept = []\ndef f():\n    {write}\n    time.sleep(3)"
-    assert run(source, Layer.PROCESS, SMALL_SCRATCH).error == TOO_MANY_FILES
+    assert run(source, Layer.PROCESS, SMALL_SCRATCH).error == TOO_LARGE_FILES
 
 
 @pytest.mark.parametrize("layer", [Layer.BUBBLEWRAP], indirect=True)
@@ -109,13 +118,62 @@ def test_more_in_files_than_allowed_is_stopped(write):
     [
         FILES["files that are deleted and open"],
         FILES["a folder that cannot be listed"],
-        "for n in range(6_000): open(f'{n}', 'w').close()",
+        FILES["a file that is deleted and mapped but not open"],
     ],
-    ids=["deleted and open", "in a folder that cannot be listed", "more than can be watched"],
+    ids=["deleted and open", "in a folder that cannot be listed", "deleted and mapped"],
 )
 def test_more_in_files_than_allowed_is_stopped_in_a_file_system_of_its_own(layer, write):
     source = f"import os, time\nkept = []\ndef f():\n    {write}\n    time.sleep(3)"
+    assert run(source, layer, SMALL_SCRATCH).error == TOO_LARGE_FILES
+
+
+def test_more_files_than_can_be_watched_are_stopped(layer):
+    write = "for n in range(6_000): open(f'{n}', 'w').close()"
+    source = f"import time\ndef f():\n    {write}\n    time.sleep(3)"
     assert run(source, layer, SMALL_SCRATCH).error == TOO_MANY_FILES
+
+
+def test_a_small_file_that_is_mapped_and_deleted_is_no_fault(layer):
+    source = (
+        "import mmap, os, time\n"
+        "def f():\n"
+        "    fd = os.open('x', os.O_CREAT | os.O_RDWR)\n"
+        "    os.write(fd, bytes(9 * 2**20)); os.unlink('x')\n"
+        "    kept, shared = mmap.mmap(fd, 9 * 2**20), mmap.mmap(-1, 64 * 2**20)\n"
+        "    time.sleep(1)\n"
+        "    return 1"
+    )
+    assert run(source, layer, SMALL_SCRATCH).error is None
+
+
+def test_space_cannot_be_taken_without_writing(walled):
+    source = (
+        "import ctypes, os\n"
+        "def f():\n"
+        "    fd = os.open('x', os.O_CREAT | os.O_RDWR)\n"
+        "    kept = ctypes.CDLL(None).fallocate(fd, 1, ctypes.c_long(0), ctypes.c_long(2**28))\n"
+        "    os.posix_fallocate(fd, 0, 2**20)\n"
+        "    return [kept, os.fstat(fd).st_size, os.fstat(fd).st_blocks * 512]"
+    )
+    assert run(source, walled, SMALL_SCRATCH).output == [-1, 2**20, 2**20]
+
+
+def test_arrays_can_be_written_and_read(layer):
+    source = (
+        "import numpy as np\n"
+        "def f():\n"
+        "    a = np.arange(100_000.0)\n"
+        "    a.tofile('t'); np.save('s.npy', a); np.savez('z.npz', a=a)\n"
+        "    read = np.fromfile('t'), np.load('s.npy'), np.load('z.npz')['a']\n"
+        "    return [bool((a == b).all()) for b in read]"
+    )
+    assert run(source, layer, SMALL_SCRATCH).output == [True] * 3
+
+
+def test_a_limit_too_small_for_the_source_is_told_as_out_of_memory(layer):
+    source = "def f(): return 1\n#" + "x" * 900_000
+    error = run(source, layer, Limits(wall_seconds=30, memory_mb=1)).error
+    assert error.splitlines()[0] == "MemoryError: out of memory, the limit is 1 MB"
 
 
 def test_a_file_over_the_limit_cannot_be_written(layer):

@@ -32,8 +32,37 @@ SEED = 0
 Request = Mapping[str, Any]
 
 
-def serve(request_fd: int, result_fd: int) -> None:
+def serve(request_fd: int, result_fd: int, memory_mb: int) -> None:
     """Carry out the request that lies in one descriptor and write the answers to the other."""
+    no_memory = _no_memory(memory_mb)
+    # The process this one was forked from may have drawn, and looked for a folder of its own.
+    tempfile.tempdir = None
+    random.seed(SEED)
+    opening = None
+    with suppress(MemoryError):
+        opening = _opening(request_fd)
+    _send(result_fd, b"")
+    if opening is None:
+        _send(result_fd, no_memory)
+        return
+    request, loading = opening
+    calls: list[Callable[[], object]] = []
+    with loading:
+        calls = MODES[request["mode"]](request)
+    _send(result_fd, loading.answer)
+    for call in calls:
+        attempt = Attempt(loading.files)
+        with attempt:
+            attempt.answer = wire.encode({"output": call()})
+        _send(result_fd, attempt.answer)
+
+
+def _opening(request_fd: int) -> "tuple[Request, Attempt]":
+    """Return the request, whose source is a file now, and the attempt to load that.
+
+    Raises:
+        MemoryError: If the limit leaves no room for them.
+    """
     with open(request_fd, "rb", buffering=0) as file:
         text = file.read()
     end = wire.LENGTH_BYTES + int.from_bytes(text[: wire.LENGTH_BYTES], "big")
@@ -41,21 +70,12 @@ def serve(request_fd: int, result_fd: int) -> None:
     source = text[end:]
     with open(CANDIDATE_FILE, "wb") as file:
         file.write(source)
-    # The process this one was forked from may have drawn, and looked for a folder of its own.
-    tempfile.tempdir = None
-    random.seed(SEED)
-    _send(result_fd, b"")
-    calls: list[Callable[[], object]] = []
-    files = Files(request, source)
-    loading = Attempt(files)
-    with loading:
-        calls = MODES[request["mode"]](request)
-    _send(result_fd, loading.answer)
-    for call in calls:
-        attempt = Attempt(files)
-        with attempt:
-            attempt.answer = wire.encode({"output": call()})
-        _send(result_fd, attempt.answer)
+    return request, Attempt(Files(request, source))
+
+
+def _no_memory(memory_mb: int) -> bytes:
+    """Return the answer of a program that passed its memory limit."""
+    return wire.encode({"error": faults.out_of_memory(memory_mb), "is_own_fault": True})
 
 
 class Files:
@@ -64,8 +84,7 @@ class Files:
     def __init__(self, request: Request, source: bytes) -> None:
         """Note the files and their texts, and the limit that errors speak of."""
         self.memory_mb = request["memory_mb"]
-        error = faults.out_of_memory(self.memory_mb)
-        self.no_memory = wire.encode({"error": error, "is_own_fault": True})
+        self.no_memory = _no_memory(self.memory_mb)
         self.candidate = os.path.abspath(CANDIDATE_FILE)
         self.told = {
             self.candidate: faults.File(CANDIDATE_FILE, source.decode("utf-8-sig", "replace"))
@@ -80,10 +99,17 @@ class Attempt:
     """Runs what is under `with`; if that raises anything at all, the error is the answer."""
 
     def __init__(self, files: Files) -> None:
-        """Prepare to tell errors, even when there is no more memory and they resist it."""
+        """Prepare to tell errors, even when there is no more memory and they resist it.
+
+        Raises:
+            MemoryError: If there is none left for that.
+        """
         self.answer = b""
-        self._files = files
-        self._reserve = mmap(-1, RESERVE_BYTES)
+        self.files = files
+        try:
+            self._reserve = mmap(-1, RESERVE_BYTES)
+        except OSError:
+            raise MemoryError from None
 
     def __enter__(self) -> None:
         """Begin the attempt."""
@@ -97,11 +123,11 @@ class Attempt:
         """Keep the error, if there is one."""
         if error is not None:
             self._reserve.close()
-            self.answer = self._files.no_memory
+            self.answer = self.files.no_memory
             with suppress(MemoryError):
-                text = faults.describe(error, self._files.told, self._files.memory_mb)
-                is_own = not self._files.has_evaluator or faults.concerns(
-                    error, self._files.candidate
+                text = faults.describe(error, self.files.told, self.files.memory_mb)
+                is_own = not self.files.has_evaluator or faults.concerns(
+                    error, self.files.candidate
                 )
                 self.answer = wire.encode({"error": text, "is_own_fault": is_own})
         return True

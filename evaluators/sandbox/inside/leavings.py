@@ -13,6 +13,8 @@ MEBIBYTE = 1024 * 1024
 BLOCK_BYTES = 512
 MAX_FILES = 4096
 HAS_CHILDREN_FILES = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+MAX_OPEN_FOLDERS = 8
+DELETED = b" (deleted)\n"
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
@@ -23,19 +25,22 @@ def end(number: int) -> int:
     this process has no children of its own besides.
     """
     os.kill(number, signal.SIGKILL)
-    _, status = os.waitpid(number, 0)
-    while _reap():
+    statuses: dict[int, int] = {}
+    while _reap(statuses):
         for left in descendants(os.getpid()):
             with suppress(ProcessLookupError):
                 os.kill(left, signal.SIGKILL)
-    return os.waitstatus_to_exitcode(status)
+    return os.waitstatus_to_exitcode(statuses[number])
 
 
-def _reap() -> bool:
-    """Take the children that have ended; return whether there are others."""
+def _reap(statuses: dict[int, int]) -> bool:
+    """Take the children that have ended, and note how; return whether there are others.
+
+    Never waits: who traces a child gets its end first, and must be killed for that.
+    """
     try:
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            statuses.setdefault(*ended)
     except ChildProcessError:
         return False
     return True
@@ -76,17 +81,26 @@ def num_threads(number: int) -> int:
     return os.stat(f"/proc/{number}/task").st_nlink - 2
 
 
-def is_too_large(numbers: Iterable[int], scratch: str, max_mb: int) -> bool:
-    """Return whether the files of processes pass a size, deleted ones that are open included.
+def excess(numbers: Iterable[int], scratch: str, max_mb: int) -> int:
+    """Return what the files of processes pass: 1 a size, 2 a count; 0 if neither.
 
-    What cannot be looked at counts as too large.
+    Deleted files that are open or mapped count too. What cannot be looked at is too large.
     """
     total = 0.0
     for count, blocks in enumerate(_blocks(numbers, scratch)):
         total += blocks * BLOCK_BYTES
-        if total > max_mb * MEBIBYTE or count > MAX_FILES:
-            return True
-    return False
+        if total > max_mb * MEBIBYTE:
+            return 1
+        if count > MAX_FILES:
+            return 2
+    return 0
+
+
+def told_excess(passed: int, max_mb: int) -> str | None:
+    """Return what is said of a program whose files pass a size (1) or a count (2)."""
+    if passed == 2:
+        return f"the program had more than {MAX_FILES} files and folders"
+    return f"the program's files took more than {max_mb} MB" if passed else None
 
 
 def _blocks(numbers: Iterable[int], scratch: str) -> Iterator[float]:
@@ -101,32 +115,48 @@ def _blocks(numbers: Iterable[int], scratch: str) -> Iterator[float]:
             continue
         except OSError:
             yield inf
+    deleted: dict[tuple[int, int], float] = {}
     for number in numbers:
-        yield from _blocks_of_deleted(number)
+        deleted |= dict(_mapped_and_deleted(number, os.path.dirname(scratch))) | deleted
+        deleted |= dict(_open_and_deleted(number))
+    yield from deleted.values()
 
 
-def _blocks_of_deleted(number: int) -> Iterator[int]:
+def _open_and_deleted(number: int) -> Iterator[tuple[tuple[int, int], float]]:
+    """Yield device, number and blocks of the deleted files that a process has open."""
     with suppress(OSError):
         for entry in os.scandir(f"/proc/{number}/fd"):
             with suppress(OSError):
                 found = entry.stat()
                 if stat.S_ISREG(found.st_mode) and found.st_nlink == 0:
-                    yield found.st_blocks
+                    yield (found.st_dev, found.st_ino), found.st_blocks
 
 
-def apart(question: Callable[[], bool]) -> bool:
-    """Return the answer to a question, asked in a fork of this process.
+def _mapped_and_deleted(number: int, home: str) -> Iterator[tuple[tuple[int, int], float]]:
+    """Yield the same of those below a folder that it has mapped; at least what is mapped."""
+    with suppress(OSError), open(f"/proc/{number}/maps", "rb") as lines:
+        for line in lines:
+            if not line.endswith(DELETED) or b" %s/" % os.fsencode(home) not in line:
+                continue
+            span, _, _, device, inode, _ = line.split(maxsplit=5)
+            begin, end = (int(word, 16) for word in span.split(b"-"))
+            major, minor = (int(word, 16) for word in device.split(b":"))
+            yield (os.makedev(major, minor), int(inode)), (end - begin) / BLOCK_BYTES
+
+
+def apart(question: Callable[[], int]) -> int:
+    """Return the answer to a question, a small number, asked in a fork of this process.
 
     What it reads, such as the names of a candidate's files, does not stay in our memory, which the
-    next candidate inherits. A question that raises counts as answered with yes.
+    next candidate inherits. A question that raises counts as answered with 1.
     """
     number = os.fork()
     if number == 0:
         try:
-            os._exit(int(question()))
+            os._exit(question())
         finally:
             os._exit(1)
-    return os.waitpid(number, 0)[1] != 0
+    return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
 
 
 def clear(folder: str, usual: str) -> None:
@@ -159,7 +189,7 @@ def _is_left(folder: str) -> bool:
 def remove(folder: str) -> None:
     """Remove a folder with all that is in it, however deep, and whatever its permissions.
 
-    No link is followed, not even in the folder's own place, and only one folder is open at a time:
+    No link is followed, not even in the folder's own place, and few folders are open at a time:
     there may be thousands of levels.
     """
     with suppress(FileNotFoundError):
@@ -167,32 +197,65 @@ def remove(folder: str) -> None:
             os.unlink(folder)
             return
         os.chmod(folder, stat.S_IRWXU)
-        here = os.open(folder, FOLDER_FLAGS)
-        way: list[str] = []
-        while (name := _emptied_up_to(here)) is not None or way:
-            there = os.open(".." if name is None else name, FOLDER_FLAGS, dir_fd=here)
-            os.close(here)
-            here = there
-            if name is None:
-                os.rmdir(way.pop(), dir_fd=here)
-            else:
-                way.append(name)
-        os.close(here)
+        _empty(os.open(folder, FOLDER_FLAGS))
         os.rmdir(folder)
 
 
-def _emptied_up_to(folder_fd: int) -> str | None:
-    """Delete what can be deleted in a folder; return the first subfolder that holds something."""
+def _empty(folder_fd: int) -> None:
+    """Delete what is in an open folder, and close that."""
+    here = folder_fd
+    way: list[str] = []
+    try:
+        while (more := _emptied_up_to(here, MAX_OPEN_FOLDERS)) or way:
+            for name in more or [".."]:
+                there = os.open(name, FOLDER_FLAGS, dir_fd=here)
+                os.close(here)
+                here = there
+            if not more:
+                os.rmdir(way.pop(), dir_fd=here)
+            way += more
+    finally:
+        os.close(here)
+
+
+def _emptied_up_to(folder_fd: int, levels: int) -> list[str]:
+    """Delete what can be deleted in a folder, and so many levels of folders in it.
+
+    Returns the way to the first folder further down that holds something; nothing if none does.
+    """
     with os.scandir(folder_fd) as entries:
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
                 os.unlink(entry.name, dir_fd=folder_fd)
-                continue
-            os.chmod(entry.name, stat.S_IRWXU, dir_fd=folder_fd)
-            try:
-                os.rmdir(entry.name, dir_fd=folder_fd)
-            except OSError as error:
-                if error.errno not in (ENOTEMPTY, EEXIST):
-                    raise
-                return entry.name
-    return None
+            elif more := _removed_up_to(folder_fd, entry.name, levels):
+                return more
+    return []
+
+
+def _removed_up_to(folder_fd: int, name: str, levels: int) -> list[str]:
+    """Remove a folder in an open one; if it is too deep, return the way as above."""
+    os.chmod(name, stat.S_IRWXU, dir_fd=folder_fd)
+    if _is_removed(folder_fd, name):
+        return []
+    if levels == 0:
+        return [name]
+    there = os.open(name, FOLDER_FLAGS, dir_fd=folder_fd)
+    try:
+        more = _emptied_up_to(there, levels - 1)
+    finally:
+        os.close(there)
+    if more:
+        return [name, *more]
+    os.rmdir(name, dir_fd=folder_fd)
+    return []
+
+
+def _is_removed(folder_fd: int, name: str) -> bool:
+    """Remove a folder if it is empty; return whether it was."""
+    try:
+        os.rmdir(name, dir_fd=folder_fd)
+    except OSError as error:
+        if error.errno not in (ENOTEMPTY, EEXIST):
+            raise
+        return False
+    return True

@@ -131,8 +131,9 @@ class Nursery:
             return f"the program held more than {order['memory_mb']} MB of memory"
         if census.num_threads(number) > order["threads"]:
             return f"the program had more than {order['threads']} threads"
-        if are_files_due and leavings.is_too_large(held, self._scratch, order["scratch_mb"]):
-            return f"the program's files took more than {order['scratch_mb']} MB"
+        if are_files_due:
+            max_mb = order["scratch_mb"]
+            return leavings.told_excess(leavings.excess(held, self._scratch, max_mb), max_mb)
         return None
 
 

@@ -51,7 +51,7 @@ class Single:
             _limit_processes(order["processes"])
         if order["processes"] > 0:
             os.environ["PATH"] = os.pathsep.join(self._programs)
-        child.serve(request_fd, result_fd)
+        child.serve(request_fd, result_fd, order["memory_mb"])
         os._exit(0)
 
 

@@ -33,11 +33,10 @@ AF_UNIX, SOCK_STREAM, SOCKET_TYPE_MASK = 1, 1, 0xF
 
 FILES = """
 access chdir close close_range copy_file_range creat dup dup2 dup3 faccessat faccessat2 fadvise64
-fallocate fchdir fdatasync flock fstat fstatfs fsync ftruncate getcwd getdents getdents64 lseek
-lstat mkdir mkdirat newfstatat open openat openat2 pipe pipe2 pread64 preadv preadv2 pwrite64
-pwritev pwritev2 read readahead readlink readlinkat readv rename renameat renameat2 rmdir sendfile
-splice stat statfs statx symlink symlinkat link linkat sync_file_range tee umask unlink unlinkat
-write writev
+fchdir fdatasync flock fstat fstatfs fsync ftruncate getcwd getdents getdents64 lseek lstat mkdir
+mkdirat newfstatat open openat openat2 pipe pipe2 pread64 preadv preadv2 pwrite64 pwritev pwritev2
+read readahead readlink readlinkat readv rename renameat renameat2 rmdir sendfile splice stat statfs
+statx symlink symlinkat link linkat sync_file_range tee umask unlink unlinkat write writev
 """
 MEMORY = """
 brk get_mempolicy madvise membarrier mincore mlock mlock2 mmap mprotect mremap msync munlock munmap
@@ -71,10 +70,11 @@ chmod chown fchmod fchmodat fchmodat2 fchown fchownat lchown utime utimensat uti
 """
 """Landlock does not cover these: they answer success and change nothing, so that copying works."""
 UNSUPPORTED = """
-fgetxattr flistxattr fremovexattr fsetxattr getxattr lgetxattr listxattr llistxattr lremovexattr
-lsetxattr removexattr setxattr
+fallocate fgetxattr flistxattr fremovexattr fsetxattr getxattr lgetxattr listxattr llistxattr
+lremovexattr lsetxattr removexattr setxattr
 """
-"""Answered as by a file system without extended attributes, which copying expects."""
+"""Answered as by a file system that knows neither extended attributes, which copying expects, nor
+space without data, which would be taken faster than anyone can watch."""
 REFUSED = """
 accept accept4 bind connect execve execveat fork io_uring_setup listen memfd_create mknod mknodat
 mount ptrace rt_sigqueueinfo rt_tgsigqueueinfo sched_setaffinity sched_setscheduler setns

@@ -118,7 +118,7 @@ class Ward:
             os.environ["PATH"] = os.pathsep.join(self._programs)
         if self._walls:
             self._walls.close_in(may_start_processes=may_start_processes)
-        child.serve(request_fd, result_fd)
+        child.serve(request_fd, result_fd, order["memory_mb"])
         os._exit(0)
 
     def _watch(self, number: int, order: Order) -> str | None:
@@ -145,10 +145,10 @@ class Ward:
             others = leavings.descendants(os.getpid())
             if len(others) > 1 + order["processes"]:
                 return too_many_processes(order["processes"])
-            if is_scratch_due and leavings.apart(
-                lambda: leavings.is_too_large(others, self._scratch, order["scratch_mb"])
-            ):
-                return f"the program's files took more than {order['scratch_mb']} MB"
+            if is_scratch_due:
+                max_mb = order["scratch_mb"]
+                passed = leavings.apart(lambda: leavings.excess(others, self._scratch, max_mb))
+                return leavings.told_excess(passed, max_mb)
         return None
 
 

@@ -1,0 +1,106 @@
+"""A slot ends with all that came from it, even if its candidate killed the one who sees to that."""
+
+import os
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from sandbox_runs import becomes_true, command_of, run, told_by_script
+
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import Limits
+
+pytestmark = pytest.mark.skipif(
+    not hasattr(os, "pidfd_open"), reason="watching strangers' processes needs Linux"
+)
+BRIEF = Limits(wall_seconds=3, scratch_mb=16)
+KILL_WARD = "time.sleep(0.04)\n    os.kill(os.getppid(), 9)\n    time.sleep(5)"
+
+
+def daemon(words: str, ending: str) -> str:
+    """Return a program that starts another one, without parent or environment, and goes on."""
+    return (
+        "import os, sys, time\n"
+        "def f():\n"
+        "    folder, number = os.getcwd(), os.getpid()\n"
+        "    if os.fork() == 0:\n"
+        "        os.setsid()\n"
+        "        if os.fork() == 0:\n"
+        f"            words = {words}\n"
+        "            os.execve(words[0], words, {})\n"
+        "        os._exit(0)\n"
+        f"    {ending}"
+    )
+
+
+def has_process(mark: str) -> bool:
+    """Return whether the command of a process other than ours holds something."""
+    numbers = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
+    return any(mark.encode() in command_of(n) for n in numbers if n != os.getpid())
+
+
+def test_a_daemon_without_an_environment_ends_with_its_slot():
+    words = "['/bin/sh', '-c', 'sleep 20; : daemon-of-a-dead-slot']"
+    assert run(daemon(words, KILL_WARD), Layer.PROCESS, BRIEF).is_sandbox_fault
+    assert becomes_true(lambda: not has_process("daemon-of-a-dead-slot"))
+
+
+WRITE_ON = "i=0; while [ $i -lt 300000 ]; do mkdir -p {folder}/d$i; i=$((i+1)); done; : writer-on"
+
+
+def test_a_writer_that_outlives_its_slot_is_no_error_and_takes_no_slot():
+    found = []
+    source = daemon(f"['/bin/sh', '-c', f'cd /; {WRITE_ON}']", KILL_WARD)
+    threads = [
+        Thread(target=lambda: found.append(run(source, Layer.PROCESS, BRIEF)), daemon=True)
+        for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    try:
+        assert [result.error is not None for result in found] == [True] * 6
+        assert run("def f(): return 1", Layer.PROCESS).output == 1
+    finally:
+        for entry in Path("/proc").glob("[0-9]*"):
+            if b"writer-on" in command_of(number := int(entry.name)) and number != os.getpid():
+                os.kill(number, 9)
+
+
+def test_who_traces_a_candidate_does_not_hold_up_its_end():
+    trace = "import ctypes, sys, time; ctypes.CDLL(None).ptrace(0x4206, int(sys.argv[1]), 0, 0)"
+    words = f"[sys.executable, '-c', '{trace}; time.sleep(20)', str(number), 'tracer-of-one']"
+    limits = Limits(wall_seconds=2, processes=4)
+    result = run(daemon(words, "time.sleep(60)"), Layer.PROCESS, limits)
+    assert result.error == "timeout: the program exceeded 2 s"
+    assert not result.is_sandbox_fault
+    assert becomes_true(lambda: not has_process("tracer-of-one"))
+
+
+def test_each_folder_of_a_shallow_tree_is_listed_once_when_it_is_removed(tmp_path):
+    for number in range(50):
+        (tmp_path / "tree" / str(number) / "below").mkdir(parents=True)
+    text = (
+        "from costada.evaluators.sandbox.inside import leavings\n"
+        "listed = []\n"
+        "sys.addaudithook(lambda name, _: name == 'os.scandir' and listed.append(name))\n"
+        f"leavings.remove({str(tmp_path / 'tree')!r})\n"
+        "print(len(listed))"
+    )
+    assert told_by_script(text, tmp_path) == "51"
+    assert not (tmp_path / "tree").exists()
+
+
+def test_a_tree_that_is_wide_and_deep_is_removed(tmp_path):
+    for number in range(5):
+        wide = tmp_path / "tree" / "/".join(str(number) * 20)
+        for name in ("a/b", "c"):
+            (wide / name).mkdir(parents=True)
+        (wide.parents[9] / "file").write_text("x")
+    text = (
+        "from costada.evaluators.sandbox.inside import leavings\n"
+        f"leavings.remove({str(tmp_path / 'tree')!r})"
+    )
+    assert told_by_script(text, tmp_path) == ""
+    assert not (tmp_path / "tree").exists()
