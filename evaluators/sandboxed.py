@@ -105,7 +105,7 @@ class _Scoring:
 
     def __init__(self) -> None:
         self.answer: object = None
-        self.error: Exception | None = None
+        self.error: Exception | SystemExit | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -116,7 +116,7 @@ class _Scoring:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
-        if isinstance(error, Exception) and not isinstance(error, InterruptedError):
+        if isinstance(error, Exception | SystemExit) and not isinstance(error, InterruptedError):
             self.error = error
         return self.error is not None
 
@@ -137,7 +137,7 @@ def _faulty(text: str) -> Evaluation:
     return failed(text, artifacts={EVALUATOR_FAULT: text})
 
 
-def _described(error: Exception) -> str:
+def _described(error: Exception | SystemExit) -> str:
     """Return an error with the place in the score function, not in a library it calls."""
     frames = extract_tb(error.__traceback__)
     last = [frame for frame in frames if "site-packages" not in frame.filename] or frames

@@ -16,7 +16,7 @@ from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import DEFAULT_PARENT
 from costada.runs.listing import listed
-from costada.runs.refusal import refusing
+from costada.runs.refusal import keeping_output_clean, refusing
 
 if TYPE_CHECKING:
     from costada.runs.mcp.offer import Offer
@@ -102,7 +102,8 @@ def mcp(
         if port is not None and not http:
             raise ValueError(f"--port: got {port} without --http, expected both or none")
         given = {name: context.params.get(name) for name in RunConfig.model_fields}
-        offer = _offer(given, max_budget, problems, purse, out)
+        with keeping_output_clean():
+            offer = _offer(given, max_budget, problems, purse, out)
     _serve(offer, (port or DEFAULT_PORT) if http else None)
 
 

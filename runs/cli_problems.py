@@ -12,7 +12,7 @@ from costada.runs import cli_options as options
 from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
 from costada.runs.interruption import ending_on_signal
-from costada.runs.refusal import refusing, telling_warnings
+from costada.runs.refusal import keeping_output_clean, refusing, telling_warnings
 
 if TYPE_CHECKING:
     from costada.evaluators.contract import Evaluation
@@ -60,12 +60,17 @@ def evaluate(
     from costada.runs.verdict import verdict_json, verdict_text
 
     given = {"sandbox": sandbox, "timeout": timeout, "memory_mb": memory_mb}
-    with refusing(ExitCode.BAD_INPUT), ending_on_signal(), telling_warnings():
+    with (
+        refusing(ExitCode.BAD_INPUT),
+        ending_on_signal(),
+        telling_warnings(),
+        keeping_output_clean(),
+    ):
         wanted = RunConfig.model_validate({"problem": problem, **given})
         limits = {name: getattr(wanted, name) for name in given}
         found = confine(problem_named(problem), **limits)
         program = file.read_bytes()
-    with refusing(ExitCode.FAILED), ending_on_signal():
+    with refusing(ExitCode.FAILED), ending_on_signal(), keeping_output_clean():
         evaluation = _verdict(found, program)
     print((verdict_json if as_json else verdict_text)(evaluation, layer_of(found)))
     if {EVALUATOR_FAULT, SANDBOX_FAULT} & evaluation.artifacts.keys():

@@ -15,7 +15,7 @@ from costada.runs.extension import extended, save_settings
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.interruption import draining_on_signal, ending_on_signal
 from costada.runs.lease import hold_lease
-from costada.runs.refusal import refusing, telling_warnings
+from costada.runs.refusal import keeping_output_clean, refusing, telling_warnings
 
 if TYPE_CHECKING:
     from costada.runs.plan import Plan
@@ -96,14 +96,16 @@ def resume(
 def _plan(config: RunConfig) -> Plan:
     from costada.runs.plan import plan_run
 
-    with ending_on_signal(), telling_warnings():
+    with ending_on_signal(), telling_warnings(), keeping_output_clean():
         return plan_run(config)
 
 
 def _print_forecast(plan: Plan, config: RunConfig, *, as_json: bool) -> None:
     from costada.runs.forecast import forecast, forecast_json, forecast_text
 
-    print((forecast_json if as_json else forecast_text)(forecast(plan), config))
+    with keeping_output_clean():
+        found = forecast(plan)
+    print((forecast_json if as_json else forecast_text)(found, config))
 
 
 def _say_if_finished(folder: RunFolder) -> None:
@@ -131,6 +133,7 @@ def _carry_out(
     with (
         refusing(ExitCode.FAILED, hint=f"Finished iterations are saved. {_way_on(folder)}"),
         draining_on_signal(control, progress.notice),
+        keeping_output_clean(as_json),
     ):
         result = carry_out(plan, folder, progress, control)
     _print_result(result, config, folder, as_json=as_json)

@@ -1,10 +1,10 @@
-"""Errors a user can act on: one clear line on standard error and an exit code, no traceback."""
+"""What goes to standard error: one clear line for an error, warnings, prints of others."""
 
 import sqlite3
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 
 import typer
 from pydantic import ValidationError
@@ -55,6 +55,16 @@ def telling_warnings() -> Iterator[None]:
         finally:
             for each in caught:
                 _say(str(each.message), "")
+
+
+@contextmanager
+def keeping_output_clean(is_wanted: bool = True) -> Iterator[None]:
+    """Send what an evaluator of the user's prints to standard error, which holds no result."""
+    if not is_wanted:
+        yield
+        return
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 def _say(message: str, hint: str) -> None:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from math import inf
 
 MEBIBYTE = 1024 * 1024
+LARGEST = 2**40
+"""As many mebibytes still make a number of bytes that the system takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +56,5 @@ class Limits:
         value = getattr(self, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             raise ValueError(f"{name} is {value!r}; expected a whole number of at least {least}")
+        if value > LARGEST:
+            raise ValueError(f"{name} is {value!r}; expected at most {LARGEST}")

@@ -113,6 +113,7 @@ def test_limits_can_be_set(
         (["--sandbox", "jail"], "--sandbox: got 'jail', expected 'auto', 'process'"),
         (["--timeout", "0"], "--timeout: got 0.0, expected greater than 0"),
         (["--memory-mb", "0"], "--memory-mb: got 0, expected greater than or equal to 1"),
+        (["--memory-mb", str(2**60)], f"memory_mb is {2**60}; expected at most {2**40}"),
     ],
 )
 def test_wrong_limits_are_refused(
@@ -137,17 +138,47 @@ def test_a_program_that_is_no_text_fails_with_that_reason(invoke: Invoke, tmp_pa
     assert "the program is not UTF-8 text" in result.stdout
 
 
-def test_an_evaluator_that_breaks_is_no_answer(invoke: Invoke, tmp_path: Path) -> None:
+def folder_with(evaluator: str, folder: Path) -> Path:
     for name, text in {
         "problem.md": "Do something.",
         "problem.toml": 'entry_point = "f"',
         "initial_program.py": "def f(): return 1\n",
-        "evaluator.py": "def score(output): return output['x']\n",
+        "evaluator.py": evaluator,
     }.items():
-        (tmp_path / name).write_text(text)
-    result = invoke("evaluate", tmp_path, tmp_path / "initial_program.py")
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_an_evaluator_that_breaks_is_no_answer(invoke: Invoke, tmp_path: Path) -> None:
+    folder = folder_with("def score(output): return output['x']\n", tmp_path)
+    result = invoke("evaluate", folder, folder / "initial_program.py")
     assert result.exit_code == 1
     assert "the score function failed: TypeError" in result.stdout
+
+
+NOISY = """
+print("loaded")
+
+def score(output):
+    print("called")
+    return {"combined_score": output}
+"""
+
+
+@pytest.mark.parametrize("command", ["evaluate", "run", "run --dry-run"])
+def test_what_an_evaluator_prints_stays_out_of_the_result(
+    invoke: Invoke, tmp_path: Path, command: str
+) -> None:
+    folder = folder_with(NOISY, tmp_path)
+    given = {
+        "evaluate": [folder / "initial_program.py"],
+        "run": ["--max-iterations", "1", "--out", tmp_path / "run"],
+        "run --dry-run": ["--dry-run"],
+    }
+    result = invoke(command.split()[0], folder, *given[command], "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)
+    assert {"loaded", "called"} <= set(result.stderr.splitlines())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
