@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from costada.controller.contract import OUT_OF_MONEY, StopReason, stop_reason
 from costada.store.history import RunHistory
 from costada.store.rows import Origin
 from costada.store.run_store import RunStore
 
 if TYPE_CHECKING:
     from costada.nodes.trace import TraceRow
+    from costada.runs.config import RunConfig
 
 
 def stored_rows(store: RunStore, run_id: str) -> Sequence[TraceRow]:
     """Return the trace rows of a run in order."""
     return cast("Sequence[TraceRow]", store.steps(run_id))
+
+
+def end_after(
+    last: Mapping[str, Any], config: RunConfig, *, is_failing: bool = False
+) -> StopReason | None:
+    """Return why a run ended after its last row, `None` if it had not ended."""
+    return stop_reason(
+        config.budget,
+        last["spent"],
+        last["iteration"],
+        config.max_iterations,
+        is_out_of_money=OUT_OF_MONEY in last["events"],
+        is_failing=is_failing,
+    )
 
 
 def num_cached(store: RunStore, run_id: str) -> int:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
-from costada.controller.contract import OUT_OF_MONEY, StopReason, stop_reason
+from costada.controller.contract import OUT_OF_MONEY
 from costada.evaluators.contract import Direction
 from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
 from costada.evaluators.registry import is_built_in, problem
 from costada.runs.comparison.outcome import Point, RunOutcome
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
-from costada.runs.rows import stored_rows
+from costada.runs.rows import end_after, stored_rows
 from costada.store.candidates import SEED_ID
 from costada.store.run_store import RunStore
 
@@ -126,7 +126,7 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
     rows = stored_rows(store, run_ids[-1]) if run_ids else []
     if not rows:
         return "has not begun"
-    reason = _end(rows, config)
+    reason = end_after(rows[-1], config, is_failing=_is_failing(rows, config.max_failures))
     if reason is None:
         return _unfinished(rows[-1], config)
     seed = store.candidates.get(run_ids[-1], SEED_ID)
@@ -145,19 +145,6 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
             dollars_by_role=_dollars_by_role(store, run_ids[-1]),
             has_given_up=reason == "failures",
         )
-    )
-
-
-def _end(rows: Sequence[TraceRow], config: RunConfig) -> StopReason | None:
-    """Return why a run ended after its last step, None if it had not ended."""
-    last = rows[-1]
-    return stop_reason(
-        config.budget,
-        last["spent"],
-        last["iteration"],
-        config.max_iterations,
-        is_out_of_money=OUT_OF_MONEY in last["events"],
-        is_failing=_is_failing(rows, config.max_failures),
     )
 
 

@@ -10,12 +10,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from costada.controller.contract import OUT_OF_MONEY, stop_reason
 from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.registry import problem as problem_named
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
+from costada.runs.rows import end_after
 from costada.runs.summary import REASONS
 from costada.store.rows import Origin
 
@@ -55,7 +55,7 @@ def standing(
         config: Its settings.
         last: The trace row of its last finished iteration, if there is one.
     """
-    reason = _stop_reason(config, last)
+    reason = None if last is None else end_after(last, config)
     if _is_at_work(folder.path / LEASE):
         return {"state": RUNNING, "words": "Running"}
     if reason:
@@ -63,18 +63,6 @@ def standing(
     if last is None:
         return {"state": WAITING, "words": "No iteration is finished yet"}
     return {"state": STOPPED, "words": f"Stopped; go on with {folder.resume_command}"}
-
-
-def _stop_reason(config: RunConfig, last: Mapping[str, Any] | None) -> str | None:
-    if last is None:
-        return None
-    return stop_reason(
-        config.budget,
-        last["spent"],
-        last["iteration"],
-        config.max_iterations,
-        is_out_of_money=OUT_OF_MONEY in last["events"],
-    )
 
 
 @lru_cache(maxsize=8)
