@@ -87,7 +87,6 @@ def _probe(layer: Layer, canary: Path) -> Mapping[str, bool]:
         "mode": "candidate",
         "entry_point": "probe",
         "calls": [{"canary": str(canary)}],
-        "memory_mb": Limits().memory_mb,
     }
     request = request_for(PROBE_FILE.read_bytes(), call)
     # Where nothing keeps the probe from forking, the watch over processes must not end it.

@@ -42,7 +42,7 @@ def results_of(execution: Execution) -> list[CandidateResult]:
         raise RuntimeError(f"sandbox: could not begin a program: {_log(execution)[-1000:]}")
     num_calls = execution.num_calls
     has_rest = execution.frames.has_rest
-    if len(messages) == NUM_OPENING_FRAMES + num_calls and has_rest:
+    if execution.frames.are_too_many:
         return [_failure(execution, TOO_MANY_FRAMES)] * num_calls
     if has_rest and execution.passed is None and execution.stopped is None:
         reason = f"malformed answer: it is incomplete; {_reason(execution)}"

@@ -114,7 +114,7 @@ def _run(
     if len(text) > limits.source_bytes:
         reason = f"the source has {len(text)} bytes; expected at most {limits.source_bytes}"
         return [CandidateResult(None, reason, "", 0.0)] * num_calls
-    request = request_for(text, {**call, "memory_mb": limits.memory_mb})
+    request = request_for(text, call)
     needs_all = LATE in source or LATE in other_text
 
     def attempt() -> Execution:

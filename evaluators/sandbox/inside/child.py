@@ -40,7 +40,7 @@ def serve(request_fd: int, result_fd: int, memory_mb: int) -> None:
     random.seed(SEED)
     opening = None
     with suppress(MemoryError):
-        opening = _opening(request_fd)
+        opening = _opening(request_fd, memory_mb, no_memory)
     _send(result_fd, b"")
     if opening is None:
         _send(result_fd, no_memory)
@@ -57,7 +57,7 @@ def serve(request_fd: int, result_fd: int, memory_mb: int) -> None:
         _send(result_fd, attempt.answer)
 
 
-def _opening(request_fd: int) -> "tuple[Request, Attempt]":
+def _opening(request_fd: int, memory_mb: int, no_memory: bytes) -> "tuple[Request, Attempt]":
     """Return the request, whose source is a file now, and the attempt to load that.
 
     Raises:
@@ -70,7 +70,7 @@ def _opening(request_fd: int) -> "tuple[Request, Attempt]":
     source = text[end:]
     with open(CANDIDATE_FILE, "wb") as file:
         file.write(source)
-    return request, Attempt(Files(request, source))
+    return request, Attempt(Files(request, source, memory_mb, no_memory))
 
 
 def _no_memory(memory_mb: int) -> bytes:
@@ -81,10 +81,10 @@ def _no_memory(memory_mb: int) -> bytes:
 class Files:
     """The request's files, found before a program can change the working folder or the files."""
 
-    def __init__(self, request: Request, source: bytes) -> None:
+    def __init__(self, request: Request, source: bytes, memory_mb: int, no_memory: bytes) -> None:
         """Note the files and their texts, and the limit that errors speak of."""
-        self.memory_mb = request["memory_mb"]
-        self.no_memory = _no_memory(self.memory_mb)
+        self.memory_mb = memory_mb
+        self.no_memory = no_memory
         self.candidate = os.path.abspath(CANDIDATE_FILE)
         self.told = {
             self.candidate: faults.File(CANDIDATE_FILE, source.decode("utf-8-sig", "replace"))
