@@ -1,34 +1,17 @@
 """A call whose step is executed again is answered from the journal."""
 
 import pytest
-from fakes import ScriptedModel, hashed_answer, rewrite, toy_problem
+from bare_context import context_of
+from fakes import ScriptedModel, hashed_answer, rewrite
 from langchain_core.runnables import RunnableLambda
 
-from costada.controller.ledger import Price
 from costada.models.failures import ModelFailure
 from costada.nodes.asking import ask_model
-from costada.nodes.context import RunContext
-from costada.nodes.pricing import price_book
-from costada.nodes.settings import Settings
 from costada.prompts.render import Prompt
 from costada.store.ledger import CallKey
-from costada.store.run_store import RunStore
 
 KEY = CallKey("run", 3, "generation", 1)
 PROMPT = Prompt("be brief", "improve it")
-
-
-def context_of(model):
-    return RunContext(
-        name="test",
-        problem=toy_problem(),
-        model=model,
-        guide_model=model,
-        budget=1.0,
-        settings=Settings(price=Price(1, 2)),
-        prices=price_book([(model, Price(1, 2))], {}),
-        store=RunStore(),
-    )
 
 
 def test_a_call_is_made_once_however_often_its_step_is_executed():

@@ -9,15 +9,13 @@ from threading import Event
 from typing import Any
 
 import pytest
+from bare_context import PRICE, context_of
 from fakes import ScriptedModel, hashed_answer, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.graph.build import DiscoveryGraph, create_discovery_graph
 from costada.nodes.asking import ask_model
-from costada.nodes.context import RunContext
-from costada.nodes.pricing import price_book
 from costada.nodes.settings import Settings
 from costada.prompts.render import Prompt
 from costada.store.ledger import CallKey
@@ -27,7 +25,6 @@ from costada.store.run_store import RunStore
 
 THREAD = {"configurable": {"thread_id": "run"}}
 KEY = CallKey("run", 1, "generation", 1)
-PRICE = Price(1, 2)
 MOMENT = 0.3
 """Seconds that a run has for going on although it should wait."""
 
@@ -136,16 +133,3 @@ def test_nobody_waits_for_a_request_whose_end_could_not_be_written_down() -> Non
     with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
         ask_model(model, Prompt("be brief", "improve it"), KEY, {}, context_of(model, store))
     assert not is_awaited(store)
-
-
-def context_of(model: ScriptedModel, store: RunStore) -> RunContext:
-    return RunContext(
-        name="test",
-        problem=toy_problem(),
-        model=model,
-        guide_model=model,
-        budget=1.0,
-        settings=Settings(price=PRICE),
-        prices=price_book([(model, PRICE)], {}),
-        store=store,
-    )
