@@ -270,13 +270,23 @@ def _kill_all_in(home: Path) -> bool:
 def _is_in(process: Path, folder: str) -> bool:
     """Return whether a process has its home, its working folder or an open file in a folder.
 
+    Descriptors that end with the next program do not count: a process that another thread of ours
+    is just starting has copies of all that we have open.
+
     Raises:
         OSError: If it is gone, or another user's.
     """
     if b"HOME=%s" % os.fsencode(folder) in (process / "environ").read_bytes():
         return True
-    links = (process / "cwd", *(process / "fd").iterdir())
-    return any(f"{_target(link)}/".startswith(folder) for link in links)
+    held = [link for link in (process / "fd").iterdir() if f"{_target(link)}/".startswith(folder)]
+    is_there = f"{_target(process / 'cwd')}/".startswith(folder)
+    return is_there or any(_outlives_program(process / "fdinfo" / link.name) for link in held)
+
+
+def _outlives_program(info: Path) -> bool:
+    """Return whether a descriptor stays open when its process starts another program."""
+    flags = next(line for line in info.read_text().splitlines() if line.startswith("flags:"))
+    return not int(flags.split()[1], 8) & os.O_CLOEXEC
 
 
 def _target(link: Path) -> str:
