@@ -74,7 +74,7 @@ def _fault(layer: Layer) -> str | None:
         except (OSError, RuntimeError) as error:
             if isinstance(error, InterruptedError):
                 raise
-            return str(error)
+            return str(error).removeprefix("sandbox: ")
     escapes = [name for name, is_done in done.items() if is_done]
     if escapes and layer not in WITHOUT_WALLS:
         return f"a probe inside it could {', '.join(escapes)}"

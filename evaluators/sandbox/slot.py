@@ -208,6 +208,7 @@ class Slot:
         """Start the process; through the door of a container comes another socket."""
         start = launch(self.kind, self._home, control_fd, info_fd)
         self.scratch = start.scratch
+        self._program = Path(start.command[0]).name
         is_contained = self.kind.layer is Layer.CONTAINER
         with Door(self._home) if is_contained and self._home else nullcontext() as door:
             self._process = subprocess.Popen(
@@ -230,7 +231,8 @@ class Slot:
             self._kill()
             told = self.trouble() or "it said nothing"
             raise RuntimeError(
-                f"sandbox: a process for candidates ({self.kind.layer}) did not start: {told}"
+                f"sandbox: {self._program} started no process for candidates"
+                f" ({self.kind.layer}): {told}"
             ) from None
 
 

@@ -1,13 +1,12 @@
 """The container layer: in the engine this machine has, and in one that stands in for it."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from sandbox_runs import becomes_true, start_script, told_by_script
+from sandbox_runs import becomes_true, start_script, told_by_script, why_absent
 
 from costada.evaluators.sandbox import container
 from costada.evaluators.sandbox.choice import BY_STRENGTH, PROBE_FILE
@@ -48,8 +47,8 @@ def only_path(tmp_path, monkeypatch):
 
 def put_stand_in(folder, patch):
     """Put an engine that runs containers in bubblewrap first on PATH."""
-    if shutil.which("bwrap") is None:
-        pytest.skip("bwrap is not installed")
+    if reason := why_absent(Layer.BUBBLEWRAP):
+        pytest.skip(reason)
     script(folder, "docker", f'exec {sys.executable} {HERE / "fake_engine.py"} "$@"')
     patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     patch.setenv("FAKE_ENGINE_FOLDER", str(folder))
@@ -58,15 +57,13 @@ def put_stand_in(folder, patch):
 
 @pytest.fixture(scope="module", params=["the engine of this machine", "a stand-in"])
 def engine(request, tmp_path_factory):
-    """Each engine that can run here."""
+    """Each engine that runs containers here: one may be installed and answer, and yet run none."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "a stand-in":
             put_stand_in(tmp_path_factory.mktemp("engine"), patch)
-        try:
-            program = local_engine()[0].program
-        except (FileNotFoundError, RuntimeError) as reason:
-            pytest.skip(str(reason))
-        yield program
+        elif reason := why_absent(Layer.CONTAINER):
+            pytest.skip(reason)
+        yield local_engine()[0].program
     local_engine.cache_clear()
 
 
@@ -174,7 +171,7 @@ def test_a_container_that_does_not_start_is_told_and_leaves_nothing(
         "docker",
         f'case "$1" in info) echo {release};; run) echo cgroups are missing >&2; exit 125;; esac',
     )
-    expected = r"\(container\) did not start: cgroups are missing"
+    expected = r"docker started no process for candidates \(container\): cgroups are missing"
     with pytest.raises(RuntimeError, match=expected):
         Slot(KIND)
     assert list(tmp_path.glob("costada-*")) == []
@@ -188,6 +185,24 @@ def test_the_layer_is_refused_clearly_where_there_is_no_engine(tmp_path):
     )
     assert told_by_script(text, tmp_path) == (
         "sandbox is 'container', which does not work here: neither docker nor podman is installed"
+    )
+
+
+def test_the_layer_is_refused_with_the_reason_of_an_engine_that_answers_but_runs_nothing(tmp_path):
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    text = (
+        f'case "$1" in info) echo {os.uname().release};; run) echo no limits >&2; exit 126;; esac'
+    )
+    script(folder, "podman", text)
+    told = told_by_script(
+        "try: chosen_layer(Layer.CONTAINER)\nexcept ValueError as error: print(error)",
+        tmp_path,
+        PATH=str(folder),
+    )
+    assert told == (
+        "sandbox is 'container', which does not work here: podman started no process for"
+        " candidates (container): no limits"
     )
 
 

@@ -11,12 +11,15 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """A running Chromium; the test is skipped where there is none."""
+    """A running Chromium; tests are skipped where none starts."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
         pytest.skip("no chromium on PATH")
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        try:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        except sync_api.Error as reason:
+            pytest.skip(f"{CHROMIUM} does not start: {reason}")
         yield browser
         browser.close()
 
