@@ -15,6 +15,12 @@ NO_VERDICT = "no_verdict"
 SANDBOX_FAULT = "sandbox_fault"
 """Artifact telling that the sandbox broke down, so that nothing is known about the candidate."""
 
+COMBINED_SCORE = "combined_score"
+"""Metric that is the score, or what the score is made from."""
+
+EVAL_TIME = "eval_time"
+"""Metric telling the wall-clock time of an evaluation, in seconds; never shown to a model."""
+
 MARKS = (EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT)
 """Artifacts that say for the search, not for a model, what kind of failure the error is."""
 
@@ -34,7 +40,8 @@ class Evaluation:
         score: Normalised score (F), finite, higher is better; 0 for a failed candidate.
         objective: The value in the benchmark's own units; None when the candidate failed.
         is_valid: Whether the candidate ran and passed every check.
-        metrics: Named numbers reported beside the score.
+        metrics: Named numbers reported beside the score. A model sees all of them but `eval_time`
+            and what the problem declares as `timing_metrics`.
         error: Why the candidate failed, in words a model can act on; None when it is valid.
         artifacts: Named texts beside the numbers: log, notes, flags.
         seconds: Wall-clock time of the evaluation.

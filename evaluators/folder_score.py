@@ -9,10 +9,10 @@ from symtable import symtable
 from types import FunctionType
 from typing import Any
 
-from costada.evaluators.contract import Evaluation
+from costada.evaluators.contract import COMBINED_SCORE, Evaluation
 from costada.evaluators.folder_module import load_trusted
 from costada.evaluators.folder_settings import FolderSettings
-from costada.evaluators.folder_verdict import SCORE, sort_values, verdict
+from costada.evaluators.folder_verdict import sort_values, verdict
 
 NATIVE, LEGACY = "score", "evaluate"
 
@@ -37,7 +37,7 @@ class FolderScore:
         if not isinstance(answer, Mapping):
             given = type(answer).__name__
             raise TypeError(
-                f"score returned {given}; expected an Evaluation or a dict with {SCORE}"
+                f"score returned {given}; expected an Evaluation or a dict with {COMBINED_SCORE}"
             )
         return verdict(*sort_values({str(k): _plain(v) for k, v in answer.items()}), self.settings)
 

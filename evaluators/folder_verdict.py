@@ -3,11 +3,16 @@
 from collections.abc import Mapping
 from math import isfinite
 
-from costada.evaluators.contract import EVALUATOR_FAULT, NO_VERDICT, Evaluation, failed
+from costada.evaluators.contract import (
+    COMBINED_SCORE,
+    EVALUATOR_FAULT,
+    NO_VERDICT,
+    Evaluation,
+    failed,
+)
 from costada.evaluators.folder_settings import FolderSettings
 from costada.evaluators.normalize import normalize
 
-SCORE = "combined_score"
 VALIDITY = "validity"
 ERROR = "error"
 NOT_FINITE = ("nan", "inf", "-inf")
@@ -34,14 +39,14 @@ def verdict(
 
     The candidate failed if the evaluator says validity 0, or a score of 0 together with an error.
     """
-    if SCORE in metrics:
+    if COMBINED_SCORE in metrics:
         return _scored(metrics, artifacts, settings, seconds)
-    if SCORE not in artifacts:
+    if COMBINED_SCORE not in artifacts:
         known = ", ".join(sorted({*metrics, *artifacts})) or "nothing"
-        text = f"evaluator.py returned no {SCORE}; expected a number (it returned {known})"
+        text = f"evaluator.py returned no {COMBINED_SCORE}; expected a number (it returned {known})"
         return faulty(text, metrics, artifacts, seconds)
-    text = f"{SCORE} is {artifacts[SCORE]!r}; expected a finite number"
-    if artifacts[SCORE] in NOT_FINITE:
+    text = f"{COMBINED_SCORE} is {artifacts[COMBINED_SCORE]!r}; expected a finite number"
+    if artifacts[COMBINED_SCORE] in NOT_FINITE:
         marked = {**artifacts, NO_VERDICT: text}
         return failed(text, metrics=metrics, artifacts=marked, seconds=seconds)
     return faulty(f"evaluator.py: {text}", metrics, artifacts, seconds)
@@ -61,7 +66,7 @@ def _scored(
     settings: FolderSettings,
     seconds: float,
 ) -> Evaluation:
-    objective = metrics[SCORE]
+    objective = metrics[COMBINED_SCORE]
     score = normalize(objective, settings.reference, settings.direction)
     error = artifacts.get(ERROR) if score <= 0 else None
     if metrics.get(VALIDITY, 1.0) <= 0:

@@ -14,6 +14,7 @@ from costada.evaluators.problem_checks import (
     check_number,
     check_preload,
     check_text,
+    check_timings,
 )
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
@@ -47,6 +48,8 @@ class Problem:
         human: Best objective known from people, for reports only.
         seed_objective: Objective of the initial program as recorded, for lists only.
         seed_evaluation: Verdict on the initial program; a run that has it does not run it again.
+        timing_metrics: Metrics, beside `eval_time`, that tell wall-clock time. They are recorded
+            and not shown to a model, so that prompts repeat.
         evaluator_source: The evaluator's text, shown to the guide; read from the function if empty.
         source: Where the problem is from.
         fingerprint: Hash of what the verdicts depend on.
@@ -68,6 +71,7 @@ class Problem:
     human: float | None = None
     seed_objective: float | None = None
     seed_evaluation: Evaluation | None = None
+    timing_metrics: Sequence[str] = ()
     evaluator_source: str = ""
     source: str = ""
     fingerprint: str = field(init=False, repr=False, compare=False)
@@ -82,6 +86,7 @@ class Problem:
         object.__setattr__(self, "direction", Direction(self.direction))
         object.__setattr__(self, "sandbox", Layer(self.sandbox))
         check_preload(self.preload, self.sandbox)
+        check_timings(self.timing_metrics)
         check_calls(self.arguments, self.calls)
         object.__setattr__(self, "evaluate", self._evaluator())
         object.__setattr__(self, "evaluator_source", self.evaluator_source or _source(self))

@@ -55,6 +55,16 @@ def check_preload(preload: object, layer: Layer) -> None:
             raise ValueError(f"preload is {list(preload)!r}; expected modules, found no {parts[0]}")
 
 
+def check_timings(timing_metrics: object) -> None:
+    """Refuse what are no names of metrics."""
+    if (
+        isinstance(timing_metrics, str)
+        or not isinstance(timing_metrics, Sequence)
+        or not all(isinstance(name, str) for name in timing_metrics)
+    ):
+        raise ValueError(f"timing_metrics is {timing_metrics!r}; expected a list of metric names")
+
+
 def check_calls(arguments: object, calls: object) -> None:
     """Refuse arguments that cannot be sent to a candidate, and arguments beside calls.
 

@@ -8,6 +8,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from costada.evaluators.contract import (
+    COMBINED_SCORE,
+    EVAL_TIME,
     EVALUATOR_FAULT,
     NO_VERDICT,
     SANDBOX_FAULT,
@@ -72,7 +74,7 @@ class SandboxedEvaluator(Confined):
         judged = self._judged(results)
         seconds = sum(result.seconds for result in results)
         log = "\n".join(dict.fromkeys(result.log for result in results if result.log))
-        measured = {"combined_score": judged.score, "eval_time": seconds}
+        measured = {COMBINED_SCORE: judged.score, EVAL_TIME: seconds}
         return replace(
             judged,
             metrics={**judged.metrics, **measured},

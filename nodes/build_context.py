@@ -68,9 +68,9 @@ def _request(
     shows_all = controller.parents is ParentRule.POPULATION
     return GenerationRequest(
         task=context.problem.task,
-        current=shown(sources.parent),
+        current=shown(sources.parent, context.problem),
         action=step["action"],
-        others=tuple(shown(candidate) for candidate in sources.inspirations),
+        others=tuple(shown(candidate, context.problem) for candidate in sources.inspirations),
         timeout=context.problem.limits.wall_seconds,
         entry_point=context.problem.entry_point,
         tactic=assignment.tactic if assignment else None,

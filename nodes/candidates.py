@@ -1,18 +1,17 @@
 """Candidates on their way between the store, the archives and a prompt."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from costada.controller.archive import Archive, Candidate
 from costada.controller.contract import Controller
 from costada.controller.migration import original_id
-from costada.evaluators.contract import EVALUATOR_FAULT, MARKS, SANDBOX_FAULT, Evaluation
+from costada.evaluators.contract import EVAL_TIME, EVALUATOR_FAULT, MARKS, SANDBOX_FAULT, Evaluation
+from costada.evaluators.problem import Problem
 from costada.graph.state import SearchState
 from costada.nodes.context import RunContext
 from costada.prompts.request import ShownProgram
 from costada.store.rows import CandidateRow
-
-WALL_CLOCK_METRICS = {"eval_time", "execution_time", "efficiency_score"}
 
 
 def load_archives(
@@ -90,22 +89,21 @@ def to_candidate(row: CandidateRow) -> Candidate:
     )
 
 
-def shown(candidate: Candidate) -> ShownProgram:
-    """Return what a prompt shows of a candidate.
-
-    Wall-clock times stay out, for they never repeat, and marks, for they repeat the error.
-    """
+def shown(candidate: Candidate, problem: Problem) -> ShownProgram:
+    """Return what a prompt shows of a candidate; marks stay out, for they repeat the error."""
     return ShownProgram(
         code=candidate.code,
         score=candidate.score,
-        metrics={
-            name: value
-            for name, value in candidate.metrics.items()
-            if name not in WALL_CLOCK_METRICS
-        },
+        metrics=lasting_metrics(candidate.metrics, problem),
         artifacts={name: text for name, text in candidate.artifacts.items() if name not in MARKS},
         error=candidate.error,
     )
+
+
+def lasting_metrics(metrics: Mapping[str, float], problem: Problem) -> dict[str, float]:
+    """Return the metrics without wall-clock times: they never repeat, and so no prompt would."""
+    timings = {EVAL_TIME, *problem.timing_metrics}
+    return {name: value for name, value in metrics.items() if name not in timings}
 
 
 def evaluation_of(row: CandidateRow) -> Evaluation:

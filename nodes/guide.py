@@ -81,7 +81,7 @@ def _tactics_prompt(state: SearchState, context: RunContext) -> Prompt:
     request = GuideRequest(
         task=problem.task,
         evaluator_source=problem.evaluator_source,
-        best=shown(load_candidate(state["best"], state, context)),
+        best=shown(load_candidate(state["best"], state, context), problem),
         mode=str(controller.pending),
         tried=tried_tactics(state["run_id"], controller.iteration + 1, context),
         timeout=problem.limits.wall_seconds,

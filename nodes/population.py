@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from itertools import islice
 
+from costada.evaluators.problem import Problem
 from costada.evaluators.strategies import StrategyRecord
 from costada.graph.state import SearchState
-from costada.nodes.candidates import WALL_CLOCK_METRICS, load_candidate
+from costada.nodes.candidates import lasting_metrics, load_candidate
 from costada.nodes.context import RunContext
 from costada.prompts.population import PopulationRow
 from costada.prompts.request import MAX_PREVIOUS, PreviousAttempt
@@ -22,13 +23,13 @@ def population(state: SearchState, context: RunContext) -> Sequence[CandidateRow
     return table.population(state["run_id"], before)
 
 
-def strategy_record(row: CandidateRow) -> StrategyRecord:
+def strategy_record(row: CandidateRow, problem: Problem) -> StrategyRecord:
     """Return what a strategy gets to see of a candidate."""
     return StrategyRecord(
         id=row.id,
         code=row.code,
         score=row.score,
-        metrics=_lasting(row),
+        metrics=lasting_metrics(row.metrics, problem),
         error=row.error,
         parent_id=row.parent_id,
         iteration=row.iteration,
@@ -60,10 +61,5 @@ def _previous(row: CandidateRow, state: SearchState, context: RunContext) -> Pre
         score=row.score,
         parent_score=parent.score,
         changes=row.changes,
-        metrics=_lasting(row),
+        metrics=lasting_metrics(row.metrics, context.problem),
     )
-
-
-def _lasting(row: CandidateRow) -> dict[str, float]:
-    """Return the metrics that repeat; wall-clock times would make no run repeatable."""
-    return {name: value for name, value in row.metrics.items() if name not in WALL_CLOCK_METRICS}

@@ -50,9 +50,8 @@ def chosen_sources(
     start from the same choice.
     """
     rows = population(state, context)
-    working, selection = _selection(
-        evox_of(controller), [strategy_record(row) for row in rows], state, context
-    )
+    records = [strategy_record(row, context.problem) for row in rows]
+    working, selection = _selection(evox_of(controller), records, state, context)
     ids = selection.context_ids
     return working, Sources(
         parent=load_candidate(selection.parent_id, state, context),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from costada.controller.archive import Candidate
 from costada.controller.contract import ParentRule
+from costada.evaluators.problem import Problem
 from costada.graph.state import SearchState
 from costada.nodes.candidates import load_archives, load_candidate, shown, to_candidate
 from costada.nodes.context import RunContext, controller_of
@@ -91,7 +92,7 @@ class Workbench:
         tried = Proposed(name, proposal.code, proposal.changes, is_trial=True)
         row = judged(tried, self.state, self.context)
         self.trials.append(row)
-        return trial_text(_found(to_candidate(row)))
+        return trial_text(_found(to_candidate(row), self.context.problem))
 
     def _read(self, texts: Mapping[str, str]) -> str:
         found = self._known().get(texts["id"])
@@ -130,8 +131,10 @@ class Workbench:
     def _known(self) -> dict[str, FoundProgram]:
         """Return the programs that the model may see: those of the archives, and its own."""
         if not self._seen:
-            self._seen = {each.id: _found(each) for each in _searched(self.state, self.context)}
-        return self._seen | {each.id: _found(to_candidate(each)) for each in self.trials}
+            searched = _searched(self.state, self.context)
+            self._seen = {each.id: _found(each, self.context.problem) for each in searched}
+        tried = map(to_candidate, self.trials)
+        return self._seen | {each.id: _found(each, self.context.problem) for each in tried}
 
 
 def _searched(state: SearchState, context: RunContext) -> list[Candidate]:
@@ -148,8 +151,8 @@ def _searched(state: SearchState, context: RunContext) -> list[Candidate]:
     return [*known, *(member for archive in archives for member in archive.members)]
 
 
-def _found(candidate: Candidate) -> FoundProgram:
-    return FoundProgram(candidate.id, candidate.changes, shown(candidate))
+def _found(candidate: Candidate, problem: Problem) -> FoundProgram:
+    return FoundProgram(candidate.id, candidate.changes, shown(candidate, problem))
 
 
 def _proposed(trial: CandidateRow) -> Proposal:

@@ -60,6 +60,7 @@ def signal_processing() -> Problem:
         calls=[{"noisy_signal": s.noisy, "window_size": WINDOW_SIZE} for s in make_signals()],
         limits=LIMITS,
         preload=("numpy", "scipy.optimize", "scipy.signal"),
+        timing_metrics=("execution_time", "efficiency_score"),
         direction=Direction.MAXIMIZE,
         seed_objective=SEED_OBJECTIVE,
         evaluator_source=scoring_source(constants, *filtering, *measuring, float_array),

@@ -1,8 +1,16 @@
+from dataclasses import replace
+
 import pytest
+from fakes import ScriptedModel, evaluate_value, hashed_answer, toy_problem
 
 from costada.controller.archive import Candidate
+from costada.controller.constants import Constants
+from costada.controller.ledger import Price
 from costada.evaluators.contract import EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT, failed
+from costada.evaluators.registry import problem
+from costada.graph.build import create_discovery_graph
 from costada.nodes.candidates import candidate_row, evaluation_of, shown
+from costada.nodes.settings import Settings
 
 
 @pytest.mark.parametrize("mark", [EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT])
@@ -19,8 +27,9 @@ def test_marks_stay_out_of_prompts_for_they_repeat_the_error(mark):
         changes="",
         error="it broke",
     )
-    assert shown(candidate).artifacts == {"log": "fine"}
-    assert shown(candidate).error == "it broke"
+    view = shown(candidate, toy_problem())
+    assert view.artifacts == {"log": "fine"}
+    assert view.error == "it broke"
 
 
 @pytest.mark.parametrize(
@@ -36,22 +45,48 @@ def test_a_stored_verdict_is_read_back_as_it_was():
     assert evaluation_of(candidate_row("1.1", 1, "x = 1", verdict, "print")) == verdict
 
 
-def test_wall_clock_times_stay_out_of_prompts_so_that_prompts_repeat():
-    candidate = Candidate(
+def with_metrics(**metrics):
+    return Candidate(
         id="1.1",
         code="x = 1",
         score=0.5,
         parent_id=None,
         iteration=1,
         generation=1,
-        metrics={
-            "sum_radii": 1.3,
-            "eval_time": 0.2345,
-            "execution_time": 0.01,
-            "efficiency_score": 0.9,
-        },
+        metrics=metrics,
         artifacts={"log": "fine"},
         changes="",
     )
-    assert shown(candidate).metrics == {"sum_radii": 1.3}
-    assert shown(candidate).artifacts == {"log": "fine"}
+
+
+def test_the_evaluation_time_stays_out_of_prompts_so_that_prompts_repeat():
+    measured = with_metrics(sum_radii=1.3, eval_time=0.2345)
+    assert shown(measured, toy_problem()).metrics == {"sum_radii": 1.3}
+    assert shown(measured, toy_problem()).artifacts == {"log": "fine"}
+
+
+def test_a_metric_whose_name_only_resembles_ours_is_shown():
+    own = {"efficiency_score": 0.9, "execution_time": 12.0, "my_eval_time": 3.0}
+    assert shown(with_metrics(**own), toy_problem()).metrics == own
+
+
+def test_metrics_that_a_problem_declares_as_timings_stay_out_of_prompts():
+    own = {"efficiency_score": 0.9, "execution_time": 12.0, "success_rate": 1.0}
+    shown_metrics = shown(with_metrics(**own), problem("signal_processing")).metrics
+    assert shown_metrics == {"success_rate": 1.0}
+
+
+@pytest.mark.parametrize("method", ["costada", "evox"])
+def test_the_metrics_of_an_own_evaluator_reach_the_model(method):
+    def evaluate(code):
+        return replace(evaluate_value(code), metrics={"efficiency_score": 0.25, "eval_time": 7.0})
+
+    model = ScriptedModel(answer=hashed_answer)
+    settings = Settings(price=Price("1", "2"), constants=Constants(max_iterations=3), method=method)
+    graph = create_discovery_graph(
+        toy_problem(evaluate=evaluate), model, budget=1.0, settings=settings
+    )
+    graph.invoke({})
+    (*_, prompt) = (each for each in model.prompts if "# Output" not in each)
+    assert "- efficiency_score: 0.25" in prompt
+    assert "eval_time" not in prompt
