@@ -133,10 +133,12 @@ def _read(program: Program, function: ast.FunctionDef, array: str) -> Constructo
     body = function.body[:-1]
     searches = tuple(each for each in body if isinstance(each, ast.Assign) and is_search(each))
     own = [s for s in body if not isinstance(s, ast.FunctionDef) and s not in searches]
-    built = max(k for k, each in enumerate(own) if _builds(each, array))
+    built = max((k for k, each in enumerate(own) if _builds(each, array)), default=-1)
     start = built + 1
-    while _is_repair(own[start - 1], array):
+    while start > 0 and _is_repair(own[start - 1], array):
         start -= 1
+    if start == 0:
+        return None  # nothing here makes the array: it comes from outside or from a search
     scoring = tuple(own[built + 1 :])
     value = value_expression(program, function, scoring, array)
     if value is None:

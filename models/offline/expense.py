@@ -142,7 +142,10 @@ def _turns(loop: ast.expr) -> float:
     bounds = [_number(each) for each in counted.args]
     if None in bounds:
         return LOOP_TURNS / len(bounds)
-    return float(len(range(*(bound for bound in bounds if bound is not None))))
+    try:
+        return float(len(range(*(bound for bound in bounds if bound is not None))))
+    except (TypeError, ValueError, OverflowError):
+        return LOOP_TURNS  # no bounds, a step of 0, or more turns than can be counted
 
 
 def _number(node: ast.expr) -> int | None:

@@ -18,7 +18,6 @@ from costada.models.offline.source import (
     Splice,
     called_name,
     calls,
-    range_call,
     read_program,
 )
 
@@ -56,8 +55,11 @@ def polish(scene: Scene, rng: Random) -> Edit | None:
     chosen = method(rng.choice(("row_search", "compass_search")))
     if constructor is None or chosen is None or len(constructor.searches) != 1:
         return None
+    counts = evaluation_counts(constructor)
+    if not counts:
+        return None
     last = constructor.searches[0]
-    number = max(10, evaluation_counts(constructor)[0][1] // 3)
+    number = max(10, counts[0][1] // 3)
     call = _call(constructor, chosen, number, float(f"{chosen.step * POLISH_SHARE:.2g}"), rng)
     splices = _with_functions(scene.program, constructor, chosen)
     splices.append(scene.program.after(last, constructor.margin + call))
@@ -86,10 +88,11 @@ def cheaper_scoring(scene: Scene, rng: Random) -> Edit | None:
 def shrink_step(scene: Scene, rng: Random) -> Edit | None:
     """Let the spread of a loop's random numbers shrink to nothing while the loop goes on."""
     places = [
-        (loop, step)
+        (loop, share, step)
         for function in scene.program.functions()
         for loop in ast.walk(function)
-        if isinstance(loop, ast.For) and ast.unparse(loop.target) == "_" and range_call(loop.iter)
+        if isinstance(loop, ast.For) and ast.unparse(loop.target) == "_"
+        if (share := _share_of_turns(loop.iter)) is not None
         for call in calls(loop)
         if called_name(call) in ("normal", "uniform")
         for step in call.args[1:2]
@@ -97,10 +100,8 @@ def shrink_step(scene: Scene, rng: Random) -> Edit | None:
     ]
     if not places:
         return None
-    loop, step = rng.choice(places)
-    counted = range_call(loop.iter)
-    turns = ast.unparse(counted.args[-1]) if counted else ""
-    left = f"(1.0 - turn / ({turns}))" + rng.choice(("", " ** 2"))
+    loop, share, step = rng.choice(places)
+    left = f"(1.0 - {share})" + rng.choice(("", " ** 2"))
     code = scene.program.changed(
         [
             scene.program.replacing(loop.target, "turn"),
@@ -108,6 +109,18 @@ def shrink_step(scene: Scene, rng: Random) -> Edit | None:
         ]
     )
     return Edit(code, "Shrink the step of the search while it goes on.")
+
+
+def _share_of_turns(loop: ast.expr) -> str | None:
+    """Return which share of a loop over a range is done at `turn`; None where it is no such loop."""
+    if not isinstance(loop, ast.Call) or called_name(loop) != "range" or loop.keywords:
+        return None
+    if not 1 <= len(loop.args) <= 3 or any(isinstance(each, ast.Starred) for each in loop.args):
+        return None
+    if len(loop.args) == 1:
+        return f"turn / ({ast.unparse(loop.args[0])})"
+    start, stop = (ast.unparse(each) for each in loop.args[:2])
+    return f"(turn - ({start})) / (({stop}) - ({start}))"
 
 
 def _call(
