@@ -72,7 +72,7 @@ def is_finished(folder: RunFolder) -> bool:
     """Return whether the run in a folder has ended and, by its settings, has nothing left to do.
 
     Raises:
-        ValueError: If its run file is damaged, a newer version's or no longer there.
+        ValueError: If its run file is damaged, another version's or no longer there.
     """
     folder.check_kept()
     if not folder.database.is_file():

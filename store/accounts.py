@@ -73,13 +73,16 @@ class AccountTable:
 
     def get(self, number: int) -> Account:
         """Return an account."""
-        ((*stored,),) = self._db.rows(f"SELECT {COLUMNS} FROM account WHERE id = ?", (number,))  # noqa: S608
-        return _account(stored)
+        found = self._db.rows(
+            f"SELECT {COLUMNS} FROM costada_account WHERE id = ?",  # noqa: S608
+            (number,),
+        )
+        return _account(found[0])
 
     def find(self, parent: int, name: str) -> Account | None:
         """Return the account of a name below another, `None` if there is none."""
         found = self._db.rows(
-            f"SELECT {COLUMNS} FROM account WHERE parent = ? AND name = ?",  # noqa: S608
+            f"SELECT {COLUMNS} FROM costada_account WHERE parent = ? AND name = ?",  # noqa: S608
             (parent, name),
         )
         return _account(found[0]) if found else None
@@ -87,7 +90,7 @@ class AccountTable:
     def below(self, parent: int) -> list[Account]:
         """Return the accounts drawn from one, oldest first."""
         found = self._db.rows(
-            f"SELECT {COLUMNS} FROM account WHERE parent = ? ORDER BY id",  # noqa: S608
+            f"SELECT {COLUMNS} FROM costada_account WHERE parent = ? ORDER BY id",  # noqa: S608
             (parent,),
         )
         return [_account(row) for row in found]
@@ -96,7 +99,8 @@ class AccountTable:
         """Return a new account, whose whole budget the one above holds for it from now on."""
         with self.transaction():
             self._db.write(
-                "INSERT INTO account (parent, name, policy, budget, spent, committed, is_closed)"
+                "INSERT INTO costada_account"
+                " (parent, name, policy, budget, spent, committed, is_closed)"
                 " VALUES (?, ?, ?, ?, '0', '0', 0)",
                 (parent, name, policy, f"{budget:f}"),
             )
@@ -114,7 +118,8 @@ class AccountTable:
     def entry(self, number: int, key: str) -> Entry | None:
         """Return what an account holds under a key, `None` if nothing; `account` is left empty."""
         found = self._db.rows(
-            "SELECT key, cost, bound, facts FROM entry WHERE account = ? AND key = ?", (number, key)
+            "SELECT key, cost, bound, facts FROM costada_entry WHERE account = ? AND key = ?",
+            (number, key),
         )
         return _entry("", found[0]) if found else None
 
@@ -124,7 +129,7 @@ class AccountTable:
         known = before.cost + before.bound if before else Decimal(0)
         added = entry.cost + entry.bound - known
         self._db.write(
-            "INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO costada_entry VALUES (?, ?, ?, ?, ?)",
             (number, entry.key, f"{entry.cost:f}", f"{entry.bound:f}", json.dumps(entry.facts)),
         )
         self._book(number, added, added)
@@ -132,7 +137,7 @@ class AccountTable:
     def entries(self, account: Account, path: str) -> list[Entry]:
         """Return the calls of an account in the order in which they were last written."""
         found = self._db.rows(
-            "SELECT key, cost, bound, facts FROM entry WHERE account = ? ORDER BY rowid",
+            "SELECT key, cost, bound, facts FROM costada_entry WHERE account = ? ORDER BY rowid",
             (account.id,),
         )
         return [_entry(path, row) for row in found]
@@ -150,7 +155,8 @@ class AccountTable:
     def _write(self, account: Account) -> None:
         money = [f"{each:f}" for each in (account.budget, account.spent, account.committed)]
         self._db.write(
-            "UPDATE account SET budget = ?, spent = ?, committed = ?, is_closed = ? WHERE id = ?",
+            "UPDATE costada_account SET budget = ?, spent = ?, committed = ?, is_closed = ?"
+            " WHERE id = ?",
             (*money, account.is_closed, account.id),
         )
 

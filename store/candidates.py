@@ -35,7 +35,7 @@ class CandidateTable:
         with self._db.transaction():
             code_hash = self._db.put_text(candidate.code)
             self._db.write(
-                "INSERT OR REPLACE INTO candidate"
+                "INSERT OR REPLACE INTO costada_candidate"
                 " (run_id, id, iteration, score, code_hash, facts, evaluator)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (*row, code_hash, _dump(facts), candidate.evaluator),
@@ -49,7 +49,7 @@ class CandidateTable:
     def find(self, run_id: str, candidate_id: str) -> CandidateRow | None:
         """Return one candidate, `None` when the run has none of that id."""
         found = self._db.rows(
-            "SELECT code_hash, facts, evaluator FROM candidate WHERE run_id = ? AND id = ?",
+            "SELECT code_hash, facts, evaluator FROM costada_candidate WHERE run_id = ? AND id = ?",
             (run_id, candidate_id),
         )
         return self._row(*found[0]) if found else None
@@ -70,7 +70,7 @@ class CandidateTable:
         found = {
             name: self._row(*stored)
             for name, *stored in self._db.rows(
-                "SELECT id, code_hash, facts, evaluator FROM candidate"  # noqa: S608
+                "SELECT id, code_hash, facts, evaluator FROM costada_candidate"  # noqa: S608
                 f" WHERE run_id = ? AND id IN ({marks})",
                 (run_id, *ids),
             )
@@ -86,8 +86,9 @@ class CandidateTable:
         Copies and trials do not count.
         """
         found = self._db.rows(
-            "SELECT code_hash, facts, evaluator FROM candidate WHERE run_id = ? AND iteration < ?"
-            " AND (score IS NOT NULL OR id = ?) ORDER BY iteration, rowid",
+            "SELECT code_hash, facts, evaluator FROM costada_candidate"
+            " WHERE run_id = ? AND iteration < ? AND (score IS NOT NULL OR id = ?)"
+            " ORDER BY iteration, rowid",
             (run_id, before, SEED_ID),
         )
         return [self._row(*stored) for stored in found]
@@ -103,7 +104,7 @@ class CandidateTable:
         """
         program = run_id, code_hash, evaluator
         found = self._db.rows(
-            "SELECT code_hash, facts, evaluator FROM candidate"
+            "SELECT code_hash, facts, evaluator FROM costada_candidate"
             " WHERE run_id = ? AND code_hash = ? AND evaluator = ? AND (iteration < ?"
             " OR iteration = ? AND CAST(substr(id, instr(id, '.') + 1) AS INTEGER) < ?"
             " OR id LIKE ?) ORDER BY iteration LIMIT 1",
@@ -122,7 +123,8 @@ class CandidateTable:
         Failed candidates, copies and trials do not count.
         """
         found = self._db.rows(
-            "SELECT MAX(score) FROM candidate WHERE run_id = ? AND iteration BETWEEN ? AND ?",
+            "SELECT MAX(score) FROM costada_candidate"
+            " WHERE run_id = ? AND iteration BETWEEN ? AND ?",
             (run_id, first, last),
         )
         best: float | None = found[0][0]
@@ -131,14 +133,14 @@ class CandidateTable:
     def put_archive(self, run_id: str, frontier: int, seq: int, members: Sequence[str]) -> None:
         """Store the member ids of a frontier's archive after change number `seq`."""
         self._db.write(
-            "INSERT OR REPLACE INTO archive VALUES (?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO costada_archive VALUES (?, ?, ?, ?)",
             (run_id, frontier, seq, _dump(list(members))),
         )
 
     def archive(self, run_id: str, frontier: int, seq: int) -> list[CandidateRow]:
         """Return a frontier's members as they were after change number `seq`, oldest first."""
         found = self._db.rows(
-            "SELECT members FROM archive WHERE run_id = ? AND frontier = ? AND seq <= ?"
+            "SELECT members FROM costada_archive WHERE run_id = ? AND frontier = ? AND seq <= ?"
             " ORDER BY seq DESC LIMIT 1",
             (run_id, frontier, seq),
         )

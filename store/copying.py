@@ -1,7 +1,7 @@
 """The copy of a run as it was earlier: its own rows up to then, under an id of its own.
 
-Every table is treated by its columns: `run_id` marks rows of a run, `iteration` and `seq` say when
-they came to be. Texts are shared by all and copied as they are.
+Every table of ours is treated by its columns: `run_id` marks rows of a run, `iteration` and `seq`
+say when they came to be. Texts are shared by all and copied as they are, as other tables are.
 """
 
 import json
@@ -13,7 +13,7 @@ from pathlib import Path
 from costada.store.database import connect, connect_to_read
 from costada.store.file_faults import damaged, explaining
 from costada.store.rows import Origin
-from costada.store.schema import prepare
+from costada.store.schema import OWN_TABLES, prepare
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def copy_file(source: Path, target: Path) -> None:
     """Copy a run file as it is at this moment, also while its run goes on.
 
     Raises:
-        ValueError: If the file is damaged, no run file, or was written by a newer version.
+        ValueError: If the file is damaged, no run file, or was written by another version.
         OSError: If a file cannot be read or written.
     """
     with closing(connect_to_read(source)) as original, closing(connect(target)) as copy:
@@ -67,14 +67,14 @@ def cut_back(database: Path, cut: Cut, new_id: str) -> None:
             if "seq" in columns:
                 _delete(connection, table, "seq > ?", cut.archive_seq)
             connection.execute(f"UPDATE {table} SET run_id = ?", (new_id,))  # noqa: S608
-        connection.execute("UPDATE run SET origin = ?", (json.dumps(asdict(origin)),))
+        connection.execute("UPDATE costada_run SET origin = ?", (json.dumps(asdict(origin)),))
 
 
 def _tables_of_runs(connection: sqlite3.Connection) -> list[tuple[str, set[str]]]:
-    names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    """Return our tables that hold rows of runs, each with its columns."""
     columns = {
         name: {row[1] for row in connection.execute(f"PRAGMA table_info({name})")}
-        for (name,) in names
+        for name in OWN_TABLES
     }
     return [(name, known) for name, known in columns.items() if "run_id" in known]
 

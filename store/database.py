@@ -12,12 +12,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from costada.store.file_faults import SQLITE_ERRORS, damaged, explain, explaining, newer
+from costada.store.file_faults import (
+    SQLITE_ERRORS,
+    damaged,
+    explain,
+    explaining,
+    foreign,
+    other_format,
+)
 from costada.store.packing import Packer, unpack
-from costada.store.schema import prepare, prepare_to_read
-
-FORMAT = 1
-"""Number of the layout of a run file, kept in it as SQLite's user_version."""
+from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
 
 BUSY_SECONDS = 30.0
 CACHE_KIBIBYTES = 16_384
@@ -32,7 +36,7 @@ def connect(path: Path | None) -> sqlite3.Connection:
     told to finish only now and then; the file stays sound and is then some steps older.
 
     Raises:
-        ValueError: The file is no run file, is damaged, or was written by a newer version.
+        ValueError: The file is no run file, is damaged, or was written by another version.
         OSError: The file cannot be opened or written.
     """
     address = str(path.absolute()) if path else ":memory:"
@@ -76,8 +80,11 @@ def _connected(
             connection.execute(f"PRAGMA cache_size=-{CACHE_KIBIBYTES}")
             prepared(connection)
             found = format_of(connection)
-        if found > FORMAT:
-            raise newer(path, found, FORMAT)
+        if found is not None and found != FORMAT:
+            raise other_format(path, found, FORMAT)
+    except ForeignTables as error:
+        connection.close()
+        raise foreign(path, str(error)) from None
     except BaseException:  # raised again: the connection is closed on the way
         connection.close()
         raise
@@ -95,17 +102,11 @@ def text_hash(text: str) -> str:
     return sha256(encoded(text)).hexdigest()
 
 
-def format_of(connection: sqlite3.Connection) -> int:
-    """Return the number of a file's layout, 0 if it holds nothing or comes from before numbers."""
-    ((found,),) = connection.execute("PRAGMA user_version").fetchall()
-    return int(found)
-
-
 class Database:
     """A run file opened for reading and writing; `path=None` keeps everything in memory.
 
     It is closed by `close`, or when nobody holds the object any more. Opening and every use raise
-    `ValueError` when the file is damaged, no run file or a newer version's, and `OSError` naming it
+    `ValueError` when the file is damaged, no run file or another version's, and `OSError` naming it
     when it cannot be read or written: a full disk, a read-only folder, a lock.
     """
 
@@ -118,8 +119,6 @@ class Database:
         if not is_read_only:
             with explaining(path):
                 prepare(self._connection)
-                if format_of(self._connection) < FORMAT:
-                    self._connection.execute(f"PRAGMA user_version = {FORMAT}")
         self._stored_texts: set[str] = set()
         self._packer = Packer()
         self.text = lru_cache(maxsize=RECENT_TEXTS)(self._read_text)
@@ -163,7 +162,7 @@ class Database:
         if name in self._stored_texts:
             return name
         with self._lock:
-            if not self.rows("SELECT 1 FROM blob WHERE hash = ?", (name,)):
+            if not self.rows("SELECT 1 FROM costada_blob WHERE hash = ?", (name,)):
                 self._put_blob(name, encoded(text))
             if not self._connection.in_transaction:
                 self._remember(name)
@@ -171,7 +170,7 @@ class Database:
 
     def _put_blob(self, name: str, data: bytes) -> None:
         packed = self._packer.pack(data)
-        self.write("INSERT INTO blob VALUES (?, ?)", (name, packed))
+        self.write("INSERT INTO costada_blob VALUES (?, ?)", (name, packed))
         if not self._connection.in_transaction:
             self._packer.offer_base(name, data, packed)
 
@@ -185,7 +184,7 @@ class Database:
         return self._read_blob(name).decode("utf-8", "surrogatepass") if name else ""
 
     def _read_blob(self, name: str) -> bytes:
-        found = self.rows("SELECT data FROM blob WHERE hash = ?", (name,))
+        found = self.rows("SELECT data FROM costada_blob WHERE hash = ?", (name,))
         if not found:
             raise ValueError(
                 f"text {name}: not in the run file {self.path or '(in memory)'};"

@@ -80,9 +80,14 @@ def damaged(path: Path | None, what: str) -> ValueError:
     )
 
 
-def newer(path: Path | None, found: int, known: int) -> ValueError:
-    """Return the error for a file that a later version of CostAda wrote."""
+def other_format(path: Path | None, found: int, known: int) -> ValueError:
+    """Return the error for a file that another version of CostAda wrote."""
     return ValueError(
-        f"{path or 'run in memory'}: written by a newer CostAda (format {found}, expected at most"
-        f" {known}); install that version to go on with the run"
+        f"{path or 'run in memory'}: written by another version of CostAda (format {found},"
+        f" expected {known}); go on with the run in that version"
     )
+
+
+def foreign(path: Path | None, what: str) -> ValueError:
+    """Return the error for a file whose tables are not those of a run file."""
+    return ValueError(f"{path or 'run in memory'}: no run file of CostAda: {what}")

@@ -86,17 +86,17 @@ class RunHistory:
 
     def last_run(self) -> str:
         """Return the id of the run that began last, empty if none has begun."""
-        found = self._db.rows("SELECT run_id FROM run ORDER BY rowid DESC LIMIT 1")
+        found = self._db.rows("SELECT run_id FROM costada_run ORDER BY rowid DESC LIMIT 1")
         return str(found[0][0]) if found else ""
 
     def sandbox(self, run_id: str) -> str:
         """Return what held the candidates when the run began, empty if that is not known."""
-        found = self._db.rows("SELECT sandbox FROM run WHERE run_id = ?", (run_id,))
+        found = self._db.rows("SELECT sandbox FROM costada_run WHERE run_id = ?", (run_id,))
         return str(found[0][0]) if found else ""
 
     def origin(self, run_id: str) -> Origin | None:
         """Return where a forked run comes from, `None` for one that began by itself."""
-        found = self._db.rows("SELECT origin FROM run WHERE run_id = ?", (run_id,))
+        found = self._db.rows("SELECT origin FROM costada_run WHERE run_id = ?", (run_id,))
         return Origin(**json.loads(found[0][0])) if found and found[0][0] else None
 
     def steps(self, span: Span) -> list[dict[str, Any]]:
@@ -106,7 +106,7 @@ class RunHistory:
     def calls(self, span: Span) -> list[PastCall]:
         """Return the requests in the order in which they were sent."""
         columns = "iteration, role, attempt, n, status, cost, bound, prompt_hash, answer_hash"
-        return [_call(row) for row in self._in_order(f"{columns}, facts", "llm_call", span)]
+        return [_call(row) for row in self._in_order(f"{columns}, facts", "call", span)]
 
     def candidates(self, span: Span) -> list[PastCandidate]:
         """Return the candidates in the order in which they were judged, copies included."""
@@ -135,8 +135,8 @@ class RunHistory:
     def last_iteration(self, run_id: str) -> int:
         """Return the last iteration that anything was sent or judged in, 0 if nothing was."""
         ((last,),) = self._db.rows(
-            "SELECT MAX((SELECT COALESCE(MAX(iteration), 0) FROM llm_call WHERE run_id = ?1),"
-            " (SELECT COALESCE(MAX(iteration), 0) FROM candidate WHERE run_id = ?1))",
+            "SELECT MAX((SELECT COALESCE(MAX(iteration), 0) FROM costada_call WHERE run_id = ?1),"
+            " (SELECT COALESCE(MAX(iteration), 0) FROM costada_candidate WHERE run_id = ?1))",
             (run_id,),
         )
         return int(last)
@@ -147,7 +147,7 @@ class RunHistory:
 
     def _in_order(self, columns: str, table: str, span: Span) -> list[tuple[Any, ...]]:
         return self._db.rows(
-            f"SELECT {columns} FROM {table}"  # noqa: S608
+            f"SELECT {columns} FROM costada_{table}"  # noqa: S608
             " WHERE run_id = ? AND iteration > ? AND iteration <= ? ORDER BY iteration, rowid",
             span,
         )

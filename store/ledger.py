@@ -45,7 +45,7 @@ class LedgerTable:
         key = CallKey(run_id, call.iteration, call.role, call.attempt)
         with self._db.transaction():
             ((number,),) = self._db.rows(
-                f"SELECT 1 + COALESCE(MAX(n), 0) FROM llm_call WHERE {KEY}",  # noqa: S608
+                f"SELECT 1 + COALESCE(MAX(n), 0) FROM costada_call WHERE {KEY}",  # noqa: S608
                 key,
             )
             self._write(key, number, call)
@@ -59,7 +59,7 @@ class LedgerTable:
     def mark_lost(self, key: CallKey) -> None:
         """Mark the requests of a logical call that have no end, for nobody waits for them."""
         self._db.write(
-            f"UPDATE llm_call SET status = ? WHERE {KEY} AND status = ?",  # noqa: S608
+            f"UPDATE costada_call SET status = ? WHERE {KEY} AND status = ?",  # noqa: S608
             (CallStatus.LOST, *key, CallStatus.STARTED),
         )
 
@@ -69,7 +69,7 @@ class LedgerTable:
         For a call that is executed again through a gateway, which tells of each of them again.
         """
         self._db.write(
-            f"DELETE FROM llm_call WHERE {KEY}"  # noqa: S608
+            f"DELETE FROM costada_call WHERE {KEY}"  # noqa: S608
             " AND (status != ? OR CAST(cost AS REAL) + CAST(bound AS REAL) > 0)",
             (*key, CallStatus.ERROR),
         )
@@ -79,14 +79,14 @@ class LedgerTable:
         with self._db.transaction():
             text_hash = self._db.put_text(outcome.text)
             self._db.write(
-                "INSERT OR REPLACE INTO outcome VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO costada_outcome VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (*key, outcome.request_hash, text_hash, outcome.kind),
             )
 
     def outcome(self, key: CallKey) -> Outcome | None:
         """Return what a logical call came to, `None` if it has not ended."""
         found = self._db.rows(
-            f"SELECT request_hash, text_hash, kind FROM outcome WHERE {KEY}",  # noqa: S608
+            f"SELECT request_hash, text_hash, kind FROM costada_outcome WHERE {KEY}",  # noqa: S608
             key,
         )
         if not found:
@@ -97,7 +97,7 @@ class LedgerTable:
     def last_call(self, key: CallKey) -> CallRow | None:
         """Return the last request of a logical call, `None` if none was sent."""
         found = self._db.rows(
-            f"SELECT {COLUMNS}, facts FROM llm_call WHERE {KEY}"  # noqa: S608
+            f"SELECT {COLUMNS}, facts FROM costada_call WHERE {KEY}"  # noqa: S608
             " ORDER BY n DESC LIMIT 1",
             key,
         )
@@ -107,7 +107,8 @@ class LedgerTable:
         """Return whether any request of a run was ever answered."""
         return bool(
             self._db.rows(
-                "SELECT 1 FROM llm_call WHERE run_id = ? AND answer_hash != '' LIMIT 1", (run_id,)
+                "SELECT 1 FROM costada_call WHERE run_id = ? AND answer_hash != '' LIMIT 1",
+                (run_id,),
             )
         )
 
@@ -117,7 +118,7 @@ class LedgerTable:
         Without texts, prompts and answers are empty and need not be read.
         """
         for stored in self._db.rows(
-            f"SELECT {COLUMNS}, facts FROM llm_call"  # noqa: S608
+            f"SELECT {COLUMNS}, facts FROM costada_call"  # noqa: S608
             " WHERE run_id = ? ORDER BY iteration, rowid",
             (run_id,),
         ):
@@ -148,7 +149,7 @@ class LedgerTable:
             cost = sum((each[1] for each in found), Decimal(0))
             spent = self.spent(run_id, iteration - 1) + cost
             self._db.write(
-                "INSERT OR REPLACE INTO charge VALUES (?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO costada_charge VALUES (?, ?, ?, ?)",
                 (run_id, iteration, f"{cost:f}", f"{spent:f}"),
             )
         in_doubt = sum((each[2] for each in found), Decimal(0))
@@ -157,7 +158,7 @@ class LedgerTable:
     def spent(self, run_id: str, iteration: int) -> Decimal:
         """Return the dollars spent up to and including an iteration (C_t, Sec. 3.1)."""
         found = self._db.rows(
-            "SELECT spent FROM charge WHERE run_id = ? AND iteration <= ?"
+            "SELECT spent FROM costada_charge WHERE run_id = ? AND iteration <= ?"
             " ORDER BY iteration DESC LIMIT 1",
             (run_id, iteration),
         )
@@ -169,7 +170,7 @@ class LedgerTable:
         """Return role, charged dollars and the part of them in doubt, for each call."""
         charged = []
         for role, cost, bound in self._db.rows(
-            "SELECT role, cost, bound FROM llm_call WHERE run_id = ? AND iteration = ?",
+            "SELECT role, cost, bound FROM costada_call WHERE run_id = ? AND iteration = ?",
             (run_id, iteration),
         ):
             in_doubt = Decimal(bound) if counts_lost else Decimal(0)
@@ -181,7 +182,7 @@ class LedgerTable:
         texts = self._db.put_text(call.prompt), self._db.put_text(call.answer)
         money = f"{call.cost:f}", f"{call.bound:f}"
         self._db.write(
-            "INSERT OR REPLACE INTO llm_call VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO costada_call VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (*key, number, call.status, call.request_hash, *money, *texts, json.dumps(facts)),
         )
 

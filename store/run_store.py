@@ -49,41 +49,45 @@ class RunStore:
     def open_run(self, run_id: str, name: str, problem: str, sandbox: str = "") -> None:
         """Note that a run begins: its id, the graph's name, the problem's and its sandbox."""
         self._db.write(
-            "INSERT OR REPLACE INTO run (run_id, name, problem, sandbox) VALUES (?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO costada_run (run_id, name, problem, sandbox)"
+            " VALUES (?, ?, ?, ?)",
             (run_id, name, problem, sandbox),
         )
 
     def sandbox(self, run_id: str) -> str:
         """Return what held the candidates when a run began; empty if its file does not say."""
-        found = self._db.rows("SELECT sandbox FROM run WHERE run_id = ?", (run_id,))
+        found = self._db.rows("SELECT sandbox FROM costada_run WHERE run_id = ?", (run_id,))
         return str(found[0][0]) if found else ""
 
     def run_ids(self) -> list[str]:
         """Return the ids of all runs in the file, oldest first."""
-        return [row[0] for row in self._db.rows("SELECT run_id FROM run ORDER BY rowid")]
+        return [row[0] for row in self._db.rows("SELECT run_id FROM costada_run ORDER BY rowid")]
 
     def put_step(self, run_id: str, iteration: int, row: Mapping[str, object]) -> None:
         """Store the trace row of a finished iteration."""
         self._db.write(
-            "INSERT OR REPLACE INTO step VALUES (?, ?, ?)", (run_id, iteration, json.dumps(row))
+            "INSERT OR REPLACE INTO costada_step VALUES (?, ?, ?)",
+            (run_id, iteration, json.dumps(row)),
         )
 
     def steps(self, run_id: str) -> list[dict[str, object]]:
         """Return the trace rows of a run in order."""
-        found = self._db.rows("SELECT row FROM step WHERE run_id = ? ORDER BY iteration", (run_id,))
+        found = self._db.rows(
+            "SELECT row FROM costada_step WHERE run_id = ? ORDER BY iteration", (run_id,)
+        )
         return [json.loads(row[0]) for row in found]
 
     def last_step(self, run_id: str) -> int:
         """Return the last iteration of a run that has a trace row, 0 if none has."""
         ((last,),) = self._db.rows(
-            "SELECT COALESCE(MAX(iteration), 0) FROM step WHERE run_id = ?", (run_id,)
+            "SELECT COALESCE(MAX(iteration), 0) FROM costada_step WHERE run_id = ?", (run_id,)
         )
         return int(last)
 
     def end_of_batch(self, run_id: str, given: int) -> int:
         """Return the iteration after which no tactic given in an iteration had a use left."""
         ((end,),) = self._db.rows(
-            "SELECT iteration FROM step WHERE run_id = ? AND iteration >= ?"
+            "SELECT iteration FROM costada_step WHERE run_id = ? AND iteration >= ?"
             " AND json_extract(row, '$.tactic_uses_left') = 0 ORDER BY iteration LIMIT 1",
             (run_id, given),
         )
@@ -92,7 +96,7 @@ class RunStore:
     def put_tactics(self, run_id: str, iteration: int, record: Mapping[str, object]) -> None:
         """Store the tactics that the guide gave in an iteration."""
         self._db.write(
-            "INSERT OR REPLACE INTO tactics VALUES (?, ?, ?)",
+            "INSERT OR REPLACE INTO costada_tactics VALUES (?, ?, ?)",
             (run_id, iteration, json.dumps(record)),
         )
 
@@ -102,7 +106,7 @@ class RunStore:
         Each is the iteration of its guide call and its record as JSON text.
         """
         found = self._db.rows(
-            "SELECT iteration, record FROM tactics WHERE run_id = ? AND iteration < ?"
+            "SELECT iteration, record FROM costada_tactics WHERE run_id = ? AND iteration < ?"
             " ORDER BY iteration DESC LIMIT ?",
             (run_id, before, count),
         )

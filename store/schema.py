@@ -1,63 +1,69 @@
 """The tables of a run file: rows of runs carry their run, so one file can hold several.
 
-A purse has tables of its own beside them.
+A purse has tables of its own beside them. The file may be somebody else's, as that of a user's
+`SqliteSaver` is: every table and index of ours begins with `costada_`, and a table of our own holds
+the number of their layout.
 """
 
 import re
 import sqlite3
 
+FORMAT = 1
+"""Number of the layout of our tables, the only row of `costada_format`."""
+
 TABLES = """
-CREATE TABLE IF NOT EXISTS blob (
+CREATE TABLE IF NOT EXISTS costada_format (version INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS costada_blob (
     hash TEXT PRIMARY KEY, data BLOB NOT NULL
 );
-CREATE TABLE IF NOT EXISTS run (
+CREATE TABLE IF NOT EXISTS costada_run (
     run_id TEXT PRIMARY KEY, name TEXT NOT NULL, problem TEXT NOT NULL,
     sandbox TEXT NOT NULL DEFAULT '', origin TEXT NOT NULL DEFAULT ''
 );
-CREATE TABLE IF NOT EXISTS candidate (
+CREATE TABLE IF NOT EXISTS costada_candidate (
     run_id TEXT NOT NULL, id TEXT NOT NULL, iteration INTEGER NOT NULL, score REAL,
     code_hash TEXT NOT NULL, facts TEXT NOT NULL, evaluator TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (run_id, id)
 );
-CREATE TABLE IF NOT EXISTS archive (
+CREATE TABLE IF NOT EXISTS costada_archive (
     run_id TEXT NOT NULL, frontier INTEGER NOT NULL, seq INTEGER NOT NULL, members TEXT NOT NULL,
     PRIMARY KEY (run_id, frontier, seq)
 );
-CREATE TABLE IF NOT EXISTS tactics (
+CREATE TABLE IF NOT EXISTS costada_tactics (
     run_id TEXT NOT NULL, iteration INTEGER NOT NULL, record TEXT NOT NULL,
     PRIMARY KEY (run_id, iteration)
 );
-CREATE TABLE IF NOT EXISTS llm_call (
+CREATE TABLE IF NOT EXISTS costada_call (
     run_id TEXT NOT NULL, iteration INTEGER NOT NULL, role TEXT NOT NULL,
     attempt INTEGER NOT NULL, n INTEGER NOT NULL, status TEXT NOT NULL, request_hash TEXT NOT NULL,
     cost TEXT NOT NULL, bound TEXT NOT NULL, prompt_hash TEXT NOT NULL, answer_hash TEXT NOT NULL,
     facts TEXT NOT NULL,
     PRIMARY KEY (run_id, iteration, role, attempt, n)
 );
-CREATE TABLE IF NOT EXISTS outcome (
+CREATE TABLE IF NOT EXISTS costada_outcome (
     run_id TEXT NOT NULL, iteration INTEGER NOT NULL, role TEXT NOT NULL,
     attempt INTEGER NOT NULL, request_hash TEXT NOT NULL, text_hash TEXT NOT NULL,
     kind TEXT NOT NULL,
     PRIMARY KEY (run_id, iteration, role, attempt)
 );
-CREATE TABLE IF NOT EXISTS charge (
+CREATE TABLE IF NOT EXISTS costada_charge (
     run_id TEXT NOT NULL, iteration INTEGER NOT NULL, cost TEXT NOT NULL, spent TEXT NOT NULL,
     PRIMARY KEY (run_id, iteration)
 );
-CREATE TABLE IF NOT EXISTS step (
+CREATE TABLE IF NOT EXISTS costada_step (
     run_id TEXT NOT NULL, iteration INTEGER NOT NULL, row TEXT NOT NULL,
     PRIMARY KEY (run_id, iteration)
 );
-CREATE TABLE IF NOT EXISTS timing (
+CREATE TABLE IF NOT EXISTS costada_timing (
     run_id TEXT NOT NULL, iteration INTEGER NOT NULL, seconds TEXT NOT NULL,
     PRIMARY KEY (run_id, iteration)
 );
-CREATE TABLE IF NOT EXISTS account (
+CREATE TABLE IF NOT EXISTS costada_account (
     id INTEGER PRIMARY KEY, parent INTEGER NOT NULL, name TEXT NOT NULL, policy TEXT NOT NULL,
     budget TEXT NOT NULL, spent TEXT NOT NULL, committed TEXT NOT NULL, is_closed INTEGER NOT NULL,
     UNIQUE (parent, name)
 );
-CREATE TABLE IF NOT EXISTS entry (
+CREATE TABLE IF NOT EXISTS costada_entry (
     account INTEGER NOT NULL, key TEXT NOT NULL, cost TEXT NOT NULL, bound TEXT NOT NULL,
     facts TEXT NOT NULL,
     PRIMARY KEY (account, key)
@@ -65,73 +71,67 @@ CREATE TABLE IF NOT EXISTS entry (
 """
 
 TABLE = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+) ([^;]+)")
-
-LATER_COLUMNS = (("run", "sandbox"), ("run", "origin"), ("candidate", "evaluator"))
-"""Text columns that a file written before they were thought of gets when it is opened."""
+OWN_TABLES = tuple(name for name, _ in TABLE.findall(TABLES))
 
 INDEXES = """
-CREATE INDEX IF NOT EXISTS candidate_by_iteration ON candidate (run_id, iteration);
-CREATE INDEX IF NOT EXISTS candidate_by_verdict
-    ON candidate (run_id, code_hash, evaluator, iteration);
+CREATE INDEX IF NOT EXISTS costada_candidate_by_iteration
+    ON costada_candidate (run_id, iteration);
+CREATE INDEX IF NOT EXISTS costada_candidate_by_verdict
+    ON costada_candidate (run_id, code_hash, evaluator, iteration);
 """
 
+LANGGRAPH_TABLES = ("checkpoints", "writes")
 
-FIRST_CALLS = """
-SELECT {more} run_id, iteration, role, attempt, n,
-    CASE WHEN json_extract(facts, '$.error') IS NULL THEN 'done' ELSE 'error' END AS status,
-    '' AS request_hash, cost, '0' AS bound, prompt_hash, answer_hash, facts
-FROM main.call
-"""
-"""The calls of a file from before calls had a status; each of them had ended."""
+
+class ForeignTables(ValueError):
+    """The tables of a file are not those of a run file; the text says what is there instead."""
+
+
+def format_of(connection: sqlite3.Connection) -> int | None:
+    """Return the number of a file's layout, `None` if it has no table of ours.
+
+    Raises:
+        ForeignTables: Tables of ours are there, and no number.
+    """
+    own = [name for name in _tables(connection) if name in OWN_TABLES]
+    if not own:
+        return None
+    if "costada_format" in own:
+        rows = connection.execute("SELECT version FROM costada_format").fetchall()
+        if len(rows) == 1 and isinstance(rows[0][0], int):
+            return int(rows[0][0])
+    raise ForeignTables(
+        f"it has the table `{own[-1]}`, expected its format in one row of `costada_format`"
+    )
 
 
 def prepare(connection: sqlite3.Connection) -> None:
-    """Give a run file every table, column and index that it does not have yet."""
-    connection.executescript(TABLES)
-    for table, column in LATER_COLUMNS:
-        if column not in _columns(connection, table):
-            connection.execute(f"ALTER TABLE {table} ADD COLUMN {column} TEXT NOT NULL DEFAULT ''")
-    _take_over_calls(connection)
-    connection.executescript(INDEXES)
-
-
-def prepare_to_read(connection: sqlite3.Connection) -> None:
-    """Show a run file of any age in today's tables, and let this connection write nothing to it.
-
-    What the file does not have is made up for by tables and views that only the connection knows.
-    """
-    if _columns(connection, "call"):
-        calls = FIRST_CALLS.format(more="rowid AS rowid,")
-        connection.execute(f"CREATE TEMP VIEW llm_call AS {calls}")
-    for table, body in TABLE.findall(TABLES):
-        if not _columns(connection, table):
-            connection.execute(f"CREATE TEMP TABLE {table} {body}")
-    for table in dict(LATER_COLUMNS):
-        _show_later_columns(connection, table)
-    connection.execute("PRAGMA query_only = ON")
-
-
-def _show_later_columns(connection: sqlite3.Connection, table: str) -> None:
-    known = _columns(connection, table)
-    later = [column for of, column in LATER_COLUMNS if of == table and column not in known]
-    if later:
-        made_up = ", ".join(f"'' AS {column}" for column in later)
-        connection.execute(
-            f"CREATE TEMP VIEW {table} AS SELECT rowid AS rowid, *, {made_up}"  # noqa: S608
-            f" FROM main.{table}"
+    """Create our tables and indexes in a file that has none of them, all at once."""
+    if format_of(connection) is None:
+        connection.executescript(
+            f"BEGIN IMMEDIATE; {TABLES} {INDEXES} INSERT INTO costada_format SELECT {FORMAT}"  # noqa: S608
+            " WHERE NOT EXISTS (SELECT 1 FROM costada_format); COMMIT;"
         )
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> set[str]:
-    """Return the columns of a table, none if it does not exist."""
-    return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+def prepare_to_read(connection: sqlite3.Connection) -> None:
+    """Let a connection write nothing, and show it empty tables where no run has begun.
+
+    Raises:
+        ForeignTables: The file holds tables, and they are neither ours nor LangGraph's.
+    """
+    if format_of(connection) is None:
+        others = [name for name in _tables(connection) if name not in LANGGRAPH_TABLES]
+        if others:
+            raise ForeignTables(f"it has the table `{others[0]}`, expected `costada_format`")
+        for table, body in TABLE.findall(TABLES):
+            connection.execute(f"CREATE TEMP TABLE {table} {body}")
+    connection.execute("PRAGMA query_only = ON")
 
 
-def _take_over_calls(connection: sqlite3.Connection) -> None:
-    """Move the calls of a file from before calls had a status."""
-    if not _columns(connection, "call"):
-        return
-    connection.executescript(
-        f"BEGIN IMMEDIATE; INSERT INTO llm_call {FIRST_CALLS.format(more='')};"
-        " DROP TABLE call; COMMIT;"
+def _tables(connection: sqlite3.Connection) -> list[str]:
+    """Return the names of the tables in a file, oldest first."""
+    found = connection.execute(
+        "SELECT name FROM main.sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     )
+    return [name for (name,) in found]

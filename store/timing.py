@@ -19,7 +19,7 @@ class TimingTable:
         """Store the seconds that each node took in an iteration, rounded to microseconds."""
         rounded = {node: round(value, 6) for node, value in seconds.items()}
         self._db.write(
-            "INSERT OR REPLACE INTO timing VALUES (?, ?, ?)",
+            "INSERT OR REPLACE INTO costada_timing VALUES (?, ?, ?)",
             (run_id, iteration, json.dumps(rounded, separators=(",", ":"))),
         )
 
@@ -29,7 +29,8 @@ class TimingTable:
         An iteration counts what was bought for it before it began, as its step cost does.
         """
         found = self._db.rows(
-            "SELECT iteration, seconds FROM timing WHERE run_id = ? ORDER BY iteration", (run_id,)
+            "SELECT iteration, seconds FROM costada_timing WHERE run_id = ? ORDER BY iteration",
+            (run_id,),
         )
         return [(iteration, json.loads(seconds)) for iteration, seconds in found]
 

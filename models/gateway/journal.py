@@ -14,8 +14,10 @@ from costada.models.gateway.protocol import Headers
 VERSION = 1
 BUSY_SECONDS = 30.0
 OWNER_ONLY = 0o600
-_SCHEMA = """
-CREATE TABLE request (
+_SCHEMA = f"""
+CREATE TABLE costada_journal (version INTEGER NOT NULL);
+INSERT INTO costada_journal VALUES ({VERSION});
+CREATE TABLE costada_request (
     number INTEGER PRIMARY KEY,
     call TEXT NOT NULL,
     request_hash TEXT NOT NULL,
@@ -26,8 +28,8 @@ CREATE TABLE request (
     sent_at REAL NOT NULL,
     ended_at REAL
 );
-CREATE INDEX request_of_call ON request (call);
-"""
+CREATE INDEX costada_request_of_call ON costada_request (call);
+"""  # noqa: S608
 
 
 class Fate(StrEnum):
@@ -86,7 +88,7 @@ class Journal:
         """Open or create the file, readable by its owner only; what is under way in it is lost.
 
         Raises:
-            ValueError: It is the journal of a newer version.
+            ValueError: It is the journal of another version.
             OSError: It cannot be created.
             sqlite3.Error: It is no database or cannot be written.
         """
@@ -96,7 +98,7 @@ class Journal:
         self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
             self._prepare(path)
-            lost = "UPDATE request SET fate = ?, ended_at = ? WHERE fate = ?"
+            lost = "UPDATE costada_request SET fate = ?, ended_at = ? WHERE fate = ?"
             self.num_lost = self._db.execute(lost, (Fate.LOST, time(), Fate.SENT)).rowcount
         except BaseException:  # raised again: the file is closed on the way
             self._db.close()
@@ -105,7 +107,7 @@ class Journal:
     def begin(self, key: RequestKey) -> int:
         """Write a request down that is about to leave, and return its number."""
         cursor = self._db.execute(
-            "INSERT INTO request (call, request_hash, fate, sent_at) VALUES (?, ?, ?, ?)",
+            "INSERT INTO costada_request (call, request_hash, fate, sent_at) VALUES (?, ?, ?, ?)",
             (*key, Fate.SENT, time()),
         )
         return int(cursor.lastrowid or 0)
@@ -113,7 +115,7 @@ class Journal:
     def finish(self, number: int, response: Response) -> None:
         """Write down what came of a request."""
         self._db.execute(
-            "UPDATE request SET fate = ?, status = ?, headers = ?, body = ?, ended_at = ?"
+            "UPDATE costada_request SET fate = ?, status = ?, headers = ?, body = ?, ended_at = ?"
             " WHERE number = ?",
             (
                 response.fate,
@@ -128,21 +130,22 @@ class Journal:
     def history(self, call: str) -> list[Entry]:
         """Return the requests of a call, in the order in which they were sent."""
         found = self._db.execute(
-            "SELECT number, request_hash, fate FROM request WHERE call = ? ORDER BY number", (call,)
+            "SELECT number, request_hash, fate FROM costada_request WHERE call = ? ORDER BY number",
+            (call,),
         )
         return [Entry(number, request_hash, Fate(fate)) for number, request_hash, fate in found]
 
     def response(self, number: int) -> Response:
         """Return what came of a request."""
         fate, status, headers, body = self._db.execute(
-            "SELECT fate, status, headers, body FROM request WHERE number = ?", (number,)
+            "SELECT fate, status, headers, body FROM costada_request WHERE number = ?", (number,)
         ).fetchone()
         pairs = tuple((name, value) for name, value in json.loads(headers or "[]"))
         return Response(Fate(fate), status or 0, pairs, body or b"")
 
     def fates(self) -> list[tuple[str, Fate]]:
         """Return call and fate of each request, in the order in which they were sent."""
-        found = self._db.execute("SELECT call, fate FROM request ORDER BY number")
+        found = self._db.execute("SELECT call, fate FROM costada_request ORDER BY number")
         return [(call, Fate(fate)) for call, fate in found]
 
     def close(self) -> None:
@@ -152,8 +155,10 @@ class Journal:
     def _prepare(self, path: Path) -> None:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=FULL")
-        ((version,),) = self._db.execute("PRAGMA user_version").fetchall()
-        if version > VERSION:
-            raise ValueError(f"{path}: journal of version {version}, expected at most {VERSION}")
-        if version == 0:
-            self._db.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version={VERSION};COMMIT;")
+        if not self._db.execute(
+            "SELECT 1 FROM sqlite_master WHERE name = 'costada_journal'"
+        ).fetchall():
+            self._db.executescript(f"BEGIN;{_SCHEMA}COMMIT;")
+        ((version,),) = self._db.execute("SELECT version FROM costada_journal").fetchall()
+        if version != VERSION:
+            raise ValueError(f"{path}: journal of version {version}, expected {VERSION}")

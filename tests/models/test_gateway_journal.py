@@ -46,10 +46,11 @@ def test_only_the_owner_can_read_the_journal(tmp_path: Path):
         assert {permissions(path) for path in tmp_path.iterdir()} == {0o600}
 
 
-def test_the_journal_of_a_newer_version_is_refused(tmp_path: Path):
-    with closing(sqlite3.connect(tmp_path / "j.sqlite")) as database:
-        database.execute("PRAGMA user_version=2")
-    with pytest.raises(ValueError, match="journal of version 2, expected at most 1"):
+def test_the_journal_of_another_version_is_refused(tmp_path: Path):
+    Journal(tmp_path / "j.sqlite").close()
+    with closing(sqlite3.connect(tmp_path / "j.sqlite")) as database, database:
+        database.execute("UPDATE costada_journal SET version = 2")
+    with pytest.raises(ValueError, match=r"journal of version 2, expected 1"):
         Journal(tmp_path / "j.sqlite")
 
 

@@ -203,7 +203,7 @@ def test_neither_keys_nor_prompts_are_kept_and_nobody_else_can_read_the_answers(
         assert path.stat().st_mode & 0o077 == 0
         assert PRIVATE.encode() not in path.read_bytes()
     with closing(sqlite3.connect(own_gateway.journal)) as database:
-        assert database.execute("SELECT call, status FROM request").fetchall() == [
+        assert database.execute("SELECT call, status FROM costada_request").fetchall() == [
             (own_gateway.call, 200)
         ]
 

@@ -37,7 +37,7 @@ def test_an_answer_that_was_stored_just_before_the_end_is_used():
     model = ScriptedModel(answer=hashed_answer, prompts=[])
     context = context_of(model)
     first = ask_model(model, PROMPT, KEY, {}, context)
-    context.store._db.write("DELETE FROM outcome", ())
+    context.store._db.write("DELETE FROM costada_outcome", ())
     assert ask_model(model, PROMPT, KEY, {}, context).text == first.text
     assert len(model.prompts) == 1
 
@@ -47,7 +47,7 @@ def test_an_answer_that_something_else_would_have_changed_is_asked_for_again():
     chain = model | RunnableLambda(lambda message: message)
     context = context_of(chain)
     ask_model(chain, PROMPT, KEY, {}, context)
-    context.store._db.write("DELETE FROM outcome", ())
+    context.store._db.write("DELETE FROM costada_outcome", ())
     ask_model(chain, PROMPT, KEY, {}, context)
     assert len(model.prompts) == 2
 

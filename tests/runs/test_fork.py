@@ -143,13 +143,13 @@ def test_every_table_of_a_run_says_when_its_rows_came_to_be(original: Path) -> N
         }
     of_runs = {name: known for name, known in columns.items() if "run_id" in known}
     undated = {name for name, known in of_runs.items() if not known & {"iteration", "seq"}}
-    assert undated == {"run"}
+    assert undated == {"costada_run"}
 
 
 def test_no_later_row_is_copied_and_no_earlier_one_lost(original: Path, forked: Path) -> None:
     whole, cut = table_rows(original), table_rows(forked)
     assert cut.keys() == whole.keys()
-    (began,), (forked_run,) = whole.pop("run"), cut.pop("run")
+    (began,), (forked_run,) = whole.pop("costada_run"), cut.pop("costada_run")
     assert forked_run[:-1] == began[:-1]
     for table, rows in cut.items():
         assert rows == [row for row in whole[table] if row in rows], table

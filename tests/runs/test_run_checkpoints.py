@@ -10,7 +10,6 @@ import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
 
 from costada.runs.discovery import discover
-from costada.store.database import FORMAT
 from costada.store.pruning import KEPT_CHECKPOINTS
 from costada.store.run_store import RunStore
 
@@ -44,7 +43,8 @@ def test_with_keep_history_every_checkpoint_stays_and_the_result_is_the_same(
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
-        (f"PRAGMA user_version = {FORMAT + 1}", "run.sqlite: written by a newer CostAda"),
+        ("UPDATE costada_format SET version = 9", "run.sqlite: written by another version of"),
+        ("DELETE FROM costada_format", "run.sqlite: no run file of CostAda: it has the table"),
         (None, "run.sqlite: is no run file, or is damaged"),
     ],
 )
@@ -57,7 +57,7 @@ def test_a_run_file_that_cannot_be_used_is_told_in_one_line(
     if statement is None:
         path.write_bytes(b"not a database " * 100)
     else:
-        with closing(sqlite3.connect(path)) as connection:
+        with closing(sqlite3.connect(path)) as connection, connection:
             connection.execute(statement)
     before = path.read_bytes()
     for command in ("resume", "trace"):
@@ -140,7 +140,7 @@ def test_a_damaged_checkpoint_is_told_with_the_file_and_what_to_do(
     folder = copied(finished, tmp_path)
     with closing(sqlite3.connect(folder / "run.sqlite")) as connection, connection:
         connection.execute("UPDATE checkpoints SET checkpoint = x'81a2c8c801'")
-        connection.execute("UPDATE timing SET seconds = CAST(x'7bc8' AS TEXT)")
+        connection.execute("UPDATE costada_timing SET seconds = CAST(x'7bc8' AS TEXT)")
     result = invoke(*command.split(), folder)
     assert result.exit_code == 2
     assert f"costada: {folder / 'run.sqlite'}: " in result.output

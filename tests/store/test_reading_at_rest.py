@@ -1,30 +1,14 @@
 """What a reader sees of a run file, and what it leaves beside it."""
 
 import os
-import sqlite3
 from contextlib import closing
-from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from call_rows import call_row
 
 from costada.store.database import connect_to_read
 from costada.store.history import RunHistory, Span
-from costada.store.rows import CallStatus, CandidateRow
 from costada.store.run_store import RunStore
-
-FIRST_LAYOUT = """
-CREATE TABLE call AS
-    SELECT run_id, iteration, role, attempt, n, cost, prompt_hash, answer_hash, facts FROM llm_call;
-DROP TABLE llm_call;
-DROP TABLE outcome;
-DROP INDEX candidate_by_verdict;
-ALTER TABLE candidate DROP COLUMN evaluator;
-ALTER TABLE run DROP COLUMN sandbox;
-ALTER TABLE run DROP COLUMN origin;
-"""
-"""Makes a file as it was written before requests had a status."""
 
 
 @pytest.fixture
@@ -48,7 +32,7 @@ def test_a_reader_of_a_file_at_rest_leaves_it_as_it_was_and_nothing_beside_it(pa
     with RunHistory.of(path) as history:
         assert history.last_run() == "run"
     with closing(connect_to_read(path)) as connection:
-        connection.execute("SELECT * FROM step").fetchall()
+        connection.execute("SELECT * FROM costada_step").fetchall()
     assert os.listdir(path.parent) == ["run.sqlite"]
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
 
@@ -105,32 +89,3 @@ def test_a_reader_leaves_the_log_of_a_killed_run_where_it_is(path: Path, tmp_pat
     with RunStore(killed / "run.sqlite", is_read_only=True) as reader:
         assert num_steps(reader) == 2
     assert (killed / "run.sqlite-wal").read_bytes() == log
-
-
-def test_a_file_from_before_requests_had_a_status_can_be_read_and_stays_as_it_is(
-    path: Path,
-) -> None:
-    candidate = CandidateRow(
-        "1.1", 1, "x = 1\n", 0.5, None, True, {}, {}, None, "0.1", 1, "", evaluator=""
-    )
-    calls = [
-        call_row(cost=Decimal("0.25")),
-        call_row(iteration=2, cost=Decimal("0.5"), status=CallStatus.ERROR, error="timed out"),
-    ]
-    with RunStore(path) as store:
-        store.candidates.put("run", candidate)
-        for each in calls:
-            store.ledger.put_call("run", each)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(FIRST_LAYOUT)
-    before = path.read_bytes()
-    with RunStore(path, is_read_only=True) as reader:
-        assert list(reader.ledger.calls("run")) == calls
-        assert reader.candidates.get("run", "1.1") == candidate
-        assert reader.sandbox("run") == ""
-    with RunHistory.of(path) as history:
-        assert [float(call.cost) for call in history.calls(Span("run"))] == [0.25, 0.5]
-        assert (history.failures(Span("run")), history.origin("run")) == ([], None)
-    assert path.read_bytes() == before
-    with RunStore(path) as resumed:
-        assert list(resumed.ledger.calls("run")) == calls

@@ -14,10 +14,10 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
 from costada.store.copying import Cut, copy_file, cut_back
-from costada.store.database import FORMAT
 from costada.store.file_faults import explaining
 from costada.store.pruning import RunSaver
 from costada.store.run_store import RunStore
+from costada.store.schema import FORMAT
 
 TESTS = Path(__file__).parents[1]
 IN_A_NAMESPACE = ("unshare", "--mount") if os.geteuid() == 0 else ("unshare", "-Urm")
@@ -87,16 +87,17 @@ def run_file(folder):
 
 def test_a_run_file_carries_the_number_of_its_format(tmp_path):
     with closing(sqlite3.connect(run_file(tmp_path))) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT,)
+        assert connection.execute("SELECT version FROM costada_format").fetchall() == [(FORMAT,)]
 
 
 @pytest.mark.parametrize("opened", [RunStore, RunSaver])
-def test_a_file_of_a_newer_version_is_refused_and_left_as_it_is(tmp_path, opened):
+def test_a_file_of_another_version_is_refused_and_left_as_it_is(tmp_path, opened):
     path = run_file(tmp_path)
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute(f"PRAGMA user_version = {FORMAT + 1}")
+    spoil(path, "UPDATE costada_format SET version = version + 1")
     before = path.read_bytes()
-    expected = rf"run\.sqlite: written by a newer CostAda \(format {FORMAT + 1}, expected at most"
+    expected = (
+        rf"run\.sqlite: written by another version .* \(format {FORMAT + 1}, expected {FORMAT}\)"
+    )
     with pytest.raises(ValueError, match=expected):
         opened(path)
     with pytest.raises(ValueError, match=expected):
@@ -120,7 +121,7 @@ def test_a_damaged_text_is_named(tmp_path):
     with RunStore(path) as store:
         name = store.put_text("x = 1\n" * 100)
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE blob SET data = x'00ff00'")
+        connection.execute("UPDATE costada_blob SET data = x'00ff00'")
     with RunStore(path) as store, pytest.raises(ValueError, match=f"text {name} is damaged"):
         store.text(name)
 
@@ -133,7 +134,7 @@ def spoil(path, statement, *values):
 
 def test_a_column_that_is_no_text_any_more_is_named(tmp_path):
     path = run_file(tmp_path)
-    spoil(path, "UPDATE step SET row = CAST(x'7bc822' AS TEXT) WHERE iteration = 7")
+    spoil(path, "UPDATE costada_step SET row = CAST(x'7bc822' AS TEXT) WHERE iteration = 7")
     with pytest.raises(ValueError, match=r"run\.sqlite: is damaged \(a text in it is not UTF-8\)"):
         with_steps(path)
 
@@ -141,8 +142,8 @@ def test_a_column_that_is_no_text_any_more_is_named(tmp_path):
 def test_a_message_of_sqlite_that_is_no_text_any_more_is_told_as_damage(tmp_path):
     path = run_file(tmp_path)
     data = path.read_bytes()
-    spoilt = data.replace(b"tablestepstep", b"tables\xc8eps\xc8ep").replace(
-        b"TABLE step", b"TABLX step"
+    spoilt = data.replace(b"costada_stepcostada_step", b"costada_s\xc8epcostada_s\xc8ep").replace(
+        b"TABLE costada_step", b"TABLX costada_step"
     )
     path.write_bytes(spoilt)
     with pytest.raises(ValueError, match=r"run\.sqlite: is damaged \(a text in it is not UTF-8\)"):

@@ -140,30 +140,13 @@ def test_a_verdict_is_looked_up_in_an_index_whatever_the_length_of_the_run(tmp_p
     RunStore(path).close()
     with closing(sqlite3.connect(path)) as connection:
         plan = connection.execute(
-            "EXPLAIN QUERY PLAN SELECT facts FROM candidate WHERE run_id = 'r' AND code_hash = 'c'"
-            " AND evaluator = 'e' AND iteration < 9 ORDER BY iteration LIMIT 1"
+            "EXPLAIN QUERY PLAN SELECT facts FROM costada_candidate WHERE run_id = 'r'"
+            " AND code_hash = 'c' AND evaluator = 'e' AND iteration < 9 ORDER BY iteration LIMIT 1"
         ).fetchall()
     assert [row[3] for row in plan] == [
-        "SEARCH candidate USING INDEX candidate_by_verdict"
+        "SEARCH costada_candidate USING INDEX costada_candidate_by_verdict"
         " (run_id=? AND code_hash=? AND evaluator=? AND iteration<?)"
     ]
-
-
-def test_a_file_from_before_verdicts_were_kept_can_be_gone_on_with(tmp_path):
-    path = tmp_path / "run.sqlite"
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(
-            "CREATE TABLE run (run_id TEXT PRIMARY KEY, name TEXT NOT NULL, problem TEXT NOT NULL);"
-            "CREATE TABLE candidate (run_id TEXT NOT NULL, id TEXT NOT NULL, iteration INTEGER NOT"
-            " NULL, score REAL, code_hash TEXT NOT NULL, facts TEXT NOT NULL,"
-            " PRIMARY KEY (run_id, id));"
-            "INSERT INTO run VALUES ('run', 'costada', 'toy');"
-        )
-    with RunStore(path) as store:
-        store.candidates.put("run", candidate("1.1"))
-        store.open_run("next", "costada", "toy", "landlock")
-        assert store.candidates.get("run", "1.1") == candidate("1.1")
-        assert [store.sandbox(name) for name in ("run", "next", "none")] == ["", "landlock", ""]
 
 
 def test_a_charge_sums_the_calls_of_its_iteration_exactly(store):

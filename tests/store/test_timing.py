@@ -1,7 +1,3 @@
-import sqlite3
-
-import pytest
-
 from costada.store.copying import Cut, copy_file, cut_back
 from costada.store.run_store import RunStore
 
@@ -24,18 +20,6 @@ def test_a_step_that_is_executed_again_replaces_its_own_row():
     store.timing.put("a", 1, {"evaluate": 5.0})
     store.timing.put("a", 1, {"evaluate": 0.25})
     assert store.timing.by_node("a") == {"evaluate": 0.25}
-
-
-@pytest.mark.parametrize("is_read_only", [True, False])
-def test_a_file_from_before_runs_were_timed_knows_no_seconds(tmp_path, is_read_only):
-    path = tmp_path / "run.sqlite"
-    RunStore(path).close()
-    connection = sqlite3.connect(path)
-    connection.execute("DROP TABLE timing")
-    connection.close()
-    with RunStore(path, is_read_only=is_read_only) as store:
-        assert store.timing.steps("a") == []
-        assert store.timing.by_node("a") == {}
 
 
 def test_a_copy_of_a_run_takes_over_the_seconds_of_its_steps(tmp_path):
