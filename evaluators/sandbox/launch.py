@@ -15,6 +15,9 @@ from costada.evaluators.sandbox.layers import Layer, is_late
 from costada.evaluators.sandbox.limits import MEBIBYTE
 
 SANDBOX_FOLDER = Path(__file__).parent
+PACKAGE_FOLDER = Path(__file__).parents[2]
+"""Hidden from candidates: the benchmarks hold what their answers are compared with."""
+
 ZYGOTE_FILE = SANDBOX_FOLDER / "inside" / "zygote.py"
 INTERPRETER_OPTIONS = ("-s", "-P", "-B", "-u", "-X", "utf8")
 THREAD_VARIABLES = (
@@ -127,6 +130,7 @@ def _settings(kind: SlotKind, folders: list[str], scratch: str) -> dict[str, obj
         "preload": [name for name in kind.preload if name not in kind.loaded_late],
         "import_path": library_folders(),
         "programs": program_paths(),
+        "hidden": str(PACKAGE_FOLDER),
         "readable": [*interpreter_folders(), *library_folders(), *folders],
     }
 

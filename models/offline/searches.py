@@ -112,7 +112,7 @@ def shrink_step(scene: Scene, rng: Random) -> Edit | None:
 
 
 def _share_of_turns(loop: ast.expr) -> str | None:
-    """Return which share of a loop over a range is done at `turn`; None where it is no such loop."""
+    """Share of a loop over a range that is done at `turn`; None for any other loop."""
     if not isinstance(loop, ast.Call) or called_name(loop) != "range" or loop.keywords:
         return None
     if not 1 <= len(loop.args) <= 3 or any(isinstance(each, ast.Starred) for each in loop.args):

@@ -147,8 +147,8 @@ def test_it_answers_for_any_program_that_parses(code, other, seed):
     [
         "    x = np.asarray(x)\n    return x",
         "    for _ in range(0, 10, 0):\n        x = np.zeros(3)\n    return x, np.sum(x)",
-        "    x = np.zeros(3)\n    for _ in range(10**30):\n        x[0] = 1\n    return x, np.sum(x)",
-        "    x = np.zeros(3)\n    for _ in range():\n        x[0] = 1\n    return x, np.sum(x)",
+        "    x = np.zeros(3)\n    for _ in range(10**30):\n        x[0] = 1\n    return np.sum(x)",
+        "    x = np.zeros(3)\n    for _ in range():\n        x[0] = 1\n    return np.sum(x)",
     ],
 )
 def test_it_answers_for_programs_it_once_failed_on(body):

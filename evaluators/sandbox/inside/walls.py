@@ -93,13 +93,14 @@ class Walls:
         OSError: If the kernel does not offer Landlock.
     """
 
-    def __init__(self, readable: list[str], programs: list[str], scratch: str) -> None:
+    def __init__(self, readable: list[str], programs: list[str], scratch: str, hidden: str) -> None:
         """Prepare the walls around the first candidate.
 
         Args:
             readable: What candidates may read beside the system's libraries.
             programs: What they may read in addition where they may start processes.
             scratch: The folder that they may write to.
+            hidden: A folder that they may not read, although it may lie among the libraries.
         """
         import landlockpy
 
@@ -115,7 +116,10 @@ class Walls:
             )
             for is_allowed in (False, True)
         }
-        self._readable = [path for path in (*READABLE, *readable) if os.path.exists(path)]
+        self._readable: list[str] = []
+        self._listed: list[str] = []
+        for path in filter(os.path.exists, dict.fromkeys((*READABLE, *readable))):
+            self._add_readable(path, os.path.realpath(hidden))
         self._programs = [path for path in programs if os.path.exists(path)]
         self._scratch = scratch
         self._rules = self._prepared()
@@ -145,9 +149,26 @@ class Walls:
         write |= access.MAKE_DIR | access.MAKE_REG | access.MAKE_SYM
         rules = self._landlock.Ruleset(scoped=scope.ABSTRACT_UNIX_SOCKET | scope.SIGNAL)
         self._allow_reading(rules, self._readable)
+        for path in self._listed:
+            rules.allow_path(path, access.READ_DIR)
         rules.allow_path("/dev/null", access.READ_FILE | access.WRITE_FILE)
         rules.allow_path(self._scratch, write)
         return rules
+
+    def _add_readable(self, path: str, hidden: str) -> None:
+        """Let candidates read a path, but for a hidden folder inside it.
+
+        Landlock cannot take back what it allowed further up, so each folder on the way to the
+        hidden one can only be listed, and everything else in it is allowed by itself.
+        """
+        real = os.path.realpath(path)
+        if not hidden.startswith(os.path.join(real, "")):
+            self._readable.append(path)
+            return
+        self._listed.append(path)
+        for entry in os.scandir(path):
+            if os.path.realpath(entry.path) != hidden:
+                self._add_readable(entry.path, hidden)
 
     def _allow_reading(self, rules: "landlockpy.Ruleset", paths: list[str]) -> None:
         access = self._landlock.AccessFS

@@ -44,7 +44,9 @@ class Ward:
         self._make_scratch()
         self._walls = None
         if settings["layer"] in WALLED_LAYERS:
-            self._walls = walls.Walls(settings["readable"], self._programs, self._scratch)
+            self._walls = walls.Walls(
+                settings["readable"], self._programs, self._scratch, settings["hidden"]
+            )
         walls.set_process_option(walls.PR_SET_DUMPABLE, 0)
         walls.set_process_option(walls.PR_SET_CHILD_SUBREAPER, 1)
 
