@@ -4,6 +4,9 @@ Programs, prompts and calls live in the run's store; the state carries their ids
 checkpoint stays the same size however long the run is.
 """
 
+from typing import Annotated
+
+from langgraph.channels import EphemeralValue
 from typing_extensions import TypedDict
 
 from costada.controller.contract import Record
@@ -58,9 +61,12 @@ class CreditRecord(TypedDict):
 
 
 class SearchInput(TypedDict, total=False):
-    """What a caller may hand in: the seed of the run's randomness (default: the settings' seed)."""
+    """What a caller may hand in: the seed of the run's randomness (default: the settings' seed).
 
-    seed: int
+    A seed holds for the run that this input starts, not for a later one on the same thread.
+    """
+
+    seed: Annotated[int, EphemeralValue]
 
 
 class SearchOutput(TypedDict, total=False):
@@ -90,7 +96,7 @@ class SearchState(SearchInput, SearchOutput, total=False):
     step under way (t), 0 before the first. `archive_seq` counts changes of the archives: nodes read
     the archives as of it, so rows written after the last checkpoint are overwritten, never seen.
     `extended_budget` is the budget in dollars that the caller granted when the graph's was used up,
-    0 until then; `granted_budget` is what the run has drawn from a purse, where it draws from one.
+    0 until then; `granted_budget` is what the run has drawn from a purse, else absent or `None`.
     `refused_answer` says what was wrong with the last grant. `failures` counts the
     attempts in a row, up to the last finished step, that yielded no usable program.
     `best` is the incumbent's candidate id. `labels` are hashes of the texts behind the labels of
@@ -103,7 +109,7 @@ class SearchState(SearchInput, SearchOutput, total=False):
     iteration: int
     archive_seq: int
     extended_budget: float
-    granted_budget: float
+    granted_budget: float | None
     refused_answer: str
     failures: int
     best: str

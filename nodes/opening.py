@@ -1,5 +1,6 @@
 """The beginning of a run: the starting program is evaluated once and put on every frontier."""
 
+from typing import cast
 from uuid import uuid4
 
 from costada.controller.archive import Archive
@@ -7,7 +8,7 @@ from costada.controller.contract import Controller
 from costada.evaluators.check import check_problem
 from costada.evaluators.confine import layer_of
 from costada.evaluators.contract import Evaluation
-from costada.graph.state import SearchState
+from costada.graph.state import CreditRecord, SearchState, StepRecord
 from costada.nodes.candidates import candidate_row, save_archive, to_candidate
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.purse import drawn
@@ -17,7 +18,8 @@ from costada.store.rows import CandidateRow
 def opened(state: SearchState, context: RunContext) -> SearchState:
     """Return the keys of a run that begins: F(initial program) is y_0 and every b^(k) (Sec. 3).
 
-    Costs no model call. An invalid starting program has score 0.
+    Costs no model call. An invalid starting program has score 0. Where the thread holds an earlier
+    run, every key of it is overwritten.
 
     Raises:
         ValueError: The seed is no whole number, the evaluator comes to no verdict, or the purse
@@ -31,9 +33,10 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
     run_id = uuid4().hex
     granted = drawn(run_id, context)
     constants = context.settings.constants
-    controller = context.method.start(evaluation.score, budget_of(granted, context), constants)
+    budget = budget_of(granted, context)
+    controller = context.method.start(evaluation.score, budget, constants)
     begun = SearchState(
-        **granted,
+        **{**_without_earlier_run(state, evaluation, budget), **granted},
         run_id=run_id,
         run_seed=run_seed,
         iteration=0,
@@ -47,6 +50,26 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
     context.store.open_run(begun["run_id"], context.name, problem.name, layer_of(problem) or "")
     begun["best"] = _plant(evaluation, controller, begun, context)
     return begun
+
+
+def _without_earlier_run(state: SearchState, evaluation: Evaluation, budget: float) -> SearchState:
+    """Return what replaces the results of an earlier run on the thread, nothing without one."""
+    fresh = SearchState(
+        best_program="",
+        best_score=evaluation.score,
+        best_objective=evaluation.objective,
+        best_metrics=dict(evaluation.metrics),
+        spent=0.0,
+        remaining=budget,
+        iterations=0,
+        last_failure="",
+        refused_answer="",
+        granted_budget=None,
+        trace={},
+        step=cast(StepRecord, {}),
+        credit=cast(CreditRecord, {}),
+    )
+    return cast(SearchState, {name: value for name, value in fresh.items() if name in state})
 
 
 def _plant(

@@ -118,7 +118,7 @@ def _describe_node(
         span.set_attributes(
             {"costada.frontier": step["frontier"] + 1, "costada.action": step["action"]}
         )
-    span.set_attributes(_results(update))
+    span.set_attributes({} if opens_run else _results(update))
 
 
 def _results(update: SearchState) -> Facts:

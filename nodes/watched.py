@@ -46,7 +46,8 @@ class WatchedNode:
         return self._timed(state, update, perf_counter() - began)
 
     def _timed(self, state: SearchState, update: SearchState, took: float) -> SearchState:
-        opens_run, ends_step = "run_id" in update, "iterations" in update
+        opens_run = "run_id" in update
+        ends_step = "iterations" in update and not opens_run
         seconds = {} if opens_run else dict(state.get("seconds", {}))
         seconds[self.__name__] = seconds.get(self.__name__, 0.0) + took
         if ends_step:

@@ -112,7 +112,7 @@ def _cut_copy(database: Path, iteration: int, seed: int | None, source: Path) ->
         state = cast(SearchState, kept.checkpoint["channel_values"])
         changes = SearchState(run_id=uuid4().hex)
         if seed is not None:
-            changes = SearchState(**changes, run_seed=seed, seed=seed)
+            changes = SearchState(**changes, run_seed=seed)
         saver.delete_thread(str(THREAD["configurable"]["thread_id"]))
         place = {**THREAD["configurable"], "checkpoint_ns": ""}
         begun: Checkpoint = {**kept.checkpoint, "channel_values": {**state, **changes}}

@@ -139,7 +139,7 @@ def _state(graph: DiscoveryGraph) -> SearchState:
 
 def _discovery(state: SearchState, plan: Plan, store: RunStore, folder: Path) -> Discovery:
     """Return the result so far; the initial program is the best before the run has opened."""
-    spent = state.get("spent", 0.0)
+    spent, granted = state.get("spent", 0.0), state.get("granted_budget")
     reason = cast(RunEnd, state.get("stop_reason") or "interrupted")
     seed = plan.seed_evaluation or failed("not evaluated")
     is_open = "best" in state
@@ -150,7 +150,7 @@ def _discovery(state: SearchState, plan: Plan, store: RunStore, folder: Path) ->
         best_objective=best.objective if best else seed.objective,
         best_metrics=best.metrics if best else seed.metrics,
         spent=spent,
-        remaining=max(0.0, remaining(state.get("granted_budget", plan.budget), spent)),
+        remaining=max(0.0, remaining(plan.budget if granted is None else granted, spent)),
         iterations=state.get("iterations", 0),
         stop_reason=reason,
         folder=folder,

@@ -5,15 +5,18 @@ import json
 from functools import cache
 
 import pytest
+from fakes import ScriptedModel, rewrite, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
-from toy_graph import graph_of, run_until, trace
+from langgraph.types import Command
+from toy_graph import PRICE, graph_of, run_until, trace
 from typing_extensions import TypedDict
 
 from costada.controller.constants import Constants
-from costada.graph.build import superstep_limit
+from costada.graph.build import create_discovery_graph, superstep_limit
+from costada.nodes.settings import Settings
 
 THREAD = {"configurable": {"thread_id": "1"}}
 CONSTANTS = Constants(max_iterations=10)
@@ -99,6 +102,39 @@ def test_a_new_input_on_a_finished_thread_starts_a_new_run_with_its_own_account(
     first = graph.invoke({"seed": 7}, THREAD)
     assert graph.invoke({"seed": 8}, THREAD) != first
     assert graph.invoke({"seed": 7}, THREAD) == first
+
+
+def test_a_new_run_on_a_thread_begins_with_nothing_of_the_last():
+    """The first run fails at every attempt; the second is asked about its labels before a step."""
+    answers = []
+    settings = Settings(
+        price=PRICE,
+        method="evox",
+        seed=3,
+        max_failures=2,
+        approve_guides=True,
+        constants=Constants(max_iterations=2),
+    )
+    graph = create_discovery_graph(
+        toy_problem(),
+        ScriptedModel(answer=lambda prompt: answers.pop() if answers else "no", prompts=[]),
+        budget=0.5,
+        settings=settings,
+        checkpointer=InMemorySaver(),
+    )
+    graph.invoke({"seed": 8}, THREAD)
+    first = graph.invoke(Command(resume=False), THREAD)
+    assert (first["stop_reason"], first["spent"] > 0) == ("failures", True)
+    old = graph.get_state(THREAD).values
+    answers.extend(map(rewrite, (0.6, 0.5)))
+    (question,) = graph.invoke({}, THREAD)["__interrupt__"]
+    assert (question.value["spent"], question.value["remaining"]) == (0.0, 0.5)
+    begun = graph.get_state(THREAD).values
+    kept = {name for name, value in old.items() if value and begun.get(name) == value}
+    assert kept <= {"best", "best_score", "best_objective", "best_metrics", "controller", "labels"}
+    assert (begun["run_seed"], begun["best_score"]) == (3, 0.1)
+    second = graph.invoke(Command(resume=False), THREAD)
+    assert (second["stop_reason"], second["last_failure"]) == ("iterations", "")
 
 
 def test_the_state_is_plain_small_and_passes_a_strict_serializer():
