@@ -150,9 +150,12 @@ class Controller(Protocol):
         """
         ...
 
-    def intervene(self, allocation: Allocation) -> tuple[Self, Intervention]:
+    def intervene(
+        self, allocation: Allocation, *, is_last: bool = False
+    ) -> tuple[Self, Intervention]:
         """Return the controller at the end of a step, and what was decided there.
 
+        `is_last` says that the run ends with this step: no call is bought for it any more.
         A controller whose `iteration` has not risen buys its pending call for this very step and
         is asked again once that is paid.
         """

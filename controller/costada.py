@@ -106,7 +106,9 @@ class CostAda:
         bests = [archive.best.score for archive in migrated]
         return self._with(algorithm.raise_bests(self.state, bests)), migrated
 
-    def intervene(self, allocation: Allocation) -> tuple[Self, Intervention]:
+    def intervene(
+        self, allocation: Allocation, *, is_last: bool = False
+    ) -> tuple[Self, Intervention]:
         """Return the controller at the end of a step, and what was decided there."""
         state, decided = algorithm.intervene(self.state, allocation, self.constants)
         return self._with(state), decided

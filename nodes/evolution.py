@@ -39,7 +39,7 @@ MAX_STRATEGY_CALLS = 3
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What the calls of one visit share; `attempt` numbers the next of them."""
+    """What the calls of one visit share; none of them begins when the budget is used up."""
 
     state: SearchState
     config: RunnableConfig
@@ -50,7 +50,13 @@ class Desk:
         """Return the text of an answer, empty if none came or could be paid for."""
         key = CallKey(self.state["run_id"], self.iteration, "guide", attempt)
         answer = ask_within_budget(
-            self.context.guide_model, prompt, key, self.state, self.config, self.context
+            self.context.guide_model,
+            prompt,
+            key,
+            self.state,
+            self.config,
+            self.context,
+            is_further=True,
         )
         return "" if isinstance(answer, ModelFailure) else answer_text(answer)
 
@@ -90,7 +96,8 @@ def evolve_strategy(
 ) -> SearchState:
     """Return the controller with a new strategy, or with the one in use when none was valid.
 
-    The calls belong to the step that has just been made, which is charged for them.
+    The calls belong to the step that has just been made, which is charged for them. One that uses
+    up the budget is the last: no step is left for a strategy.
     """
     controller = evox_of(controller_of(state, context))
     desk = Desk(state, config, context, controller.iteration + 1)

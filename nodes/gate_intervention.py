@@ -2,7 +2,7 @@
 
 from langgraph.types import StreamWriter
 
-from costada.controller.contract import Controller, stop_reason
+from costada.controller.contract import stop_reason
 from costada.graph.state import SearchState
 from costada.nodes.allocate_frontier import allocation_of
 from costada.nodes.context import RunContext, budget_of, controller_of
@@ -19,7 +19,8 @@ def gate_intervention(
     buys a call for itself is not finished.
     """
     before = controller_of(state, context)
-    controller, decided = before.intervene(allocation_of(state["step"]))
+    stop = _stop(state, context)
+    controller, decided = before.intervene(allocation_of(state["step"]), is_last=bool(stop))
     if controller.iteration < state["iteration"]:
         return SearchState(controller=controller.record())
     best = context.store.candidates.get(state["run_id"], state["best"])
@@ -34,7 +35,6 @@ def gate_intervention(
         best_metrics=dict(best.metrics),
         failures=_failures(state),
     )
-    stop = _stop(state, controller, context)
     if not stop:
         return ended
     settle(state["run_id"], context)
@@ -48,15 +48,15 @@ def _failures(state: SearchState) -> int:
     return state["failures"] + made if step["failure"] else 0
 
 
-def _stop(state: SearchState, controller: Controller, context: RunContext) -> SearchState:
-    """Return why the run stops, nothing when it goes on.
+def _stop(state: SearchState, context: RunContext) -> SearchState:
+    """Return why the run stops after this step, nothing when it goes on.
 
     After too many failures the count begins anew, should the run be gone on with.
     """
     reason = stop_reason(
         budget_of(state, context),
         state["spent"],
-        controller.iteration,
+        state["iteration"],
         context.settings.constants.max_iterations,
         is_out_of_money=state["step"]["is_out_of_money"],
         is_failing=_failures(state) >= context.settings.max_failures,

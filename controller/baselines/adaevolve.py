@@ -208,7 +208,9 @@ class AdaEvolve(CostBlind):
             state = booked(state, arrival.frontier, informed(before, arrival.candidate.score))
         return self._with(state), exchanged
 
-    def intervene(self, allocation: Allocation) -> tuple[Self, Intervention]:
+    def intervene(
+        self, allocation: Allocation, *, is_last: bool = False
+    ) -> tuple[Self, Intervention]:
         """Return the controller at the end of a step, and whether the next one buys a guide.
 
         It does when the last entered candidates hardly ever became the incumbent and no tactic

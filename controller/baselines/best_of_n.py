@@ -100,7 +100,9 @@ class BestOfN(Unguided):
         """Return both as they are: nothing spawns or migrates."""
         return self, archives
 
-    def intervene(self, allocation: Allocation) -> tuple[Self, Intervention]:
+    def intervene(
+        self, allocation: Allocation, *, is_last: bool = False
+    ) -> tuple[Self, Intervention]:
         """Return the controller at the end of a step, without a guide."""
         ended = type(self)(completed(self.state), self.constants)
         return ended, Intervention(None, opened_consolidation=False, backed_off=False)

@@ -145,18 +145,20 @@ class EvoX(CostBlind):
         """Return both as they are: nothing spawns or migrates."""
         return self, archives
 
-    def intervene(self, allocation: Allocation) -> tuple[Self, Intervention]:
+    def intervene(
+        self, allocation: Allocation, *, is_last: bool = False
+    ) -> tuple[Self, Intervention]:
         """Return the controller at the end of a step, or with the evolution due before it.
 
-        Stagnation is judged once per step, and not in the last one. The notes tell what became of
-        the strategy in this step.
+        Stagnation is judged once per step, and not in the last one of the run, whose strategy
+        nobody could use. The notes tell what became of the strategy in this step.
 
         Raises:
             ValueError: A call is pending.
         """
         self._require(None)
         state = self.state
-        if not state.has_evolved and not self._is_last_step:
+        if not state.has_evolved and not is_last:
             state = self._judged()
         if state.pending is None:
             state = replace(
@@ -268,10 +270,6 @@ class EvoX(CostBlind):
                 has_fallen_back=True,
             )
         )
-
-    @property
-    def _is_last_step(self) -> bool:
-        return self.iteration + 1 >= self.constants.max_iterations
 
     def _require(self, pending: str | None) -> None:
         if self.pending != pending:

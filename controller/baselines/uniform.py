@@ -131,7 +131,9 @@ class Uniform(Unguided):
         bests = tuple(map(higher_score, self.state.best_scores, held))
         return self._with(replace(self.state, best_scores=bests)), migrated
 
-    def intervene(self, allocation: Allocation) -> tuple[Self, Intervention]:
+    def intervene(
+        self, allocation: Allocation, *, is_last: bool = False
+    ) -> tuple[Self, Intervention]:
         """Return the controller at the end of a step, without a guide."""
         ended = self._with(replace(self.state, progress=completed(self.state.progress)))
         return ended, Intervention(None, opened_consolidation=False, backed_off=False)

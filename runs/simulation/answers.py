@@ -51,10 +51,13 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """What the calls of an evolution brought: a packaged strategy, None where none was valid."""
+    """What an evolution brings: a packaged strategy, None where none is valid.
+
+    `calls` are the tokens of each call that it takes; the last one brings the strategy.
+    """
 
     strategy: str | None
-    tokens: Tokens
+    calls: tuple[Tokens, ...]
 
 
 class Answers(Protocol):
@@ -118,9 +121,7 @@ class LandscapeAnswers:
         strategy = rng.choice([name for name in packaged_strategies() if name != shown])
         is_refused = rng.random() < STRATEGY_FAILURE_RATE
         calls = [INSIGHT, STRATEGY] + [STRATEGY] * is_refused
-        parts = [call_tokens(lengths, rng) for lengths in calls]
-        tokens = Tokens(sum(part.taken for part in parts), sum(part.given for part in parts))
-        return Evolution(strategy, tokens)
+        return Evolution(strategy, tuple(call_tokens(lengths, rng) for lengths in calls))
 
 
 def _seen(candidate: Candidate) -> SeenProgram:

@@ -19,9 +19,11 @@ from costada.controller.contract import (
     PaidStep,
     ParentRule,
     Record,
+    StopReason,
     stop_reason,
 )
 from costada.controller.guidance import is_active
+from costada.controller.ledger import has_crossed
 from costada.controller.methods import METHODS
 from costada.controller.randomness import draws
 from costada.controller.sampling import draw_inspirations, draw_parent
@@ -129,8 +131,11 @@ class SimulatedRun:
         while reason is None:
             self._step()
             yield self.controller.record()
-            limit = self._constants.max_iterations
-            reason = stop_reason(self._budget, self._spent, self.controller.iteration, limit)
+            reason = self._stop_reason(self.controller.iteration)
+
+    def _stop_reason(self, iteration: int) -> StopReason | None:
+        """Return why the run ends after an iteration, None when it goes on."""
+        return stop_reason(self._budget, self._spent, iteration, self._constants.max_iterations)
 
     def outcome(self) -> RunOutcome:
         """Return the run as far as it has come."""
@@ -156,7 +161,8 @@ class SimulatedRun:
         allocation = self.controller.allocate(draws(self._seed, iteration, "action"))
         candidate = self._attempts(allocation, iteration)
         self._credit(allocation, candidate, iteration)
-        self.controller, _ = self.controller.intervene(allocation)
+        is_last = self._stop_reason(iteration) is not None
+        self.controller, _ = self.controller.intervene(allocation, is_last=is_last)
         if self.controller.iteration < iteration:
             self._buy_call(iteration)
             self.controller, _ = self.controller.intervene(allocation)
@@ -177,13 +183,16 @@ class SimulatedRun:
             self.controller = self.controller.fail_guide()
 
     def _redesigned(self, controller: EvoX, iteration: int, rng: Random) -> EvoX:
-        """Return the controller after the label call or an evolution."""
+        """Return the controller after the label call, or an evolution as far as it is paid for."""
         if controller.pending == LABELS:
             self._charge("guide", self._answers.label(rng))
             return controller.with_labels()
         shown, _ = controller.draw_strategies(draws(self._seed, iteration, "strategies"))
         evolution = self._answers.evolve(shown.strategy, rng)
-        self._charge("guide", evolution.tokens)
+        for tokens in evolution.calls:
+            if has_crossed(self._budget, self._spent):
+                return controller.keep_strategy()
+            self._charge("guide", tokens)
         if evolution.strategy is None:
             return controller.keep_strategy()
         return controller.adopt(evolution.strategy)

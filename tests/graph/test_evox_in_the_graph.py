@@ -3,6 +3,7 @@
 from functools import cache
 from itertools import count
 
+import pytest
 from fakes import ScriptedModel, rewrite, toy_problem
 from toy_graph import PRICE, trace
 
@@ -136,3 +137,43 @@ def test_previous_attempts_are_shown_the_best_first():
         section.index("iteration 5") < section.index("iteration 4") < section.index("iteration 3")
     )
     assert "iteration 2" not in section
+
+
+def calls_of(model, budget, **more):
+    """Return the roles of the calls in each iteration, and what the run came to."""
+    store = RunStore()
+    constants = Constants(max_iterations=20)
+    settings = Settings(method="evox", price=PRICE, constants=constants, **more)
+    graph = create_discovery_graph(
+        toy_problem(), model, budget=budget, settings=settings, store=store
+    )
+    found = graph.invoke({})
+    roles = {}
+    for call in store.ledger.calls(store.run_ids()[0], with_texts=False):
+        roles.setdefault(call.iteration, []).append(call.role)
+    return roles, found
+
+
+def test_no_strategy_is_bought_in_the_step_that_crosses_the_budget():
+    """The labels and three programs cost 0.008 dollars; after the third a strategy is due."""
+    roles, found = calls_of(standing_still()[1], 0.008)
+    assert (found["stop_reason"], found["iterations"]) == ("budget", 3)
+    assert roles[3] == ["generation"]
+    assert found["spent"] == pytest.approx(0.008)
+
+
+def test_no_strategy_is_bought_when_failures_end_the_run():
+    values = iter([0.11, 0.1101])
+    failing = evox(strategy(), iterations=1, propose=lambda _: rewrite(next(values, 2.0)))[1]
+    values = iter([0.11, 0.1101])
+    roles, found = calls_of(failing, 1.0, max_failures=3)
+    assert (found["stop_reason"], found["iterations"]) == ("failures", 3)
+    assert roles[3] == ["generation", "retry", "retry"]
+
+
+def test_an_evolution_that_crosses_the_budget_asks_no_further():
+    """Labels, three programs and the summary make 0.010 dollars: no strategy is asked for."""
+    roles, found = calls_of(standing_still()[1], 0.0095)
+    assert roles[3] == ["generation", "guide"]
+    assert (found["iterations"], found["stop_reason"]) == (3, "budget")
+    assert found["spent"] == pytest.approx(0.010)

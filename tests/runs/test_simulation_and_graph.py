@@ -49,14 +49,12 @@ class ReplayedAnswers:
         return self._next("guide")[1]
 
     def evolve(self, shown, rng):
-        _, first = self._next("guide")
-        taken, given = first.taken, first.given
-        while True:
+        spent, name = [self._next("guide")[1]], None
+        while name is None and self.calls and self.calls[0].role == "guide":
             answer, tokens = self._next("guide")
-            taken, given = taken + tokens.taken, given + tokens.given
+            spent.append(tokens)
             name = self.texts.get(str(parse_strategy(answer)).strip())
-            if name is not None:
-                return Evolution(name, Tokens(taken, given))
+        return Evolution(name, tuple(spent))
 
 
 def graph_run(method, seed, store):

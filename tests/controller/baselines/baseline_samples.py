@@ -118,7 +118,8 @@ def played(
         step = PaidStep(score, is_kept, cost, spent)
         controller, _ = controller.credit(allocation, step)
         controller, archives = controller.maintain(archives, Random(f"{seed}/{iteration}/m"))
-        controller, _ = controller.intervene(allocation)
+        is_last = iteration >= constants.max_iterations
+        controller, _ = controller.intervene(allocation, is_last=is_last)
         if isinstance(controller, EvoX) and controller.pending == STRATEGY:
             guides += 1
             controller, _ = evolved(controller, guides).intervene(allocation)

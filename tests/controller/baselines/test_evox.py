@@ -122,8 +122,10 @@ def test_the_last_step_evolves_nothing() -> None:
     controller = after_step(started(constants=constants), None)
     asked = after_step(controller, None)
     assert asked.pending == STRATEGY
-    last = after_step(asked.keep_strategy().intervene(EVERYWHERE)[0], None)
+    kept = asked.keep_strategy().intervene(EVERYWHERE)[0]
+    last, _ = kept.intervene(EVERYWHERE, is_last=True)
     assert (last.iteration, last.pending) == (3, None)
+    assert kept.intervene(EVERYWHERE)[0].pending == STRATEGY
 
 
 def test_the_next_evolution_comes_after_as_many_stagnant_steps_again() -> None:
