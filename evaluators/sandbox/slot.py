@@ -12,7 +12,8 @@ from tempfile import TemporaryFile, mkdtemp
 
 from costada.evaluators.sandbox import container
 from costada.evaluators.sandbox.door import Door
-from costada.evaluators.sandbox.inside import leavings
+from costada.evaluators.sandbox.inside.home import Home
+from costada.evaluators.sandbox.inside.walls import without_powers
 from costada.evaluators.sandbox.launch import SlotKind, launch
 from costada.evaluators.sandbox.layers import Layer
 
@@ -59,12 +60,14 @@ class Slot:
         self._unread = b""
         self._process: subprocess.Popen[bytes] | None = None
         self._home: Path | None = None
+        self._held_home: Home | None = None
         self._trouble = TemporaryFile()  # noqa: SIM115  (closed with the slot)
         self.control, theirs = socket.socketpair()
         with ExitStack() as undoing, theirs:
             undoing.callback(self.destroy)
             if kind.layer is not Layer.BUBBLEWRAP:
                 self._home = Path(mkdtemp(prefix="costada-")).resolve()
+                self._held_home = Home(str(self._home))
             self._start(theirs)
             undoing.pop_all()
 
@@ -77,8 +80,8 @@ class Slot:
             self._check_ready()
             if self.kind.layer is Layer.BUBBLEWRAP:
                 self._keeper_fd = os.pidfd_open(_inner_process(info))
-        if self.kind.has_own_files and self._home is not None:
-            leavings.remove(str(self._home))
+        if self.kind.has_own_files:
+            self._remove_home()
 
     @property
     def is_alive(self) -> bool:
@@ -172,8 +175,7 @@ class Slot:
             os.close(self._keeper_fd)
             self._keeper_fd = None
         self._trouble.close()
-        if self._home is not None:
-            _remove(self._home)
+        self._remove_home()
 
     def let_go(self) -> None:
         """Let go of a slot that belongs to the process this one was forked from."""
@@ -181,6 +183,9 @@ class Slot:
         self._trouble.close()
         if self._process is not None:
             self._process.returncode = 0
+        if self._held_home is not None:
+            self._held_home.close()
+            self._held_home = None
 
     def _kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -198,6 +203,19 @@ class Slot:
         for _ in range(MAX_SWEEPS):
             if self._home is None or not _kill_all_in(self._home):
                 break
+
+    def _remove_home(self) -> None:
+        """Remove the slot's folder if the process has not, with no more rights than it has."""
+        if self._home is None or self._held_home is None:
+            return
+        for _ in range(MAX_REMOVALS):
+            with suppress(OSError), without_powers():
+                self._held_home.remove()
+            if not self._held_home.is_in_place:
+                break
+            _kill_all_in(self._home)
+        self._held_home.close()
+        self._held_home = None
 
     def trouble(self) -> str:
         """Return the last that the process said of itself."""
@@ -244,15 +262,6 @@ def _inner_process(info: socket.socket) -> int:
     except (TimeoutError, ValueError):
         raise RuntimeError("sandbox: bwrap does not tell which process it has started") from None
     return number
-
-
-def _remove(home: Path) -> None:
-    for _ in range(MAX_REMOVALS):
-        with suppress(OSError):
-            leavings.remove(str(home))
-        if not home.exists():
-            break
-        _kill_all_in(home)
 
 
 def _kill_all_in(home: Path) -> bool:

@@ -82,10 +82,10 @@ def test_each_folder_of_a_shallow_tree_is_listed_once_when_it_is_removed(tmp_pat
     for number in range(50):
         (tmp_path / "tree" / str(number) / "below").mkdir(parents=True)
     text = (
-        "from costada.evaluators.sandbox.inside import leavings\n"
+        "from costada.evaluators.sandbox.inside.home import Home\n"
         "listed = []\n"
         "sys.addaudithook(lambda name, _: name == 'os.scandir' and listed.append(name))\n"
-        f"leavings.remove({str(tmp_path / 'tree')!r})\n"
+        f"Home({str(tmp_path / 'tree')!r}).remove()\n"
         "print(len(listed))"
     )
     assert told_by_script(text, tmp_path) == "51"
@@ -99,8 +99,8 @@ def test_a_tree_that_is_wide_and_deep_is_removed(tmp_path):
             (wide / name).mkdir(parents=True)
         (wide.parents[9] / "file").write_text("x")
     text = (
-        "from costada.evaluators.sandbox.inside import leavings\n"
-        f"leavings.remove({str(tmp_path / 'tree')!r})"
+        "from costada.evaluators.sandbox.inside.home import Home\n"
+        f"Home({str(tmp_path / 'tree')!r}).remove()"
     )
     assert told_by_script(text, tmp_path) == ""
     assert not (tmp_path / "tree").exists()

@@ -5,7 +5,6 @@ import signal
 import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from errno import EEXIST, ENOTEMPTY
 from math import inf
 from pathlib import Path
 
@@ -13,9 +12,7 @@ MEBIBYTE = 1024 * 1024
 BLOCK_BYTES = 512
 MAX_FILES = 4096
 HAS_CHILDREN_FILES = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
-MAX_OPEN_FOLDERS = 8
 DELETED = b" (deleted)\n"
-FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def end(number: int) -> int:
@@ -157,105 +154,3 @@ def apart(question: Callable[[], int]) -> int:
         finally:
             os._exit(1)
     return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
-
-
-def clear(folder: str, usual: str) -> None:
-    """Remove a folder that mostly holds one file; names of others are read only in a fork.
-
-    Raises:
-        OSError: If something cannot be removed.
-    """
-    with suppress(OSError):
-        os.unlink(os.path.join(folder, usual))
-        os.rmdir(folder)
-        return
-    if apart(lambda: _is_left(folder)):
-        raise OSError(f"{folder} cannot be removed")
-
-
-def empty(home: str) -> None:
-    """Remove all that is in a folder; candidates can leave things beside their scratch folder."""
-    with os.scandir(home) as entries:
-        for entry in entries:
-            remove(entry.path)
-
-
-def _is_left(folder: str) -> bool:
-    """Return whether a folder is still there after it was removed: never."""
-    remove(folder)
-    return False
-
-
-def remove(folder: str) -> None:
-    """Remove a folder with all that is in it, however deep, and whatever its permissions.
-
-    No link is followed, not even in the folder's own place, and few folders are open at a time:
-    there may be thousands of levels.
-    """
-    with suppress(FileNotFoundError):
-        if not stat.S_ISDIR(os.lstat(folder).st_mode):
-            os.unlink(folder)
-            return
-        os.chmod(folder, stat.S_IRWXU)
-        _empty(os.open(folder, FOLDER_FLAGS))
-        os.rmdir(folder)
-
-
-def _empty(folder_fd: int) -> None:
-    """Delete what is in an open folder, and close that."""
-    here = folder_fd
-    way: list[str] = []
-    try:
-        while (more := _emptied_up_to(here, MAX_OPEN_FOLDERS)) or way:
-            for name in more or [".."]:
-                there = os.open(name, FOLDER_FLAGS, dir_fd=here)
-                os.close(here)
-                here = there
-            if not more:
-                os.rmdir(way.pop(), dir_fd=here)
-            way += more
-    finally:
-        os.close(here)
-
-
-def _emptied_up_to(folder_fd: int, levels: int) -> list[str]:
-    """Delete what can be deleted in a folder, and so many levels of folders in it.
-
-    Returns the way to the first folder further down that holds something; nothing if none does.
-    """
-    with os.scandir(folder_fd) as entries:
-        for entry in entries:
-            if not entry.is_dir(follow_symlinks=False):
-                os.unlink(entry.name, dir_fd=folder_fd)
-            elif more := _removed_up_to(folder_fd, entry.name, levels):
-                return more
-    return []
-
-
-def _removed_up_to(folder_fd: int, name: str, levels: int) -> list[str]:
-    """Remove a folder in an open one; if it is too deep, return the way as above."""
-    os.chmod(name, stat.S_IRWXU, dir_fd=folder_fd)
-    if _is_removed(folder_fd, name):
-        return []
-    if levels == 0:
-        return [name]
-    there = os.open(name, FOLDER_FLAGS, dir_fd=folder_fd)
-    try:
-        more = _emptied_up_to(there, levels - 1)
-    finally:
-        os.close(there)
-    if more:
-        return [name, *more]
-    os.rmdir(name, dir_fd=folder_fd)
-    return []
-
-
-def _is_removed(folder_fd: int, name: str) -> bool:
-    """Remove a folder if it is empty; return whether it was."""
-    try:
-        os.rmdir(name, dir_fd=folder_fd)
-    except OSError as error:
-        if error.errno not in (ENOTEMPTY, EEXIST):
-            raise
-        return False
-    return True

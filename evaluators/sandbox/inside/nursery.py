@@ -10,7 +10,6 @@ import os
 import select
 import signal
 import socket
-import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from secrets import token_hex
@@ -18,6 +17,7 @@ from time import monotonic
 from typing import Any
 
 from costada.evaluators.sandbox.inside import census, leavings, walls
+from costada.evaluators.sandbox.inside.home import Home
 from costada.evaluators.sandbox.inside.spare import Spare
 from costada.evaluators.sandbox.inside.ward import (
     MAX_ORDER_BYTES,
@@ -41,8 +41,11 @@ class Nursery:
         self._settings = settings
         self._control = socket.socket(fileno=settings["control_fd"])
         self._scratch = settings["scratch"]
-        self._home = os.path.dirname(self._scratch)
+        folder, self._work = os.path.split(self._scratch)
+        self._home = Home(folder)
         self._has_limits = settings["layer"] != UNLIMITED_LAYER
+        if self._has_limits:
+            walls.drop_privileges()
         self._endings = _endings_of_children()
         walls.set_process_option(walls.PR_SET_DUMPABLE, 0)
         walls.set_process_option(walls.PR_SET_CHILD_SUBREAPER, 1)
@@ -57,10 +60,12 @@ class Nursery:
                     break
                 text, descriptors = message
                 self._say(self._carry_out(json.loads(text.splitlines()[-1]), descriptors))
-                leavings.empty(self._home)
+                self._home.empty()
+                if not self._home.is_in_place:
+                    break
                 self._spare = Spare(self._settings)
         self._spare.end()
-        leavings.remove(self._home)
+        self._home.remove()
 
     def _is_spare_ready(self) -> bool:
         """Wait until the interpreter has loaded the libraries; return whether it has."""
@@ -90,8 +95,7 @@ class Nursery:
 
     def _carry_out(self, order: Order, descriptors: list[int]) -> dict[str, Any]:
         """Return how a candidate ended: its exit status, and which limit it passed, if one."""
-        os.chmod(self._home, stat.S_IRWXU)
-        os.mkdir(self._scratch, stat.S_IRWXU)
+        self._home.make(self._work)
         bare = census.family(self._spare.number)[self._spare.number]
         try:
             self._spare.order(order, descriptors)
@@ -101,7 +105,7 @@ class Nursery:
         finally:
             status = self._spare.end()
             with suppress(FileNotFoundError):
-                os.rename(self._scratch, os.path.join(self._home, token_hex(8)))
+                self._home.rename(self._work, token_hex(8))
         return {"status": status, "passed": passed}
 
     def _watch(self, order: Order, bare: int) -> str | None:

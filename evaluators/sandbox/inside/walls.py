@@ -8,6 +8,8 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -83,6 +85,21 @@ def drop_privileges() -> None:
     set_process_option(PR_SET_NO_NEW_PRIVS, 1)
     if IS_LINUX and os.geteuid() == 0:
         LIBC.capset(CAPABILITIES_OF_SELF, NO_CAPABILITIES)
+
+
+@contextmanager
+def without_powers() -> Iterator[None]:
+    """Have this thread do what its user may do, even if that is root (Linux only)."""
+    held = (ctypes.c_uint32 * 6)()
+    if not IS_LINUX or LIBC.capget(CAPABILITIES_OF_SELF, held) != 0:
+        yield
+        return
+    unused = (ctypes.c_uint32 * 6)(0, held[1], held[2], 0, held[4], held[5])
+    LIBC.capset(CAPABILITIES_OF_SELF, unused)
+    try:
+        yield
+    finally:
+        LIBC.capset(CAPABILITIES_OF_SELF, held)
 
 
 class Walls:

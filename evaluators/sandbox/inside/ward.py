@@ -5,7 +5,6 @@ import json
 import os
 import select
 import socket
-import stat
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,6 +13,7 @@ from time import monotonic
 from typing import Any
 
 from costada.evaluators.sandbox.inside import child, leavings, walls
+from costada.evaluators.sandbox.inside.home import Home
 
 WATCH_SECONDS = 0.1
 SCRATCH_WATCH_SECONDS = 0.5
@@ -41,7 +41,12 @@ class Ward:
         self._scratch = settings["scratch"]
         self._has_limits = settings["layer"] != UNLIMITED_LAYER
         self._programs = settings["programs"]
-        self._make_scratch()
+        if self._has_limits:
+            # What candidates may not delete, cleaning up after them must not delete either.
+            walls.drop_privileges()
+        folder, self._work = os.path.split(self._scratch)
+        self._home = Home(folder)
+        self._home.make(self._work)
         self._walls = None
         if settings["layer"] in WALLED_LAYERS:
             self._walls = walls.Walls(
@@ -51,7 +56,10 @@ class Ward:
         walls.set_process_option(walls.PR_SET_CHILD_SUBREAPER, 1)
 
     def serve(self) -> None:
-        """Carry out orders until the socket ends, then remove the slot's folder."""
+        """Carry out orders until the socket ends, then remove the slot's folder.
+
+        A candidate that put something else in the place of that folder ends the slot.
+        """
         with suppress(BrokenPipeError, ConnectionResetError):
             self._say({})
             while message := self._receive():
@@ -64,17 +72,15 @@ class Ward:
                     break  # a candidate has taken away our right to more of them
                 elif order:
                     self._say(self._carry_out(order, descriptors))
-                    leavings.clear(self._scratch, child.CANDIDATE_FILE)
-                    leavings.empty(os.path.dirname(self._scratch))
-                    self._make_scratch()
+                    usual = os.path.join(self._work, child.CANDIDATE_FILE)
+                    self._home.clear(usual, ask=leavings.apart)
+                    if not self._home.is_in_place:
+                        break
+                    self._home.make(self._work)
                     if self._walls:
                         self._walls.renew()
                     self._say({})
-        leavings.remove(os.path.dirname(self._scratch))
-
-    def _make_scratch(self) -> None:
-        os.chmod(os.path.dirname(self._scratch), stat.S_IRWXU)
-        os.mkdir(self._scratch, stat.S_IRWXU)
+        self._home.remove()
 
     def _receive(self) -> tuple[bytes, list[int]] | None:
         text, descriptors, _, _ = socket.recv_fds(self._control, MAX_ORDER_BYTES, NUM_DESCRIPTORS)
@@ -110,8 +116,8 @@ class Ward:
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
         walls_fd = [self._walls.fileno()] if self._walls else []
+        self._home.enter(self._work)
         _close_all_but(request_fd, result_fd, *walls_fd)
-        os.chdir(self._scratch)
         if self._has_limits:
             walls.limit_resources(order["memory_mb"], order["scratch_mb"], order["cpu_seconds"])
             walls.drop_privileges()
