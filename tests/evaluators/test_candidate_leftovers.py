@@ -126,6 +126,11 @@ def test_what_a_candidate_wrote_is_not_there_for_the_next(layer, mess):
         assert becomes_true(lambda: list(home.rglob("*")) == [Path(scratch)])
 
 
+def test_the_standard_input_of_a_candidate_is_not_that_of_the_next(layer):
+    source = "import os\ndef f(): old = os.get_blocking(0); os.set_blocking(0, False); return old"
+    assert [run(source, layer).output for _ in range(2)] == [True, True]
+
+
 def test_a_closed_slot_leaves_no_process_and_no_folder_and_follows_no_link(
     layer, tmp_path, monkeypatch
 ):

@@ -113,6 +113,8 @@ class Ward:
         os.setsid()
         walls.die_with_parent(ward)
         walls.set_process_option(walls.PR_SET_DUMPABLE, 1)
+        # Its own: flags, locks and owner of an open file are shared by all that inherit it.
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
         walls_fd = [self._walls.fileno()] if self._walls else []
