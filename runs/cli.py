@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from costada.evaluators.sandbox.inside.walls import PR_SET_DUMPABLE, set_process_option
 from costada.runs.cli_compare import compare
 from costada.runs.cli_fork import fork
 from costada.runs.cli_gateway import gateway
@@ -79,8 +80,10 @@ app.command("list", epilog=EPILOG_OF_OTHERS)(list_problems)
 def main() -> None:
     """Run the command that the process was started with.
 
-    What a terminal's encoding cannot show is shown as a question mark.
+    What a terminal's encoding cannot show is shown as a question mark. Programs of the same user,
+    such as candidates that no wall holds, cannot read the memory and environment of this process.
     """
+    set_process_option(PR_SET_DUMPABLE, 0)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 
 from costada.evaluators.sandbox.execution import execute, request_for
-from costada.evaluators.sandbox.inside.walls import PR_SET_DUMPABLE, set_process_option
 from costada.evaluators.sandbox.judgement import results_of
 from costada.evaluators.sandbox.launch import SlotKind
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
@@ -63,9 +62,6 @@ def _strongest() -> Layer:
 @cache
 def _fault(layer: Layer) -> str | None:
     """Return why a layer does not work here; None if it does."""
-    if layer in WITHOUT_WALLS:
-        # Candidates have the same user: this keeps them from reading our memory and environment.
-        set_process_option(PR_SET_DUMPABLE, 0)
     with TemporaryDirectory(prefix="costada-probe-") as folder:
         canary = Path(folder, "canary")
         canary.write_text("readable")

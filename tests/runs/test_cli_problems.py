@@ -124,6 +124,30 @@ def test_wrong_limits_are_refused(
     assert text in result.output
 
 
+NATIVE = {
+    "problem.md": "Return a number.",
+    "problem.toml": 'entry_point = "value"\n',
+    "initial_program.py": "def value():\n    return 1.0\n",
+    "evaluator.py": (
+        "import ctypes\n"
+        "def score(output):\n"
+        "    is_dumpable = ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)\n"
+        "    return {'combined_score': output, 'is_dumpable': is_dumpable}\n"
+    ),
+}
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="an option of Linux")
+@pytest.mark.parametrize("layer", ["process", "auto"])
+def test_no_program_may_read_the_memory_of_a_command(tmp_path: Path, layer: str) -> None:
+    for name, text in NATIVE.items():
+        (tmp_path / name).write_text(text)
+    options = ["--sandbox", layer, "--json"]
+    command = [COSTADA, "evaluate", tmp_path, tmp_path / "initial_program.py", *options]
+    told = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(told.stdout)["metrics"]["is_dumpable"] == 0
+
+
 def test_a_program_that_is_not_there_is_refused(invoke: Invoke, tmp_path: Path) -> None:
     result = invoke("evaluate", "circle_packing", tmp_path / "nothing.py")
     assert result.exit_code == 2
