@@ -56,4 +56,5 @@ test-highest: install  ## Run the suite with the newest versions that the ranges
 bench: install  ## Print the measured ratios and what the offline model reaches
 	$(BIN)/python bench/overhead.py
 	$(BIN)/python bench/evaluations.py
+	$(BIN)/python bench/holdout.py
 	$(BIN)/python bench/offline_seeds.py

@@ -7,6 +7,7 @@ from typing import cast
 
 from costada.evaluators.contract import Direction, Evaluation, Evaluator
 from costada.evaluators.fingerprint import fingerprint
+from costada.evaluators.holdout import Holdout
 from costada.evaluators.problem_checks import (
     check_calls,
     check_choice,
@@ -39,6 +40,7 @@ class Problem:
         arguments: Keyword arguments of the call: numbers, texts, arrays, lists and dicts.
         calls: The keyword arguments of each of several calls; `score` then judges the list of
             their `CandidateResult`s, failed ones among them.
+        holdout: Inputs of a second look at each valid program, with `score` and `calls`.
         limits: What one evaluation may take.
         sandbox: What holds the candidate's process.
         preload: Modules that are loaded before a candidate starts, so that importing them is free;
@@ -63,6 +65,7 @@ class Problem:
     score: Score | None = None
     arguments: Mapping[str, object] = field(default_factory=dict)
     calls: Sequence[Mapping[str, object]] | None = None
+    holdout: Holdout | None = None
     limits: Limits = field(default_factory=Limits)
     sandbox: Layer = Layer.AUTO
     preload: Sequence[str] = PRELOAD
@@ -101,11 +104,22 @@ class Problem:
             check_name("entry_point", self.entry_point, "a function name")
         check_choice("direction", self.direction, Direction)
         check_choice("sandbox", self.sandbox, Layer)
+        if self.holdout is not None and (self.score is None or self.calls is None):
+            raise ValueError("holdout is given without score and calls; expected it with both")
         if not isinstance(self.limits, Limits):
             raise ValueError(f"limits is {self.limits!r}; expected Limits(...)")
         check_number("reference", self.reference, must_be_positive=True)
         for name in ("human", "seed_objective"):
             check_number(name, getattr(self, name), must_be_positive=False)
+
+    def judge(self, code: str, key: str) -> Evaluation:
+        """Verdict on a program in a run whose secret is `key`; see `Holdout`.
+
+        Raises what `evaluate` raises.
+        """
+        if isinstance(self.evaluate, SandboxedEvaluator):
+            return self.evaluate(code, key)
+        return self.evaluate(code)
 
     def _evaluator(self) -> Evaluator:
         is_given = self.evaluate is not None and not isinstance(self.evaluate, SandboxedEvaluator)
@@ -130,6 +144,7 @@ class Problem:
             score=score,
             calls=(self.arguments,) if self.calls is None else tuple(self.calls),
             is_single=self.calls is None,
+            holdout=self.holdout,
             limits=self.limits,
             layer=self.sandbox,
             preload=tuple(self.preload),

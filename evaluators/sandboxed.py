@@ -1,7 +1,8 @@
 """Evaluators whose candidates run in the sandbox."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from traceback import extract_tb
 from types import TracebackType
@@ -16,6 +17,7 @@ from costada.evaluators.contract import (
     Evaluation,
     failed,
 )
+from costada.evaluators.holdout import Holdout, holdout_seed, new_key
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.result import CandidateResult
@@ -23,6 +25,9 @@ from costada.evaluators.sandbox.run import run_calls
 
 Score = Callable[[Any], Evaluation]
 """Judges the plain data that a candidate returned."""
+
+PROCESS_KEY = new_key()
+"""The secret behind second looks that belong to no run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,18 +54,24 @@ class SandboxedEvaluator(Confined):
         score: Judges the output of the call, or the list of results if there are several calls.
         calls: Keyword arguments of each call.
         is_single: Whether `score` takes the output of the one call.
+        holdout: The inputs of a second look at each valid program; None for no such look.
     """
 
     entry_point: str
     score: Score
     calls: tuple[Mapping[str, object], ...]
     is_single: bool
+    holdout: Holdout | None = None
 
-    def __call__(self, code: str) -> Evaluation:
-        """Return the verdict on a program.
+    def __call__(self, code: str, key: str = PROCESS_KEY) -> Evaluation:
+        """Verdict on a program.
 
         The metrics hold `combined_score` and `eval_time` (seconds) beside what the score function
         reports, the artifacts what the program printed.
+
+        Args:
+            code: The program.
+            key: The secret that decides the inputs of a second look.
 
         Raises:
             InterruptedError: If the evaluation was asked to stop.
@@ -68,38 +79,58 @@ class SandboxedEvaluator(Confined):
             RuntimeError: If the sandbox itself does not work.
             ValueError: If this machine does not offer the layer.
         """
-        results = run_calls(
-            code, self.entry_point, self.calls, self.limits, self.layer, self.preload
-        )
-        judged = self._judged(results)
-        seconds = sum(result.seconds for result in results)
-        log = "\n".join(dict.fromkeys(result.log for result in results if result.log))
-        measured = {COMBINED_SCORE: judged.score, EVAL_TIME: seconds}
-        return replace(
-            judged,
-            metrics={**judged.metrics, **measured},
-            artifacts={**({"log": log} if log else {}), **judged.artifacts},
-            seconds=seconds,
-        )
+        published = self._look(code, self.calls, self.score)
+        if self.holdout is None or not published.is_valid:
+            return published
+        holdout, seed = self.holdout, holdout_seed(key, code)
+        again = self._look(code, holdout.calls(seed), partial(holdout.score, seed=seed))
+        return _compared(published, again, holdout.margin)
 
-    def _judged(self, results: list[CandidateResult]) -> Evaluation:
+    def _look(self, code: str, calls: Sequence[Mapping[str, object]], score: Score) -> Evaluation:
+        """Verdict on what a program returns for these calls."""
+        results = run_calls(code, self.entry_point, calls, self.limits, self.layer, self.preload)
         if self.is_single and results[0].error is not None:
             judged = failed(results[0].error)
         else:
-            judged = self._scored(results[0].output if self.is_single else results)
-        return replace(judged, artifacts={**judged.artifacts, **_marks(judged, results)})
+            judged = _scored(score, results[0].output if self.is_single else results)
+        seconds = sum(result.seconds for result in results)
+        log = "\n".join(dict.fromkeys(result.log for result in results if result.log))
+        measured = {COMBINED_SCORE: judged.score, EVAL_TIME: seconds}
+        told = {**({"log": log} if log else {}), **judged.artifacts, **_marks(judged, results)}
+        return replace(
+            judged, metrics={**judged.metrics, **measured}, artifacts=told, seconds=seconds
+        )
 
-    def _scored(self, output: object) -> Evaluation:
-        with _Scoring() as scoring:
-            scoring.answer = self.score(output)
-        if isinstance(scoring.error, ValueError):
-            return failed(str(scoring.error) or "rejected without a reason")
-        if scoring.error is not None:
-            return _faulty(f"the score function failed: {_described(scoring.error)}")
-        if not isinstance(scoring.answer, Evaluation):
-            given = type(scoring.answer).__name__
-            return _faulty(f"the score function returned {given}; expected an Evaluation")
-        return scoring.answer
+
+def _compared(published: Evaluation, again: Evaluation, margin: float) -> Evaluation:
+    """The published verdict, unless the second look shows that its score was remembered."""
+    seconds = published.seconds + again.seconds
+    if {EVALUATOR_FAULT, SANDBOX_FAULT} & again.artifacts.keys():
+        return replace(again, seconds=seconds)
+    if published.score - again.score <= margin:
+        return replace(published, seconds=seconds)
+    reason = (
+        f"the program scores {published.score:.4g} on the published inputs and {again.score:.4g} on"
+        f" others of the same kind; expected at most {margin:g} less: compute the output from the"
+        " input, and remember none"
+    )
+    if again.error is not None:
+        reason += f" ({again.error})"
+    return failed(reason, artifacts=published.artifacts, seconds=seconds)
+
+
+def _scored(score: Score, output: object) -> Evaluation:
+    """What a score function says, or which fault of its own it has."""
+    with _Scoring() as scoring:
+        scoring.answer = score(output)
+    if isinstance(scoring.error, ValueError):
+        return failed(str(scoring.error) or "rejected without a reason")
+    if scoring.error is not None:
+        return _faulty(f"the score function failed: {_described(scoring.error)}")
+    if not isinstance(scoring.answer, Evaluation):
+        given = type(scoring.answer).__name__
+        return _faulty(f"the score function returned {given}; expected an Evaluation")
+    return scoring.answer
 
 
 class _Scoring:

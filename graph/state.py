@@ -92,7 +92,8 @@ class SearchOutput(TypedDict, total=False):
 class SearchState(SearchInput, SearchOutput, total=False):
     """Everything a step needs to go on, and nothing that grows with the run.
 
-    `run_id` names the run's rows in the store, `run_seed` starts its randomness. `iteration` is the
+    `run_id` names the run's rows in the store, `run_seed` starts its randomness, `holdout_key` is
+    the secret behind second looks at programs. `iteration` is the
     step under way (t), 0 before the first. `archive_seq` counts changes of the archives: nodes read
     the archives as of it, so rows written after the last checkpoint are overwritten, never seen.
     `extended_budget` is the budget in dollars that the caller granted when the graph's was used up,
@@ -106,6 +107,7 @@ class SearchState(SearchInput, SearchOutput, total=False):
 
     run_id: str
     run_seed: int
+    holdout_key: str
     iteration: int
     archive_seq: int
     extended_budget: float

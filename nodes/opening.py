@@ -8,6 +8,7 @@ from costada.controller.contract import Controller
 from costada.evaluators.check import check_problem
 from costada.evaluators.confine import layer_of
 from costada.evaluators.contract import Evaluation
+from costada.evaluators.holdout import new_key
 from costada.graph.state import CreditRecord, SearchState, StepRecord
 from costada.nodes.candidates import candidate_row, save_archive, to_candidate
 from costada.nodes.context import RunContext, budget_of
@@ -39,6 +40,7 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
         **{**_without_earlier_run(state, evaluation, budget), **granted},
         run_id=run_id,
         run_seed=run_seed,
+        holdout_key=new_key(),
         iteration=0,
         archive_seq=0,
         extended_budget=0.0,

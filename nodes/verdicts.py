@@ -73,7 +73,7 @@ def _known_verdict(
 
 
 def _verdict(code: str, state: SearchState, context: RunContext) -> Evaluation:
-    evaluation = context.problem.evaluate(code)
+    evaluation = context.problem.judge(code, state["holdout_key"])
     if EVALUATOR_FAULT in evaluation.artifacts:
         _check_evaluator(state, context)
     return evaluation
@@ -82,7 +82,7 @@ def _verdict(code: str, state: SearchState, context: RunContext) -> Evaluation:
 def _check_evaluator(state: SearchState, context: RunContext) -> None:
     """Raise `ValueError` when the evaluator cannot even judge the incumbent any more."""
     incumbent = context.store.candidates.get(state["run_id"], state["best"])
-    again = context.problem.evaluate(incumbent.code)
+    again = context.problem.judge(incumbent.code, state["holdout_key"])
     if EVALUATOR_FAULT in again.artifacts:
         raise ValueError(
             f"evaluator of {context.problem.name!r}: fails on the best program, which it had"

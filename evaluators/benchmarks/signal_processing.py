@@ -14,6 +14,7 @@ from costada.evaluators.benchmarks.signals import (
     Signal,
     composite,
     correlation,
+    fresh_signals,
     make_signals,
     measure,
     noise_reduction,
@@ -22,6 +23,7 @@ from costada.evaluators.benchmarks.signals import (
 )
 from costada.evaluators.benchmarks.texts import read_text, scoring_source
 from costada.evaluators.contract import Direction, Evaluation, failed
+from costada.evaluators.holdout import Holdout
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.sandbox.result import CandidateResult
@@ -30,6 +32,9 @@ SEED_OBJECTIVE = 0.4518100150842093
 MIN_ACCURACY = 0.1
 """Accuracy below which the score is 0."""
 MIN_SECONDS = 0.001
+MARGIN = 0.07
+"""How far the score of a program may fall on fresh signals; see bench/holdout.py."""
+
 ENTRY_POINT = "run_signal_processing"
 LIMITS = Limits(wall_seconds=360, call_seconds=10, memory_mb=1024, result_bytes=4 * MEBIBYTE)
 
@@ -40,16 +45,17 @@ def signal_processing() -> Problem:
     Objective and score are different metrics: the objective is the mean composite; the score (F),
     by which candidates are ranked, weighs it with smoothness, accuracy, noise reduction and the
     share of signals that were filtered. There is no reference. The filter gets the whole signal,
-    so neither causality nor the window is enforced, as in the published evaluator.
+    so neither causality nor the window is enforced, as in the published evaluator. Anybody can
+    compute the published signals from their seeds; a program that does is told by signals drawn
+    for it alone.
     """
     constants = {
         "WINDOW_SIZE": WINDOW_SIZE,
         "DELAY": DELAY,
-        "NUM_SIGNALS": NUM_SIGNALS,
         "MIN_ACCURACY": MIN_ACCURACY,
         "MIN_SECONDS": MIN_SECONDS,
     }
-    filtering = (score, read_filtered, score_measures, averages, overall_score)
+    filtering = (score_signals, read_filtered, score_measures, averages, overall_score)
     measuring = (measure, slope_changes, tracking_errors, composite, correlation, noise_reduction)
     return Problem(
         name="signal_processing",
@@ -57,7 +63,12 @@ def signal_processing() -> Problem:
         initial_program=read_text("signal_processing.txt"),
         entry_point=ENTRY_POINT,
         score=score,
-        calls=[{"noisy_signal": s.noisy, "window_size": WINDOW_SIZE} for s in make_signals()],
+        calls=calls_for(make_signals()),
+        holdout=Holdout(
+            calls=lambda seed: calls_for(fresh_signals(seed)),
+            score=lambda runs, seed: score_signals(runs, fresh_signals(seed)),
+            margin=MARGIN,
+        ),
         limits=LIMITS,
         preload=("numpy", "scipy.optimize", "scipy.signal"),
         timing_metrics=("execution_time", "efficiency_score"),
@@ -68,15 +79,25 @@ def signal_processing() -> Problem:
     )
 
 
+def calls_for(signals: Sequence[Signal]) -> list[dict[str, object]]:
+    """The keyword arguments of one call per signal."""
+    return [{"noisy_signal": signal.noisy, "window_size": WINDOW_SIZE} for signal in signals]
+
+
 def score(runs: Sequence[CandidateResult]) -> Evaluation:
-    """Return the verdict on one run per test signal; signals whose run failed are left out.
+    """Verdict on one run per published signal."""
+    return score_signals(runs, make_signals())
+
+
+def score_signals(runs: Sequence[CandidateResult], signals: Sequence[Signal]) -> Evaluation:
+    """Verdict on one run per signal; signals whose run failed are left out.
 
     Why they failed is told as feedback. If all failed, the first reason is the error.
     """
     measured: list[Measures] = []
     seconds: list[float] = []
     failures: dict[str, list[str]] = {}
-    for i, (run, signal) in enumerate(zip(runs, make_signals(), strict=True)):
+    for i, (run, signal) in enumerate(zip(runs, signals, strict=True)):
         try:
             measured.append(measure(read_filtered(run, signal), signal))
             seconds.append(run.seconds)
@@ -85,7 +106,7 @@ def score(runs: Sequence[CandidateResult]) -> Evaluation:
     reasons = [f"{', '.join(names)}: {reason}" for reason, names in failures.items()]
     if not measured:
         return failed(reasons[0], metrics={"success_rate": 0.0}, artifacts=_feedback(reasons[1:]))
-    return score_measures(measured, seconds, reasons)
+    return score_measures(measured, seconds, reasons, len(signals))
 
 
 def read_filtered(run: CandidateResult, signal: Signal) -> Floats:
@@ -103,7 +124,10 @@ def read_filtered(run: CandidateResult, signal: Signal) -> Floats:
 
 
 def score_measures(
-    measured: Sequence[Measures], seconds: Sequence[float], reasons: Sequence[str]
+    measured: Sequence[Measures],
+    seconds: Sequence[float],
+    reasons: Sequence[str],
+    num_signals: int = NUM_SIGNALS,
 ) -> Evaluation:
     """Return the verdict on the signals that were filtered.
 
@@ -111,6 +135,7 @@ def score_measures(
         measured: What was measured on each of them.
         seconds: How long each of them took.
         reasons: Why the others failed.
+        num_signals: How many signals there were.
     """
     metrics = averages(measured) | {"execution_time": float(np.mean(seconds))}
     accuracy = max(0.0, metrics["correlation"])
@@ -119,7 +144,7 @@ def score_measures(
         "responsiveness_score": 1 / (1 + metrics["lag_error"]),
         "accuracy_score": accuracy,
         "efficiency_score": min(1.0, 1 / max(MIN_SECONDS, metrics["execution_time"])),
-        "success_rate": len(measured) / NUM_SIGNALS,
+        "success_rate": len(measured) / num_signals,
     }
     inaccurate = f"the mean correlation with the clean signals is {accuracy:.3g}; expected at least"
     notes = [f"{inaccurate} {MIN_ACCURACY:g}, the score is 0"] if accuracy < MIN_ACCURACY else []

@@ -1,15 +1,18 @@
 """The five test signals of signal processing, and what is measured on a filtered one."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.random import RandomState
+from numpy.random import Generator, RandomState
 from numpy.typing import NDArray
 
 from costada.evaluators.benchmarks.arrays import Floats
 
 NUM_SIGNALS = 5
+NUM_SETS = 3
+"""Sets of five fresh signals in a second look: their mean varies less than that of one."""
+
 FIRST_SEED = 42
 DURATION = 10.0
 WINDOW_SIZE = 20
@@ -48,39 +51,83 @@ class Measures:
     noise_reduction: float
 
 
+TIMES = [np.linspace(0, DURATION, 500 + 100 * i) for i in range(NUM_SIGNALS)]
+NOISE = [0.2 + 0.1 * i for i in range(NUM_SIGNALS)]
+"""Standard deviation of each signal's noise."""
+
+
 def make_signals() -> list[Signal]:
-    """Return the test signals; signal i comes from the legacy generator with seed 42 + i."""
-    return [_make_signal(i, RandomState(FIRST_SEED + i)) for i in range(NUM_SIGNALS)]
+    """The published test signals; signal i comes from the legacy generator with seed 42 + i."""
+    randoms = [RandomState(FIRST_SEED + i) for i in range(NUM_SIGNALS)]
+    third = len(TIMES[3]) // 3
+    clean = [
+        _sine_and_trend(TIMES[0], 2, 0.5, 0, 0.1),
+        _sines(TIMES[1], [(1, 0.5, 0), (0.5, 2, 0), (0.2, 5, 0)]),
+        _chirp(TIMES[2], 0.5, 0.2, 0),
+        _steps(TIMES[3], [third, 2 * third], [1.0, 2.0, 0.5]),
+        _random_walk(TIMES[4], randoms[4].randn(len(TIMES[4])), 0.05),
+    ]
+    return [
+        Signal(each, each + random.normal(0, noise, len(each)))
+        for each, random, noise in zip(clean, randoms, NOISE, strict=True)
+    ]
 
 
-def _make_signal(i: int, random: RandomState) -> Signal:
-    shapes = (_sine_and_trend, _three_sines, _chirp, _steps, _random_walk)
-    shape: Callable[[Floats, RandomState], Floats] = shapes[i]
-    clean = shape(np.linspace(0, DURATION, 500 + 100 * i), random)
-    noise = random.normal(0, 0.2 + 0.1 * i, len(clean))
-    return Signal(clean, clean + noise)
+def fresh_signals(seed: int) -> list[Signal]:
+    """Signals of the same kinds, lengths and noise, whose shapes are drawn from a seed.
+
+    There are `NUM_SETS` sets of five.
+    """
+    return [
+        signal
+        for random in np.random.default_rng(seed).spawn(NUM_SETS)
+        for signal in _fresh_set(random)
+    ]
 
 
-def _sine_and_trend(t: Floats, random: RandomState) -> Floats:
-    return 2 * np.sin(2 * np.pi * 0.5 * t) + 0.1 * t
+def _fresh_set(random: Generator) -> list[Signal]:
+    draw, turn = random.uniform, 2 * np.pi
+    waves = [
+        (amplitude * draw(0.8, 1.2), frequency * draw(0.8, 1.25), draw(0, turn))
+        for amplitude, frequency in ((1, 0.5), (0.5, 2), (0.2, 5))
+    ]
+    length = len(TIMES[3])
+    cuts = sorted(random.integers(length // 10, length - length // 10, 2).tolist())
+    clean = [
+        _sine_and_trend(TIMES[0], draw(1.5, 2.5), draw(0.4, 0.6), draw(0, turn), draw(-0.15, 0.15)),
+        _sines(TIMES[1], waves),
+        _chirp(TIMES[2], draw(0.4, 0.6), draw(0.15, 0.25), draw(0, turn)),
+        _steps(TIMES[3], cuts, draw(0.3, 2.3, 3).tolist()),
+        _random_walk(TIMES[4], random.standard_normal(len(TIMES[4])), draw(-0.1, 0.1)),
+    ]
+    return [
+        Signal(each, each + random.normal(0, noise, len(each)))
+        for each, noise in zip(clean, NOISE, strict=True)
+    ]
 
 
-def _three_sines(t: Floats, random: RandomState) -> Floats:
-    slow, middle, fast = (np.sin(2 * np.pi * frequency * t) for frequency in (0.5, 2, 5))
-    return slow + 0.5 * middle + 0.2 * fast
+def _sine_and_trend(
+    t: Floats, amplitude: float, frequency: float, phase: float, slope: float
+) -> Floats:
+    return amplitude * np.sin(2 * np.pi * frequency * t + phase) + slope * t
 
 
-def _chirp(t: Floats, random: RandomState) -> Floats:
-    return np.sin(2 * np.pi * (0.5 + 0.2 * t) * t)
+def _sines(t: Floats, waves: Sequence[tuple[float, float, float]]) -> Floats:
+    """The sum of sines given by amplitude, frequency and phase."""
+    parts = [a * np.sin(2 * np.pi * frequency * t + phase) for a, frequency, phase in waves]
+    return parts[0] + parts[1] + parts[2]
 
 
-def _steps(t: Floats, random: RandomState) -> Floats:
-    third = len(t) // 3
-    return np.repeat([1.0, 2.0, 0.5], [third, third, len(t) - 2 * third])
+def _chirp(t: Floats, frequency: float, rise: float, phase: float) -> Floats:
+    return np.sin(2 * np.pi * (frequency + rise * t) * t + phase)
 
 
-def _random_walk(t: Floats, random: RandomState) -> Floats:
-    return np.cumsum(0.1 * random.randn(len(t))) + 0.05 * t
+def _steps(t: Floats, cuts: Sequence[int], levels: Sequence[float]) -> Floats:
+    return np.repeat(levels, np.diff([0, *cuts, len(t)]))
+
+
+def _random_walk(t: Floats, steps: Floats, slope: float) -> Floats:
+    return np.cumsum(0.1 * steps) + slope * t
 
 
 def measure(filtered: Floats, signal: Signal) -> Measures:

@@ -10,7 +10,12 @@ from costada.evaluators.benchmarks.signal_processing import (
     score_measures,
     signal_processing,
 )
-from costada.evaluators.benchmarks.signals import DELAY, Measures, make_signals
+from costada.evaluators.benchmarks.signals import (
+    DELAY,
+    Measures,
+    fresh_signals,
+    make_signals,
+)
 from costada.evaluators.contract import Direction
 from costada.evaluators.sandbox.result import CandidateResult
 
@@ -216,3 +221,68 @@ def test_a_call_that_ends_the_process_or_raises_is_told_with_its_reason():
     evaluation = signal_processing().evaluate(code + f"    return {AVERAGE}")
     assert evaluation.metrics["success_rate"] == 0.8
     assert "too long" in evaluation.artifacts["feedback"]
+
+
+REMEMBERING = """
+import numpy as np
+
+def run_signal_processing(noisy_signal, window_size=20):
+    n = len(noisy_signal)
+    i = (n - 500) // 100
+    t = np.linspace(0, 10, n)
+    random = np.random.RandomState(42 + i)
+    third = n // 3
+    clean = [
+        lambda: 2 * np.sin(np.pi * t) + 0.1 * t,
+        lambda: np.sin(np.pi * t) + 0.5 * np.sin(4 * np.pi * t) + 0.2 * np.sin(10 * np.pi * t),
+        lambda: np.sin(2 * np.pi * (0.5 + 0.2 * t) * t),
+        lambda: np.repeat([1.0, 2.0, 0.5], [third, third, n - 2 * third]),
+        lambda: np.cumsum(0.1 * random.randn(n)) + 0.05 * t,
+    ][i]()
+    {choice}
+"""
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "return {'filtered_signal': clean[19:]}",
+        """# filters what is not one of the published signals
+    noise = random.normal(0, 0.2 + 0.1 * i, n)
+    is_known = np.allclose(clean + noise, noisy_signal)
+    average = np.convolve(noisy_signal, np.ones(20) / 20, 'valid')
+    return {'filtered_signal': clean[19:] if is_known else average}""",
+    ],
+    ids=["always", "where the signal is known"],
+)
+def test_a_program_that_computes_the_clean_signals_from_their_seeds_is_rejected(choice):
+    evaluation = signal_processing().evaluate(REMEMBERING.format(choice=choice))
+    assert (evaluation.is_valid, evaluation.score) == (False, 0.0)
+    told = f"the program scores {score(runs()).score:.4g} on the published inputs and "
+    assert told in evaluation.error
+    assert "expected at most 0.07 less" in evaluation.error
+
+
+def test_filters_are_accepted_whatever_the_key():
+    problem = signal_processing()
+    smoothing = (
+        "from scipy.ndimage import gaussian_filter1d\ndef run_signal_processing(noisy_signal,"
+        " window_size=20):\n"
+        "    return {'filtered_signal': gaussian_filter1d(noisy_signal, 8)[19:]}"
+    )
+    for key in ("a", "b", "c"):
+        assert problem.judge(smoothing, key).score == pytest.approx(0.6825, abs=5e-5)
+        assert problem.judge(problem.initial_program, key).is_valid
+
+
+def test_fresh_signals_are_of_the_published_kinds_and_differ_by_seed():
+    published, fresh, others = make_signals(), fresh_signals(1), fresh_signals(2)
+    assert len(fresh) == 15
+    for i, signal in enumerate(fresh):
+        pattern = published[i % 5]
+        assert len(signal.noisy) == len(pattern.noisy)
+        deviation = np.std(signal.noisy - signal.clean)
+        assert deviation == pytest.approx(0.2 + 0.1 * (i % 5), rel=0.15)
+        assert not np.allclose(signal.clean, pattern.clean)
+        assert not np.allclose(signal.clean, others[i].clean)
+        assert np.array_equal(signal.noisy, fresh_signals(1)[i].noisy)

@@ -1,0 +1,89 @@
+"""The second look at a program: which inputs it gets, and what follows from them."""
+
+from dataclasses import replace
+
+import pytest
+
+from costada.evaluators.contract import EVALUATOR_FAULT, Evaluation
+from costada.evaluators.holdout import Holdout, holdout_seed, new_key
+from costada.evaluators.problem import Problem
+
+SQUARE = "def square(x):\n    return x * x\n"
+TABLE = "def square(x):\n    return {2: 4, 3: 9}.get(x, 0)\n"
+FAILING = "def square(x):\n    return {2: 4, 3: 9}[x]\n"
+
+
+def share_right(results, numbers):
+    right = [result.output == x * x for result, x in zip(results, numbers, strict=True)]
+    return Evaluation(score=sum(right) / len(right), objective=None, is_valid=True)
+
+
+def drawn(seed):
+    return [5 + seed % 100, 7 + seed % 1000]
+
+
+def squares(**changed):
+    holdout = Holdout(
+        calls=lambda seed: [{"x": x} for x in drawn(seed)],
+        score=lambda results, seed: share_right(results, drawn(seed)),
+        margin=0.5,
+    )
+    return Problem(
+        name="squares",
+        task="Square a number.",
+        initial_program=SQUARE,
+        entry_point="square",
+        score=lambda results: share_right(results, [2, 3]),
+        calls=[{"x": 2}, {"x": 3}],
+        holdout=replace(holdout, **changed),
+    )
+
+
+def test_the_seed_depends_on_key_and_program_and_on_nothing_else():
+    # BLAKE2b with key and eight bytes of digest, by Python's hashlib
+    assert holdout_seed("key", SQUARE) == holdout_seed("key", SQUARE)
+    seeds = {holdout_seed(key, code) for key in ("key", "kez") for code in (SQUARE, TABLE)}
+    assert len(seeds) == 4
+    assert len({new_key() for _ in range(9)}) == 9
+
+
+def test_a_method_keeps_its_score():
+    assert squares().judge(SQUARE, "key").score == 1
+
+
+def test_remembered_answers_are_rejected_with_both_scores():
+    evaluation = squares().judge(TABLE, "key")
+    assert (evaluation.score, evaluation.is_valid) == (0, False)
+    assert "scores 1 on the published inputs and 0 on others of the same kind" in evaluation.error
+
+
+def test_a_fall_of_just_the_margin_is_accepted():
+    assert squares(margin=1.0).judge(TABLE, "key").score == 1
+
+
+def test_a_program_that_fails_on_other_inputs_is_rejected_with_its_error():
+    def score(results, seed):
+        if results[0].error is not None:
+            raise ValueError(results[0].error)
+        return share_right(results, drawn(seed))
+
+    assert "KeyError" in squares(score=score).judge(FAILING, "key").error
+
+
+def test_a_fault_of_the_second_score_function_is_the_evaluators():
+    def score(results, seed):
+        raise TypeError("broken")
+
+    evaluation = squares(score=score).judge(SQUARE, "key")
+    assert "broken" in evaluation.artifacts[EVALUATOR_FAULT]
+
+
+def test_the_time_of_both_looks_counts():
+    slow = "import time\ndef square(x):\n    time.sleep(0.05)\n    return x * x\n"
+    assert squares().judge(slow, "key").seconds >= 0.2
+
+
+def test_inputs_of_a_second_look_need_calls():
+    problem = squares()
+    with pytest.raises(ValueError, match="holdout is given without score and calls"):
+        replace(problem, calls=None, arguments={"x": 2})
