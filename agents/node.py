@@ -8,6 +8,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from costada.agents.following import Search, afollow, follow
 from costada.agents.thread import ThreadInput, on_own_thread
+from costada.graph.arguments import check_input
 from costada.graph.state import SearchInput, SearchOutput
 
 MANY = 1_000_000
@@ -76,7 +77,7 @@ def as_discovery_node(
             round, or a mapping names a key that a search does not have.
     """
     _check_thread(graph, thread)
-    given = input if callable(input) else _given_by(input or {})
+    given = _checked(input) if callable(input) else _given_by(input or {})
     update = output if callable(output) else _update_by(output)
     if thread is None:
         return DiscoveryNode(graph, given, update)
@@ -100,6 +101,17 @@ def _given_with(
     given: Callable[[State], SearchInput], thread: Callable[[State], str]
 ) -> Callable[[State], ThreadInput]:
     return lambda state: ThreadInput(**{**given(state), "thread": thread(state)})
+
+
+def _checked(given: Callable[[State], SearchInput]) -> Callable[[State], SearchInput]:
+    """Return a function whose answer has no key that a search would ignore."""
+
+    def read(state: State) -> SearchInput:
+        found = given(state)
+        check_input(found)
+        return found
+
+    return read
 
 
 def _given_by(keys: Mapping[str, str]) -> Callable[[Mapping[str, Any]], SearchInput]:

@@ -124,7 +124,8 @@ def test_a_low_limit_of_the_parent_is_not_the_searchs_with_shared_keys_either():
 def test_chains_batches_and_event_streams_hand_no_limit_down():
     expected = alone()[0]["iterations"]
     graph, _ = search()
-    start = RunnableLambda(lambda number: {"seed": number, "number": number})
+    start = RunnableLambda(lambda number: {"seed": number})
+    numbered = RunnableLambda(lambda number: {"number": number})
 
     async def num_steps(chain):
         events = [event async for event in chain.astream_events(7, NARROW, version="v2")]
@@ -132,9 +133,8 @@ def test_chains_batches_and_event_streams_hand_no_limit_down():
         return ends.count("gate_intervention")
 
     assert (start | graph).invoke(7)["iterations"] == expected
-    assert (start | as_discovery_node(graph, input={"seed": "number"}, output=OUTPUT)).invoke(7)[
-        "steps"
-    ] == expected
+    node = as_discovery_node(graph, input={"seed": "number"}, output=OUTPUT)
+    assert (numbered | node).invoke(7)["steps"] == expected
     assert [one["iterations"] for one in (start | graph).batch([7, 7], NARROW)] == [expected] * 2
     assert asyncio.run(num_steps(start | graph)) == expected
 

@@ -78,12 +78,22 @@ def test_a_served_search_spends_its_budget_whatever_limit_the_server_hands_down(
         wait_for(address)
         found = answer(address, "runs/wait", order)
         again = answer(address, "runs/wait", order)
+        refused = [
+            answer(address, "runs/wait", {"assistant_id": "costada", **given})
+            for given in (
+                {"input": {"budget": 0.005}},
+                {"input": {}, "config": {"configurable": {"budget": 0.005}}},
+            )
+        ]
     assert found["stop_reason"] == "budget", (tmp_path / "log").read_text()[-2000:]
     assert found["iterations"] > 3
     assert found["spent"] >= 0.03
     assert found["best_program"]
     assert again["best_program"] == found["best_program"]
     assert again["spent"] == found["spent"]
+    told = [str(each) for each in refused]
+    assert "input: got key 'budget', expected seed" in told[0]
+    assert "got key 'budget', which is not read there" in told[1]
 
 
 @pytest.mark.parametrize(

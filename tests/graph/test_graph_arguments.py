@@ -1,8 +1,19 @@
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
+from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, StateGraph
 from langgraph.store.memory import InMemoryStore
+from langgraph.types import Command
 from toy_graph import graph_of
+from typing_extensions import TypedDict
 
+from costada.agents.node import as_discovery_node
+from costada.controller.constants import Constants
 from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.nodes.settings import Settings
@@ -36,4 +47,143 @@ def test_a_seed_that_is_no_number_is_refused_before_the_first_call():
     graph, model = graph_of()
     with pytest.raises(ValueError, match="seed: got 'x', expected a whole number"):
         graph.invoke({"seed": "x"})
+    assert model.prompts == []
+
+
+async def _astreamed(graph, given, config):
+    return [part async for part in graph.astream(given, config)]
+
+
+async def _events(graph, given, config):
+    return [each async for each in graph.astream_events(given, config, version="v2")]
+
+
+WAYS: dict[str, Callable[[Any, Any, Any], object]] = {
+    "invoke": lambda graph, given, config: graph.invoke(given, config),
+    "ainvoke": lambda graph, given, config: asyncio.run(graph.ainvoke(given, config)),
+    "stream": lambda graph, given, config: list(graph.stream(given, config)),
+    "astream": lambda graph, given, config: asyncio.run(_astreamed(graph, given, config)),
+    "batch": lambda graph, given, config: graph.batch([given], config),
+    "abatch": lambda graph, given, config: asyncio.run(graph.abatch([given], config)),
+    "events": lambda graph, given, config: asyncio.run(_events(graph, given, config)),
+    "chain": lambda graph, given, config: (RunnableLambda(dict) | graph).invoke(given, config),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("given", "config", "message"),
+    [
+        ({"budget": 0.005}, {}, r"input: got key 'budget', expected seed; .*budget=DOLLARS"),
+        ({"seed": 1, "sede": 2}, {}, r"input: got key 'sede', expected seed"),
+        ({"spent": 0.0}, {}, r"input: got key 'spent', expected seed"),
+        ({}, {"configurable": {"budget": 0.005}}, r"configurable: got key 'budget'"),
+        ({}, {"configurable": {"seed": 5}}, r"configurable: got key 'seed'.*input"),
+        ({}, {"configurable": {"max_failures": 5}}, r"key 'max_failures'.*Settings\(max_failures="),
+        ({}, {"configurable": {"base_patience": 5}}, r"'base_patience'.*Constants\(base_patience="),
+        ({}, {"budget": 0.005}, r"(config|configurable): got key 'budget'"),
+    ],
+)
+def test_what_a_run_would_ignore_is_refused_before_the_first_call(way, given, config, message):
+    graph, model = graph_of()
+    with pytest.raises(ValueError, match=message):
+        WAYS[way](graph, given, config)
+    assert model.prompts == []
+
+
+def test_a_setting_in_with_config_in_the_context_or_as_a_keyword_is_refused_too():
+    graph, model = graph_of()
+    with pytest.raises(ValueError, match="configurable: got key 'budget'"):
+        graph.with_config(configurable={"budget": 0.005}).invoke({})
+    with pytest.raises(ValueError, match="context: got key 'budget'"):
+        graph.invoke({}, context={"budget": 0.005})
+    with pytest.raises(ValueError, match="invoke or stream: got key 'budget'"):
+        graph.invoke({}, budget=0.005)
+    assert model.prompts == []
+
+
+def test_configurable_keys_of_a_parent_or_a_server_pass():
+    theirs = {"user_id": "u", "model": "their own", "langgraph_auth_user": None, "thread_id": "1"}
+    graph, model = graph_of(checkpointer=InMemorySaver(), constants=Constants(max_iterations=1))
+    graph.invoke({}, {"configurable": theirs})
+    assert model.prompts
+
+
+class ParentState(TypedDict, total=False):
+    seed: int
+    question: str
+    best_program: str
+    spent: float
+    budget: float
+
+
+def parent_of(node):
+    parent = StateGraph(ParentState)
+    parent.add_node("discover", node)
+    parent.add_edge(START, "discover")
+    parent.add_edge("discover", END)
+    return parent.compile(checkpointer=InMemorySaver())
+
+
+def test_below_a_parent_its_own_keys_pass_and_those_named_like_a_setting_do_not():
+    config = {"configurable": {"thread_id": "1", "user_id": "u"}}
+    graph, model = graph_of(constants=Constants(max_iterations=1))
+    found = parent_of(graph).invoke({"seed": 1, "question": "?", "spent": 5.0}, config)
+    assert (found["question"], found["spent"]) == ("?", graph.invoke({"seed": 1})["spent"])
+    before = len(model.prompts)
+    with pytest.raises(ValueError, match=r"input: got key 'budget'.*as_discovery_node"):
+        parent_of(graph).invoke({"budget": 0.005}, config)
+    with pytest.raises(ValueError, match="configurable: got key 'budget'"):
+        parent_of(graph).invoke({}, {"configurable": {"thread_id": "2", "budget": 0.005}})
+    assert len(model.prompts) == before
+
+
+@pytest.mark.parametrize("config", [{}, {"tags": ["x"]}])
+def test_a_run_that_a_node_starts_itself_refuses_unknown_keys_as_anywhere(config):
+    graph, model = graph_of()
+
+    def node(state):
+        return graph.invoke({"budget": state["spent"]}, config or None)
+
+    with pytest.raises(ValueError, match="input: got key 'budget'"):
+        parent_of(node).invoke({"spent": 0.005}, {"configurable": {"thread_id": "1"}})
+    assert model.prompts == []
+
+
+def test_a_function_that_gives_a_node_of_a_parent_its_input_may_give_a_seed_only():
+    graph, model = graph_of()
+    node = as_discovery_node(graph, input=lambda state: {"sede": 1}, output={"spent": "spent"})
+    with pytest.raises(ValueError, match="input: got key 'sede', expected seed"):
+        parent_of(node).invoke({"seed": 1}, {"configurable": {"thread_id": "1"}})
+    assert model.prompts == []
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_an_update_of_the_state_with_an_unknown_key_is_refused(is_async):
+    thread = {"configurable": {"thread_id": "1"}}
+    graph, _ = graph_of(checkpointer=InMemorySaver(), constants=Constants(max_iterations=1))
+    graph.invoke({}, thread)
+
+    def update(values):
+        if is_async:
+            return asyncio.run(graph.aupdate_state(thread, values, as_node="gate_intervention"))
+        return graph.update_state(thread, values, as_node="gate_intervention")
+
+    with pytest.raises(ValueError, match="state: got key 'budget', expected one of seed, "):
+        update({"budget": 0.005})
+    with pytest.raises(ValueError, match="state: got key 'budget'"):
+        graph.invoke(Command(update={"budget": 0.005}), thread)
+    update({"stop_reason": ""})
+    assert graph.get_state(thread).values["stop_reason"] == ""
+
+
+@pytest.mark.parametrize("configurable", [{}, {"user_id": "u"}])
+def test_a_saver_without_a_thread_is_answered_in_langgraphs_own_words(configurable):
+    graph, model = graph_of(checkpointer=InMemorySaver())
+    bare = parent_of(lambda state: {})
+    with pytest.raises(ValueError) as theirs:
+        bare.invoke({})
+    with pytest.raises(ValueError) as ours:
+        graph.invoke({}, {"configurable": configurable})
+    assert str(ours.value) == str(theirs.value)
     assert model.prompts == []
