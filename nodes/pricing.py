@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable
@@ -163,15 +164,29 @@ def _quote(model: BaseChatModel, given: Mapping[str, Price]) -> Quote:
     if (name, provider) in OFFLINE_MODELS:
         return GivenPrice(OFFLINE_PRICE, source="the paper's GLM-5 price")
     packaged = packaged_price(name, provider, base_url)
-    if packaged is None:
-        raise ValueError(no_price(name))
-    return packaged
+    if packaged is not None:
+        return packaged
+    if base_url is not None and packaged_price(name, provider) is not None:
+        raise ValueError(_no_price_there(name, base_url))
+    raise ValueError(no_price(name))
+
+
+HOW_TO_PRICE = (
+    "Settings(price=Price(input, output)) or --price-in and --price-out, in dollars per million"
+    " tokens (guide_price for a guide model, other_prices for fallbacks)"
+)
 
 
 def no_price(name: str) -> str:
     """Return what to say of a model without a price."""
+    return f"model {name!r} has no known price; give one: {HOW_TO_PRICE}"
+
+
+def _no_price_there(name: str, base_url: str) -> str:
+    """Return what to say of a model that is listed, but not at the address that is called."""
     return (
-        f"model {name!r} has no known price; give one: Settings(price=Price(input, output)) or"
-        " --price-in and --price-out, in dollars per million tokens"
-        " (guide_price for a guide model, other_prices for fallbacks)"
+        f"model {name!r} has no known price at {urlsplit(base_url).hostname}: its list price holds"
+        " for the provider's own address only; give the price that is charged there:"
+        f" {HOW_TO_PRICE}; or call the provider itself: without base_url, OPENAI_API_BASE and"
+        " OPENAI_BASE_URL"
     )

@@ -116,3 +116,26 @@ def test_cached_tokens_have_their_own_price():
     book = price_book([(model, Price(1, 1, "0.1"))], {})
     call = call_to("scripted", cached_tokens=500_000, output_tokens=0)
     assert charged(book, call) == Decimal("0.55")
+
+
+def test_a_list_price_holds_for_the_providers_own_address_only_and_there_are_two_ways_out():
+    model = ChatOpenAI(
+        model="gpt-5.4", api_key="unused", base_url="https://me:secret@other.example/v1?key=secret"
+    )
+    with pytest.raises(ValueError) as refused:
+        price_book([(model, None)], {})
+    told = str(refused.value)
+    assert told.startswith(
+        "model 'gpt-5.4' has no known price at other.example: its list price holds for the"
+        " provider's own address only"
+    )
+    assert "Settings(price=Price(input, output)) or --price-in and --price-out" in told
+    assert "call the provider itself: without base_url, OPENAI_API_BASE and OPENAI_BASE_URL" in told
+    assert "secret" not in told
+    assert price_book([(model, Price(1, 2))], {}).quotes["gpt-5.4"].source == "given"
+
+
+def test_a_name_that_no_provider_lists_is_only_asked_a_price_for():
+    model = ChatOpenAI(model="mine", api_key="unused", base_url="http://localhost:1/v1")
+    with pytest.raises(ValueError, match="model 'mine' has no known price; give one"):
+        price_book([(model, None)], {})
