@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from langgraph.checkpoint.base import (
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
+    get_checkpoint_id,
 )
 from langgraph.checkpoint.sqlite import SqliteSaver
 
@@ -28,11 +30,15 @@ KEPT_CHECKPOINTS = 16
 PRUNING_INTERVAL = 64
 """Checkpoints between two prunings: one deletion of many rows costs less than many of one."""
 
+LAST_WRITTEN = """
+SELECT checkpoint_id FROM checkpoints NOT INDEXED WHERE thread_id = ? AND checkpoint_ns = ?
+ORDER BY rowid DESC LIMIT 1
+"""
+"""Walks the table from its end, as the last row is nearly always the one that is asked for."""
+
 SUPERSEDED = """
-DELETE FROM {table} WHERE thread_id = :thread AND checkpoint_ns = :ns AND checkpoint_id < (
-    SELECT checkpoint_id FROM checkpoints WHERE thread_id = :thread AND checkpoint_ns = :ns
-    ORDER BY checkpoint_id DESC LIMIT 1 OFFSET {last_kept}
-)
+SELECT checkpoint_id FROM checkpoints NOT INDEXED WHERE thread_id = ? AND checkpoint_ns = ?
+ORDER BY rowid DESC LIMIT -1 OFFSET ?
 """
 
 
@@ -43,6 +49,9 @@ class RunSaver(SqliteSaver):
     back: it is written when the next is not made, for the run is stopped, interrupted or fails. A
     process that dies executes the nodes of its last iteration again, which the run's store makes
     free of charge and exact.
+
+    The latest checkpoint is the one that was written last. LangGraph's own savers take the one with
+    the highest id, which is a time: a clock that was set back would hide all that came after it.
     """
 
     def __init__(self, path: Path, *, keep_history: bool = False) -> None:
@@ -76,9 +85,15 @@ class RunSaver(SqliteSaver):
                 raise damaged(self._path, f"a checkpoint in it is damaged ({error})") from error
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint, the latest when the config names none."""
+        """Return a checkpoint, the one written last when the config names none."""
         self._write_held_back()
-        return super().get_tuple(config)
+        if get_checkpoint_id(config):
+            return super().get_tuple(config)
+        place = config["configurable"]
+        of_thread = str(place["thread_id"]), place.get("checkpoint_ns", "")
+        with self.cursor(transaction=False) as cursor:
+            found = cursor.execute(LAST_WRITTEN, of_thread).fetchone()
+        return super().get_tuple(_config(*of_thread, found[0])) if found else None
 
     def list(
         self,
@@ -88,9 +103,36 @@ class RunSaver(SqliteSaver):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Yield checkpoints, the latest first."""
+        """Yield checkpoints, the one written last first."""
         self._write_held_back()
-        yield from super().list(config, filter=filter, before=before, limit=limit)
+        places = self._places(config, before)
+        found = (each for place in places for each in SqliteSaver.list(self, place, filter=filter))
+        yield from islice(found, limit)
+
+    def _places(
+        self, config: RunnableConfig | None, before: RunnableConfig | None
+    ) -> Iterator[RunnableConfig]:
+        """Yield the places of the checkpoints that a config speaks of, the one written last first.
+
+        With `before`, only those written before the checkpoint that it names.
+        """
+        wanted = config["configurable"] if config else {}
+        columns = ("thread_id", "checkpoint_ns", "checkpoint_id")
+        given = {name: str(wanted[name]) for name in columns if wanted.get(name) is not None}
+        conditions = [f"{name} = :{name}" for name in given]
+        if before is not None:
+            given["before"] = get_checkpoint_id(before) or ""
+            conditions.append(
+                "rowid < (SELECT MAX(rowid) FROM checkpoints WHERE checkpoint_id = :before)"
+            )
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        statement = (
+            f"SELECT {', '.join(columns)} FROM checkpoints {where}"  # noqa: S608
+            " ORDER BY rowid DESC"
+        )
+        with self.cursor(transaction=False) as cursor:
+            found = cursor.execute(statement, given).fetchall()
+        yield from (_config(*each) for each in found)
 
     def put(
         self,
@@ -137,11 +179,20 @@ class RunSaver(SqliteSaver):
         if self._keeps_history:
             return
         place = config["configurable"]
-        values = {"thread": str(place["thread_id"]), "ns": place.get("checkpoint_ns", "")}
+        of_thread = str(place["thread_id"]), place.get("checkpoint_ns", "")
+        condition = "thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
         with self.cursor() as cursor:
+            found = cursor.execute(SUPERSEDED, (*of_thread, KEPT_CHECKPOINTS)).fetchall()
             for table in ("writes", "checkpoints"):
-                statement = SUPERSEDED.format(table=table, last_kept=KEPT_CHECKPOINTS - 1)
-                cursor.execute(statement, values)
+                cursor.executemany(
+                    f"DELETE FROM {table} WHERE {condition}",  # noqa: S608
+                    [(*of_thread, name) for (name,) in found],
+                )
+
+
+def _config(thread: str, namespace: str, checkpoint: str) -> RunnableConfig:
+    place = {"thread_id": thread, "checkpoint_ns": namespace, "checkpoint_id": checkpoint}
+    return RunnableConfig(configurable=place)
 
 
 class _Held(NamedTuple):

@@ -1,0 +1,70 @@
+"""A run whose clock is set back between two processes goes on where it was."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from shifted_clock import told_at
+
+from costada.runs.folder import RunFolder
+from costada.runs.fork import fork_run
+from costada.store.pruning import KEPT_CHECKPOINTS
+
+BACK = -120
+FIRST = KEPT_CHECKPOINTS + 4
+"""Iterations of the first process: more than a run file keeps checkpoints of."""
+
+GO_ON = """
+import json, sys
+from fakes import ScriptedModel, hashed_answer, toy_problem
+from costada.runs.discovery import discover
+
+folder, iterations, is_resumed = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"
+model = ScriptedModel(answer=hashed_answer)
+found = discover(
+    toy_problem(), model, budget=10, price_in="1", price_out="2", out=folder, resume=is_resumed,
+    max_iterations=iterations, reference_cost=0.002,
+)
+print(json.dumps([found.iterations, found.spent, len(model.prompts)]))
+"""
+
+
+def go_on(folder: Path, shift: int, iterations: int, *, is_resumed: bool = True) -> list[float]:
+    """Return iterations and dollars of a run so far, and the calls that a process made for it."""
+    found: list[float] = json.loads(told_at(shift, GO_ON, folder, iterations, is_resumed))
+    return found
+
+
+def test_the_clock_of_a_process_can_be_shifted() -> None:
+    script = "import time, datetime; print(time.time()); print(datetime.datetime.now().timestamp())"
+    for told in told_at(-3600, script).split():
+        assert float(told) == pytest.approx(time.time() - 3600, abs=60)
+
+
+def test_a_run_goes_on_from_the_checkpoint_that_was_written_last(tmp_path: Path) -> None:
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    _, spent, num_calls = go_on(whole, 0, FIRST + 5, is_resumed=False)
+    made = [go_on(run, 0, FIRST, is_resumed=False)]
+    made += [go_on(run, shift, FIRST + more) for shift, more in ((BACK, 3), (2 * BACK, 4), (0, 5))]
+    assert [iterations for iterations, _, _ in made] == [FIRST, FIRST + 3, FIRST + 4, FIRST + 5]
+    assert sum(calls for _, _, calls in made) == num_calls
+    assert made[-1][1] == spent
+    assert (run / "steps.jsonl").read_text() == (whole / "steps.jsonl").read_text()
+
+
+def test_a_fork_finds_the_iterations_that_came_after_the_clock_was_set_back(
+    tmp_path: Path,
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    go_on(run.path, 0, FIRST, is_resumed=False)
+    go_on(run.path, BACK, FIRST + 3)
+    lines = run.steps.read_text().splitlines()
+    for iteration in (FIRST - 2, FIRST + 2):
+        fork = fork_run(run, iteration, RunFolder(tmp_path / f"fork-{iteration}"))
+        assert fork.iterations == iteration
+        assert fork.folder.steps.read_text().splitlines() == lines[:iteration]
+    # One of the checkpoints that are kept says that the finished run was gone on with.
+    first_kept = FIRST + 3 - (KEPT_CHECKPOINTS - 1) + 1
+    with pytest.raises(ValueError, match=f"expected {first_kept} to {FIRST + 3};"):
+        fork_run(run, 2, RunFolder(tmp_path / "early"))
