@@ -9,11 +9,11 @@ from uuid import uuid4
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 
-from costada.models.capping import HeldBack, announcement, cap_names
+from costada.models.capping import HeldBack, announcement, limits
 from costada.models.metering import CallMeter, MeteredCall, SentCall
 from costada.nodes.affordable import affordable_answer
 from costada.nodes.bounds import sent_bound
-from costada.nodes.pricing import PriceBook, no_price
+from costada.nodes.pricing import PriceBook
 from costada.store.purse import Ledger, OverBudget
 
 
@@ -41,7 +41,7 @@ class Payment:
 
     def cap(
         self, model: BaseChatModel, given: LanguageModelInput, bound: Mapping[str, Any]
-    ) -> dict[str, int]:
+    ) -> dict[str, Any]:
         """Return the limit of an answer, by every name that the model has for it.
 
         It is lowered to what can be bought where the purse is hard; else nothing is limited.
@@ -53,6 +53,7 @@ class Payment:
 
         Raises:
             HeldBack: Nothing is left, or a hard purse cannot buy an answer worth having.
+            ValueError: Nobody has priced the model that is asked.
         """
         left = self.ledger.remaining
         if left <= 0:
@@ -63,7 +64,7 @@ class Payment:
         if self._refused and self._refused.model == asked.model:
             longer = max(asked.input_bound, self._refused.input_bound)
             asked = asked._replace(input_bound=longer)
-        return dict.fromkeys(cap_names(model), affordable_answer(asked, left, self.prices))
+        return limits(model, bound, affordable_answer(asked, left, self.prices))
 
     def begin(self, sent: SentCall) -> None:
         """Reserve the most that a request can cost, before it leaves.
@@ -72,8 +73,6 @@ class Payment:
             OverBudget: The purse refuses it.
             ValueError: Nobody has priced the model that is asked.
         """
-        if sent.model not in self.prices.quotes:
-            raise ValueError(no_price(sent.model))
         key, bound = f"{self.name} {uuid4().hex}", sent_bound(sent, self.prices)
         try:
             self.ledger.begin(key, bound, agent=self.name, model=sent.model)

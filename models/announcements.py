@@ -1,11 +1,13 @@
 """What LangChain announces of a request before it leaves."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from langchain_core.messages import BaseMessage
 from pydantic import BaseModel
+
+from costada.models.identity import RequestFacts, requested_model, said_in
 
 OUTPUT_CAPS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 """What providers call the most tokens that an answer may have."""
@@ -26,7 +28,8 @@ class Announcement(NamedTuple):
     Attributes:
         model: The model's name at its provider.
         provider: The provider's name as LangChain reports it, if it does.
-        output_cap: Most answer tokens that the request allows a choice, if it says.
+        output_cap: Most answer tokens that the request allows a choice, if it says; of several
+            limits the highest, as a provider may heed any of them.
         choices: How many answers the request asks for; each of them is billed.
         input_bound: Most tokens that the prompt can have, tools and schemas included.
     """
@@ -38,31 +41,25 @@ class Announcement(NamedTuple):
     input_bound: int
 
 
-def announced(
-    serialized: Mapping[str, Any] | None,
-    metadata: Mapping[str, Any] | None,
-    extras: Mapping[str, Any],
-    prompts: Sequence[BaseMessage | str],
-) -> Announcement:
+def announced(facts: RequestFacts, prompts: Sequence[BaseMessage | str]) -> Announcement:
     """Return what the callback of a request's start was told."""
-    facts, params = metadata or {}, extras.get("invocation_params") or {}
-    names = (
-        facts.get("ls_model_name"),
-        params.get("model"),
-        params.get("model_name"),
-        (serialized or {}).get("name"),
-    )
-    provider = facts.get("ls_provider")
-    choices = params.get("n")
+    provider, said = facts.metadata.get("ls_provider"), said_in(facts.params)
+    choices = said.get("n")
     return Announcement(
-        model=next((str(name) for name in names if name), "unknown"),
+        model=requested_model(facts),
         provider=str(provider) if provider else None,
-        output_cap=_first_number(params.get(name) for name in OUTPUT_CAPS),
+        output_cap=max(stated_caps(said), default=None),
         choices=choices if isinstance(choices, int) and choices > 1 else 1,
         input_bound=sum(map(_size, prompts))
         + FRAME_TOKENS * len(prompts)
-        + sum(_json_size(params[name]) for name in _SAID_BESIDE if params.get(name)),
+        + sum(_json_size(said[name]) for name in _SAID_BESIDE if said.get(name)),
     )
+
+
+def stated_caps(said: Mapping[str, Any]) -> list[int]:
+    """Return the numbers of tokens to which a request limits its answer, whatever their names."""
+    caps = [said.get(name) for name in OUTPUT_CAPS]
+    return [cap for cap in caps if isinstance(cap, int)]
 
 
 def byte_size(text: str) -> int:
@@ -86,7 +83,3 @@ def _plain(value: object) -> object:
     if isinstance(value, type) and issubclass(value, BaseModel):
         return value.model_json_schema()
     return str(value)
-
-
-def _first_number(values: Iterable[object]) -> int | None:
-    return next((value for value in values if isinstance(value, int)), None)

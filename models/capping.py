@@ -8,9 +8,9 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 from langchain_core.runnables.base import RunnableBindingBase
 
-from costada.models.announcements import OUTPUT_CAPS, Announcement, announced
-from costada.models.identity import model_identity, underlying_models
-from costada.models.leaves import with_models_changed
+from costada.models.announcements import OUTPUT_CAPS, Announcement, announced, stated_caps
+from costada.models.identity import request_facts
+from costada.models.leaves import with_every_model_changed
 
 STANDARD_NAME = "max_tokens"
 """What LangChain calls the most tokens of an answer where a model does not say."""
@@ -56,7 +56,7 @@ class CappedModel(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type: 
                     raise
                 answers.append(error)
             else:
-                limited = {**kwargs, **dict.fromkeys(cap_names(self.asked), cap)}
+                limited = {**kwargs, **limits(self.asked, kwargs, cap)}
                 answers += super().batch(
                     [each], config, return_exceptions=return_exceptions, **limited
                 )
@@ -73,13 +73,11 @@ def announcement(
         given: The prompt.
         bound: What is bound to the model for this request.
     """
-    params = model._get_invocation_params(**bound)
-    messages = model._convert_input(given).to_messages()
-    facts = {"ls_model_name": model_identity(model).name}
-    caps = [said.get(name) for said in (vars(model), params) for name in OUTPUT_CAPS]
-    lowest = min((cap for cap in caps if isinstance(cap, int)), default=None)
-    asked = announced(None, facts, {"invocation_params": params}, messages)
-    return asked._replace(output_cap=lowest)
+    facts = request_facts(model, bound)
+    asked = announced(facts, model._convert_input(given).to_messages())
+    caps = [*stated_caps(vars(model)), *stated_caps(facts.params)]
+    caps += stated_caps(facts.params.get("extra_body") or {})
+    return asked._replace(output_cap=min(caps, default=None))
 
 
 def capped(model: Runnable[Any, Any], limit: Limit) -> Runnable[Any, Any]:
@@ -95,23 +93,26 @@ def capped(model: Runnable[Any, Any], limit: Limit) -> Runnable[Any, Any]:
     Raises:
         ValueError: If the model is composed in a way that no limit can be bound in.
     """
-    reached: list[BaseChatModel] = []
-
-    def change(part: BaseChatModel) -> Runnable[Any, Any]:
-        reached.append(part)
-        return CappedModel(bound=part, asked=part, limit=limit)
-
-    changed = with_models_changed(model, change)
-    if any(all(part is not each for each in reached) for part in underlying_models(model)):
-        raise ValueError(
-            f"model: got {type(model).__name__}, in which answers cannot be limited; expected a"
-            " chat model, bare or in bindings, retries, fallbacks and sequences"
-        )
-    return changed
+    return with_every_model_changed(
+        model,
+        lambda part: CappedModel(bound=part, asked=part, limit=limit),
+        "answers cannot be limited",
+    )
 
 
-def cap_names(model: BaseChatModel) -> list[str]:
-    """Return every name under which a model takes the most tokens of an answer."""
+def limits(model: BaseChatModel, bound: Mapping[str, Any], cap: int) -> dict[str, Any]:
+    """Return the parameters that limit an answer, by every name that the model has for it.
+
+    Limits in the request's `extra_body`, which would hold instead, are replaced there.
+
+    Args:
+        model: The chat model that is asked.
+        bound: What is bound to the model for this request.
+        cap: Most tokens of the answer.
+    """
     fields = type(model).model_fields
     known = {name for field, facts in fields.items() for name in (field, facts.alias)}
-    return [name for name in OUTPUT_CAPS if name in known] or [STANDARD_NAME]
+    names = [name for name in OUTPUT_CAPS if name in known] or [STANDARD_NAME]
+    extra = request_facts(model, bound).params.get("extra_body") or {}
+    replaced = {name: cap for name in OUTPUT_CAPS if name in extra}
+    return dict.fromkeys(names, cap) | ({"extra_body": {**extra, **replaced}} if replaced else {})

@@ -8,7 +8,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from costada.models.errors import UnmeteredCall, describe
-from costada.models.identity import model_identity, underlying_models
+from costada.models.identity import asked_models
 from costada.models.provider_errors import http_status, is_providers
 from costada.models.replies import answer_text, calls_tools
 
@@ -91,5 +91,5 @@ def _failure(error: BaseException, model: Runnable[Any, Any]) -> ModelFailure:
 
 
 def _names(model: Runnable[Any, Any]) -> str:
-    names = [model_identity(part).name for part in underlying_models(model)]
+    names = dict.fromkeys(asked.identity.name for asked in asked_models(model))
     return " or ".join(map(repr, names)) or type(model).__name__

@@ -1,11 +1,22 @@
-"""Which chat models hide inside a runnable, and who they are."""
+"""Which chat models hide inside a runnable, and which model a request to one of them asks."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from langchain_core.language_models import BaseChatModel
-from langchain_core.runnables import Runnable, RunnableWithFallbacks
-from langchain_core.runnables.base import RunnableBindingBase
+from langchain_core.runnables import (
+    Runnable,
+    RunnableBranch,
+    RunnableSequence,
+    RunnableWithFallbacks,
+)
+from langchain_core.runnables.base import RunnableBindingBase, RunnableEachBase
+from langchain_core.runnables.configurable import (
+    DynamicRunnable,
+    RunnableConfigurableAlternatives,
+    RunnableConfigurableFields,
+)
 
 from costada.models.gateway.protocol import UPSTREAM
 
@@ -15,12 +26,16 @@ _PARTS = (
     "mapper",
     "steps",
     "steps__",
-    "fallbacks",
     "deps",
     "branches",
     "default",
-    "alternatives",
 )
+_HAND_ON = (RunnableWithFallbacks, RunnableBranch, RunnableEachBase, DynamicRunnable)
+"""What hands the parameters of a call on to each of its parts."""
+
+_VERSION = re.compile(r"-[\d.-]+")
+"""What LangChain appends to the name of a model whose version it knows, Azure's for one."""
+
 _ADDRESSES = ("openai_api_base", "base_url", "anthropic_api_url", "endpoint")
 
 
@@ -38,26 +53,87 @@ class ModelIdentity(NamedTuple):
     base_url: str | None
 
 
+class AskedModel(NamedTuple):
+    """A chat model inside a runnable, as it is asked there.
+
+    Attributes:
+        model: The chat model.
+        bound: The parameters that the runnable adds to its requests; one may name another model.
+    """
+
+    model: BaseChatModel
+    bound: Mapping[str, Any]
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """Who answers."""
+        return model_identity(self.model, self.bound)
+
+
+class RequestFacts(NamedTuple):
+    """What LangChain tells callbacks of a request before it leaves.
+
+    Attributes:
+        params: The parameters of the request.
+        metadata: What is noted about it; whoever calls may add to it.
+        serialized: A description of the chat model.
+    """
+
+    params: Mapping[str, Any]
+    metadata: Mapping[str, Any]
+    serialized: Mapping[str, Any]
+
+
+def request_facts(model: BaseChatModel, bound: Mapping[str, Any]) -> RequestFacts:
+    """Return what LangChain will tell callbacks of a request, without making it.
+
+    Args:
+        model: The chat model that is asked.
+        bound: What is bound to it for this request.
+    """
+    metadata = {**model._get_ls_params(**bound), **(model.metadata or {})}
+    serialized = {"name": model.get_name()}
+    return RequestFacts(model._get_invocation_params(**bound), metadata, serialized)
+
+
+def requested_model(facts: RequestFacts) -> str:
+    """Name the model that a request asks, as its provider knows it.
+
+    Prices, bounds, journal and purse all go by this name. What is sent decides: a bound `model`
+    replaces the one of the constructor, and one in `extra_body` replaces both. LangChain's own name
+    counts where it is the same without a path or with a version.
+    """
+    said, told = said_in(facts.params), str(facts.metadata.get("ls_model_name") or "")
+    sent = str(said.get("model") or said.get("model_name") or "")
+    if told and (sent.endswith(f"/{told}") or _VERSION.fullmatch(told.removeprefix(sent))):
+        return told
+    return sent or told or str(facts.serialized.get("name") or "unknown")
+
+
+def said_in(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a request's body says: what is in `extra_body` replaces the other parameters."""
+    extra = params.get("extra_body")
+    return {**params, **(extra if isinstance(extra, Mapping) else {})}
+
+
 def underlying_models(runnable: Runnable[Any, Any]) -> tuple[BaseChatModel, ...]:
-    """Return the chat models a runnable can call, in the order in which it holds them.
+    """Return the chat models a runnable holds, in its order, each of them once.
 
     Bindings, retries, fallbacks, sequences (as structured output makes them), parallels and
     branches are looked into, and functions as far as LangChain sees through them. A model that
     is built or chosen only at run time is not found.
     """
-    found: list[BaseChatModel] = []
-    pending: list[Runnable[Any, Any]] = [runnable]
-    seen: dict[int, Runnable[Any, Any]] = {}
-    while pending:
-        current = pending.pop(0)
-        if id(current) in seen:
-            continue
-        seen[id(current)] = current
-        if isinstance(current, BaseChatModel):
-            found.append(current)
-        else:
-            pending[:0] = _parts(current)
-    return tuple(found)
+    found = {id(model): model for model, _ in _walk(runnable, is_configured=False)}
+    return tuple(found.values())
+
+
+def asked_models(runnable: Runnable[Any, Any]) -> tuple[AskedModel, ...]:
+    """Return the chat models a runnable can ask, each with all that is bound to it.
+
+    As `underlying_models`, but a model that is bound in two ways is found twice, and one with
+    configurable fields is found as it is configured.
+    """
+    return tuple(_walk(runnable, is_configured=True))
 
 
 def returns_raw_answers(runnable: Runnable[Any, Any]) -> bool:
@@ -74,17 +150,55 @@ def returns_raw_answers(runnable: Runnable[Any, Any]) -> bool:
     return False
 
 
-def model_identity(model: BaseChatModel) -> ModelIdentity:
-    """Return who a chat model is, without calling it."""
-    facts = model._get_ls_params()
-    name = facts.get("ls_model_name") or type(model).__name__
-    return ModelIdentity(str(name), facts.get("ls_provider"), _base_url(model))
+def model_identity(model: BaseChatModel, bound: Mapping[str, Any] | None = None) -> ModelIdentity:
+    """Return who a chat model is when it is asked with bound parameters, without calling it."""
+    facts = request_facts(model, bound or {})
+    provider = facts.metadata.get("ls_provider")
+    return ModelIdentity(
+        requested_model(facts), str(provider) if provider else None, _base_url(model)
+    )
 
 
-def _parts(runnable: Runnable[Any, Any]) -> list[Runnable[Any, Any]]:
-    """Return what a composed runnable consists of; LangChain has no one name for it."""
-    parts = [part for name in _PARTS for part in _flat(getattr(runnable, name, None))]
-    return [part for part in parts if isinstance(part, Runnable)]
+def _walk(runnable: Runnable[Any, Any], *, is_configured: bool) -> Iterator[AskedModel]:
+    """Yield each chat model inside a runnable, once for each way in which it is bound."""
+    pending: list[tuple[Runnable[Any, Any], Mapping[str, Any]]] = [(runnable, {})]
+    seen: list[tuple[Runnable[Any, Any], Mapping[str, Any]]] = []
+    while pending:
+        current, bound = pending.pop(0)
+        if any(current is each and bound == given for each, given in seen):
+            continue
+        seen.append((current, bound))
+        if isinstance(current, BaseChatModel):
+            yield AskedModel(current, bound)
+        else:
+            pending[:0] = _parts(current, bound, is_configured=is_configured)
+
+
+def _parts(
+    runnable: Runnable[Any, Any], bound: Mapping[str, Any], *, is_configured: bool
+) -> list[tuple[Runnable[Any, Any], Mapping[str, Any]]]:
+    """Return what a composed runnable consists of, each part with the parameters it is given.
+
+    LangChain has no one name for a part, and fallbacks and configurable runnables show those of
+    their first part as their own. A sequence hands parameters to its first step, functions and
+    parallels to none.
+    """
+    if isinstance(runnable, RunnableBindingBase):
+        return [(runnable.bound, {**runnable.kwargs, **bound})]
+    if isinstance(runnable, RunnableConfigurableFields):
+        return [(runnable.prepare()[0] if is_configured else runnable.default, bound)]
+    if isinstance(runnable, RunnableConfigurableAlternatives):
+        held: list[object] = [runnable.default, *runnable.alternatives.values()]
+        held += [runnable.prepare()[0]] if is_configured else []
+    elif isinstance(runnable, RunnableWithFallbacks):
+        held = [runnable.runnable, *runnable.fallbacks]
+    else:
+        held = [part for name in _PARTS for part in _flat(getattr(runnable, name, None))]
+    parts = [part for part in held if isinstance(part, Runnable)]
+    if isinstance(runnable, RunnableSequence):
+        return [(part, {} if number else bound) for number, part in enumerate(parts)]
+    hands_on = isinstance(runnable, _HAND_ON)
+    return [(part, bound if hands_on else {}) for part in parts]
 
 
 def _flat(parts: object) -> list[object]:

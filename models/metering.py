@@ -1,6 +1,6 @@
 """Metering of one logical call: every model request under it becomes one MeteredCall."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar, Token
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
@@ -17,6 +17,7 @@ from langchain_core.tracers.context import register_configure_hook
 from costada.models.announcements import Announcement, announced
 from costada.models.calls import MeteredCall, SentCall
 from costada.models.errors import UnmeteredCall, describe
+from costada.models.identity import RequestFacts
 from costada.models.llm_results import Reply, read_failure, read_reply
 from costada.models.provider_errors import may_have_been_billed
 from costada.models.replies import answer_text, shown, spoken
@@ -125,7 +126,9 @@ class CallMeter(BaseCallbackHandler):
     ) -> None:
         """Note a chat request; raises UnmeteredCall after an answer without counts."""
         sent = [message for batch in messages for message in batch]
-        self._start(run_id, map(spoken, sent), announced(serialized, metadata, kwargs, sent))
+        self._start(
+            run_id, map(spoken, sent), announced(_facts(serialized, metadata, kwargs), sent)
+        )
 
     def on_llm_start(
         self,
@@ -137,7 +140,7 @@ class CallMeter(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Note a request to a text-completion model, as for a chat model."""
-        self._start(run_id, prompts, announced(serialized, metadata, kwargs, prompts))
+        self._start(run_id, prompts, announced(_facts(serialized, metadata, kwargs), prompts))
 
     def on_llm_new_token(
         self, token: str | list[str | dict[str, Any]], *, run_id: UUID, **kwargs: Any
@@ -274,6 +277,14 @@ class CallMeter(BaseCallbackHandler):
         except Exception as error:  # raised again: whatever it is, a request is unaccounted for
             self._refusal = self._refusal or f"{_NOT_ACCOUNTED} ({describe(error)})"
             raise
+
+
+def _facts(
+    serialized: Mapping[str, Any] | None,
+    metadata: Mapping[str, Any] | None,
+    extras: Mapping[str, Any],
+) -> RequestFacts:
+    return RequestFacts(extras.get("invocation_params") or {}, metadata or {}, serialized or {})
 
 
 _METER: ContextVar[CallMeter | None] = ContextVar("costada_meter", default=None)

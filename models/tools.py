@@ -6,8 +6,8 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable
 
-from costada.models.identity import model_identity, underlying_models
-from costada.models.leaves import with_models_changed
+from costada.models.identity import model_identity
+from costada.models.leaves import with_every_model_changed
 
 
 def with_tools(
@@ -22,10 +22,8 @@ def with_tools(
     Raises:
         ValueError: A model cannot call tools, or is composed in a way that none can be bound in.
     """
-    reached: list[BaseChatModel] = []
 
     def bind(part: BaseChatModel) -> Runnable[Any, Any]:
-        reached.append(part)
         try:
             return part.bind_tools([dict(tool) for tool in tools])
         except NotImplementedError:
@@ -34,11 +32,4 @@ def with_tools(
                 " that can"
             ) from None
 
-    changed = with_models_changed(model, bind)
-    parts = underlying_models(model)
-    if not parts or any(all(part is not each for each in reached) for part in parts):
-        raise ValueError(
-            f"model: got {type(model).__name__}, in which no tools can be bound; expected a chat"
-            " model, bare or in bindings, retries, fallbacks and sequences"
-        )
-    return changed
+    return with_every_model_changed(model, bind, "no tools can be bound")

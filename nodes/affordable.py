@@ -132,8 +132,9 @@ def affordable_answer(asked: Announcement, left: Decimal, prices: PriceBook) -> 
 
     Raises:
         HeldBack: Not even `MINIMAL_ANSWER` tokens can be bought, or the whole limit if it is lower.
+        ValueError: Nobody has priced the model that is asked.
     """
-    quote, cap = prices.quotes[asked.model], asked.output_cap or DEFAULT_OUTPUT_CAP
+    quote, cap = prices.priced(asked.model), asked.output_cap or DEFAULT_OUTPUT_CAP
 
     def worst(tokens: int) -> Decimal:
         return quote.worst_cost(asked.input_bound, tokens * asked.choices)

@@ -2,8 +2,8 @@
 
 from decimal import Decimal
 
-from costada.models.announcements import FRAME_TOKENS, OUTPUT_CAPS, byte_size
-from costada.models.identity import model_identity, underlying_models
+from costada.models.announcements import FRAME_TOKENS, OUTPUT_CAPS, byte_size, stated_caps
+from costada.models.identity import AskedModel, asked_models, said_in
 from costada.models.metering import SentCall
 from costada.models.token_counts import estimate_counts
 from costada.nodes.context import ChatModel, RunContext
@@ -25,35 +25,37 @@ def input_bound(prompt: Prompt) -> int:
     return byte_size(prompt.system) + byte_size(prompt.user) + MESSAGE_TOKENS
 
 
-def output_cap(model: ChatModel) -> int:
-    """Return the most tokens that an answer can have; of several models the largest number."""
-    caps = [
-        next((cap for name in OUTPUT_CAPS if (cap := getattr(part, name, None))), None)
-        for part in underlying_models(model)
-    ]
-    return max((cap or DEFAULT_OUTPUT_CAP for cap in caps), default=DEFAULT_OUTPUT_CAP)
+def output_cap(asked: AskedModel) -> int:
+    """Return the most tokens that an answer can have."""
+    held = (getattr(asked.model, name, None) for name in OUTPUT_CAPS)
+    own = next((cap for cap in held if cap), None)
+    return max(stated_caps(said_in(asked.bound)), default=own) or DEFAULT_OUTPUT_CAP
 
 
 def expected_cost(model: ChatModel, prompt: Prompt, context: RunContext) -> Decimal:
     """Return the dollars of a request with an ordinary answer, to the model that is asked first."""
-    first = model_identity(underlying_models(model)[0]).name
+    first = asked_models(model)[0]
     tokens = estimate_counts((prompt.system, prompt.user), "").input_tokens
-    return context.prices.quotes[first].cost(tokens, min(EXPECTED_ANSWER, output_cap(model)), 0)
+    quote = context.prices.priced(first.identity.name)
+    return quote.cost(tokens, min(EXPECTED_ANSWER, output_cap(first)), 0)
 
 
 def upper_bound(model: ChatModel, prompt: Prompt, context: RunContext) -> Decimal:
     """Return the most dollars that one request can cost; of several models the dearest counts."""
     return max(
-        call_bound(context.prices.quotes[model_identity(part).name], prompt, output_cap(part))
-        for part in underlying_models(model)
+        call_bound(context.prices.priced(asked.identity.name), prompt, output_cap(asked))
+        for asked in asked_models(model)
     )
 
 
 def sent_bound(sent: SentCall, prices: PriceBook) -> Decimal:
-    """Return the most dollars that a request under way can cost; 0 without a known price."""
-    quote = prices.quotes.get(sent.model)
+    """Return the most dollars that a request under way can cost.
+
+    Raises:
+        ValueError: Nobody has priced the model that is asked.
+    """
     cap = DEFAULT_OUTPUT_CAP if sent.output_cap is None else sent.output_cap
-    return Decimal(0) if quote is None else quote.worst_cost(sent.input_bound, cap * sent.choices)
+    return prices.priced(sent.model).worst_cost(sent.input_bound, cap * sent.choices)
 
 
 def call_bound(quote: Quote, prompt: Prompt, cap: int) -> Decimal:

@@ -14,7 +14,6 @@ from costada.models.metering import MeteredCall, SentCall
 from costada.models.replies import answer_text
 from costada.nodes.bounds import sent_bound
 from costada.nodes.context import ChatModel, RunContext
-from costada.nodes.pricing import UNPRICED, no_price
 from costada.nodes.purse import account_of, report
 from costada.nodes.telemetry import record_call
 from costada.prompts.render import Prompt
@@ -76,7 +75,8 @@ class CallJournal:
         """Write a request down that is about to leave, with the most that it can cost.
 
         Raises:
-            ValueError: The purse that the run draws from has nothing left for it.
+            ValueError: Nobody has priced the model that is asked, or the purse that the run draws
+                from has nothing left for it.
         """
         self._ledger.under_way.begin(self._key)
         try:
@@ -86,8 +86,8 @@ class CallJournal:
             raise
 
     def _write_down(self, sent: SentCall) -> None:
-        self._account = account_of(self._key.run_id, self._context)
         bound = sent_bound(sent, self._context.prices)
+        self._account = account_of(self._key.run_id, self._context)
         row = self._row(_unanswered(sent), CallStatus.STARTED, bound)
         self._sent[sent.number] = self._ledger.put_call(self._key.run_id, row), bound
         self._report()
@@ -96,9 +96,6 @@ class CallJournal:
         """Complete a request with its tokens, price and answer.
 
         Its bound is what it may have cost beyond that.
-
-        Raises:
-            ValueError: Nobody has priced the model that answered.
         """
         try:
             self._complete(call)
@@ -114,8 +111,6 @@ class CallJournal:
         self._ledger.finish_call(self._key.run_id, number, row)
         self._report()
         record_call(self._key, row)
-        if self._context.prices.quote(call) is UNPRICED:
-            raise ValueError(no_price(call.model))
 
     def conclude(self, answer: AIMessage | ModelFailure) -> None:
         """Keep what the call came to, so that it is never made again."""

@@ -6,11 +6,15 @@ from decimal import Decimal
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import Runnable
 
 from costada.controller.ledger import Price, Usage, call_cost
-from costada.models.identity import model_identity, underlying_models
+from costada.models.identity import (
+    ModelIdentity,
+    asked_models,
+    model_identity,
+    underlying_models,
+)
 from costada.models.metering import MeteredCall
 from costada.models.prices import PackagedPrice, packaged_price
 
@@ -95,7 +99,6 @@ class CallCost:
 
 
 FROM_CACHE = GivenPrice(Price(0, 0), source="local cache")
-UNPRICED = GivenPrice(Price(0, 0), source="unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +107,29 @@ class PriceBook:
 
     quotes: Mapping[str, Quote]
 
+    def priced(self, model: str) -> Quote:
+        """Return the quote of a model by the name that its requests ask for.
+
+        Raises:
+            ValueError: Nobody has priced it.
+        """
+        if model not in self.quotes:
+            raise ValueError(no_price(model))
+        return self.quotes[model]
+
     def quote(self, call: MeteredCall) -> Quote:
         """Return what prices a call; the answer of a local cache is free.
 
         A price that the user gave comes first, then what the provider says it charged, then the
-        packaged price. `UNPRICED` stands for a model that nobody priced.
+        packaged price.
+
+        Raises:
+            ValueError: Nobody has priced the model that was asked.
         """
         if call.is_cache_hit:
             return FROM_CACHE
-        known = self.quotes.get(call.model, UNPRICED)
-        is_given = isinstance(known, GivenPrice) and known is not UNPRICED
-        if call.reported_cost is not None and not is_given:
+        known = self.priced(call.model)
+        if call.reported_cost is not None and not isinstance(known, GivenPrice):
             return CallCost(call.reported_cost, known, "provider")
         if isinstance(known, PackagedPrice):
             return CallCost(_listed_cost(call, known), known, known.source)
@@ -126,24 +141,28 @@ def price_book(
 ) -> PriceBook:
     """Return the quotes for all chat models inside the given runnables.
 
-    A price given with a runnable is that of its first model; further models, such as fallbacks,
-    have theirs in `other_prices` or in the packaged data.
+    A price given with a runnable is that of its first model, by the name of its constructor.
+    Further models, such as fallbacks, and names that are bound to a model have theirs in
+    `other_prices` or in the packaged data.
 
     Raises:
         ValueError: A model has no price or two, or a runnable holds no chat model.
     """
     quotes: dict[str, Quote] = {name: GivenPrice(price) for name, price in other_prices.items()}
     for runnable, price in models:
-        found = underlying_models(runnable)
-        if not found:
+        asked = [each.identity for each in asked_models(runnable)]
+        if not asked:
             raise ValueError(f"model is {runnable!r}; expected a LangChain chat model")
-        given = {model_identity(found[0]).name: price} if price else {}
-        for model in found:
-            name = model_identity(model).name
-            if name not in quotes:
-                quotes[name] = _quote(model, given)
-            elif name in given and quotes[name] != GivenPrice(given[name]):
-                raise ValueError(f"model {name!r} has two prices; expected one for each name")
+        own = model_identity(underlying_models(runnable)[0]).name
+        names = [each.name for each in asked]
+        if price and own not in names and names[0] not in quotes:
+            raise ValueError(
+                f"price: got that of {own!r} for a model that is asked as {names[0]!r};"
+                f" {no_price(names[0])}"
+            )
+        if price and quotes.setdefault(own, GivenPrice(price)) != GivenPrice(price):
+            raise ValueError(f"model {own!r} has two prices; expected one for each name")
+        quotes |= {each.name: _quote(each) for each in asked if each.name not in quotes}
     return PriceBook(quotes)
 
 
@@ -157,10 +176,8 @@ def _listed_cost(call: MeteredCall, listed: PackagedPrice) -> Decimal:
     )
 
 
-def _quote(model: BaseChatModel, given: Mapping[str, Price]) -> Quote:
-    name, provider, base_url = model_identity(model)
-    if name in given:
-        return GivenPrice(given[name])
+def _quote(asked: ModelIdentity) -> Quote:
+    name, provider, base_url = asked
     if (name, provider) in OFFLINE_MODELS:
         return GivenPrice(OFFLINE_PRICE, source="the paper's GLM-5 price")
     packaged = packaged_price(name, provider, base_url)
@@ -173,7 +190,8 @@ def _quote(model: BaseChatModel, given: Mapping[str, Price]) -> Quote:
 
 HOW_TO_PRICE = (
     "Settings(price=Price(input, output)) or --price-in and --price-out, in dollars per million"
-    " tokens (guide_price for a guide model, other_prices for fallbacks)"
+    " tokens (guide_price for a guide model, other_prices by name for fallbacks and for a name that"
+    " is bound to a model)"
 )
 
 

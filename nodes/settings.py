@@ -43,8 +43,9 @@ class Settings(BaseModel):
 
     `constants` are the controller's. `method` says who decides, by its name in `METHODS`. `seed`
     starts the run's randomness when the input gives none. `price` is the price of the generating
-    model, `guide_price` that of a separate guide model, and `other_prices` those of further models
-    by name (fallbacks, for instance); where they say nothing, the packaged prices hold.
+    model, `guide_price` that of a separate guide model, each for the name in the constructor, and
+    `other_prices` those of further names (fallbacks, or a name that is bound to a model); where
+    they say nothing, the packaged prices hold.
     `on_missing_usage` decides about an answer without token counts: `"raise"` ends the run,
     `"estimate"` charges an estimate and marks it. `lost_calls` says whether a call whose outcome is
     unknown counts against the budget at its upper bound. `budget_policy` `"crossing"` lets the step

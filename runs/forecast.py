@@ -16,7 +16,7 @@ from pydantic import Field
 
 from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
-from costada.models.identity import model_identity, underlying_models
+from costada.models.identity import asked_models
 from costada.models.replies import answer_text
 from costada.models.token_counts import estimate_counts
 from costada.nodes.bounds import EXPECTED_ANSWER, call_bound, input_bound, output_cap
@@ -92,8 +92,8 @@ def forecast(plan: Plan) -> Forecast:
     prompts = first_prompts(plan)
     prompt, settings = prompts[-1][1], plan.settings
     book = price_book([(plan.model, settings.price)], settings.other_prices)
-    parts = underlying_models(plan.model)
-    quotes = [book.quotes[model_identity(part).name] for part in parts]
+    parts = asked_models(plan.model)
+    quotes = [book.priced(part.identity.name) for part in parts]
     caps = [output_cap(part) for part in parts]
     worst = max(call_bound(quote, prompt, cap) for quote, cap in zip(quotes, caps, strict=True))
     expected = _cost(quotes[0], prompt, EXPECTED_ANSWER)

@@ -12,7 +12,7 @@ from langchain_core.runnables import Runnable
 from costada.models.gateway.door import Door
 from costada.models.gateway.protocol import HOLD, STOP, TOKEN_HEADER, UPSTREAM
 from costada.models.identity import model_identity, underlying_models
-from costada.models.leaves import with_models_changed
+from costada.models.leaves import with_every_model_changed
 
 ChatModel = Runnable[LanguageModelInput, AIMessage]
 CONTROL_SECONDS = 10.0
@@ -27,13 +27,16 @@ def through_gateway(model: ChatModel, door: Door) -> ChatModel:
     """Return a model whose OpenAI-compatible models call the gateway instead of its upstream.
 
     Their calls need a key; see `with_call_key`. Models of other providers stay as they are.
+
+    Raises:
+        ValueError: The model is composed in a way in which one of them would pass the gateway by.
     """
 
     def redirected(part: BaseChatModel) -> Runnable[Any, Any]:
         is_behind = _is_openai(part) and _address(part) == door.upstream
         return _redirected(part, door) if is_behind else part
 
-    return with_models_changed(model, redirected)
+    return with_every_model_changed(model, redirected, "requests would pass the gateway by")
 
 
 @contextmanager

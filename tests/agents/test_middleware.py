@@ -225,6 +225,27 @@ def test_a_fallback_is_paid_by_its_own_price_and_needs_one(server):
     assert [body["model"] for body in server.requests] == ["stand-in", "spare", "stand-in"]
 
 
+@wrap_model_call
+def ask_another(request, handler):
+    """Have the agent's model ask for another name, as a router does."""
+    return handler(request.override(model_settings={**request.model_settings, "model": "dear"}))
+
+
+@pytest.mark.parametrize("policy", ["hard", "crossing"])
+def test_a_name_that_other_middleware_binds_is_paid_by_its_own_price_and_needs_one(server, policy):
+    for is_first in (True, False):
+        purse = Ledger(1.0, policy=policy)
+        budget = [BudgetMiddleware(purse, price=PRICE)]
+        order = [ask_another, *budget] if is_first else [*budget, ask_another]
+        with pytest.raises(ValueError, match="model 'dear' has no known price"):
+            create_agent(model_of(server), middleware=order).invoke(QUESTION)
+        assert (server.requests, purse.spent) == ([], 0)
+    purse = Ledger(1.0)
+    dear = {"dear": Price("20", "60")}
+    agent_of(server, purse, more=[ask_another], tools=False, other_prices=dear).invoke(QUESTION)
+    assert purse.spent == Decimal("0.05")
+
+
 def test_a_model_made_anew_for_every_call_is_priced_like_the_first(server):
     purse = Ledger(1)
     server.script(LOOK)

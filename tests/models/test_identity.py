@@ -3,12 +3,24 @@ from typing import Any
 import pytest
 from billing_server import BillingServer
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
-from langchain_core.runnables import RunnableBranch, RunnableLambda, RunnableParallel
+from langchain_core.runnables import (
+    ConfigurableField,
+    RunnableBranch,
+    RunnableLambda,
+    RunnableParallel,
+)
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, SecretStr
 
 from costada.models.chat_models import chat_model
-from costada.models.identity import ModelIdentity, model_identity, underlying_models
+from costada.models.identity import (
+    ModelIdentity,
+    RequestFacts,
+    asked_models,
+    model_identity,
+    requested_model,
+    underlying_models,
+)
 from costada.models.metering import CallMeter, MeteredCall
 
 
@@ -21,6 +33,7 @@ def openai(name: str) -> ChatOpenAI:
 
 
 FIRST, SECOND = openai("first"), openai("second")
+FIELD = ConfigurableField(id="llm")
 
 
 @pytest.mark.parametrize(
@@ -52,6 +65,42 @@ def test_a_wrapped_model_is_found(runnable: Any) -> None:
 )
 def test_every_model_that_may_answer_is_found_once(runnable: Any) -> None:
     assert underlying_models(runnable) == (FIRST, SECOND)
+
+
+@pytest.mark.parametrize(
+    ("runnable", "names"),
+    [
+        (FIRST.bind(model="x").with_fallbacks([FIRST]).with_retry(), ["x", "first"]),
+        (FIRST.with_fallbacks([SECOND]).bind(model="x"), ["x", "x"]),
+        (RunnableLambda(str) | FIRST.bind(model="x"), ["x"]),
+        ((RunnableLambda(str) | FIRST).bind(model="x"), ["first"]),
+        ((FIRST | RunnableLambda(str)).bind(model="x"), ["x"]),
+        (RunnableParallel(a=FIRST.bind(model="x"), b=SECOND).bind(model="y"), ["x", "second"]),
+        (FIRST.bind(extra_body={"model": "x"}), ["x"]),
+        (FIRST.model_copy(update={"metadata": {"ls_model_name": "second"}}), ["first"]),
+        (FIRST.configurable_fields(model_name=FIELD), ["first"]),
+        (FIRST.configurable_fields(model_name=FIELD).with_config(configurable={"llm": "x"}), ["x"]),
+        (FIRST.configurable_alternatives(FIELD, b=SECOND.bind(model="x")), ["first", "x"]),
+    ],
+)
+def test_a_model_has_the_name_that_its_requests_ask_for(runnable: Any, names: list[str]) -> None:
+    assert [asked.identity.name for asked in asked_models(runnable)] == names
+
+
+@pytest.mark.parametrize(
+    ("sent", "told", "name"),
+    [
+        ("models/gemini-2.5-flash", "gemini-2.5-flash", "gemini-2.5-flash"),
+        ("gpt-4o", "gpt-4o-2024-05-13", "gpt-4o-2024-05-13"),
+        ("gpt-4o", "gpt-4o-mini", "gpt-4o"),
+        ("", "scripted", "scripted"),
+        ("dear", "", "dear"),
+        ("", "", "Class"),
+    ],
+)
+def test_langchains_name_counts_where_it_is_what_is_sent(sent: str, told: str, name: str) -> None:
+    facts = RequestFacts({"model": sent}, {"ls_model_name": told}, {"name": "Class"})
+    assert requested_model(facts) == name
 
 
 def test_a_function_without_a_model_has_none() -> None:

@@ -1,11 +1,21 @@
 """What a meter says when it cannot be sure, and what it then prevents."""
 
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from asking_desk import CAP, INPUT_BOUND, asked, assert_in_doubt, client, desk, rows_of
+from asking_desk import (
+    CAP,
+    INPUT_BOUND,
+    asked,
+    assert_exact,
+    assert_in_doubt,
+    client,
+    desk,
+    rows_of,
+)
 from billing_server import BillingServer, Reply, Silence
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langchain_core.messages.ai import UsageMetadata
@@ -107,11 +117,21 @@ def test_an_answer_without_counts_that_ends_the_run_is_charged_its_bound(
 def test_no_further_request_leaves_when_one_could_not_be_accounted_for(
     server: BillingServer,
 ) -> None:
-    unpriced = client(server).bind(model="unpriced")
-    context = desk(unpriced.with_fallbacks([client(server)]))
-    with pytest.raises(UnmeteredCall, match=r"no other may leave.*'unpriced' has no known price"):
-        asked(context)
-    assert len(server.requests) == len(rows_of(context)) == 1
+    def full_disk(call: MeteredCall) -> None:
+        raise OSError(f"no room for {call.model}")
+
+    model = client(server).with_fallbacks([client(server)])
+    with CallMeter(full_disk) as meter, pytest.raises(OSError, match="no room"):
+        model.invoke(PROMPT, {"callbacks": [meter]})
+    assert len(server.requests) == 1
+
+
+def test_the_answer_of_a_model_without_a_price_is_never_asked_for(server: BillingServer) -> None:
+    context = desk(client(server, model="second"))
+    other = client(server).bind(model="unpriced").with_fallbacks([client(server, model="second")])
+    asked(replace(context, model=other))
+    assert [body["model"] for body in server.requests] == ["second"]
+    assert_exact(context, server)
 
 
 def test_a_request_that_could_not_be_written_down_does_not_leave(

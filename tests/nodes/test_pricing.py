@@ -8,7 +8,7 @@ from langchain_openai import ChatOpenAI
 from costada.controller.ledger import Price
 from costada.models.metering import MeteredCall
 from costada.models.offline import OfflineModel
-from costada.nodes.pricing import UNPRICED, price_book
+from costada.nodes.pricing import price_book
 
 
 def call_to(model: str, **changes) -> MeteredCall:
@@ -97,7 +97,17 @@ def test_the_answer_of_a_local_cache_is_free():
 
 def test_a_model_that_nobody_priced_cannot_be_charged():
     book = price_book([(openai_model("gpt-5.4"), None)], {})
-    assert book.quote(call_to("other")) is UNPRICED
+    with pytest.raises(ValueError, match="model 'other' has no known price"):
+        book.quote(call_to("other"))
+
+
+def test_a_price_is_that_of_the_constructors_name_and_a_bound_one_has_its_own():
+    bound = openai_model("my-own").bind(model="dear")
+    with pytest.raises(ValueError, match="that of 'my-own' for a model that is asked as 'dear'"):
+        price_book([(bound, Price(1, 1))], {})
+    book = price_book([(bound, Price(1, 1))], {"dear": Price(9, 9)})
+    assert charged(book, call_to("dear")) == Decimal("9.9")
+    assert charged(book, call_to("my-own")) == Decimal("1.1")
 
 
 def test_a_name_with_two_prices_is_refused():

@@ -14,6 +14,9 @@ import pytest
 from billing_server import BillingServer
 from fakes import toy_problem
 from langchain_core.language_models import FakeListChatModel
+from langchain_core.runnables import ConfigurableField
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
 
 from costada.models.call_key import has_gateway, with_call_key
 from costada.models.chat_models import chat_model
@@ -188,3 +191,24 @@ def test_the_command_refuses_an_upstream_that_is_no_address(
     refused = invoke("gateway", *words)
     assert refused.exit_code == 2
     assert "costada: upstream: got 'provider', expected an address" in refused.stderr
+
+
+def test_a_model_that_is_bound_to_another_name_goes_through_the_gateway(
+    plan: Plan, folder: RunFolder, server: BillingServer
+):
+    bound = plan.model.bind(model="dear")
+    with gateway_of(replace(plan, model=bound), folder) as journaled:
+        assert ask(journaled) == ask(journaled) == "hello"
+    assert [entry.model for entry in server.bill] == ["dear"]
+
+
+def test_a_model_whose_requests_would_pass_the_gateway_by_is_refused(
+    plan: Plan, folder: RunFolder, server: BillingServer
+):
+    model = ChatOpenAI(model="stand-in", base_url=server.url, api_key=SecretStr("none"))
+    chosen = model.configurable_fields(model_name=ConfigurableField(id="llm"))
+    with (
+        pytest.raises(ValueError, match="in which requests would pass the gateway by"),
+        gateway_of(replace(plan, model=chosen), folder),
+    ):
+        pass
