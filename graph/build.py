@@ -44,6 +44,7 @@ from costada.nodes.pricing import price_book
 from costada.nodes.settings import Settings
 from costada.nodes.update_utility import update_utility
 from costada.nodes.watched import watched
+from costada.store.pruning import RunSaver
 from costada.store.purse import Ledger
 from costada.store.run_store import RunStore
 
@@ -117,6 +118,7 @@ def create_discovery_graph(
         prices=price_book(_priced_models(model, guide_model, settings), settings.other_prices),
         store=store or store_beside(checkpointer),
         ledger=ledger,
+        is_saved_by_time=not isinstance(checkpointer, RunSaver),
     )
     return _compiled(context, checkpointer)
 

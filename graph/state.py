@@ -93,8 +93,9 @@ class SearchState(SearchInput, SearchOutput, total=False):
     """Everything a step needs to go on, and nothing that grows with the run.
 
     `run_id` names the run's rows in the store, `run_seed` starts its randomness, `holdout_key` is
-    the secret behind second looks at programs. `iteration` is the
-    step under way (t), 0 before the first. `archive_seq` counts changes of the archives: nodes read
+    the secret behind second looks at programs. `iteration` is the step under way (t), 0 before the
+    first. `newest_checkpoint` is the highest id of a checkpoint that the run has seen, absent where
+    the saver goes by the order of writing. `archive_seq` counts changes of the archives: nodes read
     the archives as of it, so rows written after the last checkpoint are overwritten, never seen.
     `extended_budget` is the budget in dollars that the caller granted when the graph's was used up,
     0 until then; `granted_budget` is what the run has drawn from a purse, else absent or `None`.
@@ -109,6 +110,7 @@ class SearchState(SearchInput, SearchOutput, total=False):
     run_seed: int
     holdout_key: str
     iteration: int
+    newest_checkpoint: str
     archive_seq: int
     extended_budget: float
     granted_budget: float | None

@@ -24,6 +24,7 @@ class RunContext:
 
     `budget` is dollars (B); a run may have been extended beyond it, or have drawn less from the
     purse in `ledger`, see `budget_of`. `prices` knows every model that may answer.
+    `is_saved_by_time` tells that the saver takes the latest time for the newest checkpoint.
     """
 
     name: str
@@ -35,6 +36,7 @@ class RunContext:
     prices: PriceBook
     store: RunStore
     ledger: Ledger | None = None
+    is_saved_by_time: bool = True
 
     @property
     def method(self) -> Method:

@@ -8,6 +8,7 @@ from time import perf_counter
 from langchain_core.runnables import RunnableConfig
 
 from costada.graph.state import SearchState
+from costada.nodes.clock import newest_checkpoint
 from costada.nodes.context import RunContext
 from costada.nodes.purse import note
 from costada.nodes.telemetry import traced
@@ -33,17 +34,27 @@ class WatchedNode:
         self.__signature__ = own.replace(parameters=[*others.values(), CONFIG])
 
     def __call__(
-        self, state: SearchState, *, config: RunnableConfig, **given: object
+        self,
+        state: SearchState,
+        *,
+        config: RunnableConfig,
+        **given: object,
     ) -> SearchState:
-        """Return the node's update with `seconds`, and with `trace` where a trace began."""
+        """Return the node's update with `seconds`, and with `trace` where a trace began.
+
+        Raises:
+            ValueError: The clock was set back, and the saver goes by it.
+        """
         began = perf_counter()
+        newest = newest_checkpoint(state) if self._context.is_saved_by_time else ""
         if self._takes_config:
             given["config"] = config
         note(state.get("run_id", ""), config, self._context)
         work = partial(self._node, state, **given)
         update = traced(self.__name__, work, state, self._context)
         note(update.get("run_id", ""), config, self._context)
-        return self._timed(state, update, perf_counter() - began)
+        timed = self._timed(state, update, perf_counter() - began)
+        return SearchState(**timed, newest_checkpoint=newest) if newest else timed
 
     def _timed(self, state: SearchState, update: SearchState, took: float) -> SearchState:
         opens_run = "run_id" in update
