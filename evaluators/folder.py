@@ -40,6 +40,10 @@ class FolderEvaluator(Confined):
     folder: Path
     settings: FolderSettings
 
+    def decided_by(self) -> tuple[object, ...]:
+        """Return what the verdicts depend on besides the limits: every file of the folder."""
+        return (self.folder,)
+
     def __call__(self, code: str) -> Evaluation:
         """Return the verdict on a program; raises as `SandboxedEvaluator` does."""
         run = run_evaluator(code, self.folder, self.limits, self.layer, self.preload)

@@ -1,6 +1,7 @@
 """Loading a trusted file with the files beside it, and without a trace for the next one."""
 
 import sys
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from hashlib import sha256
@@ -8,7 +9,9 @@ from importlib import invalidate_caches
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from traceback import extract_tb
-from types import ModuleType, TracebackType
+from types import FunctionType, ModuleType, TracebackType
+
+from costada.evaluators.object_hash import is_own_module
 
 
 def load_trusted(path: Path) -> ModuleType:
@@ -29,6 +32,34 @@ def load_trusted(path: Path) -> ModuleType:
     with _neighbours_importable(path.parent), _Loading(path):
         spec.loader.exec_module(module)
     return module
+
+
+def own_imports(module: ModuleType) -> tuple[ModuleType, ...]:
+    """Return the modules that a module and its neighbours use, those of neither folder nor package.
+
+    Modules are found by their own names and by those of their functions and classes.
+    """
+    folder = Path(str(module.__file__)).parent
+    found, seen = [], {id(module)}
+    pending = deque([module])
+    while pending:
+        for each in _used_by(pending.popleft()):
+            if id(each) in seen or not is_own_module(each):
+                continue
+            seen.add(id(each))
+            if Path(getattr(each, "__file__", None) or "/").is_relative_to(folder):
+                pending.append(each)
+            else:
+                found.append(each)
+    return tuple(sorted(found, key=lambda each: each.__name__))
+
+
+def _used_by(module: ModuleType) -> Iterator[ModuleType]:
+    for value in list(vars(module).values()):
+        if isinstance(value, ModuleType):
+            yield value
+        elif isinstance(value, FunctionType | type) and value.__module__ in sys.modules:
+            yield sys.modules[value.__module__]
 
 
 class _Loading:

@@ -6,11 +6,11 @@ from inspect import signature
 from numbers import Real
 from pathlib import Path
 from symtable import symtable
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from costada.evaluators.contract import COMBINED_SCORE, Evaluation
-from costada.evaluators.folder_module import load_trusted
+from costada.evaluators.folder_module import load_trusted, own_imports
 from costada.evaluators.folder_settings import FolderSettings
 from costada.evaluators.folder_verdict import sort_values, verdict
 
@@ -24,10 +24,18 @@ class FolderScore:
     Attributes:
         score: The function that `evaluator.py` defines.
         settings: The folder's settings, which say what a combined_score is worth.
+        folder: Where `evaluator.py` lies.
+        imports: Modules of other places that it uses, except those of installed packages.
     """
 
     score: Callable[[Any], object]
     settings: FolderSettings
+    folder: Path
+    imports: tuple[ModuleType, ...]
+
+    def decided_by(self) -> tuple[object, ...]:
+        """Return what the verdicts depend on: every file of the folder, and `imports`."""
+        return (self.folder, self.imports)
 
     def __call__(self, output: object) -> Evaluation:
         """Return the verdict on what a candidate returned; may raise whatever `score` raises."""
@@ -81,7 +89,7 @@ def read_trusted(path: Path, settings: FolderSettings) -> TrustedEvaluator:
     if not callable(score) or not _takes_one(score):
         raise ValueError(f"{path}: score is {score!r}; expected a function of one argument")
     return TrustedEvaluator(
-        score=FolderScore(score, settings),
+        score=FolderScore(score, settings, path.parent, own_imports(module)),
         arguments=getattr(module, "ARGUMENTS", {}),
         calls=getattr(module, "CALLS", None),
     )

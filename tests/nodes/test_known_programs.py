@@ -165,3 +165,25 @@ def test_texts_and_numbers_of_the_score_reach_the_prompt_of_the_next_step():
     for text in ("move the left one", "it needs 1e-7", "hello"):
         assert text in prompt
     assert "eval_time" not in prompt
+
+
+def scaling(factor):
+    def verdict(code: str) -> Evaluation:
+        known = evaluate_value(code)
+        return replace(known, score=factor * known.score)
+
+    return verdict
+
+
+@pytest.mark.parametrize(("factor", "is_cached", "score"), [(1.0, True, 0.3), (0.5, False, 0.15)])
+def test_a_resumed_run_judges_a_known_program_again_if_its_evaluator_carries_something_else(
+    tmp_path, factor, is_cached, score
+):
+    config = {"configurable": {"thread_id": "1"}}
+    with SqliteSaver.from_conn_string(str(tmp_path / "run.sqlite")) as saver:
+        graph, _ = graph_with(scaling(1.0), rewrite(0.3), iterations=1, checkpointer=saver)
+        rows_of(graph, config)
+        longer, _ = graph_with(scaling(factor), rewrite(0.3), iterations=2, checkpointer=saver)
+        longer.update_state(config, {"stop_reason": ""}, as_node="gate_intervention")
+        (row,) = longer.stream(None, config, stream_mode="custom")
+    assert (row["iteration"], row["is_cached"], row["score"]) == (2, is_cached, score)
