@@ -35,13 +35,19 @@ Seed = Annotated[
 
 
 def fork(
-    folder: options.Folder, at: At, out: New, budget: Budget = None, seed: Seed = None
+    folder: options.Folder,
+    at: At,
+    out: New,
+    budget: Budget = None,
+    seed: Seed = None,
+    trust: options.Trust = False,
 ) -> None:
     """Begin a new run where another one was at the end of an iteration; it spends nothing."""
     with refusing(ExitCode.BAD_INPUT):
         from costada.runs.fork import fork_run
 
-        forked = fork_run(RunFolder(folder), at, RunFolder(out), budget=budget, seed=seed)
+        original, new = RunFolder(folder), RunFolder(out)
+        forked = fork_run(original, at, new, budget=budget, seed=seed, trust=trust)
     print(
         f"{out}: forked from {folder} after iteration {forked.iterations},"
         f" with ${forked.spent:.6f} spent.\nGo on with: {forked.folder.resume_command}"

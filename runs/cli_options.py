@@ -273,6 +273,13 @@ RaisedIterations = Annotated[
         show_default="as before",
     ),
 ]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Load a problem that came with the run folder, and keep a weak sandbox it asks for.",
+    ),
+]
 Preflight = Annotated[
     bool | None,
     typer.Option(

@@ -76,6 +76,7 @@ def resume(
     folder: options.Folder,
     budget: options.RaisedBudget = None,
     max_iterations: options.RaisedIterations = None,
+    trust: options.Trust = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -85,6 +86,8 @@ def resume(
         place.load()
         with hold_lease(place.path):
             saved = place.load()
+            if not trust:
+                place.check_trusted()
             config = extended(saved, budget=budget, max_iterations=max_iterations)
             plan = _plan(config)
             if config != saved:

@@ -81,7 +81,7 @@ def _num_steps(text: str) -> tuple[int, ...]:
 
 
 def _write(found: list[Finding], record: str, out: Path) -> None:
-    from costada.runs.folder import replace_text
+    from costada.runs.files import replace_text
     from costada.runs.theory.figure import write_theory_figure
 
     replace_text(out / f"{STEM}.json", f"{record}\n")

@@ -1,6 +1,5 @@
 """The settings of one run from outside, checked once and kept beside its results."""
 
-import os
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -29,10 +28,17 @@ from costada.nodes.settings import (
     check_step_cap,
 )
 from costada.runs.explanation import explain
+from costada.runs.files import create_text, read_text
 from costada.runs.presets import preset_named
 from costada.runs.suggestion import unknown_name
 
 OFFLINE = "offline"
+OBJECT_MARK = "object:"
+"""Begins the name of something that a run got as a Python object and cannot find again."""
+
+LARGEST_SETTINGS = 2**20
+"""Bytes of a settings file."""
+
 DEFAULT_BUDGET = 1.0
 LARGEST_SEED = 2**63 - 1
 
@@ -192,12 +198,7 @@ class RunConfig(BaseModel):
             FileExistsError: If there is one, so that only one run can begin in a folder.
             OSError: If the file cannot be written.
         """
-        part = path.with_name(f".{path.name}.{os.getpid()}")
-        part.write_text(self.text, encoding="utf-8")
-        try:
-            os.link(part, path)
-        finally:
-            part.unlink()
+        create_text(path, self.text)
 
 
 def checked_config(given: Mapping[str, object]) -> RunConfig:
@@ -219,7 +220,7 @@ def load_config(path: Path) -> RunConfig:
         ValueError: If the file is not there or was changed into something invalid.
     """
     try:
-        return RunConfig.model_validate_json(path.read_text(encoding="utf-8"))
+        return RunConfig.model_validate_json(read_text(path, LARGEST_SETTINGS))
     except FileNotFoundError:
         raise ValueError(f"{path.parent}: holds no run (there is no {path.name} in it)") from None
     except ValidationError as error:

@@ -60,6 +60,7 @@ def discover(
     out: str | Path | None = None,
     resume: bool = False,
     ledger: Ledger | None = None,
+    trust: bool = False,
     **options: Unpack[DiscoverOptions],
 ) -> Discovery:
     """Return what a run within a budget finds.
@@ -79,6 +80,8 @@ def discover(
             has less left, a purse that may be crossed lends what there is; a hard one needs
             `budget_policy="hard"` and refuses. A run in a folder keeps what it has drawn until it
             ends, and needs the same purse to go on.
+        trust: Whether a run that goes on may load a problem that lies in `out`. A run folder from
+            somebody else is data; such a problem's evaluator would be executed.
         **options: Further settings, named as the options of `costada run`.
 
     Raises:
@@ -98,6 +101,8 @@ def discover(
     config = checked_config({**labels, "budget": budget, **options})
     if out is not None and not resume:
         RunFolder(Path(out)).check_free()
+    if out is not None and resume and not trust:
+        RunFolder(Path(out)).check_own_problem()
     plan = plan_run(
         config,
         given_problem=None if isinstance(problem, str | Path) else problem,
@@ -113,7 +118,7 @@ def discover(
 
 def _label(given: object) -> str | None:
     """Return the name of a problem or model, or a note that it was given as an object."""
-    from costada.runs.plan import OBJECT_MARK
+    from costada.runs.config import OBJECT_MARK
 
     if given is None or isinstance(given, str | Path):
         return None if given is None else str(given)

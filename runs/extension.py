@@ -4,7 +4,8 @@ from costada.controller.contract import stop_reason
 from costada.controller.ledger import remaining
 from costada.graph.state import SearchState
 from costada.runs.config import RunConfig
-from costada.runs.folder import RunFolder, replace_text
+from costada.runs.files import replace_text
+from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
 
 RAISED = ("budget", "max_iterations")

@@ -6,18 +6,22 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from costada.runs.config import RunConfig, load_config
+from costada.evaluators.registry import is_built_in
+from costada.evaluators.sandbox.layers import Layer
+from costada.runs.config import LARGEST_SETTINGS, OBJECT_MARK, RunConfig, load_config
+from costada.runs.files import append_text, make_folder, read_text, replace_text
 
 if TYPE_CHECKING:
     from costada.nodes.trace import TraceRow
 
 DEFAULT_PARENT = Path("runs-out")
+WEAK_LAYERS = (Layer.NONE, Layer.PROCESS)
+"""Layers under which a program can do what its user can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +68,7 @@ class RunFolder:
             OSError: If it cannot be created or written.
         """
         self.check_free()
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         try:
             config.save(self.settings)
         except FileExistsError:
@@ -100,6 +104,48 @@ class RunFolder:
         ]
         if differing:
             raise ValueError(f"{self.path}: started with other settings: {'; '.join(differing)}")
+
+    def check_trusted(self) -> None:
+        """Refuse settings under which what the folder holds would be executed with no wall around.
+
+        A run folder may come from somebody else. Everything in it is data, but for a problem that
+        lies in it, and the programs in its run file where the settings ask for a weak sandbox.
+
+        Raises:
+            ValueError: Naming the setting; also if there is no run.
+        """
+        self.check_own_problem()
+        config = self.load()
+        if config.sandbox in WEAK_LAYERS:
+            raise ValueError(
+                f"{self.settings}: sandbox is {config.sandbox.value!r}, under which programs of the"
+                " folder could do whatever you can; if the run is your own, give --trust"
+            )
+
+    def check_own_problem(self) -> None:
+        """Refuse a problem that may have come with the folder; raises as `check_trusted` does."""
+        self.load()
+        named = json.loads(read_text(self.settings, LARGEST_SETTINGS))["problem"]
+        if self._may_have_brought(named):
+            raise ValueError(
+                f"{self.settings}: problem {named!r} may have come with the run folder, and its"
+                " evaluator would be executed; read that first, then give --trust (from Python:"
+                " trust=True)"
+            )
+
+    def _may_have_brought(self, named: str) -> bool:
+        """Return whether a problem lies in the folder, or where depends on who asks.
+
+        A run saves the absolute path of a problem folder.
+        """
+        problem = Path(named)
+        if is_built_in(named) or named.startswith(OBJECT_MARK):
+            return False
+        if not problem.is_absolute():
+            return os.sep in named or problem.is_dir()
+        ways = (Path(os.path.normpath(problem)), problem.resolve())
+        folders = (Path(os.path.normpath(self.path.absolute())), self.path.resolve())
+        return any(way.is_relative_to(folder) for way in ways for folder in folders)
 
     def check_kept(self) -> None:
         """Refuse a folder whose run has begun and is no longer in its run file.
@@ -162,26 +208,7 @@ class StepLog:
         if row["iteration"] <= self._last:
             return
         self._last = row["iteration"]
-        with naming(self._path), self._path.open("a", encoding="utf-8") as file:
-            file.write(_line(row))
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file so that a reader sees either the old text or the new one, never a part."""
-    part = path.with_name(f".{path.name}")
-    with naming(path):
-        part.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
-        os.replace(part, path)
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Let an error of the system say which file it is about: that of a full disk does not."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = error.filename or str(path)
-        raise
+        append_text(self._path, _line(row))
 
 
 def _has_content(path: Path) -> bool:

@@ -12,7 +12,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, Checkpoin
 
 from costada.graph.state import SearchState
 from costada.runs.config import RunConfig
-from costada.runs.folder import RunFolder, StepLog, replace_text
+from costada.runs.files import make_folder, replace_text
+from costada.runs.folder import RunFolder, StepLog
 from costada.runs.rows import stored_rows
 from costada.runs.runner import THREAD
 from costada.store.copying import Cut, copy_file, cut_back
@@ -42,6 +43,7 @@ def fork_run(
     *,
     budget: float | None = None,
     seed: int | None = None,
+    trust: bool = False,
 ) -> Fork:
     """Return a new run that is where another one was at the end of an iteration.
 
@@ -55,14 +57,19 @@ def fork_run(
         target: A folder that does not exist yet, or is empty.
         budget: Dollars that the new run may spend, the calls it takes over included (B).
         seed: Where its randomness starts from there on.
+        trust: Whether the fork may load a problem that came with the original, and keep a weak
+            sandbox that it asks for; see `RunFolder.check_trusted`.
 
     Raises:
-        ValueError: If there is no run, no checkpoint of that iteration, a budget that is spent
-            already, something in the target, or the original's run file is damaged.
+        ValueError: If there is no run, it is not trusted, there is no checkpoint of that iteration,
+            the budget is spent already, something is in the target, or the original's run file is
+            damaged.
         pydantic.ValidationError: If budget or seed can be none at all.
         OSError: If a file cannot be read or written.
     """
     config = _changed(source.load(), budget, seed)
+    if not trust:
+        source.check_trusted()
     _check_begun(source)
     _check_empty(target.path)
     with _built_beside(target.path) as draft:
@@ -97,7 +104,7 @@ def _check_empty(path: Path) -> None:
 def _built_beside(path: Path) -> Iterator[RunFolder]:
     """Lend a folder that becomes `path` when the block succeeds, and vanishes when it does not."""
     draft = path.absolute().with_name(f".{path.name}.{uuid4().hex}")
-    draft.mkdir(parents=True)
+    make_folder(draft)
     try:
         yield RunFolder(draft)
         draft.replace(path)

@@ -16,15 +16,12 @@ from costada.graph.build import DiscoveryGraph, create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.nodes.context import ChatModel
 from costada.nodes.settings import Settings
-from costada.runs.config import RunConfig, is_openai
+from costada.runs.config import OBJECT_MARK, RunConfig, is_openai
 from costada.runs.gateway import check_gateway
 from costada.store.purse import Ledger
 from costada.store.run_store import RunStore
 
 SIMULATED = "simulated"
-
-OBJECT_MARK = "object:"
-"""Begins the name of something that a run got as a Python object and cannot find again."""
 
 
 @dataclass(frozen=True, slots=True)

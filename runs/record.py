@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from costada.evaluators.contract import Direction
-from costada.runs.folder import RunFolder, StepLog, replace_text
+from costada.runs.files import remove_unfinished, replace_text
+from costada.runs.folder import RunFolder, StepLog
 from costada.runs.report import ReportData, write_report
 from costada.runs.rows import stored_rows
 from costada.store.candidates import SEED_ID
@@ -28,6 +29,8 @@ class RunRecord:
         self._folder, self._plan, self._store = folder, plan, store
         self.rows: list[TraceRow] = list(self._stored())
         self.began_in = store.sandbox(store.run_ids()[-1]) if store.run_ids() else ""
+        for file in (folder.settings, folder.steps, folder.best_program, folder.report):
+            remove_unfinished(file)
         self._log = StepLog(folder.steps, self.rows)
         replace_text(folder.best_program, self._best_program())
 

@@ -8,7 +8,7 @@ from math import isfinite, nan
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from costada.runs.folder import naming
+from costada.runs.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,10 +56,8 @@ def write_report(data: ReportData, path: Path) -> None:
         OSError: If the file cannot be written.
     """
     figure = drawn_report(data)
-    part = path.with_name(f".{path.name}")
-    with naming(path):
-        figure.savefig(part, dpi=DOTS_PER_INCH, format="png", pil_kwargs={"compress_level": 1})
-        part.replace(path)
+    with replacing(path) as file:
+        figure.savefig(file, dpi=DOTS_PER_INCH, format="png", pil_kwargs={"compress_level": 1})
 
 
 def drawn_report(data: ReportData) -> Figure:

@@ -20,6 +20,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from costada.store.database import connect
 from costada.store.file_faults import damaged, explaining
+from costada.store.serializer import StateSerializer
 
 END_OF_ITERATION = "iterations"
 """The key of a run's state that changes when an iteration ends, and at no other time."""
@@ -45,6 +46,8 @@ ORDER BY rowid DESC LIMIT -1 OFFSET ?
 class RunSaver(SqliteSaver):
     """Keeps the checkpoints of runs whose nodes follow one another, in their run file.
 
+    What a checkpoint names is never imported or called; see `StateSerializer`.
+
     A checkpoint is written at the end of each iteration. One from the midst of an iteration is held
     back: it is written when the next is not made, for the run is stopped, interrupted or fails. A
     process that dies executes the nodes of its last iteration again, which the run's store makes
@@ -60,7 +63,7 @@ class RunSaver(SqliteSaver):
         With `keep_history` all checkpoints of a thread are written and kept, otherwise at least
         the latest 16; fewer than 64 older ones wait for the next pruning.
         """
-        super().__init__(connect(path))
+        super().__init__(connect(path), serde=StateSerializer())
         self._path = path
         self._keeps_history = keep_history
         self._num_saved = 0

@@ -10,7 +10,7 @@ from costada.runs.comparison.outcomes import LeftOut, find_outcomes
 from costada.runs.comparison.page import to_html
 from costada.runs.comparison.published import published_table
 from costada.runs.comparison.text import to_csv, to_latex, to_markdown
-from costada.runs.folder import replace_text
+from costada.runs.files import make_folder, replace_text
 
 NAME = "comparison"
 THEORY = "theory.svg"
@@ -53,7 +53,8 @@ def write_comparison(
         "tex": to_latex(comparison, published),
         "html": to_html(comparison, published, lines, sorted(directory.rglob(THEORY))),
     }
-    out.mkdir(parents=True, exist_ok=True)
+    if not out.is_dir():
+        make_folder(out)
     files = {kind: out / f"{NAME}.{kind}" for kind in texts}
     for kind, text in texts.items():
         replace_text(files[kind], text)

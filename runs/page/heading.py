@@ -13,7 +13,7 @@ from typing import Any
 from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.registry import problem as problem_named
-from costada.runs.config import RunConfig
+from costada.runs.config import OBJECT_MARK, RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.rows import end_after
 from costada.runs.summary import REASONS
@@ -21,7 +21,6 @@ from costada.store.rows import Origin
 
 WAITING, RUNNING, FINISHED, STOPPED = "waiting", "running", "finished", "stopped"
 LEASE = "run.lease"
-OBJECT_MARK = "object:"
 
 
 def heading(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from costada.runs.folder import RunFolder, replace_text
+from costada.runs.files import replace_text
+from costada.runs.folder import RunFolder
 from costada.runs.page.blocks import blocks
 from costada.runs.page.feed import Feed
 from costada.runs.page.page import to_html

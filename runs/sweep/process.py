@@ -69,10 +69,15 @@ class RunProcess:
 
 
 def start(run: SweepRun) -> RunProcess:
-    """Begin a run, or go on with one that has begun; raises `OSError` if that is impossible."""
+    """Begin a run, or go on with one that has begun; raises `OSError` if that is impossible.
+
+    Its settings are those that the sweep was given, so it is trusted.
+    """
     place = run.folder.path
     words = (
-        ["resume", str(place)] if run.has_begun else ["run", *options_of(run), run.config.problem]
+        ["resume", "--trust", str(place)]
+        if run.has_begun
+        else ["run", *options_of(run), run.config.problem]
     )
     return RunProcess([*words, "--json", "--quiet"], place.with_name(f"{place.name}.log"))
 

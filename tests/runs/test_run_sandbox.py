@@ -70,7 +70,8 @@ def test_going_on_in_another_layer_is_said(
     settings = (out / "settings.json").read_text()
     changed = settings.replace("object:scripted", "offline").replace('"process"', '"none"')
     (out / "settings.json").write_text(changed.replace("object:ScriptedModel", "offline"))
-    result = invoke("resume", out)
+    assert invoke("resume", out).exit_code == 2
+    result = invoke("resume", out, "--trust")
     assert result.exit_code == 0, result.output
     assert "This run began in sandbox process and goes on in none" in capfd.readouterr().err
 

@@ -1,0 +1,193 @@
+"""Run folders from somebody else: what they hold is data, and none of it is executed."""
+
+import json
+import os
+import pickle
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import ormsgpack
+import pytest
+
+from costada.runs.discovery import discover
+from costada.runs.folder import RunFolder
+from costada.runs.fork import fork_run
+
+Invoke = Callable[..., Any]
+
+READING = (["trace"], ["report"], ["graph", "--run"], ["compare"])
+"""Commands that show a run."""
+
+
+def packed(value: object) -> bytes:
+    return ormsgpack.packb(value, option=ormsgpack.OPT_NON_STR_KEYS)
+
+
+def called(code: int, module: str, name: str, argument: object) -> Callable[[object], bytes]:
+    """Return how LangGraph writes an object that is rebuilt by a call, inside a checkpoint."""
+
+    def write(checkpoint: object) -> bytes:
+        names = [module, name, argument, "model_validate_json"]
+        trap = ormsgpack.Ext(code, packed(names[:3] if code < 3 else names))
+        return packed({**checkpoint, "channel_values": {**checkpoint["channel_values"], "x": trap}})
+
+    return write
+
+
+def routes(mark: Path) -> dict[str, tuple[str, Callable[[Any], bytes]]]:
+    """Return the ways in which a stored value asks for a call, each with its format."""
+    command = f"touch {mark}"
+
+    class Trap:
+        def __reduce__(self) -> object:
+            return os.system, (command,)
+
+    constructor = {"lc": 2, "type": "constructor", "id": ["os", "system"], "args": [command]}
+    single = called(0, "os", "system", command)
+    nested = ormsgpack.Ext(0, packed(["os", "system", command]))
+    return {
+        "one argument": ("msgpack", single),
+        "arguments": ("msgpack", called(1, "os", "system", [command])),
+        "names": ("msgpack", called(2, "subprocess", "call", {"args": command, "shell": True})),
+        "method": ("msgpack", called(3, "os", "system", command)),
+        "pydantic 1": ("msgpack", called(4, "subprocess", "Popen", {"args": ["touch", str(mark)]})),
+        "pydantic 2": ("msgpack", called(5, "subprocess", "Popen", {"args": ["touch", str(mark)]})),
+        "in an interrupt": (
+            "msgpack",
+            called(2, "langgraph.types", "Interrupt", {"value": nested, "id": "1"}),
+        ),
+        "in a snapshot": ("msgpack", lambda _: packed(ormsgpack.Ext(7, packed(nested)))),
+        "json": ("json", lambda checkpoint: json.dumps({**checkpoint, "x": constructor}).encode()),
+        "pickle": ("pickle", lambda _: pickle.dumps(Trap())),
+    }
+
+
+def copied(finished: Path, target: Path) -> Path:
+    shutil.copytree(finished, target)
+    return target
+
+
+def plant(database: Path, kind: str, write: Callable[[Any], bytes], *, in_writes: bool) -> None:
+    """Put a trap into every checkpoint, or beside the last one as what a node left behind."""
+    with closing(sqlite3.connect(database)) as connection, connection:
+        stored = connection.execute("SELECT rowid, checkpoint FROM checkpoints").fetchall()
+        for row, checkpoint in stored if not in_writes else ():
+            trap = write(ormsgpack.unpackb(checkpoint))
+            connection.execute(
+                "UPDATE checkpoints SET type = ?, checkpoint = ? WHERE rowid = ?", (kind, trap, row)
+            )
+        if in_writes:
+            connection.execute(
+                "INSERT INTO writes SELECT thread_id, checkpoint_ns, checkpoint_id, 'task', '', 0,"
+                " 'best', ?, ? FROM checkpoints",
+                (kind, write({"channel_values": {}})),
+            )
+
+
+@pytest.mark.parametrize("in_writes", [False, True], ids=["checkpoint", "writes"])
+@pytest.mark.parametrize("route", routes(Path()))
+def test_no_call_that_a_checkpoint_names_is_made(
+    invoke: Invoke, finished: Path, tmp_path: Path, route: str, in_writes: bool
+) -> None:
+    mark = tmp_path / "mark"
+    folder = copied(finished, tmp_path / "foreign")
+    plant(folder / "run.sqlite", *routes(mark)[route], in_writes=in_writes)
+    for words in (
+        ["resume", folder, "--max-iterations", 4],
+        ["fork", folder, "--at", 3, "--out", tmp_path / "new"],
+    ):
+        result = invoke(*words)
+        assert not mark.exists(), (route, words)
+        assert result.exit_code == 2, result.output
+        assert "run.sqlite: a checkpoint in it is damaged" in result.output
+    for words in READING:
+        invoke(*words, folder)
+        assert not mark.exists()
+
+
+def shipped(finished: Path, target: Path, mark: Path) -> Path:
+    """Return a copy of a run with a problem inside whose evaluator leaves a mark when loaded."""
+    folder = copied(finished, target)
+    problem = Path(json.loads((folder / "settings.json").read_text())["problem"])
+    shutil.copytree(problem, folder / "problem")
+    (folder / "problem" / "problem.toml").write_text('entry_point = "value"\n')
+    (folder / "problem" / "evaluator.py").write_text(
+        f"open({str(mark)!r}, 'w').close()\n\n\n"
+        "def score(output):\n    return {'combined_score': max(0.0, 1.0 - abs(output - 0.7))}\n"
+    )
+    return folder
+
+
+def change(folder: Path, **settings: object) -> None:
+    known = json.loads((folder / "settings.json").read_text())
+    (folder / "settings.json").write_text(json.dumps({**known, **settings}))
+
+
+NAMES: dict[str, Callable[[Path], Path]] = {
+    "its path": lambda folder: folder / "problem",
+    "a way up and down": lambda folder: folder.parent / "x" / ".." / folder.name / "problem",
+    "a link outside": lambda folder: folder.parent / "link",
+    "a link inside": lambda folder: folder / "link",
+    "a relative path": lambda folder: Path(folder.name) / "problem",
+    "a relative path to what lies beside": lambda folder: Path("beside"),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_problem_that_came_with_the_folder_is_loaded_only_when_it_is_trusted(
+    invoke: Invoke, finished: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = tmp_path / "mark"
+    folder = shipped(finished, tmp_path / "foreign", mark)
+    shutil.copytree(folder / "problem", tmp_path / "beside")
+    (tmp_path / "link").symlink_to(folder / "problem")
+    (folder / "link").symlink_to(tmp_path / "beside")
+    (tmp_path / "x").mkdir()
+    monkeypatch.chdir(tmp_path)
+    change(folder, problem=str(NAMES[name](folder)))
+    more = ["--max-iterations", 4]
+    for words in (
+        ["resume", folder, *more],
+        ["fork", folder, "--at", 3, "--out", tmp_path / "new"],
+        *([*words, folder] for words in READING),
+    ):
+        result = invoke(*words)
+        assert not mark.exists(), words
+        if words[0] in ("resume", "fork"):
+            assert result.exit_code == 2, result.output
+            assert "give --trust" in result.output
+    assert not (tmp_path / "new").exists()
+    result = invoke("resume", folder, "--trust", *more)
+    assert (result.exit_code, mark.exists()) == (0, True), result.output
+
+
+def test_python_loads_a_problem_of_the_folder_only_when_told_to_trust_it(
+    finished: Path, tmp_path: Path
+) -> None:
+    mark = tmp_path / "mark"
+    folder = shipped(finished, tmp_path / "foreign", mark)
+    change(folder, problem=str(folder / "problem"))
+    options: dict[str, Any] = {"budget": 1.0, "max_iterations": 4, "out": folder, "resume": True}
+    with pytest.raises(ValueError, match="trust=True"):
+        discover(folder / "problem", "offline", **options)
+    with pytest.raises(ValueError, match="trust=True"):
+        fork_run(RunFolder(folder), 3, RunFolder(tmp_path / "new"))
+    assert not mark.exists()
+    assert discover(folder / "problem", "offline", trust=True, **options).iterations == 4
+    assert fork_run(RunFolder(folder), 3, RunFolder(tmp_path / "new"), trust=True).iterations == 3
+
+
+@pytest.mark.parametrize("layer", ["none", "process"])
+def test_a_folder_takes_no_wall_away_unless_it_is_trusted(
+    invoke: Invoke, finished: Path, tmp_path: Path, layer: str
+) -> None:
+    folder = copied(finished, tmp_path / "foreign")
+    change(folder, sandbox=layer)
+    for words in (["resume", folder], ["fork", folder, "--at", 3, "--out", tmp_path / "new"]):
+        result = invoke(*words)
+        assert (result.exit_code, "give --trust" in result.output) == (2, True), result.output
+    assert invoke("resume", folder, "--trust").exit_code == 0
