@@ -1,12 +1,18 @@
 """More money or more iterations for a run that has begun."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from costada.controller.contract import stop_reason
 from costada.controller.ledger import remaining
-from costada.graph.state import SearchState
 from costada.runs.config import RunConfig
 from costada.runs.files import replace_text
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
+
+if TYPE_CHECKING:
+    from costada.graph.state import SearchState
 
 RAISED = ("budget", "max_iterations")
 """The settings that may change once a run has begun, and only upwards."""
