@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from costada.controller.constants import Constants
     from costada.controller.ledger import Price
     from costada.evaluators.contract import Evaluation
+    from costada.evaluators.holdout import Holdout
     from costada.evaluators.problem import Problem
     from costada.evaluators.registry import problem
     from costada.evaluators.sandbox.layers import Layer
@@ -34,6 +35,7 @@ __all__ = [
     "Constants",
     "Discovery",
     "Evaluation",
+    "Holdout",
     "Layer",
     "Ledger",
     "Limits",
@@ -61,6 +63,7 @@ _HOMES = {
     "Evaluation": "costada.evaluators.contract",
     "Layer": "costada.evaluators.sandbox.layers",
     "Ledger": "costada.store.purse",
+    "Holdout": "costada.evaluators.holdout",
     "Limits": "costada.evaluators.sandbox.limits",
     "OfflineModel": "costada.models.offline",
     "OverBudget": "costada.store.purse",

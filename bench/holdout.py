@@ -171,6 +171,7 @@ def main() -> None:
     ):
         print(f"\n{title:44}{'score':>8}{'falls by':>10}{'at most':>9}{'rejected':>10}")
         num_programs = num_rejected = 0
+        largest = -np.inf
         for name, chosen in programs:
             published = score(chosen, PUBLISHED)
             falls = np.array([published - score(chosen, look) for look in looks])
@@ -178,7 +179,9 @@ def main() -> None:
             print(f"{name:44}{published:8.3f}{falls.mean():10.3f}{falls.max():9.3f}{rejected:10d}")
             num_programs += 1
             num_rejected += rejected
-        print(f"{num_programs} programs, rejected {num_rejected} of {num_programs * num_keys}")
+            largest = max(largest, falls.max())
+        looked = f"rejected {num_rejected} of {num_programs * num_keys} second looks"
+        print(f"{num_programs} programs, {looked}, largest fall {largest:.3f}")
 
 
 if __name__ == "__main__":
