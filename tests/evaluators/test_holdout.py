@@ -87,3 +87,9 @@ def test_inputs_of_a_second_look_need_calls():
     problem = squares()
     with pytest.raises(ValueError, match="holdout is given without score and calls"):
         replace(problem, calls=None, arguments={"x": 2})
+
+
+def test_a_second_look_is_part_of_the_fingerprint():
+    found = {squares().fingerprint, squares(margin=0.4).fingerprint}
+    assert len(found | {squares(calls=lambda seed: [{"x": 1}]).fingerprint}) == 3
+    assert squares().fingerprint in found
