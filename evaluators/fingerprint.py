@@ -22,9 +22,9 @@ def fingerprint(problem: Problem) -> str:
     """Return a text that two problems share only if they judge every program alike.
 
     It covers the evaluator (its code with all that it carries and refers to, every file of its
-    folder), the second look, what candidates are called with, their limits and what holds them; not the task and
-    not the initial program. An evaluator that can be hashed only in part shares its fingerprint
-    with no other problem, in no other process either.
+    folder), the second look, what candidates are called with, their limits and what holds them;
+    not the task and not the initial program. An evaluator that can be hashed only in part shares
+    its fingerprint with no other problem, in no other process either.
     """
     score = problem.evaluate if problem.score is None else problem.score
     judged_by = ObjectHash((score, problem.holdout))
