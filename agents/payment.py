@@ -12,7 +12,7 @@ from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from costada.models.capping import HeldBack, announcement, limits
 from costada.models.metering import CallMeter, MeteredCall, SentCall
 from costada.nodes.affordable import affordable_answer
-from costada.nodes.bounds import sent_bound
+from costada.nodes.bounds import check_told_cost, sent_bound
 from costada.nodes.pricing import PriceBook
 from costada.store.purse import Ledger, OverBudget
 
@@ -82,7 +82,11 @@ class Payment:
         self._sent[sent.number] = key, bound
 
     def finish(self, call: MeteredCall) -> None:
-        """Charge a request that has ended with its tokens, or with its bound if nobody knows."""
+        """Charge a request that has ended with its tokens, or with its bound if nobody knows.
+
+        Raises:
+            ValueError: The provider says that it cost what it cannot have cost.
+        """
         key, bound = self._sent.pop(call.number)
         quote = self.prices.quote(call)
         cost = quote.cost(call.input_tokens, call.output_tokens, call.cached_tokens)
@@ -105,3 +109,4 @@ class Payment:
             seconds=call.duration,
             ended_at=time(),
         )
+        check_told_cost(call.model, quote, bound)

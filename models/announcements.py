@@ -22,6 +22,10 @@ _SAID_BESIDE = ("tools", "functions", "response_format")
 """Parameters of a request that become part of what the model reads."""
 
 
+_READ_ELSEWHERE = ("previous_response_id", "conversation", "plugins", "web_search_options")
+"""Parameters of a request by which a model reads what the request does not hold."""
+
+
 class Announcement(NamedTuple):
     """Who is asked, and how much may be read and written.
 
@@ -32,6 +36,8 @@ class Announcement(NamedTuple):
             limits the highest, as a provider may heed any of them.
         choices: How many answers the request asks for; each of them is billed.
         input_bound: Most tokens that the prompt can have, tools and schemas included.
+        is_all_text: Whether the model reads nothing but the text of the request. Of an image, a
+            file or a search on the web the bytes sent do not tell the tokens.
     """
 
     model: str
@@ -39,6 +45,7 @@ class Announcement(NamedTuple):
     output_cap: int | None
     choices: int
     input_bound: int
+    is_all_text: bool = True
 
 
 def announced(facts: RequestFacts, prompts: Sequence[BaseMessage | str]) -> Announcement:
@@ -53,6 +60,9 @@ def announced(facts: RequestFacts, prompts: Sequence[BaseMessage | str]) -> Anno
         input_bound=sum(map(_size, prompts))
         + FRAME_TOKENS * len(prompts)
         + sum(_json_size(said[name]) for name in _SAID_BESIDE if said.get(name)),
+        is_all_text=all(map(_is_text, prompts))
+        and all(map(_is_ours, said.get("tools") or ()))
+        and not any(said.get(name) for name in _READ_ELSEWHERE),
     )
 
 
@@ -73,6 +83,17 @@ def _size(prompt: BaseMessage | str) -> int:
     content, beside = prompt.content, [getattr(prompt, name, None) for name in _BESIDE_CONTENT]
     size = byte_size(content) if isinstance(content, str) else _json_size(content)
     return size + sum(_json_size(each) for each in beside if each)
+
+
+def _is_text(prompt: BaseMessage | str) -> bool:
+    if isinstance(prompt, str) or isinstance(prompt.content, str):
+        return True
+    return all(isinstance(block, str) or block.get("type") == "text" for block in prompt.content)
+
+
+def _is_ours(tool: object) -> bool:
+    """Tell a tool that the caller runs from one of the provider's, which brings its own text."""
+    return not isinstance(tool, Mapping) or tool.get("type", "function") in ("function", "custom")
 
 
 def _json_size(value: object) -> int:

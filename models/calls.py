@@ -15,6 +15,7 @@ class SentCall:
         output_cap: Most answer tokens that the request allows a choice, if it says.
         choices: How many answers the request asks for; each of them is billed.
         input_bound: Most tokens that the prompt can have, tools and schemas included.
+        is_all_text: Whether the model reads nothing but the text of the request.
     """
 
     number: int
@@ -23,6 +24,7 @@ class SentCall:
     output_cap: int | None
     choices: int
     input_bound: int
+    is_all_text: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ _LONGEST_DESCRIPTION = 500
 
 
 class UnmeteredCall(RuntimeError):
-    """A model answered without saying how many tokens it billed."""
+    """A model answered and did not say how many tokens it billed, or said what cannot be."""
 
 
 def describe(error: BaseException) -> str:

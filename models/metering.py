@@ -32,6 +32,15 @@ from costada.models.token_counts import (
 
 __all__ = ["CallMeter", "MeteredCall", "SentCall"]
 
+MOST_OUTPUT = 1_000_000
+"""Answer tokens that no model exceeds where a request sets no limit."""
+
+MOST_INPUT = 20_000_000
+"""Prompt tokens that no model reads at once, whatever the prompt refers to."""
+
+UNSEEN_INPUT = 4_000
+"""Prompt tokens that a server may add unseen: instructions of its own, and the form of tools."""
+
 _POLICIES = ("raise", "estimate")
 _ABANDONED = "no answer arrived: the request was abandoned and may have been billed"
 _NOT_ACCOUNTED = "a request of this call could not be accounted for, so no other may leave"
@@ -45,9 +54,7 @@ _UNHEARD = (
 class _Request:
     """A request under way: who was asked, what was sent, what a stream has brought so far."""
 
-    number: int
-    model: str
-    provider: str | None
+    sent: SentCall
     prompts: tuple[str, ...]
     began: float = field(default_factory=monotonic)
     words: list[str] = field(default_factory=list)
@@ -158,7 +165,8 @@ class CallMeter(BaseCallbackHandler):
         """Report an answer.
 
         Raises:
-            UnmeteredCall: If it came without token counts and estimates are not allowed.
+            UnmeteredCall: If it came without token counts and estimates are not allowed, or with
+                counts that its request cannot have caused.
         """
         request = self._pop(run_id)
         if request is None:
@@ -166,8 +174,10 @@ class CallMeter(BaseCallbackHandler):
         reply = read_reply(response)
         if repeats(request.parts):
             reply = replace(reply, counts=streamed_counts(request.parts))
-        if reply.is_cache_hit or reply.is_counted:
-            self._report(request, reply, NO_TOKENS if reply.is_cache_hit else reply.counts)
+        if reply.is_cache_hit:
+            self._report(request, reply, NO_TOKENS)
+        elif reply.counts is not None and reply.is_counted:
+            self._report_counted(request, reply, reply.counts)
         else:
             self._report_uncounted(request, reply)
 
@@ -175,6 +185,9 @@ class CallMeter(BaseCallbackHandler):
         """Report a request that failed, with the counts that came with the error, if any.
 
         What the parts of a stream had counted is a part of the bill only.
+
+        Raises:
+            UnmeteredCall: If the request cannot have caused these counts.
         """
         request = self._pop(run_id)
         if request is None:
@@ -183,10 +196,12 @@ class CallMeter(BaseCallbackHandler):
         counts = reply.counts or streamed_counts(request.parts)
         is_guess = counts is None and self._estimates and bool(reply.answer)
         is_billed = bool(request.words or request.parts) or may_have_been_billed(error)
-        self._report(
+        if is_guess:
+            counts = estimate_counts(request.prompts, shown(reply.answer))
+        self._report_counted(
             request,
             reply,
-            estimate_counts(request.prompts, shown(reply.answer)) if is_guess else counts,
+            counts or NO_TOKENS,
             is_estimated=is_guess,
             error=describe(error),
             may_be_billed=reply.counts is None and is_billed,
@@ -214,10 +229,10 @@ class CallMeter(BaseCallbackHandler):
     def _start(self, run_id: UUID, prompts: Iterable[str], asked: Announcement) -> None:
         if self._refusal is not None:
             raise UnmeteredCall(self._refusal)
-        number = next(self._numbers)
+        sent = SentCall(next(self._numbers), *asked)
         if self._on_start:
-            self._on_start(SentCall(number, *asked))
-        request = _Request(number, asked.model, asked.provider, tuple(prompts))
+            self._on_start(sent)
+        request = _Request(sent, tuple(prompts))
         with self._lock:
             self._requests[run_id] = request
             self._has_heard = True
@@ -226,15 +241,27 @@ class CallMeter(BaseCallbackHandler):
         with self._lock:
             return self._requests.pop(run_id, None)
 
+    def _report_counted(
+        self, request: _Request, reply: Reply, counts: TokenCounts, **facts: Any
+    ) -> None:
+        """Report an answer as it was counted; if that cannot be, no further request may leave."""
+        wrong = _impossible(counts, request.sent)
+        if wrong is None:
+            self._report(request, reply, counts, **facts)
+            return
+        self._refusal = wrong
+        self._report(request, reply, counts, **{**facts, "error": wrong})
+        raise UnmeteredCall(wrong)
+
     def _report_uncounted(self, request: _Request, reply: Reply) -> None:
         counts = estimate_counts(request.prompts, shown(reply.answer))
         if reply.counts is not None:
             counts = replace(reply.counts, output_tokens=counts.output_tokens)
         if self._estimates:
-            self._report(request, reply, counts, is_estimated=True)
+            self._report_counted(request, reply, counts, is_estimated=True)
             return
         self._refusal = (
-            f"model {request.model!r} answered without token counts, so the call cannot be "
+            f"model {request.sent.model!r} answered without token counts, so the call cannot be "
             "charged: set stream_usage=True on the model if it streams, or "
             'on_missing_usage="estimate" to charge an estimate'
         )
@@ -254,8 +281,8 @@ class CallMeter(BaseCallbackHandler):
         may_be_billed: bool = False,
     ) -> None:
         call = MeteredCall(
-            model=request.model,
-            provider=request.provider,
+            model=request.sent.model,
+            provider=request.sent.provider,
             **asdict(counts or NO_TOKENS),
             is_cache_hit=reply.is_cache_hit,
             is_estimated=is_estimated,
@@ -265,7 +292,7 @@ class CallMeter(BaseCallbackHandler):
             duration=monotonic() - request.began,
             error=error,
             may_be_billed=may_be_billed,
-            number=request.number,
+            number=request.sent.number,
             reported_cost=reply.cost,
         )
         self._put_on_record(call)
@@ -285,6 +312,27 @@ def _facts(
     extras: Mapping[str, Any],
 ) -> RequestFacts:
     return RequestFacts(extras.get("invocation_params") or {}, metadata or {}, serialized or {})
+
+
+def _impossible(counts: TokenCounts, sent: SentCall) -> str | None:
+    """Return why a request cannot have caused the tokens that its answer counts, if it cannot.
+
+    Answers without a limit, and prompts that are not all text, are held to what any model does.
+    """
+    cap = MOST_OUTPUT if sent.output_cap is None else sent.output_cap
+    most_read = sent.input_bound + (UNSEEN_INPUT if sent.is_all_text else MOST_INPUT)
+    limits = (
+        ("input", counts.input_tokens, most_read, "as no more bytes were sent"),
+        ("output", counts.output_tokens, cap * sent.choices, "as the request allows no more"),
+    )
+    for kind, counted, most, reason in limits:
+        if counted > most:
+            return (
+                f"model {sent.model!r} counts {counted:,} {kind} tokens, expected at most {most:,},"
+                f" {reason}: the call is charged as counted and nothing more is sent; the server"
+                " miscounts or ignores the limit of an answer"
+            )
+    return None
 
 
 _METER: ContextVar[CallMeter | None] = ContextVar("costada_meter", default=None)

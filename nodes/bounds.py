@@ -7,8 +7,12 @@ from costada.models.identity import AskedModel, asked_models, said_in
 from costada.models.metering import SentCall
 from costada.models.token_counts import estimate_counts
 from costada.nodes.context import ChatModel, RunContext
-from costada.nodes.pricing import PriceBook, Quote
+from costada.nodes.pricing import TOLD, PriceBook, Quote
 from costada.prompts.render import Prompt
+
+DEARER, FEES = 10, 1
+"""What a provider says it charged is believed up to so many times the upper bound of a request, and
+dollars on top: for searches on the web, say."""
 
 MESSAGE_TOKENS = 2 * FRAME_TOKENS
 """Tokens that a provider adds around the two messages of a prompt, at most."""
@@ -56,6 +60,20 @@ def sent_bound(sent: SentCall, prices: PriceBook) -> Decimal:
     """
     cap = DEFAULT_OUTPUT_CAP if sent.output_cap is None else sent.output_cap
     return prices.priced(sent.model).worst_cost(sent.input_bound, cap * sent.choices)
+
+
+def check_told_cost(model: str, quote: Quote, bound: Decimal) -> None:
+    """Refuse to go on after a cost that no price list explains; it is charged as it was told.
+
+    Raises:
+        ValueError: The provider says that a request cost far more than it can have by its price.
+    """
+    if quote.source == TOLD and quote.cost(0, 0, 0) > DEARER * bound + FEES:
+        raise ValueError(
+            f"model {model!r}: the provider says that a request cost ${quote.cost(0, 0, 0):,.2f},"
+            f" expected at most ${bound:.6f} by its price; the call is charged as told and nothing"
+            " more is sent"
+        )
 
 
 def call_bound(quote: Quote, prompt: Prompt, cap: int) -> Decimal:

@@ -12,7 +12,7 @@ from costada.models.failures import ModelFailure, judged
 from costada.models.identity import returns_raw_answers
 from costada.models.metering import MeteredCall, SentCall
 from costada.models.replies import answer_text
-from costada.nodes.bounds import sent_bound
+from costada.nodes.bounds import check_told_cost, sent_bound
 from costada.nodes.context import ChatModel, RunContext
 from costada.nodes.purse import account_of, report
 from costada.nodes.telemetry import record_call
@@ -96,6 +96,9 @@ class CallJournal:
         """Complete a request with its tokens, price and answer.
 
         Its bound is what it may have cost beyond that.
+
+        Raises:
+            ValueError: The provider says that it cost what it cannot have cost.
         """
         try:
             self._complete(call)
@@ -111,6 +114,7 @@ class CallJournal:
         self._ledger.finish_call(self._key.run_id, number, row)
         self._report()
         record_call(self._key, row)
+        check_told_cost(call.model, self._context.prices.quote(call), bound)
 
     def conclude(self, answer: AIMessage | ModelFailure) -> None:
         """Keep what the call came to, so that it is never made again."""

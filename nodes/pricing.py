@@ -98,6 +98,9 @@ class CallCost:
         return self.dollars
 
 
+TOLD = "provider"
+"""Source of a cost that the provider told with its answer."""
+
 FROM_CACHE = GivenPrice(Price(0, 0), source="local cache")
 
 
@@ -130,7 +133,7 @@ class PriceBook:
             return FROM_CACHE
         known = self.priced(call.model)
         if call.reported_cost is not None and not isinstance(known, GivenPrice):
-            return CallCost(call.reported_cost, known, "provider")
+            return CallCost(call.reported_cost, known, TOLD)
         if isinstance(known, PackagedPrice):
             return CallCost(_listed_cost(call, known), known, known.source)
         return known

@@ -16,7 +16,7 @@ from costada.nodes.pricing import price_book
 class Caching(ScriptedModel):
     """Tells its counts as langchain-anthropic does: those of the cache are part of the input."""
 
-    input_tokens: int = 100_000
+    input_tokens: int = 1000
     output_tokens: int = 10
     details: dict[str, int]
 
@@ -31,8 +31,8 @@ def caching(**details: int) -> Caching:
     return Caching(answer=hashed_answer, details=details)
 
 
-WRITTEN = {"cache_creation": 100_000, "ephemeral_5m_input_tokens": 100_000}
-FOR_AN_HOUR = {"cache_creation": 0, "ephemeral_1h_input_tokens": 100_000}
+WRITTEN = {"cache_creation": 1000, "ephemeral_5m_input_tokens": 1000}
+FOR_AN_HOUR = {"cache_creation": 0, "ephemeral_1h_input_tokens": 1000}
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -41,15 +41,15 @@ def test_a_meter_reports_what_was_written(calls: list[MeteredCall], is_streamed:
     list(model.stream("hi", config)) if is_streamed else model.invoke("hi", config)
     (call,) = calls
     counts = call.input_tokens, call.cache_write_tokens, call.cache_write_1h_tokens
-    assert counts == (100_000, 100_000, 100_000)
+    assert counts == (1000, 1000, 1000)
 
 
 @pytest.mark.parametrize(
     ("details", "price", "dollars"),
     [
-        (WRITTEN, None, "0.37515"),
-        (FOR_AN_HOUR, None, "0.60015"),
-        (WRITTEN, Price(3, 15, "0.3"), "0.30015"),
+        (WRITTEN, None, "0.0039"),
+        (FOR_AN_HOUR, None, "0.00615"),
+        (WRITTEN, Price(3, 15, "0.3"), "0.00315"),
     ],
     ids=["listed", "listed, for an hour", "given"],
 )

@@ -9,9 +9,11 @@ import pytest
 from asking_desk import (
     CAP,
     INPUT_BOUND,
+    KEY,
     asked,
     assert_exact,
     assert_in_doubt,
+    billed,
     client,
     desk,
     rows_of,
@@ -25,7 +27,7 @@ from pydantic import BaseModel
 
 from costada.models.errors import UnmeteredCall
 from costada.models.llm_results import read_reply
-from costada.models.metering import CallMeter, MeteredCall, SentCall
+from costada.models.metering import UNSEEN_INPUT, CallMeter, MeteredCall, SentCall
 from costada.models.token_counts import TokenCounts, repeats, streamed_counts
 
 PROMPT = "twelve bytes"
@@ -124,6 +126,78 @@ def test_no_further_request_leaves_when_one_could_not_be_accounted_for(
     with CallMeter(full_disk) as meter, pytest.raises(OSError, match="no room"):
         model.invoke(PROMPT, {"callbacks": [meter]})
     assert len(server.requests) == 1
+
+
+ABSURD = 10**15
+
+
+@pytest.mark.parametrize(
+    ("reply", "model"),
+    [
+        (Reply("ten words", ABSURD, 10), {}),
+        (Reply("ten words", INPUT_BOUND + UNSEEN_INPUT + 1, 10), {}),
+        (Reply("ten words", 10, ABSURD), {}),
+        (Reply("ten words", 10, CAP + 1), {}),
+        (Reply("ten words", 10, 3 * CAP + 1), {"n": 3}),
+        (Reply("ten words", 10, ABSURD), {"max_tokens": None}),
+        (Reply("ten words", ABSURD, 10), {"streaming": True}),
+        (Reply("ten words", ABSURD, 10, body=b"HTML"), {"streaming": True}),
+    ],
+)
+@pytest.mark.parametrize("on_missing_usage", ["raise", "estimate"])
+def test_counts_that_the_request_cannot_have_caused_are_charged_and_end_the_run(
+    server: BillingServer, reply: Reply, model: dict[str, Any], on_missing_usage: str
+) -> None:
+    server.default = reply
+    ways = client(server, **model).with_fallbacks([client(server)])
+    context = desk(ways, on_missing_usage=on_missing_usage)
+    with pytest.raises(UnmeteredCall, match=r"'stand-in' counts [0-9,]+ (in|out)put tokens"):
+        asked(context)
+    (row,) = rows_of(context)
+    assert (row.input_tokens, row.output_tokens) == (reply.input_tokens, reply.output_tokens)
+    assert context.store.ledger.charge(KEY.run_id, 1).spent == billed(server)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "model"),
+    [
+        (Reply("ten words", INPUT_BOUND + UNSEEN_INPUT, CAP), {}),
+        (Reply("ten words", 10, 3 * CAP), {"n": 3}),
+        (Reply("ten words", 10, 100_000), {"max_tokens": None}),
+    ],
+)
+def test_counts_at_the_limits_of_the_request_are_believed(
+    server: BillingServer, reply: Reply, model: dict[str, Any]
+) -> None:
+    server.default = reply
+    context = desk(client(server, **model))
+    asked(context)
+    assert_exact(context, server)
+
+
+def test_a_cost_that_no_price_explains_is_charged_as_told_and_ends_the_run(
+    server: BillingServer,
+) -> None:
+    server.default = Reply("ten words", 10, 10, cost=2_500_000_000.0)
+    context = desk(client(server).with_fallbacks([client(server)]), is_listed=True)
+    with pytest.raises((ValueError, UnmeteredCall), match=r"request cost \$2,500,000,000.00"):
+        asked(context)
+    assert_exact(context, server)
+    assert len(server.requests) == 1
+
+
+def test_what_an_image_or_a_tool_of_the_provider_takes_is_not_measured_in_bytes(
+    server: BillingServer, calls: list[MeteredCall]
+) -> None:
+    server.default = Reply("a cat", 50_000, 5)
+    model, config = client(server), {"callbacks": [CallMeter(calls.append)]}
+    picture = {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}
+    model.invoke([HumanMessage([picture])], config)
+    model.bind(tools=[{"type": "file_search"}]).invoke(PROMPT, config)
+    assert [call.input_tokens for call in calls] == [50_000, 50_000]
+    with pytest.raises(UnmeteredCall):
+        model.invoke([HumanMessage([{"type": "text", "text": PROMPT}])], config)
 
 
 def test_the_answer_of_a_model_without_a_price_is_never_asked_for(server: BillingServer) -> None:
