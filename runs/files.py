@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from io import BufferedWriter
 from pathlib import Path
 from secrets import token_hex
+from typing import IO
 
 OWNER_ONLY_FILE, OWNER_ONLY_FOLDER = 0o600, 0o700
 UNFINISHED = "part"
@@ -79,6 +80,25 @@ def append_text(path: Path, text: str) -> None:
         file.write(text.encode("utf-8"))
 
 
+def opened_to_share(path: Path) -> IO[str]:
+    """Return a file that several processes may open, for reading and writing; created if need be.
+
+    Raises:
+        ValueError: If it is a link, has another name elsewhere, or is no file.
+        OSError: If it cannot be opened.
+    """
+    if path.is_symlink():
+        raise ValueError(f"{path}: is a link, expected a file of this folder's own; remove it")
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with naming(path):
+        descriptor = os.open(path, flags, OWNER_ONLY_FILE)
+    found = os.fstat(descriptor)
+    if found.st_nlink > 1 or not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        raise ValueError(f"{path}: expected a file with one name only; remove it")
+    return open(descriptor, "r+", encoding="utf-8")
+
+
 def created(path: Path) -> BufferedWriter:
     """Return a new file, open for writing; raises `OSError` if something has its name."""
     return _opened(path, os.O_EXCL)
@@ -107,6 +127,18 @@ def read_bytes(path: Path, largest: int = LARGEST_FILE) -> bytes:
     if len(found) > largest:
         raise ValueError(f"{path}: larger than {largest:,} bytes, which no such file needs")
     return found
+
+
+def read_end(path: Path, length: int) -> str:
+    """Return at most so many bytes from the end of a text.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    with naming(path), path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - length))
+        return file.read(length).decode("utf-8", "replace")
 
 
 def read_text(path: Path, largest: int = LARGEST_FILE) -> str:

@@ -9,6 +9,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from costada.runs.files import opened_to_share
+
+LARGEST_CLAIM = 4096
+"""Characters of a lease."""
+
 
 @contextmanager
 def hold_lease(folder: Path) -> Iterator[None]:
@@ -22,7 +27,8 @@ def hold_lease(folder: Path) -> Iterator[None]:
         folder: The run's folder.
 
     Raises:
-        ValueError: If another process is at work in this run, naming it.
+        ValueError: If another process is at work in this run, naming it; also if something else
+            than a file of ours has the lease's name.
         OSError: If the file cannot be written.
     """
     path = folder / "run.lease"
@@ -41,7 +47,7 @@ def hold_lease(folder: Path) -> Iterator[None]:
 def _locked(path: Path) -> IO[str]:
     import fcntl
 
-    file = path.open("a+", encoding="utf-8")
+    file = opened_to_share(path)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -74,7 +80,7 @@ def _write(file: IO[str], text: str) -> None:
 def _holder(file: IO[str]) -> str:
     """Return who holds the lease, nothing in the moment before that is written."""
     file.seek(0)
-    text = file.read()
+    text = file.read(LARGEST_CLAIM)
     if not text:
         return ""
     known = json.loads(text)

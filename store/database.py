@@ -6,7 +6,7 @@ import threading
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -28,17 +28,28 @@ CACHE_KIBIBYTES = 16_384
 RECENT_TEXTS = 1024
 
 
+OWNER_ONLY = 0o600
+BESIDE = ("", "-wal", "-shm", "-journal")
+"""Ends of the names of all files that SQLite writes for one database."""
+
+
 def connect(path: Path | None) -> sqlite3.Connection:
     """Return a connection to a run file, or to memory, for use from any thread.
+
+    A new file, and whatever SQLite puts beside it, can be read by its owner only.
 
     Readers and one writer do not block each other, and a writer waits for another one. What was
     committed survives the death of the process. It may not survive the machine's, for the disk is
     told to finish only now and then; the file stays sound and is then some steps older.
 
     Raises:
-        ValueError: The file is no run file, is damaged, or was written by another version.
+        ValueError: The file is a link, no run file, is damaged, or was written by another version.
         OSError: The file cannot be opened or written.
     """
+    if path:
+        _refuse_links(path)
+        with suppress(OSError):  # there is one, or SQLite says why there cannot be
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
     address = str(path.absolute()) if path else ":memory:"
     return _connected(path, address, _prepare_to_write)
 
@@ -49,7 +60,16 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     It sees what was committed, whoever is at work in the file. Where nobody is, it leaves nothing
     beside the file when it is closed. Raises as `connect` does.
     """
+    _refuse_links(path)
     return _connected(path, f"{path.absolute().as_uri()}?{_reading_mode(path)}", prepare_to_read)
+
+
+def _refuse_links(path: Path) -> None:
+    """Raise `ValueError` where SQLite would write to a file that a link leads to."""
+    for end in BESIDE:
+        file = path.with_name(f"{path.name}{end}")
+        if file.is_symlink():
+            raise ValueError(f"{file}: is a link, expected the database itself; name that one")
 
 
 def _reading_mode(path: Path) -> str:

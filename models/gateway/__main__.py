@@ -12,7 +12,7 @@ from pathlib import Path
 
 from costada.models.errors import describe
 from costada.models.gateway.door import Door
-from costada.models.gateway.journal import OWNER_ONLY
+from costada.models.gateway.journal import opened_for_owner
 from costada.models.gateway.process import Duty, serve
 from costada.models.gateway.protocol import IDLE_SECONDS
 
@@ -42,7 +42,7 @@ def main() -> None:
 
 def _write_to(log: Path) -> None:
     """Let output and errors go to a file of the owner's."""
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, OWNER_ONLY)
+    descriptor = opened_for_owner(log, os.O_WRONLY | os.O_APPEND)
     for stream in (_OUTPUT, _ERRORS):
         os.dup2(descriptor, stream)
     os.close(descriptor)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic, sleep
 
-from costada.models.gateway.journal import OWNER_ONLY
+from costada.models.gateway.journal import opened_for_owner
 from costada.models.gateway.protocol import PREFIX
 
 LOCK_SECONDS = 1.0
@@ -85,13 +85,12 @@ def hold_door(path: Path) -> Iterator[DoorFile]:
     """Hold the door file for this process; the file stays and only its owner can read it.
 
     Raises:
-        ValueError: Another gateway is at work on the same journal.
+        ValueError: Another gateway is at work on the same journal, or the file is a link.
         OSError: The file cannot be created.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, OWNER_ONLY)
+    descriptor = opened_for_owner(path, os.O_RDWR)
     try:
         _lock(descriptor, path)
-        os.fchmod(descriptor, OWNER_ONLY)
         file = DoorFile(descriptor)
         try:
             yield file

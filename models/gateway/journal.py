@@ -32,6 +32,27 @@ CREATE INDEX costada_request_of_call ON costada_request (call);
 """  # noqa: S608
 
 
+def opened_for_owner(path: Path, flags: int) -> int:
+    """Return the descriptor of a file that only its owner can read, created if need be.
+
+    Raises:
+        ValueError: It is a link, or has another name elsewhere.
+        OSError: It cannot be opened.
+    """
+    _refuse_link(path)
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, OWNER_ONLY)
+    if os.fstat(descriptor).st_nlink > 1:
+        os.close(descriptor)
+        raise ValueError(f"{path}: expected a file with one name only; remove it")
+    os.fchmod(descriptor, OWNER_ONLY)
+    return descriptor
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise ValueError(f"{path}: is a link, expected a file of the gateway's own; remove it")
+
+
 class Fate(StrEnum):
     """What became of a request.
 
@@ -88,13 +109,13 @@ class Journal:
         """Open or create the file, readable by its owner only; what is under way in it is lost.
 
         Raises:
-            ValueError: It is the journal of another version.
+            ValueError: It is the journal of another version, or a link.
             OSError: It cannot be created.
             sqlite3.Error: It is no database or cannot be written.
         """
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, OWNER_ONLY)
-        os.fchmod(descriptor, OWNER_ONLY)
-        os.close(descriptor)
+        for end in ("-wal", "-shm", "-journal"):
+            _refuse_link(path.with_name(f"{path.name}{end}"))
+        os.close(opened_for_owner(path, os.O_RDWR))
         self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
             self._prepare(path)

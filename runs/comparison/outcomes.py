@@ -21,6 +21,7 @@ from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
 from costada.evaluators.registry import is_built_in, problem
 from costada.runs.comparison.outcome import Point, RunOutcome
 from costada.runs.config import RunConfig
+from costada.runs.files import append_text
 from costada.runs.folder import RunFolder
 from costada.runs.rows import end_after, stored_rows
 from costada.store.candidates import SEED_ID
@@ -87,8 +88,7 @@ def append_outcomes(path: Path, outcomes: Iterable[RunOutcome]) -> None:
         OSError: If the file cannot be written.
     """
     lines = [json.dumps(asdict(_checked(each)), allow_nan=False) + "\n" for each in outcomes]
-    with path.open("a", encoding="utf-8") as file:
-        file.write("".join(lines))
+    append_text(path, "".join(lines))
 
 
 def _everything(directory: Path) -> Iterator[tuple[str, RunOutcome | str]]:

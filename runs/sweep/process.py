@@ -10,11 +10,15 @@ from subprocess import DEVNULL, PIPE, Popen
 from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
 from costada.runs.explanation import as_option
+from costada.runs.files import created, make_folder, read_end
 from costada.runs.sweep.sweep import Status, SweepRun
 
 ENTRY = "costada.runs.sweep.entry"
 ERROR_MARK = "costada: "
 """Begins what a command says to its user about an error."""
+
+LONGEST_END = 2**16
+"""Bytes of a log that are looked at for the reason."""
 
 CAUSE = re.compile(r"[\w.]+: ")
 """Begins the line of a traceback that names the error; notes may follow it."""
@@ -31,8 +35,9 @@ class RunProcess:
         """Start the command; raises `OSError` if it cannot be started."""
         self._log = log
         self._is_asked = False
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as errors:
+        make_folder(log.parent)
+        log.unlink(missing_ok=True)
+        with created(log) as errors:
             self._process = Popen(
                 [sys.executable, "-P", "-m", ENTRY, *arguments],
                 stdin=PIPE,
@@ -51,7 +56,7 @@ class RunProcess:
         if is_stopped or code == ExitCode.FINISHED:
             self._log.unlink(missing_ok=True)
             return (Status.INTERRUPTED if is_stopped else Status.FINISHED), ""
-        return Status.FAILED, last_error(self._log.read_text(errors="replace"), code)
+        return Status.FAILED, last_error(read_end(self._log, LONGEST_END), code)
 
     def drain(self) -> None:
         """Ask the command to save and end, as Ctrl-C does."""

@@ -12,6 +12,7 @@ from itertools import product
 from pathlib import Path
 
 from costada.runs.config import RunConfig
+from costada.runs.files import make_folder
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
 from costada.runs.sweep.steps import LastStep, last_step
@@ -103,8 +104,10 @@ def looked_up(run: SweepRun) -> SweepRun:
     """Return the run as its folder shows it, finished or waiting.
 
     Raises:
-        ValueError: If the folder holds another run, or another process is at work in it.
+        ValueError: If the folder holds another run, another process is at work in it, or a link
+            leads out of the sweep's folder.
     """
+    _refuse_links(run)
     if not run.has_begun:
         run.folder.check_free()
         return run
@@ -142,7 +145,7 @@ def hold_sweep(out: Path) -> Iterator[None]:
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out}: is a file, expected a folder for the sweep")
     is_new = not out.exists()
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     folder = os.open(out, os.O_RDONLY)
     try:
         try:
@@ -190,6 +193,14 @@ def _refuse_shared_folders(runs: Sequence[SweepRun]) -> None:
             f"{run.folder.path}: got two problems of that name, {other.problem} and"
             f" {run.config.problem}; sweep them into different folders"
         )
+
+
+def _refuse_links(run: SweepRun) -> None:
+    below = run.folder.path
+    for _ in Path(run.name).parts:
+        if below.is_symlink():
+            raise ValueError(f"{below}: is a link, expected a folder below that of the sweep")
+        below = below.parent
 
 
 def _is_reported(folder: RunFolder) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from costada.runs.files import replacing
 from costada.runs.theory.proposition import RANKING, SMALL_BONUS, Finding
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ def write_theory_figure(findings: Sequence[Finding], paths: Sequence[Path]) -> N
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     with rc_context({"svg.hashsalt": "theory"}):
         for path in paths:
-            figure.savefig(path, dpi=DOTS_PER_INCH, metadata=_metadata(path))
+            with replacing(path) as file:
+                kind = path.suffix.removeprefix(".")
+                figure.savefig(file, format=kind, dpi=DOTS_PER_INCH, metadata=_metadata(path))
 
 
 def _draw(
