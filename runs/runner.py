@@ -11,6 +11,7 @@ from langgraph.runtime import RunControl
 
 from costada.controller.ledger import remaining
 from costada.evaluators.contract import failed
+from costada.evaluators.sandbox.choice import told_layer
 from costada.graph.build import DiscoveryGraph
 from costada.graph.state import SearchInput, SearchState
 from costada.nodes.trace import TraceRow
@@ -102,7 +103,8 @@ def _follow(
     control: RunControl,
 ) -> None:
     constants = plan.settings.constants
-    heading = RunHeading(plan.title, plan.budget, constants.max_iterations, plan.sandbox or "")
+    sandbox = told_layer(plan.sandbox) if plan.sandbox else ""
+    heading = RunHeading(plan.title, plan.budget, constants.max_iterations, sandbox)
     progress.begin(heading, record.rows)
     state = _state(graph)
     if state.get("stop_reason"):

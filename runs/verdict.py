@@ -4,13 +4,15 @@ import json
 from dataclasses import asdict
 
 from costada.evaluators.contract import MARKS, Evaluation
+from costada.evaluators.sandbox.choice import told_layer
+from costada.evaluators.sandbox.layers import Layer
 
 LOG = "log"
 NUM_LINES = 20
 NUM_CHARACTERS = 2000
 
 
-def verdict_text(evaluation: Evaluation, sandbox: str | None) -> str:
+def verdict_text(evaluation: Evaluation, sandbox: Layer | None) -> str:
     """Return a verdict in lines, with the beginning of each text that came with it."""
     objective = "none" if evaluation.objective is None else f"{evaluation.objective:.10g}"
     lines = [
@@ -18,7 +20,7 @@ def verdict_text(evaluation: Evaluation, sandbox: str | None) -> str:
         f"score      {evaluation.score:.10g}",
         f"valid      {'yes' if evaluation.is_valid else 'no'}",
         f"seconds    {evaluation.seconds:.3f}",
-        f"sandbox    {sandbox or 'up to the problem'}",
+        f"sandbox    {told_layer(sandbox) if sandbox else 'up to the problem'}",
         *(f"  {name} = {value:.10g}" for name, value in evaluation.metrics.items()),
     ]
     notes = {k: text for k, text in evaluation.artifacts.items() if k not in (*MARKS, LOG)}
@@ -27,7 +29,7 @@ def verdict_text(evaluation: Evaluation, sandbox: str | None) -> str:
     return "\n".join(lines)
 
 
-def verdict_json(evaluation: Evaluation, sandbox: str | None) -> str:
+def verdict_json(evaluation: Evaluation, sandbox: Layer | None) -> str:
     """Return a verdict as one JSON object with everything that came with it."""
     return json.dumps({**asdict(evaluation), "sandbox": sandbox}, indent=2, default=dict)
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -59,26 +60,48 @@ def _strongest() -> Layer:
     return layer
 
 
-@cache
+def told_layer(layer: Layer) -> str:
+    """Return the name of a chosen layer, with what it leaves open on this machine."""
+    if _trial(layer).bounds_files or layer is Layer.NONE:
+        return layer.value
+    return f"{layer.value} (no file system of its own: the size of files is only watched)"
+
+
 def _fault(layer: Layer) -> str | None:
     """Return why a layer does not work here; None if it does."""
+    return _trial(layer).fault
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """What came of trying a layer: why it does not work, and whether it bounds files by size."""
+
+    fault: str | None
+    bounds_files: bool = False
+
+
+@cache
+def _trial(layer: Layer) -> _Trial:
     with TemporaryDirectory(prefix="costada-probe-") as folder:
         canary = Path(folder, "canary")
         canary.write_text("readable")
         try:
-            done = _probe(layer, canary)
+            done, bounds_files = _probe(layer, canary)
         except (OSError, RuntimeError) as error:
             if isinstance(error, InterruptedError):
                 raise
-            return str(error).removeprefix("sandbox: ")
+            return _Trial(str(error).removeprefix("sandbox: "))
     escapes = [name for name, is_done in done.items() if is_done]
     if escapes and layer not in WITHOUT_WALLS:
-        return f"a probe inside it could {', '.join(escapes)}"
-    return None
+        return _Trial(f"a probe inside it could {', '.join(escapes)}")
+    return _Trial(None, bounds_files)
 
 
-def _probe(layer: Layer, canary: Path) -> Mapping[str, bool]:
-    """Return what a probe could do in a layer: read a file, open a socket, fork, write outside."""
+def _probe(layer: Layer, canary: Path) -> tuple[Mapping[str, bool], bool]:
+    """Return what a probe could do in a layer, and whether that bounds the size of files.
+
+    It tries to read a file, open a socket, fork and write outside.
+    """
     call = {
         "mode": "candidate",
         "entry_point": "probe",
@@ -89,8 +112,9 @@ def _probe(layer: Layer, canary: Path) -> Mapping[str, bool]:
     limits = Limits(processes=int(layer in WITHOUT_WALLS))
     with SLOTS.lend(SlotKind(layer, PRELOAD)) as slot:
         execution = execute(slot, request, limits, 1, PROBE_SECONDS)
+        bounds_files = slot.bounds_files
     [result] = results_of(execution)
     match result.output:
         case dict(done):
-            return {name: bool(is_done) for name, is_done in done.items()}
+            return {name: bool(is_done) for name, is_done in done.items()}, bounds_files
     raise RuntimeError(f"a probe failed: {result.error}")

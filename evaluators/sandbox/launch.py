@@ -12,7 +12,7 @@ from costada.evaluators.sandbox.container import Inside, run_command
 from costada.evaluators.sandbox.door import INNER_DOOR, SOCKET_NAME
 from costada.evaluators.sandbox.forking import can_fork
 from costada.evaluators.sandbox.layers import Layer, is_late
-from costada.evaluators.sandbox.limits import MEBIBYTE
+from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 
 SANDBOX_FOLDER = Path(__file__).parent
 PACKAGE_FOLDER = Path(__file__).parents[2]
@@ -30,9 +30,6 @@ THREAD_VARIABLES = (
 WITHOUT_WALLS = (Layer.PROCESS, Layer.NONE)
 SCRATCH_NAME = "work"
 INNER_HOME = "/tmp/costada"  # noqa: S108  (in a file system of the sandbox's own)
-INNER_FILES_MB = 1024
-"""Size of the file system that the candidates of a bubblewrap or container slot write to."""
-
 SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
 SYSTEM_PROGRAMS = ("/usr/local/bin", "/usr/bin", "/bin")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime")
@@ -49,6 +46,8 @@ class SlotKind:
         identity: Device and number of that folder: a new one at the same place is another.
         is_single_use: Whether each candidate gets an interpreter of its own, started ahead, and
             not a fork of a warm one.
+        files_mb: Size of the file system that candidates write to, in MiB, where the slot can have
+            one of its own; 0 for none where it need not.
     """
 
     layer: Layer
@@ -56,6 +55,7 @@ class SlotKind:
     folder: Path | None = None
     identity: tuple[int, int] = (0, 0)
     is_single_use: bool = field(default_factory=lambda: not can_fork())
+    files_mb: int = Limits().files_mb
 
     @property
     def loaded_late(self) -> tuple[str, ...]:
@@ -107,11 +107,11 @@ def launch(kind: SlotKind, home: Path | None, control_fd: int, info_fd: int) -> 
     if kind.layer is Layer.CONTAINER and home is not None:
         settings |= {"control_path": os.path.join(INNER_DOOR, SOCKET_NAME)}
         mounts = [*SYSTEM_FOLDERS, *SYSTEM_FILES, *_visible(folders)]
-        runner = run_command(home, Inside(INNER_HOME, INNER_FILES_MB, mounts, environment))
+        runner = run_command(home, Inside(INNER_HOME, kind.files_mb, mounts, environment))
         return Launch([*runner, *_interpreter(settings)], dict(os.environ), scratch)
     command = _interpreter(settings | {"control_fd": control_fd})
     if kind.layer is Layer.BUBBLEWRAP:
-        command = [*_bubblewrap(folders, info_fd), *command]
+        command = [*_bubblewrap(folders, info_fd, kind.files_mb), *command]
     return Launch(command, environment, scratch)
 
 
@@ -126,6 +126,7 @@ def _settings(kind: SlotKind, folders: list[str], scratch: str) -> dict[str, obj
     return {
         "role": "nursery" if kind.is_single_use else "ward",
         "scratch": scratch,
+        "files_mb": 0 if kind.has_own_files or kind.layer is Layer.NONE else kind.files_mb,
         "layer": kind.layer,
         "preload": [name for name in kind.preload if name not in kind.loaded_late],
         "import_path": library_folders(),
@@ -155,11 +156,11 @@ def program_paths() -> list[str]:
     return [path for path in (*own, *SYSTEM_PROGRAMS) if os.path.exists(path)]
 
 
-def _bubblewrap(folders: list[str], info_fd: int) -> list[str]:
+def _bubblewrap(folders: list[str], info_fd: int, files_mb: int) -> list[str]:
     program = which("bwrap")
     if program is None:
         raise FileNotFoundError("bwrap is not installed")
-    private = ["--proc", "/proc", "--dev", "/dev", "--size", str(INNER_FILES_MB * MEBIBYTE)]
+    private = ["--proc", "/proc", "--dev", "/dev", "--size", str(files_mb * MEBIBYTE)]
     private += ["--tmpfs", "/tmp", "--dir", INNER_HOME, "--chdir", INNER_HOME]  # noqa: S108
     alone = ["--unshare-all", "--unshare-user", "--cap-drop", "ALL", "--hostname", "sandbox"]
     mounts = [part for path in SYSTEM_FOLDERS for part in _system_mount(path)]

@@ -1,7 +1,7 @@
 """How much one evaluation of a candidate may take."""
 
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 
 MEBIBYTE = 1024 * 1024
 LARGEST = 2**40
@@ -47,6 +47,11 @@ class Limits:
             self._check_count(name, least=1)
         self._check_count("result_bytes", least=1)
         self._check_count("processes", least=0)
+
+    @property
+    def files_mb(self) -> int:
+        """Size of a file system that holds the scratch folder and the source, in MiB."""
+        return self.scratch_mb + ceil(self.source_bytes / MEBIBYTE)
 
     def _check_seconds(self, name: str, value: object) -> None:
         if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < inf:

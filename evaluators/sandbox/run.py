@@ -55,7 +55,7 @@ def run_calls(
         RuntimeError: If the sandbox itself does not work. Never because of the candidate.
         ValueError: If this machine does not offer the layer, or an argument is no plain data.
     """
-    kind = SlotKind(chosen_layer(layer), tuple(preload))
+    kind = SlotKind(chosen_layer(layer), tuple(preload), files_mb=limits.files_mb)
     results: list[CandidateResult] = []
     remaining = limits.wall_seconds
     while len(results) < len(calls):
@@ -90,7 +90,8 @@ def run_evaluator(
     """
     found = folder.resolve()
     identity = (found.stat().st_dev, found.stat().st_ino) if found.exists() else (0, 0)
-    kind = SlotKind(chosen_layer(layer), tuple(preload), found, identity)
+    loaded, files_mb = tuple(preload), limits.files_mb
+    kind = SlotKind(chosen_layer(layer), loaded, found, identity, files_mb=files_mb)
     request = {"mode": "evaluator", "folder": str(folder.resolve())}
     sources = filter(Path.is_file, found.glob("*.py"))
     texts = [path.read_text(errors="replace") for path in sources]

@@ -35,11 +35,13 @@ class SlotAnswer:
         status: Exit status, negative for a signal.
         passed: Which limit it passed; None if none.
         group: Process group of the next candidate, if that is known before it starts.
+        bounds_files: Whether a file system of the slot's own bounds the files of candidates.
     """
 
     status: int = 0
     passed: str | None = None
     group: int | None = None
+    bounds_files: bool = False
 
 
 class Slot:
@@ -53,6 +55,7 @@ class Slot:
             RuntimeError: If the process does not get ready, with what it said.
         """
         self.kind = kind
+        self.bounds_files = kind.has_own_files
         self._keeper_fd: int | None = None
         self._group: int | None = None
         self._is_ready = False
@@ -105,6 +108,7 @@ class Slot:
             raise BrokenPipeError("the slot does not get ready")
         self.control.settimeout(None)
         self._is_ready, self._group = True, answer.group
+        self.bounds_files |= answer.bounds_files
 
     def load_all(self) -> None:
         """Have the process load what it loads late; that takes no time from a candidate.

@@ -19,8 +19,8 @@ WALLED = LAYERS[1:]
 ENDS = (LAYERS[0], LAYERS[-1])
 AMPLE = Limits(wall_seconds=60)
 POLICY = (
-    "(programs may not start processes, use the network, or touch files outside their working"
-    " folder)"
+    "(programs may not start processes, share memory, use the network, or touch files outside their"
+    " working folder)"
 )
 
 

@@ -1,10 +1,14 @@
 """The limits of a run hold, and passing one is told by its name."""
 
+import json
 import os
+import subprocess
+import sys
 
 import pytest
 from sandbox_runs import becomes_true, descendants, run
 
+from costada.evaluators.sandbox.choice import told_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 
@@ -95,6 +99,24 @@ FILES = {
         "        os.write(fd, bytes(9 * 2**20)); os.unlink('x')\n"
         "        kept.append(mmap.mmap(fd, 9 * 2**20)); os.close(fd)"
     ),
+    "files that only a thread has open": (
+        "import ctypes, threading\n"
+        "    def hoard():\n"
+        "        for _ in range(3):\n"
+        "            kept.append(os.open('x', os.O_CREAT | os.O_RDWR))\n"
+        "            os.write(kept[-1], bytes(9 * 2**20)); os.unlink('x')\n"
+        "        time.sleep(3)\n"
+        "    threading.Thread(target=hoard).start()\n"
+        "    ctypes.CDLL(None).syscall(60, 0)"
+    ),
+    "a file that is deleted, mapped in part and not open": (
+        "import ctypes\n"
+        "    for _ in range(3):\n"
+        "        fd = os.open('x', os.O_CREAT | os.O_RDWR)\n"
+        "        os.write(fd, bytes(9 * 2**20)); os.unlink('x')\n"
+        "        size, nothing = ctypes.c_size_t(4096), ctypes.c_long(0)\n"
+        "        ctypes.CDLL(None).mmap(None, size, 1, 1, fd, nothing); os.close(fd)"
+    ),
     "a file that is deleted and mapped but not open": (
         "import ctypes\n"
         "    for _ in range(3):\n"
@@ -106,25 +128,86 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("write", FILES.values(), ids=FILES.keys())
-def test_more_in_files_than_allowed_is_stopped(write):
-    source = f"import os, time\nkept = []\ndef f():\n    {write}\n    time.sleep(3)"
-    assert run(source, Layer.PROCESS, SMALL_SCRATCH).error == TOO_LARGE_FILES
-
-
-@pytest.mark.parametrize("layer", [Layer.BUBBLEWRAP], indirect=True)
-@pytest.mark.parametrize(
-    "write",
-    [
-        FILES["files that are deleted and open"],
-        FILES["a folder that cannot be listed"],
-        FILES["a file that is deleted and mapped but not open"],
-    ],
-    ids=["deleted and open", "in a folder that cannot be listed", "deleted and mapped"],
+UNSEEN = (
+    "the program mapped shared memory, or a deleted file that is not open any more: nobody can see"
+    " how large those are"
 )
-def test_more_in_files_than_allowed_is_stopped_in_a_file_system_of_its_own(layer, write):
-    source = f"import os, time\nkept = []\ndef f():\n    {write}\n    time.sleep(3)"
-    assert run(source, layer, SMALL_SCRATCH).error == TOO_LARGE_FILES
+HOARD = """
+import json, os, pyseccomp, sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from costada.evaluators.sandbox.choice import chosen_layer, told_layer
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.run import run_candidate
+rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+rules.add_rule(pyseccomp.ERRNO(1), "unshare")
+rules.load()
+layer, limits = Layer(sys.argv[1]), Limits(wall_seconds=30, scratch_mb=10)
+try:
+    chosen_layer(layer)
+except ValueError as reason:
+    print(json.dumps(str(reason)))
+    sys.exit()
+hoard = partial(run_candidate, entry_point="f", limits=limits, layer=layer, preload=())
+with ThreadPoolExecutor(2) as pool:
+    errors = [result.error for result in pool.map(hoard, json.load(sys.stdin))]
+print(json.dumps([told_layer(layer), *errors]))
+"""
+
+
+@pytest.mark.parametrize("name", ["process", "landlock"])
+def test_more_in_files_than_allowed_is_seen_where_no_file_system_bounds_them(name):
+    opening = "import os, time\nkept = []\ndef f():\n    "
+    sources = [f"{opening}{write}\n    time.sleep(3)" for write in FILES.values()]
+    words = [sys.executable, "-c", HOARD, name]
+    text = subprocess.run(
+        words, input=json.dumps(sources), stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+    if isinstance(answer := json.loads(text), str):
+        pytest.skip(answer)
+    layer, *told = answer
+    assert layer == f"{name} (no file system of its own: the size of files is only watched)"
+    expected = {kind: UNSEEN if "not open" in kind else TOO_LARGE_FILES for kind in FILES}
+    assert dict(zip(FILES, told, strict=True)) == expected
+
+
+FILL = """
+import os
+
+def f():
+    held = []
+    try:
+        while True:
+            held.append(os.open(f"{len(held)}", os.O_CREAT | os.O_RDWR))
+            os.write(held[-1], bytes(2**20))
+            os.unlink(f"{len(held) - 1}")
+    except OSError as full:
+        return [len(held), str(full)]
+"""
+
+
+@pytest.fixture
+def bounding(layer):
+    """Each layer that has a file system of its own here."""
+    if told_layer(layer) != layer.value:
+        pytest.skip(told_layer(layer))
+    return layer
+
+
+def test_a_file_system_bounds_the_files_of_a_candidate_and_is_empty_for_the_next(bounding):
+    for _ in range(2):
+        held, full = run(FILL, bounding, SMALL_SCRATCH).output
+        assert 9 <= held <= 12
+        assert full == "[Errno 28] No space left on device"
+
+
+def test_a_program_that_fills_its_files_is_told_the_limit(bounding):
+    source = "def f():\n    for n in range(9): open(f'{n}', 'wb').write(bytes(2**21))"
+    assert run(source, bounding, SMALL_SCRATCH).error.splitlines()[:2] == [
+        "OSError: [Errno 28] No space left on device",
+        "(the limit of the program's files is 10 MB)",
+    ]
 
 
 def test_more_files_than_can_be_watched_are_stopped(layer):
@@ -139,7 +222,7 @@ def test_a_small_file_that_is_mapped_and_deleted_is_no_fault(layer):
         "def f():\n"
         "    fd = os.open('x', os.O_CREAT | os.O_RDWR)\n"
         "    os.write(fd, bytes(9 * 2**20)); os.unlink('x')\n"
-        "    kept, shared = mmap.mmap(fd, 9 * 2**20), mmap.mmap(-1, 64 * 2**20)\n"
+        "    kept, shared = mmap.mmap(fd, 9 * 2**20), mmap.mmap(-1, 64 * 2**20, flags=34)\n"
         "    time.sleep(1)\n"
         "    return 1"
     )
@@ -195,6 +278,45 @@ def test_files_cannot_be_hidden_by_sending_them(walled):
         "    time.sleep(2)"
     )
     assert run(source, walled, SMALL_SCRATCH).error is not None
+
+
+HIDING = {
+    "a table of descriptors of a thread's own, by close_range": (
+        "call(436, 250, 250, 2)\n"
+        "    for n in range(5):\n"
+        "        fd = os.open('x', os.O_CREAT | os.O_RDWR)\n"
+        "        os.write(fd, bytes(9 * 2**20)); os.unlink('x')\n"
+    ),
+    "a table of descriptors of a thread's own, by unshare": "call(272, 0x400)",
+    "a thread with descriptors of its own": "call(56, 0x50900, 0, 0, 0, 0)",
+    "a thread whose flags cannot be seen": "call(435, 0, 0)",
+    "memory that stays when it is unmapped": (
+        "libc.mmap.restype, size = ctypes.c_void_p, ctypes.c_size_t(2**24)\n"
+        "    for n in range(6):\n"
+        "        at = libc.mmap(None, size, 3, 0x21, -1, ctypes.c_long(0))\n"
+        "        if at in (None, 2**64 - 1): raise OSError(ctypes.get_errno(), 'refused')\n"
+        "        ctypes.memset(at, 1, 2**24)\n"
+        "        libc.munmap(ctypes.c_void_p(at + 4096), ctypes.c_size_t(2**24 - 4096))"
+    ),
+    "shared memory of System V": "call(29, 0, 2**24, 0o600)",
+    "a file in memory": "call(319, b'x', 0)",
+}
+RAISING = """
+import ctypes, os, threading, time
+libc = ctypes.CDLL(None, use_errno=True)
+def call(*words):
+    if libc.syscall(*words) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+"""
+
+
+@pytest.mark.parametrize("deed", HIDING.values(), ids=HIDING.keys())
+@pytest.mark.parametrize("processes", [0, 4])
+def test_nothing_can_be_held_out_of_sight(layer, deed, processes):
+    source = f"{RAISING}\ndef f():\n    {deed}\n    return 'held'"
+    result = run(source, layer, Limits(wall_seconds=20, scratch_mb=10, processes=processes))
+    assert result.output is None
+    assert result.error.startswith(("PermissionError", "OSError: [Errno 38]"))
 
 
 def test_processor_time_ends_even_if_the_clock_does_not_stop_it(layer):

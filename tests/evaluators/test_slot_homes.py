@@ -14,8 +14,8 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.slot import Slot
 
 KINDS = {
-    "forked": SlotKind(Layer.PROCESS, ()),
-    "single use": SlotKind(Layer.PROCESS, (), is_single_use=True),
+    "forked": SlotKind(Layer.PROCESS, (), files_mb=0),
+    "single use": SlotKind(Layer.PROCESS, (), is_single_use=True, files_mb=0),
 }
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: files of another user")

@@ -210,13 +210,15 @@ def test_a_signal_ends_an_evaluation_at_once_and_leaves_nothing(
     program: Callable[[str], Path], tmp_path: Path, number: signal.Signals
 ) -> None:
     options = ("--sandbox", "process")
-    command = [COSTADA, "evaluate", "circle_packing", program(SLEEPING), *options]
+    sign = tmp_path / "begun"
+    sleeping = program(SLEEPING.replace("'begun'", repr(str(sign))))
+    command = [COSTADA, "evaluate", "circle_packing", sleeping, *options]
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     with subprocess.Popen(
         command, stdout=PIPE, stderr=PIPE, text=True, env={**os.environ, "TMPDIR": str(scratch)}
     ) as process:
-        while process.poll() is None and not list(scratch.rglob("begun")):
+        while process.poll() is None and not sign.exists():
             sleep(0.02)
         began = monotonic()
         process.send_signal(number)

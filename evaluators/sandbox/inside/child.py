@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
-from mmap import mmap
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from numbers import Real
 from types import ModuleType, TracebackType
 from typing import Any, cast
@@ -32,15 +32,16 @@ SEED = 0
 Request = Mapping[str, Any]
 
 
-def serve(request_fd: int, result_fd: int, memory_mb: int) -> None:
+def serve(request_fd: int, result_fd: int, limits: Mapping[str, int]) -> None:
     """Carry out the request that lies in one descriptor and write the answers to the other."""
-    no_memory = _no_memory(memory_mb)
+    text = faults.out_of_memory(limits["memory_mb"])
+    no_memory = wire.encode({"error": text, "is_own_fault": True})
     # The process this one was forked from may have drawn, and looked for a folder of its own.
     tempfile.tempdir = None
     random.seed(SEED)
     opening = None
     with suppress(MemoryError):
-        opening = _opening(request_fd, memory_mb, no_memory)
+        opening = _opening(request_fd, limits, no_memory)
     _send(result_fd, b"")
     if opening is None:
         _send(result_fd, no_memory)
@@ -57,7 +58,9 @@ def serve(request_fd: int, result_fd: int, memory_mb: int) -> None:
         _send(result_fd, attempt.answer)
 
 
-def _opening(request_fd: int, memory_mb: int, no_memory: bytes) -> "tuple[Request, Attempt]":
+def _opening(
+    request_fd: int, limits: Mapping[str, int], no_memory: bytes
+) -> "tuple[Request, Attempt]":
     """Return the request, whose source is a file now, and the attempt to load that.
 
     Raises:
@@ -70,20 +73,17 @@ def _opening(request_fd: int, memory_mb: int, no_memory: bytes) -> "tuple[Reques
     source = text[end:]
     with open(CANDIDATE_FILE, "wb") as file:
         file.write(source)
-    return request, Attempt(Files(request, source, memory_mb, no_memory))
-
-
-def _no_memory(memory_mb: int) -> bytes:
-    """Return the answer of a program that passed its memory limit."""
-    return wire.encode({"error": faults.out_of_memory(memory_mb), "is_own_fault": True})
+    return request, Attempt(Files(request, source, limits, no_memory))
 
 
 class Files:
     """The request's files, found before a program can change the working folder or the files."""
 
-    def __init__(self, request: Request, source: bytes, memory_mb: int, no_memory: bytes) -> None:
-        """Note the files and their texts, and the limit that errors speak of."""
-        self.memory_mb = memory_mb
+    def __init__(
+        self, request: Request, source: bytes, limits: Mapping[str, int], no_memory: bytes
+    ) -> None:
+        """Note the files and their texts, and the limits that errors speak of."""
+        self.limits = limits
         self.no_memory = no_memory
         self.candidate = os.path.abspath(CANDIDATE_FILE)
         self.told = {
@@ -107,7 +107,7 @@ class Attempt:
         self.answer = b""
         self.files = files
         try:
-            self._reserve = mmap(-1, RESERVE_BYTES)
+            self._reserve = mmap(-1, RESERVE_BYTES, MAP_PRIVATE | MAP_ANONYMOUS)
         except OSError:
             raise MemoryError from None
 
@@ -125,7 +125,7 @@ class Attempt:
             self._reserve.close()
             self.answer = self.files.no_memory
             with suppress(MemoryError):
-                text = faults.describe(error, self.files.told, self.files.memory_mb)
+                text = faults.describe(error, self.files.told, self.files.limits)
                 is_own = not self.files.has_evaluator or faults.concerns(
                     error, self.files.candidate
                 )

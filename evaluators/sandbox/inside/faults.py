@@ -15,8 +15,8 @@ MAX_FRAMES = 8
 MAX_LINE_CHARS = 200
 REFUSALS = (errno.EACCES, errno.ENOSYS, errno.EPERM, errno.EROFS)
 POLICY = (
-    "(programs may not start processes, use the network, or touch files outside their working"
-    " folder)"
+    "(programs may not start processes, share memory, use the network, or touch files outside their"
+    " working folder)"
 )
 
 Place = tuple[str, int, str]
@@ -30,17 +30,17 @@ class File(NamedTuple):
     text: str
 
 
-def describe(error: BaseException, files: Mapping[str, File], memory_mb: int) -> str:
+def describe(error: BaseException, files: Mapping[str, File], limits: Mapping[str, int]) -> str:
     """Return what happened and where.
 
     Args:
         error: The exception that ended the candidate.
         files: The files whose frames are told, by full path.
-        memory_mb: The memory limit, told when it was the cause.
+        limits: The limits of the run; that which was the cause is told.
     """
     words = _Words(type(error).__name__)
     with words:
-        words.text = _in_words(error, memory_mb)
+        words.text = _in_words(error, limits)
     text = words.text
     places = _places(error.__traceback__, files)[-MAX_FRAMES:]
     return "\n".join([_shorten(_rename(text, files)), *(_tell(p, files) for p in places)])
@@ -66,15 +66,17 @@ class _Words:
         return not isinstance(error, MemoryError)
 
 
-def _in_words(error: BaseException, memory_mb: int) -> str:
+def _in_words(error: BaseException, limits: Mapping[str, int]) -> str:
     if isinstance(error, MemoryError):
         traceback.clear_frames(error.__traceback__)
-        return out_of_memory(memory_mb)
+        return out_of_memory(limits["memory_mb"])
     if isinstance(error, SystemExit):
         return f"SystemExit: the program called exit ({error.code!r}) instead of returning"
     text = "".join(traceback.format_exception_only(error)).strip()
     if isinstance(error, OSError) and error.errno in REFUSALS:
         return f"{text}\n{POLICY}"
+    if isinstance(error, OSError) and error.errno in (errno.EFBIG, errno.ENOSPC):
+        return f"{text}\n(the limit of the program's files is {limits['scratch_mb']} MB)"
     return text
 
 

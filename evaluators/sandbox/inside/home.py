@@ -44,6 +44,11 @@ class Home:
             return (found.st_dev, found.st_ino) == self._identity
         return False
 
+    @property
+    def descriptor_path(self) -> str:
+        """A path that leads to it wherever it lies (Linux only)."""
+        return f"/proc/self/fd/{self._fd}"
+
     def make(self, name: str) -> None:
         """Make a private folder in it."""
         os.fchmod(self._fd, stat.S_IRWXU)
@@ -111,7 +116,7 @@ class Home:
             if stat.S_ISLNK(found.st_mode):
                 os.unlink(self._name, dir_fd=self._parent_fd)
         with suppress(OSError):
-            os.rmdir(os.readlink(f"/proc/self/fd/{self._fd}"))
+            os.rmdir(os.readlink(self.descriptor_path))
 
     def close(self) -> None:
         """Let go of it."""

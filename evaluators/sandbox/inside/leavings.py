@@ -79,9 +79,9 @@ def num_threads(number: int) -> int:
 
 
 def excess(numbers: Iterable[int], scratch: str, max_mb: int) -> int:
-    """Return what the files of processes pass: 1 a size, 2 a count; 0 if neither.
+    """Return what the files of processes pass: 1 a size, 2 a count, 3 what can be seen; else 0.
 
-    Deleted files that are open or mapped count too. What cannot be looked at is too large.
+    Deleted files that are open count too. What cannot be looked at is too large.
     """
     total = 0.0
     for count, blocks in enumerate(_blocks(numbers, scratch)):
@@ -90,14 +90,18 @@ def excess(numbers: Iterable[int], scratch: str, max_mb: int) -> int:
             return 1
         if count > MAX_FILES:
             return 2
-    return 0
+    return 3 if any(map(_hides_files, numbers)) else 0
 
 
 def told_excess(passed: int, max_mb: int) -> str | None:
-    """Return what is said of a program whose files pass a size (1) or a count (2)."""
-    if passed == 2:
-        return f"the program had more than {MAX_FILES} files and folders"
-    return f"the program's files took more than {max_mb} MB" if passed else None
+    """Return what is said of a program whose files pass what `excess` tells."""
+    told = {
+        1: f"the program's files took more than {max_mb} MB",
+        2: f"the program had more than {MAX_FILES} files and folders",
+        3: "the program mapped shared memory, or a deleted file that is not open any more: nobody"
+        " can see how large those are",
+    }
+    return told.get(passed)
 
 
 def _blocks(numbers: Iterable[int], scratch: str) -> Iterator[float]:
@@ -114,31 +118,70 @@ def _blocks(numbers: Iterable[int], scratch: str) -> Iterator[float]:
             yield inf
     deleted: dict[tuple[int, int], float] = {}
     for number in numbers:
-        deleted |= dict(_mapped_and_deleted(number, os.path.dirname(scratch))) | deleted
-        deleted |= dict(_open_and_deleted(number))
+        deleted |= {
+            (file.st_dev, file.st_ino): file.st_blocks for file in _open_and_deleted(number)
+        }
     yield from deleted.values()
 
 
-def _open_and_deleted(number: int) -> Iterator[tuple[tuple[int, int], float]]:
-    """Yield device, number and blocks of the deleted files that a process has open."""
+def _tasks(number: int) -> list[str]:
+    """Return where the system tells of each thread of a process.
+
+    A thread can have descriptors of its own, and that which was first can have ended.
+    """
     with suppress(OSError):
-        for entry in os.scandir(f"/proc/{number}/fd"):
-            with suppress(OSError):
-                found = entry.stat()
-                if stat.S_ISREG(found.st_mode) and found.st_nlink == 0:
-                    yield (found.st_dev, found.st_ino), found.st_blocks
+        return [f"/proc/{number}/task/{name}" for name in os.listdir(f"/proc/{number}/task")]
+    return []
 
 
-def _mapped_and_deleted(number: int, home: str) -> Iterator[tuple[tuple[int, int], float]]:
-    """Yield the same of those below a folder that it has mapped; at least what is mapped."""
-    with suppress(OSError), open(f"/proc/{number}/maps", "rb") as lines:
-        for line in lines:
-            if not line.endswith(DELETED) or b" %s/" % os.fsencode(home) not in line:
-                continue
-            span, _, _, device, inode, _ = line.split(maxsplit=5)
-            begin, end = (int(word, 16) for word in span.split(b"-"))
-            major, minor = (int(word, 16) for word in device.split(b":"))
-            yield (os.makedev(major, minor), int(inode)), (end - begin) / BLOCK_BYTES
+def _open_and_deleted(number: int) -> Iterator[os.stat_result]:
+    """Yield the deleted files that a process has open."""
+    for task in _tasks(number):
+        with suppress(OSError):
+            for entry in os.scandir(f"{task}/fd"):
+                with suppress(OSError):
+                    found = entry.stat()
+                    if stat.S_ISREG(found.st_mode) and found.st_nlink == 0:
+                        yield found
+
+
+def _hides_files(number: int) -> bool:
+    """Return whether a process keeps files where nobody sees how large they are.
+
+    It has mapped deleted files without having them open, or cannot be looked at. It may just have
+    let go of a file between two looks, so it must be seen in the same state twice.
+    """
+    inherited = _mapped_and_deleted(os.getpid())
+    hidden = _mapped_and_deleted(number) - inherited
+    for _ in range(2):
+        if hidden:
+            hidden -= {file.st_ino for file in _open_and_deleted(number)}
+            hidden &= _mapped_and_deleted(number)
+    return bool(hidden) or any(map(_is_closed, _tasks(number)))
+
+
+def _mapped_and_deleted(number: int) -> set[int]:
+    """Return the numbers of the deleted files that a process has mapped.
+
+    Not their devices: some file systems tell of another one here than elsewhere.
+    """
+    found: set[int] = set()
+    for task in _tasks(number):
+        with suppress(OSError), open(f"{task}/maps", "rb") as lines:
+            found = {int(line.split()[4]) for line in lines if line.endswith(DELETED)}
+        if found:
+            break
+    return found
+
+
+def _is_closed(task: str) -> bool:
+    """Return whether a thread that has memory, so is not just ending, shows no descriptors."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        try:
+            os.scandir(f"{task}/fd").close()
+        except PermissionError:
+            return not Path(f"{task}/statm").read_text().startswith("0 ")
+    return False
 
 
 def apart(question: Callable[[], int]) -> int:

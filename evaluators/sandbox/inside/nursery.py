@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Any
 
 from costada.evaluators.sandbox.inside import census, leavings, walls
-from costada.evaluators.sandbox.inside.home import Home
+from costada.evaluators.sandbox.inside.own_files import OwnFiles
 from costada.evaluators.sandbox.inside.spare import Spare
 from costada.evaluators.sandbox.inside.ward import (
     MAX_ORDER_BYTES,
@@ -42,10 +42,11 @@ class Nursery:
         self._control = socket.socket(fileno=settings["control_fd"])
         self._scratch = settings["scratch"]
         folder, self._work = os.path.split(self._scratch)
-        self._home = Home(folder)
+        self._files = OwnFiles(folder, settings["files_mb"])
+        self._home = self._files.home
         self._has_limits = settings["layer"] != UNLIMITED_LAYER
         if self._has_limits:
-            walls.drop_privileges()
+            walls.drop_privileges(retained=walls.CAP_SYS_ADMIN)
         self._endings = _endings_of_children()
         walls.set_process_option(walls.PR_SET_DUMPABLE, 0)
         walls.set_process_option(walls.PR_SET_CHILD_SUBREAPER, 1)
@@ -55,7 +56,8 @@ class Nursery:
         """Carry out orders until the socket or a waiting interpreter ends; remove the folder."""
         with suppress(BrokenPipeError, ConnectionResetError):
             while self._is_spare_ready():
-                self._say({"group": self._spare.number})
+                is_mounted = self._files.is_mounted
+                self._say({"group": self._spare.number, "bounds_files": is_mounted})
                 if not (message := self._receive()):
                     break
                 text, descriptors = message
@@ -65,7 +67,7 @@ class Nursery:
                     break
                 self._spare = Spare(self._settings)
         self._spare.end()
-        self._home.remove()
+        self._files.remove()
 
     def _is_spare_ready(self) -> bool:
         """Wait until the interpreter has loaded the libraries; return whether it has."""

@@ -26,6 +26,7 @@ class Single:
         self._scratch = settings["scratch"]
         self._programs = settings["programs"]
         self._has_limits = settings["layer"] != UNLIMITED_LAYER
+        self._filter = walls.limiting_filter() if self._has_limits else None
         walls.die_with_parent(settings["parent"])
 
     def serve(self) -> None:
@@ -51,7 +52,9 @@ class Single:
             _limit_processes(order["processes"])
         if order["processes"] > 0:
             os.environ["PATH"] = os.pathsep.join(self._programs)
-        child.serve(request_fd, result_fd, order["memory_mb"])
+        if self._filter:
+            self._filter.enforce()
+        child.serve(request_fd, result_fd, order)
         os._exit(0)
 
 

@@ -1,10 +1,14 @@
 """Which system calls a candidate may make (seccomp): an allow-list, so new calls stay out.
 
+Nor may it hold files or memory where nobody sees them: threads share one table of descriptors, and
+memory that outlives its mapping is refused. Where no walls stand, that is all that is refused.
+
 Runs in the sandbox, loaded by path; imports nothing of ours.
 """
 
 import ctypes
 import errno
+import mmap
 import os
 import re
 import sys
@@ -23,7 +27,17 @@ ANY_PROCESS = 0x5ADA5ADA
 """Stands in a compiled filter for the process that it will hold: it may signal only itself."""
 
 REFUSE = ERRNO(errno.EPERM)
-CLONE_THREAD = 0x00010000
+CLONE_FILES, CLONE_THREAD = 0x00000400, 0x00010000
+CLOSE_RANGE_UNSHARE = 2
+HIDING_ALWAYS = ("memfd_create", "shmget", "unshare")
+HIDING = {
+    "close_range": (2, CLOSE_RANGE_UNSHARE),
+    "mmap": (3, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS),
+}
+"""Refused where an argument, by its place, has all of some flags: the first gives a thread files
+that nobody sees; memory of the second stays whole while one page of it is mapped, and the limit of
+memory counts what is mapped."""
+
 CLONE_BADLY = (
     *(0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000),
     0x00008000,
@@ -32,14 +46,14 @@ CLONE_BADLY = (
 AF_UNIX, SOCK_STREAM, SOCKET_TYPE_MASK = 1, 1, 0xF
 
 FILES = """
-access chdir close close_range copy_file_range creat dup dup2 dup3 faccessat faccessat2 fadvise64
+access chdir close copy_file_range creat dup dup2 dup3 faccessat faccessat2 fadvise64
 fchdir fdatasync flock fstat fstatfs fsync ftruncate getcwd getdents getdents64 lseek lstat mkdir
 mkdirat newfstatat open openat openat2 pipe pipe2 pread64 preadv preadv2 pwrite64 pwritev pwritev2
 read readahead readlink readlinkat readv rename renameat renameat2 rmdir sendfile splice stat statfs
 statx symlink symlinkat link linkat sync_file_range tee umask unlink unlinkat write writev
 """
 MEMORY = """
-brk get_mempolicy madvise membarrier mincore mlock mlock2 mmap mprotect mremap msync munlock munmap
+brk get_mempolicy madvise membarrier mincore mlock mlock2 mprotect mremap msync munlock munmap
 """
 TIME = """
 alarm clock_getres clock_gettime clock_nanosleep getitimer gettimeofday nanosleep setitimer time
@@ -96,14 +110,8 @@ NAMING = (15, 16)
 class Filter:
     """A filter for candidates, compiled once for all that follow."""
 
-    def __init__(self, *, may_start_processes: bool, may_signal: bool) -> None:
-        """Compile it.
-
-        Args:
-            may_start_processes: Whether a candidate may fork and execute programs.
-            may_signal: Whether it may signal other processes than itself.
-        """
-        program = _compiled(may_start_processes=may_start_processes, may_signal=may_signal)
+    def __init__(self, program: bytes) -> None:
+        """Prepare a compiled filter: `confining` or `limiting`."""
         mark = re.escape(_as_word(ANY_PROCESS))
         self._own_places = [found.start() for found in re.finditer(mark, program)]
         self._code = ctypes.create_string_buffer(program, len(program))
@@ -130,8 +138,13 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
 
 
-def _compiled(*, may_start_processes: bool, may_signal: bool) -> bytes:
-    """Return the filter as a program for the kernel."""
+def confining(*, may_start_processes: bool, may_signal: bool) -> bytes:
+    """Return a filter that allows what it lists, as a program for the kernel.
+
+    Args:
+        may_start_processes: Whether a candidate may fork and execute programs.
+        may_signal: Whether it may signal other processes than itself.
+    """
     rules = pyseccomp.SyscallFilter(ERRNO(errno.ENOSYS))
     rules.set_attr(pyseccomp.Attr.CTL_OPTIMIZE, BINARY_TREE)
     allowed = " ".join((FILES, MEMORY, TIME, WAITING, SIGNALS, SELF, CONNECTED_SOCKETS)).split()
@@ -152,6 +165,22 @@ def _compiled(*, may_start_processes: bool, may_signal: bool) -> bytes:
         _add(rules, ALLOW, name, Arg(0, EQ, ANY_PROCESS))
         _add(rules, REFUSE, name, Arg(0, NE, ANY_PROCESS))
     _add_by_argument(rules)
+    _refuse_hiding(rules)
+    return _exported(rules)
+
+
+def limiting() -> bytes:
+    """Return a filter that refuses only to hide what is held, for layers without walls."""
+    rules = pyseccomp.SyscallFilter(ALLOW)
+    rules.set_attr(pyseccomp.Attr.CTL_OPTIMIZE, BINARY_TREE)
+    for name in HIDING_ALWAYS:
+        _add(rules, REFUSE, name)
+    _add(rules, ERRNO(errno.ENOSYS), "clone3")
+    _refuse_hiding(rules)
+    return _exported(rules)
+
+
+def _exported(rules: pyseccomp.SyscallFilter) -> bytes:
     with TemporaryFile() as file:
         rules.export_bpf(file)
         file.seek(0)
@@ -163,13 +192,22 @@ def _as_word(number: int) -> bytes:
 
 
 def _add_clone(rules: pyseccomp.SyscallFilter, *, may_start_processes: bool) -> None:
+    """Allow threads that share their files, and processes if they may be started."""
+    bad, thread = sum(CLONE_BADLY), CLONE_THREAD | CLONE_FILES
+    _add(rules, ALLOW, "clone", Arg(0, MASKED_EQ, bad | thread, thread))
+    for flag in CLONE_BADLY:
+        _add(rules, REFUSE, "clone", Arg(0, MASKED_EQ, flag, flag))
     if may_start_processes:
-        _add(rules, ALLOW, "clone", Arg(0, MASKED_EQ, sum(CLONE_BADLY), 0))
-        for flag in CLONE_BADLY:
-            _add(rules, REFUSE, "clone", Arg(0, MASKED_EQ, flag, flag))
+        _add(rules, ALLOW, "clone", Arg(0, MASKED_EQ, bad | CLONE_THREAD, 0))
     else:
-        _add(rules, ALLOW, "clone", Arg(0, MASKED_EQ, CLONE_THREAD, CLONE_THREAD))
         _add(rules, REFUSE, "clone", Arg(0, MASKED_EQ, CLONE_THREAD, 0))
+
+
+def _refuse_hiding(rules: pyseccomp.SyscallFilter) -> None:
+    """Refuse a thread descriptors of its own, and memory that stays when it is unmapped."""
+    _add(rules, REFUSE, "clone", Arg(0, MASKED_EQ, CLONE_THREAD | CLONE_FILES, CLONE_THREAD))
+    for name, (place, flags) in HIDING.items():
+        _add(rules, REFUSE, name, Arg(place, MASKED_EQ, flags, flags))
 
 
 def _add_by_argument(rules: pyseccomp.SyscallFilter) -> None:
@@ -179,6 +217,10 @@ def _add_by_argument(rules: pyseccomp.SyscallFilter) -> None:
         _add(rules, ALLOW, "fcntl", Arg(1, MASKED_EQ, ALL_BITS, value))
     for value in NAMING:
         _add(rules, ALLOW, "prctl", Arg(0, EQ, value))
+    for name, (place, flags) in HIDING.items():
+        for bit in (1 << number for number in range(flags.bit_length())):
+            if flags & bit:
+                _add(rules, ALLOW, name, Arg(place, MASKED_EQ, bit, 0))
     _add(rules, ALLOW, "sendto", Arg(4, EQ, 0))
     _add(rules, ALLOW, "prlimit64", Arg(2, EQ, 0))
     _add(rules, REFUSE, "prlimit64", Arg(2, NE, 0))

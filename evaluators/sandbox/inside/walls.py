@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import landlockpy
 
+    from costada.evaluators.sandbox.inside import system_calls
+
 LIBC = ctypes.CDLL(None, use_errno=True)
 IS_LINUX = sys.platform.startswith("linux")
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 CAPABILITIES_OF_SELF = (ctypes.c_uint32 * 2)(0x20080522, 0)
-NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
+CAP_SYS_ADMIN = 1 << 21
 NUM_OPEN_FILES = 256
 MEBIBYTE = 1024 * 1024
 READABLE = (
@@ -80,26 +82,73 @@ def _address_space() -> int:
         return int(file.read().split()[0]) * resource.getpagesize()
 
 
-def drop_privileges() -> None:
-    """Give up the powers of root and every way to new ones (Linux only)."""
+def drop_privileges(*, retained: int = 0) -> None:
+    """Give up the powers of root, also of a user namespace, and every way to new ones (Linux only).
+
+    Args:
+        retained: Those that `with_power` may still use, as bits.
+    """
     set_process_option(PR_SET_NO_NEW_PRIVS, 1)
-    if IS_LINUX and os.geteuid() == 0:
-        LIBC.capset(CAPABILITIES_OF_SELF, NO_CAPABILITIES)
+    if held := _capabilities():
+        _set_capabilities(0, held[1] & retained, 0, 0, 0, 0)
 
 
 @contextmanager
 def without_powers() -> Iterator[None]:
     """Have this thread do what its user may do, even if that is root (Linux only)."""
-    held = (ctypes.c_uint32 * 6)()
-    if not IS_LINUX or LIBC.capget(CAPABILITIES_OF_SELF, held) != 0:
+    if not (held := _capabilities()):
         yield
         return
-    unused = (ctypes.c_uint32 * 6)(0, held[1], held[2], 0, held[4], held[5])
-    LIBC.capset(CAPABILITIES_OF_SELF, unused)
+    _set_capabilities(0, *held[1:3], 0, *held[4:])
     try:
         yield
     finally:
-        LIBC.capset(CAPABILITIES_OF_SELF, held)
+        _set_capabilities(*held)
+
+
+@contextmanager
+def with_power(power: int) -> Iterator[None]:
+    """Use a power that was retained, a bit, in this thread (Linux only)."""
+    held = _capabilities()
+    _set_capabilities(power & held[1], *held[1:])
+    try:
+        yield
+    finally:
+        _set_capabilities(*held)
+
+
+def _capabilities() -> list[int]:
+    """Return effective, permitted and inheritable ones, twice 32 bits; nothing if not Linux."""
+    held = (ctypes.c_uint32 * 6)()
+    if not IS_LINUX or LIBC.capget(CAPABILITIES_OF_SELF, held) != 0:
+        return []
+    return list(held)
+
+
+def _set_capabilities(*words: int) -> None:
+    LIBC.capset(CAPABILITIES_OF_SELF, (ctypes.c_uint32 * 6)(*words))
+
+
+def checked(result: int) -> None:
+    """Take in what a function of the C library returned.
+
+    Raises:
+        OSError: If it failed.
+    """
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def limiting_filter() -> "system_calls.Filter | None":
+    """Return what makes limits hold where no walls stand; None without Linux or libseccomp."""
+    if not IS_LINUX:
+        return None
+    try:
+        from costada.evaluators.sandbox.inside import system_calls
+    except (ImportError, RuntimeError):
+        return None
+    return system_calls.Filter(system_calls.limiting())
 
 
 class Walls:
@@ -129,7 +178,9 @@ class Walls:
         has_signal_scope = landlockpy.abi_version() >= ABI_OF_SIGNAL_SCOPE
         self._filters = {
             is_allowed: system_calls.Filter(
-                may_start_processes=is_allowed, may_signal=is_allowed and has_signal_scope
+                system_calls.confining(
+                    may_start_processes=is_allowed, may_signal=is_allowed and has_signal_scope
+                )
             )
             for is_allowed in (False, True)
         }

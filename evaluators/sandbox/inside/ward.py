@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from costada.evaluators.sandbox.inside import child, leavings, walls
-from costada.evaluators.sandbox.inside.home import Home
+from costada.evaluators.sandbox.inside.own_files import OwnFiles
 
 WATCH_SECONDS = 0.1
 SCRATCH_WATCH_SECONDS = 0.5
@@ -41,17 +41,21 @@ class Ward:
         self._scratch = settings["scratch"]
         self._has_limits = settings["layer"] != UNLIMITED_LAYER
         self._programs = settings["programs"]
+        folder, self._work = os.path.split(self._scratch)
+        self._files = OwnFiles(folder, settings["files_mb"])
+        self._home = self._files.home
         if self._has_limits:
             # What candidates may not delete, cleaning up after them must not delete either.
-            walls.drop_privileges()
-        folder, self._work = os.path.split(self._scratch)
-        self._home = Home(folder)
+            walls.drop_privileges(retained=walls.CAP_SYS_ADMIN)
         self._home.make(self._work)
         self._walls = None
+        self._filter = None
         if settings["layer"] in WALLED_LAYERS:
             self._walls = walls.Walls(
                 settings["readable"], self._programs, self._scratch, settings["hidden"]
             )
+        elif self._has_limits:
+            self._filter = walls.limiting_filter()
         walls.set_process_option(walls.PR_SET_DUMPABLE, 0)
         walls.set_process_option(walls.PR_SET_CHILD_SUBREAPER, 1)
 
@@ -61,7 +65,7 @@ class Ward:
         A candidate that put something else in the place of that folder ends the slot.
         """
         with suppress(BrokenPipeError, ConnectionResetError):
-            self._say({})
+            self._say({"bounds_files": self._files.is_mounted})
             while message := self._receive():
                 text, descriptors = message
                 order = json.loads(text.splitlines()[-1]) if b"{" in text else {}
@@ -80,7 +84,7 @@ class Ward:
                     if self._walls:
                         self._walls.renew()
                     self._say({})
-        self._home.remove()
+        self._files.remove()
 
     def _receive(self) -> tuple[bytes, list[int]] | None:
         text, descriptors, _, _ = socket.recv_fds(self._control, MAX_ORDER_BYTES, NUM_DESCRIPTORS)
@@ -128,7 +132,9 @@ class Ward:
             os.environ["PATH"] = os.pathsep.join(self._programs)
         if self._walls:
             self._walls.close_in(may_start_processes=may_start_processes)
-        child.serve(request_fd, result_fd, order["memory_mb"])
+        elif self._filter:
+            self._filter.enforce()
+        child.serve(request_fd, result_fd, order)
         os._exit(0)
 
     def _watch(self, number: int, order: Order) -> str | None:
