@@ -7,12 +7,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from time import monotonic, sleep
 from typing import IO
 
 from costada.runs.files import opened_to_share
 
 LARGEST_CLAIM = 4096
 """Characters of a lease."""
+
+LEASE = "run.lease"
+PATIENCE_SECONDS = 0.2
+"""How long a lock that is taken is tried again: whoever only looks takes it for a moment."""
+
+TICK_SECONDS = 0.005
 
 
 @contextmanager
@@ -31,7 +38,7 @@ def hold_lease(folder: Path) -> Iterator[None]:
             than a file of ours has the lease's name.
         OSError: If the file cannot be written.
     """
-    path = folder / "run.lease"
+    path = folder / LEASE
     file = _locked(path)
     while not _is_at(path, file):
         file.close()
@@ -44,17 +51,45 @@ def hold_lease(folder: Path) -> Iterator[None]:
             path.unlink(missing_ok=True)
 
 
+def is_held(folder: Path) -> bool:
+    """Return whether a process holds a run. What the lease says of one that is gone does not count.
+
+    Only the lock tells: the process may have had another host, or its number another process by
+    now. A link in the lease's place is not followed.
+    """
+    import fcntl
+
+    try:
+        descriptor = os.open(folder / LEASE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def _locked(path: Path) -> IO[str]:
     import fcntl
 
     file = opened_to_share(path)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        with file:
-            holder = _holder(file)
-        raise ValueError(f"{path.parent}: another process is at work in this run{holder}") from None
-    return file
+    deadline = monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if monotonic() < deadline:
+                sleep(TICK_SECONDS)
+                continue
+            with file:
+                holder = _holder(file)
+            raise ValueError(
+                f"{path.parent}: another process is at work in this run{holder}"
+            ) from None
+        return file
 
 
 def _is_at(path: Path, file: IO[str]) -> bool:

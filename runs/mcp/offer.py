@@ -10,7 +10,7 @@ from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.interruption import allow_evaluations, interrupt_evaluations
 from costada.runs.config import RunConfig, checked_config
 from costada.runs.folder import unused_folder
-from costada.runs.lease import hold_lease
+from costada.runs.lease import is_held
 from costada.runs.mcp.background import BackgroundRun
 from costada.runs.plan import plan_run
 from costada.runs.suggestion import unknown_name
@@ -58,7 +58,7 @@ class Offer:
         """Take back what runs of an earlier server had left, unless another one is at work."""
         for account in self.purse.accounts()[1:]:
             folder = Path(account.name)
-            if not account.is_closed and not _is_at_work(folder):
+            if not account.is_closed and not is_held(folder):
                 self.purse.close_child(account.name)
 
     def start(self, name: str, budget: float, seed: int) -> BackgroundRun:
@@ -107,14 +107,3 @@ class Offer:
         for run in running:
             run.wait(max(0.0, deadline - monotonic()))
         allow_evaluations()
-
-
-def _is_at_work(folder: Path) -> bool:
-    """Return whether a process holds the run in a folder."""
-    if not folder.is_dir():
-        return False
-    try:
-        with hold_lease(folder):
-            return False
-    except ValueError:
-        return True

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import socket
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -15,12 +12,12 @@ from costada.evaluators.registry import is_built_in
 from costada.evaluators.registry import problem as problem_named
 from costada.runs.config import OBJECT_MARK, RunConfig
 from costada.runs.folder import RunFolder
+from costada.runs.lease import is_held
 from costada.runs.rows import end_after
 from costada.runs.summary import REASONS
 from costada.store.rows import Origin
 
 WAITING, RUNNING, FINISHED, STOPPED = "waiting", "running", "finished", "stopped"
-LEASE = "run.lease"
 
 
 def heading(
@@ -55,7 +52,7 @@ def standing(
         last: The trace row of its last finished iteration, if there is one.
     """
     reason = None if last is None else end_after(last, config)
-    if _is_at_work(folder.path / LEASE):
+    if is_held(folder.path):
         return {"state": RUNNING, "words": "Running"}
     if reason:
         return {"state": FINISHED, "words": f"Finished: {REASONS[reason]}"}
@@ -77,27 +74,3 @@ def _objective(name: str) -> dict[str, object]:
     except (ValueError, OSError):
         pass
     return {"reference": None, "direction": None}
-
-
-def _is_at_work(lease: Path) -> bool:
-    """Return whether a process holds the run; the lock itself is not touched.
-
-    Trying the lock could keep a run from beginning in that moment.
-    """
-    try:
-        known = json.loads(lease.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    if not isinstance(known, dict) or not isinstance(known.get("pid"), int):
-        return False
-    return known.get("host") != socket.gethostname() or _is_alive(known["pid"])
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -14,6 +14,7 @@ from costada.graph.build import create_discovery_graph
 from costada.models.replies import written
 from costada.nodes.settings import Settings
 from costada.runs.folder import RunFolder
+from costada.runs.lease import hold_lease
 from costada.runs.page.averages import Averages
 from costada.runs.page.feed import Feed
 from costada.store.run_store import RunStore
@@ -86,25 +87,33 @@ def test_the_last_step_tells_how_a_run_stands(
     assert (standing["state"], standing["words"][: len(words)]) == (state, words)
 
 
-@pytest.mark.parametrize(
-    ("lease", "state"),
-    [
-        ('{"pid": %(pid)d, "host": "%(host)s"}', "running"),
-        ('{"pid": %(pid)d, "host": "elsewhere"}', "running"),
-        ('{"pid": 4194399, "host": "%(host)s"}', "stopped"),
-        ("", "stopped"),
-        ("[]", "stopped"),
-    ],
+LEFT = (
+    '{"pid": %(pid)d, "host": "%(host)s"}',
+    '{"pid": 1, "host": "%(host)s"}',
+    '{"pid": %(pid)d, "host": "elsewhere"}',
+    "",
+    "[]",
 )
-def test_a_run_is_running_while_the_process_named_in_its_lease_lives(
-    tmp_path: Path, lease: str, state: str
-) -> None:
+
+
+@pytest.mark.parametrize("lease", LEFT)
+def test_a_lease_that_somebody_left_makes_no_run_a_running_one(tmp_path: Path, lease: str) -> None:
     run = settings(tmp_path / "run")
     write_steps(run, [step(1)])
-    named = lease % {"pid": os.getpid(), "host": socket.gethostname()} if lease else lease
+    named = lease % {"pid": os.getpid(), "host": socket.gethostname()} if "%" in lease else lease
     (run.path / "run.lease").write_text(named)
     standing: Any = Feed(run).figures()["standing"]
-    assert standing["state"] == state
+    assert standing["state"] == "stopped"
+
+
+def test_a_run_is_running_while_a_process_holds_its_lease(tmp_path: Path) -> None:
+    run = settings(tmp_path / "run")
+    write_steps(run, [step(1)])
+    with hold_lease(run.path):
+        standing: Any = Feed(run).figures()["standing"]
+        assert standing["state"] == "running"
+    standing = Feed(run).figures()["standing"]
+    assert standing["state"] == "stopped"
 
 
 def test_texts_of_an_iteration_hold_prompt_answer_and_program(tmp_path: Path) -> None:

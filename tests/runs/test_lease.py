@@ -11,13 +11,14 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from subprocess import PIPE
+from threading import Event
 from typing import Any
 
 import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
 
 from costada.runs.discovery import discover
-from costada.runs.lease import hold_lease
+from costada.runs.lease import hold_lease, is_held
 
 HOLD = (
     "import sys; from pathlib import Path; from costada.runs.lease import hold_lease\n"
@@ -87,6 +88,27 @@ def test_many_claims_in_a_row_are_never_granted_to_two(tmp_path: Path) -> None:
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(claim_often, range(4)))
     assert not (tmp_path / "run.lease").exists()
+
+
+def test_who_looks_whether_a_run_is_held_keeps_nobody_from_holding_it(tmp_path: Path) -> None:
+    (tmp_path / "run.lease").write_text("left by a process that died")
+    is_over = Event()
+
+    def look_often() -> None:
+        while not is_over.is_set():
+            is_held(tmp_path)
+
+    with ThreadPoolExecutor(2) as threads:
+        for _ in range(2):
+            threads.submit(look_often)
+        try:
+            for _ in range(200):
+                with hold_lease(tmp_path):
+                    assert is_held(tmp_path)
+                (tmp_path / "run.lease").write_text("left by a process that died")
+        finally:
+            is_over.set()
+    assert not is_held(tmp_path)
 
 
 def test_one_process_cannot_hold_a_run_twice(tmp_path: Path) -> None:
