@@ -1,11 +1,15 @@
 """Which layer holds candidates on this machine: found by trying, not by asking for versions."""
 
+import os
+import subprocess
+import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from threading import Lock
 
 from costada.evaluators.sandbox.execution import execute, request_for
@@ -21,6 +25,15 @@ BY_STRENGTH = (Layer.BUBBLEWRAP, Layer.LANDLOCK, Layer.PROCESS)
 WITHOUT_WALLS = (Layer.PROCESS, Layer.NONE)
 PROBE_FILE = Path(__file__).parent / "inside" / "probe.py"
 PROBE_SECONDS = 20.0
+KEEPER = """
+import os, sys, tempfile
+with tempfile.TemporaryDirectory(prefix="costada-probe-") as folder:
+    sys.stdout.buffer.write(os.fsencode(folder) + b"\\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+"""
+"""Keeps a folder until it is told a line, or the process that should tell it is gone."""
+
 ONLY_PROCESS = (
     "sandbox: only the process layer works here, so programs can read your files and use the"
     " network; install bubblewrap, or use a Linux kernel with Landlock (5.13 or newer)"
@@ -82,8 +95,8 @@ class _Trial:
 
 @cache
 def _trial(layer: Layer) -> _Trial:
-    with TemporaryDirectory(prefix="costada-probe-") as folder:
-        canary = Path(folder, "canary")
+    with _probe_folder() as folder:
+        canary = folder / "canary"
         canary.write_text("readable")
         try:
             done, bounds_files = _probe(layer, canary)
@@ -95,6 +108,25 @@ def _trial(layer: Layer) -> _Trial:
     if escapes and layer not in WITHOUT_WALLS:
         return _Trial(f"a probe inside it could {', '.join(escapes)}")
     return _Trial(None, bounds_files)
+
+
+@contextmanager
+def _probe_folder() -> Iterator[Path]:
+    """Lend a folder that is removed when the block ends, also when it ends with this process."""
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", KEEPER],
+        env={**os.environ, "TMPDIR": gettempdir()},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as keeper:
+        folder = keeper.stdout.readline() if keeper.stdout else b""
+        if not folder:
+            raise OSError(f"sandbox: no folder can be made in {gettempdir()}")
+        try:
+            yield Path(os.fsdecode(folder[:-1]))
+        finally:
+            keeper.communicate(b"\n")
 
 
 def _probe(layer: Layer, canary: Path) -> tuple[Mapping[str, bool], bool]:

@@ -1,10 +1,12 @@
 """Which layer holds candidates: found by trying."""
 
 import os
+import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
-from sandbox_runs import LAYERS, told_by_script, why_absent
+from sandbox_runs import LAYERS, becomes_true, start_script, told_by_script, why_absent
 
 from costada.evaluators.sandbox.choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
@@ -108,3 +110,13 @@ def test_the_process_that_embeds_us_stays_as_it_was(tmp_path):
     text = f"import ctypes\n{ask}\nrun('def f(): return 1', chosen_layer(Layer.PROCESS))\n{ask}"
     before, after = told_by_script(text, tmp_path).splitlines()
     assert before == after == "[1, 0]"
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.3])
+def test_a_process_that_is_killed_while_it_tries_a_layer_leaves_nothing(layer, seconds, tmp_path):
+    with start_script(f"chosen_layer(Layer({layer.value!r}))", tmp_path) as process:
+        assert becomes_true(lambda: any(tmp_path.iterdir()), 30)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        process.kill()
+    assert becomes_true(lambda: not any(tmp_path.iterdir()), 30), list(tmp_path.iterdir())
