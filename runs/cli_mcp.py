@@ -59,7 +59,7 @@ Parent = Annotated[
 ]
 Http = Annotated[
     bool,
-    typer.Option("--http", help="Listen on 127.0.0.1 instead of standard input and output."),
+    typer.Option("--http", help="Listen on 127.0.0.1 instead; prints the address with a token."),
 ]
 Port = Annotated[
     int | None,
@@ -138,13 +138,15 @@ def _offer(
 
 
 def _serve(offer: Offer, port: int | None) -> None:
-    from costada.runs.mcp.server import ADDRESS, mcp_server
+    from costada.runs.access import new_token
+    from costada.runs.mcp.server import ADDRESS, mcp_server, serve_over_http
 
     try:
         if port is None:
             mcp_server(offer).run("stdio")
         else:
-            print(f"http://{ADDRESS}:{port}/mcp", flush=True)
-            mcp_server(offer, port=port).run("streamable-http")
+            token = new_token()
+            print(f"http://{ADDRESS}:{port}/mcp?token={token}", flush=True)
+            serve_over_http(offer, port, token)
     finally:
         offer.end(SAVE_SECONDS)

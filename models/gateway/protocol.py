@@ -1,6 +1,7 @@
 """What client and gateway agree on: paths, the headers of a request, those handed on."""
 
 from collections.abc import Iterable, Mapping
+from urllib.parse import unquote
 
 PREFIX = "/v1"
 """Requests below it go upstream, without it."""
@@ -44,6 +45,22 @@ _KEPT = frozenset(
     {"content-type", "retry-after", "retry-after-ms", "x-request-id", "x-should-retry"}
 )
 _KEPT_BEGINNINGS = ("openai-", "x-ratelimit-")
+
+
+def path_below(target: str) -> str | None:
+    """Return what follows the prefix in the target of a request, as the provider gets it.
+
+    `None` where any server on the way might take it for a path outside: it has steps upwards, empty
+    steps, backslashes or control characters, encoded once or more often.
+    """
+    if not target.startswith(f"{PREFIX}/"):
+        return None
+    path, plain = target.partition("?")[0].removeprefix(f"{PREFIX}/"), ""
+    while plain != path:
+        plain, path = path, unquote(path)
+    steps = [step.partition(";")[0] for step in plain.split("/")]
+    is_odd = "\\" in plain or not plain.isprintable() or {"", ".", ".."}.intersection(steps)
+    return None if is_odd else target.removeprefix(PREFIX)
 
 
 def sent_upstream(headers: Mapping[str, str]) -> Headers:

@@ -22,6 +22,7 @@ from costada.models.gateway.protocol import (
     PREFIX,
     STOP,
     TOKEN_HEADER,
+    path_below,
     sent_upstream,
 )
 from costada.models.gateway.upstream import Request
@@ -90,8 +91,12 @@ class Server:
         call = request.headers.get(CALL_HEADER, "")
         if not call:
             return _refusal(400, f"header {CALL_HEADER}: got none, expected the call's key")
+        path = path_below(request.raw_path)
+        if path is None:
+            return _refusal(400, f"path: expected one below {PREFIX}, without steps upwards")
         execution = request.headers.get(EXECUTION_HEADER) or uuid4().hex
-        wish = _wish(request, await request.read())
+        headers = sent_upstream(request.headers)
+        wish = Request(request.method, path, headers, await request.read())
         if self.stopping.is_set():
             return _refusal(503, "the gateway is stopping; nothing was sent")
         try:
@@ -124,11 +129,6 @@ async def _tell(flight: Flight, request: web.Request) -> web.StreamResponse:
     elif has_response:
         await response.write_eof()
     return response
-
-
-def _wish(request: web.Request, body: bytes) -> Request:
-    path = request.raw_path.removeprefix(PREFIX)
-    return Request(request.method, path, sent_upstream(request.headers), body)
 
 
 def _hash(wish: Request) -> str:

@@ -14,6 +14,7 @@ from aiohttp import (
     ConnectionTimeoutError,
     TCPConnector,
 )
+from yarl import URL
 
 from costada.models.gateway.flight import Flight, is_success
 from costada.models.gateway.journal import Fate
@@ -69,7 +70,7 @@ class Upstream:
         try:
             async with self._session.request(
                 request.method,
-                f"{self._url}{request.path}",
+                URL(f"{self._url}{request.path}", encoded=True),
                 headers=request.headers,
                 data=request.body,
                 allow_redirects=False,

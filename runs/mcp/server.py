@@ -8,10 +8,14 @@ a while for its end: a client that keeps asking misses nothing, and no request l
 from typing import Annotated
 
 import anyio.to_thread
+import uvicorn
 from mcp.server.fastmcp import FastMCP
 from mcp.types import ToolAnnotations
 from pydantic import Field
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from costada.runs.access import REFUSAL, shows_token
 from costada.runs.mcp.background import RunStatus
 from costada.runs.mcp.offer import Offer
 
@@ -40,6 +44,32 @@ def mcp_server(offer: Offer, *, port: int = 0) -> FastMCP:
     server.add_tool(tools.status, annotations=READS)
     server.add_tool(tools.best_program, annotations=READS)
     return server
+
+
+def serve_over_http(offer: Offer, port: int, token: str) -> None:
+    """Serve on this machine until Ctrl-C, to clients that show the token.
+
+    The SDK refuses requests that name another host or another origin.
+    """
+    server = mcp_server(offer, port=port)
+    guarded = _Guarded(server.streamable_http_app(), token)
+    uvicorn.run(guarded, host=ADDRESS, port=port, log_level="warning")
+
+
+class _Guarded:
+    """An application whose requests must show a token."""
+
+    def __init__(self, application: ASGIApp, token: str) -> None:
+        self._application, self._token = application, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            headers = dict(scope["headers"])
+            authorization = headers.get(b"authorization", b"").decode("latin-1")
+            if not shows_token(self._token, scope["query_string"].decode("latin-1"), authorization):
+                await PlainTextResponse(REFUSAL, status_code=401)(scope, receive, send)
+                return
+        await self._application(scope, receive, send)
 
 
 def _instructions(offer: Offer) -> str:

@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 from urllib.parse import urlsplit
 
+from costada.runs.access import REFUSAL, new_token, shows_token
 from costada.runs.folder import RunFolder
 from costada.runs.page.feed import Feed
 from costada.runs.page.page import live_html, policy
@@ -33,8 +34,9 @@ HEADERS = {
 class PageServer(ThreadingHTTPServer):
     """Answers for one run; bound to the loopback address, so no other machine reaches it.
 
-    A request must name this server as its host. A page from elsewhere whose name was made to lead
-    here names another one and is refused.
+    A request must show the token that `address` holds, for other users of this machine reach it as
+    well. It must name this server as its host, and as its origin if it names one: a page from
+    elsewhere whose name was made to lead here names another one and is refused.
     """
 
     daemon_threads = True
@@ -54,12 +56,14 @@ class PageServer(ThreadingHTTPServer):
         folder.load()
         self.feed = Feed(folder)
         super().__init__((LOOPBACK, port), PageHandler)
+        self.token = new_token()
         self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
+        self.origins = {f"http://{host}" for host in self.hosts}
 
     @property
     def address(self) -> str:
-        """Return where a browser finds the page."""
-        return f"http://{LOOPBACK}:{self.server_port}/"
+        """Return where a browser finds the page, and what opens it."""
+        return f"http://{LOOPBACK}:{self.server_port}/?token={self.token}"
 
 
 class PageHandler(BaseHTTPRequestHandler):
@@ -83,17 +87,29 @@ class PageHandler(BaseHTTPRequestHandler):
         """Say nothing: the terminal belongs to the command."""
 
     def _answer(self, *, has_body: bool) -> None:
-        if self.headers.get("Host", "") not in self.server.hosts:
-            self._send(HTTPStatus.MISDIRECTED_REQUEST, TEXT, "not this host\n", has_body)
+        wanted = urlsplit(self.path)
+        if refusal := self._refusal(wanted.query):
+            self._send(*refusal, has_body)
             return
         try:
-            kind, text = self._page(urlsplit(self.path).path)
+            kind, text = self._page(wanted.path)
         except LookupError:
             self._send(HTTPStatus.NOT_FOUND, TEXT, "there is nothing here\n", has_body)
         except (ValueError, OSError, sqlite3.Error) as error:
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, f"{error}\n", has_body)
         else:
             self._send(HTTPStatus.OK, kind, text, has_body)
+
+    def _refusal(self, query: str) -> tuple[HTTPStatus, str, str] | None:
+        """Return what a request hears that may not be answered, `None` for one that may."""
+        if self.headers.get("Host", "") not in self.server.hosts:
+            return HTTPStatus.MISDIRECTED_REQUEST, TEXT, "not this host\n"
+        origin = self.headers.get("Origin")
+        if origin is not None and origin not in self.server.origins:
+            return HTTPStatus.FORBIDDEN, TEXT, "not this origin\n"
+        if not shows_token(self.server.token, query, self.headers.get("Authorization", "")):
+            return HTTPStatus.UNAUTHORIZED, TEXT, REFUSAL
+        return None
 
     def _page(self, path: str) -> tuple[str, str]:
         """Return content type and text of a path; raises `LookupError` if there is none."""

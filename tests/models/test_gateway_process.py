@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socket import create_connection
+from threading import Thread
 
 import pytest
 from billing_server import BillingServer, Refusal, Reply
@@ -240,3 +243,67 @@ def test_a_gateway_ends_only_after_the_call_under_way(own_gateway: Gateway, serv
 def test_a_second_gateway_on_the_same_journal_is_refused(gateway: Gateway):
     assert "another gateway is at work on this journal" in gateway.spawn().stderr
     assert gateway.ask().content == "hello"
+
+
+LEADING_OUT = (
+    *("/v1/../admin", "/v1/./../admin", "/v1/a/../../admin", "/v1/..", "/v1/../v1/../admin"),
+    *("/v1/%2e%2e/admin", "/v1/%2E./admin", "/v1/.%2e%2fadmin", "/v1/a/%2e%2e%2f%2e%2e%2fadmin"),
+    *("/v1/%252e%252e/admin", "/v1/%25252e%25252e/admin", "/v1/..;/admin", "/v1/..;x=1/admin"),
+    *("/v1/..\\admin", "/v1/..%5cadmin", "/v1/a%5c..%5c..%5cadmin", "/v1/%00/admin", "/v1/%0a/x"),
+    *("http://127.0.0.1/v1/../admin", "http://evil.example/v1/admin", "/v1//evil.example/admin"),
+)
+STAYING = {
+    "/v1/chat/completions": "/base/v1/chat/completions",
+    "/v1/models/org%2Fname": "/base/v1/models/org%2Fname",
+    "/v1/models/ft:a..b::c?limit=1&after=%2e%2e": "/base/v1/models/ft:a..b::c?limit=1&after=%2e%2e",
+}
+
+
+@pytest.fixture
+def provider_paths() -> Iterator[tuple[str, list[str]]]:
+    """The address of a provider below `/base/v1`, and the paths it is asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/base/v1", asked
+        server.shutdown()
+
+
+def test_no_path_leads_out_of_what_a_gateway_stands_for(
+    provider_paths: tuple[str, list[str]], tmp_path: Path
+):
+    address, asked = provider_paths
+    gateway = Gateway(tmp_path, address)
+    refused = {path: sent(gateway, path) for path in LEADING_OUT}
+    assert {path for path, status in refused.items() if status not in (400, 404)} == set()
+    assert asked == []
+    assert [sent(gateway, path) for path in STAYING] == [200] * len(STAYING)
+    assert asked == list(STAYING.values())
+    gateway.end()
+
+
+def sent(gateway: Gateway, path: str) -> int:
+    """Return the status of a request for a path, sent as it is."""
+    with closing(create_connection(("127.0.0.1", gateway.door.port), timeout=10)) as connection:
+        lines = (
+            f"POST {path} HTTP/1.1",
+            f"Host: 127.0.0.1:{gateway.door.port}",
+            f"{TOKEN_HEADER}: {gateway.door.token}",
+            f"{CALL_HEADER}: {path}",
+            "Content-Length: 2",
+            "Connection: close",
+        )
+        connection.sendall("\r\n".join((*lines, "", "{}")).encode())
+        return int(connection.makefile("rb").readline().split()[1])

@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,7 +33,8 @@ def asked(
     server: PageServer, path: str, method: str = "GET", **headers: str
 ) -> tuple[HTTPResponse, str]:
     connection = HTTPConnection("127.0.0.1", server.server_port, timeout=10)
-    connection.request(method, path, headers=headers)
+    shown = {"Authorization": f"Bearer {server.token}", **headers}
+    connection.request(method, path, headers={name: text for name, text in shown.items() if text})
     answer = connection.getresponse()
     text = answer.read().decode()
     connection.close()
@@ -41,7 +43,8 @@ def asked(
 
 def test_the_server_is_bound_to_the_loopback_address(server: PageServer) -> None:
     assert server.server_address[0] == "127.0.0.1"
-    assert server.address == f"http://127.0.0.1:{server.server_port}/"
+    assert server.address == f"http://127.0.0.1:{server.server_port}/?token={server.token}"
+    assert len(server.token) >= 43
 
 
 def test_the_page_comes_with_a_policy_that_allows_asking_its_own_server(server: PageServer) -> None:
@@ -84,6 +87,30 @@ def test_a_request_for_another_host_is_refused(server: PageServer) -> None:
     assert (answer.status, text) == (421, "not this host\n")
 
 
+@pytest.mark.parametrize("origin", ["http://evil.example", "http://127.0.0.1:1", "null"])
+def test_a_request_from_another_origin_is_refused(server: PageServer, origin: str) -> None:
+    answer, text = asked(server, "/figures/0", Origin=origin)
+    assert (answer.status, text) == (403, "not this origin\n")
+    own = f"http://127.0.0.1:{server.server_port}"
+    assert asked(server, "/figures/0", Origin=own)[0].status == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/figures/0", "/texts/1", "/nothing"])
+def test_nothing_is_told_without_the_token(server: PageServer, path: str) -> None:
+    nearly = server.token[:-1] + ("a" if server.token[-1] != "a" else "b")
+    for shown in ("", "Bearer", "Bearer ", f"Bearer {nearly}", f"Basic {server.token}"):
+        answer, text = asked(server, path, Authorization=shown)
+        assert answer.status == 401
+        assert "it ends with a token" in text
+    for query in ("", "?token=", f"?token={nearly}", "?token=%ff%ff", f"?other={server.token}"):
+        assert asked(server, path + query, Authorization="")[0].status == 401
+
+
+def test_the_address_that_is_told_opens_the_page(server: PageServer) -> None:
+    path = server.address.removeprefix(f"http://127.0.0.1:{server.server_port}")
+    assert asked(server, path, Authorization="")[0].status == 200
+
+
 def test_asking_for_the_head_brings_no_body(server: PageServer) -> None:
     answer, text = asked(server, "/", "HEAD")
     assert (answer.status, text) == (200, "")
@@ -115,10 +142,10 @@ def test_the_command_serves_until_it_is_interrupted(run: RunFolder) -> None:
     try:
         assert child.stdout is not None
         said = child.stdout.readline()
-        assert said.startswith("http://127.0.0.1:")
+        assert re.match(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{43} shows ", said)
         port = int(said.split("/")[2].split(":")[1])
         connection = HTTPConnection("127.0.0.1", port, timeout=10)
-        connection.request("GET", "/figures/0")
+        connection.request("GET", f"/figures/0?{said.split()[0].partition('?')[2]}")
         figures: Any = json.loads(connection.getresponse().read())
         connection.close()
         assert figures["run_id"] == "run"

@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import asynccontextmanager, contextmanager
 from decimal import Decimal
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ PURSE = Decimal("0.04")
 CALL_COST = Decimal("0.002")
 """1,000 input tokens at 1 dollar and 500 output tokens at 2 dollars per million."""
 
+PING = '{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
 THINKING_SECONDS = 0.1
 SEED_PROGRAM = program(0.1)
 
@@ -171,6 +173,32 @@ async def conversation(session, provider):
     return heard
 
 
+def statuses(port, token):
+    """Return what a server answers to requests that show the token or not, or come from afar."""
+    shown, other = {"Authorization": f"Bearer {token}"}, {"Authorization": f"Bearer {token[1:]}"}
+    asked = {
+        "nothing": ("/mcp", {}),
+        "another token": ("/mcp", other),
+        "another token in the address": (f"/mcp?token={token[1:]}", {}),
+        "another path": ("/", {}),
+        "token in the address": (f"/mcp?token={token}", {}),
+        "token in a header": ("/mcp", shown),
+        "another host": ("/mcp", {**shown, "Host": "evil.example"}),
+        "another origin": ("/mcp", {**shown, "Origin": "http://evil.example"}),
+    }
+    found = {}
+    for name, (path, headers) in asked.items():
+        connection = HTTPConnection("127.0.0.1", port, timeout=10)
+        ready = {
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+        }
+        connection.request("POST", path, body=PING, headers={**ready, **headers})
+        found[name] = connection.getresponse().status
+        connection.close()
+    return found
+
+
 @pytest.fixture(scope="module")
 def heard(tmp_path_factory):
     """What two servers with one purse tell, the second over HTTP, and what the provider billed."""
@@ -185,6 +213,8 @@ def heard(tmp_path_factory):
         heard["billed_first"] = CALL_COST * len(provider.bill)
         heard["port"] = port = free_port()
         async with session_over_http(arguments, port) as (session, heard["address"]):
+            token = heard["address"].rpartition("=")[2]
+            heard["statuses"] = await asyncio.to_thread(statuses, port, token)
             heard["lowered"] = lowered = await discover(session, 100)
             heard["last"] = await ended(session, lowered["run"])
             heard["empty"] = await discover(session, 0.002)
@@ -248,8 +278,19 @@ def test_a_run_under_way_when_the_client_leaves_is_saved_and_its_money_taken_bac
 
 
 def test_it_can_be_reached_over_http_on_loopback(heard):
-    assert heard["address"] == f"http://127.0.0.1:{heard['port']}/mcp"
+    assert heard["address"].startswith(f"http://127.0.0.1:{heard['port']}/mcp?token=")
     assert heard["last"]["phase"] == "finished"
+
+
+def test_over_http_nobody_is_heard_without_the_token_nor_from_afar(heard):
+    """A ping that is heard lacks a session, which is another mistake."""
+    unheard = {name: status for name, status in heard["statuses"].items() if status != 400}
+    assert unheard == {
+        **dict.fromkeys(["nothing", "another token", "another token in the address"], 401),
+        "another path": 401,
+        "another host": 421,
+        "another origin": 403,
+    }
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,9 @@ async function unpack(packed) {
 }
 
 async function ask(path) {
-  const answer = await fetch(path, { cache: "no-store" });
+  const token = new URLSearchParams(location.search).get("token");
+  const headers = { Authorization: `Bearer ${token}` };
+  const answer = await fetch(path, { cache: "no-store", headers });
   if (!answer.ok) throw new Error((await answer.text()).trim() || answer.statusText);
   return answer;
 }
