@@ -1,20 +1,23 @@
 """LangChain middleware: an agent whose model calls are paid from a purse."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from decimal import Decimal
+from functools import partial
 from typing import Any, Literal, get_args
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.runnables.base import RunnableBindingBase
-from tenacity import AsyncRetrying, Retrying, retry_if_exception, stop_after_attempt, wait_fixed
+from tenacity import AsyncRetrying, Retrying
 
 from costada.agents.payment import Payment
 from costada.controller.ledger import Price
 from costada.models.capping import HeldBack
+from costada.models.deadline import CallTimeout, within
 from costada.models.identity import model_identity
-from costada.models.provider_errors import is_passing
-from costada.models.quiet import RETRY_WAIT, quietened
+from costada.models.quiet import quietened
+from costada.models.retries import RetryPolicy, retry_options
 from costada.nodes.pricing import PriceBook, price_book
 from costada.store.purse import Ledger, OverBudget
 
@@ -60,7 +63,7 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         other_prices: Mapping[str, Price] | None = None,
         name: str = "agent",
         lost_calls: LostCalls = "count",
-        retry_wait: float = RETRY_WAIT,
+        retry_policy: RetryPolicy | None = None,
     ) -> None:
         """Create the middleware of one agent; several may share a purse or draw from one.
 
@@ -71,7 +74,7 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             other_prices: Those of further models by name.
             name: What the calls are known by in the purse, and the middleware in the agent.
             lost_calls: Whether a call whose bill is unknown counts at its upper bound.
-            retry_wait: Seconds between two requests for one answer.
+            retry_policy: How long a model call and the waits between its requests may take.
 
         Raises:
             ValueError: An argument is not what it should be.
@@ -84,7 +87,7 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         self.ledger = ledger
         self._price, self._other_prices = price, dict(other_prices or {})
         self._name, self._counts_lost = name, lost_calls == "count"
-        self._retry_wait = retry_wait
+        self._policy = retry_policy or RetryPolicy()
         self._latest: tuple[BaseChatModel, BaseChatModel, int] | None = None
         self._prices = PriceBook({})
 
@@ -101,6 +104,7 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         Raises:
             ValueError: The model has no price, or retries by itself where nobody could see it.
             UnmeteredCall: An answer came without token counts.
+            CallTimeout: The call has not ended by its deadline.
         """
         request, retries = self._quiet(request)
         payment = self._payment()
@@ -113,7 +117,8 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
         try:
             with payment.meter():
-                return Retrying(**self._patience(retries))(ask)
+                retrying = Retrying(**self._patience(retries))
+                return within(self._policy.call_timeout, partial(retrying, ask))
         except Refusal:
             return self._last_words()
 
@@ -132,7 +137,12 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
         try:
             with payment.meter():
-                return await AsyncRetrying(**self._patience(retries))(ask)
+                async with asyncio.timeout(self._policy.call_timeout) as deadline:
+                    return await AsyncRetrying(**self._patience(retries))(ask)
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise CallTimeout(self._policy.call_timeout) from None
         except Refusal:
             return self._last_words()
 
@@ -163,12 +173,9 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             self._prices = PriceBook({**known, **book.quotes})
 
     def _patience(self, retries: int) -> dict[str, Any]:
-        return {
-            "stop": stop_after_attempt(1 + retries),
-            "wait": wait_fixed(self._retry_wait),
-            "retry": retry_if_exception(is_passing),
-            "reraise": True,
-        }
+        policy = self._policy
+        options = retry_options(1 + retries, policy.retry_wait, policy.longest_wait)
+        return {**options, "reraise": True}
 
     def _last_words(self) -> AIMessage:
         left = max(self.ledger.remaining, Decimal(0))

@@ -105,9 +105,10 @@ def create_discovery_graph(
     check_arguments(problem, budget, guide_model, settings, store)
     check_saver(settings, checkpointer)
     check_purse(ledger, settings)
-    model = accountable(model)
+    model = accountable(model, settings.retry_policy)
     check_generator(settings, model)
-    guide_model = None if guide_model is None else accountable(guide_model)
+    if guide_model is not None:
+        guide_model = accountable(guide_model, settings.retry_policy)
     context = RunContext(
         name=name,
         problem=problem,
@@ -159,7 +160,7 @@ def _add_nodes(
 ) -> None:
     for node in NODES:
         ready = watched(node, context)
-        is_long = node is evaluate or (node is generate and context.settings.generator == "agent")
+        is_long = node in (generate, evaluate, guide)
         graph.add_node(node.__name__, cancellable(ready, node.__name__) if is_long else ready)
 
 

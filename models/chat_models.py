@@ -4,6 +4,7 @@ import math
 import os
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,7 +13,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 from pydantic import SecretStr
 
-from costada.models.retries import with_retries
+from costada.models.retries import RetryPolicy, with_retries
 
 _OFFLINE = "offline"
 _SIMULATED = "simulated"
@@ -54,7 +55,8 @@ def chat_model(
     max_tokens: int = 32_000,
     timeout: float = 600.0,
     max_attempts: int = 3,
-    retry_wait: float = 5.0,
+    retry_wait: float = RetryPolicy().retry_wait,
+    longest_wait: float = RetryPolicy().longest_wait,
     api_key_variable: str | None = None,
     seed: int = 0,
 ) -> Runnable[LanguageModelInput, AIMessage]:
@@ -74,7 +76,9 @@ def chat_model(
         max_tokens: Upper bound of an answer's tokens, >= 1.
         timeout: Seconds until a request is given up, > 0.
         max_attempts: Requests sent for one answer at most, >= 1.
-        retry_wait: Seconds between two of them, >= 0.
+        retry_wait: Seconds before the second of them, >= 0; it doubles from request to request.
+        longest_wait: Most seconds between two of them, >= 0. A provider that asks for a longer
+            wait (Retry-After) is not asked again.
         api_key_variable: Environment variable that holds the key, if not the provider's usual.
         seed: What the offline and the simulated model draw from; the others do not read it.
 
@@ -84,6 +88,7 @@ def chat_model(
     """
     _require("max_attempts", max_attempts, minimum=1)
     _require("retry_wait", retry_wait, minimum=0)
+    _require("longest_wait", longest_wait, minimum=0)
     _require("temperature", temperature, minimum=0)
     _require("max_tokens", max_tokens, minimum=1)
     if not timeout > 0:
@@ -98,9 +103,8 @@ def chat_model(
         return SimulatedModel(seed=seed)
     provider, name = _split(model_id)
     settings = _Settings(base_url, temperature, max_tokens, timeout, api_key_variable)
-    if provider == "openai":
-        return with_retries(_openai_model(name, settings), max_attempts, retry_wait)
-    return with_retries(_langchain_model(provider, name, settings), max_attempts, retry_wait)
+    build = _openai_model if provider == "openai" else partial(_langchain_model, provider)
+    return with_retries(build(name, settings), max_attempts, retry_wait, longest_wait)
 
 
 def _require(name: str, value: float, *, minimum: float) -> None:

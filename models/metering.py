@@ -43,6 +43,7 @@ UNSEEN_INPUT = 4_000
 
 _POLICIES = ("raise", "estimate")
 _ABANDONED = "no answer arrived: the request was abandoned and may have been billed"
+_OVER = "this call has ended, so no other request of it may leave"
 _NOT_ACCOUNTED = "a request of this call could not be accounted for, so no other may leave"
 _UNHEARD = (
     "the model answered, but no request was seen that could be charged: call chat models in the "
@@ -118,8 +119,12 @@ class CallMeter(BaseCallbackHandler):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Report the requests that began and never ended."""
+        """Report the requests that began and never ended, and let no further one leave.
+
+        A call that was given up may still be retrying in a thread of its own.
+        """
         _METER.reset(self._outer.pop())
+        self._refusal = self._refusal or _OVER
         self.close()
 
     def on_chat_model_start(

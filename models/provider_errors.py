@@ -1,6 +1,9 @@
 """Telling a provider's failures from programming errors, and passing ones from lasting ones."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from math import isfinite
 from traceback import walk_tb
 
 from langchain_core.exceptions import (
@@ -16,6 +19,7 @@ from langchain_core.exceptions import (
     OutputParserException,
 )
 from langchain_core.language_models import BaseChatModel
+from pydantic import ValidationError
 
 _STATUS_OF_KIND: dict[type[ModelError], int] = {
     ModelInvalidRequestError: 400,
@@ -24,6 +28,10 @@ _STATUS_OF_KIND: dict[type[ModelError], int] = {
     ModelNotFoundError: 404,
     ModelRateLimitError: 429,
 }
+_OUT_OF_QUOTA = frozenset(
+    {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached"}
+)
+_OUT_OF_CREDIT = ("credit balance is too low", "exceeded your current quota")
 _PASSING_STATUSES = frozenset({408, 409, 425, 429})
 _PASSING_KINDS = (
     ConnectionError,
@@ -35,6 +43,7 @@ _PASSING_KINDS = (
 _METER = "costada.models.metering"
 _LOST_ON_THE_WAY = frozenset({"APIConnectionError", "TransportError"})
 _NEVER_SENT = frozenset({"ConnectError", "ConnectTimeout", "UnsupportedProtocol"})
+_TIMED_OUT = frozenset({"APITimeoutError", "ReadTimeout", "Timeout", "ServerTimeoutError"})
 _SDK_FAILURES = frozenset({"APIError", "LengthFinishReasonError", "ContentFilterFinishReasonError"})
 _BODY_READERS = frozenset(
     {
@@ -81,15 +90,74 @@ def may_have_been_billed(error: BaseException) -> bool:
 def is_passing(error: BaseException) -> bool:
     """Tell whether the same request may succeed a little later.
 
-    True for rate limits, server errors, timeouts and lost connections. False for whatever the
-    receiver of a meter's reports raises: its answer is paid already.
+    True for rate limits, server errors, timeouts and lost connections. False for a quota that is
+    used up, which some providers tell as a rate limit, and for whatever the receiver of a meter's
+    reports raises: its answer is paid already.
     """
-    if any(module == _METER for module, _ in _places(error)):
+    if any(module == _METER for module, _ in _places(error)) or is_out_of_quota(error):
         return False
     status = http_status(error)
     if status is not None:
         return status in _PASSING_STATUSES or status >= 500
     return isinstance(error, _PASSING_KINDS) or _is_named(error, _LOST_ON_THE_WAY)
+
+
+def is_out_of_quota(error: BaseException) -> bool:
+    """Tell whether a provider refuses a request because the account has no money or quota left."""
+    in_answer = _told_in_answer(error)
+    told = [getattr(error, "code", None), getattr(error, "type", None), in_answer.get("code")]
+    if any(isinstance(word, str) and word in _OUT_OF_QUOTA for word in told):
+        return True
+    text = str(error).lower()
+    return http_status(error) in (400, 429) and any(words in text for words in _OUT_OF_CREDIT)
+
+
+def is_timeout(error: BaseException) -> bool:
+    """Tell whether a request reached its provider and no complete answer came in time."""
+    is_late = isinstance(error, TimeoutError | ModelTimeoutError) or _is_named(error, _TIMED_OUT)
+    return is_late and not any(_reached_nobody(each) for each in _causes(error))
+
+
+def is_down(error: BaseException) -> bool:
+    """Tell whether an error says that the provider answers nobody at the moment.
+
+    True for rate limits, server errors and lost connections, also where an answer of status 200
+    tells of one; false for timeouts, which may be due to what was asked.
+    """
+    told = str(_told_in_answer(error).get("code", ""))
+    if told.isdecimal():
+        return int(told) in _PASSING_STATUSES or int(told) >= 500
+    return is_passing(error) and not is_timeout(error)
+
+
+def is_no_protocol(error: BaseException) -> bool:
+    """Tell whether an answer is none of a chat model's, such as a web page.
+
+    An answer that tells of an error is one, and so is a text that is not of the wanted schema.
+    """
+    is_of_protocol = isinstance(error, ValidationError) or bool(_told_in_answer(error))
+    has_failed = (http_status(error) or 0) >= 400
+    return not (has_failed or is_of_protocol) and _is_unreadable_reply(error)
+
+
+def retry_after(error: BaseException) -> float | None:
+    """Return the seconds that a provider asks to wait before the next request, if it does."""
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    if not isinstance(headers, Mapping):
+        return None
+    milliseconds = _seconds(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    told = headers.get("retry-after")
+    seconds = _seconds(told)
+    if seconds is not None or not told:
+        return seconds
+    try:
+        moment = parsedate_to_datetime(told)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
 def is_providers(error: BaseException) -> bool:
@@ -104,6 +172,22 @@ def is_providers(error: BaseException) -> bool:
         or _is_named(error, _SDK_FAILURES)
         or _is_unreadable_reply(error)
     )
+
+
+def _seconds(told: object) -> float | None:
+    try:
+        seconds = float(str(told))
+    except ValueError:
+        return None
+    return max(0.0, seconds) if isfinite(seconds) else None
+
+
+def _told_in_answer(error: BaseException) -> Mapping[str, object]:
+    """Return the error that an answer of status 200 told, as LangChain raises it; else nothing."""
+    if not isinstance(error, ValueError) or not _is_unreadable_reply(error):
+        return {}
+    told = error.args[0] if error.args else None
+    return told if isinstance(told, Mapping) else {}
 
 
 def _reached_nobody(error: BaseException) -> bool:

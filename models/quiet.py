@@ -8,17 +8,14 @@ from langchain_core.runnables import Runnable
 
 from costada.models.identity import model_identity, underlying_models
 from costada.models.leaves import with_models_changed
-from costada.models.retries import with_retries
-
-RETRY_WAIT = 5.0
-"""Seconds between two requests for one answer."""
+from costada.models.retries import RetryPolicy, with_retries
 
 _CLIENTS = ("root_client", "root_async_client", "client", "async_client")
 _TELLS_COST_IN_WHOLE_ANSWERS = "openrouter.ai"
 
 
 def accountable(
-    runnable: Runnable[Any, Any], *, retry_wait: float = RETRY_WAIT
+    runnable: Runnable[Any, Any], policy: RetryPolicy | None = None
 ) -> Runnable[Any, Any]:
     """Return a runnable that asks like the given one, with nothing hidden from a meter.
 
@@ -30,14 +27,15 @@ def accountable(
 
     Args:
         runnable: A chat model, bare or in bindings, retries, fallbacks and sequences.
-        retry_wait: Seconds between two requests for one answer.
+        policy: How long to wait between two requests for one answer.
 
     Raises:
         ValueError: If a model retries by itself and cannot be replaced or told not to.
     """
     if all(map(_is_accountable, underlying_models(runnable))):
         return runnable
-    changed = with_models_changed(runnable, lambda model: _accountable_model(model, retry_wait))
+    waits = policy or RetryPolicy()
+    changed = with_models_changed(runnable, lambda model: _accountable_model(model, waits))
     for model in underlying_models(changed):
         _check_quiet(model)
     return changed
@@ -75,9 +73,12 @@ def _is_accountable(model: BaseChatModel) -> bool:
     return not (hidden_retries(model) or _loses_cost(model) or _loses_counts(model))
 
 
-def _accountable_model(model: BaseChatModel, retry_wait: float) -> Runnable[Any, Any]:
+def _accountable_model(model: BaseChatModel, policy: RetryPolicy) -> Runnable[Any, Any]:
     hidden, told = hidden_retries(model), _telling(model)
-    return with_retries(_without_retries(told), 1 + hidden, retry_wait) if hidden else told
+    if not hidden:
+        return told
+    quiet = _without_retries(told)
+    return with_retries(quiet, 1 + hidden, policy.retry_wait, policy.longest_wait)
 
 
 def _telling(model: BaseChatModel) -> BaseChatModel:

@@ -62,8 +62,9 @@ def ask_within_budget(
     """
     if context.settings.budget_policy != "hard":
 
-        def held_back() -> CutShort | None:
-            left = money_left(key, state, context) if is_further else None
+        def held_back(is_repeated: bool) -> CutShort | None:
+            is_limited = is_further or is_repeated
+            left = money_left(key, state, context) if is_limited else None
             return _cut_short(left, left_of_step(key, step_cap, context))
 
         return ask_model(model, asked, key, config, context, held_back=held_back)

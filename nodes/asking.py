@@ -1,22 +1,34 @@
 """One search-side call: the prompt goes out, every request it causes is journaled and priced."""
 
 from collections.abc import Callable
+from functools import partial
 
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import merge_configs
 
 from costada.models.call_key import with_call_key
-from costada.models.failures import ModelFailure, ask
+from costada.models.capping import HeldBack
+from costada.models.failures import FailureKind, ModelFailure, ask
 from costada.models.metering import CallMeter
 from costada.models.replies import answer_text, read_back, written
+from costada.models.retries import is_probe, sleep_between_requests
 from costada.nodes.context import ChatModel, RunContext
 from costada.nodes.conversation import Conversation
 from costada.nodes.journal import CallJournal
+from costada.nodes.outage import Pause, sleep_interruptibly
 from costada.prompts.render import Prompt
 from costada.store.ledger import CallKey
+from costada.store.rows import OutcomeKind
 
 __all__ = ["CallKey", "ask_model"]
+
+MAX_UNANSWERED = 3
+"""Requests after which a run that never got a usable answer ends as failed."""
+
+
+def _not_held_back(is_repeated: bool) -> ModelFailure | None:
+    return None
 
 
 def ask_model(
@@ -26,12 +38,13 @@ def ask_model(
     config: RunnableConfig,
     context: RunContext,
     *,
-    held_back: Callable[[], ModelFailure | None] = lambda: None,
+    held_back: Callable[[bool], ModelFailure | None] = _not_held_back,
 ) -> AIMessage | ModelFailure:
     """Return the model's answer, or why there is none.
 
     A call that was made before, by a process that died or was stopped, is answered from the
-    journal and costs nothing more.
+    journal and costs nothing more. While the provider answers nobody the run is paused, and the
+    call is made again after a growing wait.
 
     Args:
         model: Who is asked.
@@ -39,59 +52,117 @@ def ask_model(
         key: Which logical call this is.
         config: Of the node that asks.
         context: Of the run.
-        held_back: Called before a call is made that was not made before; returns why it must not
-            be, if so.
+        held_back: Called before a call is made that was not made before, with whether it is made
+            again in a pause; returns why it must not be, if so.
 
     Raises:
         UnmeteredCall: An answer came without token counts and estimates are not allowed, or no
             request for it was seen.
-        ValueError: The provider refused in a way that no retry can cure, or the journal holds
-            another request for the same call.
+        ValueError: The provider refused in a way that no retry can cure, none of the run's
+            requests was ever answered usably, a pause lasted too long or reached the budget, or the
+            journal holds another request for the same call.
+        InterruptedError: The run was asked to stop while it waited.
     """
     conversation = asked if isinstance(asked, Conversation) else Conversation(asked)
     journal = CallJournal(key, conversation.as_prompt, context)
     known = journal.known(model)
     if known is not None:
         return known if isinstance(known, ModelFailure) else read_back(answer_text(known))
-    refused = held_back()
+    refused = held_back(False)
     if refused is not None:
         return refused
-    meter = CallMeter(
-        journal.finish,
-        on_start=journal.begin,
-        on_missing_usage=context.settings.on_missing_usage,
-    )
-    with meter:
-        answer = ask(
-            with_call_key(model, "/".join(map(str, key))),
-            conversation.messages,
-            merge_configs(config, _call_config(meter, key)),
-        )
-    return _concluded(answer, journal, meter, key, context)
-
-
-def _concluded(
-    answer: AIMessage | ModelFailure,
-    journal: CallJournal,
-    meter: CallMeter,
-    key: CallKey,
-    context: RunContext,
-) -> AIMessage | ModelFailure:
-    """Return what the call came to, as it will be told when it is asked for again."""
+    keyed = with_call_key(model, "/".join(map(str, key)))
+    make = partial(_made, keyed, conversation, journal, key, config, context)
+    answer = make()
+    pause = Pause(context.settings.retry_policy)
+    while isinstance(answer, ModelFailure) and _is_outage(answer, key, context):
+        pause.wait(answer)
+        answer = _made_again(make, held_back, answer)
+    pause.end()
     if isinstance(answer, ModelFailure):
-        _check_not_hopeless(answer, key.run_id, context)
         journal.conclude(answer)
         return answer
-    meter.check_heard()
     kept = written(answer)
     journal.conclude(AIMessage(kept))
     return read_back(kept)
 
 
-def _check_not_hopeless(failure: ModelFailure, run_id: str, context: RunContext) -> None:
-    """Raise `ValueError` for a refused request when no request of the run was ever answered."""
-    if failure.is_refusal and not context.store.ledger.has_answer(run_id):
+def _made(
+    model: ChatModel,
+    conversation: Conversation,
+    journal: CallJournal,
+    key: CallKey,
+    config: RunnableConfig,
+    context: RunContext,
+) -> AIMessage | ModelFailure:
+    """Return what the model answers to one execution of the call, every request on record."""
+    settings = context.settings
+    meter = CallMeter(
+        journal.finish, on_start=journal.begin, on_missing_usage=settings.on_missing_usage
+    )
+    merged = merge_configs(config, _call_config(meter, key))
+    sleep = sleep_between_requests.set(sleep_interruptibly)
+    try:
+        with meter:
+            answer = ask(model, conversation.messages, merged, settings.retry_policy)
+    finally:
+        sleep_between_requests.reset(sleep)
+    if isinstance(answer, AIMessage):
+        meter.check_heard()
+    return answer
+
+
+def _made_again(
+    make: Callable[[], AIMessage | ModelFailure],
+    held_back: Callable[[bool], ModelFailure | None],
+    failure: ModelFailure,
+) -> AIMessage | ModelFailure:
+    """Return what one more request brings in a pause.
+
+    Raises:
+        ValueError: What lost requests of the outage may have cost has used up the budget.
+    """
+    probe = is_probe.set(True)
+    try:
+        refused = held_back(True)
+        if refused is None:
+            return make()
+        reason = refused.reason
+    except HeldBack as error:
+        reason = str(error)
+    finally:
+        is_probe.reset(probe)
+    raise ValueError(
+        f"the provider does not answer, and its lost requests may have been billed: {reason}"
+        f" (last failure: {failure.reason})"
+    )
+
+
+def _is_outage(failure: ModelFailure, key: CallKey, context: RunContext) -> bool:
+    """Return whether the run has to wait for a provider that answered it before.
+
+    A call that timed out may have been too long to answer; after another one the provider is down.
+    A guide model of its own counts for itself.
+
+    Raises:
+        ValueError: The model has answered nothing so far, and there is no hope that it will.
+    """
+    of_guides = None if context.guide_model is context.model else key.role == "guide"
+    ledger = context.store.ledger
+    if ledger.has_answer(key.run_id, of_guides=of_guides):
+        is_late = failure.kind is FailureKind.TIMEOUT
+        return failure.kind is FailureKind.DOWN or (
+            is_late and ledger.last_kind(key.run_id) is OutcomeKind.TIMEOUT
+        )
+    if failure.kind in (FailureKind.REFUSED, FailureKind.NO_PROTOCOL):
         raise ValueError(failure.reason)
+    number = ledger.num_requests(key.run_id, of_guides=of_guides)
+    if number >= MAX_UNANSWERED:
+        raise ValueError(
+            f"none of the {number} requests so far was answered usably; last failure:"
+            f" {failure.reason}"
+        )
+    return False
 
 
 def _call_config(meter: CallMeter, key: CallKey) -> RunnableConfig:

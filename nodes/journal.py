@@ -8,7 +8,7 @@ from time import time
 from langchain_core.messages import AIMessage
 
 from costada.models.call_key import has_gateway
-from costada.models.failures import ModelFailure, judged
+from costada.models.failures import FailureKind, ModelFailure, judged
 from costada.models.identity import returns_raw_answers
 from costada.models.metering import MeteredCall, SentCall
 from costada.models.replies import answer_text
@@ -25,6 +25,12 @@ SHARED_FACTS = tuple(
     {each.name for each in fields(MeteredCall)} & {each.name for each in fields(CallRow)}
 )
 """What a row takes over from the meter as it is."""
+
+OUTCOMES = {
+    FailureKind.REFUSED: OutcomeKind.REFUSAL,
+    FailureKind.TIMEOUT: OutcomeKind.TIMEOUT,
+}
+"""Failures that are kept with their kind; the others are kept as failures."""
 
 OTHER_SETTINGS = "go on with the settings that the run was started with, or start a new run"
 
@@ -119,7 +125,7 @@ class CallJournal:
     def conclude(self, answer: AIMessage | ModelFailure) -> None:
         """Keep what the call came to, so that it is never made again."""
         if isinstance(answer, ModelFailure):
-            kind = OutcomeKind.REFUSAL if answer.is_refusal else OutcomeKind.FAILURE
+            kind = OUTCOMES.get(answer.kind, OutcomeKind.FAILURE)
             outcome = Outcome(self._request_hash, answer.reason, kind)
         else:
             outcome = Outcome(self._request_hash, answer_text(answer), OutcomeKind.ANSWER)
@@ -162,7 +168,8 @@ class CallJournal:
 def _told(outcome: Outcome) -> AIMessage | ModelFailure:
     if outcome.kind is OutcomeKind.ANSWER:
         return AIMessage(outcome.text)
-    return ModelFailure(outcome.text, is_refusal=outcome.kind is OutcomeKind.REFUSAL)
+    kinds = {outcome: failure for failure, outcome in OUTCOMES.items()}
+    return ModelFailure(outcome.text, kinds.get(outcome.kind, FailureKind.OTHER))
 
 
 def _older(last_step: int) -> str:

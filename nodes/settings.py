@@ -16,6 +16,7 @@ from pydantic import (
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
 from costada.controller.methods import DEFAULT_METHOD, METHODS
+from costada.models.retries import RetryPolicy
 
 DEFAULT_MAX_FAILURES = 20
 """Attempts in a row without a usable program after which something must be wrong."""
@@ -57,7 +58,8 @@ class Settings(BaseModel):
     `generator` `"model"` takes each attempt's program from one answer; with `"agent"` the model may
     try up to `tool_evaluations` programs and look at others first, see `costada.prompts.tools`.
     `step_cap` is the dollars after which a step's generation makes no further request; under a
-    hard budget policy none leaves that could cost more.
+    hard budget policy none leaves that could cost more. `retry_policy` says how long a run waits
+    for its providers.
 
     Raises `pydantic.ValidationError` naming the field, the value and what was expected.
     """
@@ -79,6 +81,7 @@ class Settings(BaseModel):
     generator: Generator = "model"
     tool_evaluations: PositiveInt = DEFAULT_TOOL_EVALUATIONS
     step_cap: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    retry_policy: RetryPolicy = RetryPolicy()
 
     @field_validator("method")
     @classmethod

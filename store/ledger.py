@@ -103,14 +103,44 @@ class LedgerTable:
         )
         return self._row(found[0], with_texts=True) if found else None
 
-    def has_answer(self, run_id: str) -> bool:
-        """Return whether any request of a run was ever answered."""
+    def has_answer(self, run_id: str, *, of_guides: bool | None = None) -> bool:
+        """Return whether any call of a run was ever answered usably.
+
+        Args:
+            run_id: The run.
+            of_guides: Look at guide calls only, or at the others only; `None`: at all.
+        """
         return bool(
             self._db.rows(
-                "SELECT 1 FROM costada_call WHERE run_id = ? AND answer_hash != '' LIMIT 1",
-                (run_id,),
+                "SELECT 1 FROM costada_outcome WHERE run_id = ? AND kind = ?"
+                " AND COALESCE((role = 'guide') = ?, TRUE) LIMIT 1",
+                (run_id, OutcomeKind.ANSWER, of_guides),
             )
         )
+
+    def num_requests(self, run_id: str, *, of_guides: bool | None = None) -> int:
+        """Return how many requests a run has made, of guide calls or of others if asked for."""
+        ((number,),) = self._db.rows(
+            "SELECT COUNT(*) FROM costada_call WHERE run_id = ?"
+            " AND COALESCE((role = 'guide') = ?, TRUE)",
+            (run_id, of_guides),
+        )
+        return int(number)
+
+    def last_error(self, run_id: str) -> str:
+        """Return what went wrong with the last request of a run; empty if nothing did."""
+        found = self._db.rows(
+            "SELECT facts FROM costada_call WHERE run_id = ? ORDER BY rowid DESC LIMIT 1", (run_id,)
+        )
+        return (json.loads(found[0][0])["error"] or "") if found else ""
+
+    def last_kind(self, run_id: str) -> OutcomeKind | None:
+        """Return what the last call of a run came to, `None` before the first."""
+        found = self._db.rows(
+            "SELECT kind FROM costada_outcome WHERE run_id = ? ORDER BY rowid DESC LIMIT 1",
+            (run_id,),
+        )
+        return OutcomeKind(found[0][0]) if found else None
 
     def calls(self, run_id: str, *, with_texts: bool = True) -> Iterator[CallRow]:
         """Yield every call of a run in the order of iterations.

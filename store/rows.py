@@ -21,6 +21,7 @@ class OutcomeKind(StrEnum):
     ANSWER = "answer"
     FAILURE = "failure"
     REFUSAL = "refusal"
+    TIMEOUT = "timeout"
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,9 @@ class Reply:
 
     `reports_usage` off leaves the token counts out, as some servers do. `breaks_after` closes a
     stream after that many of its words, `fails_after` puts an error event there. `counts_parts`
-    tells the counts so far with each word of a stream. `body` replaces the whole JSON body of a
-    plain answer, which is billed nevertheless. `cost` is told as OpenRouter tells it, beside the
-    token counts. `tool` is called by the answer, with `text` as its arguments.
+    tells the counts so far with each word of a stream. `body`, of type `content_type`, replaces
+    the whole answer, streamed or not, which is billed nevertheless. `cost` is told as OpenRouter
+    tells it, beside the token counts. `tool` is called by the answer, with `text` as its arguments.
     """
 
     text: str | None = "hello"
@@ -60,6 +60,7 @@ class Reply:
     reports_usage: bool = True
     breaks_after: int | None = None
     body: bytes | None = None
+    content_type: str = "application/json"
     cost: float | None = None
     fails_after: int | None = None
     counts_parts: bool = False
@@ -90,10 +91,29 @@ class Reply:
 
 @dataclass(frozen=True)
 class Refusal:
-    """An error status with an OpenAI-shaped body; never billed."""
+    """An error status with an OpenAI-shaped body; never billed. `code` is the status by default."""
 
     status: int
     message: str = "refused"
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HangUp:
+    """The connection is closed without a byte of an answer; never billed."""
+
+
+@dataclass(frozen=True)
+class Drip:
+    """A billed answer whose body arrives byte by byte and never ends.
+
+    It stops when the client hangs up, which sets `was_hung_up`, or when the server is closed.
+    `interval` is seconds between two bytes.
+    """
+
+    interval: float = 0.02
+    was_hung_up: Event = field(default_factory=Event)
 
 
 @dataclass(frozen=True)
@@ -105,7 +125,7 @@ class Silence:
     output_tokens: int = 0
 
 
-Answer = Reply | Refusal | Silence
+Answer = Reply | Refusal | Silence | HangUp | Drip
 Scripted = Answer | Callable[[Body], Answer]
 
 
@@ -187,6 +207,8 @@ class BillingServer:
                     answer.cost,
                 )
             )
+        if isinstance(answer, Drip):
+            self.bill.append(Bill(model, 10, 5))
         if isinstance(answer, Silence) and answer.is_billed:
             self.bill.append(Bill(model, answer.input_tokens, answer.output_tokens))
         return answer
@@ -211,17 +233,43 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(answer, Silence):
             self.owner._closing.wait()
             self.close_connection = True
+        elif isinstance(answer, HangUp):
+            self.close_connection = True
+        elif isinstance(answer, Drip):
+            self._drip(answer, is_stream=bool(body.get("stream")))
         elif isinstance(answer, Refusal):
-            error = {"message": answer.message, "type": "refused", "code": str(answer.status)}
-            self._send_json(answer.status, json.dumps({"error": error}).encode())
+            code = answer.code or str(answer.status)
+            error = {"message": answer.message, "type": "refused", "code": code}
+            self._send_whole(
+                answer.status, json.dumps({"error": error}).encode(), headers=answer.headers
+            )
+        elif answer.body is not None:
+            self._send_whole(200, answer.body, answer.content_type)
         elif body.get("stream"):
             self._send_stream(answer, self._events(answer, body))
         else:
-            self._send_json(200, answer.body or json.dumps(self._answer(answer, body)).encode())
+            self._send_whole(200, json.dumps(self._answer(answer, body)).encode())
 
-    def _send_json(self, status: int, content: bytes) -> None:
-        self._send_head(status, "application/json", {"Content-Length": str(len(content))})
+    def _send_whole(
+        self,
+        status: int,
+        content: bytes,
+        kind: str = "application/json",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._send_head(status, kind, {"Content-Length": str(len(content)), **(headers or {})})
         self.wfile.write(content)
+
+    def _drip(self, answer: Drip, *, is_stream: bool) -> None:
+        kind = "text/event-stream" if is_stream else "application/json"
+        self._send_head(200, kind, {"Transfer-Encoding": "chunked"})
+        drop = b"3\r\n:\n\n\r\n" if is_stream else b"1\r\n \r\n"
+        try:
+            while not self.owner._closing.wait(answer.interval):
+                self.wfile.write(drop)
+        except (BrokenPipeError, ConnectionResetError):
+            answer.was_hung_up.set()
+        self.close_connection = True
 
     def _send_head(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
         self.send_response(status)

@@ -6,7 +6,7 @@ import sys
 from decimal import Decimal
 
 import pytest
-from billing_server import BillingServer, Refusal, Reply, Silence
+from billing_server import BillingServer, Drip, Refusal, Reply, Silence
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelFallbackMiddleware, wrap_model_call
 from langchain_core.messages import AIMessage, HumanMessage
@@ -17,7 +17,9 @@ from pydantic import BaseModel, SecretStr
 from costada.agents.middleware import BudgetMiddleware
 from costada.controller.ledger import Price
 from costada.models.announcements import FRAME_TOKENS
+from costada.models.deadline import CallTimeout
 from costada.models.errors import UnmeteredCall
+from costada.models.retries import RetryPolicy
 from costada.nodes.affordable import MINIMAL_ANSWER
 from costada.store.purse import Ledger
 
@@ -44,8 +46,10 @@ def model_of(server: BillingServer, name: str = "stand-in", **settings) -> ChatO
 
 
 def agent_of(server, purse, *, price=PRICE, more=(), response_format=None, tools=True, **settings):
-    options = {key: settings.pop(key) for key in ("other_prices", "lost_calls") if key in settings}
-    budget = BudgetMiddleware(purse, price=price, retry_wait=0, **options)
+    ours = ("other_prices", "lost_calls", "retry_policy")
+    options = {key: settings.pop(key) for key in ours if key in settings}
+    waits = {"retry_policy": RetryPolicy(retry_wait=1e-9), **options}
+    budget = BudgetMiddleware(purse, price=price, **waits)
     return create_agent(
         model_of(server, **settings),
         [weather] if tools else [],
@@ -204,6 +208,31 @@ def test_a_request_that_timed_out_counts_at_its_bound(server, lost_calls, is_cou
     bound = Decimal(prompt * 10 + 100 * 30) / 1_000_000
     assert purse.spent == (bound if is_counted else 0)
     assert "Timeout" in str(purse.calls()[0].facts["error"])
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_call_whose_body_drips_ends_at_its_deadline_and_counts_at_its_bound(server, is_async):
+    purse = Ledger(1)
+    server.default = Drip()
+    agent = agent_of(server, purse, retry_policy=RetryPolicy(call_timeout=0.3), max_tokens=1000)
+    with pytest.raises(CallTimeout, match=r"no complete answer within 0\.3 seconds"):
+        asyncio.run(agent.ainvoke(QUESTION)) if is_async else agent.invoke(QUESTION)
+    assert len(server.requests) == 1
+    assert purse.spent >= Decimal("0.03")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    "refusal",
+    [Refusal(429, code="insufficient_quota"), Refusal(429, headers={"Retry-After": "3600"})],
+    ids=str,
+)
+def test_what_another_request_cannot_cure_soon_is_asked_once(server, refusal, is_async):
+    server.default = refusal
+    agent = agent_of(server, Ledger(1))
+    with pytest.raises(Exception, match="429"):
+        asyncio.run(agent.ainvoke(QUESTION)) if is_async else agent.invoke(QUESTION)
+    assert len(server.requests) == 1
 
 
 def test_a_model_without_a_price_is_refused_before_the_first_call(server):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from billing_server import BillingServer, Refusal
+from billing_server import BillingServer, Refusal, Reply
 from fakes import ScriptedModel, is_guide_prompt, rewrite, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
 from toy_graph import PRICE
@@ -54,10 +54,9 @@ def test_attempts_without_a_usable_program_are_counted_across_iterations(useless
     assert attempts(store) == [3, 3, 1]
 
 
-def test_failed_requests_count_and_a_broken_provider_costs_no_more_than_the_limit(
-    server: BillingServer,
-) -> None:
-    server.default = Refusal(500, "broken")
+def test_refused_requests_count_and_cost_no_more_than_the_limit(server: BillingServer) -> None:
+    server.script(Reply(NOTHING))
+    server.default = Refusal(400, "broken")
     model = chat_model("openai:stand-in", base_url=server.url, max_attempts=1)
     _, result = run(model, 5)
     assert len(server.requests) == 5

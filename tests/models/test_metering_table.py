@@ -146,6 +146,7 @@ CASES = [
         quietly(max_retries=2, timeout=0.2),
         (LOST, LOST, LOST),
         "in doubt",
+        raises="none of the 3 requests",
         rows=3,
     ),
     Case(
@@ -186,8 +187,19 @@ CASES = [
         ends="estimated",
         raises="set stream_usage=True",
     ),
-    Case("no choices", plain(), (Reply(input_tokens=70, output_tokens=20, body=NO_CHOICES),)),
-    Case("unreadable answer", plain(), (Reply(body=b"{", **DEAREST),), "in doubt"),
+    Case(
+        "no choices",
+        plain(),
+        (Reply(input_tokens=70, output_tokens=20, body=NO_CHOICES),),
+        raises="did not answer as a chat model",
+    ),
+    Case(
+        "unreadable answer",
+        plain(),
+        (Reply(body=b"{", **DEAREST),),
+        "in doubt",
+        raises="did not answer as a chat model",
+    ),
     Case(
         "error in place of an answer",
         plain(),

@@ -17,6 +17,7 @@ from costada.models.errors import UnmeteredCall
 from costada.models.identity import model_identity, returns_raw_answers, underlying_models
 from costada.models.metering import CallMeter, MeteredCall
 from costada.models.quiet import accountable, hidden_retries
+from costada.models.retries import RetryPolicy
 from costada.nodes.settings import Settings
 
 KEY = SecretStr("none")
@@ -80,7 +81,7 @@ def test_each_retry_is_a_request_of_its_own(
     server: BillingServer, calls: list[MeteredCall]
 ) -> None:
     server.script(Refusal(500), Refusal(429), Reply("at last", 70, 20))
-    model = accountable(loud(server), retry_wait=0)
+    model = accountable(loud(server), RetryPolicy(retry_wait=1e-9))
     assert model.invoke("hi", {"callbacks": [CallMeter(calls.append)]}).text == "at last"
     assert [call.error is None for call in calls] == [False, False, True]
     assert as_billed(calls) == server.bill
@@ -89,7 +90,7 @@ def test_each_retry_is_a_request_of_its_own(
 def test_as_many_requests_are_sent_as_the_client_would_have_sent(server: BillingServer) -> None:
     server.default = Refusal(503)
     with pytest.raises(Exception, match="refused"):
-        accountable(loud(server, max_retries=4), retry_wait=0).invoke("hi")
+        accountable(loud(server, max_retries=4), RetryPolicy(retry_wait=1e-9)).invoke("hi")
     assert len(server.requests) == 5
 
 
