@@ -164,6 +164,42 @@ MaxFailures = Annotated[
         rich_help_panel=SEARCH,
     ),
 ]
+CallTimeout = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Total time of one model call, its retries included.",
+        show_default=_default("call_timeout"),
+        rich_help_panel=MODELS,
+    ),
+]
+RetryWait = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="First wait after a failed request; it doubles each time.",
+        show_default=_default("retry_wait"),
+        rich_help_panel=MODELS,
+    ),
+]
+LongestWait = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Longest wait between two requests; a provider that asks for more stops the run.",
+        show_default=_default("longest_wait"),
+        rich_help_panel=MODELS,
+    ),
+]
+LongestPause = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="How long a run waits for a provider that does not answer, before it stops.",
+        show_default=_default("longest_pause"),
+        rich_help_panel=MODELS,
+    ),
+]
 GeneratorKind = Annotated[
     str | None,
     typer.Option(

@@ -15,7 +15,13 @@ from costada.runs.extension import extended, save_settings
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.interruption import draining_on_signal, ending_on_signal
 from costada.runs.lease import hold_lease
-from costada.runs.refusal import keeping_output_clean, refusing, telling_warnings
+from costada.runs.refusal import (
+    keeping_output_clean,
+    refusing,
+    say,
+    telling_pauses,
+    telling_warnings,
+)
 
 if TYPE_CHECKING:
     from costada.runs.plan import Plan
@@ -40,6 +46,10 @@ def run(
     lost_calls: options.LostCalls = None,
     budget_policy: options.BudgetPolicy = None,
     max_failures: options.MaxFailures = None,
+    call_timeout: options.CallTimeout = None,
+    retry_wait: options.RetryWait = None,
+    longest_wait: options.LongestWait = None,
+    longest_pause: options.LongestPause = None,
     generator: options.GeneratorKind = None,
     tool_evaluations: options.ToolEvaluations = None,
     step_cap: options.StepCap = None,
@@ -136,6 +146,7 @@ def _carry_out(
     with (
         refusing(ExitCode.FAILED, hint=f"Finished iterations are saved. {_way_on(folder)}"),
         draining_on_signal(control, progress.notice),
+        telling_pauses(say if is_quiet else progress.notice),
         keeping_output_clean(as_json),
     ):
         result = carry_out(plan, folder, progress, control)

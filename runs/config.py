@@ -21,6 +21,7 @@ from costada.controller.ledger import Price
 from costada.controller.methods import DEFAULT_METHOD, METHODS
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.sandbox.layers import Layer
+from costada.models.retries import RetryPolicy
 from costada.nodes.settings import (
     DEFAULT_MAX_FAILURES,
     DEFAULT_TOOL_EVALUATIONS,
@@ -43,6 +44,7 @@ DEFAULT_BUDGET = 1.0
 LARGEST_SEED = 2**63 - 1
 
 Dollars = Annotated[FiniteFloat, Field(gt=0)]
+Seconds = Annotated[FiniteFloat, Field(gt=0)]
 PricePerMillion = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -68,6 +70,11 @@ class RunConfig(BaseModel):
         generator: Whether an attempt is one answer, or the model may use tools first.
         tool_evaluations: Programs that a model with tools may try within one attempt.
         step_cap: Dollars after which the generation of a step with tools asks no more; `None`: any.
+        call_timeout: Seconds of one model call, its retries and waits included.
+        retry_wait: Seconds of the first wait after a failed request; later waits grow.
+        longest_wait: Most seconds between two requests; a provider that asks for more
+            stops the run.
+        longest_pause: Seconds that a run waits for a provider that does not answer.
         keep_history: Whether all checkpoints are kept, not only the latest.
         preflight: Whether evaluator and initial program are tried before the run begins.
         gateway: Whether calls go through a journaling process of their own.
@@ -97,6 +104,10 @@ class RunConfig(BaseModel):
     generator: Generator = "model"
     tool_evaluations: int = Field(default=DEFAULT_TOOL_EVALUATIONS, ge=1)
     step_cap: Dollars | None = None
+    call_timeout: Seconds = RetryPolicy().call_timeout
+    retry_wait: Seconds = RetryPolicy().retry_wait
+    longest_wait: Seconds = RetryPolicy().longest_wait
+    longest_pause: Seconds = RetryPolicy().longest_pause
     keep_history: bool = False
     preflight: bool = True
     gateway: bool = False
@@ -106,7 +117,7 @@ class RunConfig(BaseModel):
     max_iterations: int = Field(default=Constants().max_iterations, ge=1)
     seed: int = Field(default=0, ge=0, le=LARGEST_SEED)
     sandbox: Layer | None = None
-    timeout: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    timeout: Seconds | None = None
     memory_mb: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="before")
@@ -185,6 +196,13 @@ class RunConfig(BaseModel):
         if self.guide_price_in is not None and self.guide_price_out is not None:
             return Price(self.guide_price_in, self.guide_price_out)
         return None
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """How long the run waits for its providers."""
+        return RetryPolicy(
+            self.call_timeout, self.retry_wait, self.longest_wait, self.longest_pause
+        )
 
     @property
     def text(self) -> str:

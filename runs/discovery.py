@@ -39,6 +39,10 @@ class DiscoverOptions(TypedDict, total=False):
     generator: Literal["model", "agent"]
     tool_evaluations: int
     step_cap: float | None
+    call_timeout: float
+    retry_wait: float
+    longest_wait: float
+    longest_pause: float
     keep_history: bool
     gateway: bool
     preflight: bool

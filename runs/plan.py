@@ -143,7 +143,14 @@ def _check_simulated(found: Problem, config: RunConfig) -> None:
 
 def _model(model_id: str, config: RunConfig) -> ChatModel:
     base_url = config.base_url if is_openai(model_id) else None
-    return chat_model(_nameable(model_id), base_url=base_url, seed=config.seed)
+    return chat_model(
+        _nameable(model_id),
+        base_url=base_url,
+        timeout=config.call_timeout,
+        retry_wait=config.retry_wait,
+        longest_wait=config.longest_wait,
+        seed=config.seed,
+    )
 
 
 def _guide_model(config: RunConfig) -> ChatModel | None:
@@ -169,6 +176,7 @@ def _settings(config: RunConfig) -> Settings:
         generator=config.generator,
         tool_evaluations=config.tool_evaluations,
         step_cap=config.step_cap,
+        retry_policy=config.retry_policy,
     )
 
 

@@ -1,9 +1,10 @@
 """What goes to standard error: one clear line for an error, warnings, prints of others."""
 
+import logging
 import sqlite3
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 
 import typer
@@ -28,20 +29,20 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, InterruptedError):
-        _say("stopped at once", hint)
+        say("stopped at once", hint)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except ValidationError as error:
-        _say(explain(error, RunConfig.model_fields, as_option), hint)
+        say(explain(error, RunConfig.model_fields, as_option), hint)
         raise typer.Exit(code) from None
     except (ValueError, UnmeteredCall) as error:
-        _say(str(error), hint)
+        say(str(error), hint)
         raise typer.Exit(code) from None
     except OSError as error:
         has_place = error.filename and error.strerror
-        _say(f"{error.filename}: {error.strerror}" if has_place else describe(error), hint)
+        say(f"{error.filename}: {error.strerror}" if has_place else describe(error), hint)
         raise typer.Exit(code) from None
     except sqlite3.Error as error:
-        _say(describe(error), hint)
+        say(describe(error), hint)
         raise typer.Exit(code) from None
 
 
@@ -54,7 +55,20 @@ def telling_warnings() -> Iterator[None]:
             yield
         finally:
             for each in caught:
-                _say(str(each.message), "")
+                say(str(each.message), "")
+
+
+@contextmanager
+def telling_pauses(notify: Callable[[str], None]) -> Iterator[None]:
+    """Hand on what the library logs while the block runs, such as that a run is paused."""
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: notify(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("costada")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 @contextmanager
@@ -67,7 +81,8 @@ def keeping_output_clean(is_wanted: bool = True) -> Iterator[None]:
         yield
 
 
-def _say(message: str, hint: str) -> None:
+def say(message: str, hint: str = "") -> None:
+    """Write a message to standard error, and below it what to do next."""
     for line in (f"costada: {message}", hint):
         if line:
             print(line, file=sys.stderr)
