@@ -46,9 +46,9 @@ class Reply:
 
     `reports_usage` off leaves the token counts out, as some servers do. `breaks_after` closes a
     stream after that many of its words, `fails_after` puts an error event there. `counts_parts`
-    tells the counts so far with each word of a stream. `body`, of type `content_type`, replaces
-    the whole answer, streamed or not, which is billed nevertheless. `cost` is told as OpenRouter
-    tells it, beside the token counts. `tool` is called by the answer, with `text` as its arguments.
+    tells the counts so far with each word of a stream. `body` replaces the whole JSON body of a
+    plain answer, which is billed nevertheless. `cost` is told as OpenRouter tells it, beside the
+    token counts. `tool` is called by the answer, with `text` as its arguments.
     """
 
     text: str | None = "hello"
@@ -60,7 +60,6 @@ class Reply:
     reports_usage: bool = True
     breaks_after: int | None = None
     body: bytes | None = None
-    content_type: str = "application/json"
     cost: float | None = None
     fails_after: int | None = None
     counts_parts: bool = False
@@ -100,6 +99,13 @@ class Refusal:
 
 
 @dataclass(frozen=True)
+class Page:
+    """A web page with status 200, also where a stream was asked for; never billed."""
+
+    body: bytes = b"<html>Welcome</html>"
+
+
+@dataclass(frozen=True)
 class HangUp:
     """The connection is closed without a byte of an answer; never billed."""
 
@@ -125,7 +131,7 @@ class Silence:
     output_tokens: int = 0
 
 
-Answer = Reply | Refusal | Silence | HangUp | Drip
+Answer = Reply | Refusal | Silence | Page | HangUp | Drip
 Scripted = Answer | Callable[[Body], Answer]
 
 
@@ -243,12 +249,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_whole(
                 answer.status, json.dumps({"error": error}).encode(), headers=answer.headers
             )
-        elif answer.body is not None:
-            self._send_whole(200, answer.body, answer.content_type)
+        elif isinstance(answer, Page):
+            self._send_whole(200, answer.body, "text/html")
         elif body.get("stream"):
             self._send_stream(answer, self._events(answer, body))
         else:
-            self._send_whole(200, json.dumps(self._answer(answer, body)).encode())
+            self._send_whole(200, answer.body or json.dumps(self._answer(answer, body)).encode())
 
     def _send_whole(
         self,

@@ -1,7 +1,7 @@
 """A run in which no request is ever answered usably ends as failed, after a few requests."""
 
 import pytest
-from billing_server import BillingServer, HangUp, Refusal, Reply
+from billing_server import BillingServer, HangUp, Page, Refusal, Reply
 from fakes import IDEAS, is_guide_prompt, rewrite, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
 
@@ -15,7 +15,6 @@ from costada.store.run_store import RunStore
 DOUBT = 0.064
 """Dollars that one unanswered request may have cost: 32,000 tokens at $2 a million, and more."""
 
-PAGE = Reply(body=b"<html>Welcome</html>", content_type="text/html")
 THREAD = {"configurable": {"thread_id": "run"}}
 
 
@@ -38,7 +37,7 @@ def graph_of(server, store=None, *, guide=None, attempts=3, step_attempts=3, **s
 def test_an_answer_that_is_not_of_the_protocol_ends_the_run_after_one_request(
     server: BillingServer, body: bytes, mode: str
 ) -> None:
-    server.default = Reply(body=body, content_type="text/html")
+    server.default = Page(body)
     with pytest.raises(ValueError, match=r"'stand-in' .* check the model's name and base_url"):
         list(graph_of(server).stream({}, THREAD, stream_mode=mode))
     assert len(server.requests) == 1
@@ -113,7 +112,7 @@ def test_a_budget_that_pays_for_no_first_request_is_used_up_and_no_failure(
 
 def test_pages_after_a_good_answer_are_failed_attempts(server: BillingServer) -> None:
     store = RunStore()
-    server.script(Reply(rewrite(0.2)), PAGE, Reply(rewrite(0.4)))
+    server.script(Reply(rewrite(0.2)), Page(), Reply(rewrite(0.4)))
     model = chat_model("openai:stand-in", base_url=server.url, retry_wait=0)
     constants = Constants(max_iterations=2)
     graph = create_discovery_graph(
@@ -133,7 +132,7 @@ def test_a_guide_of_its_own_that_never_answers_ends_the_run_as_well(server: Bill
     def answer(body):
         is_guide = body["model"] == "guide"
         assert is_guide == is_guide_prompt(body["messages"][-1]["content"])
-        return PAGE if is_guide else Reply(rewrite(0.3))
+        return Page() if is_guide else Reply(rewrite(0.3))
 
     server.default = answer
     guide = chat_model("openai:guide", base_url=server.url, retry_wait=0)

@@ -60,6 +60,7 @@ def test_calls_that_came_to_no_answer_are_told_with_their_reason(tmp_path: Path)
     assert [(each.kind, each.text) for each in failures] == [
         (OutcomeKind.FAILURE, "failure text"),
         (OutcomeKind.REFUSAL, "refusal text"),
+        (OutcomeKind.TIMEOUT, "timeout text"),
     ]
 
 
