@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.runnables import (
@@ -35,6 +36,9 @@ _HAND_ON = (RunnableWithFallbacks, RunnableBranch, RunnableEachBase, DynamicRunn
 
 _VERSION = re.compile(r"-[\d.-]+")
 """What LangChain appends to the name of a model whose version it knows, Azure's for one."""
+
+_SECRET = re.compile(r"key|secret|password|credential|authorization|header|token$", re.IGNORECASE)
+"""Parameters that are left out of what is written down."""
 
 _ADDRESSES = ("openai_api_base", "base_url", "anthropic_api_url", "endpoint")
 
@@ -216,3 +220,43 @@ def _base_url(model: BaseChatModel) -> str | None:
     addresses = [(model.metadata or {}).get(UPSTREAM), getattr(client, "base_url", None)]
     addresses += [getattr(model, name, None) for name in _ADDRESSES]
     return next((str(address) for address in addresses if address), None)
+
+
+def model_facts(runnable: Runnable[Any, Any]) -> dict[str, object]:
+    """Return what decides how the models of a runnable answer, in plain values, as they tell it.
+
+    Class, provider, name and address of each chat model, and the parameters of its requests except
+    for the seed. What may hold a key is left out.
+    """
+    asked = [_facts_of(each) for each in asked_models(runnable)]
+    return asked[0] if len(asked) == 1 else {str(n): each for n, each in enumerate(asked, 1)}
+
+
+def _facts_of(asked: AskedModel) -> dict[str, object]:
+    identity = asked.identity
+    params = request_facts(asked.model, asked.bound).params
+    return {
+        **_open_params(params),
+        "class": type(asked.model).__qualname__,
+        "name": identity.name,
+        "provider": identity.provider,
+        "base_url": _without_key(identity.base_url),
+    }
+
+
+def _open_params(params: Mapping[str, Any]) -> dict[str, object]:
+    """Return the parameters that are set, without the seed and whatever may hold a key."""
+    told: dict[str, object] = {}
+    for name, value in params.items():
+        if value is None or name == "seed" or _SECRET.search(name):
+            continue
+        told[name] = _open_params(value) if isinstance(value, Mapping) else value
+    return told
+
+
+def _without_key(address: str | None) -> str | None:
+    """Return an address without user, password and query."""
+    if address is None:
+        return None
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

@@ -13,6 +13,7 @@ from costada.graph.state import CreditRecord, SearchState, StepRecord
 from costada.nodes.candidates import candidate_row, save_archive, to_candidate
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.purse import drawn
+from costada.nodes.setup import setup_of
 from costada.store.rows import CandidateRow
 
 
@@ -49,7 +50,8 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
         stop_reason="",
         controller=controller.record(),
     )
-    context.store.open_run(begun["run_id"], context.name, problem.name, layer_of(problem) or "")
+    layer, setup = layer_of(problem) or "", setup_of(context, granted.get("granted_budget"))
+    context.store.open_run(begun["run_id"], context.name, problem.name, layer, setup)
     begun["best"] = _plant(evaluation, controller, begun, context)
     return begun
 

@@ -66,11 +66,13 @@ def compare(
 
 
 def _print(report: Report) -> None:
-    from costada.runs.comparison.tables import overview
+    from costada.runs.comparison.tables import mix_lines, overview
     from costada.runs.terminal import print_sheet, table_console
 
     console = table_console()
     print_sheet(_sheet(overview(report.comparison)), console)
+    for line in mix_lines(report.comparison.mixes):
+        console.print(line, markup=False, soft_wrap=True)
     for each in report.left_out:
         console.print(f"left out {each.place}: {each.reason}", markup=False, soft_wrap=True)
     for file in report.files:

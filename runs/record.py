@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from costada.evaluators.contract import Direction
+from costada.nodes.setup import changes, told_problem
 from costada.runs.files import remove_unfinished, replace_text
 from costada.runs.folder import RunFolder, StepLog
 from costada.runs.report import ReportData, write_report
@@ -24,11 +25,16 @@ class RunRecord:
     def __init__(self, folder: RunFolder, plan: Plan, store: RunStore) -> None:
         """Bring the files to where the store is.
 
-        `began_in` is the sandbox that the run began in; empty if it has not begun.
+        `began_in` is the sandbox that the run began in; empty if it has not begun. `changes` says
+        what of the problem, its sandbox apart, is no longer as it was then.
         """
         self._folder, self._plan, self._store = folder, plan, store
         self.rows: list[TraceRow] = list(self._stored())
-        self.began_in = store.sandbox(store.run_ids()[-1]) if store.run_ids() else ""
+        run_ids = store.run_ids()
+        self.began_in = store.sandbox(run_ids[-1]) if run_ids else ""
+        setup = store.setup(run_ids[-1]) if run_ids else None
+        now = told_problem(plan.problem)
+        self.changes = changes({**setup.problem, "sandbox": now["sandbox"]}, now) if setup else []
         for file in (folder.settings, folder.steps, folder.best_program, folder.report):
             remove_unfinished(file)
         self._log = StepLog(folder.steps, self.rows)

@@ -111,9 +111,7 @@ def _follow(
         if not can_go_on(state, _obtainable(state, plan), constants.max_iterations):
             return
         graph.update_state(THREAD, SearchState(stop_reason=""), as_node="gate_intervention")
-    if record.began_in not in ("", heading.sandbox):
-        was, now = record.began_in, heading.sandbox
-        progress.notice(f"This run began in sandbox {was} and goes on in {now}")
+    _tell_changes(record, heading.sandbox, progress)
     given = None if state else SearchInput(seed=plan.settings.seed)
     try:
         for row in graph.stream(
@@ -126,6 +124,17 @@ def _follow(
     except InterruptedError:
         if not control.drain_requested:
             raise
+
+
+def _tell_changes(record: RunRecord, sandbox: str, progress: Progress) -> None:
+    """Say what is not as it was when the run began."""
+    if record.began_in not in ("", sandbox):
+        progress.notice(f"This run began in sandbox {record.began_in} and goes on in {sandbox}")
+    if record.changes:
+        progress.notice(
+            f"The problem has changed since this run began: {'; '.join(record.changes)}."
+            " Earlier scores stay as they are"
+        )
 
 
 def _obtainable(state: SearchState, plan: Plan) -> float:

@@ -117,6 +117,14 @@ class CandidateTable:
         known["inspirations"] = tuple(known.get("inspirations", ()))
         return CandidateRow(code=self._db.text(code_hash), evaluator=evaluator, **known)
 
+    def evaluators(self, run_id: str) -> list[str]:
+        """Return the fingerprints of all evaluators whose verdicts a run may use again."""
+        found = self._db.rows(
+            "SELECT DISTINCT evaluator FROM costada_candidate WHERE run_id = ? AND evaluator != ''",
+            (run_id,),
+        )
+        return [str(row[0]) for row in found]
+
     def best_score(self, run_id: str, first: int, last: int) -> float | None:
         """Return the best score found in iterations `first` to `last`, `None` if there is none.
 

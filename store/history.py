@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from costada.store.database import Database
-from costada.store.rows import CallStatus, Origin, OutcomeKind
+from costada.store.rows import CallStatus, Origin, OutcomeKind, RunSetup
 
 EVERYTHING = 2**62
 """An iteration that no run reaches."""
@@ -98,6 +98,11 @@ class RunHistory:
         """Return where a forked run comes from, `None` for one that began by itself."""
         found = self._db.rows("SELECT origin FROM costada_run WHERE run_id = ?", (run_id,))
         return Origin(**json.loads(found[0][0])) if found and found[0][0] else None
+
+    def setup(self, run_id: str) -> RunSetup | None:
+        """Return what decides the result of a run, `None` if its file does not say."""
+        found = self._db.rows("SELECT setup FROM costada_run WHERE run_id = ?", (run_id,))
+        return RunSetup(**json.loads(found[0][0])) if found and found[0][0] else None
 
     def steps(self, span: Span) -> list[dict[str, Any]]:
         """Return the trace rows in order."""

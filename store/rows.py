@@ -34,6 +34,19 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
+class RunSetup:
+    """What decides the result of a run besides method and seed, as it was when the run began.
+
+    Attributes:
+        problem: Facts of the problem and its evaluator, as texts by name.
+        settings: Likewise of the models and all settings.
+    """
+
+    problem: Mapping[str, str]
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class CandidateRow:
     """One proposed program and what the evaluator said of it.
 

@@ -6,12 +6,14 @@ overwrites its own rows. Only calls are never replaced: each of them was paid.
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
 from costada.store.candidates import CandidateTable
 from costada.store.database import Database
 from costada.store.ledger import LedgerTable
+from costada.store.rows import Origin, RunSetup
 from costada.store.timing import TimingTable
 
 
@@ -46,13 +48,31 @@ class RunStore:
         """Return the text of a hash."""
         return self._db.text(name)
 
-    def open_run(self, run_id: str, name: str, problem: str, sandbox: str = "") -> None:
-        """Note that a run begins: its id, the graph's name, the problem's and its sandbox."""
+    def open_run(
+        self,
+        run_id: str,
+        name: str,
+        problem: str,
+        sandbox: str = "",
+        setup: RunSetup | None = None,
+    ) -> None:
+        """Note that a run begins: its id, the graph's name, the problem's, sandbox and setup."""
+        known = json.dumps(asdict(setup)) if setup else ""
         self._db.write(
-            "INSERT OR REPLACE INTO costada_run (run_id, name, problem, sandbox)"
-            " VALUES (?, ?, ?, ?)",
-            (run_id, name, problem, sandbox),
+            "INSERT OR REPLACE INTO costada_run (run_id, name, problem, sandbox, setup)"
+            " VALUES (?, ?, ?, ?, ?)",
+            (run_id, name, problem, sandbox, known),
         )
+
+    def setup(self, run_id: str) -> RunSetup | None:
+        """Return what decides the result of a run, `None` if its file does not say."""
+        found = self._db.rows("SELECT setup FROM costada_run WHERE run_id = ?", (run_id,))
+        return RunSetup(**json.loads(found[0][0])) if found and found[0][0] else None
+
+    def origin(self, run_id: str) -> Origin | None:
+        """Return where a forked run comes from, `None` for one that began by itself."""
+        found = self._db.rows("SELECT origin FROM costada_run WHERE run_id = ?", (run_id,))
+        return Origin(**json.loads(found[0][0])) if found and found[0][0] else None
 
     def sandbox(self, run_id: str) -> str:
         """Return what held the candidates when a run began; empty if its file does not say."""

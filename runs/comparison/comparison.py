@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Literal
 
 from costada.controller.methods import DEFAULT_METHOD
 from costada.runs.comparison.metrics import point_at
-from costada.runs.comparison.outcome import RunOutcome
+from costada.runs.comparison.outcome import RunOutcome, digest
 from costada.runs.comparison.sections import (
     FINAL_OBJECTIVE,
     FINAL_SCORE,
@@ -20,6 +21,9 @@ from costada.runs.comparison.sections import (
     summarize,
 )
 from costada.runs.suggestion import unknown_name
+
+LABEL_LENGTH = 6
+UNSET = "-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,25 @@ class Rerun:
 
 
 @dataclass(frozen=True, slots=True)
+class Mix:
+    """Runs of one name that are not averaged together, as more than method and seed differ.
+
+    Attributes:
+        name: The problem or the model that they share.
+        labels: What tells them apart, one for each kind.
+        places: Where the first run of each kind was found.
+        counts: Runs of each kind.
+        differing: By name, the setting or fact in each kind.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    places: tuple[str, ...]
+    counts: tuple[int, ...]
+    differing: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """Everything that is compared.
 
@@ -49,12 +72,14 @@ class Comparison:
         sections: One per model, budget and problem, in that order; larger budgets first.
         averages: One per model and budget with several problems that all its methods have.
         reruns: Budgets against cutoffs of larger ones.
+        mixes: What is kept apart though its name is the same.
     """
 
     baseline: str
     sections: tuple[Section, ...]
     averages: tuple[Section, ...]
     reruns: tuple[Rerun, ...]
+    mixes: tuple[Mix, ...]
 
 
 def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None) -> Comparison:
@@ -71,6 +96,8 @@ def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None
     if baseline is not None and baseline not in present:
         raise ValueError(unknown_name("baseline", baseline, present))
     chosen = baseline or (DEFAULT_METHOD if DEFAULT_METHOD in present else present[0])
+    outcomes, problems = _kept_apart(outcomes, "problem")
+    outcomes, models = _kept_apart(outcomes, "model")
     ordered = sorted(outcomes, key=lambda each: (*_setting(each), each.problem, each.seed))
     settings = [list(some) for _, some in groupby(ordered, key=_setting)]
     by_setting = [_sections(some, chosen) for some in settings]
@@ -79,6 +106,52 @@ def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None
         sections=tuple(section for sections in by_setting for section in sections),
         averages=tuple(_average(some) for some in map(_comparable, by_setting) if len(some) > 1),
         reruns=_reruns([section for sections in by_setting for section in sections]),
+        mixes=(*problems, *models),
+    )
+
+
+def _kept_apart(
+    outcomes: Sequence[RunOutcome], field: Literal["problem", "model"]
+) -> tuple[list[RunOutcome], list[Mix]]:
+    """Return the runs with a label in the field where its name stands for several kinds.
+
+    A kind are runs with the same facts: those of the problem, or for a model all settings. The
+    label is the start of their hash.
+    """
+
+    def facts_of(outcome: RunOutcome) -> Mapping[str, str]:
+        return outcome.problem_facts if field == "problem" else outcome.settings
+
+    kinds: dict[str, dict[str, list[RunOutcome]]] = {}
+    for each in outcomes:
+        label = digest(dict(facts_of(each)))[:LABEL_LENGTH]
+        kinds.setdefault(getattr(each, field), {}).setdefault(label, []).append(each)
+    apart = []
+    for each in outcomes:
+        name = getattr(each, field)
+        if len(kinds[name]) > 1:
+            name = f"{name} [{digest(dict(facts_of(each)))[:LABEL_LENGTH]}]"
+        is_problem = field == "problem"
+        apart.append(replace(each, problem=name) if is_problem else replace(each, model=name))
+    mixes = [_mix(name, kinds[name], facts_of) for name in sorted(kinds) if len(kinds[name]) > 1]
+    return apart, mixes
+
+
+def _mix(
+    name: str,
+    kinds: Mapping[str, Sequence[RunOutcome]],
+    facts_of: Callable[[RunOutcome], Mapping[str, str]],
+) -> Mix:
+    labels = tuple(sorted(kinds))
+    facts = [facts_of(kinds[label][0]) for label in labels]
+    names = sorted({each for some in facts for each in some})
+    told = {each: tuple(some.get(each, UNSET) for some in facts) for each in names}
+    return Mix(
+        name=name,
+        labels=labels,
+        places=tuple(kinds[label][0].place for label in labels),
+        counts=tuple(len(kinds[label]) for label in labels),
+        differing={each: values for each, values in told.items() if len(set(values)) > 1},
     )
 
 

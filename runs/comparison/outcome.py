@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,9 @@ class RunOutcome:
         points: One per iteration, in order.
         dollars_by_role: Dollars of its calls, by role.
         has_given_up: Whether too many attempts in a row without a usable program ended it.
+        problem_facts: What else tells problems of one name apart, as texts by name.
+        settings: What else decided its result, likewise.
+        place: Where it was found.
     """
 
     problem: str
@@ -52,3 +57,17 @@ class RunOutcome:
     points: tuple[Point, ...]
     dollars_by_role: Mapping[str, float] = field(default_factory=dict)
     has_given_up: bool = False
+    problem_facts: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    place: str = field(default="", compare=False)
+
+    @property
+    def key(self) -> str:
+        """Hash of all that decided the result: runs that share it are the same run."""
+        apart = (self.problem, self.model, self.method, self.seed, self.budget)
+        return digest([*apart, dict(self.problem_facts), dict(self.settings)])
+
+
+def digest(facts: object) -> str:
+    """Return the hash of plain values."""
+    return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

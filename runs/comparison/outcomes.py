@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
-from functools import lru_cache
 from itertools import pairwise
 from math import isfinite
 from pathlib import Path
@@ -17,14 +16,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from costada.controller.contract import OUT_OF_MONEY
 from costada.evaluators.contract import Direction
-from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
-from costada.evaluators.registry import is_built_in, problem
+from costada.evaluators.fingerprint import known_part
+from costada.nodes.setup import told
 from costada.runs.comparison.outcome import Point, RunOutcome
 from costada.runs.config import RunConfig
 from costada.runs.files import append_text
 from costada.runs.folder import RunFolder
 from costada.runs.rows import end_after, stored_rows
 from costada.store.candidates import SEED_ID
+from costada.store.rows import RunSetup
 from costada.store.run_store import RunStore
 
 if TYPE_CHECKING:
@@ -32,6 +32,15 @@ if TYPE_CHECKING:
 
 CURVES = "*.curves.jsonl"
 _LINE = TypeAdapter(RunOutcome)
+
+NOT_DECIDING = {
+    *("problem", "method", "seed", "budget"),
+    *("preset", "keep_history", "preflight", "gateway"),
+}
+"""Settings that are no fact of their own: told elsewhere, or without effect on the result.
+
+What a preset sets is among the settings that a run stores.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +67,22 @@ class Found:
 def find_outcomes(directory: Path) -> Found:
     """Return the finished runs below a folder, and what was left out.
 
-    Of several runs of one problem, model, budget, method and seed the first is taken.
+    Of several runs with one key (see `RunOutcome`) the first is taken.
 
     Raises:
         ValueError: If there is no such folder.
     """
     if not directory.is_dir():
         raise ValueError(f"{directory}: is no folder, expected one with runs below it")
-    outcomes: dict[tuple[object, ...], RunOutcome] = {}
-    places: dict[tuple[object, ...], str] = {}
+    outcomes: dict[str, RunOutcome] = {}
     left_out = []
     for place, found in _everything(directory):
         if isinstance(found, str):
             left_out.append(LeftOut(place, found))
             continue
-        key = (found.problem, found.model, found.budget, found.method, found.seed)
-        if key in outcomes:
-            left_out.append(LeftOut(place, f"the same run as {places[key]}"))
-        else:
-            outcomes[key], places[key] = found, place
+        first = outcomes.setdefault(found.key, replace(found, place=place))
+        if first.place != place:
+            left_out.append(LeftOut(place, f"the same run as {first.place}"))
     return Found(tuple(outcomes.values()), tuple(left_out))
 
 
@@ -87,8 +93,21 @@ def append_outcomes(path: Path, outcomes: Iterable[RunOutcome]) -> None:
         ValueError: If an outcome contradicts itself; nothing is written then.
         OSError: If the file cannot be written.
     """
-    lines = [json.dumps(asdict(_checked(each)), allow_nan=False) + "\n" for each in outcomes]
-    append_text(path, "".join(lines))
+    append_text(path, "".join(_line(_checked(each)) for each in outcomes))
+
+
+def config_facts(config: RunConfig) -> dict[str, str]:
+    """Return the settings of a run that decide its result, as texts by name; none that is unset.
+
+    A setting counts unless `NOT_DECIDING` names it.
+    """
+    return told(config.model_dump(mode="json", exclude=NOT_DECIDING))
+
+
+def _line(outcome: RunOutcome) -> str:
+    """Return an outcome as one line; where it was found is not told."""
+    facts = {name: value for name, value in asdict(outcome).items() if name != "place"}
+    return json.dumps(facts, allow_nan=False) + "\n"
 
 
 def _everything(directory: Path) -> Iterator[tuple[str, RunOutcome | str]]:
@@ -129,23 +148,42 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
     reason = end_after(rows[-1], config, is_failing=_is_failing(rows, config.max_failures))
     if reason is None:
         return _unfinished(rows[-1], config)
+    setup = store.setup(run_ids[-1])
+    if setup is None:
+        return "does not say what decided its result; it was begun by another version"
     seed = store.candidates.get(run_ids[-1], SEED_ID)
-    name, is_minimized = _problem_facts(config.problem)
     return _checked(
         RunOutcome(
-            problem=name,
+            problem=setup.problem["name"],
             method=config.method,
             model=config.model,
             seed=config.seed,
             budget=config.budget,
             seed_score=seed.score,
             seed_objective=seed.objective,
-            is_minimized=is_minimized,
+            is_minimized=setup.problem["direction"] == Direction.MINIMIZE,
             points=_points(rows),
             dollars_by_role=_dollars_by_role(store, run_ids[-1]),
             has_given_up=reason == "failures",
+            problem_facts=setup.problem,
+            settings=_settings(setup, config, store, run_ids[-1]),
         )
     )
+
+
+def _settings(setup: RunSetup, config: RunConfig, store: RunStore, run_id: str) -> dict[str, str]:
+    """Return what decided a run: its settings now, and where it began or was judged otherwise."""
+    began = {**setup.settings, **config_facts(config)}
+    del began["constants.max_iterations"]
+    at_start = float(began.pop("budget"))
+    if at_start != config.budget:
+        began["budget_at_start"] = f"{at_start:g}"
+    if origin := store.origin(run_id):
+        began["forked_after"] = str(origin.iteration)
+    evaluators = {known_part(name) for name in store.candidates.evaluators(run_id)}
+    if len(evaluators) > 1:
+        began["evaluators"] = str(len(evaluators))
+    return began
 
 
 def _unfinished(last: TraceRow, config: RunConfig) -> str:
@@ -178,18 +216,6 @@ def _dollars_by_role(store: RunStore, run_id: str) -> dict[str, float]:
     for call in store.ledger.calls(run_id, with_texts=False):
         sums[call.role] = sums.get(call.role, Decimal(0)) + call.cost
     return {role: float(dollars) for role, dollars in sums.items()}
-
-
-@lru_cache
-def _problem_facts(setting: str) -> tuple[str, bool]:
-    """Return the name of a problem and whether its objective is minimised.
-
-    Of a folder only the settings are read: comparing runs executes nothing of a user's.
-    """
-    if is_built_in(setting):
-        return setting, problem(setting).direction is Direction.MINIMIZE
-    said = read_settings(Path(setting) / SETTINGS_FILE)
-    return said.name or Path(setting).name, said.direction is Direction.MINIMIZE
 
 
 def _checked(outcome: RunOutcome) -> RunOutcome:

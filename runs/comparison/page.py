@@ -18,7 +18,7 @@ from costada.runs.comparison.comparison import Comparison
 from costada.runs.comparison.figures import FEW_RUNS, Looks, budget_paths, trajectories
 from costada.runs.comparison.palette import looks_of
 from costada.runs.comparison.sections import Section
-from costada.runs.comparison.tables import rerun_table, section_tables
+from costada.runs.comparison.tables import mix_table, rerun_table, section_tables
 
 TEMPLATE = "template.html"
 PATHS = (
@@ -85,6 +85,7 @@ def to_html(
         looks=looks,
         parts=_parts(comparison, looks),
         reruns=rerun_table(comparison.reruns) if comparison.reruns else None,
+        mixes=mix_table(comparison.mixes) if comparison.mixes else None,
         theory=[_picture(path) for path in theory],
         published=published,
         left_out=left_out,
@@ -102,7 +103,7 @@ def _summary(comparison: Comparison, methods: Sequence[str]) -> str:
     counts = {
         "finished runs": len(runs),
         "problems": len({run.problem for run in runs}),
-        "models": len({run.model for run in runs}),
+        "models and settings": len({run.model for run in runs}),
         "methods": len(methods),
     }
     numbers = ", ".join(f"{count} {what}" for what, count in counts.items())

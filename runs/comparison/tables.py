@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from costada.runs.amounts import counted
 from costada.runs.comparison import words
 from costada.runs.comparison.columns import (
     METHOD,
@@ -17,7 +18,7 @@ from costada.runs.comparison.columns import (
     objective_column,
     score_column,
 )
-from costada.runs.comparison.comparison import Comparison, Rerun
+from costada.runs.comparison.comparison import Comparison, Mix, Rerun
 from costada.runs.comparison.metrics import CUTOFFS
 from costada.runs.comparison.resampling import CONFIDENCE
 from costada.runs.comparison.sections import (
@@ -178,6 +179,30 @@ def rerun_table(reruns: Sequence[Rerun]) -> Table:
         for each in reruns
     )
     return Table("Small budgets against cutoffs of larger ones", note, header, rows, num_names=3)
+
+
+def mix_table(mixes: Sequence[Mix]) -> Table:
+    """Return what keeps runs of one name apart, one row per setting and kind."""
+    rows = tuple(
+        (mix.name, label, setting, values[number], str(mix.counts[number]), mix.places[number])
+        for mix in mixes
+        for setting, values in mix.differing.items()
+        for number, label in enumerate(mix.labels)
+    )
+    note = "Runs that more than method and seed tells apart are not averaged together."
+    header = ("name", "label", "setting", "value", "runs", "first of them")
+    return Table("Settings that differ", note, header, rows, num_names=len(header))
+
+
+def mix_lines(mixes: Sequence[Mix]) -> list[str]:
+    """Return in one line for each kind what keeps it apart."""
+    return [
+        f"kept apart: {mix.name} [{label}], {counted(mix.counts[number], 'run')} from"
+        f" {mix.places[number] or 'a file'}: "
+        + ", ".join(f"{name} {values[number]}" for name, values in mix.differing.items())
+        for mix in mixes
+        for number, label in enumerate(mix.labels)
+    ]
 
 
 def overview(comparison: Comparison) -> Table:

@@ -11,7 +11,7 @@ from costada.runs.comparison import words
 from costada.runs.comparison.columns import Table
 from costada.runs.comparison.comparison import Comparison
 from costada.runs.comparison.sections import Section, Summary
-from costada.runs.comparison.tables import rerun_table, section_tables
+from costada.runs.comparison.tables import mix_table, rerun_table, section_tables
 
 AVERAGE = "(mean over problems)"
 COLUMNS = (
@@ -106,6 +106,8 @@ def _parts(
 ) -> Iterator[tuple[str, Sequence[Table]]]:
     for section in (*comparison.averages, *comparison.sections):
         yield words.section_title(section), section_tables(section)
+    if comparison.mixes:
+        yield "Kept apart", [mix_table(comparison.mixes)]
     if comparison.reruns:
         yield "Small budgets", [rerun_table(comparison.reruns)]
     if published:

@@ -67,7 +67,11 @@ class Feed:
                 **self._empty(after),
                 "run_id": run_id,
                 "heading": heading(
-                    self._folder, config, history.sandbox(run_id), history.origin(run_id)
+                    self._folder,
+                    config,
+                    history.sandbox(run_id),
+                    history.origin(run_id),
+                    history.setup(run_id),
                 ),
                 "standing": standing(self._folder, config, last),
                 **_tables(history, Span(run_id, after if after else -1), self._beyond(after)),

@@ -15,29 +15,33 @@ from costada.runs.folder import RunFolder
 from costada.runs.lease import is_held
 from costada.runs.rows import end_after
 from costada.runs.summary import REASONS
-from costada.store.rows import Origin
+from costada.store.rows import Origin, RunSetup
 
 WAITING, RUNNING, FINISHED, STOPPED = "waiting", "running", "finished", "stopped"
 
 
 def heading(
-    folder: RunFolder, config: RunConfig, sandbox: str = "", origin: Origin | None = None
+    folder: RunFolder,
+    config: RunConfig,
+    sandbox: str = "",
+    origin: Origin | None = None,
+    setup: RunSetup | None = None,
 ) -> dict[str, object]:
     """Return what a run was asked to do, in JSON types.
 
-    Names, money and limits are the settings'; `reference` and `direction` the problem's, `None`
-    where the problem cannot be found any more. No code of the problem is run. Of the folders only
-    the names are told.
+    Money and limits are the settings'; name, `reference` and `direction` the problem's as they were
+    when the run began. Before that they are looked up, `None` where the problem cannot be found. No
+    code of the problem is run. Of the folders only the names are told.
     """
     came_from = f"{Path(origin.folder).name} after iteration {origin.iteration}" if origin else ""
     said = ("method", "model", "guide_model", "seed", "budget", "budget_policy", "max_iterations")
     return {
-        "problem": Path(config.problem).name.removeprefix(OBJECT_MARK),
+        "problem": setup.problem["name"] if setup else _name(config),
         "folder": folder.path.resolve().name,
         "sandbox": sandbox,
         "origin": came_from,
         **{name: getattr(config, name) for name in said},
-        **_objective(config.problem),
+        **(_stored_objective(setup) if setup else _objective(config.problem)),
     }
 
 
@@ -59,6 +63,18 @@ def standing(
     if last is None:
         return {"state": WAITING, "words": "No iteration is finished yet"}
     return {"state": STOPPED, "words": f"Stopped; go on with {folder.resume_command}"}
+
+
+def _name(config: RunConfig) -> str:
+    return Path(config.problem).name.removeprefix(OBJECT_MARK)
+
+
+def _stored_objective(setup: RunSetup) -> dict[str, object]:
+    reference = setup.problem.get("reference")
+    return {
+        "reference": None if reference is None else float(reference),
+        "direction": setup.problem["direction"],
+    }
 
 
 @lru_cache(maxsize=8)

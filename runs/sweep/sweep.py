@@ -124,13 +124,34 @@ def check_inputs(runs: Sequence[SweepRun]) -> None:
     """Try each problem that is still needed, with the models and prices, before money is spent.
 
     Raises:
-        ValueError: If a problem, model, price or the sandbox is missing or does not work.
+        ValueError: If a problem, model, price or the sandbox is missing or does not work, or a
+            problem is no longer what it was when earlier runs of the sweep began.
     """
+    from costada.nodes.setup import told_problem
     from costada.runs.plan import plan_run
 
     unfinished = [run.config for run in runs if run.status is not Status.FINISHED]
     for config in {config.problem: config for config in unfinished}.values():
-        plan_run(config)
+        facts = told_problem(plan_run(config).problem)
+        for run in runs:
+            if run.has_begun and run.config.problem == config.problem:
+                _check_problem(run, facts)
+
+
+def _check_problem(run: SweepRun, facts: Mapping[str, str]) -> None:
+    """Raise `ValueError` if a run began with a problem that was another one then."""
+    from costada.nodes.setup import changes
+    from costada.store.history import RunHistory
+
+    if not run.folder.database.is_file():
+        return
+    with RunHistory.of(run.folder.database) as history:
+        setup = history.setup(history.last_run())
+    if setup and (differing := changes(setup.problem, facts)):
+        raise ValueError(
+            f"{run.folder.path}: began when the problem was another one: {'; '.join(differing)};"
+            " runs of one sweep are compared with each other, choose another --out"
+        )
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.models.replies import written
 from costada.nodes.settings import Settings
+from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
 from costada.runs.page.averages import Averages
@@ -67,6 +68,15 @@ def test_another_run_in_the_same_file_takes_the_place_of_the_first(tmp_path: Pat
     figures = feed.figures()
     assert figures["run_id"] == "later"
     assert column(figures, "steps", "objective") == [0.75]
+
+
+def test_the_heading_tells_the_problem_as_it_was_when_the_run_began(tmp_path: Path) -> None:
+    problem = toy_problem(name="cost", direction="minimize", reference=2.5)
+    given = {"price_in": "1", "price_out": "2", "max_iterations": 1}
+    model = ScriptedModel(answer=hashed_answer)
+    discover(problem, model, budget=1.0, out=tmp_path / "run", **given)
+    told: Any = Feed(RunFolder(tmp_path / "run")).figures()["heading"]
+    assert (told["problem"], told["direction"], told["reference"]) == ("cost", "minimize", 2.5)
 
 
 @pytest.mark.parametrize(

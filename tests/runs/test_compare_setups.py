@@ -1,0 +1,276 @@
+"""Which runs may be averaged together: those that only method and seed tell apart."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compared_runs import outcome
+from fakes import ScriptedModel, evaluate_value, hashed_answer, toy_problem
+
+from costada.controller.constants import Constants
+from costada.evaluators.contract import Direction, Evaluation
+from costada.evaluators.sandbox.limits import Limits
+from costada.runs.comparison.comparison import compare_outcomes
+from costada.runs.comparison.outcomes import NOT_DECIDING, config_facts, find_outcomes
+from costada.runs.comparison.tables import final_quality
+from costada.runs.config import RunConfig
+from costada.runs.discovery import discover
+from costada.runs.simulation.run import simulate_run
+
+Invoke = Callable[..., Any]
+PRICES: dict[str, Any] = {"price_in": "1", "price_out": "2", "max_iterations": 2}
+
+
+def discovered(out: Path, problem: Any = None, model: Any = None, **options: Any) -> None:
+    discover(
+        problem or toy_problem(),
+        model or Scripted(answer=hashed_answer),
+        out=out,
+        **{"budget": 1.0, **PRICES, **options},
+    )
+
+
+def scored(factor: float) -> Callable[[str], Evaluation]:
+    def evaluate(code: str) -> Evaluation:
+        score = factor * evaluate_value(code).score
+        return Evaluation(score=score, objective=score, is_valid=True)
+
+    return evaluate
+
+
+class Scripted(ScriptedModel):
+    """A model with a parameter that LangChain knows of; it may use tools and does not."""
+
+    temperature: float = 0.0
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"temperature": self.temperature}
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self.bind(**kwargs)
+
+
+OTHERS = [
+    ("generator", {"generator": "agent"}),
+    ("price_in", {"price_in": "3"}),
+    ("max_failures", {"max_failures": 7}),
+    ("max_iterations", {"max_iterations": 1}),
+    ("constants.reference_cost", {"reference_cost": 0.02}),
+    ("lost_calls", {"lost_calls": "ignore"}),
+    ("evaluator", {"problem": toy_problem(evaluate=scored(0.5))}),
+    ("task", {"problem": toy_problem(task="Return a small number.")}),
+    ("limits.wall_seconds", {"problem": toy_problem(limits=Limits(wall_seconds=9))}),
+    ("model.temperature", {"model": Scripted(answer=hashed_answer, temperature=0.5)}),
+    ("guide_model.temperature", {"guide_model": Scripted(answer=hashed_answer)}),
+]
+
+
+@pytest.mark.parametrize(("what", "other"), OTHERS, ids=[what for what, _ in OTHERS])
+def test_runs_that_another_setting_tells_apart_are_neither_dropped_nor_averaged(
+    tmp_path: Path, what: str, other: dict[str, Any]
+) -> None:
+    discovered(tmp_path / "a")
+    discovered(tmp_path / "b", **other)
+    found = find_outcomes(tmp_path)
+    assert found.left_out == ()
+    comparison = compare_outcomes(found.outcomes)
+    assert [sum(map(len, each.runs["costada"].values())) for each in comparison.sections] == [1, 1]
+    (mix,) = [each for each in comparison.mixes if what in each.differing]
+    assert len(set(mix.differing[what])) == 2
+
+
+def test_only_method_and_seed_may_differ_among_runs_that_are_compared(tmp_path: Path) -> None:
+    for name, options in {
+        "a": {},
+        "b": {"seed": 1},
+        "c": {"method": "evox"},
+        "d": {"keep_history": True, "seed": 2},
+        "e": {"preflight": False, "seed": 3},
+    }.items():
+        discovered(tmp_path / name, **options)
+    found = find_outcomes(tmp_path)
+    comparison = compare_outcomes(found.outcomes)
+    (section,) = comparison.sections
+    assert {method: len(runs["toy"]) for method, runs in section.runs.items()} == {
+        "costada": 4,
+        "evox": 1,
+    }
+    assert comparison.mixes == ()
+
+
+def test_the_same_run_again_is_still_left_out(tmp_path: Path) -> None:
+    discovered(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    (left_out,) = find_outcomes(tmp_path).left_out
+    assert left_out.reason == f"the same run as {tmp_path / 'a'}"
+
+
+def test_a_setting_added_later_tells_runs_apart_without_anyone_thinking_of_it() -> None:
+    class LaterConfig(RunConfig):
+        strictness: int = 0
+
+    first, second = (LaterConfig(problem="toy", strictness=number) for number in (1, 2))
+    assert config_facts(first) != config_facts(second)
+    known = set(config_facts(RunConfig(problem="toy")))
+    unset = {name for name, field in RunConfig.model_fields.items() if field.default is None}
+    assert set(RunConfig.model_fields) == known | NOT_DECIDING | unset
+
+
+def test_settings_changed_by_hand_in_a_copy_tell_it_apart(finished: Path, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(finished, tmp_path / name)
+    settings = tmp_path / "b" / "settings.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "lost_calls": "ignore"}))
+    found = find_outcomes(tmp_path)
+    assert (len(found.outcomes), found.left_out) == (2, ())
+    (mix,) = compare_outcomes(found.outcomes).mixes
+    assert mix.differing == {"lost_calls": ("count", "ignore")} or mix.differing == {
+        "lost_calls": ("ignore", "count")
+    }
+
+
+def test_a_minimised_problem_of_python_is_ranked_by_its_direction(tmp_path: Path) -> None:
+    def at_cost(least: float) -> Callable[[str], Evaluation]:
+        def evaluate(code: str) -> Evaluation:
+            score = evaluate_value(code).score
+            return Evaluation(score=score, objective=least / max(score, 0.01), is_valid=True)
+
+        return evaluate
+
+    for seed in range(2):
+        problem = toy_problem(direction=Direction.MINIMIZE, reference=1.0, evaluate=at_cost(1.0))
+        discovered(tmp_path / str(seed), problem, seed=seed, max_iterations=2 + 0 * seed)
+    found = find_outcomes(tmp_path)
+    assert [each.is_minimized for each in found.outcomes] == [True, True]
+    ends = [each.points[-1].best_objective for each in found.outcomes]
+    (section,) = compare_outcomes(found.outcomes).sections
+    table = final_quality(section)
+    assert "lower is better" in table.title
+    best = table.rows[0][table.header.index("best objective")]
+    assert float(best) == pytest.approx(min(filter(None, ends)), rel=1e-4)
+
+
+def test_two_problems_of_one_folder_name_are_told_apart(
+    near: Path, invoke: Invoke, tmp_path: Path
+) -> None:
+    for parent in ("one", "other"):
+        shutil.copytree(near, tmp_path / parent / "near")
+    evaluator = tmp_path / "other" / "near" / "evaluator.py"
+    evaluator.write_text(evaluator.read_text().replace("0.7", "0.6"))
+    for seed, parent in enumerate(("one", "other")):
+        options = ("--max-iterations", 2, "--seed", seed, "--out", tmp_path / "runs" / parent)
+        assert invoke("run", tmp_path / parent / "near", *options).exit_code == 0
+    result = invoke("compare", tmp_path / "runs")
+    assert result.exit_code == 0, result.output
+    comparison = compare_outcomes(find_outcomes(tmp_path / "runs").outcomes)
+    names = {problem for section in comparison.sections for problem in section.problems}
+    assert len(names) == 2
+    assert all(name.startswith("near [") for name in names)
+    (mix,) = comparison.mixes
+    assert set(mix.differing) == {"evaluator"}
+    for text in (result.stdout, (tmp_path / "runs" / "comparison.md").read_text()):
+        assert "evaluator" in text
+        assert str(tmp_path / "runs" / "one") in text
+    for name in ("html", "tex"):
+        text = (tmp_path / "runs" / f"comparison.{name}").read_text()
+        assert "Settings that differ" in text
+
+
+def test_the_same_problem_at_another_place_is_the_same(
+    near: Path, invoke: Invoke, tmp_path: Path
+) -> None:
+    shutil.copytree(near, tmp_path / "moved" / "near")
+    for seed, place in enumerate((near, tmp_path / "moved" / "near")):
+        options = ("--max-iterations", 1, "--seed", seed, "--out", tmp_path / "runs" / str(seed))
+        assert invoke("run", place, *options).exit_code == 0
+    (section,) = compare_outcomes(find_outcomes(tmp_path / "runs").outcomes).sections
+    assert section.problems == ("near",)
+    assert len(section.runs["costada"]["near"]) == 2
+
+
+def test_a_run_that_was_extended_is_no_run_of_the_higher_budget(tmp_path: Path) -> None:
+    discovered(tmp_path / "a", budget=0.004, max_iterations=9)
+    discovered(tmp_path / "a", budget=0.01, max_iterations=9, resume=True)
+    discovered(tmp_path / "b", budget=0.01, max_iterations=9, seed=1)
+    comparison = compare_outcomes(find_outcomes(tmp_path).outcomes)
+    (mix,) = comparison.mixes
+    assert set(mix.differing) == {"budget_at_start"}
+
+
+def test_a_fork_is_no_run_of_its_own_seed(invoke: Invoke, tmp_path: Path) -> None:
+    discovered(tmp_path / "a", keep_history=True)
+    forked = invoke("fork", tmp_path / "a", "--at", 2, "--seed", 1, "--out", tmp_path / "b")
+    assert forked.exit_code == 0, forked.output
+    found = find_outcomes(tmp_path)
+    assert (len(found.outcomes), found.left_out) == (2, ())
+    (mix,) = compare_outcomes(found.outcomes).mixes
+    assert mix.differing["forked_after"] in (("2", "-"), ("-", "2"))
+
+
+def test_a_run_that_two_evaluators_judged_is_told_apart(
+    near: Path, invoke: Invoke, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(near, tmp_path / "near")
+    for seed in range(2):
+        options = ("--max-iterations", 1, "--seed", seed, "--out", tmp_path / "runs" / str(seed))
+        assert invoke("run", folder, *options).exit_code == 0
+    (folder / "extra.txt").write_text("more")
+    resumed = invoke("resume", tmp_path / "runs" / "0", "--max-iterations", 2)
+    assert resumed.exit_code == 0, resumed.output
+    assert "evaluator was " in capfd.readouterr().err
+    invoke("resume", tmp_path / "runs" / "1", "--max-iterations", 2)
+    outcomes = find_outcomes(tmp_path / "runs").outcomes
+    assert [each.settings.get("evaluators") for each in outcomes] == ["2", "2"]
+
+
+def test_simulated_runs_with_other_constants_are_told_apart(tmp_path: Path) -> None:
+    runs = [
+        simulate_run("costada", 0, 0.05),
+        simulate_run("costada", 1, 0.05),
+        simulate_run("costada", 0, 0.05, Constants(num_frontiers=3)),
+    ]
+    comparison = compare_outcomes(runs)
+    (mix,) = comparison.mixes
+    assert set(mix.differing) == {"constants.num_frontiers"}
+    assert sorted(sum(map(len, each.runs["costada"].values())) for each in comparison.sections) == [
+        1,
+        2,
+    ]
+
+
+def test_runs_with_a_small_budget_are_set_beside_those_of_the_same_settings_only() -> None:
+    runs = [
+        outcome([(1.1, 0.6)], settings={"generator": "model"}),
+        outcome([(0.6, 0.5)], settings={"generator": "model"}, budget=0.5),
+        outcome([(0.6, 0.7)], settings={"generator": "agent"}, budget=0.5),
+    ]
+    (rerun,) = compare_outcomes(runs).reruns
+    assert rerun.rerun.mean == 0.5
+
+
+def test_a_sweep_is_not_resumed_with_another_evaluator(
+    near: Path, invoke: Invoke, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(near, tmp_path / "near")
+    given = (
+        "sweep",
+        "--problems",
+        folder,
+        "--methods",
+        "uniform",
+        "--max-iterations",
+        1,
+        "--quiet",
+    )
+    first = invoke(*given, "--seeds", 1, "--out", tmp_path / "out")
+    assert first.exit_code == 0, first.output
+    evaluator = folder / "evaluator.py"
+    evaluator.write_text(evaluator.read_text().replace("0.7", "0.6"))
+    second = invoke(*given, "--seeds", 2, "--out", tmp_path / "out")
+    assert second.exit_code == 2
+    assert "evaluator was " in second.stderr
+    assert not (tmp_path / "out" / "near" / "uniform" / "seed-1" / "settings.json").exists()
