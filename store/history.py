@@ -100,9 +100,12 @@ class RunHistory:
         return Origin(**json.loads(found[0][0])) if found and found[0][0] else None
 
     def setup(self, run_id: str) -> RunSetup | None:
-        """Return what decides the result of a run, `None` if its file does not say."""
+        """Return what decides the result of a run, `None` if its file does not say.
+
+        Raises `ValueError` if it is malformed.
+        """
         found = self._db.rows("SELECT setup FROM costada_run WHERE run_id = ?", (run_id,))
-        return RunSetup(**json.loads(found[0][0])) if found and found[0][0] else None
+        return RunSetup.read(found[0][0]) if found and found[0][0] else None
 
     def steps(self, span: Span) -> list[dict[str, Any]]:
         """Return the trace rows in order."""

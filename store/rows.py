@@ -1,9 +1,13 @@
 """The rows of a run file, as the nodes write and read them."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
+
+LONGEST_SHOWN = 200
+"""Characters of a malformed value that an error shows."""
 
 
 class CallStatus(StrEnum):
@@ -44,6 +48,21 @@ class RunSetup:
 
     problem: Mapping[str, str]
     settings: Mapping[str, str]
+
+    @classmethod
+    def read(cls, text: str) -> "RunSetup":
+        """Return the setup that a run file holds as JSON.
+
+        Raises:
+            ValueError: It is malformed, or lacks what every reader needs.
+        """
+        known = json.loads(text)
+        match known:
+            case {"problem": {"name": str(), "direction": str()} as problem, "settings": dict()}:
+                parts = (problem, known["settings"])
+                if all(isinstance(each, str) for part in parts for each in part.values()):
+                    return cls(*parts)
+        raise ValueError(f"setup of the run is {text[:LONGEST_SHOWN]!r}; expected facts as texts")
 
 
 @dataclass(frozen=True, slots=True)

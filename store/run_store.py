@@ -65,9 +65,12 @@ class RunStore:
         )
 
     def setup(self, run_id: str) -> RunSetup | None:
-        """Return what decides the result of a run, `None` if its file does not say."""
+        """Return what decides the result of a run, `None` if its file does not say.
+
+        Raises `ValueError` if it is malformed.
+        """
         found = self._db.rows("SELECT setup FROM costada_run WHERE run_id = ?", (run_id,))
-        return RunSetup(**json.loads(found[0][0])) if found and found[0][0] else None
+        return RunSetup.read(found[0][0]) if found and found[0][0] else None
 
     def origin(self, run_id: str) -> Origin | None:
         """Return where a forked run comes from, `None` for one that began by itself."""

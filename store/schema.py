@@ -18,8 +18,8 @@ CREATE TABLE IF NOT EXISTS costada_blob (
 );
 CREATE TABLE IF NOT EXISTS costada_run (
     run_id TEXT PRIMARY KEY, name TEXT NOT NULL, problem TEXT NOT NULL,
-    sandbox TEXT NOT NULL DEFAULT '', origin TEXT NOT NULL DEFAULT '',
-    setup TEXT NOT NULL DEFAULT ''
+    sandbox TEXT NOT NULL DEFAULT '', setup TEXT NOT NULL DEFAULT '',
+    origin TEXT NOT NULL DEFAULT ''
 );
 CREATE TABLE IF NOT EXISTS costada_candidate (
     run_id TEXT NOT NULL, id TEXT NOT NULL, iteration INTEGER NOT NULL, score REAL,

@@ -174,10 +174,10 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
 def _settings(setup: RunSetup, config: RunConfig, store: RunStore, run_id: str) -> dict[str, str]:
     """Return what decided a run: its settings now, and where it began or was judged otherwise."""
     began = {**setup.settings, **config_facts(config)}
-    del began["constants.max_iterations"]
-    at_start = float(began.pop("budget"))
-    if at_start != config.budget:
-        began["budget_at_start"] = f"{at_start:g}"
+    began.pop("constants.max_iterations", None)
+    at_start = began.pop("budget", "")
+    if at_start != told({"budget": config.budget})["budget"]:
+        began["budget_at_start"] = at_start
     if origin := store.origin(run_id):
         began["forked_after"] = str(origin.iteration)
     evaluators = {known_part(name) for name in store.candidates.evaluators(run_id)}

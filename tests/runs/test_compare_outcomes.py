@@ -1,6 +1,8 @@
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, replace
 from math import inf, nan
 from pathlib import Path
@@ -32,28 +34,34 @@ def test_a_run_folder_becomes_an_outcome(finished: Path, near: Path) -> None:
     assert sum(found.dollars_by_role.values()) == pytest.approx(rows[-1]["spent"])
 
 
-def test_the_settings_of_a_problem_folder_name_it_and_its_direction(
-    finished: Path, near: Path, tmp_path: Path
+def test_name_and_direction_are_those_that_the_problem_had_when_the_run_began(
+    near: Path, invoke: Invoke, tmp_path: Path
 ) -> None:
-    shutil.copytree(near, tmp_path / "problem")
-    (tmp_path / "problem" / "problem.toml").write_text(
+    folder = shutil.copytree(near, tmp_path / "problem")
+    (folder / "problem.toml").write_text(
         'name = "nearest"\ndirection = "minimize"\nreference = 1.0\n'
     )
-    shutil.copytree(finished, tmp_path / "runs" / "one")
-    settings = tmp_path / "runs" / "one" / "settings.json"
-    changed = {**json.loads(settings.read_text()), "problem": str(tmp_path / "problem")}
-    settings.write_text(json.dumps(changed))
+    result = invoke("run", folder, "--max-iterations", 1, "--out", tmp_path / "runs" / "one")
+    assert result.exit_code == 0, result.output
+    shutil.rmtree(folder)
     (found,) = find_outcomes(tmp_path / "runs").outcomes
     assert (found.problem, found.is_minimized) == ("nearest", True)
 
 
-def test_a_built_in_problem_knows_its_direction(finished: Path, tmp_path: Path) -> None:
+def test_a_run_file_that_does_not_say_what_decided_its_run_is_left_out(
+    finished: Path, tmp_path: Path
+) -> None:
     shutil.copytree(finished, tmp_path / "one")
-    settings = tmp_path / "one" / "settings.json"
-    changed = {**json.loads(settings.read_text()), "problem": "min_max_dist_2d"}
-    settings.write_text(json.dumps(changed))
-    (found,) = find_outcomes(tmp_path).outcomes
-    assert (found.problem, found.is_minimized) == ("min_max_dist_2d", True)
+    for setup, reason in {
+        "": "does not say what decided its result",
+        '{"problem": {"name": "near"}, "settings": {}}': "setup of the run is",
+        '{"problem": {"name": "near", "direction": "minimize"}, "settings": [1]}': "setup of the",
+        "{": "Expecting",
+    }.items():
+        with closing(sqlite3.connect(tmp_path / "one" / "run.sqlite")) as connection, connection:
+            connection.execute("UPDATE costada_run SET setup = ?", (setup,))
+        (left_out,) = find_outcomes(tmp_path).left_out
+        assert left_out.reason.startswith(reason)
 
 
 def test_what_is_not_finished_is_left_out_with_the_reason(finished: Path, tmp_path: Path) -> None:
