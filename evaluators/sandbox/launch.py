@@ -63,6 +63,11 @@ class SlotKind:
         return () if self.is_single_use else tuple(filter(is_late, self.preload))
 
     @property
+    def is_guarded(self) -> bool:
+        """Whether our own process sees that nothing outlives a slot; see `inside/guard.py`."""
+        return sys.platform.startswith("linux") and not self.has_own_files
+
+    @property
     def has_own_files(self) -> bool:
         """Whether candidates write to a file system of the slot's own."""
         return self.layer in (Layer.BUBBLEWRAP, Layer.CONTAINER)
@@ -125,6 +130,8 @@ def _settings(kind: SlotKind, folders: list[str], scratch: str) -> dict[str, obj
     """Return what the process is told; see `inside/zygote.py`."""
     return {
         "role": "nursery" if kind.is_single_use else "ward",
+        "is_guarded": kind.is_guarded,
+        "has_namespace": kind.layer is not Layer.NONE and not kind.is_single_use,
         "scratch": scratch,
         "files_mb": 0 if kind.has_own_files or kind.layer is Layer.NONE else kind.files_mb,
         "layer": kind.layer,

@@ -196,17 +196,26 @@ class Slot:
             if self._keeper_fd is not None:
                 signal.pidfd_send_signal(self._keeper_fd, signal.SIGKILL)
         if self._process is not None:
-            own_group = self._process.pid if self._process.returncode is None else None
-            for group in (self._group, own_group):
-                if group is not None:
-                    with suppress(ProcessLookupError, PermissionError):
-                        os.killpg(group, signal.SIGKILL)
-            self._process.wait()
+            self._kill_process(self._process)
         if self.kind.layer is Layer.CONTAINER and self._home is not None:
             container.remove(self._home)
         for _ in range(MAX_SWEEPS):
             if self._home is None or not _kill_all_in(self._home):
                 break
+
+    def _kill_process(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill the process of the slot; a guard gets the time to kill all that came from it."""
+        if self.kind.is_guarded:
+            for number in (signal.SIGCONT, signal.SIGTERM):  # a candidate may have stopped it
+                process.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(CLOSE_SECONDS)
+        own_group = process.pid if process.returncode is None else None
+        for group in (self._group, own_group):
+            if group is not None:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(group, signal.SIGKILL)
+        process.wait()
 
     def _remove_home(self) -> None:
         """Remove the slot's folder if the process has not, with no more rights than it has."""

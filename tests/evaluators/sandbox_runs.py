@@ -10,6 +10,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from costada.evaluators.sandbox.choice import chosen_layer
+from costada.evaluators.sandbox.inside import guard
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run import run_candidate
@@ -17,6 +18,14 @@ from costada.evaluators.sandbox.run import run_candidate
 LAYERS = (Layer.PROCESS, Layer.LANDLOCK, Layer.BUBBLEWRAP)
 WALLED = LAYERS[1:]
 ENDS = (LAYERS[0], LAYERS[-1])
+SCRATCH = "import os\ndef f(): return os.getcwd()"
+WITHOUT_NAMESPACES = (
+    "import errno, pyseccomp\n"
+    "rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)\n"
+    "rules.add_rule(pyseccomp.ERRNO(errno.EPERM), 'unshare')\n"
+    "rules.load()\n"
+)
+"""Begins a script whose process layer has to do without namespaces, as in Docker."""
 AMPLE = Limits(wall_seconds=60)
 POLICY = (
     "(programs may not start processes, share memory, use the network, or touch files outside their"
@@ -75,12 +84,51 @@ def is_zombie(pid: int) -> bool:
 
 
 def zygotes_of(pid: int) -> list[int]:
-    """Return the processes that candidates are forked from, without the bubblewrap around them."""
+    """Return the processes that candidates are forked from, and these; nothing around them."""
     return [
         one
         for one in descendants(pid)
-        if b"zygote.py" in (words := command_of(one)) and not re.match(rb"[^\0]*bwrap\0", words)
+        if b"zygote.py" in (words := command_of(one))
+        and not re.match(rb"[^\0]*bwrap\0", words)
+        and name_of(one) != guard.NAME
     ]
+
+
+def name_of(pid: int) -> str:
+    """Return the name of a process; none if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def ward_of(scratch: str) -> int:
+    """Return the process that candidates with a scratch folder are forked from."""
+    return next(one for one in zygotes_of(os.getpid()) if scratch.encode() in command_of(one))
+
+
+def inside(number: int, pid: int | None = None) -> list[int]:
+    """Return the descendants of a process, of this one by default, that have a number in a slot."""
+    return [one for one in descendants(pid or os.getpid()) if number == number_inside(one)]
+
+
+def number_inside(pid: int) -> int:
+    """Return the number that a process has in its own process table."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    return int(re.search(r"^NSpid:.*\s(\d+)$", status, re.MULTILINE).group(1))
+
+
+def has_namespaces() -> bool:
+    """Return whether slots of the process layer have process tables of their own here."""
+    return run("import os\ndef f(): return os.getppid()", Layer.PROCESS).output == 1
+
+
+def has_ended_inside(number: int, seconds: float = 5.0) -> bool:
+    """Return whether no slot has a process of this number, or none soon."""
+    return becomes_true(lambda: not inside(number), seconds)
 
 
 def has_candidate(pid: int) -> bool:

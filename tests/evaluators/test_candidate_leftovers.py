@@ -9,14 +9,17 @@ import pytest
 from sandbox_runs import (
     AMPLE,
     POLICY,
+    SCRATCH,
     becomes_true,
     command_of,
     descendants,
     has_candidate,
     has_ended,
+    has_ended_inside,
     run,
     start_script,
     told_by_script,
+    ward_of,
     zygotes_of,
 )
 
@@ -45,7 +48,7 @@ CHILDREN = {
 @pytest.mark.parametrize("start", CHILDREN.values(), ids=CHILDREN.keys())
 def test_a_child_of_a_candidate_is_killed(start):
     result = run(f"import subprocess\ndef f(): print({start})", Layer.PROCESS, MANY)
-    assert has_ended(int(result.log))
+    assert has_ended_inside(int(result.log))
 
 
 @pytest.mark.parametrize("end", ["return", "time.sleep(600)"])
@@ -83,7 +86,7 @@ def test_an_orphan_that_forked_twice_is_killed():
         "    time.sleep(600)"
     )
     limits = Limits(wall_seconds=0.5, processes=8)
-    assert has_ended(int(run(source, Layer.PROCESS, limits).log))
+    assert has_ended_inside(int(run(source, Layer.PROCESS, limits).log))
 
 
 def test_a_child_that_holds_the_pipes_does_not_delay_the_verdict(layer):
@@ -164,7 +167,8 @@ def test_no_descriptor_stays_open_after_slots_that_died():
     run("def f(): return 1", Layer.PROCESS)
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(2):
-        run("import os, time\ndef f(): os.kill(os.getppid(), 9); time.sleep(9)", Layer.PROCESS)
+        os.kill(ward_of(run(SCRATCH, Layer.PROCESS).output), signal.SIGKILL)
+        assert run("def f(): return 1", Layer.PROCESS).output == 1
     assert len(os.listdir("/proc/self/fd")) <= before
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import pytest
-from sandbox_runs import becomes_true, has_ended, run, start_script, told_by_script
+from sandbox_runs import becomes_true, has_ended_inside, run, start_script, told_by_script
 
 from costada.evaluators.sandbox.interruption import allow_evaluations, interrupt_evaluations
 from costada.evaluators.sandbox.layers import Layer
@@ -50,7 +50,7 @@ def test_all_evaluations_under_way_stop(tmp_path):
         errors = [future.exception(10) for future in futures]
     assert [type(error) for error in errors] == [InterruptedError] * 3
     assert monotonic() - started < 2 * SECONDS
-    assert all(has_ended(int(note.read_text())) for note in notes if note.exists())
+    assert all(has_ended_inside(int(note.read_text())) for note in notes if note.exists())
 
 
 def test_evaluations_run_again_only_when_they_are_allowed_to():
@@ -90,7 +90,7 @@ def test_an_exception_of_a_signal_handler_passes_on_and_leaves_nothing(tmp_path)
         assert monotonic() - started < 0.5 + SECONDS
     finally:
         signal.signal(signal.SIGALRM, former)
-    assert has_ended(int((tmp_path / "pid").read_text()), 0.5)
+    assert has_ended_inside(int((tmp_path / "pid").read_text()), 0.5)
 
 
 @pytest.mark.parametrize("moment", ["starting", "running"])

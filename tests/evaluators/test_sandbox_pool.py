@@ -13,7 +13,12 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.pool import SLOTS, Pool
 from costada.evaluators.sandbox.run import run_evaluator
 
-WARD = "import os, time\ndef f():\n    time.sleep(0.1)\n    return os.getppid()"
+SLOT = (
+    "import os, time, zlib\n"
+    "def f():\n"
+    "    time.sleep(0.1)\n"
+    "    return zlib.crc32(os.getcwd().encode())"
+)
 KIND = SlotKind(Layer.PROCESS, ())
 OTHER_KIND = SlotKind(Layer.PROCESS, ("json",))
 
@@ -46,8 +51,10 @@ def test_slots_of_different_kinds_are_kept_apart(pool):
 
 
 def test_a_folder_makes_a_kind_of_its_own(tmp_path):
-    (tmp_path / "evaluator.py").write_text("import os\ndef evaluate(p): return {'n': os.getppid()}")
-    plain = run("import os\ndef f(): return os.getppid()", Layer.PROCESS).output
+    (tmp_path / "evaluator.py").write_text(
+        "import os, zlib\ndef evaluate(p): return {'n': zlib.crc32(os.getcwd().encode())}"
+    )
+    plain = run(SLOT, Layer.PROCESS).output
     result = run_evaluator("", tmp_path, AMPLE, Layer.PROCESS, PRELOAD)
     assert result.output["metrics"]["n"] != plain
 
@@ -84,7 +91,7 @@ def test_a_slot_that_does_not_start_is_not_counted(pool):
 def test_threads_work_in_several_slots_at_once_and_never_in_more_than_allowed():
     SLOTS.close()
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(run, [WARD] * 8, [Layer.PROCESS] * 8))
+        found = list(threads.map(run, [SLOT] * 8, [Layer.PROCESS] * 8))
     most = max(2, os.cpu_count() or 1)
     assert 2 <= len({result.output for result in found}) <= most
     assert len(zygotes_of(os.getpid())) <= most
@@ -92,15 +99,15 @@ def test_threads_work_in_several_slots_at_once_and_never_in_more_than_allowed():
 
 def test_a_fork_of_the_trusted_process_has_slots_of_its_own(tmp_path):
     text = (
-        "ward = 'import os\\ndef f(): return os.getppid()'\n"
-        "before = run(ward, Layer.PROCESS).output\n"
+        f"slot = {SLOT!r}\n"
+        "before = run(slot, Layer.PROCESS).output\n"
         "read_fd, write_fd = os.pipe()\n"
         "if os.fork() == 0:\n"
-        "    os.write(write_fd, str(run(ward, Layer.PROCESS).output).encode())\n"
+        "    os.write(write_fd, str(run(slot, Layer.PROCESS).output).encode())\n"
         "    sys.exit(0)\n"
         "os.wait()\n"
         "in_fork = int(os.read(read_fd, 99))\n"
-        "print(in_fork != before, run(ward, Layer.PROCESS).output == before)"
+        "print(in_fork != before, run(slot, Layer.PROCESS).output == before)"
     )
     assert told_by_script(text, tmp_path, PYTHONWARNINGS="error") == "True True"
     assert list(tmp_path.iterdir()) == []
@@ -110,7 +117,9 @@ def test_scipy_is_loaded_by_the_same_process_when_a_program_names_it_and_takes_n
     SLOTS.close()
     source = (
         "import os, sys\n"
-        "def f(): return [os.getppid(), *(name in sys.modules for name in ('numpy', 'sci' + 'py'))]"
+        "def f():\n"
+        "    loaded = [name in sys.modules for name in ('numpy', 'sci' + 'py')]\n"
+        "    return [os.getcwd(), *loaded]"
     )
     first = run(source, Layer.PROCESS).output
     named = run(f"# with scipy\n{source}", Layer.PROCESS, Limits(wall_seconds=0.3)).output

@@ -23,6 +23,7 @@ from costada.evaluators.sandbox.run import run_candidate
 SOURCES = {
     "answer": "def f(): return 42",
     "memory": "def f(): return open('/proc/%d/environ').read()" % os.getpid(),
+    "above": "import os\\ndef f(): return os.getppid()",
     "ward": "import os\\ndef f(): return open('/proc/%d/mem' % os.getppid(), 'rb').read(1)[0]",
     "hidden": (
         "import os, time\\n"
@@ -89,10 +90,11 @@ def test_candidates_of_an_unprivileged_user_are_held(nobody, name):
         check=True,
     ).stdout
     told = json.loads(text)
-    if isinstance(told, str):
+    if isinstance(told, str) and name != "process":
         pytest.skip(told)
     assert told["answer"] == 42
-    assert "Errno" in told["memory"]
+    if told["above"] <= 2:  # in a process table of its own
+        assert "Errno" in told["memory"]
     assert "Errno" in told["ward"]
     assert "the limit of the program's files is 10 MB" in told["hidden"]
     assert told["hang"] == "timeout: the program exceeded 0.3 s"

@@ -4,16 +4,26 @@ import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from time import sleep
 
 import pytest
-from sandbox_runs import AMPLE, becomes_true, descendants, has_ended, run
+from sandbox_runs import (
+    AMPLE,
+    SCRATCH,
+    WITHOUT_NAMESPACES,
+    becomes_true,
+    descendants,
+    has_ended,
+    has_namespaces,
+    run,
+    told_by_script,
+    ward_of,
+)
 
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.pool import SLOTS
 
-WARD = "import os\ndef f(): return os.getppid()"
 LOST = "the sandbox process ended while the program ran: "
 SEARCH = """
 import re
@@ -53,11 +63,11 @@ TRACES = {
 @pytest.mark.skipif(sys.platform != "linux", reason="a process sees its memory in /proc")
 @pytest.mark.parametrize("source", TRACES.values(), ids=TRACES.keys())
 def test_a_later_candidate_inherits_no_trace_of_an_earlier_one(source):
-    ward = run(WARD, Layer.PROCESS).output
+    slot = run(SCRATCH, Layer.PROCESS).output
     for _ in range(2):
         run(source, Layer.PROCESS)
     assert run(SEARCH, Layer.PROCESS).output == 0
-    assert run(WARD, Layer.PROCESS).output == ward
+    assert run(SCRATCH, Layer.PROCESS).output == slot
 
 
 def test_the_search_finds_what_is_there():
@@ -114,9 +124,7 @@ def test_the_trusted_process_cannot_be_read(layer, monkeypatch):
     assert run(source, layer).output == []
 
 
-def test_a_candidate_that_kills_it_fails_alone():
-    SLOTS.close()
-    before = descendants(os.getpid())
+def test_a_candidate_that_kills_it_fails_alone(tmp_path):
     source = (
         "import os, subprocess, time\n"
         "def f():\n"
@@ -125,13 +133,34 @@ def test_a_candidate_that_kills_it_fails_alone():
         "    os.kill(os.getppid(), 9)\n"
         "    time.sleep(600)"
     )
-    result = run(source, Layer.PROCESS, Limits(wall_seconds=60, processes=8))
-    assert result.error.startswith(LOST)
-    assert result.is_sandbox_fault
-    assert result.seconds < 5
-    assert all(has_ended(int(word)) for word in result.log.split())
-    assert becomes_true(lambda: descendants(os.getpid()) == before)
-    assert run("def f(): return 1", Layer.PROCESS).output == 1
+    text = (
+        f"{WITHOUT_NAMESPACES}from sandbox_runs import becomes_true, descendants, has_ended\n"
+        "chosen_layer(Layer.PROCESS)\n"
+        "before = descendants(os.getpid())\n"
+        f"result = run({source!r}, Layer.PROCESS, Limits(wall_seconds=60, processes=8))\n"
+        f"assert result.error.startswith({LOST!r}), result\n"
+        "assert result.is_sandbox_fault\n"
+        "assert result.seconds < 5\n"
+        "assert [has_ended(int(word)) for word in result.log.split()] == [True, True]\n"
+        "assert becomes_true(lambda: descendants(os.getpid()) == before)\n"
+        "print(run('def f(): return 1', Layer.PROCESS).output)"
+    )
+    assert told_by_script(text, tmp_path, PYTHONPATH=str(Path(__file__).parent)) == "1"
+
+
+def test_a_candidate_with_a_process_table_of_its_own_cannot_signal_what_is_above_it():
+    if not has_namespaces():
+        pytest.skip("no namespaces for processes here")
+    source = (
+        "import os, signal\n"
+        "def f():\n"
+        "    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "    for number in (9, 19): os.kill(1, number)\n"
+        "    return [os.getppid(), *sorted(int(n) for n in os.listdir('/proc') if n.isdigit())]"
+    )
+    output = run(source, Layer.PROCESS).output
+    assert output[:2] == [1, 1]
+    assert len(output) == 3
 
 
 def test_a_candidate_behind_walls_cannot_signal_it(walled):
@@ -139,7 +168,7 @@ def test_a_candidate_behind_walls_cannot_signal_it(walled):
         "import os\n"
         "def signals(number, signal):\n"
         "    try: os.kill(number, signal)\n"
-        "    except PermissionError: return False\n"
+        "    except (PermissionError, ProcessLookupError): return False\n"
         "    return True\n"
         "def f(): return [signals(n, s) for n in (os.getppid(), 1, -1) for s in (0, 9, 19)]"
     )
@@ -150,11 +179,11 @@ def test_a_candidate_behind_walls_cannot_signal_it(walled):
 
 
 def test_a_kill_from_outside_while_it_is_idle_costs_nothing():
-    ward = run(WARD, Layer.PROCESS).output
-    os.kill(ward, signal.SIGKILL)
-    result = run(WARD, Layer.PROCESS)
+    scratch = run(SCRATCH, Layer.PROCESS).output
+    os.kill(ward_of(scratch), signal.SIGKILL)
+    result = run(SCRATCH, Layer.PROCESS)
     assert result.error is None
-    assert result.output != ward
+    assert result.output != scratch
 
 
 def num_threads(pid):
@@ -165,7 +194,7 @@ def num_threads(pid):
 
 
 def test_a_kill_from_outside_during_a_run_fails_it_with_a_reason():
-    ward = run(WARD, Layer.PROCESS).output
+    ward = ward_of(run(SCRATCH, Layer.PROCESS).output)
     source = (
         "import threading, time\n"
         "def f():\n"
@@ -184,24 +213,32 @@ def test_a_kill_from_outside_during_a_run_fails_it_with_a_reason():
     assert run("def f(): return 1", Layer.PROCESS).output == 1
 
 
-def test_slots_that_are_stopped_are_given_up_and_replaced_and_no_late_answer_counts():
-    stop = "import os, time\ndef f(): os.kill(os.getppid(), 19); time.sleep({}); return 7"
-    short, short_call = Limits(wall_seconds=0.5), Limits(wall_seconds=60, call_seconds=0.4)
+def test_slots_that_are_stopped_are_given_up_and_replaced_and_no_late_answer_counts(tmp_path):
+    note = tmp_path / "scratch"
+    wait = (
+        "import os, time\n"
+        f"open({str(note)!r}, 'a').write(os.getcwd() + '\\n')\n"
+        "def f(): time.sleep({}); return 7"
+    )
+    short, short_call = Limits(wall_seconds=1.5), Limits(wall_seconds=60, call_seconds=1.4)
     with ThreadPoolExecutor(2) as pool:
         asked = [
-            pool.submit(run, stop.format(60), Layer.PROCESS, short),
-            pool.submit(run, stop.format(1), Layer.PROCESS, short_call),
+            pool.submit(run, wait.format(60), Layer.PROCESS, short),
+            pool.submit(run, wait.format(2), Layer.PROCESS, short_call),
         ]
+        assert becomes_true(lambda: note.exists() and len(note.read_text().splitlines()) == 2)
+        for scratch in note.read_text().splitlines():
+            os.kill(ward_of(scratch), signal.SIGSTOP)
     hung, late = (each.result() for each in asked)
-    assert hung.error == "timeout: the program exceeded 0.5 s"
-    assert 2 <= hung.seconds < 5
-    assert (late.output, late.error) == (None, "timeout: the call exceeded 0.4 s")
+    assert hung.error == "timeout: the program exceeded 1.5 s"
+    assert 3 <= hung.seconds < 6
+    assert (late.output, late.error) == (None, "timeout: the call exceeded 1.4 s")
     assert (hung.is_sandbox_fault, late.is_sandbox_fault) == (True, True)
     assert run("def f(): return 1", Layer.PROCESS).output == 1
 
 
 def test_a_slot_that_was_stopped_while_idle_does_not_block_for_long():
-    ward = run(WARD, Layer.PROCESS).output
+    ward = ward_of(run(SCRATCH, Layer.PROCESS).output)
     sleep(0.2)  # so that it has removed what the candidate left
     os.kill(ward, signal.SIGSTOP)
     result = run("def f(): return 1", Layer.PROCESS, Limits(wall_seconds=0.3))

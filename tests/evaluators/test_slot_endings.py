@@ -5,7 +5,14 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from sandbox_runs import becomes_true, command_of, run, told_by_script
+from sandbox_runs import (
+    WITHOUT_NAMESPACES,
+    becomes_true,
+    command_of,
+    has_namespaces,
+    run,
+    told_by_script,
+)
 
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
@@ -39,10 +46,58 @@ def has_process(mark: str) -> bool:
     return any(mark.encode() in command_of(n) for n in numbers if n != os.getpid())
 
 
-def test_a_daemon_without_an_environment_ends_with_its_slot():
-    words = "['/bin/sh', '-c', 'sleep 20; : daemon-of-a-dead-slot']"
-    assert run(daemon(words, KILL_WARD), Layer.PROCESS, BRIEF).is_sandbox_fault
-    assert becomes_true(lambda: not has_process("daemon-of-a-dead-slot"))
+ENDS_OF_A_WARD = {
+    "the program kills it": "time.sleep(0.04); os.kill(os.getppid(), 9); time.sleep(9)",
+    "it and the guard are stopped": (
+        "time.sleep(0.04)\n"
+        "    guard = open(f'/proc/{os.getppid()}/stat').read().split()[3]\n"
+        "    for number in (int(guard), os.getppid()): os.kill(number, 19)\n"
+        "    time.sleep(9)"
+    ),
+}
+
+
+@pytest.mark.parametrize("start", ["", WITHOUT_NAMESPACES], ids=["namespace", "no namespace"])
+@pytest.mark.parametrize("ending", ENDS_OF_A_WARD.values(), ids=ENDS_OF_A_WARD.keys())
+def test_a_daemon_without_an_environment_ends_with_its_slot(start, ending, tmp_path):
+    mark = f"daemon-of-{tmp_path.name}"
+    source = daemon(f"['/bin/sh', '-c', 'cd /; sleep 20; : {mark}']", ending)
+    limits = "Limits(wall_seconds=1.5, processes=8)"
+    text = f"{start}print(run({source!r}, Layer.PROCESS, {limits}).error is None)"
+    assert told_by_script(text, tmp_path) == "False"
+    assert becomes_true(lambda: not has_process(mark))
+
+
+def test_a_daemon_ends_though_a_program_aims_at_all_that_is_above_it(tmp_path):
+    if not has_namespaces():
+        pytest.skip("no namespaces for processes here")
+    mark = f"daemon-of-{tmp_path.name}"
+    kill_all = "time.sleep(0.04)\n    for number in (os.getppid(), -1): os.kill(number, 9)"
+    source = daemon(f"['/bin/sh', '-c', 'cd /; sleep 20; : {mark}']", kill_all)
+    result = run(source, Layer.PROCESS, Limits(wall_seconds=5, processes=8))
+    assert result.error is None
+    assert becomes_true(lambda: not has_process(mark))
+
+
+@pytest.mark.parametrize("start", ["", WITHOUT_NAMESPACES], ids=["namespace", "no namespace"])
+def test_a_daemon_ends_when_its_ward_is_killed_from_outside(start, tmp_path):
+    mark = f"daemon-of-{tmp_path.name}"
+    (tmp_path / "mark").write_text(mark)
+    words = "['/bin/sh', '-c', 'cd /; sleep 20; : ' + open(f'{folder}/../../mark').read()]"
+    text = (
+        f"{start}from sandbox_runs import becomes_true, zygotes_of\n"
+        "from test_slot_endings import has_process\n"
+        f"mark = open({str(tmp_path / 'mark')!r}).read()\n"
+        "def kill():\n"
+        "    assert becomes_true(lambda: has_process(mark), 20)\n"
+        "    for number in zygotes_of(os.getpid()): os.kill(number, 9)\n"
+        "threading.Thread(target=kill).start()\n"
+        f"source = {daemon(words, 'time.sleep(9)')!r}\n"
+        "found = run(source, Layer.PROCESS, Limits(wall_seconds=20, processes=8))\n"
+        "print(found.is_sandbox_fault)"
+    )
+    assert told_by_script(text, tmp_path, PYTHONPATH=str(Path(__file__).parent)) == "True"
+    assert becomes_true(lambda: not has_process(mark))
 
 
 WRITE_ON = "i=0; while [ $i -lt 300000 ]; do mkdir -p {folder}/d$i; i=$((i+1)); done; : writer-on"

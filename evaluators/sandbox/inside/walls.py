@@ -22,6 +22,7 @@ IS_LINUX = sys.platform.startswith("linux")
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 CAPABILITIES_OF_SELF = (ctypes.c_uint32 * 2)(0x20080522, 0)
 CAP_SYS_ADMIN = 1 << 21
+CLONE_NEWUSER = 0x10000000
 NUM_OPEN_FILES = 256
 MEBIBYTE = 1024 * 1024
 READABLE = (
@@ -138,6 +139,25 @@ def checked(result: int) -> None:
     if result != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+def unshare(kinds: int) -> None:
+    """Leave namespaces for new ones, inside a new user namespace if this user must (Linux only).
+
+    Args:
+        kinds: The CLONE_NEW... flags of the namespaces.
+
+    Raises:
+        OSError: If the system refuses.
+    """
+    user, group = os.geteuid(), os.getegid()
+    if LIBC.unshare(kinds) == 0:
+        return
+    checked(LIBC.unshare(kinds | CLONE_NEWUSER))
+    mapped = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
+    for name, text in mapped.items():
+        with open(f"/proc/self/{name}", "w") as file:
+            file.write(text)
 
 
 def limiting_filter() -> "system_calls.Filter | None":

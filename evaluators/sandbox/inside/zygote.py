@@ -33,6 +33,7 @@ def name_ourselves() -> None:
 if __name__ == "__main__":
     name_ourselves()
 
+from costada.evaluators.sandbox.inside import guard  # noqa: E402
 from costada.evaluators.sandbox.inside.child import seed_numpy  # noqa: E402
 from costada.evaluators.sandbox.inside.nursery import Nursery  # noqa: E402
 from costada.evaluators.sandbox.inside.single import Single  # noqa: E402
@@ -59,6 +60,8 @@ def main() -> None:
         del os.environ[name]
     if "control_path" in settings:
         settings["control_fd"] = connected(settings["control_path"])
+    if settings["is_guarded"] and settings["role"] != "single":
+        guard.stand(settings["control_fd"], has_namespace=settings["has_namespace"])
     sys.path[:0] = [path for path in settings["import_path"] if path not in sys.path]
     if settings["role"] != "nursery":
         for name in settings["preload"]:

@@ -40,6 +40,8 @@ GRACE_SECONDS = 3.0
 PATIENCE_SECONDS = 1.0
 SCRATCH_SECONDS = 5.0
 """How long removing files may take: some disks need milliseconds for every folder."""
+SETTLE_SECONDS = 0.1
+"""In which a slot has made the folder for its next candidate."""
 START_SECONDS = 60.0
 CONTROL_EVERY = 4
 """A control follows each shared program, and each fourth of our own."""
@@ -127,6 +129,7 @@ class Watch:
 
     def accept_what_is(self) -> None:
         """Take everything that is there as having been there before."""
+        sleep(SETTLE_SECONDS)
         self.ground.restore()
         self.files = self.ground.files()
         self.num_scratch = self.ground.num_scratch()
