@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, Literal, get_args
@@ -17,6 +18,7 @@ from costada.models.capping import HeldBack
 from costada.models.deadline import CallTimeout, within
 from costada.models.identity import model_identity
 from costada.models.quiet import quietened
+from costada.models.replies import readable
 from costada.models.retries import RetryPolicy, retry_options
 from costada.nodes.pricing import PriceBook, price_book
 from costada.store.purse import Ledger, OverBudget
@@ -111,9 +113,9 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
         def ask() -> Answer:
             try:
-                return handler(_limited(request, payment))
+                return _as_read(handler(_limited(request, payment)))
             except OverBudget:  # more is sent than could be seen: the limit takes that in now
-                return handler(_limited(request, payment))
+                return _as_read(handler(_limited(request, payment)))
 
         try:
             with payment.meter():
@@ -131,9 +133,9 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
         async def ask() -> Answer:
             try:
-                return await handler(_limited(request, payment))
+                return _as_read(await handler(_limited(request, payment)))
             except OverBudget:
-                return await handler(_limited(request, payment))
+                return _as_read(await handler(_limited(request, payment)))
 
         try:
             with payment.meter():
@@ -193,6 +195,12 @@ def _limited(request: Request, payment: Payment) -> Request:
         messages.insert(0, request.system_message)
     cap = payment.cap(request.model, messages, _bound(request))
     return request.override(model_settings={**request.model_settings, **cap}) if cap else request
+
+
+def _as_read(answer: Answer) -> Answer:
+    """Return an answer that the agent's next request can hold."""
+    told = [readable(each) if isinstance(each, AIMessage) else each for each in answer.result]
+    return replace(answer, result=told)
 
 
 def _bound(request: Request) -> Mapping[str, Any]:

@@ -21,6 +21,9 @@ COMBINED_SCORE = "combined_score"
 EVAL_TIME = "eval_time"
 """Metric telling the wall-clock time of an evaluation, in seconds; never shown to a model."""
 
+NOT_STORABLE = "the program holds half of a surrogate pair, which no file can hold"
+"""Why a program is not valid that could not be stored as it was judged."""
+
 MARKS = (EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT)
 """Artifacts that say for the search, not for a model, what kind of failure the error is."""
 
@@ -56,15 +59,19 @@ class Evaluation:
     seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        """Make all numbers plain and refuse contradictions, so that every reader can rely on both.
+        """Make numbers and texts plain and refuse contradictions, so that readers can rely on them.
 
-        A metric that is not finite counts as 0.
+        A metric that is not finite counts as 0; half of a surrogate pair becomes a question mark.
 
         Raises:
             ValueError: If score or objective is not finite, or validity, error and score disagree.
         """
-        plain = {name: _finite_or_zero(value) for name, value in self.metrics.items()}
+        plain = {storable(str(k)): _finite_or_zero(value) for k, value in self.metrics.items()}
         object.__setattr__(self, "metrics", plain)
+        texts = {storable(str(name)): storable(str(each)) for name, each in self.artifacts.items()}
+        object.__setattr__(self, "artifacts", texts)
+        if self.error is not None:
+            object.__setattr__(self, "error", storable(str(self.error)))
         object.__setattr__(self, "score", _finite("score", self.score))
         if self.objective is not None:
             object.__setattr__(self, "objective", _finite("objective", self.objective))
@@ -74,6 +81,16 @@ class Evaluation:
             raise ValueError(f"error is {self.error!r}; expected a reason for a failed candidate")
         if not self.is_valid and self.score != 0:
             raise ValueError(f"score is {self.score!r}; expected 0 for a failed candidate")
+
+
+def storable(text: str) -> str:
+    """Return a text with question marks for what no file, database or request takes."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def is_storable(text: str) -> bool:
+    """Return whether a text can be encoded: no half of a surrogate pair is in it."""
+    return storable(text) == text
 
 
 def _finite(name: str, value: SupportsFloat) -> float:

@@ -9,6 +9,7 @@ from costada.evaluators.contract import (
     NO_VERDICT,
     Evaluation,
     failed,
+    storable,
 )
 from costada.evaluators.folder_settings import FolderSettings
 from costada.evaluators.normalize import normalize
@@ -26,7 +27,7 @@ def sort_values(values: Mapping[str, object]) -> tuple[dict[str, float], dict[st
 
 def text_of(value: object) -> str:
     """Return a value as text that can be stored."""
-    return str(value).encode("utf-8", "replace").decode()
+    return storable(str(value))
 
 
 def verdict(

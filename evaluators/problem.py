@@ -5,7 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from costada.evaluators.contract import Direction, Evaluation, Evaluator
+from costada.evaluators.contract import (
+    NOT_STORABLE,
+    Direction,
+    Evaluation,
+    Evaluator,
+    failed,
+    is_storable,
+)
 from costada.evaluators.fingerprint import fingerprint
 from costada.evaluators.holdout import Holdout
 from costada.evaluators.problem_checks import (
@@ -115,8 +122,10 @@ class Problem:
     def judge(self, code: str, key: str) -> Evaluation:
         """Verdict on a program in a run whose secret is `key`; see `Holdout`.
 
-        Raises what `evaluate` raises.
+        A program that cannot be stored as it is judged is not valid. Raises what `evaluate` raises.
         """
+        if not is_storable(code):
+            return failed(NOT_STORABLE)
         if isinstance(self.evaluate, SandboxedEvaluator):
             return self.evaluate(code, key)
         return self.evaluate(code)

@@ -7,6 +7,7 @@ from keyword import iskeyword
 from math import isfinite
 from reprlib import repr as shortened
 
+from costada.evaluators.contract import is_storable
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.wire import encode
 
@@ -14,10 +15,12 @@ PLAIN = "a number, text, array, list or dict"
 
 
 def check_text(name: str, value: object, *, may_be_empty: bool = False) -> None:
-    """Refuse what is no text, or says nothing."""
+    """Refuse what is no text, says nothing, or cannot be stored and sent to a model."""
     if not isinstance(value, str) or not (value.strip() or may_be_empty):
         kind = "a text" if may_be_empty else "a non-empty text"
         raise ValueError(f"{name} is {value!r}; expected {kind}")
+    if not is_storable(value):
+        raise ValueError(f"{name} is {shortened(value)}; expected no half of a surrogate pair")
 
 
 def check_name(name: str, value: object, kind: str) -> None:

@@ -17,7 +17,8 @@ def describe(error: BaseException) -> str:
     Providers sometimes quote the key they reject, and descriptions end up in journals and
     terminals. Values of environment variables named like a secret are replaced by the name.
     """
-    text = " ".join(str(error).split()) or "no message"
+    said = str(error).encode("utf-8", "replace").decode()
+    text = " ".join(said.split()) or "no message"
     for name, value in os.environ.items():
         secret = value.strip()
         if name.endswith(_SECRET_ENDINGS) and len(secret) >= _SHORTEST_SECRET:

@@ -22,7 +22,7 @@ from costada.models.provider_errors import (
     is_timeout,
     retry_after,
 )
-from costada.models.replies import answer_text, calls_tools
+from costada.models.replies import answer_text, calls_tools, readable
 from costada.models.retries import RetryPolicy
 
 _REQUEST_REMEDY = "check the model's parameters and that the prompt fits its context window"
@@ -105,7 +105,7 @@ def ask(
         raise ValueError(
             f"model must return an AIMessage, got {type(outcome).__name__} from {_names(model)}"
         )
-    return judged(outcome)
+    return judged(readable(outcome))
 
 
 def judged(answer: AIMessage) -> AIMessage | ModelFailure:

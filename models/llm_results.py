@@ -8,7 +8,7 @@ from math import isfinite
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 
-from costada.models.replies import written
+from costada.models.replies import encodable, readable, written
 from costada.models.token_counts import TokenCounts, counts_from_metadata, counts_from_record
 
 
@@ -45,6 +45,7 @@ def read_reply(result: LLMResult) -> Reply:
     """
     choices = list(_choices(result))
     message = _message(choices[0]) if choices else AIMessage("")
+    message = readable(message) if isinstance(message, AIMessage) else message
     facts = {**(result.llm_output or {}), **message.response_metadata}
     for choice in choices[:1]:
         facts |= choice.generation_info or {}
@@ -148,4 +149,4 @@ def _is_cache_hit(message: BaseMessage) -> bool:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return encodable(value) if isinstance(value, str) and value else None

@@ -1,6 +1,6 @@
 """Metering of one logical call: every model request under it becomes one MeteredCall."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count
@@ -14,13 +14,14 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, LLMResult
 from langchain_core.tracers.context import register_configure_hook
 
-from costada.models.announcements import Announcement, announced
+from costada.models.announcements import announced
 from costada.models.calls import MeteredCall, SentCall
+from costada.models.departures import CURRENT, Departures, listen
 from costada.models.errors import UnmeteredCall, describe
 from costada.models.identity import RequestFacts
 from costada.models.llm_results import Reply, read_failure, read_reply
 from costada.models.provider_errors import may_have_been_billed
-from costada.models.replies import answer_text, shown, spoken
+from costada.models.replies import answer_text, encodable, shown, spoken
 from costada.models.token_counts import (
     NO_TOKENS,
     TokenCounts,
@@ -57,6 +58,8 @@ class _Request:
 
     sent: SentCall
     prompts: tuple[str, ...]
+    kind: tuple[str, ...]
+    departures: int
     began: float = field(default_factory=monotonic)
     words: list[str] = field(default_factory=list)
     parts: list[TokenCounts] = field(default_factory=list)
@@ -64,7 +67,7 @@ class _Request:
     @property
     def arrived(self) -> str:
         """The text that a stream has brought."""
-        return "".join(self.words)
+        return encodable("".join(self.words))
 
 
 class CallMeter(BaseCallbackHandler):
@@ -110,12 +113,14 @@ class CallMeter(BaseCallbackHandler):
         self._requests: dict[UUID, _Request] = {}
         self._refusal: str | None = None
         self._has_heard = False
-        self._outer: list[Token[CallMeter | None]] = []
+        self._outer: list[tuple[Token[CallMeter | None], Token[Departures]]] = []
+        self._departures = Departures()
         self._lock = Lock()
+        listen()
 
     def __enter__(self) -> Self:
         """Hear of every request in this context."""
-        self._outer.append(_METER.set(self))
+        self._outer.append((_METER.set(self), CURRENT.set(self._departures)))
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -123,7 +128,9 @@ class CallMeter(BaseCallbackHandler):
 
         A call that was given up may still be retrying in a thread of its own.
         """
-        _METER.reset(self._outer.pop())
+        meter, departures = self._outer.pop()
+        CURRENT.reset(departures)
+        _METER.reset(meter)
         self._refusal = self._refusal or _OVER
         self.close()
 
@@ -138,9 +145,7 @@ class CallMeter(BaseCallbackHandler):
     ) -> None:
         """Note a chat request; raises UnmeteredCall after an answer without counts."""
         sent = [message for batch in messages for message in batch]
-        self._start(
-            run_id, map(spoken, sent), announced(_facts(serialized, metadata, kwargs), sent)
-        )
+        self._start(run_id, sent, _facts(serialized, metadata, kwargs))
 
     def on_llm_start(
         self,
@@ -152,7 +157,7 @@ class CallMeter(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Note a request to a text-completion model, as for a chat model."""
-        self._start(run_id, prompts, announced(_facts(serialized, metadata, kwargs), prompts))
+        self._start(run_id, prompts, _facts(serialized, metadata, kwargs))
 
     def on_llm_new_token(
         self, token: str | list[str | dict[str, Any]], *, run_id: UUID, **kwargs: Any
@@ -200,7 +205,8 @@ class CallMeter(BaseCallbackHandler):
         reply = read_failure(kwargs.get("response"), request.arrived)
         counts = reply.counts or streamed_counts(request.parts)
         is_guess = counts is None and self._estimates and bool(reply.answer)
-        is_billed = bool(request.words or request.parts) or may_have_been_billed(error)
+        has_left = request.kind in _CONNECTED
+        is_billed = bool(request.words or request.parts) or may_have_been_billed(error, has_left)
         if is_guess:
             counts = estimate_counts(request.prompts, shown(reply.answer))
         self._report_counted(
@@ -231,20 +237,30 @@ class CallMeter(BaseCallbackHandler):
         if not self._has_heard:
             raise UnmeteredCall(_UNHEARD)
 
-    def _start(self, run_id: UUID, prompts: Iterable[str], asked: Announcement) -> None:
+    def _start(
+        self, run_id: UUID, prompts: Sequence[BaseMessage | str], facts: RequestFacts
+    ) -> None:
         if self._refusal is not None:
             raise UnmeteredCall(self._refusal)
-        sent = SentCall(next(self._numbers), *asked)
+        sent = SentCall(next(self._numbers), *announced(facts, prompts))
         if self._on_start:
             self._on_start(sent)
-        request = _Request(sent, tuple(prompts))
+        request = _Request(
+            sent,
+            prompts=tuple(each if isinstance(each, str) else spoken(each) for each in prompts),
+            kind=tuple(map(str, facts.serialized.get("id") or ())),
+            departures=self._departures.seen,
+        )
         with self._lock:
             self._requests[run_id] = request
             self._has_heard = True
 
     def _pop(self, run_id: UUID) -> _Request | None:
         with self._lock:
-            return self._requests.pop(run_id, None)
+            request = self._requests.pop(run_id, None)
+        if request is not None and self._departures.seen != request.departures:
+            _CONNECTED.add(request.kind)
+        return request
 
     def _report_counted(
         self, request: _Request, reply: Reply, counts: TokenCounts, **facts: Any
@@ -339,6 +355,9 @@ def _impossible(counts: TokenCounts, sent: SentCall) -> str | None:
             )
     return None
 
+
+_CONNECTED: set[tuple[str, ...]] = set()
+"""Classes of chat models that have opened a connection: they may keep it and use it unseen."""
 
 _METER: ContextVar[CallMeter | None] = ContextVar("costada_meter", default=None)
 register_configure_hook(_METER, inheritable=True)

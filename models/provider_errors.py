@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
+from socket import gaierror
 from traceback import walk_tb
 
 from langchain_core.exceptions import (
@@ -42,7 +43,30 @@ _PASSING_KINDS = (
 )
 _METER = "costada.models.metering"
 _LOST_ON_THE_WAY = frozenset({"APIConnectionError", "TransportError"})
-_NEVER_SENT = frozenset({"ConnectError", "ConnectTimeout", "UnsupportedProtocol"})
+_NEVER_SENT = frozenset(
+    {
+        "ClientConnectorError",
+        "ConnectError",
+        "ConnectTimeout",
+        "ConnectTimeoutError",
+        "ConnectionTimeoutError",
+        "EndpointConnectionError",
+        "InvalidSchema",
+        "InvalidURL",
+        "LocalProtocolError",
+        "MissingSchema",
+        "NewConnectionError",
+        "NoCredentialsError",
+        "ParamValidationError",
+        "PoolTimeout",
+        "ProxyError",
+        "UnsupportedProtocol",
+    }
+)
+_REQUEST_WRITERS = frozenset(
+    {"_build_request", "build_request", "encode_request", "prepare", "prepare_request"}
+)
+"""Functions of HTTP clients and SDKs that make the bytes of a request."""
 _TIMED_OUT = frozenset({"APITimeoutError", "ReadTimeout", "Timeout", "ServerTimeoutError"})
 _SDK_FAILURES = frozenset({"APIError", "LengthFinishReasonError", "ContentFilterFinishReasonError"})
 _BODY_READERS = frozenset(
@@ -74,17 +98,24 @@ def http_status(error: BaseException) -> int | None:
     return None
 
 
-def may_have_been_billed(error: BaseException) -> bool:
+def may_have_been_billed(error: BaseException, has_left: bool) -> bool:
     """Tell whether a request that ended with an error may be on the provider's bill.
 
-    An error status is not billed, and neither is a request that reached nobody. Of a timeout, a
+    An error status is not billed, and neither is a request that was never sent. Of a timeout, a
     lost connection, an error told inside a stream that had begun well, or an answer that cannot be
     read nobody can tell.
+
+    Args:
+        error: What ended the request.
+        has_left: Whether anything was sent while the request was made, or can have been unseen.
     """
     status = http_status(error)
     if status is not None and status >= 400 and not _came_inside_a_stream(error):
         return False
-    return not any(_reached_nobody(each) for each in _causes(error))
+    causes = list(_causes(error))
+    if any(map(_reached_nobody, causes)) or _failed_while_written(error):
+        return False
+    return has_left or any(map(_is_of_a_network, causes)) or _is_unreadable_reply(error)
 
 
 def is_passing(error: BaseException) -> bool:
@@ -191,7 +222,20 @@ def _told_in_answer(error: BaseException) -> Mapping[str, object]:
 
 
 def _reached_nobody(error: BaseException) -> bool:
-    return isinstance(error, ConnectionRefusedError) or _is_named(error, _NEVER_SENT)
+    return isinstance(error, ConnectionRefusedError | gaierror) or _is_named(error, _NEVER_SENT)
+
+
+def _failed_while_written(error: BaseException) -> bool:
+    return any(function in _REQUEST_WRITERS for _, function in _places(error))
+
+
+def _is_of_a_network(error: BaseException) -> bool:
+    """Tell whether an error says itself that a request was under way."""
+    return (
+        isinstance(error, ModelError | ConnectionError | TimeoutError)
+        or _is_named(error, _LOST_ON_THE_WAY | _SDK_FAILURES | {"RpcError"})
+        or http_status(error) is not None
+    )
 
 
 def _came_inside_a_stream(error: BaseException) -> bool:
@@ -201,10 +245,17 @@ def _came_inside_a_stream(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and those it was made of, but not an earlier one that was being handled."""
-    while error is not None:
-        yield error
-        error = error.__cause__
+    """Yield an error and those it was made of, but not an earlier one that was being handled.
+
+    Some clients hand the cause on as an argument (requests) or as a reason (urllib).
+    """
+    pending, seen = [error], set[int]()
+    while pending:
+        current = pending.pop()
+        if isinstance(current, BaseException) and id(current) not in seen:
+            seen.add(id(current))
+            yield current
+            pending += [current.__cause__, getattr(current, "reason", None), *current.args]
 
 
 def _is_named(error: BaseException, names: frozenset[str]) -> bool:
@@ -222,6 +273,8 @@ def _is_unreadable_reply(error: BaseException) -> bool:
     place they come from tells them from a programming error.
     """
     places = _places(error)
+    if _failed_while_written(error):
+        return False
     for module, function in places:
         if module.startswith("langchain_openai.") and function in _BODY_READERS:
             return True

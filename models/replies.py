@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
 
@@ -9,6 +10,26 @@ WHOLE = "\x1e"
 """Stands between the words of a kept message and the whole of it; JSON never holds it."""
 
 _KEPT = {"content", "tool_calls", "invalid_tool_calls", "additional_kwargs", "response_metadata"}
+
+
+def encodable(text: str) -> str:
+    """Return a text with no half of a surrogate pair in it.
+
+    JSON can bring halves, and no request, file or database takes them. Two that belong together,
+    as the parts of a stream can bring them, become the character they stand for, and one alone a
+    replacement character.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def readable(message: AIMessage) -> AIMessage:
+    """Return an answer as it is read: all that it says can be encoded."""
+    texts = {name: _encodable(getattr(message, name)) for name in (*_KEPT, "id", "name")}
+    return message.model_copy(update=texts)
 
 
 def answer_text(message: BaseMessage) -> str:
@@ -58,6 +79,15 @@ def shown(text: str) -> str:
 def calls_tools(message: AIMessage) -> bool:
     """Return whether a message asks for tools, be it in a form that can be read or not."""
     return bool(message.tool_calls or message.invalid_tool_calls)
+
+
+def _encodable(value: Any) -> Any:
+    """Return a value with no half of a surrogate pair in the texts that it holds."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, Mapping):
+        return {_encodable(key): _encodable(each) for key, each in value.items()}
+    return [_encodable(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _call_text(name: object, arguments: Mapping[str, object]) -> str:

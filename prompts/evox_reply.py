@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from costada.prompts.definitions import defined_names
 from costada.prompts.fences import find_fences
-from costada.prompts.parse import MAX_PROGRAM_CHARACTERS, Rejection
+from costada.prompts.parse import MAX_PROGRAM_CHARACTERS, UNREADABLE, Rejection
 
 CLASS_NAME = "Strategy"
 """What the program of a strategy defines."""
@@ -70,6 +70,8 @@ def parse_strategy(reply: str) -> str | Rejection:
             f"The program has {len(source)} characters;"
             f" at most {MAX_PROGRAM_CHARACTERS} are allowed."
         )
+    if UNREADABLE.search(source):
+        return Rejection("The program holds a character that cannot be encoded.")
     return source
 
 

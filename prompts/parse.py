@@ -1,5 +1,6 @@
 """A generator's reply in, a program out."""
 
+import re
 from dataclasses import dataclass
 
 from costada.prompts.changes import patch_summary, rewrite_summary
@@ -7,6 +8,9 @@ from costada.prompts.diff import Edit, apply_edits, find_edits, has_unfinished_e
 from costada.prompts.place import missing_line
 from costada.prompts.rewrite import find_rewrite
 from costada.prompts.splice import completed, required_names
+
+UNREADABLE = re.compile("[\N{REPLACEMENT CHARACTER}\ud800-\udfff]")
+"""What cannot be encoded in an answer, and what stands for it where the answer was read."""
 
 MAX_PROGRAM_CHARACTERS = 60_000
 """Longer programs are refused."""
@@ -70,6 +74,8 @@ def _checked(
         return Rejection(f"The program no longer defines {names} at the top level.")
     if not _differs(code, parent_code):
         return Rejection("The answer repeats the current program without a change.")
+    if len(UNREADABLE.findall(code)) > len(UNREADABLE.findall(parent_code)):
+        return Rejection("The program holds a character that cannot be encoded.")
     if len(code) > MAX_PROGRAM_CHARACTERS:
         return Rejection(
             f"The program has {len(code)} characters; at most {MAX_PROGRAM_CHARACTERS} are allowed."

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from costada.evaluators.contract import NOT_STORABLE, is_storable
 from costada.evaluators.sandbox.choice import chosen_layer
 from costada.evaluators.sandbox.execution import Execution, execute, request_for, too_slow
 from costada.evaluators.sandbox.judgement import results_of
@@ -111,7 +112,9 @@ def _run(
 
     `other_text` is what runs beside the source.
     """
-    text = source.encode("utf-8", "replace")
+    if not is_storable(source):
+        return [CandidateResult(None, NOT_STORABLE, "", 0.0)] * num_calls
+    text = source.encode()
     if len(text) > limits.source_bytes:
         reason = f"the source has {len(text)} bytes; expected at most {limits.source_bytes}"
         return [CandidateResult(None, reason, "", 0.0)] * num_calls

@@ -254,6 +254,20 @@ def test_a_fallback_is_paid_by_its_own_price_and_needs_one(server):
     assert [body["model"] for body in server.requests] == ["stand-in", "spare", "stand-in"]
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+def test_half_a_character_in_an_answer_does_not_stop_the_agents_next_request(server, is_async):
+    purse = Ledger(1.0)
+    server.script(Reply(r'{"city": "Rome \ud800"}', 1000, 500, tool="weather"))
+    server.default = Reply("Sun \ud83d.", input_tokens=1000, output_tokens=500)
+    agent = agent_of(server, purse)
+    told = asyncio.run(agent.ainvoke(QUESTION)) if is_async else agent.invoke(QUESTION)
+    assert [str(message.content) for message in told["messages"][2:]] == [
+        "Sun in Rome \N{REPLACEMENT CHARACTER}.",
+        "Sun \N{REPLACEMENT CHARACTER}.",
+    ]
+    assert purse.spent == billed(server) == Decimal("0.05")
+
+
 @wrap_model_call
 def ask_another(request, handler):
     """Have the agent's model ask for another name, as a router does."""

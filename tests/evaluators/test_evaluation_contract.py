@@ -68,6 +68,7 @@ def test_a_direction_may_be_given_as_text():
         ("preload", "numpy", "preload is 'numpy'; expected a list of module names"),
         ("preload", ["a b"], "preload is 'a b'; expected names of modules, such as 'numpy'"),
         ("preload", ["numpi"], r"preload is \['numpi'\]; expected modules, found no numpi"),
+        ("task", "to \ud800", r"task is 'to \\ud800'; expected no half of a surrogate pair"),
         ("source", 1930, "source is 1930; expected a text"),
         ("seed_objective", "low", "seed_objective is 'low'; expected a finite number"),
         ("reference", 0.0, "reference is 0.0; expected a positive number"),
@@ -115,6 +116,19 @@ def test_a_failed_evaluation_scores_zero_and_has_no_objective():
 def test_a_contradictory_evaluation_is_refused(fields, expected):
     with pytest.raises(ValueError, match=expected):
         Evaluation(objective=None, **fields)
+
+
+def test_texts_of_an_evaluation_can_be_stored_and_sent():
+    told = failed("no \ud800", artifacts={"log\udfff": "out \ud83d"})
+    assert (told.error, told.artifacts) == ("no ?", {"log?": "out ?"})
+
+
+def test_a_program_that_no_file_can_hold_is_not_valid():
+    judged = []
+    problem = make_problem(evaluate=lambda code: judged.append(code))
+    verdict = problem.judge("x = '\ud800'", "key")
+    assert (verdict.is_valid, judged) == (False, [])
+    assert "half of a surrogate pair" in str(verdict.error)
 
 
 def test_an_evaluation_cannot_be_changed():

@@ -54,6 +54,11 @@ def test_a_source_over_the_limit_is_not_run():
     assert result.error == "the source has 200 bytes; expected at most 100"
 
 
+def test_a_source_that_no_file_can_hold_is_refused():
+    result = run("x = '\ud800'", Layer.PROCESS)
+    assert result.error == "the program holds half of a surrogate pair, which no file can hold"
+
+
 @pytest.mark.parametrize("result", ["np.zeros(1000)", "'x' * 5000", "[0] * 5000"])
 def test_an_answer_over_the_limit_is_refused(layer, result):
     source = f"import numpy as np\ndef f(): return {result}"

@@ -1,6 +1,7 @@
+import pytest
 from langchain_core.messages import AIMessage
 
-from costada.models.replies import answer_text
+from costada.models.replies import answer_text, encodable, read_back, readable, written
 
 
 def test_plain_content_is_the_text() -> None:
@@ -19,3 +20,26 @@ def test_blocks_are_joined_and_reasoning_is_left_out() -> None:
 
 def test_a_message_of_reasoning_alone_has_no_text() -> None:
     assert answer_text(AIMessage([{"type": "thinking", "thinking": "hm"}])) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain \N{GRINNING FACE}", "plain \N{GRINNING FACE}"),
+        ("\ud83d\ude00", "\N{GRINNING FACE}"),
+        ("a\ud83db\ude00", "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}"),
+        ("\udc00\ud800", "\N{REPLACEMENT CHARACTER}" * 2),
+    ],
+)
+def test_halves_of_a_character_are_joined_or_replaced(text: str, expected: str) -> None:
+    assert encodable(text) == expected
+
+
+def test_an_answer_is_read_without_halves_of_characters_in_words_and_tool_calls() -> None:
+    call = {"name": "submit", "args": {"changes": "x\ud800"}, "id": "1\udfff"}
+    answer = readable(AIMessage("words\ud800", tool_calls=[call]))
+    again = read_back(written(answer))
+    assert again.content == "words\N{REPLACEMENT CHARACTER}"
+    (called,) = again.tool_calls
+    assert called["args"] == {"changes": "x\N{REPLACEMENT CHARACTER}"}
+    assert called["id"] == "1\N{REPLACEMENT CHARACTER}"

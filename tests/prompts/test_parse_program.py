@@ -234,3 +234,12 @@ def test_any_answer_gives_a_changed_program_or_a_reason(reply):
         assert result.changes
     else:
         assert result.reason
+
+
+@pytest.mark.parametrize("half", ["\ud800", chr(0xFFFD)])
+def test_a_program_with_a_character_that_cannot_be_encoded_is_no_program(half):
+    reason = "The program holds a character that cannot be encoded."
+    assert reason_of(edit("    size = 1", f"    size = 2  # {half}")) == reason
+    assert code_of(f"{half}\n{edit('    size = 1', '    size = 2')}")
+    parent = PARENT.replace("size = 1", f"size = 1  # {half}")
+    assert isinstance(parse_program(edit("return size", "return 2"), parent, "run"), Proposal)

@@ -1,0 +1,184 @@
+"""What never left the machine costs nothing; what may have reached a server counts in full."""
+
+import json
+import socket
+from decimal import Decimal
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+from billing_server import BillingServer, Reply, Silence
+from fakes import hashed_answer, program, rewrite, toy_problem
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage
+from langchain_core.outputs import ChatGeneration, ChatResult
+from langchain_openai import ChatOpenAI
+from pydantic import SecretStr
+
+from costada.controller.constants import Constants
+from costada.controller.ledger import Price
+from costada.graph.build import create_discovery_graph
+from costada.models.chat_models import chat_model
+from costada.models.offline import OfflineModel
+from costada.nodes.settings import Settings
+from costada.store.run_store import RunStore
+
+PRICE = Price("1", "2")
+
+
+def run(model, *, budget=0.05, iterations=3, policy="crossing", **options):
+    """Return the result of a run and the rows of its calls."""
+    store = RunStore()
+    settings = Settings(
+        price=PRICE,
+        other_prices={"offline": PRICE, "stand-in": PRICE, "Boom": PRICE},
+        budget_policy=policy,
+        constants=Constants(max_iterations=iterations),
+    )
+    graph = create_discovery_graph(
+        toy_problem(), model, budget=budget, settings=settings, store=store, **options
+    )
+    result = graph.invoke({})
+    return result, list(store.ledger.calls(store.run_ids()[0]))
+
+
+def billed(server: BillingServer) -> Decimal:
+    total = server.total()
+    return Decimal(total.input_tokens + 2 * total.output_tokens) / 1_000_000
+
+
+class Boom(BaseChatModel):
+    """A chat model that only raises."""
+
+    error: Any = RuntimeError("boom")
+
+    @property
+    def _llm_type(self) -> str:
+        return "boom"
+
+    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any):
+        raise self.error
+
+
+class Posting(Boom):
+    """A chat model of the user's own: it posts, and then cannot read what came back."""
+
+    url: str
+
+    def _generate(self, messages: Any, stop: Any = None, run_manager: Any = None, **kwargs: Any):
+        body = {"model": "stand-in", "messages": [{"role": "user", "content": "hi"}]}
+        sent = Request(f"{self.url}/chat/completions", json.dumps(body).encode())
+        with urlopen(sent) as response:
+            answer = json.loads(response.read())
+        text = answer["no such key"]
+        return ChatResult(generations=[ChatGeneration(message=AIMessage(text))])
+
+
+@pytest.mark.parametrize("policy", ["hard", "crossing"])
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("boom"),
+        KeyError("boom"),
+        FileNotFoundError("boom"),
+        UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed"),
+        ConnectionRefusedError("nobody there"),
+        socket.gaierror("no such host"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_model_that_only_raises_costs_nothing_before_its_fallback_answers(error, policy):
+    result, calls = run(Boom(error=error).with_fallbacks([OfflineModel()]), policy=policy)
+    alone, _ = run(OfflineModel(), policy=policy)
+    assert (result["spent"], result["iterations"]) == (alone["spent"], alone["iterations"])
+    assert [call.bound for call in calls if call.model == "Boom"] == [0] * (len(calls) // 2)
+
+
+def test_a_fallback_over_the_network_does_not_make_the_first_model_cost_anything(server):
+    server.default = lambda body: Reply(hashed_answer(body["messages"][-1]["content"]), 100, 50)
+    model = chat_model("openai:stand-in", base_url=server.url, retry_wait=0)
+    result, calls = run(Boom().with_fallbacks([model]))
+    assert Decimal(str(result["spent"])) == billed(server) > 0
+    assert {call.model: call.bound for call in calls} == {"Boom": 0, "stand-in": 0}
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://127.0.0.1:9/v1", "http://no.such.host.invalid/v1", "gopher://127.0.0.1/v1"],
+    ids=["refused", "unknown host", "unknown protocol"],
+)
+def test_an_address_where_nobody_is_costs_nothing(server, address):
+    server.default = Reply(rewrite(0.5), 100, 50)
+    nowhere = chat_model("openai:Boom", base_url=address, retry_wait=0, max_attempts=1)
+    somewhere = chat_model("openai:stand-in", base_url=server.url, retry_wait=0)
+    result, _ = run(nowhere.with_fallbacks([somewhere]))
+    assert Decimal(str(result["spent"])) == billed(server) > 0
+
+
+def test_a_request_that_can_not_be_encoded_costs_nothing(server):
+    """The client has connected before, so only where the error came from can tell."""
+    server.default = Reply(rewrite(0.5), 100, 50)
+    server.keeps_alive = True
+    model = ChatOpenAI(
+        model="stand-in", base_url=server.url, api_key=SecretStr("none"), max_retries=0
+    )
+    model.invoke("hello")
+    server.begin_anew(Reply(rewrite(0.5), 100, 50))
+    broken = model.bind(user="\ud800")
+    result, calls = run(broken.with_fallbacks([model]))
+    assert Decimal(str(result["spent"])) == billed(server) > 0
+    assert "UnicodeEncodeError" in str(calls[0].error)
+
+
+@pytest.mark.parametrize("way", ["timeout", "broken off", "unreadable", "own client"])
+def test_what_may_have_reached_the_server_keeps_its_upper_bound(server, way):
+    """100 answer tokens at most cost $0.0002, and the prompt as many millionths as it has bytes."""
+    server.default = Reply(rewrite(0.5), 100, 50)
+    options = {"base_url": server.url, "api_key": SecretStr("none"), "max_completion_tokens": 100}
+    model: Any = ChatOpenAI(model="stand-in", max_retries=0, timeout=0.3, **options)
+    if way == "timeout":
+        server.default = Silence(is_billed=True)
+    elif way == "broken off":
+        model = model.model_copy(update={"streaming": True})
+        server.default = Reply("one two three", 100, 50, breaks_after=1)
+    elif way == "unreadable":
+        server.default = Reply(body=b'{"choices": [{"message": 1}], "model": "stand-in"}')
+    else:
+        model = Posting(url=server.url).bind(max_tokens=100)
+    _, calls = run(model.with_fallbacks([OfflineModel()]), iterations=1)
+    assert len(server.requests) == 1
+    assert Decimal("0.0002") < calls[0].cost + calls[0].bound < Decimal("0.005")
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_half_a_character_in_an_answer_makes_no_later_request_fail(server, is_streamed):
+    def answer(body):
+        number = len(server.requests)
+        text = program(number / 10).replace("return", "# half of it: \ud83d\n    return")
+        return Reply(f"Half \udc00 of it.\n```python\n{text}```", 100, 50)
+
+    server.default = answer
+    model = chat_model("openai:stand-in", base_url=server.url, retry_wait=0)
+    model = model.bind(stream=True) if is_streamed else model
+    store = RunStore()
+    settings = Settings(price=PRICE, constants=Constants(max_iterations=4))
+    graph = create_discovery_graph(
+        toy_problem(), model, budget=0.05, settings=settings, store=store
+    )
+    result = graph.invoke({})
+    run_id = store.run_ids()[0]
+    calls = list(store.ledger.calls(run_id))
+    assert len(calls) == len(server.requests) > 4
+    assert [call.error for call in calls] == [None] * len(calls)
+    assert Decimal(str(result["spent"])) == billed(server)
+    assert all("\N{REPLACEMENT CHARACTER}" in call.answer for call in calls)
+    assert result["best_score"] == pytest.approx(0.1)
+    failures = [str(row["failure"]) for row in store.steps(run_id)]
+    assert all("character that cannot be encoded" in failure for failure in failures)
+
+
+def test_words_with_half_a_character_do_not_spoil_a_program_without_one(server):
+    server.default = Reply(f"Half \udc00 of it.\n{rewrite(0.5)}", 100, 50)
+    model = chat_model("openai:stand-in", base_url=server.url, retry_wait=0)
+    result, _ = run(model)
+    assert result["best_score"] == 0.5
