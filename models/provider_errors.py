@@ -63,6 +63,7 @@ _NEVER_SENT = frozenset(
         "UnsupportedProtocol",
     }
 )
+_MODEL_CODE = frozenset({"_generate", "_agenerate", "_stream", "_astream"})
 _REQUEST_WRITERS = frozenset(
     {"_build_request", "build_request", "encode_request", "prepare", "prepare_request"}
 )
@@ -230,9 +231,14 @@ def _failed_while_written(error: BaseException) -> bool:
 
 
 def _is_of_a_network(error: BaseException) -> bool:
-    """Tell whether an error says itself that a request was under way."""
+    """Tell whether an error says itself that a request was under way.
+
+    An error of Python's own that a chat model raises in its own code says nothing.
+    """
+    _, function = (_places(error) or [("", "")])[-1]
     return (
-        isinstance(error, ModelError | ConnectionError | TimeoutError)
+        isinstance(error, ModelError)
+        or (isinstance(error, ConnectionError | TimeoutError) and function not in _MODEL_CODE)
         or _is_named(error, _LOST_ON_THE_WAY | _SDK_FAILURES | {"RpcError"})
         or http_status(error) is not None
     )

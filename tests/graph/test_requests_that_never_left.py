@@ -1,5 +1,6 @@
 """What never left the machine costs nothing; what may have reached a server counts in full."""
 
+import asyncio
 import json
 import socket
 from decimal import Decimal
@@ -82,6 +83,8 @@ class Posting(Boom):
         KeyError("boom"),
         FileNotFoundError("boom"),
         UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed"),
+        ConnectionError("boom"),
+        TimeoutError("boom"),
         ConnectionRefusedError("nobody there"),
         socket.gaierror("no such host"),
     ],
@@ -92,6 +95,21 @@ def test_a_model_that_only_raises_costs_nothing_before_its_fallback_answers(erro
     alone, _ = run(OfflineModel(), policy=policy)
     assert (result["spent"], result["iterations"]) == (alone["spent"], alone["iterations"])
     assert [call.bound for call in calls if call.model == "Boom"] == [0] * (len(calls) // 2)
+
+
+def test_what_never_left_costs_nothing_in_an_event_loop_either(server):
+    server.default = Reply(rewrite(0.5), 100, 50)
+    model = chat_model("openai:stand-in", base_url=server.url, retry_wait=0)
+    nowhere = chat_model("openai:Boom", base_url="http://127.0.0.1:9/v1", max_attempts=1)
+    settings = Settings(
+        price=PRICE,
+        other_prices={"stand-in": PRICE, "Boom": PRICE},
+        constants=Constants(max_iterations=2),
+    )
+    first = Boom().with_fallbacks([nowhere, model])
+    graph = create_discovery_graph(toy_problem(), first, budget=0.05, settings=settings)
+    result = asyncio.run(graph.ainvoke({}))
+    assert Decimal(str(result["spent"])) == billed(server) > 0
 
 
 def test_a_fallback_over_the_network_does_not_make_the_first_model_cost_anything(server):
