@@ -12,12 +12,11 @@ from pathlib import Path
 from tempfile import gettempdir
 from threading import Lock
 
-from costada.evaluators.sandbox.execution import execute, request_for
+from costada.evaluators.sandbox.execution import execute_in_any, request_for
 from costada.evaluators.sandbox.judgement import results_of
 from costada.evaluators.sandbox.launch import SlotKind
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.pool import SLOTS
 
 _choosing = Lock()
 
@@ -142,9 +141,8 @@ def _probe(layer: Layer, canary: Path) -> tuple[Mapping[str, bool], bool]:
     request = request_for(PROBE_FILE.read_bytes(), call)
     # Where nothing keeps the probe from forking, the watch over processes must not end it.
     limits = Limits(processes=int(layer in WITHOUT_WALLS))
-    with SLOTS.lend(SlotKind(layer, PRELOAD)) as slot:
-        execution = execute(slot, request, limits, 1, PROBE_SECONDS)
-        bounds_files = slot.bounds_files
+    execution = execute_in_any(SlotKind(layer, PRELOAD), request, limits, 1, PROBE_SECONDS)
+    bounds_files = execution.slot.bounds_files
     [result] = results_of(execution)
     match result.output:
         case dict(done):

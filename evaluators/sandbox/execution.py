@@ -3,14 +3,16 @@
 import os
 import selectors
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from math import ceil, inf
 from tempfile import TemporaryFile
 from time import monotonic
 
 from costada.evaluators.sandbox.interruption import current_interruption
+from costada.evaluators.sandbox.launch import SlotKind
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
+from costada.evaluators.sandbox.pool import SLOTS
 from costada.evaluators.sandbox.slot import READY_SECONDS, Slot
 from costada.evaluators.sandbox.streams import Frames, Stream
 from costada.evaluators.sandbox.wire import LENGTH_BYTES, encode
@@ -27,6 +29,7 @@ ERROR_BYTES = 8192
 MAX_WAIT_SECONDS = 3600.0
 """A selector does not take any number."""
 
+MAX_ATTEMPTS = 3
 MAX_CPU_SECONDS = 2**31
 
 NUM_OPENING_FRAMES = 2
@@ -190,6 +193,41 @@ def execute(
     if execution.stopped == INTERRUPTED:
         raise InterruptedError(INTERRUPTED)
     return execution
+
+
+def execute_in_any(
+    kind: SlotKind,
+    request: bytes,
+    limits: Limits,
+    num_calls: int,
+    seconds: float,
+    *,
+    needs_all: bool = False,
+) -> Execution:
+    """Return the same for any slot of a kind; one that is killed before the program is replaced.
+
+    Args:
+        kind: What the slot is for.
+        request: See `request_for`.
+        limits: What the run may take.
+        num_calls: How many calls are asked for.
+        seconds: The wall limit.
+        needs_all: Whether the program names what a slot loads late.
+
+    Raises:
+        InterruptedError: If the evaluation was asked to stop.
+        OSError: If pipes, folders or the request's file cannot be made.
+        RuntimeError: If no slot starts, with the reason.
+    """
+    for _ in range(MAX_ATTEMPTS):
+        with suppress(BrokenPipeError), SLOTS.lend(kind) as slot:
+            if needs_all:
+                slot.load_all()
+            return execute(slot, request, limits, num_calls, seconds)
+    raise RuntimeError(
+        f"sandbox: the process for candidates ({kind.layer}) was killed {MAX_ATTEMPTS} times, while"
+        " it was idle or starting: something outside kills it, or the machine is out of memory"
+    )
 
 
 def _listen(execution: Execution, selector: selectors.BaseSelector) -> None:

@@ -5,12 +5,11 @@ from pathlib import Path
 
 from costada.evaluators.contract import NOT_STORABLE, is_storable
 from costada.evaluators.sandbox.choice import chosen_layer
-from costada.evaluators.sandbox.execution import Execution, execute, request_for, too_slow
+from costada.evaluators.sandbox.execution import execute_in_any, request_for, too_slow
 from costada.evaluators.sandbox.judgement import results_of
 from costada.evaluators.sandbox.launch import SlotKind
 from costada.evaluators.sandbox.layers import LATE, PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.pool import SLOTS
 from costada.evaluators.sandbox.result import CandidateResult
 
 
@@ -120,15 +119,5 @@ def _run(
         return [CandidateResult(None, reason, "", 0.0)] * num_calls
     request = request_for(text, call)
     needs_all = LATE in source or LATE in other_text
-
-    def attempt() -> Execution:
-        with SLOTS.lend(kind) as slot:
-            if needs_all:
-                slot.load_all()
-            return execute(slot, request, limits, num_calls, seconds)
-
-    try:
-        return results_of(attempt())
-    except BrokenPipeError:
-        # The slot had died while it was idle; a new one has not.
-        return results_of(attempt())
+    execution = execute_in_any(kind, request, limits, num_calls, seconds, needs_all=needs_all)
+    return results_of(execution)

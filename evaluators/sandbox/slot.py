@@ -12,6 +12,7 @@ from tempfile import TemporaryFile, mkdtemp
 
 from costada.evaluators.sandbox import container
 from costada.evaluators.sandbox.door import Door
+from costada.evaluators.sandbox.inside.guard import SIGNALLED
 from costada.evaluators.sandbox.inside.home import Home
 from costada.evaluators.sandbox.inside.walls import without_powers
 from costada.evaluators.sandbox.launch import SlotKind, launch
@@ -52,6 +53,7 @@ class Slot:
 
         Raises:
             FileNotFoundError: If the layer's program is not installed.
+            BrokenPipeError: If something kills the process while it is starting.
             RuntimeError: If the process does not get ready, with what it said.
         """
         self.kind = kind
@@ -82,7 +84,7 @@ class Slot:
             theirs_info.close()
             self._check_ready()
             if self.kind.layer is Layer.BUBBLEWRAP:
-                self._keeper_fd = os.pidfd_open(_inner_process(info))
+                self._keeper_fd = _inner_process(info)
         if self.kind.has_own_files:
             self._remove_home()
 
@@ -114,7 +116,7 @@ class Slot:
         """Have the process load what it loads late; that takes no time from a candidate.
 
         Raises:
-            BrokenPipeError: If the process is gone.
+            BrokenPipeError: If something killed the process.
             RuntimeError: If a module cannot be loaded, with what the process said.
         """
         if self._is_all_loaded:
@@ -125,10 +127,11 @@ class Slot:
         try:
             self.await_ready()
         except BrokenPipeError:
+            was_killed = self._was_killed()
             self._kill()
-            if told := self.trouble():
-                raise RuntimeError(f"sandbox: a module cannot be loaded: {told}") from None
-            raise
+            if was_killed or not (told := self.trouble()):
+                raise
+            raise RuntimeError(f"sandbox: a module cannot be loaded: {told}") from None
         self._is_all_loaded = True
 
     def order(self, limits: dict[str, int], descriptors: list[int]) -> None:
@@ -217,6 +220,15 @@ class Slot:
                     os.killpg(group, signal.SIGKILL)
         process.wait()
 
+    def _was_killed(self) -> bool:
+        """Return whether a signal has ended the process; who runs it tells that as shells do."""
+        if self._process is None:
+            return False
+        with suppress(subprocess.TimeoutExpired):
+            status = self._process.wait(CLOSE_SECONDS)
+            return status < 0 or status > SIGNALLED
+        return False
+
     def _remove_home(self) -> None:
         """Remove the slot's folder if the process has not, with no more rights than it has."""
         if self._home is None or self._held_home is None:
@@ -259,7 +271,10 @@ class Slot:
         try:
             self.await_ready()
         except BrokenPipeError:
+            was_killed = self._was_killed()
             self._kill()
+            if was_killed:
+                raise BrokenPipeError("the slot was killed while it was starting") from None
             told = self.trouble() or "it said nothing"
             raise RuntimeError(
                 f"sandbox: {self._program} started no process for candidates"
@@ -268,13 +283,16 @@ class Slot:
 
 
 def _inner_process(info: socket.socket) -> int:
-    """Return the process that bubblewrap tells of: all others of the slot die with it."""
+    """Return a descriptor of the process that bubblewrap tells of: all others die with it."""
     info.settimeout(INFO_SECONDS)
     try:
         number: int = json.loads(info.recv(MAX_ANSWER_BYTES))["child-pid"]
     except (TimeoutError, ValueError):
         raise RuntimeError("sandbox: bwrap does not tell which process it has started") from None
-    return number
+    try:
+        return os.pidfd_open(number)
+    except ProcessLookupError:
+        raise BrokenPipeError("the slot was killed while it was starting") from None
 
 
 def _kill_all_in(home: Path) -> bool:

@@ -1,11 +1,22 @@
 """Slots are kept warm, lent to one evaluation at a time, and never too many."""
 
 import os
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
-from sandbox_runs import AMPLE, PRELOAD, run, told_by_script, zygotes_of
+from sandbox_runs import (
+    AMPLE,
+    PRELOAD,
+    becomes_true,
+    descendants,
+    run,
+    told_by_script,
+    zygotes_of,
+)
 
 from costada.evaluators.sandbox.launch import SlotKind
 from costada.evaluators.sandbox.layers import Layer
@@ -133,3 +144,64 @@ def test_scipy_can_be_imported_by_a_program_that_does_not_name_it(layer):
         "from importlib import import_module\ndef f(): return import_module('sci' + 'py').__name__"
     )
     assert run(source, layer).output == "scipy"
+
+
+def killed_once(when):
+    """Return a thread that kills all our processes as soon as a condition holds."""
+
+    def kill():
+        assert becomes_true(when, 20)
+        for number in descendants(os.getpid()):
+            with suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    return thread
+
+
+def test_a_process_that_is_killed_while_it_starts_is_replaced(layer):
+    SLOTS.close()
+    killer = killed_once(lambda: zygotes_of(os.getpid()))
+    assert run("def f(): return 1", layer).output == 1
+    killer.join()
+
+
+def test_a_process_that_is_killed_while_it_loads_more_is_replaced(layer):
+    SLOTS.close()
+    assert run("def f(): return 1", layer).output == 1
+    [number] = zygotes_of(os.getpid())
+    killer = killed_once(lambda: "/scipy/" in Path(f"/proc/{number}/maps").read_text())
+    assert run("import scipy\ndef f(): return 1", layer).output == 1
+    killer.join()
+
+
+def test_a_layer_is_tried_again_whose_process_is_killed_while_it_is_tried(tmp_path):
+    text = (
+        "from test_sandbox_pool import killed_once, zygotes_of\n"
+        "killer = killed_once(lambda: zygotes_of(os.getpid()))\n"
+        "print(chosen_layer(Layer.PROCESS).value)\n"
+        "killer.join()"
+    )
+    assert told_by_script(text, tmp_path, PYTHONPATH=str(Path(__file__).parent)) == "process"
+
+
+def test_processes_that_are_all_killed_while_they_start_are_an_error_in_words():
+    SLOTS.close()
+    is_over = threading.Event()
+
+    def kill():
+        while not is_over.is_set():
+            for number in zygotes_of(os.getpid()):
+                with suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
+            is_over.wait(0.005)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        with pytest.raises(RuntimeError, match=r"sandbox: .* was killed 3 times, .* starting"):
+            run("def f(): return 1", Layer.PROCESS)
+    finally:
+        is_over.set()
+        thread.join()
