@@ -81,7 +81,10 @@ class Searches:
         return graph.copy({"checkpointer": None})
 
     def _chosen(self, order: Order) -> Problem:
-        """Return the problem with the verdict on its initial program; an agent's must be valid."""
+        """Return the problem with the verdict on its initial program.
+
+        An agent's program must be valid, unless its evaluator allows an invalid start.
+        """
         program = order.get("program")
         if not program:
             named = self.problems[cast(str, order.get("problem"))]
@@ -89,14 +92,15 @@ class Searches:
         judge = self.evaluators[cast(str, order.get("evaluator"))]
         own = replace(judge, initial_program=program, seed_evaluation=None)
         verdict = _verdict(own)
-        if not verdict.is_valid:
+        if not (verdict.is_valid or own.allow_invalid_start):
             raise ToolException(f"program: the evaluator rejects it: {verdict.error}")
         return replace(own, seed_evaluation=verdict)
 
 
 def _verdict(problem: Problem) -> Evaluation:
+    """Return the verdict on an agent's program, also one that rejects it."""
     try:
-        return check_problem(problem)
+        return check_problem(replace(problem, allow_invalid_start=True))
     except ValueError as error:
         raise ToolException(f"program: no verdict on it: {error}") from None
 

@@ -24,8 +24,21 @@ EVAL_TIME = "eval_time"
 NOT_STORABLE = "the program holds half of a surrogate pair, which no file can hold"
 """Why a program is not valid that could not be stored as it was judged."""
 
-MARKS = (EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT)
+REJECTED_AT = "rejected_at"
+"""Artifact with the last line of the traceback of a rejection, and its place in the evaluator."""
+
+FAULTS = (EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT)
+"""Artifacts of an evaluation that came to no verdict on the candidate."""
+
+MARKS = (*FAULTS, REJECTED_AT)
 """Artifacts that say for the search, not for a model, what kind of failure the error is."""
+
+
+class InvalidEvaluation(ValueError):
+    """An evaluation with a number that is not finite, or that contradicts itself.
+
+    A mistake of the evaluator, where a plain `ValueError` of a score function is a rejection.
+    """
 
 
 class Direction(StrEnum):
@@ -64,7 +77,8 @@ class Evaluation:
         A metric that is not finite counts as 0; half of a surrogate pair becomes a question mark.
 
         Raises:
-            ValueError: If score or objective is not finite, or validity, error and score disagree.
+            InvalidEvaluation: If score or objective is not finite, or validity, error and score
+                disagree.
         """
         plain = {storable(str(k)): _finite_or_zero(value) for k, value in self.metrics.items()}
         object.__setattr__(self, "metrics", plain)
@@ -76,11 +90,13 @@ class Evaluation:
         if self.objective is not None:
             object.__setattr__(self, "objective", _finite("objective", self.objective))
         if self.is_valid and self.error is not None:
-            raise ValueError(f"error is {self.error!r}; expected None for a valid candidate")
+            raise InvalidEvaluation(f"error is {self.error!r}; expected None for a valid candidate")
         if not self.is_valid and not self.error:
-            raise ValueError(f"error is {self.error!r}; expected a reason for a failed candidate")
+            raise InvalidEvaluation(
+                f"error is {self.error!r}; expected a reason for a failed candidate"
+            )
         if not self.is_valid and self.score != 0:
-            raise ValueError(f"score is {self.score!r}; expected 0 for a failed candidate")
+            raise InvalidEvaluation(f"score is {self.score!r}; expected 0 for a failed candidate")
 
 
 def storable(text: str) -> str:
@@ -96,7 +112,7 @@ def is_storable(text: str) -> bool:
 def _finite(name: str, value: SupportsFloat) -> float:
     number = float(value)
     if not isfinite(number):
-        raise ValueError(f"{name} is {value!r}; expected a finite number")
+        raise InvalidEvaluation(f"{name} is {value!r}; expected a finite number")
     return number
 
 

@@ -75,7 +75,7 @@ def load_folder(path: str | Path) -> Problem:
 def _fields(folder: Path, settings: FolderSettings) -> dict[str, Any]:
     """Return the fields of a problem that its settings say as they are."""
     names = ("entry_point", "limits", "sandbox", "preload", "direction", "reference", "human")
-    plain = {name: getattr(settings, name) for name in names}
+    plain = {name: getattr(settings, name) for name in (*names, "allow_invalid_start")}
     return {**plain, "name": settings.name or folder.name, "source": settings.source}
 
 

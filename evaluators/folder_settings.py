@@ -33,6 +33,7 @@ class FolderSettings(BaseModel):
         sandbox: What holds the candidate's process.
         direction: Which way combined_score improves.
         entry_point: Function every candidate must define.
+        allow_invalid_start: Whether a run may begin though the initial program is rejected.
         reference: The combined_score that counts as score 1; without it, combined_score is
             the score.
         human: Best combined_score known from people.
@@ -52,6 +53,7 @@ class FolderSettings(BaseModel):
     sandbox: Annotated[Layer, Field(strict=False)] = Layer.AUTO
     direction: Annotated[Direction, Field(strict=False)] = Direction.MAXIMIZE
     entry_point: str | None = None
+    allow_invalid_start: bool = False
     reference: Annotated[float, Field(gt=0)] | None = None
     human: float | None = None
     source: str = ""

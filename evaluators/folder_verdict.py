@@ -6,7 +6,6 @@ from math import isfinite
 from costada.evaluators.contract import (
     COMBINED_SCORE,
     EVALUATOR_FAULT,
-    NO_VERDICT,
     Evaluation,
     failed,
     storable,
@@ -48,8 +47,7 @@ def verdict(
         return faulty(text, metrics, artifacts, seconds)
     text = f"{COMBINED_SCORE} is {artifacts[COMBINED_SCORE]!r}; expected a finite number"
     if artifacts[COMBINED_SCORE] in NOT_FINITE:
-        marked = {**artifacts, NO_VERDICT: text}
-        return failed(text, metrics=metrics, artifacts=marked, seconds=seconds)
+        return faulty(text, metrics, artifacts, seconds)
     return faulty(f"evaluator.py: {text}", metrics, artifacts, seconds)
 
 

@@ -57,6 +57,8 @@ class Problem:
         human: Best objective known from people, for reports only.
         seed_objective: Objective of the initial program as recorded, for lists only.
         seed_evaluation: Verdict on the initial program; a run that has it does not run it again.
+        allow_invalid_start: Whether a run may begin though the initial program is rejected; it is
+            refused otherwise, before any money is spent.
         timing_metrics: Metrics, beside `eval_time`, that tell wall-clock time. They are recorded
             and not shown to a model, so that prompts repeat.
         evaluator_source: The evaluator's text, shown to the guide; read from the function if empty.
@@ -81,6 +83,7 @@ class Problem:
     human: float | None = None
     seed_objective: float | None = None
     seed_evaluation: Evaluation | None = None
+    allow_invalid_start: bool = False
     timing_metrics: Sequence[str] = ()
     evaluator_source: str = ""
     source: str = ""
@@ -113,6 +116,10 @@ class Problem:
         check_choice("sandbox", self.sandbox, Layer)
         if self.holdout is not None and (self.score is None or self.calls is None):
             raise ValueError("holdout is given without score and calls; expected it with both")
+        if not isinstance(self.allow_invalid_start, bool):
+            raise ValueError(
+                f"allow_invalid_start is {self.allow_invalid_start!r}; expected True or False"
+            )
         if not isinstance(self.limits, Limits):
             raise ValueError(f"limits is {self.limits!r}; expected Limits(...)")
         check_number("reference", self.reference, must_be_positive=True)

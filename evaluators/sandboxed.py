@@ -13,8 +13,10 @@ from costada.evaluators.contract import (
     EVAL_TIME,
     EVALUATOR_FAULT,
     NO_VERDICT,
+    REJECTED_AT,
     SANDBOX_FAULT,
     Evaluation,
+    InvalidEvaluation,
     failed,
 )
 from costada.evaluators.holdout import Holdout, holdout_seed, new_key
@@ -123,8 +125,11 @@ def _scored(score: Score, output: object) -> Evaluation:
     """What a score function says, or which fault of its own it has."""
     with _Scoring() as scoring:
         scoring.answer = score(output)
+    if isinstance(scoring.error, InvalidEvaluation):
+        return _faulty(str(scoring.error))
     if isinstance(scoring.error, ValueError):
-        return failed(str(scoring.error) or "rejected without a reason")
+        reason = str(scoring.error) or "rejected without a reason"
+        return failed(reason, artifacts={REJECTED_AT: _described(scoring.error)})
     if scoring.error is not None:
         return _faulty(f"the score function failed: {_described(scoring.error)}")
     if not isinstance(scoring.answer, Evaluation):

@@ -20,18 +20,19 @@ from costada.store.rows import CandidateRow
 def opened(state: SearchState, context: RunContext) -> SearchState:
     """Return the keys of a run that begins: F(initial program) is y_0 and every b^(k) (Sec. 3).
 
-    Costs no model call. An invalid starting program has score 0. Where the thread holds an earlier
-    run, every key of it is overwritten.
+    Costs no model call. An invalid starting program, where allowed, has score 0. Where the thread
+    holds an earlier run, every key of it is overwritten.
 
     Raises:
-        ValueError: The seed is no whole number, the evaluator comes to no verdict, or the purse
-            that the run is to draw from has nothing left for it.
+        ValueError: The seed is no whole number, the evaluator comes to no verdict or rejects the
+            starting program though no invalid start is allowed, or the purse that the run is to
+            draw from has nothing left for it.
     """
     run_seed = state.get("seed", context.settings.seed)
     if not isinstance(run_seed, int):
         raise ValueError(f"seed: got {run_seed!r}, expected a whole number")
     problem = context.problem
-    evaluation = problem.seed_evaluation or check_problem(problem)
+    evaluation = check_problem(problem)
     run_id = uuid4().hex
     granted = drawn(run_id, context)
     constants = context.settings.constants

@@ -88,6 +88,7 @@ def mcp(
     budget_policy: options.BudgetPolicy = None,
     max_iterations: options.MaxIterations = None,
     sandbox: options.Sandbox = None,
+    allow_invalid_start: options.AllowInvalidStart = False,
     out: Parent = DEFAULT_PARENT,
     http: Http = False,
     port: Port = None,

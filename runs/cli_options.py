@@ -325,6 +325,14 @@ Preflight = Annotated[
         rich_help_panel=EVALUATION,
     ),
 ]
+AllowInvalidStart = Annotated[
+    bool,
+    typer.Option(
+        "--allow-invalid-start",
+        help="Begin even if the evaluator rejects the initial program, which then scores 0.",
+        rich_help_panel=EVALUATION,
+    ),
+]
 DryRun = Annotated[
     bool,
     typer.Option(

@@ -59,6 +59,7 @@ def run(
     timeout: options.Timeout = None,
     memory_mb: options.MemoryMb = None,
     preflight: options.Preflight = None,
+    allow_invalid_start: options.AllowInvalidStart = False,
     out: options.Out = None,
     dry_run: options.DryRun = False,
     keep_history: options.KeepHistory = False,
@@ -86,6 +87,7 @@ def resume(
     folder: options.Folder,
     budget: options.RaisedBudget = None,
     max_iterations: options.RaisedIterations = None,
+    allow_invalid_start: options.AllowInvalidStart = False,
     trust: options.Trust = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -98,7 +100,12 @@ def resume(
             saved = place.load()
             if not trust:
                 place.check_trusted()
-            config = extended(saved, budget=budget, max_iterations=max_iterations)
+            config = extended(
+                saved,
+                budget=budget,
+                max_iterations=max_iterations,
+                allow_invalid_start=allow_invalid_start,
+            )
             plan = _plan(config)
             if config != saved:
                 save_settings(place, config)

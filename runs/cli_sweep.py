@@ -121,6 +121,7 @@ def sweep(
     sandbox: options.Sandbox = None,
     timeout: options.Timeout = None,
     memory_mb: options.MemoryMb = None,
+    allow_invalid_start: options.AllowInvalidStart = False,
     dry_run: DryRun = False,
     keep_history: options.KeepHistory = False,
     gateway: options.Gateway = False,

@@ -77,6 +77,8 @@ class RunConfig(BaseModel):
         longest_pause: Seconds that a run waits for a provider that does not answer.
         keep_history: Whether all checkpoints are kept, not only the latest.
         preflight: Whether evaluator and initial program are tried before the run begins.
+        allow_invalid_start: Whether a run may begin though the initial program is rejected; a
+            problem may allow it itself.
         gateway: Whether calls go through a journaling process of their own.
         reference_cost: `c-bar` in dollars; default: the preset's, or the controller's.
         max_iterations: `T_max`.
@@ -110,6 +112,7 @@ class RunConfig(BaseModel):
     longest_pause: Seconds = RetryPolicy().longest_pause
     keep_history: bool = False
     preflight: bool = True
+    allow_invalid_start: bool = False
     gateway: bool = False
     preset: str | None = None
     budget: Dollars = DEFAULT_BUDGET

@@ -46,6 +46,7 @@ class DiscoverOptions(TypedDict, total=False):
     keep_history: bool
     gateway: bool
     preflight: bool
+    allow_invalid_start: bool
     preset: str | None
     reference_cost: float | None
     max_iterations: int

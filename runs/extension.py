@@ -18,17 +18,29 @@ RAISED = ("budget", "max_iterations")
 """The settings that may change once a run has begun, and only upwards."""
 
 
+CHANGEABLE = (*RAISED, "allow_invalid_start")
+"""All settings that may change once a run has begun."""
+
+
 def extended(
-    saved: RunConfig, *, budget: float | None = None, max_iterations: int | None = None
+    saved: RunConfig,
+    *,
+    budget: float | None = None,
+    max_iterations: int | None = None,
+    allow_invalid_start: bool = False,
 ) -> RunConfig:
     """Return the settings of a run with a higher budget or limit; `None` leaves one as it is.
+
+    An invalid start can be allowed as well, and stays allowed.
 
     Raises:
         ValueError: If one of them is lower than before.
         pydantic.ValidationError: If one of them can be no budget or limit at all.
     """
     wanted = {"budget": budget, "max_iterations": max_iterations}
-    given = {name: value for name, value in wanted.items() if value is not None}
+    given: dict[str, object] = {k: value for k, value in wanted.items() if value is not None}
+    if allow_invalid_start:
+        given["allow_invalid_start"] = True
     config = RunConfig.model_validate({**saved.model_dump(), **given})
     for name in RAISED:
         before, now = getattr(saved, name), getattr(config, name)
@@ -50,8 +62,14 @@ def extend_to(folder: RunFolder, wanted: RunConfig) -> None:
     folder.load()
     with hold_lease(folder.path):
         saved = folder.load()
-        raised = extended(saved, budget=wanted.budget, max_iterations=wanted.max_iterations)
-        folder.check_same(wanted.model_copy(update={name: getattr(saved, name) for name in RAISED}))
+        raised = extended(
+            saved,
+            budget=wanted.budget,
+            max_iterations=wanted.max_iterations,
+            allow_invalid_start=wanted.allow_invalid_start,
+        )
+        kept = {name: getattr(saved, name) for name in CHANGEABLE}
+        folder.check_same(wanted.model_copy(update=kept))
         if raised != saved:
             save_settings(folder, raised)
 

@@ -104,6 +104,8 @@ def plan_run(
         timeout=config.timeout,
         memory_mb=config.memory_mb,
     )
+    if config.allow_invalid_start:
+        found = replace(found, allow_invalid_start=True)
     _check_simulated(found, config)
     model = given_model or _model(config.model, config)
     guide_model = given_guide_model or _guide_model(config)

@@ -140,9 +140,26 @@ def test_checking_a_problem_returns_the_evaluation_of_its_initial_program():
     assert check_problem(make_problem()).score == 0.5
 
 
-def test_an_invalid_initial_program_passes_the_check():
-    evaluation = check_problem(make_problem(evaluate=lambda code: failed("not yet")))
-    assert evaluation.error == "not yet"
+def test_a_rejected_initial_program_is_refused_unless_the_start_may_be_invalid():
+    rejecting = {"evaluate": lambda code: failed("not yet")}
+    with pytest.raises(ValueError) as refused:
+        check_problem(make_problem(**rejecting))
+    told = str(refused.value)
+    assert told.startswith("problem 'p': the evaluator rejects the initial program: not yet;")
+    for way in ("--allow-invalid-start", "Problem(allow_invalid_start=True)", "problem.toml"):
+        assert way in told
+    allowed = make_problem(**rejecting, allow_invalid_start=True)
+    assert check_problem(allowed).error == "not yet"
+
+
+def test_a_valid_initial_program_that_scores_0_is_no_rejected_one():
+    worthless = Evaluation(score=0, objective=0, is_valid=True)
+    assert check_problem(make_problem(evaluate=lambda code: worthless)) is worthless
+
+
+def test_a_known_verdict_on_the_initial_program_is_checked_as_a_new_one():
+    with pytest.raises(ValueError, match="rejects the initial program: not yet"):
+        check_problem(make_problem(seed_evaluation=failed("not yet")))
 
 
 @pytest.mark.parametrize("mark", [EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT])

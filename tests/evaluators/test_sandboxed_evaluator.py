@@ -132,9 +132,33 @@ def test_an_initial_program_that_returns_nothing_is_refused(program, expected):
         check_problem(problem)
 
 
-def test_an_initial_program_that_is_only_rejected_passes():
-    rejecting = make_problem(score=lambda output: failed("not yet"))
-    assert check_problem(rejecting).error == "not yet"
+def test_a_mistake_of_the_score_that_looks_like_a_rejection_is_refused_with_its_last_line():
+    def unpacking(output: float) -> Evaluation:
+        width, height = np.ones(3)
+        return worth(width * height)
+
+    with pytest.raises(ValueError) as refused:
+        check_problem(make_problem(score=unpacking))
+    told = str(refused.value)
+    assert "rejects the initial program: ValueError: too many values to unpack" in told
+    assert "(test_sandboxed_evaluator.py, line " in told
+    allowed = make_problem(score=unpacking, allow_invalid_start=True)
+    assert str(check_problem(allowed).error).startswith("too many values to unpack")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "reason"),
+    [
+        ({"score": float("nan"), "objective": 1.0, "is_valid": True}, "score is nan"),
+        ({"score": 1.0, "objective": float("inf"), "is_valid": True}, "objective is inf"),
+        ({"score": 1.0, "objective": 1.0, "is_valid": False, "error": "no"}, "score is 1.0"),
+    ],
+)
+def test_a_verdict_that_no_evaluator_can_mean_is_its_fault(verdict, reason):
+    problem = make_problem(score=lambda output: Evaluation(**verdict), allow_invalid_start=True)
+    assert problem.evaluate(DOUBLE).artifacts[EVALUATOR_FAULT].startswith(reason)
+    with pytest.raises(ValueError, match=f"initial program: {reason}"):
+        check_problem(problem)
 
 
 def test_a_fault_of_the_sandbox_is_marked_and_refused():

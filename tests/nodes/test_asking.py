@@ -7,6 +7,8 @@ from fakes import ScriptedModel, hashed_answer, rewrite, toy_problem
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
 from costada.evaluators.contract import EVALUATOR_FAULT, Evaluation, failed
+from costada.evaluators.folder_score import FolderScore
+from costada.evaluators.folder_settings import FolderSettings
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
@@ -90,6 +92,37 @@ def fault_after(count):
         return Evaluation(score=0.1, objective=0.1, is_valid=True)
 
     return evaluate
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("told", ["dict", "Evaluation"])
+@pytest.mark.parametrize("is_broken_for_all", [True, False])
+def test_a_later_score_that_is_no_number_is_rechecked_on_the_best_program(
+    server, told, is_broken_for_all
+):
+    """Either from the third evaluation on, or for the one program that returns 0.2."""
+    judged = []
+
+    def score(value):
+        judged.append(value)
+        is_broken = len(judged) > 2 if is_broken_for_all else value == 0.2
+        found = NAN if is_broken else value
+        if told == "dict":
+            return {"combined_score": found}
+        return Evaluation(score=found, objective=found, is_valid=True)
+
+    problem = toy_problem(evaluate=None, score=FolderScore(score, FolderSettings()))
+    server.script(*(Reply(rewrite(value)) for value in (0.3, 0.2, 0.4)))
+    graph = graph_with(client(server), RunStore(), problem=problem, iterations=2)
+    if is_broken_for_all:
+        with pytest.raises(ValueError, match=r"fails on the best program, .*expected a finite"):
+            graph.invoke({})
+        assert (judged, len(server.requests)) == ([0.1, 0.3, 0.2, 0.3], 2)
+    else:
+        assert graph.invoke({})["best_score"] == 0.4
+        assert judged == [0.1, 0.3, 0.2, 0.3, 0.4]
 
 
 def test_an_evaluator_that_breaks_during_a_run_ends_it(server):

@@ -85,6 +85,77 @@ def test_a_broken_evaluator_costs_nothing(
     assert (tmp_path / "run").exists() is bool(options)
 
 
+@pytest.fixture
+def mistaken(tmp_path: Path) -> Path:
+    """A folder whose `score` unpacks an array into too few names, whatever the program is."""
+    folder = tmp_path / "mistaken"
+    folder.mkdir()
+    (folder / "problem.md").write_text("Return three large numbers.\n")
+    (folder / "initial_program.py").write_text(
+        "import numpy as np\n\n\ndef three():\n    return np.full(3, 0.1)\n"
+    )
+    (folder / "evaluator.py").write_text(
+        "def score(output):\n"
+        "    first, second = output\n"
+        "    return {'combined_score': first + second}\n"
+    )
+    (folder / "problem.toml").write_text('entry_point = "three"\n')
+    return folder
+
+
+@pytest.mark.parametrize("options", [(), ("--no-preflight",)], ids=["preflight", "without"])
+def test_a_rejected_initial_program_costs_nothing(
+    invoke: Invoke, mistaken: Path, tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    with BillingServer() as server:
+        address = ("--base-url", server.url)
+        result = invoke("run", mistaken, *PRICED, *address, *options, "--out", tmp_path / "run")
+    assert server.requests == []
+    assert result.exit_code == (FAILED if options else REFUSED)
+    assert "rejects the initial program: ValueError: too many values to unpack" in result.stderr
+    assert "(evaluator.py, line 2)" in result.stderr
+    assert "--allow-invalid-start" in result.stderr
+
+
+@pytest.mark.parametrize("way", ["run", "sweep", "problem.toml"])
+def test_a_start_that_is_meant_to_be_invalid_is_allowed_and_resumed(
+    invoke: Invoke, mistaken: Path, tmp_path: Path, way: str
+) -> None:
+    limits, option = ("--max-iterations", 1, "--quiet"), ("--allow-invalid-start",)
+    out = tmp_path / "run"
+    if way == "problem.toml":
+        settings = mistaken / "problem.toml"
+        settings.write_text(settings.read_text() + "allow_invalid_start = true\n")
+        option = ()
+    if way == "sweep":
+        grid = ("--problems", mistaken, "--methods", "uniform", "--seeds", 1, "--out", out)
+        assert invoke("sweep", *grid, *limits).exit_code == REFUSED
+        result = invoke("sweep", *grid, *limits, *option)
+        out = out / "mistaken" / "uniform" / "seed-0"
+    else:
+        result = invoke("run", mistaken, *limits, *option, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert RunFolder(out).load().allow_invalid_start is bool(option)
+    assert invoke("resume", out, "--max-iterations", 2, "--quiet").exit_code == 0
+
+
+def test_a_resume_whose_evaluator_rejects_the_start_by_now_asks_for_the_option(
+    invoke: Invoke, mistaken: Path, tmp_path: Path
+) -> None:
+    out, evaluator = tmp_path / "run", mistaken / "evaluator.py"
+    broken = evaluator.read_text()
+    evaluator.write_text(broken.replace("first, second", "first, second, _"))
+    limits = ("--max-iterations", 1, "--quiet")
+    assert invoke("run", mistaken, *limits, "--out", out).exit_code == 0
+    evaluator.write_text(broken)
+    resume = ("resume", out, "--max-iterations", 2, "--quiet")
+    refused = invoke(*resume)
+    assert refused.exit_code == REFUSED
+    assert "--allow-invalid-start" in refused.stderr
+    assert invoke(*resume, "--allow-invalid-start").exit_code == 0
+    assert RunFolder(out).load().allow_invalid_start
+
+
 def test_without_preflight_the_initial_program_is_judged_when_the_run_opens(
     invoke: Invoke, counted: tuple[Path, Path], tmp_path: Path
 ) -> None:
