@@ -1,14 +1,14 @@
 """What a call leaves on the ledger when it goes wrong."""
 
 import pytest
-from billing_server import Refusal, Reply
+from billing_server import Refusal, Reply, Silence
 from fakes import ScriptedModel, hashed_answer, rewrite, toy_problem
 
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
 from costada.evaluators.contract import EVALUATOR_FAULT, Evaluation, failed
-from costada.evaluators.folder_score import FolderScore
 from costada.evaluators.folder_settings import FolderSettings
+from costada.evaluators.folder_verdict import sort_values, verdict
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
@@ -94,6 +94,27 @@ def fault_after(count):
     return evaluate
 
 
+@pytest.mark.parametrize(("max_tokens", "is_told"), [(32_000, True), (1_000, False)])
+def test_a_lost_request_that_takes_much_of_the_budget_is_told_with_what_helps(
+    server, caplog, max_tokens, is_told
+):
+    """At 2 dollars per million, 32,000 tokens are 6.4 % of the budget; the prompt adds."""
+    model = chat_model(
+        "openai:stand-in", base_url=server.url, timeout=0.3, max_attempts=1, max_tokens=max_tokens
+    )
+    server.script(Reply(rewrite(0.2)), Silence(), Reply(rewrite(0.4)))
+    store = RunStore()
+    graph_with(model, store, iterations=2).invoke({})
+    (lost,) = [call for call in calls_of(store) if call.bound]
+    told = [record.getMessage() for record in caplog.records if record.name == "costada.money"]
+    assert len(told) == is_told
+    for line in told:
+        assert line.startswith(f"A request of iteration 2 was lost and counts as ${lost.bound:.6f}")
+        assert "(7% of the budget)" in line
+        assert "--max-tokens" in line
+        assert "--gateway" in line
+
+
 NAN = float("nan")
 
 
@@ -110,10 +131,10 @@ def test_a_later_score_that_is_no_number_is_rechecked_on_the_best_program(
         is_broken = len(judged) > 2 if is_broken_for_all else value == 0.2
         found = NAN if is_broken else value
         if told == "dict":
-            return {"combined_score": found}
+            return verdict(*sort_values({"combined_score": found}), FolderSettings())
         return Evaluation(score=found, objective=found, is_valid=True)
 
-    problem = toy_problem(evaluate=None, score=FolderScore(score, FolderSettings()))
+    problem = toy_problem(evaluate=None, score=score)
     server.script(*(Reply(rewrite(value)) for value in (0.3, 0.2, 0.4)))
     graph = graph_with(client(server), RunStore(), problem=problem, iterations=2)
     if is_broken_for_all:
