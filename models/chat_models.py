@@ -36,6 +36,9 @@ _KEY_VARIABLES = {
 }
 _OWN_LOGIN = ("azure_openai", "bedrock", "bedrock_converse", "google_vertexai", "ollama")
 
+MAX_TOKENS = 32_000
+"""Tokens of the longest answer where nobody says."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
@@ -53,7 +56,7 @@ def chat_model(
     *,
     base_url: str | None = None,
     temperature: float = 0.7,
-    max_tokens: int = 32_000,
+    max_tokens: int | None = None,
     timeout: float = 600.0,
     max_attempts: int = 3,
     retry_wait: float = RetryPolicy().retry_wait,
@@ -74,7 +77,8 @@ def chat_model(
         base_url: Address of an OpenAI-compatible server. Without a key in the environment a
             placeholder is sent, as local servers ask for none.
         temperature: Sampling temperature, >= 0. Not sent to models that refuse one.
-        max_tokens: Upper bound of an answer's tokens, >= 1.
+        max_tokens: Upper bound of an answer's tokens, >= 1; `MAX_TOKENS` when not given, and none
+            for the models that need no network.
         timeout: Seconds until a request is given up, > 0.
         max_attempts: Requests sent for one answer at most, >= 1.
         retry_wait: Seconds before the second of them, >= 0; it doubles from request to request.
@@ -91,21 +95,29 @@ def chat_model(
     _require("retry_wait", retry_wait, minimum=0)
     _require("longest_wait", longest_wait, minimum=0)
     _require("temperature", temperature, minimum=0)
-    _require("max_tokens", max_tokens, minimum=1)
+    if max_tokens is not None:
+        _require("max_tokens", max_tokens, minimum=1)
     if not timeout > 0:
         raise ValueError(f"timeout must be > 0 seconds, got {timeout}")
     if model_id == _OFFLINE:
         from costada.models.offline import OfflineModel
 
-        return OfflineModel(seed=seed)
+        return _limited(OfflineModel(seed=seed), max_tokens)
     if model_id == _SIMULATED:
         from costada.models.simulated.model import SimulatedModel
 
-        return SimulatedModel(seed=seed)
+        return _limited(SimulatedModel(seed=seed), max_tokens)
     provider, name = _split(model_id)
-    settings = _Settings(base_url, temperature, max_tokens, timeout, api_key_variable)
+    longest = max_tokens or MAX_TOKENS
+    settings = _Settings(base_url, temperature, longest, timeout, api_key_variable)
     build = _openai_model if provider == "openai" else partial(_langchain_model, provider)
     return with_retries(build(name, settings), max_attempts, retry_wait, longest_wait)
+
+
+def _limited(
+    model: BaseChatModel, max_tokens: int | None
+) -> Runnable[LanguageModelInput, AIMessage]:
+    return model if max_tokens is None else model.bind(max_tokens=max_tokens)
 
 
 def _require(name: str, value: float, *, minimum: float) -> None:

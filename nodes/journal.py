@@ -1,5 +1,6 @@
 """The journal of one logical call: what was sent, what came of it, what need not be sent again."""
 
+import logging
 from dataclasses import fields, replace
 from decimal import Decimal
 from hashlib import sha256
@@ -31,6 +32,11 @@ OUTCOMES = {
     FailureKind.TIMEOUT: OutcomeKind.TIMEOUT,
 }
 """Failures that are kept with their kind; the others are kept as failures."""
+
+NOTABLE_SHARE = Decimal("0.05")
+"""Part of the budget from which on a lost request is told of when it is lost."""
+
+_LOG = logging.getLogger("costada.money")
 
 OTHER_SETTINGS = "go on with the settings that the run was started with, or start a new run"
 
@@ -68,11 +74,13 @@ class CallJournal:
         last = self._ledger.last_call(self._key)
         if last is None:
             return None
-        self._ledger.mark_lost(self._key)
+        lost = self._ledger.mark_lost(self._key)
         self._check_same(last.request_hash)
         if last.status is not CallStatus.DONE or not returns_raw_answers(model):
             if has_gateway(model):
                 self._ledger.forget(self._key)
+            else:
+                self._tell_lost(lost)
             return None
         facts = {"finish_reason": last.finish_reason}
         return judged(AIMessage(last.answer, response_metadata=facts))
@@ -117,6 +125,7 @@ class CallJournal:
         row = self._row(call, status, Decimal(0))
         if call.may_be_billed:
             row = replace(row, bound=max(bound - row.cost, Decimal(0)))
+            self._tell_lost(row.bound)
         self._ledger.finish_call(self._key.run_id, number, row)
         self._report()
         record_call(self._key, row)
@@ -130,6 +139,22 @@ class CallJournal:
         else:
             outcome = Outcome(self._request_hash, answer_text(answer), OutcomeKind.ANSWER)
         self._ledger.put_outcome(self._key, outcome)
+
+    def _tell_lost(self, bound: Decimal) -> None:
+        """Say so in the log when the bound of lost requests takes much of the budget."""
+        settings = self._context.settings
+        is_counted = settings.budget_policy == "hard" or settings.lost_calls == "count"
+        share = bound / Decimal(str(self._context.budget))
+        if is_counted and share >= NOTABLE_SHARE:
+            _LOG.warning(
+                "A request of iteration %d was lost and counts as $%.6f (%.0f%% of the budget), the"
+                " most that it can have cost. A lower limit of answers bounds such a loss"
+                " (--max-tokens, or max_tokens of the model); a gateway keeps the answers of a run"
+                " that is killed (--gateway)",
+                self._key.iteration,
+                bound,
+                100 * share,
+            )
 
     def _report(self) -> None:
         report(self._account, self._key.run_id, self._key.iteration, self._context)

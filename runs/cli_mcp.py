@@ -81,6 +81,7 @@ def mcp(
     model: options.Model = None,
     guide_model: options.GuideModel = None,
     base_url: options.BaseUrl = None,
+    max_tokens: options.MaxTokens = None,
     price_in: options.PriceIn = None,
     price_out: options.PriceOut = None,
     guide_price_in: options.GuidePriceIn = None,

@@ -60,6 +60,14 @@ BaseUrl = Annotated[
         help="Address of an OpenAI-compatible server, for openai: models.", rich_help_panel=MODELS
     ),
 ]
+MaxTokens = Annotated[
+    int | None,
+    typer.Option(
+        help="Most tokens of an answer, and of what a lost call can cost.",
+        show_default="32000; of the offline model any",
+        rich_help_panel=MODELS,
+    ),
+]
 Budget = Annotated[
     float | None,
     typer.Option(

@@ -100,6 +100,7 @@ def sweep(
     model: options.Model = None,
     guide_model: options.GuideModel = None,
     base_url: options.BaseUrl = None,
+    max_tokens: options.MaxTokens = None,
     preset: options.Preset = None,
     price_in: options.PriceIn = None,
     price_out: options.PriceOut = None,

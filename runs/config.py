@@ -57,6 +57,7 @@ class RunConfig(BaseModel):
         model: Model id, for example `openai:gpt-5.4` or `offline`.
         guide_model: Model id of the guide; `None`: the generating model.
         base_url: Address of an OpenAI-compatible server for `openai:` models.
+        max_tokens: Most tokens of an answer; `None`: 32,000, and of the offline model any.
         price_in: Dollars per million input tokens of `model`; `None`: the preset's or packaged.
         price_out: Likewise for output tokens.
         guide_price_in: Dollars per million input tokens of `guide_model`.
@@ -95,6 +96,7 @@ class RunConfig(BaseModel):
     model: str = Field(default=OFFLINE, min_length=1)
     guide_model: str | None = Field(default=None, min_length=1)
     base_url: str | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
     price_in: PricePerMillion | None = None
     price_out: PricePerMillion | None = None
     guide_price_in: PricePerMillion | None = None

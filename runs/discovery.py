@@ -28,6 +28,7 @@ class DiscoverOptions(TypedDict, total=False):
 
     method: str
     base_url: str | None
+    max_tokens: int | None
     price_in: float | str | None
     price_out: float | str | None
     guide_price_in: float | str | None

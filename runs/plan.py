@@ -107,6 +107,11 @@ def plan_run(
     if config.allow_invalid_start:
         found = replace(found, allow_invalid_start=True)
     _check_simulated(found, config)
+    if config.max_tokens is not None and (given_model or given_guide_model):
+        raise ValueError(
+            f"max_tokens: got {config.max_tokens} with a model given as an object, which has its"
+            " own limit; expected none"
+        )
     model = given_model or _model(config.model, config)
     guide_model = given_guide_model or _guide_model(config)
     seed_evaluation = check_problem(found) if config.preflight else None
@@ -148,6 +153,7 @@ def _model(model_id: str, config: RunConfig) -> ChatModel:
     return chat_model(
         _nameable(model_id),
         base_url=base_url,
+        max_tokens=config.max_tokens,
         timeout=config.call_timeout,
         retry_wait=config.retry_wait,
         longest_wait=config.longest_wait,

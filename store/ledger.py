@@ -56,12 +56,22 @@ class LedgerTable:
         with self._db.transaction():
             self._write(CallKey(run_id, call.iteration, call.role, call.attempt), number, call)
 
-    def mark_lost(self, key: CallKey) -> None:
-        """Mark the requests of a logical call that have no end, for nobody waits for them."""
-        self._db.write(
-            f"UPDATE costada_call SET status = ? WHERE {KEY} AND status = ?",  # noqa: S608
-            (CallStatus.LOST, *key, CallStatus.STARTED),
-        )
+    def mark_lost(self, key: CallKey) -> Decimal:
+        """Mark the requests of a logical call that have no end, for nobody waits for them.
+
+        Returns the most dollars that those not marked before can have cost.
+        """
+        open_calls = f"{KEY} AND status = ?"
+        with self._db.transaction():
+            bounds = self._db.rows(
+                f"SELECT bound FROM costada_call WHERE {open_calls}",  # noqa: S608
+                (*key, CallStatus.STARTED),
+            )
+            self._db.write(
+                f"UPDATE costada_call SET status = ? WHERE {open_calls}",  # noqa: S608
+                (CallStatus.LOST, *key, CallStatus.STARTED),
+            )
+        return sum((Decimal(bound) for (bound,) in bounds), Decimal(0))
 
     def forget(self, key: CallKey) -> None:
         """Drop the requests of a logical call that were or may have been billed.

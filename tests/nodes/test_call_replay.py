@@ -1,5 +1,7 @@
 """A call whose step is executed again is answered from the journal."""
 
+from dataclasses import replace
+
 import pytest
 from bare_context import context_of
 from fakes import ScriptedModel, hashed_answer, rewrite
@@ -72,3 +74,22 @@ def test_another_request_at_an_old_checkpoint_says_how_to_make_a_branch():
     )
     with pytest.raises(ValueError, match=told):
         ask_model(model, Prompt("be brief", "something else"), KEY, {}, context)
+
+
+@pytest.mark.parametrize("is_counted", [True, False])
+def test_what_a_killed_process_may_have_lost_is_told_when_the_run_goes_on(caplog, is_counted):
+    """0.064 dollars for 32,000 tokens of answer, and the prompt; the budget is 1 dollar."""
+    model = ScriptedModel(answer=hashed_answer, prompts=[])
+    context = context_of(model)
+    if not is_counted:
+        settings = context.settings.model_copy(update={"lost_calls": "ignore"})
+        context = replace(context, settings=settings)
+    ask_model(model, PROMPT, KEY, {}, context)
+    context.store._db.write("DELETE FROM costada_outcome", ())
+    context.store._db.write("UPDATE costada_call SET status = 'started', bound = '0.0645'", ())
+    ask_model(model, PROMPT, KEY, {}, context)
+    told = [record.getMessage() for record in caplog.records if record.name == "costada.money"]
+    assert len(told) == is_counted
+    for line in told:
+        assert line.startswith("A request of iteration 3 was lost and counts as $0.064500 (6% of")
+    assert len(model.prompts) == 2

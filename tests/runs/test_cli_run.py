@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from begun_commands import BegunCommand
+from billing_server import BillingServer, Reply
 from matplotlib.image import imread
 
 from costada.store.run_store import RunStore
@@ -70,6 +71,32 @@ def test_the_result_as_json_agrees_with_the_ledger_and_progress_goes_to_standard
         call.output_tokens for call in calls
     )
     assert facts["ledger"].keys() == {"generation", "retry", "guide"}
+
+
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_the_longest_answer_is_sent_stored_and_sent_again_on_resume(
+    invoke: Invoke,
+    near: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "no key")
+    place = {
+        "run": (near, "--out", tmp_path / "run"),
+        "sweep": ("--problems", near, "--methods", "costada", "--seeds", 1, "--out", tmp_path),
+    }[command]
+    out = {"run": tmp_path / "run", "sweep": tmp_path / "near" / "costada" / "seed-0"}[command]
+    with BillingServer(default=Reply("nothing")) as server:
+        model = ("--model", "openai:mine", "--base-url", server.url, "--max-tokens", 500)
+        options = ("--price-in", "1", "--price-out", "2", "--max-failures", 1, "--quiet")
+        invoke(command, *place, *model, *options)
+        before = len(server.requests)
+        invoke("resume", out, "--quiet")
+        limits = [body["max_completion_tokens"] for body in server.requests]
+    assert limits == [500] * len(limits)
+    assert len(limits) > before > 0
+    assert json.loads((out / "settings.json").read_text())["max_tokens"] == 500
 
 
 def test_quiet_prints_nothing_but_the_result_and_how_far_the_budget_was_overshot(

@@ -53,6 +53,13 @@ def test_going_on_with_a_finished_run_returns_its_result(found: Discovery) -> No
     assert silent.prompts == []
 
 
+def test_a_limit_of_answers_that_a_given_model_would_ignore_is_refused() -> None:
+    silent = model()
+    with pytest.raises(ValueError, match="max_tokens: got 500 with a model given as an object"):
+        discover(toy_problem(), silent, max_tokens=500, **MONEY)
+    assert silent.prompts == []
+
+
 def test_a_second_run_into_the_same_folder_is_refused(found: Discovery) -> None:
     with pytest.raises(ValueError, match="already holds a run"):
         discover(toy_problem(), model(), out=found.folder, **MONEY)

@@ -95,3 +95,14 @@ def test_free_models_make_all_iterations(near: Path) -> None:
     plan = plan_run(RunConfig(problem=str(near), price_in=0, price_out=0, max_iterations=7))
     told = forecast(plan)
     assert (told.step_cost, told.steps, told.most_steps) == (0.0, 7, 7)
+
+
+@pytest.mark.parametrize("model", ["openai:mine", "offline"])
+def test_the_longest_answer_bounds_what_a_call_and_a_lost_one_can_cost(
+    invoke: Invoke, near: Path, server: BillingServer, model: str
+) -> None:
+    options = (*PRICED[2:], "--model", model, "--max-tokens", 500, "--dry-run", "--json")
+    address = ("--base-url", server.url) if model != "offline" else ()
+    told = json.loads(invoke("run", near, *options, *address).stdout)
+    assert told["worst_tokens_out"] == 500
+    assert told["worst_call"] == pytest.approx((told["worst_tokens_in"] + 2 * 500) / 1e6)
