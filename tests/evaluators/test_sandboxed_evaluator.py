@@ -16,7 +16,7 @@ from costada.evaluators.contract import (
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.result import CandidateResult
-from costada.evaluators.sandboxed import SandboxedEvaluator
+from costada.evaluators.sandboxed import SandboxedEvaluator, _marks
 
 DOUBLE = "def double(x):\n    return 2 * x\n"
 
@@ -161,16 +161,10 @@ def test_a_verdict_that_no_evaluator_can_mean_is_its_fault(verdict, reason):
         check_problem(problem)
 
 
-def test_a_fault_of_the_sandbox_is_marked_and_refused():
-    def score(results: list[CandidateResult]) -> Evaluation:
-        return worth(1.0)
-
-    evaluator = make_problem(score=score, arguments={}, calls=[{}, {}]).evaluate
-    assert isinstance(evaluator, SandboxedEvaluator)
+def test_a_fault_of_the_sandbox_is_marked_though_the_score_accepts_what_came():
     lost = CandidateResult(None, "the process is gone", "", 0.0, is_sandbox_fault=True)
-    judged = evaluator._judged([CandidateResult(1.0, None, "", 0.0), lost])
-    assert judged.is_valid
-    assert judged.artifacts == {SANDBOX_FAULT: "the process is gone"}
+    results = [CandidateResult(1.0, None, "", 0.0), lost]
+    assert _marks(worth(1.0), results) == {SANDBOX_FAULT: "the process is gone"}
 
 
 def test_limits_and_layer_of_the_problem_hold_when_it_is_changed():
