@@ -21,6 +21,11 @@ EVALUATOR = ("evaluate", "score", "arguments", "calls", "holdout", "evaluator_so
 FOR_REPORTS = ("human", "seed_objective", "seed_evaluation", "source", "fingerprint")
 """Fields that decide nothing."""
 
+FOR_THE_START = ("allow_invalid_start",)
+"""Fields that decide whether a run may begin, and nothing of what it comes to."""
+
+NOT_DECIDING = (*FOR_REPORTS, *FOR_THE_START)
+
 FOR_MODELS = ("task", "initial_program", "timing_metrics")
 """Fields that decide what a model sees or starts from, not how programs are judged."""
 
@@ -33,7 +38,7 @@ def fingerprint(problem: Problem) -> str:
     that is not known to decide no verdict. An evaluator that can be hashed only in part shares its
     fingerprint with no other problem, in no other process either.
     """
-    deciding = _fields(problem, without=(*FOR_REPORTS, *FOR_MODELS))
+    deciding = _fields(problem, without=(*NOT_DECIDING, *FOR_MODELS))
     hashed = ObjectHash({**deciding, "python": sys.version_info[:2]})
     known = hashed.value.hex()
     return f"{known}{IN_PART}{uuid4().hex}" if hashed.unknown else known
@@ -49,7 +54,7 @@ def problem_facts(problem: Problem) -> dict[str, object]:
 
     The evaluator is told by its hash; of one that can be hashed only in part, by that part.
     """
-    told = _fields(problem, without=(*FOR_REPORTS, *EVALUATOR))
+    told = _fields(problem, without=(*NOT_DECIDING, *EVALUATOR))
     evaluator = {name: getattr(problem, name) for name in EVALUATOR}
     if problem.score is not None:
         del evaluator["evaluate"]

@@ -1,4 +1,4 @@
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
@@ -11,6 +11,7 @@ from costada.evaluators.contract import (
     Evaluation,
     failed,
 )
+from costada.evaluators.fingerprint import problem_facts
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.limits import Limits
 
@@ -150,6 +151,13 @@ def test_a_rejected_initial_program_is_refused_unless_the_start_may_be_invalid()
         assert way in told
     allowed = make_problem(**rejecting, allow_invalid_start=True)
     assert check_problem(allowed).error == "not yet"
+
+
+def test_allowing_an_invalid_start_keeps_the_verdicts_known_so_far():
+    evaluate = {"evaluate": lambda code: failed("not yet")}
+    allowed = make_problem(**evaluate, allow_invalid_start=True)
+    assert replace(allowed, allow_invalid_start=False).fingerprint == allowed.fingerprint
+    assert problem_facts(allowed) == problem_facts(make_problem(**evaluate))
 
 
 def test_a_valid_initial_program_that_scores_0_is_no_rejected_one():
