@@ -16,7 +16,7 @@ from langchain_core.tracers.context import register_configure_hook
 
 from costada.models.announcements import announced
 from costada.models.calls import MeteredCall, SentCall
-from costada.models.departures import CURRENT, Departures, listen
+from costada.models.connections import CURRENT, ConnectionCount, count_connections
 from costada.models.errors import UnmeteredCall, describe
 from costada.models.identity import RequestFacts
 from costada.models.llm_results import Reply, read_failure, read_reply
@@ -59,7 +59,7 @@ class _Request:
     sent: SentCall
     prompts: tuple[str, ...]
     kind: tuple[str, ...]
-    departures: int
+    connections_before: tuple[int, int]
     began: float = field(default_factory=monotonic)
     words: list[str] = field(default_factory=list)
     parts: list[TokenCounts] = field(default_factory=list)
@@ -113,14 +113,14 @@ class CallMeter(BaseCallbackHandler):
         self._requests: dict[UUID, _Request] = {}
         self._refusal: str | None = None
         self._has_heard = False
-        self._outer: list[tuple[Token[CallMeter | None], Token[Departures]]] = []
-        self._departures = Departures()
+        self._outer: list[tuple[Token[CallMeter | None], Token[ConnectionCount]]] = []
+        self._connections = ConnectionCount()
         self._lock = Lock()
-        listen()
+        count_connections()
 
     def __enter__(self) -> Self:
         """Hear of every request in this context."""
-        self._outer.append((_METER.set(self), CURRENT.set(self._departures)))
+        self._outer.append((_METER.set(self), CURRENT.set(self._connections)))
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -128,8 +128,8 @@ class CallMeter(BaseCallbackHandler):
 
         A call that was given up may still be retrying in a thread of its own.
         """
-        meter, departures = self._outer.pop()
-        CURRENT.reset(departures)
+        meter, connections = self._outer.pop()
+        CURRENT.reset(connections)
         _METER.reset(meter)
         self._refusal = self._refusal or _OVER
         self.close()
@@ -205,7 +205,8 @@ class CallMeter(BaseCallbackHandler):
         reply = read_failure(kwargs.get("response"), request.arrived)
         counts = reply.counts or streamed_counts(request.parts)
         is_guess = counts is None and self._estimates and bool(reply.answer)
-        has_left = request.kind in _CONNECTED
+        is_connected = self._connections.total != request.connections_before[1]
+        has_left = is_connected or request.kind in _CONNECTED
         is_billed = bool(request.words or request.parts) or may_have_been_billed(error, has_left)
         if is_guess:
             counts = estimate_counts(request.prompts, shown(reply.answer))
@@ -249,7 +250,7 @@ class CallMeter(BaseCallbackHandler):
             sent,
             prompts=tuple(each if isinstance(each, str) else spoken(each) for each in prompts),
             kind=tuple(map(str, facts.serialized.get("id") or ())),
-            departures=self._departures.seen,
+            connections_before=(self._connections.number, self._connections.total),
         )
         with self._lock:
             self._requests[run_id] = request
@@ -258,7 +259,7 @@ class CallMeter(BaseCallbackHandler):
     def _pop(self, run_id: UUID) -> _Request | None:
         with self._lock:
             request = self._requests.pop(run_id, None)
-        if request is not None and self._departures.seen != request.departures:
+        if request is not None and self._connections.number != request.connections_before[0]:
             _CONNECTED.add(request.kind)
         return request
 

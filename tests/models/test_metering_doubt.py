@@ -1,10 +1,13 @@
 """What a meter says when it cannot be sure, and what it then prevents."""
 
+import socket
 from dataclasses import replace
 from decimal import Decimal
+from threading import Thread
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 from asking_desk import (
     CAP,
@@ -19,9 +22,10 @@ from asking_desk import (
     rows_of,
 )
 from billing_server import BillingServer, Reply, Silence
+from langchain_core.language_models import BaseChatModel, FakeListChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langchain_core.messages.ai import UsageMetadata
-from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResult
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, LLMResult
 from langchain_core.runnables import RunnableLambda
 from pydantic import BaseModel
 
@@ -126,6 +130,58 @@ def test_no_further_request_leaves_when_one_could_not_be_accounted_for(
     with CallMeter(full_disk) as meter, pytest.raises(OSError, match="no room"):
         model.invoke(PROMPT, {"callbacks": [meter]})
     assert len(server.requests) == 1
+
+
+def test_a_client_that_kept_its_connection_may_have_used_it(
+    server: BillingServer, calls: list[MeteredCall]
+) -> None:
+    """Nothing tells of a second request over it, so an error after one is in doubt."""
+    server.keeps_alive = True
+    body = {"model": "stand-in", "messages": []}
+    with httpx.Client(base_url=server.url) as session:
+
+        class Own(BaseChatModel):
+            """Posts, and cannot read every second answer."""
+
+            @property
+            def _llm_type(self) -> str:
+                return "own"
+
+            def _generate(self, *args: Any, **kwargs: Any) -> ChatResult:
+                answer = session.post("/chat/completions", json=body).json()
+                text = answer["choices" if len(server.requests) == 1 else "no such key"]
+                return ChatResult(generations=[ChatGeneration(message=AIMessage(str(text)))])
+
+        model = Own()
+        for number in (1, 2):
+            with CallMeter(calls.append, on_missing_usage="estimate") as meter:
+                outcome = model.batch([PROMPT], {"callbacks": [meter]}, return_exceptions=True)
+                assert isinstance(outcome[0], AIMessage if number == 1 else KeyError)
+    assert [call.may_be_billed for call in calls] == [False, True]
+
+
+def test_connections_of_other_threads_are_not_held_against_a_model_for_ever(
+    calls: list[MeteredCall],
+) -> None:
+    class Local(FakeListChatModel):
+        """Raises, once while a thread of somebody else connects."""
+
+        def _call(self, *args: Any, **kwargs: Any) -> str:
+            if not calls:
+                with socket.socket() as held:
+                    held.bind(("127.0.0.1", 0))
+                    held.listen()
+                    address = held.getsockname()
+                    thread = Thread(target=lambda: socket.create_connection(address).close())
+                    thread.start()
+                    thread.join()
+            raise KeyError("local")
+
+    model = Local(responses=["x"])
+    for _ in range(2):
+        with CallMeter(calls.append) as meter, pytest.raises(KeyError):
+            model.invoke(PROMPT, {"callbacks": [meter]})
+    assert [call.may_be_billed for call in calls] == [True, False]
 
 
 ABSURD = 10**15
