@@ -324,6 +324,13 @@ Trust = Annotated[
         help="Load a problem that came with the run folder, and keep a weak sandbox it asks for.",
     ),
 ]
+AcceptLoss = Annotated[
+    bool,
+    typer.Option(
+        "--accept-loss",
+        help="Go on although the run file has lost steps; their dollars count as spent.",
+    ),
+]
 Preflight = Annotated[
     bool | None,
     typer.Option(

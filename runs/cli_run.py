@@ -90,10 +90,13 @@ def resume(
     max_iterations: options.RaisedIterations = None,
     allow_invalid_start: options.AllowInvalidStart = False,
     trust: options.Trust = False,
+    accept_loss: options.AcceptLoss = False,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Go on with a run that was interrupted, or one that may now spend or try more."""
+    from costada.runs.lost_steps import check_lost_steps
+
     place = RunFolder(folder)
     with refusing(ExitCode.BAD_INPUT):
         place.load()
@@ -107,11 +110,12 @@ def resume(
                 max_iterations=max_iterations,
                 allow_invalid_start=allow_invalid_start,
             )
+            check_lost_steps(place, config, is_accepted=accept_loss)
             plan = _plan(config)
             if config != saved:
                 save_settings(place, config)
             _say_if_finished(place)
-    _carry_out(plan, config, place, as_json=as_json, is_quiet=quiet)
+    _carry_out(plan, config, place, as_json=as_json, is_quiet=quiet, accepts_loss=accept_loss)
 
 
 def _plan(config: RunConfig) -> Plan:
@@ -138,7 +142,13 @@ def _say_if_finished(folder: RunFolder) -> None:
 
 
 def _carry_out(
-    plan: Plan, config: RunConfig, folder: RunFolder, *, as_json: bool, is_quiet: bool
+    plan: Plan,
+    config: RunConfig,
+    folder: RunFolder,
+    *,
+    as_json: bool,
+    is_quiet: bool,
+    accepts_loss: bool = False,
 ) -> None:
     """Run to the end or to an interruption, print the result and end with the right code."""
     from langgraph.runtime import RunControl
@@ -157,7 +167,7 @@ def _carry_out(
         telling_pauses(say if is_quiet else progress.notice),
         keeping_output_clean(as_json),
     ):
-        result = carry_out(plan, folder, progress, control)
+        result = carry_out(plan, folder, progress, control, accepts_loss=accepts_loss)
     _print_result(result, config, folder, as_json=as_json)
     if result.stop_reason == "interrupted":
         raise typer.Exit(ExitCode.INTERRUPTED)

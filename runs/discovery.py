@@ -67,6 +67,7 @@ def discover(
     resume: bool = False,
     ledger: Ledger | None = None,
     trust: bool = False,
+    accept_loss: bool = False,
     **options: Unpack[DiscoverOptions],
 ) -> Discovery:
     """Return what a run within a budget finds.
@@ -88,6 +89,8 @@ def discover(
             ends, and needs the same purse to go on.
         trust: Whether a run that goes on may load a problem that lies in `out`. A run folder from
             somebody else is data; such a problem's evaluator would be executed.
+        accept_loss: Whether a run goes on although its file has lost steps, as after a power
+            failure. What they had cost counts as spent; they are made and paid for again.
         **options: Further settings, named as the options of `costada run`.
 
     Raises:
@@ -119,7 +122,7 @@ def discover(
     with interrupting_evaluations():
         if out is None:
             return _in_memory(plan)
-        return _in_folder(plan, config, Path(out), resume=resume)
+        return _in_folder(plan, config, Path(out), resume=resume, accepts_loss=accept_loss)
 
 
 def _label(given: object) -> str | None:
@@ -148,7 +151,9 @@ def _lent(plan: Plan) -> Iterator[Plan]:
         yield replace(plan, ledger=account)
 
 
-def _in_folder(plan: Plan, config: RunConfig, path: Path, *, resume: bool) -> Discovery:
+def _in_folder(
+    plan: Plan, config: RunConfig, path: Path, *, resume: bool, accepts_loss: bool
+) -> Discovery:
     from langgraph.runtime import RunControl
 
     from costada.runs.extension import extend_to
@@ -161,4 +166,4 @@ def _in_folder(plan: Plan, config: RunConfig, path: Path, *, resume: bool) -> Di
         extend_to(folder, config)
     else:
         folder.claim(config)
-    return carry_out(plan, folder, SilentProgress(), RunControl())
+    return carry_out(plan, folder, SilentProgress(), RunControl(), accepts_loss=accepts_loss)

@@ -19,6 +19,7 @@ from costada.runs.extension import can_go_on
 from costada.runs.folder import RunFolder
 from costada.runs.gateway import gateway_of, stop_gateway
 from costada.runs.lease import hold_lease
+from costada.runs.lost_steps import count, lost_steps
 from costada.runs.plan import Plan
 from costada.runs.progress import Progress, RunHeading
 from costada.runs.record import RunRecord
@@ -29,7 +30,14 @@ from costada.store.run_store import RunStore
 THREAD = RunnableConfig(configurable={"thread_id": "run"})
 
 
-def carry_out(plan: Plan, folder: RunFolder, progress: Progress, control: RunControl) -> Discovery:
+def carry_out(
+    plan: Plan,
+    folder: RunFolder,
+    progress: Progress,
+    control: RunControl,
+    *,
+    accepts_loss: bool = False,
+) -> Discovery:
     """Return what a run finds; it goes on from its last checkpoint, if there is one.
 
     A run that has stopped goes on when the plan allows it more money or iterations than it had:
@@ -42,10 +50,13 @@ def carry_out(plan: Plan, folder: RunFolder, progress: Progress, control: RunCon
         folder: Where the run lives.
         progress: Follows the iterations.
         control: Lets another party stop the run after the current node.
+        accepts_loss: Whether steps that the run file has lost may be paid for again; the dollars
+            that they had cost count as spent.
 
     Raises:
-        ValueError: If another process is at work in the folder, its run file is damaged, a newer
-            version's or no longer there, or a provider refuses a request for good.
+        ValueError: If another process is at work in the folder, its run file is damaged, another
+            version's, has lost steps or is no longer there, or a provider refuses a request for
+            good.
         UnmeteredCall: If an answer came without token counts and estimates are not allowed.
         OSError: If a file cannot be written; the run can go on when it can.
     """
@@ -56,10 +67,13 @@ def carry_out(plan: Plan, folder: RunFolder, progress: Progress, control: RunCon
         RunStore(folder.database) as store,
         _saver(folder.database, keep_history=plan.keep_history) as saver,
     ):
+        notice = _lost_steps_counted(plan, folder, store, accepts_loss=accepts_loss)
         graph = plan.graph(checkpointer=saver, store=store)
         record = RunRecord(folder, plan, store)
         try:
             with progress:
+                if notice:
+                    progress.notice(notice)
                 _follow(graph, plan, record, progress, control)
         finally:
             record.finish()
@@ -135,6 +149,32 @@ def _tell_changes(record: RunRecord, sandbox: str, progress: Progress) -> None:
             f"The problem has changed since this run began: {'; '.join(record.changes)}."
             " Earlier scores stay as they are"
         )
+
+
+def _lost_steps_counted(
+    plan: Plan, folder: RunFolder, store: RunStore, *, accepts_loss: bool
+) -> str:
+    """Charge a run for the steps that its file has lost, and return what its user is told of them.
+
+    Where a gateway has kept their answers, it tells what they cost when they are asked for again.
+    Raises `ValueError` where they would be paid for again and that is not accepted.
+    """
+    lost = lost_steps(folder, store, counts_lost=plan.settings.lost_calls == "count")
+    if lost is None:
+        return ""
+    if plan.gateway:
+        return f"{lost.words}; the gateway has kept the answers"
+    lost.check(folder, plan.budget, is_accepted=accepts_loss)
+    if not lost.dollars:
+        return f"{lost.words}; the answers are there, and the iterations are made again from them"
+    count(lost, store)
+    if plan.ledger:
+        run_id = store.run_ids()[-1]
+        account = plan.ledger.child(run_id, plan.budget)
+        for iteration in range(lost.first, lost.last + 1):
+            cost = store.ledger.step_cost(run_id, iteration, counts_lost=True)
+            account.put(f"iteration {iteration}", cost=cost)
+    return f"{lost.words}; these dollars count as spent in iteration {lost.first}"
 
 
 def _obtainable(state: SearchState, plan: Plan) -> float:

@@ -43,8 +43,8 @@ class RoleSum:
 
 
 def sum_by_role(calls: Iterable[CallRow]) -> Mapping[str, RoleSum]:
-    """Return what each role used; every role is named, also one without a call."""
+    """Return what each role used; every usual role is named, also one without a call."""
     sums = dict.fromkeys(ROLES, RoleSum())
     for call in calls:
-        sums[call.role] = sums[call.role].plus(call)
+        sums[call.role] = sums.get(call.role, RoleSum()).plus(call)
     return sums

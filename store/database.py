@@ -39,8 +39,8 @@ def connect(path: Path | None) -> sqlite3.Connection:
     A new file, and whatever SQLite puts beside it, can be read by its owner only.
 
     Readers and one writer do not block each other, and a writer waits for another one. What was
-    committed survives the death of the process. It may not survive the machine's, for the disk is
-    told to finish only now and then; the file stays sound and is then some steps older.
+    committed survives the death of the process. Of what was committed when the machine dies, only
+    what came before the last durable transaction is sure to be there; the file stays sound.
 
     Raises:
         ValueError: The file is a link, no run file, is damaged, or was written by another version.
@@ -144,23 +144,29 @@ class Database:
         self.text = lru_cache(maxsize=RECENT_TEXTS)(self._read_text)
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, *, is_durable: bool = False) -> Iterator[None]:
         """Make the writes inside one atomic unit; an exception undoes them.
 
-        A transaction inside another one is a part of that.
+        A transaction inside another one is a part of that. When a durable one has ended, it is on
+        the disk, and so is all that was written to the file before.
         """
         with self._lock, explaining(self.path):
             if self._connection.in_transaction:
                 yield
                 return
-            self._connection.execute("BEGIN IMMEDIATE")
+            if is_durable and self.path:
+                self._connection.execute("PRAGMA synchronous=FULL")
             try:
+                self._connection.execute("BEGIN IMMEDIATE")
                 yield
                 self._connection.execute("COMMIT")
             except BaseException:  # raised again: an interrupt undoes the writes as well
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
+            finally:
+                if is_durable and self.path:
+                    self._connection.execute("PRAGMA synchronous=NORMAL")
 
     def write(self, statement: str, values: Sequence[object]) -> None:
         """Run one writing statement."""

@@ -41,9 +41,13 @@ class LedgerTable:
         self.under_way = calls_under_way(database.path)
 
     def put_call(self, run_id: str, call: CallRow) -> int:
-        """Append a request and return its number; those of one logical call count from 1."""
+        """Append a request and return its number; those of one logical call count from 1.
+
+        The row is on the disk before the request leaves, so not even a machine that loses its power
+        can forget what may be billed.
+        """
         key = CallKey(run_id, call.iteration, call.role, call.attempt)
-        with self._db.transaction():
+        with self._db.transaction(is_durable=True):
             ((number,),) = self._db.rows(
                 f"SELECT 1 + COALESCE(MAX(n), 0) FROM costada_call WHERE {KEY}",  # noqa: S608
                 key,
@@ -52,8 +56,8 @@ class LedgerTable:
         return int(number)
 
     def finish_call(self, run_id: str, number: int, call: CallRow) -> None:
-        """Complete a request that was put when it began."""
-        with self._db.transaction():
+        """Complete a request that was put when it began, on the disk as well."""
+        with self._db.transaction(is_durable=True):
             self._write(CallKey(run_id, call.iteration, call.role, call.attempt), number, call)
 
     def mark_lost(self, key: CallKey) -> Decimal:
@@ -194,6 +198,15 @@ class LedgerTable:
             )
         in_doubt = sum((each[2] for each in found), Decimal(0))
         return Charge(cost, spent, sum(each[0] == "guide" for each in found), in_doubt)
+
+    def cost_after(self, run_id: str, iteration: int, *, counts_lost: bool) -> Decimal:
+        """Return the dollars of all calls of later iterations, counted as `step_cost` does."""
+        found = self._db.rows(
+            "SELECT DISTINCT iteration FROM costada_call WHERE run_id = ? AND iteration > ?",
+            (run_id, iteration),
+        )
+        costs = (self.step_cost(run_id, each, counts_lost=counts_lost) for (each,) in found)
+        return sum(costs, Decimal(0))
 
     def spent(self, run_id: str, iteration: int) -> Decimal:
         """Return the dollars spent up to and including an iteration (C_t, Sec. 3.1)."""

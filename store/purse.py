@@ -168,7 +168,7 @@ class Ledger:
             ValueError: The account is closed, the key is taken or the bound no amount of dollars.
         """
         dollars = _dollars("bound", bound)
-        with self._table.transaction():
+        with self._table.transaction(is_durable=True):
             own = self._opened()
             if self._table.entry(own.id, key):
                 raise ValueError(f"key: got {key!r}, which {own.name!r} holds; expected a new one")
@@ -194,7 +194,7 @@ class Ledger:
             ValueError: A number is no amount of dollars.
         """
         entry = Entry("", key, _dollars("cost", cost), _dollars("bound", bound), facts)
-        with self._table.transaction():
+        with self._table.transaction(is_durable=True):
             self._table.put(self._number, entry)
 
     def close(self) -> None:

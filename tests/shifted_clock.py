@@ -1,16 +1,10 @@
 """Processes whose clock is wrong: libc itself tells them another time of day."""
 
-import os
-import shutil
 import subprocess
 import sys
-from functools import cache
-from pathlib import Path
-from tempfile import mkdtemp
 
-import pytest
+from preloaded import environment_of_tests, preloading
 
-TESTS = Path(__file__).parent
 SOURCE = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,7 +12,7 @@ SOURCE = """
 #include <sys/time.h>
 #include <time.h>
 
-static time_t shift(void) {
+static time_t seconds_off(void) {
     const char *seconds = getenv("CLOCK_SHIFT_SECONDS");
     return seconds ? atol(seconds) : 0;
 }
@@ -28,7 +22,7 @@ int clock_gettime(clockid_t clock, struct timespec *now) {
     if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
     int failed = real(clock, now);
     int is_time_of_day = clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE;
-    if (!failed && is_time_of_day) now->tv_sec += shift();
+    if (!failed && is_time_of_day) now->tv_sec += seconds_off();
     return failed;
 }
 
@@ -49,39 +43,19 @@ time_t time(time_t *kept) {
 """
 
 
-@cache
-def _library() -> Path:
-    """Return the library that shifts the clock, compiled once; skips where nothing compiles it."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None or sys.platform != "linux":
-        pytest.skip("a shifted clock needs Linux and a C compiler")
-    folder = Path(mkdtemp(prefix="shifted-clock-"))
-    command = [compiler, "-shared", "-fPIC", "-O1", "-o", "clock.so", "-x", "c", "-", "-ldl"]
-    subprocess.run(command, input=SOURCE, text=True, cwd=folder, check=True)
-    return folder / "clock.so"
-
-
-def begun_at(seconds: int, script: str, *arguments: object) -> subprocess.Popen[str]:
-    """Return a process that runs a script with its clock shifted; below 0 is in the past."""
-    folders = [str(TESTS), str(TESTS / "crash"), str(TESTS / "graph")]
-    environment = {
-        **os.environ,
-        "LD_PRELOAD": str(_library()),
-        "CLOCK_SHIFT_SECONDS": str(seconds),
-        "PYTHONPATH": os.pathsep.join(folders),
-    }
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def shift(environment: dict[str, str], seconds: int) -> dict[str, str]:
+    """Return the environment of a process whose clock is shifted; below 0 is in the past."""
+    return {**environment, **preloading(SOURCE), "CLOCK_SHIFT_SECONDS": str(seconds)}
 
 
 def told_at(seconds: int, script: str, *arguments: object) -> str:
     """Return what a script prints with its clock shifted; it is checked that it ends well."""
-    with begun_at(seconds, script, *arguments) as process:
-        said, complaints = process.communicate()
-    assert process.returncode == 0, complaints
-    return said
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        env=shift(environment_of_tests(), seconds),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -1,0 +1,93 @@
+"""Processes whose machine loses its power: of their run file is left what was told to the disk."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from preloaded import environment_of_tests, preloading
+from shifted_clock import shift
+
+RUN_FILES = ("run.sqlite", "run.sqlite-wal")
+DISK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Keeps in DISK_FOLDER what each run file held when it was last told to the disk. */
+static void keep(int file) {
+    char link[64], path[4096], part[8192], kept[8192], data[65536];
+    const char *folder = getenv("DISK_FOLDER");
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    ssize_t length = readlink(link, path, sizeof path - 1);
+    if (!folder || length < 0) return;
+    path[length] = 0;
+    const char *name = strrchr(path, '/') + 1;
+    if (strncmp(name, "run.sqlite", 10)) return;
+    snprintf(part, sizeof part, "%s/part", folder);
+    snprintf(kept, sizeof kept, "%s/%s", folder, name);
+    int copy = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    off_t at = 0;
+    ssize_t count;
+    while ((count = pread(file, data, sizeof data, at)) > 0) {
+        if (write(copy, data, count) != count) abort();
+        at += count;
+    }
+    close(copy);
+    rename(part, kept);
+}
+
+int fdatasync(int file) {
+    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fdatasync");
+    int failed = real(file);
+    if (!failed) keep(file);
+    return failed;
+}
+
+int fsync(int file) {
+    int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+    int failed = real(file);
+    if (!failed) keep(file);
+    return failed;
+}
+"""
+
+
+def begun(
+    script: str, *arguments: object, disk: Path | None = None, clock: int = 0
+) -> subprocess.Popen[str]:
+    """Return a process that runs a script.
+
+    With `disk`, that folder holds what is left of the run file when the power fails; with `clock`,
+    its time of day is that many seconds off.
+    """
+    environment = environment_of_tests()
+    if clock:
+        environment = shift(environment, clock)
+    if disk is not None:
+        disk.mkdir(exist_ok=True)
+        others = environment.get("LD_PRELOAD", "")
+        own = preloading(DISK)["LD_PRELOAD"]
+        environment |= {"LD_PRELOAD": f"{own} {others}".strip(), "DISK_FOLDER": str(disk)}
+    return subprocess.Popen([sys.executable, "-c", script, *map(str, arguments)], env=environment)
+
+
+def lose_power(folder: Path, disk: Path) -> None:
+    """Leave of the run file in a folder what was told to the disk."""
+    for file in folder.glob("run.sqlite*"):
+        file.unlink()
+    for name in RUN_FILES:
+        if (disk / name).exists():
+            shutil.copy(disk / name, folder / name)
+
+
+def cut_log(folder: Path, share: float) -> None:
+    """Leave of the log beside a run file only its first part, as a disk that lied would."""
+    log = folder / "run.sqlite-wal"
+    os.truncate(log, int(log.stat().st_size * share))
+    (folder / "run.sqlite-shm").unlink(missing_ok=True)

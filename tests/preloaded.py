@@ -1,0 +1,35 @@
+"""Processes in which some calls of libc are other ones, compiled from C for a test."""
+
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+
+@cache
+def _library(source: str) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or sys.platform != "linux":
+        pytest.skip("calls of libc are replaced on Linux with a C compiler only")
+    folder = Path(mkdtemp(prefix="preloaded-"))
+    command = [compiler, "-shared", "-fPIC", "-O1", "-o", "calls.so", "-x", "c", "-", "-ldl"]
+    subprocess.run(command, input=source, text=True, cwd=folder, check=True)
+    return folder / "calls.so"
+
+
+def preloading(source: str) -> dict[str, str]:
+    """Return the variable that has a process load C code before libc; skips without a compiler."""
+    return {"LD_PRELOAD": str(_library(source))}
+
+
+def environment_of_tests() -> dict[str, str]:
+    """Return the environment of this process, with what tests share on the path."""
+    folders = [str(TESTS), str(TESTS / "crash"), str(TESTS / "graph")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}

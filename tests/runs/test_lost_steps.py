@@ -1,0 +1,137 @@
+"""A run file that is older than the trace beside it: nothing is paid twice without a word."""
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import closing
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fakes import ScriptedModel, hashed_answer, toy_problem
+
+from costada.runs.discovery import discover
+from costada.runs.folder import RunFolder
+from costada.runs.runner import THREAD
+from costada.store.pruning import RunSaver
+from costada.store.purse import Ledger
+from costada.store.run_store import RunStore
+
+Invoke = Callable[..., Any]
+KEPT, MADE = 3, 6
+CALL = Decimal("0.002")
+"""What a call of the scripted model costs."""
+
+
+def go_on(folder: Path, iterations: int, **options: Any) -> tuple[float, int]:
+    """Return what a run has spent, and how many calls were made for it now."""
+    model = ScriptedModel(answer=hashed_answer)
+    settings = {"price_in": "1", "price_out": "2", "budget": 1.0, **options}
+    resume = (folder / "settings.json").exists()
+    found = discover(
+        toy_problem(), model, out=folder, max_iterations=iterations, resume=resume, **settings
+    )
+    return found.spent, len(model.prompts)
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> RunFolder:
+    """The folder of a run of six iterations whose file was replaced by a copy after three."""
+    folder = RunFolder(tmp_path / "run")
+    go_on(folder.path, KEPT)
+    shutil.copy(folder.database, tmp_path / "copy.sqlite")
+    go_on(folder.path, MADE)
+    shutil.copy(tmp_path / "copy.sqlite", folder.database)
+    return folder
+
+
+def test_nothing_is_paid_again_before_the_loss_is_accepted(older: RunFolder) -> None:
+    lost = spent_after(older, MADE) - spent_after(older, KEPT)
+    told = (
+        rf"run\.sqlite has lost iterations 4 to 6, which steps\.jsonl still has, and"
+        rf" \${lost:.6f} that their calls cost"
+    )
+    for _ in range(2):
+        with pytest.raises(ValueError, match=told):
+            go_on(older.path, MADE + 1)
+        assert len(older.steps.read_text().splitlines()) == MADE
+
+
+def spent_after(folder: RunFolder, iteration: int) -> float:
+    rows = map(json.loads, folder.steps.read_text().splitlines())
+    return next(float(row["spent"]) for row in rows if row["iteration"] == iteration)
+
+
+def test_what_the_lost_steps_cost_counts_once_it_is_accepted(older: RunFolder) -> None:
+    before = spent_after(older, MADE)
+    spent, calls = go_on(older.path, MADE + 1, accept_loss=True)
+    assert calls > 0
+    assert spent == pytest.approx(before + float(calls * CALL))
+    with RunStore(older.database) as store:
+        (run_id,) = store.run_ids()
+        rows = list(store.ledger.calls(run_id))
+    assert float(sum(row.cost for row in rows)) == pytest.approx(spent)
+    assert go_on(older.path, MADE + 1) == (spent, 0)
+
+
+def test_a_loss_that_uses_up_the_budget_needs_a_higher_one(older: RunFolder) -> None:
+    settings = json.loads(older.settings.read_text())
+    spent = spent_after(older, MADE)
+    older.settings.write_text(json.dumps({**settings, "budget": spent}))
+    with pytest.raises(ValueError, match=r"of the budget of .* are spent. Go on with a higher"):
+        go_on(older.path, MADE + 1, accept_loss=True, budget=spent)
+    assert go_on(older.path, MADE + 1, accept_loss=True, budget=1.0)[0] > spent
+
+
+def test_a_purse_holds_what_the_run_holds_after_a_loss(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with Ledger(1.0) as purse:
+        go_on(folder.path, KEPT, ledger=purse)
+        shutil.copy(folder.database, tmp_path / "copy.sqlite")
+        go_on(folder.path, MADE, ledger=purse)
+        shutil.copy(tmp_path / "copy.sqlite", folder.database)
+        spent, _ = go_on(folder.path, MADE + 1, ledger=purse, accept_loss=True)
+        assert float(purse.spent) == pytest.approx(spent)
+
+
+def test_the_command_tells_the_loss_and_the_way_on(
+    invoke: Invoke, near: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    options = ("--budget", 1, "--max-iterations", KEPT, "--out", folder.path)
+    assert invoke("run", near, *options).exit_code == 0
+    shutil.copy(folder.database, tmp_path / "copy.sqlite")
+    assert invoke("resume", folder.path, "--max-iterations", MADE).exit_code == 0
+    shutil.copy(tmp_path / "copy.sqlite", folder.database)
+    before = spent_after(folder, MADE)
+    refused = invoke("resume", folder.path, "--max-iterations", MADE + 1)
+    assert refused.exit_code == 2
+    assert "has lost iterations 4 to 6" in refused.output
+    assert f"{folder.resume_command} --accept-loss" in refused.output.replace("\n", "")
+    way = ("--max-iterations", MADE + 1, "--accept-loss")
+    accepted = invoke("resume", folder.path, *way)
+    assert accepted.exit_code == 0
+    assert "these dollars count as spent in iteration 4" in capfd.readouterr().err
+    facts = json.loads(invoke("resume", folder.path, "--json").stdout)
+    assert facts["spent"] > before
+    sums = sum(role["dollars"] for role in facts["ledger"].values())
+    assert sums == pytest.approx(facts["spent"])
+
+
+def test_steps_whose_answers_are_all_there_are_made_again_for_nothing(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    spent, _ = go_on(folder.path, MADE)
+    rows = folder.steps.read_text()
+    with closing(RunSaver(folder.database)) as saver:
+        later = [
+            (saved.checkpoint["id"],)
+            for saved in saver.list(THREAD)
+            if saved.checkpoint["channel_values"].get("iterations", 0) > KEPT
+        ]
+        with saver.cursor() as cursor:
+            cursor.executemany("DELETE FROM checkpoints WHERE checkpoint_id = ?", later)
+            cursor.execute("DELETE FROM costada_step WHERE iteration > ?", (KEPT,))
+            cursor.execute("DELETE FROM costada_charge WHERE iteration > ?", (KEPT,))
+    assert go_on(folder.path, MADE) == (spent, 0)
+    assert folder.steps.read_text() == rows
