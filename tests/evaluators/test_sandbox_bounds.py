@@ -382,3 +382,49 @@ def test_processes_work_where_they_are_allowed(layer):
         "    return [run('echo', 'hello'), run(sys.executable, '-c', 'print(6 * 7)')]"
     )
     assert run(source, layer, Limits(wall_seconds=30, processes=4)).output == ["hello\n", "42\n"]
+
+
+def test_memory_that_the_processes_of_a_program_hold_is_counted_together(layer):
+    source = (
+        "import os, time\n"
+        "def f():\n"
+        "    for _ in range(2): os.fork()\n"
+        "    held = b'x' * (60 * 2**20)\n"
+        "    time.sleep(30)"
+    )
+    error = run(source, layer, Limits(wall_seconds=20, memory_mb=150, processes=3)).error
+    assert error == "the program held more than 150 MB of memory"
+
+
+def test_memory_that_processes_share_is_counted_once(layer):
+    source = (
+        "import os, time\n"
+        "def f():\n"
+        "    held = bytearray(b'x' * (80 * 2**20))\n"
+        "    for _ in range(3):\n"
+        "        if os.fork() == 0:\n"
+        "            held.count(b'y')\n"
+        "            time.sleep(0.6)\n"
+        "            os._exit(0)\n"
+        "    for _ in range(3): os.wait()\n"
+        "    return len(held)"
+    )
+    result = run(source, layer, Limits(wall_seconds=60, memory_mb=200, processes=3))
+    assert (result.output, result.error) == (80 * 2**20, None)
+
+
+def test_memory_of_a_process_that_waits_for_another_to_start_is_counted_once():
+    source = (
+        "import ctypes, os\n"
+        "libc = ctypes.CDLL(None)\n"
+        "def f():\n"
+        "    held = bytearray(100 * 2**20)\n"
+        "    for place in range(0, len(held), 4096): held[place] = 1\n"
+        "    stack = ctypes.create_string_buffer(2**16)\n"
+        "    top = ctypes.c_void_p(ctypes.addressof(stack) + 2**16 - 64)\n"
+        "    vm, vfork, signal = 0x100, 0x4000, 17\n"
+        "    begun = libc.clone(libc.sleep, top, vm | vfork | signal, ctypes.c_void_p(1))\n"
+        "    return [begun > 0, len(held)]"
+    )
+    result = run(source, Layer.PROCESS, Limits(wall_seconds=60, memory_mb=150, processes=3))
+    assert (result.output, result.error) == ([True, 100 * 2**20], None)

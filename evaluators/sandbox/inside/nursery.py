@@ -20,17 +20,18 @@ from costada.evaluators.sandbox.inside import census, leavings, walls
 from costada.evaluators.sandbox.inside.own_files import OwnFiles
 from costada.evaluators.sandbox.inside.spare import Spare
 from costada.evaluators.sandbox.inside.ward import (
+    KILOBYTES_PER_MB,
     MAX_ORDER_BYTES,
     NUM_DESCRIPTORS,
     UNLIMITED_LAYER,
     Order,
     too_many_processes,
+    too_much_memory,
 )
 
 WATCH_SECONDS = 0.1 if census.HAS_PROC else 0.5
 """Between looks at the processes, which cost more where a program must be asked."""
 FILES_WATCH_SECONDS = 0.5
-KILOBYTES_PER_MB = 1024
 
 
 class Nursery:
@@ -134,7 +135,7 @@ class Nursery:
         if len(held) > 1 + order["processes"]:
             return too_many_processes(order["processes"])
         if sum(held.values()) > bare + order["memory_mb"] * KILOBYTES_PER_MB:
-            return f"the program held more than {order['memory_mb']} MB of memory"
+            return too_much_memory(order["memory_mb"])
         if census.num_threads(number) > order["threads"]:
             return f"the program had more than {order['threads']} threads"
         if are_files_due:

@@ -12,7 +12,7 @@ from importlib import import_module
 from time import monotonic
 from typing import Any
 
-from costada.evaluators.sandbox.inside import child, leavings, walls
+from costada.evaluators.sandbox.inside import census, child, leavings, walls
 from costada.evaluators.sandbox.inside.own_files import OwnFiles
 
 WATCH_SECONDS = 0.1
@@ -20,6 +20,7 @@ SCRATCH_WATCH_SECONDS = 0.5
 MAX_ORDER_BYTES = 4096
 NUM_DESCRIPTORS = 3
 CHILD_FAULT = 70
+KILOBYTES_PER_MB = 1024
 MAX_DESCRIPTOR = 2**31 - 2
 WALLED_LAYERS = ("landlock", "bubblewrap", "container")
 UNLIMITED_LAYER = "none"
@@ -161,11 +162,21 @@ class Ward:
             others = leavings.descendants(os.getpid())
             if len(others) > 1 + order["processes"]:
                 return too_many_processes(order["processes"])
+            if len(others) > 1 and self._is_memory_passed(others, order["memory_mb"]):
+                return too_much_memory(order["memory_mb"])
             if is_scratch_due:
                 max_mb = order["scratch_mb"]
                 passed = leavings.apart(lambda: leavings.excess(others, self._scratch, max_mb))
                 return leavings.told_excess(passed, max_mb)
         return None
+
+    def _is_memory_passed(self, numbers: list[int], memory_mb: int) -> bool:
+        """Return whether processes together hold more than the limit beside what they began with.
+
+        The limit that the system knows holds for each of them alone.
+        """
+        allowed = census.memory_of([os.getpid()], 0) + memory_mb * KILOBYTES_PER_MB
+        return census.memory_of(numbers, allowed) > allowed
 
 
 def load(modules: list[str]) -> None:
@@ -180,6 +191,11 @@ def too_many_processes(allowed: int) -> str:
     """Return what is said of a program that started more processes than allowed."""
     rule = f"at most {allowed} further processes are" if allowed else "further processes are not"
     return f"the program started processes; {rule} allowed"
+
+
+def too_much_memory(allowed_mb: int) -> str:
+    """Return what is said of a program whose processes hold more memory than allowed."""
+    return f"the program held more than {allowed_mb} MB of memory"
 
 
 def _tell_and_end() -> None:
