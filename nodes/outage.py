@@ -5,9 +5,14 @@ from datetime import datetime, timedelta
 from selectors import EVENT_READ, DefaultSelector
 from time import monotonic
 
+from langgraph.runtime import get_runtime
+
 from costada.evaluators.sandbox.interruption import current_interruption
 from costada.models.failures import ModelFailure
 from costada.models.retries import RetryPolicy, growing_wait, with_jitter
+
+TICK_SECONDS = 0.5
+"""After so long at most a waiting run heeds the wish to drain."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -62,8 +67,19 @@ class Pause:
 
 
 def sleep_interruptibly(seconds: float) -> None:
-    """Wait; raises `InterruptedError` as soon as the run is asked to stop."""
+    """Wait; raises `InterruptedError` soon after the run is asked to stop or to drain."""
+    deadline = monotonic() + seconds
     with DefaultSelector() as selector:
         selector.register(current_interruption.get(), EVENT_READ)
-        if selector.select(seconds):
-            raise InterruptedError("the run was asked to stop while it waited for its provider")
+        while (left := deadline - monotonic()) > 0:
+            if selector.select(min(left, TICK_SECONDS)) or _is_draining():
+                raise InterruptedError("the run was asked to stop while it waited for its provider")
+
+
+def _is_draining() -> bool:
+    """Return whether the graph around is to stop after the current node."""
+    try:
+        runtime = get_runtime()
+    except RuntimeError:  # no graph is around
+        return False
+    return bool(getattr(runtime, "drain_requested", False))

@@ -10,6 +10,7 @@ import pytest
 from billing_server import BillingServer, HangUp, Refusal, Reply, Silence
 from fakes import IDEAS, hashed_answer, is_guide_prompt, rewrite, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.runtime import RunControl
 
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
@@ -162,6 +163,34 @@ def test_a_pause_ends_as_soon_as_the_run_is_to_stop(server: BillingServer) -> No
         current_interruption.reset(token)
         ticker.join()
     server.default = GOOD
+    assert graph.invoke(None, THREAD)["iterations"] == 3
+
+
+@pytest.mark.parametrize("num_failures", [1, 9], ids=["between two requests", "paused"])
+def test_a_run_that_is_to_drain_waits_no_longer(server: BillingServer, num_failures: int) -> None:
+    """Of the nine, three belong to the first call; then the run is paused."""
+    server.script(GOOD, *[Refusal(503, "down")] * num_failures)
+    server.default = GOOD
+    control = RunControl()
+    model = chat_model(
+        "openai:stand-in", base_url=server.url, retry_wait=60 if num_failures == 1 else 0
+    )
+    settings = Settings(
+        price=Price(1, 2),
+        constants=Constants(max_iterations=3),
+        retry_policy=RetryPolicy(retry_wait=60),
+    )
+    graph = create_discovery_graph(
+        toy_problem(), model, budget=1, settings=settings, checkpointer=InMemorySaver()
+    )
+    ticker = threading.Timer(0.3, control.request_drain)
+    ticker.start()
+    began = monotonic()
+    with pytest.raises(InterruptedError, match="asked to stop while it waited"):
+        list(graph.stream({}, THREAD, control=control))
+    ticker.join()
+    assert monotonic() - began < 20
+    server.begin_anew(GOOD)
     assert graph.invoke(None, THREAD)["iterations"] == 3
 
 
