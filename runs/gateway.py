@@ -50,7 +50,7 @@ def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
     _check_journal(folder)
     from costada.models.gateway.client import holding, through_gateway
 
-    door = _door(folder, _upstream(plan))
+    door = _door(folder, plan)
     guide = plan.guide_model
     with holding(door):
         yield replace(
@@ -119,17 +119,23 @@ def _upstream(plan: Plan) -> str:
     return found[0]
 
 
-def _door(folder: RunFolder, upstream: str) -> Door:
+def _door(folder: RunFolder, plan: Plan) -> Door:
+    upstream = _upstream(plan)
     door = read_door(door_file(gateway_journal(folder)))
     if door is not None and door.upstream != upstream:
         stop_gateway(folder)
         door = None
-    return door or _start(folder, upstream)
+    return door or _start(folder, upstream, plan.settings.retry_policy.call_timeout)
 
 
-def _start(folder: RunFolder, upstream: str) -> Door:
+def _start(folder: RunFolder, upstream: str, call_timeout: float) -> Door:
     journal = gateway_journal(folder)
-    options = {"--upstream": upstream, "--journal": journal, "--log": gateway_log(folder)}
+    options = {
+        "--upstream": upstream,
+        "--journal": journal,
+        "--log": gateway_log(folder),
+        "--call-timeout": call_timeout,
+    }
     words = [str(word) for option in options.items() for word in option]
     command = [sys.executable, "-P", "-m", ENTRY, *words]
     try:

@@ -14,7 +14,7 @@ from costada.models.errors import describe
 from costada.models.gateway.door import Door
 from costada.models.gateway.journal import opened_for_owner
 from costada.models.gateway.process import Duty, serve
-from costada.models.gateway.protocol import IDLE_SECONDS
+from costada.models.gateway.protocol import CALL_TIMEOUT, IDLE_SECONDS
 
 _OUTPUT, _ERRORS = 1, 2
 
@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--journal", required=True, type=Path)
     parser.add_argument("--log", required=True, type=Path)
     parser.add_argument("--idle-seconds", type=float, default=IDLE_SECONDS)
+    parser.add_argument("--call-timeout", type=float, default=CALL_TIMEOUT)
     given = parser.parse_args()
     if os.fork():
         os._exit(0)
@@ -35,7 +36,8 @@ def main() -> None:
         _write_to(given.log)
 
     try:
-        serve(Duty(given.upstream, given.journal, idle_seconds=given.idle_seconds), announce)
+        times = {"idle_seconds": given.idle_seconds, "call_timeout": given.call_timeout}
+        serve(Duty(given.upstream, given.journal, **times), announce)
     except (ValueError, OSError, sqlite3.Error) as error:
         sys.exit(str(error) if isinstance(error, ValueError) else describe(error))
 

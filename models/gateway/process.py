@@ -15,7 +15,7 @@ from aiohttp import web
 from costada.models.gateway.door import Door, DoorFile, door_file, hold_door
 from costada.models.gateway.exchange import Exchange
 from costada.models.gateway.journal import Journal
-from costada.models.gateway.protocol import IDLE_SECONDS
+from costada.models.gateway.protocol import CALL_TIMEOUT, IDLE_SECONDS
 from costada.models.gateway.server import Server
 from costada.models.gateway.upstream import Upstream, checked_upstream
 
@@ -35,12 +35,14 @@ class Duty:
         journal: Its file; the door file lies beside it.
         port: Where to listen on 127.0.0.1; 0: any free port.
         idle_seconds: It ends after so long without a client and without a request under way.
+        call_timeout: Seconds after which a response is given up as lost.
     """
 
     upstream: str
     journal: Path
     port: int = 0
     idle_seconds: float = IDLE_SECONDS
+    call_timeout: float = CALL_TIMEOUT
 
 
 def serve(duty: Duty, announce: Callable[[Door], None]) -> None:
@@ -58,6 +60,8 @@ def serve(duty: Duty, announce: Callable[[Door], None]) -> None:
     upstream = checked_upstream(duty.upstream)
     if not duty.idle_seconds > 0:
         raise ValueError(f"idle_seconds: got {duty.idle_seconds}, expected > 0")
+    if not duty.call_timeout > 0:
+        raise ValueError(f"call_timeout: got {duty.call_timeout}, expected > 0")
     os.umask(_OWNER_ONLY_MASK)
     # A login for the provider's host in that file would clash with the client's own key.
     os.environ["NETRC"] = os.devnull
@@ -70,7 +74,7 @@ def serve(duty: Duty, announce: Callable[[Door], None]) -> None:
 async def _serve(
     duty: Duty, address: str, journal: Journal, file: DoorFile, announce: Callable[[Door], None]
 ) -> None:
-    upstream = Upstream(address)
+    upstream = Upstream(address, duty.call_timeout)
     exchange = Exchange(upstream, journal, _log)
     server = Server(exchange, secrets.token_urlsafe(TOKEN_BYTES))
     runner = web.AppRunner(

@@ -21,9 +21,6 @@ from costada.models.gateway.journal import Fate
 from costada.models.gateway.protocol import Headers, kept_of_answer
 
 CONNECT_SECONDS = 30.0
-UPSTREAM_SECONDS = 3600.0
-"""Time after which a response is given up as lost, though its client left long ago."""
-
 _NEVER_LEFT = (ClientConnectorError, ConnectionTimeoutError, ClientHttpProxyError)
 
 
@@ -53,14 +50,17 @@ def checked_upstream(url: str) -> str:
 class Upstream:
     """The provider. A connection serves one request, so none is ever sent twice by itself."""
 
-    def __init__(self, url: str) -> None:
-        """Prepare for sending to an address; to be called in a running event loop."""
+    def __init__(self, url: str, call_timeout: float) -> None:
+        """Prepare for sending to an address; to be called in a running event loop.
+
+        A response that is not complete after `call_timeout` seconds is given up as lost.
+        """
         self._url = url
         trust = ssl.create_default_context()
         trust.load_verify_locations(certifi.where())
         self._session = ClientSession(
             connector=TCPConnector(ssl=trust, force_close=True, limit=0),
-            timeout=ClientTimeout(total=UPSTREAM_SECONDS, sock_connect=CONNECT_SECONDS),
+            timeout=ClientTimeout(total=call_timeout, sock_connect=CONNECT_SECONDS),
             auto_decompress=True,
             trust_env=True,
         )

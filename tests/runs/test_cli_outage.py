@@ -1,0 +1,131 @@
+"""The command line when a provider does not answer, or not as one."""
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from begun_commands import BegunCommand
+from billing_server import Answer, BillingServer, Drip, HangUp, Page, Refusal, Reply
+from conftest import INITIAL_PROGRAM
+
+Invoke = Callable[..., Any]
+GOOD = Reply(f"```python\n{INITIAL_PROGRAM.replace('0.05', '0.06')}```")
+DOUBT = 0.064
+"""Dollars that one unanswered request may have cost: 32,000 tokens at $2 a million."""
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[BillingServer]:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with BillingServer(default=GOOD) as running:
+        yield running
+
+
+def words(near: Path, server: BillingServer, out: Path, *more: object) -> list[object]:
+    provider = ["--model", "openai:stand-in", "--base-url", server.url]
+    prices = ["--price-in", 1, "--price-out", 2, "--retry-wait", 0.01]
+    return ["run", near, *provider, *prices, "--out", out, *more]
+
+
+@pytest.mark.parametrize(
+    ("answer", "requests", "reason"),
+    [
+        (Page(), 1, "check the model's name and base_url"),
+        (HangUp(), 3, "none of the 3 requests so far was answered usably"),
+        (Refusal(429, code="insufficient_quota"), 1, "is used up: add credit"),
+        (Refusal(429, headers={"Retry-After": "3600"}), 1, "asks to wait 3600 s"),
+    ],
+    ids=str,
+)
+def test_a_run_that_gets_no_usable_answer_fails_at_once_with_the_reason(
+    invoke: Invoke,
+    near: Path,
+    server: BillingServer,
+    tmp_path: Path,
+    answer: Answer,
+    requests: int,
+    reason: str,
+) -> None:
+    server.default = answer
+    ended = invoke(*words(near, server, tmp_path / "run", "--budget", DOUBT))
+    assert ended.exit_code == 1
+    assert reason in ended.stderr
+    assert f"Go on with: costada resume {tmp_path / 'run'}" in ended.stderr
+    assert len(server.requests) == requests
+    server.default = GOOD
+    assert invoke("resume", tmp_path / "run").exit_code == 0
+
+
+@pytest.mark.parametrize("is_quiet", [False, True])
+def test_a_run_waits_for_its_provider_and_says_so(
+    invoke: Invoke,
+    near: Path,
+    server: BillingServer,
+    tmp_path: Path,
+    is_quiet: bool,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    server.script(GOOD, *[Refusal(503, "down for repair")] * 6)
+    quiet = ["--quiet"] if is_quiet else []
+    ended = invoke(*words(near, server, tmp_path / "run", "--max-iterations", 3, *quiet))
+    assert ended.exit_code == 0, ended.output
+    said = ended.stderr + capfd.readouterr().err
+    assert said.count("Paused: the provider does not answer (") == 4
+    assert "down for repair" in said
+    assert said.count("The provider answers again after 0 s; the run goes on") == 1
+    assert "Finished after 3 iterations: the iteration limit is reached" in ended.stdout
+
+
+def test_ctrl_c_ends_a_paused_run_saved_and_it_is_resumed(
+    invoke: Invoke, near: Path, server: BillingServer, tmp_path: Path
+) -> None:
+    server.script(GOOD)
+    server.default = Refusal(503, "down")
+    out = tmp_path / "run"
+    waits = ("--max-iterations", 3, "--longest-wait", 600, "--longest-pause", 600)
+    given = [*words(near, server, out, *waits)]
+    given[given.index("--retry-wait") + 1] = 0.4
+    command = BegunCommand(tmp_path / "output", *given)
+    command.wait_for("Paused")
+    command.send_signal(signal.SIGINT)
+    assert command.exit_code() == 130, command.said
+    assert f"Go on with: costada resume {out}" in command.said
+    server.default = GOOD
+    assert invoke("resume", out).exit_code == 0
+    steps = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
+    assert [step["attempts"] for step in steps] == [1, 1, 1]
+
+
+def test_a_pause_has_an_end_after_which_the_run_has_failed_saved(
+    invoke: Invoke, near: Path, server: BillingServer, tmp_path: Path
+) -> None:
+    server.script(GOOD)
+    server.default = Refusal(503, "down")
+    given = words(near, server, tmp_path / "run", "--max-iterations", 2, "--longest-pause", 0.2)
+    ended = invoke(*given)
+    assert ended.exit_code == 1
+    assert "has not answered for longest_pause (0.2 s)" in ended.stderr
+    server.default = GOOD
+    assert invoke("resume", tmp_path / "run").exit_code == 0
+
+
+@pytest.mark.parametrize("gateway", [[], ["--gateway"]], ids=["direct", "gateway"])
+def test_a_body_that_drips_ends_with_the_call_and_so_does_its_connection(
+    invoke: Invoke, near: Path, server: BillingServer, tmp_path: Path, gateway: list[str]
+) -> None:
+    drip = Drip()
+    server.default = drip
+    given = words(near, server, tmp_path / "run", "--call-timeout", 0.5, *gateway)
+    ended = invoke(*given)
+    assert ended.exit_code == 1
+    assert "none of the 3 requests so far was answered usably" in ended.stderr
+    assert drip.was_hung_up.wait(20)
+    assert len(server.requests) == 3
+    assert (
+        not os.path.exists(tmp_path / "run" / "steps.jsonl")
+        or not (tmp_path / "run" / "steps.jsonl").read_text()
+    )
