@@ -13,7 +13,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 from pydantic import SecretStr
 
-from costada.models.deadline import note_connection
+from costada.models.deadline import hooks
 from costada.models.retries import RetryPolicy, with_retries
 
 _OFFLINE = "offline"
@@ -163,7 +163,7 @@ def _openai_model(name: str, settings: _Settings) -> BaseChatModel:
         max_retries=0,
         stream_usage=True,
         use_responses_api=False if base_url else None,
-        http_client=DefaultHttpxClient(event_hooks={"response": [note_connection]}),
+        http_client=DefaultHttpxClient(event_hooks=hooks()),
         # A connection kept open belongs to one event loop: the next asyncio.run would
         # fail on it after the request was billed.
         default_headers={"Connection": "close"},

@@ -1,36 +1,19 @@
 """The total deadline of a call: everything that it does together ends in time."""
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Thread
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
 Result = TypeVar("Result")
 
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """A call under way: when it ends, by the monotonic clock, and its responses' connections."""
-
-    ends_at: float
-    sockets: list[socket.socket] = field(default_factory=list)
-
-
-_CALL: ContextVar[_Call | None] = ContextVar("costada_call", default=None)
-
-
-class Response(Protocol):
-    """A response of httpx whose body has not been read yet."""
-
-    @property
-    def extensions(self) -> Mapping[str, Any]:
-        """What the transport tells beside the response."""
-        ...
+_OPENED = frozenset({"connection.connect_tcp.complete", "connection.start_tls.complete"})
 
 
 class CallTimeout(TimeoutError):
@@ -40,13 +23,42 @@ class CallTimeout(TimeoutError):
         super().__init__(f"no complete answer within {seconds:g} seconds")
 
 
+@dataclass(slots=True)
+class _Call:
+    """A call under way: its deadline in seconds and by the monotonic clock, its connections."""
+
+    seconds: float
+    ends_at: float
+    connections: list[Any] = field(default_factory=list)
+
+    def give_up(self) -> None:
+        """End the call now and shut its connections down."""
+        self.ends_at = min(self.ends_at, monotonic())
+        for connection in self.connections:
+            with suppress(OSError):
+                # Not the method of a TLS socket, which would change it under its reader.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+
+_CALL: ContextVar[_Call | None] = ContextVar("costada_call", default=None)
+
+
+class Extended(Protocol):
+    """A request or a response of httpx."""
+
+    @property
+    def extensions(self) -> MutableMapping[str, Any]:
+        """What is told beside it."""
+        ...
+
+
 def within(seconds: float, work: Callable[[], Result]) -> Result:
     """Return what some work returns, or raise what it raises, if it ends in time.
 
     It runs in a thread of its own, in a copy of the caller's context, for no timeout of a
-    connection ends a body that arrives byte by byte. Work that is given up is abandoned:
-    connections that `note_connection` has seen are shut down; what else it does may go on in its
-    thread, until the process ends at the latest. `seconds_left` tells it how long it has.
+    connection ends a body that arrives byte by byte. Work that is given up, at the deadline or
+    because the caller is interrupted, is abandoned: the connections of `hooks` are shut down, and
+    what else it does may go on in its thread, until the process ends at the latest.
 
     Args:
         seconds: The deadline, from now on.
@@ -57,7 +69,7 @@ def within(seconds: float, work: Callable[[], Result]) -> Result:
     """
     ended: Future[Result] = Future()
     context = copy_context()
-    call = _Call(monotonic() + seconds)
+    call = _Call(seconds, monotonic() + seconds)
     context.run(_CALL.set, call)
 
     def run() -> None:
@@ -72,11 +84,10 @@ def within(seconds: float, work: Callable[[], Result]) -> Result:
     except TimeoutError:
         if ended.done():
             raise
-        for connection in call.sockets:
-            with suppress(OSError):
-                # Not the method of a TLS socket, which would change it under its reader.
-                socket.socket.shutdown(connection, socket.SHUT_RDWR)
         raise CallTimeout(seconds) from None
+    finally:
+        if not ended.done():
+            call.give_up()
 
 
 def seconds_left() -> float | None:
@@ -85,11 +96,32 @@ def seconds_left() -> float | None:
     return None if call is None else call.ends_at - monotonic()
 
 
-def note_connection(response: Response) -> None:
-    """Have the connection of a response shut down when the call around it is given up.
+def check_time_left() -> None:
+    """Raise `CallTimeout` in work that has been given up."""
+    call = _CALL.get()
+    if call is not None and monotonic() >= call.ends_at:
+        raise CallTimeout(call.seconds)
 
-    For the response hooks of a client of httpx.
-    """
+
+def hooks() -> dict[str, list[Callable[[Extended], None]]]:
+    """Return the event hooks of a client of httpx that let its connections be shut down."""
+    return {"request": [_trace_connections], "response": [_note_connection]}
+
+
+def _trace_connections(request: Extended) -> None:
+    """Note the connections that are opened for a request."""
+    call = _CALL.get()
+    if call is not None:
+        request.extensions["trace"] = partial(_note_opened, call)
+
+
+def _note_opened(call: _Call, event: str, facts: Mapping[str, Any]) -> None:
+    if event in _OPENED:
+        call.connections.append(facts["return_value"].get_extra_info("socket"))
+
+
+def _note_connection(response: Extended) -> None:
+    """Note the connection of a response, which may have been open before."""
     call, stream = _CALL.get(), response.extensions.get("network_stream")
     if call is not None and stream is not None:
-        call.sockets.append(stream.get_extra_info("socket"))
+        call.connections.append(stream.get_extra_info("socket"))

@@ -117,6 +117,8 @@ def judged(answer: AIMessage) -> AIMessage | ModelFailure:
 
 
 def _failure(error: BaseException, model: Runnable[Any, Any], policy: RetryPolicy) -> ModelFailure:
+    if isinstance(error, CallTimeout):
+        return ModelFailure(describe(error), FailureKind.TIMEOUT)
     if isinstance(error, UnmeteredCall) or not is_providers(error):
         raise error
     told = describe(error)

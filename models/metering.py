@@ -17,6 +17,7 @@ from langchain_core.tracers.context import register_configure_hook
 from costada.models.announcements import announced
 from costada.models.calls import MeteredCall, SentCall
 from costada.models.connections import CURRENT, ConnectionCount, count_connections
+from costada.models.deadline import check_time_left
 from costada.models.errors import UnmeteredCall, describe
 from costada.models.identity import RequestFacts
 from costada.models.llm_results import Reply, read_failure, read_reply
@@ -241,6 +242,7 @@ class CallMeter(BaseCallbackHandler):
     def _start(
         self, run_id: UUID, prompts: Sequence[BaseMessage | str], facts: RequestFacts
     ) -> None:
+        check_time_left()
         if self._refusal is not None:
             raise UnmeteredCall(self._refusal)
         sent = SentCall(next(self._numbers), *announced(facts, prompts))

@@ -9,7 +9,7 @@ from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 
-from costada.models.deadline import note_connection
+from costada.models.deadline import hooks
 from costada.models.gateway.door import Door
 from costada.models.gateway.protocol import HOLD, STOP, TOKEN_HEADER, UPSTREAM
 from costada.models.identity import model_identity, underlying_models
@@ -90,9 +90,7 @@ def _redirected(model: BaseChatModel, door: Door) -> BaseChatModel:
     client = chat.root_client.with_options(
         base_url=door.base_url,
         default_headers=headers,
-        http_client=DefaultHttpxClient(
-            trust_env=False, event_hooks={"response": [note_connection]}
-        ),
+        http_client=DefaultHttpxClient(trust_env=False, event_hooks=hooks()),
     )
     async_client = chat.root_async_client.with_options(
         base_url=door.base_url,

@@ -214,11 +214,19 @@ def test_retries_end_where_a_wait_would_pass_the_deadline(server: BillingServer)
     assert (failure.kind, waits, len(server.requests)) == (FailureKind.DOWN, [], 1)
 
 
-def test_a_silent_server_is_given_up_at_the_deadline_too(server: BillingServer) -> None:
+def test_no_fallback_is_asked_after_the_deadline(server: BillingServer) -> None:
     server.default = Silence()
-    failure = ask(served(server, timeout=60), MESSAGES, {}, QUICK)
+    model = served(server, timeout=60).with_fallbacks([served(server)])
+    others = set(threading.enumerate())
+    with CallMeter(lambda call: None) as meter:
+        failure = ask(model, MESSAGES, {"callbacks": [meter]}, QUICK)
     assert isinstance(failure, ModelFailure)
     assert failure.kind is FailureKind.TIMEOUT
+    for thread in set(threading.enumerate()) - others:
+        if thread.name == "costada-call":
+            thread.join(10)
+            assert not thread.is_alive()
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("error", [KeyError("bug"), TimeoutError("own"), KeyboardInterrupt()])
