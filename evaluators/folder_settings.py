@@ -13,6 +13,8 @@ from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
 
 SETTINGS_FILE = "problem.toml"
+LARGEST_SETTINGS = 2**20
+"""Bytes of the file."""
 
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -78,7 +80,7 @@ def read_settings(path: Path) -> FolderSettings:
         ValueError: Naming the key that is unknown or wrong, or missing beside another one.
     """
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        table = tomllib.loads(path.read_text(encoding="utf-8")) if _is_readable(path) else {}
         settings = FolderSettings.model_validate(table)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from None
@@ -89,6 +91,17 @@ def read_settings(path: Path) -> FolderSettings:
     if settings.direction is Direction.MINIMIZE and settings.reference is None:
         raise ValueError(f"{path}: reference is missing; needed where direction is 'minimize'")
     return settings
+
+
+def _is_readable(path: Path) -> bool:
+    """Return whether there is such a file; what is no file could keep its reader for ever.
+
+    Raises:
+        ValueError: If it is larger than settings are.
+    """
+    if path.is_file() and path.stat().st_size > LARGEST_SETTINGS:
+        raise ValueError(f"{path}: larger than {LARGEST_SETTINGS:,} bytes, expected settings")
+    return path.is_file()
 
 
 def _fault(details: ErrorDetails) -> str:

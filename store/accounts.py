@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
+from costada.store.bounds import amount, parsed
 from costada.store.database import Database
 
 COLUMNS = "id, parent, name, policy, budget, spent, committed, is_closed"
@@ -163,10 +164,10 @@ class AccountTable:
 
 def _account(stored: Sequence[Any]) -> Account:
     number, parent, name, policy, budget, spent, committed, is_closed = stored
-    money = Decimal(budget), Decimal(spent), Decimal(committed)
+    money = amount(budget), amount(spent), amount(committed)
     return Account(number, parent, name, policy, *money, bool(is_closed))
 
 
 def _entry(path: str, stored: Sequence[Any]) -> Entry:
     key, cost, bound, facts = stored
-    return Entry(path, key, Decimal(cost), Decimal(bound), json.loads(facts))
+    return Entry(path, key, amount(cost), amount(bound), parsed(facts))

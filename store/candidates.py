@@ -4,7 +4,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import lru_cache
+from typing import Any
 
+from costada.store.bounds import LARGEST_READING, parsed
 from costada.store.database import Database
 from costada.store.rows import CandidateRow
 
@@ -25,6 +27,7 @@ class CandidateTable:
         self._db = database
         self._row = lru_cache(maxsize=RECENT_ROWS)(self._read_row)
         self._at_hand: dict[tuple[str, str], CandidateRow] = {}
+        self._size = 0
 
     def put(self, run_id: str, candidate: CandidateRow) -> None:
         """Store a candidate, replacing one of the same id."""
@@ -67,14 +70,12 @@ class CandidateTable:
         if not ids:
             return {}
         marks = ", ".join("?" * len(ids))
-        found = {
-            name: self._row(*stored)
-            for name, *stored in self._db.rows(
-                "SELECT id, code_hash, facts, evaluator FROM costada_candidate"  # noqa: S608
-                f" WHERE run_id = ? AND id IN ({marks})",
-                (run_id, *ids),
-            )
-        }
+        stored = self._db.rows(
+            "SELECT code_hash, facts, evaluator, id FROM costada_candidate"  # noqa: S608
+            f" WHERE run_id = ? AND id IN ({marks})",
+            (run_id, *ids),
+        )
+        found = dict(zip([each[-1] for each in stored], self._rows(stored), strict=True))
         if len(self._at_hand) > RECENT_ROWS:
             self._at_hand.clear()
         self._at_hand.update({(run_id, name): row for name, row in found.items()})
@@ -91,7 +92,7 @@ class CandidateTable:
             " ORDER BY iteration, rowid",
             (run_id, before, SEED_ID),
         )
-        return [self._row(*stored) for stored in found]
+        return self._rows(found)
 
     def judged(
         self, run_id: str, code_hash: str, evaluator: str, iteration: int, attempt: int
@@ -112,10 +113,32 @@ class CandidateTable:
         )
         return self._row(*found[0]) if found else None
 
+    def _rows(self, stored: Sequence[tuple[Any, ...]]) -> list[CandidateRow]:
+        """Return candidates by their first three columns.
+
+        Raises:
+            ValueError: Their programs are larger together than those of any run.
+        """
+        found, size = [], 0
+        for code_hash, facts, evaluator, *_ in stored:
+            found.append(self._row(code_hash, facts, evaluator))
+            size += len(found[-1].code)
+            if size > LARGEST_READING:
+                raise ValueError(
+                    f"programs of more than {LARGEST_READING:,} characters at the same time,"
+                    " expected fewer"
+                )
+        return found
+
     def _read_row(self, code_hash: str, facts: str, evaluator: str) -> CandidateRow:
-        known = json.loads(facts)
+        known, code = parsed(facts), self._db.text(code_hash)
         known["inspirations"] = tuple(known.get("inspirations", ()))
-        return CandidateRow(code=self._db.text(code_hash), evaluator=evaluator, **known)
+        self._size += len(code)
+        if self._size > LARGEST_READING:
+            self._row.cache_clear()
+            self._at_hand.clear()
+            self._size = len(code)
+        return CandidateRow(code=code, evaluator=evaluator, **known)
 
     def evaluators(self, run_id: str) -> list[str]:
         """Return the fingerprints of all evaluators whose verdicts a run may use again."""
@@ -157,7 +180,7 @@ class CandidateTable:
                 f"run {run_id}, frontier {frontier}: the store holds no archive up to change {seq};"
                 " give create_discovery_graph the store that the run was started with"
             )
-        return self.get_many(run_id, json.loads(found[0][0]))
+        return self.get_many(run_id, parsed(found[0][0]))
 
 
 def _dump(value: object) -> str:

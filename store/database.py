@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from costada.store.bounds import LARGEST_CELL, LARGEST_TEXT
 from costada.store.file_faults import (
     SQLITE_ERRORS,
     damaged,
@@ -20,12 +21,14 @@ from costada.store.file_faults import (
     foreign,
     other_format,
 )
-from costada.store.packing import Packer, unpack
+from costada.store.packing import AGAINST_ANOTHER, Packer, unpack
 from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
 
 BUSY_SECONDS = 30.0
 CACHE_KIBIBYTES = 16_384
 RECENT_TEXTS = 1024
+RECENT_CHARACTERS = 16 * 2**20
+"""Characters of texts that are kept at hand."""
 
 
 OWNER_ONLY = 0o600
@@ -97,6 +100,8 @@ def _connected(
         )
     try:
         with explaining(path):
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_CELL)
+            connection.execute("PRAGMA trusted_schema=OFF")
             connection.execute(f"PRAGMA cache_size=-{CACHE_KIBIBYTES}")
             prepared(connection)
             found = format_of(connection)
@@ -141,7 +146,8 @@ class Database:
                 prepare(self._connection)
         self._stored_texts: set[str] = set()
         self._packer = Packer()
-        self.text = lru_cache(maxsize=RECENT_TEXTS)(self._read_text)
+        self._recent_texts: dict[str, str] = {}
+        self._recent_size = 0
 
     @contextmanager
     def transaction(self, *, is_durable: bool = False) -> Iterator[None]:
@@ -189,10 +195,28 @@ class Database:
             return name
         with self._lock:
             if not self.rows("SELECT 1 FROM costada_blob WHERE hash = ?", (name,)):
-                self._put_blob(name, encoded(text))
+                data = encoded(text)
+                if len(data) > LARGEST_TEXT:
+                    raise ValueError(
+                        f"text of {len(data):,} bytes: expected at most {LARGEST_TEXT:,}"
+                    )
+                self._put_blob(name, data)
             if not self._connection.in_transaction:
                 self._remember(name)
         return name
+
+    def text(self, name: str) -> str:
+        """Return the text of a hash; the empty hash is that of the empty text."""
+        with self._lock:
+            found = self._recent_texts.get(name)
+            if found is None:
+                found = self._read_blob(name).decode("utf-8", "surrogatepass") if name else ""
+                if self._recent_size + len(found) > RECENT_CHARACTERS:
+                    self._recent_texts.clear()
+                    self._recent_size = 0
+                self._recent_texts[name] = found
+                self._recent_size += len(found)
+        return found
 
     def _put_blob(self, name: str, data: bytes) -> None:
         packed = self._packer.pack(data)
@@ -206,23 +230,28 @@ class Database:
             self._stored_texts.clear()
         self._stored_texts.add(name)
 
-    def _read_text(self, name: str) -> str:
-        return self._read_blob(name).decode("utf-8", "surrogatepass") if name else ""
-
-    def _read_blob(self, name: str) -> bytes:
+    def _read_blob(self, name: str, *, is_base: bool = False) -> bytes:
         found = self.rows("SELECT data FROM costada_blob WHERE hash = ?", (name,))
         if not found:
             raise ValueError(
                 f"text {name}: not in the run file {self.path or '(in memory)'};"
                 " give create_discovery_graph the store that the run was started with"
             )
+        packed = found[0][0]
+        if not isinstance(packed, bytes) or (is_base and packed.startswith(AGAINST_ANOTHER)):
+            raise damaged(self.path, f"text {name} is damaged")
         try:
-            data = unpack(found[0][0], lambda base: encoded(self.text(base)))
+            data = unpack(packed, self._base)
         except zlib.error as error:
             raise damaged(self.path, f"text {name} is damaged ({error})") from error
         if sha256(data).hexdigest() != name:
             raise damaged(self.path, f"text {name} is damaged")
         return data
+
+    def _base(self, name: str) -> bytes:
+        """Return a text that others are packed against; it is itself packed against none."""
+        recent = self._recent_texts.get(name)
+        return encoded(recent) if recent is not None else self._read_blob(name, is_base=True)
 
     def close(self) -> None:
         """Close the file; the object is of no use afterwards."""

@@ -12,6 +12,7 @@ GO_ON = "what was saved is still there, so the run can go on afterwards"
 DAMAGES = {
     sqlite3.SQLITE_CORRUPT: "is damaged",
     sqlite3.SQLITE_NOTADB: "is no run file, or is damaged",
+    sqlite3.SQLITE_TOOBIG: "has a value larger than any that a run needs",
 }
 OBSTACLES = {
     sqlite3.SQLITE_FULL: (errno.ENOSPC, f"no room left to write to; free some, {GO_ON}"),

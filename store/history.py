@@ -1,6 +1,5 @@
 """What happened in a run, read without writing: for pages that show it, also while it goes on."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from costada.store.bounds import LARGEST_READING, amount, parsed
 from costada.store.database import Database
 from costada.store.rows import CallStatus, Origin, OutcomeKind, RunSetup
 
@@ -72,6 +72,7 @@ class RunHistory:
 
     def __init__(self, path: Path) -> None:
         self._db = Database(path, is_read_only=True)
+        self._size = 0
 
     @classmethod
     @contextmanager
@@ -97,7 +98,7 @@ class RunHistory:
     def origin(self, run_id: str) -> Origin | None:
         """Return where a forked run comes from, `None` for one that began by itself."""
         found = self._db.rows("SELECT origin FROM costada_run WHERE run_id = ?", (run_id,))
-        return Origin(**json.loads(found[0][0])) if found and found[0][0] else None
+        return Origin(**parsed(found[0][0])) if found and found[0][0] else None
 
     def setup(self, run_id: str) -> RunSetup | None:
         """Return what decides the result of a run, `None` if its file does not say.
@@ -150,8 +151,19 @@ class RunHistory:
         return int(last)
 
     def text(self, name: str) -> str:
-        """Return the text of a name; the empty name is that of the empty text."""
-        return self._db.text(name)
+        """Return the text of a name; the empty name is that of the empty text.
+
+        Raises:
+            ValueError: All texts that were asked for are larger together than those of any run.
+        """
+        text = self._db.text(name)
+        self._size += len(text)
+        if self._size > LARGEST_READING:
+            raise ValueError(
+                f"{self._db.path}: texts of more than {LARGEST_READING:,} characters in one part of"
+                " it, expected fewer"
+            )
+        return text
 
     def _in_order(self, columns: str, table: str, span: Span) -> list[tuple[Any, ...]]:
         return self._db.rows(
@@ -169,8 +181,8 @@ def _call(row: tuple[Any, ...]) -> PastCall:
         attempt=attempt,
         number=number,
         status=CallStatus(status),
-        cost=Decimal(cost),
-        bound=Decimal(bound),
+        cost=amount(cost),
+        bound=amount(bound),
         prompt=prompt,
         answer=answer,
         facts=_read(facts),
@@ -179,5 +191,5 @@ def _call(row: tuple[Any, ...]) -> PastCall:
 
 def _read(text: str) -> dict[str, Any]:
     """Return the object that a row holds; what is no number in JSON counts as absent."""
-    known: dict[str, Any] = json.loads(text, parse_constant=lambda _: None)
+    known: dict[str, Any] = parsed(text, has_constants=False)
     return known

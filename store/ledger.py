@@ -6,6 +6,7 @@ from dataclasses import fields
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from costada.store.bounds import amount, parsed
 from costada.store.database import Database
 from costada.store.rows import CallRow, CallStatus, Charge, Outcome, OutcomeKind
 from costada.store.under_way import calls_under_way
@@ -215,7 +216,7 @@ class LedgerTable:
             " ORDER BY iteration DESC LIMIT 1",
             (run_id, iteration),
         )
-        return Decimal(found[0][0]) if found else Decimal(0)
+        return amount(found[0][0]) if found else Decimal(0)
 
     def _costs(
         self, run_id: str, iteration: int, counts_lost: bool
@@ -226,8 +227,8 @@ class LedgerTable:
             "SELECT role, cost, bound FROM costada_call WHERE run_id = ? AND iteration = ?",
             (run_id, iteration),
         ):
-            in_doubt = Decimal(bound) if counts_lost else Decimal(0)
-            charged.append((role, Decimal(cost) + in_doubt, in_doubt))
+            in_doubt = amount(bound) if counts_lost else Decimal(0)
+            charged.append((role, amount(cost) + in_doubt, in_doubt))
         return charged
 
     def _write(self, key: CallKey, number: int, call: CallRow) -> None:
@@ -248,9 +249,9 @@ class LedgerTable:
             attempt=attempt,
             status=CallStatus(status),
             request_hash=request_hash,
-            cost=Decimal(cost),
-            bound=Decimal(bound),
+            cost=amount(cost),
+            bound=amount(bound),
             prompt=text(prompt),
             answer=text(answer),
-            **json.loads(facts),
+            **parsed(facts),
         )

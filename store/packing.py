@@ -6,6 +6,8 @@ An answer repeats the program that its prompt showed, and a prompt repeats most 
 import zlib
 from collections.abc import Callable
 
+from costada.store.bounds import inflated
+
 LEVEL = 1
 AGAINST_ANOTHER = b"\0"
 """First byte of a text that needs another one; no compressed text begins with it."""
@@ -58,13 +60,12 @@ def unpack(packed: bytes, text_of: Callable[[str], bytes]) -> bytes:
     """Return a text's bytes; `text_of` returns those of another text by name.
 
     Raises:
-        zlib.error: If the packed bytes are damaged.
+        zlib.error: If the packed bytes are damaged, or larger than any text when unpacked.
     """
     if not packed.startswith(AGAINST_ANOTHER):
-        return zlib.decompress(packed)
+        return inflated(packed)
     start = len(AGAINST_ANOTHER)
     base, rest = packed[start : start + DIGEST_BYTES], packed[start + DIGEST_BYTES :]
     if not rest:
         raise zlib.error("it is cut short")
-    another = zlib.decompressobj(zdict=text_of(base.hex())[-WINDOW:])
-    return another.decompress(rest) + another.flush()
+    return inflated(rest, text_of(base.hex())[-WINDOW:])

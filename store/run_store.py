@@ -10,6 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
+from costada.store.bounds import parsed
 from costada.store.candidates import CandidateTable
 from costada.store.database import Database
 from costada.store.ledger import LedgerTable
@@ -98,7 +99,7 @@ class RunStore:
         found = self._db.rows(
             "SELECT row FROM costada_step WHERE run_id = ? ORDER BY iteration", (run_id,)
         )
-        return [json.loads(row[0]) for row in found]
+        return [parsed(row[0]) for row in found]
 
     def last_step(self, run_id: str) -> int:
         """Return the last iteration of a run that has a trace row, 0 if none has."""

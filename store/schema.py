@@ -88,12 +88,39 @@ class ForeignTables(ValueError):
     """The tables of a file are not those of a run file; the text says what is there instead."""
 
 
+ODD_TABLES = """
+SELECT name FROM main.sqlite_master WHERE lower({name}) IN ({known}) AND ({odd})
+"""
+ODDITIES = {
+    "name": "type = 'view' OR (type = 'table' AND sql LIKE 'create virtual%') OR (type = 'table'"
+    " AND EXISTS (SELECT 1 FROM pragma_table_xinfo(sqlite_master.name) WHERE hidden))",
+    "tbl_name": "type = 'trigger'",
+}
+"""What makes rows up when a table is read, or changes others when it is written."""
+
+
+def check_plain(connection: sqlite3.Connection) -> None:
+    """Refuse tables that are none: a few bytes of SQL can stand for rows without end.
+
+    Raises:
+        ForeignTables: Under the name of one of ours or LangGraph's there is a view, a virtual table
+            or one with computed columns, or one of ours has a trigger.
+    """
+    for column, odd in ODDITIES.items():
+        names = OWN_TABLES if column == "tbl_name" else (*OWN_TABLES, *LANGGRAPH_TABLES)
+        marks = ", ".join("?" * len(names))
+        query = ODD_TABLES.format(name=column, known=marks, odd=odd)
+        if found := connection.execute(query, names).fetchone():
+            raise ForeignTables(f"`{found[0]}` is no plain table, as those of a run file are")
+
+
 def format_of(connection: sqlite3.Connection) -> int | None:
     """Return the number of a file's layout, `None` if it has no table of ours.
 
     Raises:
-        ForeignTables: Tables of ours are there, and no number.
+        ForeignTables: Tables of ours are there, and no number, or one of them is no plain table.
     """
+    check_plain(connection)
     own = [name for name in _tables(connection) if name in OWN_TABLES]
     if not own:
         return None

@@ -20,7 +20,7 @@ from costada.evaluators.fingerprint import known_part
 from costada.nodes.setup import told
 from costada.runs.comparison.outcome import Point, RunOutcome
 from costada.runs.config import RunConfig
-from costada.runs.files import append_text
+from costada.runs.files import append_text, read_bytes
 from costada.runs.folder import RunFolder
 from costada.runs.rows import end_after, stored_rows
 from costada.store.candidates import SEED_ID
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from costada.nodes.trace import TraceRow
 
 CURVES = "*.curves.jsonl"
+LARGEST_CURVES = 2**27
+"""Bytes of a curves file; a thousand simulated runs have some twenty million."""
 _LINE = TypeAdapter(RunOutcome)
 
 NOT_DECIDING = {
@@ -115,7 +117,12 @@ def _everything(directory: Path) -> Iterator[tuple[str, RunOutcome | str]]:
     for settings in sorted(directory.rglob(RunFolder(directory).settings.name)):
         yield str(settings.parent), _from_folder(RunFolder(settings.parent))
     for file in sorted(directory.rglob(CURVES)):
-        for number, line in enumerate(file.read_bytes().splitlines(), 1):
+        try:
+            lines = read_bytes(file, LARGEST_CURVES).splitlines()
+        except (ValueError, OSError) as error:
+            yield str(file), str(error)
+            continue
+        for number, line in enumerate(lines, 1):
             yield f"{file}:{number}", _from_line(line)
 
 

@@ -19,6 +19,7 @@ from costada.runs.comparison.figures import FEW_RUNS, Looks, budget_paths, traje
 from costada.runs.comparison.palette import looks_of
 from costada.runs.comparison.sections import Section
 from costada.runs.comparison.tables import mix_table, rerun_table, section_tables
+from costada.runs.files import read_bytes
 
 TEMPLATE = "template.html"
 PATHS = (
@@ -153,7 +154,7 @@ def _drawn(svg: str, caption: str) -> Drawn:
 
 
 def _picture(path: Path) -> Picture:
-    data = b64encode(path.read_bytes()).decode("ascii")
+    data = b64encode(read_bytes(path)).decode("ascii")
     return Picture(f"data:image/svg+xml;base64,{data}", str(path))
 
 

@@ -11,6 +11,7 @@ from typing_extensions import TypedDict
 
 from costada.models.errors import UnmeteredCall, describe
 from costada.nodes.trace import TraceRow
+from costada.runs.files import read_text
 from costada.runs.folder import RunFolder
 from costada.runs.plan import Plan
 from costada.runs.progress import SilentProgress
@@ -97,7 +98,7 @@ class BackgroundRun(SilentProgress):
     def best_program(self) -> str:
         """Return the best program so far, the problem's own until there is a better one."""
         file = self._folder.best_program
-        return file.read_text("utf-8") if file.exists() else self._plan.problem.initial_program
+        return read_text(file) if file.exists() else self._plan.problem.initial_program
 
     def _phase(self) -> RunPhase:
         if self._thread.is_alive():

@@ -14,6 +14,8 @@ ITERATIONS = 20
 """Iterations in a block: a page waits for no more than a blink until it is unpacked."""
 
 LEVEL = 6
+LARGEST_PAGE = 4 * 2**30
+"""Bytes of all texts of a page before they are packed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,12 @@ def blocks(feed: Feed) -> Iterator[Block]:
 
     Raises as the methods of `Feed` do.
     """
+    size = 0
     for first in range(0, feed.last_iteration() + 1, ITERATIONS):
-        texts = feed.texts(first, first + ITERATIONS - 1)
+        texts = json.dumps(feed.texts(first, first + ITERATIONS - 1)).encode("ascii")
+        size += len(texts)
+        if size > LARGEST_PAGE:
+            raise ValueError(f"texts of more than {LARGEST_PAGE:,} bytes, too many for one page")
         # mtime=0: the same run gives the same file.
-        packed = compress(json.dumps(texts).encode("ascii"), LEVEL, mtime=0)
+        packed = compress(texts, LEVEL, mtime=0)
         yield Block(first, b64encode(packed).decode("ascii"))

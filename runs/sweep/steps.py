@@ -4,6 +4,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from costada.runs.files import read_end
+
+LONGEST_ROWS = 2**20
+"""Bytes at the end of the file that are read; a row has a few hundred."""
+
 
 @dataclass(frozen=True, slots=True)
 class LastStep:
@@ -23,12 +28,19 @@ class LastStep:
 
 
 def last_step(steps: Path) -> LastStep | None:
-    """Return the last whole row of a trace file, `None` while there is none."""
+    """Return the last whole row of a trace file, `None` while there is none.
+
+    Raises:
+        ValueError: If the row is damaged.
+    """
     try:
-        whole, newline, _ = steps.read_bytes().rpartition(b"\n")
+        whole, newline, _ = read_end(steps, LONGEST_ROWS).rpartition("\n")
     except FileNotFoundError:
         return None
     if not newline:
         return None
-    row = json.loads(whole.rpartition(b"\n")[2])
-    return LastStep(row["iteration"], row["spent"], row["best_score"], row["best_objective"])
+    try:
+        row = json.loads(whole.rpartition("\n")[2])
+        return LastStep(row["iteration"], row["spent"], row["best_score"], row["best_objective"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ValueError(f"{steps}: its last row is damaged") from None
