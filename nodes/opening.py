@@ -10,11 +10,13 @@ from costada.evaluators.confine import layer_of
 from costada.evaluators.contract import Evaluation
 from costada.evaluators.holdout import new_key
 from costada.graph.state import CreditRecord, SearchState, StepRecord
+from costada.models.identity import model_facts
 from costada.nodes.candidates import candidate_row, save_archive, to_candidate
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.purse import drawn
-from costada.nodes.setup import setup_of
+from costada.nodes.setup import told_problem, told_settings
 from costada.store.rows import CandidateRow
+from costada.store.setup import RunSetup, told
 
 
 def opened(state: SearchState, context: RunContext) -> SearchState:
@@ -51,7 +53,7 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
         stop_reason="",
         controller=controller.record(),
     )
-    layer, setup = layer_of(problem) or "", setup_of(context, granted.get("granted_budget"))
+    layer, setup = layer_of(problem) or "", _setup(context, granted.get("granted_budget"))
     context.store.open_run(begun["run_id"], context.name, problem.name, layer, setup)
     begun["best"] = _plant(evaluation, controller, begun, context)
     return begun
@@ -75,6 +77,22 @@ def _without_earlier_run(state: SearchState, evaluation: Evaluation, budget: flo
         credit=cast(CreditRecord, {}),
     )
     return cast(SearchState, {name: value for name, value in fresh.items() if name in state})
+
+
+def _setup(context: RunContext, granted_budget: float | None) -> RunSetup:
+    """Return the setup of a run that begins.
+
+    Args:
+        context: Of the run.
+        granted_budget: Dollars that a purse granted; `None` if the run draws from none.
+    """
+    models = {"model": model_facts(context.model)}
+    if context.guide_model is not context.model:
+        models["guide_model"] = model_facts(context.guide_model)
+    budget = context.budget if granted_budget is None else granted_budget
+    return RunSetup(
+        told_problem(context.problem), {**told_settings(context.settings, budget), **told(models)}
+    )
 
 
 def _plant(

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from costada.evaluators.contract import Direction
-from costada.nodes.setup import changes, told_problem
+from costada.nodes.setup import told_problem
 from costada.runs.files import remove_unfinished, replace_text
 from costada.runs.folder import RunFolder, StepLog
 from costada.runs.report import ReportData, write_report
 from costada.runs.rows import stored_rows
 from costada.store.candidates import SEED_ID
+from costada.store.setup import changes
 
 if TYPE_CHECKING:
     from costada.nodes.trace import TraceRow

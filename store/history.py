@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from costada.store.bounds import LARGEST_READING, amount, parsed
 from costada.store.database import Database
-from costada.store.rows import CallStatus, Origin, OutcomeKind, RunSetup
+from costada.store.rows import CallStatus, Origin, OutcomeKind
+from costada.store.setup import RunSetup
 
 EVERYTHING = 2**62
 """An iteration that no run reaches."""

@@ -1,13 +1,9 @@
 """The rows of a run file, as the nodes write and read them."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-
-LONGEST_SHOWN = 200
-"""Characters of a malformed value that an error shows."""
 
 
 class CallStatus(StrEnum):
@@ -35,34 +31,6 @@ class Origin:
     folder: str
     run_id: str
     iteration: int
-
-
-@dataclass(frozen=True, slots=True)
-class RunSetup:
-    """What decides the result of a run besides method and seed, as it was when the run began.
-
-    Attributes:
-        problem: Facts of the problem and its evaluator, as texts by name.
-        settings: Likewise of the models and all settings.
-    """
-
-    problem: Mapping[str, str]
-    settings: Mapping[str, str]
-
-    @classmethod
-    def read(cls, text: str) -> "RunSetup":
-        """Return the setup that a run file holds as JSON.
-
-        Raises:
-            ValueError: It is malformed, or lacks what every reader needs.
-        """
-        known = json.loads(text)
-        match known:
-            case {"problem": {"name": str(), "direction": str()} as problem, "settings": dict()}:
-                parts = (problem, known["settings"])
-                if all(isinstance(each, str) for part in parts for each in part.values()):
-                    return cls(*parts)
-        raise ValueError(f"setup of the run is {text[:LONGEST_SHOWN]!r}; expected facts as texts")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from costada.store.bounds import parsed
 from costada.store.candidates import CandidateTable
 from costada.store.database import Database
 from costada.store.ledger import LedgerTable
-from costada.store.rows import Origin, RunSetup
+from costada.store.rows import Origin
+from costada.store.setup import RunSetup
 from costada.store.timing import TimingTable
 
 

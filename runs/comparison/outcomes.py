@@ -17,15 +17,14 @@ from pydantic import TypeAdapter, ValidationError
 from costada.controller.contract import OUT_OF_MONEY
 from costada.evaluators.contract import Direction
 from costada.evaluators.fingerprint import known_part
-from costada.nodes.setup import told
 from costada.runs.comparison.outcome import Point, RunOutcome
 from costada.runs.config import RunConfig
 from costada.runs.files import append_text, read_bytes
 from costada.runs.folder import RunFolder
 from costada.runs.rows import end_after, stored_rows
 from costada.store.candidates import SEED_ID
-from costada.store.rows import RunSetup
 from costada.store.run_store import RunStore
+from costada.store.setup import RunSetup, told
 
 if TYPE_CHECKING:
     from costada.nodes.trace import TraceRow

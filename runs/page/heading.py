@@ -15,7 +15,8 @@ from costada.runs.folder import RunFolder
 from costada.runs.lease import is_held
 from costada.runs.rows import end_after
 from costada.runs.summary import REASONS
-from costada.store.rows import Origin, RunSetup
+from costada.store.rows import Origin
+from costada.store.setup import RunSetup
 
 WAITING, RUNNING, FINISHED, STOPPED = "waiting", "running", "finished", "stopped"
 

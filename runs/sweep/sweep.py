@@ -140,8 +140,8 @@ def check_inputs(runs: Sequence[SweepRun]) -> None:
 
 def _check_problem(run: SweepRun, facts: Mapping[str, str]) -> None:
     """Raise `ValueError` if a run began with a problem that was another one then."""
-    from costada.nodes.setup import changes
     from costada.store.history import RunHistory
+    from costada.store.setup import changes
 
     if not run.folder.database.is_file():
         return
