@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from begun_commands import BegunCommand
 from billing_server import Answer, BillingServer, Drip, HangUp, Page, Refusal, Reply
-from conftest import INITIAL_PROGRAM
 
 Invoke = Callable[..., Any]
-GOOD = Reply(f"```python\n{INITIAL_PROGRAM.replace('0.05', '0.06')}```")
+GOOD = Reply(
+    "```python\n# EVOLVE-BLOCK-START\ndef value():\n    return 0.5\n# EVOLVE-BLOCK-END\n```"
+)
 DOUBT = 0.064
 """Dollars that one unanswered request may have cost: 32,000 tokens at $2 a million."""
 
