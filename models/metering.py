@@ -266,16 +266,25 @@ class CallMeter(BaseCallbackHandler):
         return request
 
     def _report_counted(
-        self, request: _Request, reply: Reply, counts: TokenCounts, **facts: Any
+        self,
+        request: _Request,
+        reply: Reply,
+        counts: TokenCounts,
+        *,
+        is_estimated: bool = False,
+        **facts: Any,
     ) -> None:
-        """Report an answer as it was counted; if that cannot be, no further request may leave."""
-        wrong = _impossible(counts, request.sent)
-        if wrong is None:
-            self._report(request, reply, counts, **facts)
-            return
-        self._refusal = wrong
-        self._report(request, reply, counts, **{**facts, "error": wrong})
-        raise UnmeteredCall(wrong)
+        """Report an answer as it was counted; if that cannot be, no further request may leave.
+
+        An estimate of the output may exceed its limit and says nothing against the server.
+        """
+        told = replace(counts, output_tokens=0) if is_estimated else counts
+        wrong = _impossible(told, request.sent)
+        if wrong is not None:
+            self._refusal = facts["error"] = wrong
+        self._report(request, reply, counts, is_estimated=is_estimated, **facts)
+        if wrong is not None:
+            raise UnmeteredCall(wrong)
 
     def _report_uncounted(self, request: _Request, reply: Reply) -> None:
         counts = estimate_counts(request.prompts, shown(reply.answer))

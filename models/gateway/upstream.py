@@ -12,6 +12,7 @@ from aiohttp import (
     ClientSession,
     ClientTimeout,
     ConnectionTimeoutError,
+    InvalidURL,
     TCPConnector,
 )
 from yarl import URL
@@ -21,7 +22,7 @@ from costada.models.gateway.journal import Fate
 from costada.models.gateway.protocol import Headers, kept_of_answer
 
 CONNECT_SECONDS = 30.0
-_NEVER_LEFT = (ClientConnectorError, ConnectionTimeoutError, ClientHttpProxyError)
+_NEVER_LEFT = (ClientConnectorError, ConnectionTimeoutError, ClientHttpProxyError, InvalidURL)
 
 
 class Request(NamedTuple):

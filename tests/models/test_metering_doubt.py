@@ -232,6 +232,16 @@ def test_counts_at_the_limits_of_the_request_are_believed(
     assert_exact(context, server)
 
 
+def test_an_estimate_above_the_limit_of_an_answer_does_not_end_the_run(
+    server: BillingServer,
+) -> None:
+    server.default = Reply("word " * 2000, 10, 10, reports_usage=False)
+    context = desk(client(server), on_missing_usage="estimate")
+    asked(context)
+    (row,) = rows_of(context)
+    assert (row.is_estimated, row.output_tokens > CAP) == (True, True)
+
+
 def test_a_cost_that_no_price_explains_is_charged_as_told_and_ends_the_run(
     server: BillingServer,
 ) -> None:
