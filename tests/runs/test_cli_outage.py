@@ -3,17 +3,23 @@
 import json
 import signal
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from begun_commands import BegunCommand
-from billing_server import Answer, BillingServer, Drip, HangUp, Page, Refusal, Reply
+from billing_server import Answer, BillingServer, Body, Drip, HangUp, Page, Refusal, Reply
 
 Invoke = Callable[..., Any]
-GOOD = Reply(
-    "```python\n# EVOLVE-BLOCK-START\ndef value():\n    return 0.5\n# EVOLVE-BLOCK-END\n```"
-)
+PROGRAM = "# EVOLVE-BLOCK-START\ndef value():\n    return {}\n# EVOLVE-BLOCK-END\n"
+VALUES = count(1)
+
+
+def good(body: Body) -> Reply:
+    return Reply(f"```python\n{PROGRAM.format(next(VALUES) / 1000)}```")
+
+
 DOUBT = 0.064
 """Dollars that one unanswered request may have cost: 32,000 tokens at $2 a million."""
 
@@ -21,7 +27,7 @@ DOUBT = 0.064
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[BillingServer]:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with BillingServer(default=GOOD) as running:
+    with BillingServer(default=good) as running:
         yield running
 
 
@@ -67,7 +73,7 @@ def test_a_run_waits_for_its_provider_and_says_so(
     is_quiet: bool,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    server.script(GOOD, *[Refusal(503, "down for repair")] * 6)
+    server.script(good, *[Refusal(503, "down for repair")] * 6)
     quiet = ["--quiet"] if is_quiet else []
     ended = invoke(*words(near, server, tmp_path / "run", "--max-iterations", 3, *quiet))
     assert ended.exit_code == 0, ended.output
@@ -81,7 +87,7 @@ def test_a_run_waits_for_its_provider_and_says_so(
 def test_ctrl_c_ends_a_paused_run_saved_and_it_is_resumed(
     invoke: Invoke, near: Path, server: BillingServer, tmp_path: Path
 ) -> None:
-    server.script(GOOD)
+    server.script(good)
     server.default = Refusal(503, "down")
     out = tmp_path / "run"
     waits = ("--max-iterations", 3, "--longest-wait", 600, "--longest-pause", 600)
@@ -92,7 +98,7 @@ def test_ctrl_c_ends_a_paused_run_saved_and_it_is_resumed(
     command.send_signal(signal.SIGINT)
     assert command.exit_code() == 130, command.said
     assert f"Go on with: costada resume {out}" in command.said
-    server.default = GOOD
+    server.default = good
     assert invoke("resume", out).exit_code == 0
     steps = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
     assert [step["attempts"] for step in steps] == [1, 1, 1]
@@ -101,13 +107,13 @@ def test_ctrl_c_ends_a_paused_run_saved_and_it_is_resumed(
 def test_a_pause_has_an_end_after_which_the_run_has_failed_saved(
     invoke: Invoke, near: Path, server: BillingServer, tmp_path: Path
 ) -> None:
-    server.script(GOOD)
+    server.script(good)
     server.default = Refusal(503, "down")
     given = words(near, server, tmp_path / "run", "--max-iterations", 2, "--longest-pause", 0.2)
     ended = invoke(*given)
     assert ended.exit_code == 1
     assert "has not answered for longest_pause (0.2 s)" in ended.stderr
-    server.default = GOOD
+    server.default = good
     assert invoke("resume", tmp_path / "run").exit_code == 0
 
 
