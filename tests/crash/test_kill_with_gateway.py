@@ -1,8 +1,9 @@
 """Runs that are killed again and again while a gateway keeps their answers."""
 
+import shutil
 from pathlib import Path
 
-from crash_runs import Record, kill_often, record_of, serve
+from crash_runs import Record, go_on, kill_often, record_of, serve
 
 from costada.models.gateway.door import door_file, is_held
 from costada.runs.folder import RunFolder
@@ -30,3 +31,23 @@ def test_with_a_gateway_the_ledger_is_the_bill_however_often_the_run_is_killed(
     assert killed.spent == whole.spent
     assert killed.steps == whole.steps
     assert killed.archives == whole.archives
+
+
+def test_with_a_gateway_steps_that_the_run_file_has_lost_are_made_again_for_nothing(
+    tmp_path: Path,
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    server, provider = serve()
+    with server:
+        try:
+            for iterations in (3, 6):
+                options = {"gateway": True, "max_iterations": iterations}
+                go_on(folder.path, server.url, options)
+                shutil.copy(folder.database, tmp_path / f"{iterations}.sqlite")
+            steps, billed = folder.steps.read_text(), provider.bill
+            shutil.copy(tmp_path / "3.sqlite", folder.database)
+            go_on(folder.path, server.url, options)
+        finally:
+            stop_gateway(folder)
+    assert provider.bill == billed == record_of(folder.path).spent
+    assert folder.steps.read_text() == steps
