@@ -2,6 +2,7 @@
 
 import json
 import time
+from inspect import getsource
 from pathlib import Path
 
 import pytest
@@ -15,23 +16,31 @@ BACK = -120
 FIRST = KEPT_CHECKPOINTS + 4
 """Iterations of the first process: more than a run file keeps checkpoints of."""
 
-GO_ON = """
-import json, sys
-from fakes import ScriptedModel, hashed_answer, toy_problem
-from costada.runs.discovery import discover
 
-folder, iterations, is_resumed = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"
-model = ScriptedModel(answer=hashed_answer)
-found = discover(
-    toy_problem(), model, budget=10, price_in="1", price_out="2", out=folder, resume=is_resumed,
-    max_iterations=iterations, reference_cost=0.002,
-)
-print(json.dumps([found.iterations, found.spent, len(model.prompts)]))
+def gone_on(folder: str, iterations: int, is_resumed: bool) -> list[float]:
+    """Return iterations and dollars of a run so far, and the calls that were made for it now."""
+    from fakes import ScriptedModel, hashed_answer, toy_problem
+
+    from costada.runs.discovery import discover
+
+    model = ScriptedModel(answer=hashed_answer)
+    limits = {"budget": 10, "max_iterations": iterations, "reference_cost": 0.002}
+    prices = {"price_in": "1", "price_out": "2"}
+    found = discover(toy_problem(), model, out=folder, resume=is_resumed, **limits, **prices)
+    return [found.iterations, found.spent, len(model.prompts)]
+
+
+GO_ON = f"""
+import json, sys
+{getsource(gone_on)}
+print(json.dumps(gone_on(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True")))
 """
 
 
 def go_on(folder: Path, shift: int, iterations: int, *, is_resumed: bool = True) -> list[float]:
-    """Return iterations and dollars of a run so far, and the calls that a process made for it."""
+    """Return what `gone_on` does, in a process of its own where the clock is shifted."""
+    if not shift:
+        return gone_on(str(folder), iterations, is_resumed)
     found: list[float] = json.loads(told_at(shift, GO_ON, folder, iterations, is_resumed))
     return found
 
