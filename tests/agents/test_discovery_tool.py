@@ -15,6 +15,7 @@ from langgraph.types import Command
 from two_models import AGENT, SEARCHER
 
 from costada.agents.tool import create_discovery_tool
+from costada.controller.constants import Constants
 from costada.controller.ledger import Price
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
@@ -257,3 +258,22 @@ def test_an_empty_purse_is_told_to_the_agent(provider):
 def test_a_host_is_told_what_is_wrong_at_once(provider, options, text):
     with pytest.raises(ValueError, match=text):
         tool_of(provider, **options)
+
+
+def test_a_rejected_start_is_searched_from_only_where_its_problem_allows_that(provider):
+    """Nothing is asked of a model before the refusal."""
+    invalid = {"initial_program": program(7)}
+    refused = tool_of(provider, problems=toy_problem(**invalid))
+    with pytest.raises(ValueError, match=r"rejects the initial program: value is 7\.0"):
+        refused.invoke({"problem": "toy", "budget": 0.01})
+    assert provider.requests == []
+    allowing = toy_problem(allow_invalid_start=True)
+    tool = tool_of(
+        provider,
+        problems=None,
+        evaluators={"value": allowing},
+        settings={"constants": Constants(max_iterations=1), "max_failures": 1},
+    )
+    told = tool.invoke({"program": program(7), "evaluator": "value", "budget": 0.01})
+    assert "score 0" in told
+    assert provider.requests
