@@ -22,7 +22,13 @@ _SAID_BESIDE = ("tools", "functions", "response_format")
 """Parameters of a request that become part of what the model reads."""
 
 
-_READ_ELSEWHERE = ("previous_response_id", "conversation", "plugins", "web_search_options")
+_READ_ELSEWHERE = (
+    "conversation",
+    "plugins",
+    "previous_response_id",
+    "prompt",
+    "web_search_options",
+)
 """Parameters of a request by which a model reads what the request does not hold."""
 
 

@@ -108,7 +108,8 @@ def requested_model(facts: RequestFacts) -> str:
     counts where it is the same without a path or with a version.
     """
     said, told = said_in(facts.params), str(facts.metadata.get("ls_model_name") or "")
-    sent = str(said.get("model") or said.get("model_name") or "")
+    names = (said.get("model"), said.get("model_name"))
+    sent = next((name for name in names if name and isinstance(name, str)), "")
     if told and (sent.endswith(f"/{told}") or _VERSION.fullmatch(told.removeprefix(sent))):
         return told
     return sent or told or str(facts.serialized.get("name") or "unknown")
