@@ -133,15 +133,11 @@ def _probe(layer: Layer, canary: Path) -> tuple[Mapping[str, bool], bool]:
 
     It tries to read a file, open a socket, fork and write outside.
     """
-    call = {
-        "mode": "candidate",
-        "entry_point": "probe",
-        "calls": [{"canary": str(canary)}],
-    }
-    request = request_for(PROBE_FILE.read_bytes(), call)
+    call = {"mode": "candidate", "entry_point": "probe"}
+    request = request_for(PROBE_FILE.read_bytes(), call, [{"canary": str(canary)}])
     # Where nothing keeps the probe from forking, the watch over processes must not end it.
     limits = Limits(processes=int(layer in WITHOUT_WALLS))
-    execution = execute_in_any(SlotKind(layer, PRELOAD), request, limits, 1, PROBE_SECONDS)
+    execution = execute_in_any(SlotKind(layer, PRELOAD), request, limits, PROBE_SECONDS)
     bounds_files = execution.slot.bounds_files
     [result] = results_of(execution)
     match result.output:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import replace
 
 from costada.evaluators.sandbox.execution import (
     ERROR_BYTES,
@@ -32,37 +33,50 @@ def results_of(execution: Execution) -> list[CandidateResult]:
     """Return what came of each call, up to the first that ran out of its own time.
 
     The calls that a program does not answer, because it cannot be loaded, ends or is stopped,
-    share one reason.
+    share one reason. A program that is stopped after its last answer has not given that: its time
+    and its limits count until its end.
 
     Raises:
         RuntimeError: If the program was never begun.
     """
-    messages = execution.frames.messages()[: execution.num_in_time]
+    messages = execution.frames.messages()
     if not messages and execution.stopped is None and not execution.is_slot_lost:
         raise RuntimeError(f"sandbox: could not begin a program: {_log(execution)[-1000:]}")
-    num_calls = execution.num_calls
-    has_rest = execution.frames.has_rest
+    num_calls, has_rest = execution.num_calls, execution.frames.has_rest
     if execution.frames.are_too_many:
-        return [_failure(execution, TOO_MANY_FRAMES)] * num_calls
+        return _failures(execution, 0, num_calls, TOO_MANY_FRAMES)
     if has_rest and execution.passed is None and execution.stopped is None:
         reason = f"malformed answer: it is incomplete; {_reason(execution)}"
-        return [_failure(execution, reason)] * num_calls
+        return _failures(execution, 0, num_calls, reason)
     if any(messages[1:NUM_OPENING_FRAMES]):
-        return [_read(execution, 1, messages[1])] * num_calls
-    answers = list(enumerate(messages))[NUM_OPENING_FRAMES:]
-    results = [_read(execution, place, message) for place, message in answers]
-    num_missing = num_calls - len(results)
-    if execution.is_call_late:
-        num_missing = 1
-    return results + [_failure(execution, _reason(execution))] * num_missing
+        told = _read(execution, messages[1], execution.ended - execution.started)
+        return [told, *[replace(told, seconds=0.0)] * (num_calls - 1)]
+    answers = messages[NUM_OPENING_FRAMES:]
+    num_answered, num_missing = len(answers), num_calls - len(answers)
+    if execution.num_in_time is not None:
+        num_answered, num_missing = execution.num_in_time, 1
+    elif num_missing == 0 and (execution.stopped or execution.passed):
+        num_answered, num_missing = num_calls - 1, 1
+    results = [
+        _read(execution, message, _seconds(execution, call))
+        for call, message in enumerate(answers[:num_answered])
+    ]
+    return results + _failures(execution, num_answered, num_missing, _reason(execution))
 
 
-def _read(execution: Execution, place: int, message: memoryview) -> CandidateResult:
-    """Return the result that one answer tells; place: its number among the frames."""
-    arrivals = execution.frames.arrivals
-    is_first = place <= NUM_OPENING_FRAMES
-    begun = execution.started if is_first else arrivals[place - 1]
-    log, seconds = _log(execution), arrivals[place] - begun
+def _seconds(execution: Execution, call: int) -> float:
+    """Return the time from the end of the call before until the answer; until the end for the last.
+
+    The first call begins with the program.
+    """
+    moments = [execution.started, *execution.frames.arrivals[NUM_OPENING_FRAMES:]]
+    is_over = call + 1 < min(len(moments), execution.num_calls)
+    return (moments[call + 1] if is_over else execution.ended) - moments[call]
+
+
+def _read(execution: Execution, message: memoryview, seconds: float) -> CandidateResult:
+    """Return the result that one answer tells."""
+    log = _log(execution)
     try:
         answer = decode(message)
     except ValueError as fault:
@@ -80,14 +94,15 @@ def _read(execution: Execution, place: int, message: memoryview) -> CandidateRes
     return CandidateResult(None, text, log, seconds)
 
 
-def _failure(execution: Execution, reason: str) -> CandidateResult:
-    return CandidateResult(
-        None,
-        reason,
-        _log(execution),
-        execution.seconds_since_answer,
-        is_sandbox_fault=execution.is_slot_lost,
-    )
+def _failures(execution: Execution, first: int, count: int, reason: str) -> list[CandidateResult]:
+    """Return what came of calls that have one reason; the first of them took all the time."""
+    begun = [execution.started, *execution.frames.arrivals[NUM_OPENING_FRAMES:]][first]
+    lost = execution.is_slot_lost
+    log = _log(execution)
+    return [
+        CandidateResult(None, reason, log, seconds, is_sandbox_fault=lost)
+        for seconds in [execution.ended - begun, *[0.0] * (count - 1)][:count]
+    ]
 
 
 def _reason(execution: Execution) -> str:

@@ -13,7 +13,8 @@ class CandidateResult:
         output: What the entry point returned, as plain data; None if it failed.
         error: Why it failed; None if it returned.
         log: The beginning of what was printed, in all calls together.
-        seconds: Wall-clock time of the call; the first includes loading the program.
+        seconds: Wall-clock time of the call, from the end of the one before; the first includes
+            loading the program, and the last the time until its process ended.
         is_own_fault: Whether a failure came from the candidate's code; False only if an
             evaluator failed outside of it.
         is_sandbox_fault: Whether the sandbox itself was lost on the way, so that another try

@@ -59,12 +59,12 @@ def run_calls(
     results: list[CandidateResult] = []
     remaining = limits.wall_seconds
     while len(results) < len(calls):
-        rest = [dict(call) for call in calls[len(results) :]]
+        rest = calls[len(results) :]
         if remaining <= 0:
             reason = too_slow(limits.wall_seconds)
             return results + [CandidateResult(None, reason, "", 0.0)] * len(rest)
-        request = {"mode": "candidate", "entry_point": entry_point, "calls": rest}
-        fresh = _run(source, request, len(rest), limits, kind, remaining)
+        call = {"mode": "candidate", "entry_point": entry_point}
+        fresh = _run(source, call, rest, limits, kind, remaining)
         remaining -= sum(result.seconds for result in fresh)
         results += fresh
     return results
@@ -92,16 +92,16 @@ def run_evaluator(
     identity = (found.stat().st_dev, found.stat().st_ino) if found.exists() else (0, 0)
     loaded, files_mb = tuple(preload), limits.files_mb
     kind = SlotKind(chosen_layer(layer), loaded, found, identity, files_mb=files_mb)
-    request = {"mode": "evaluator", "folder": str(folder.resolve())}
+    call = {"mode": "evaluator", "folder": str(folder.resolve())}
     sources = filter(Path.is_file, found.glob("*.py"))
     texts = [path.read_text(errors="replace") for path in sources]
-    return _run(source, request, 1, limits, kind, limits.wall_seconds, "".join(texts))[0]
+    return _run(source, call, [{}], limits, kind, limits.wall_seconds, "".join(texts))[0]
 
 
 def _run(
     source: str,
     call: Mapping[str, object],
-    num_calls: int,
+    calls: Sequence[Mapping[str, object]],
     limits: Limits,
     kind: SlotKind,
     seconds: float,
@@ -112,12 +112,12 @@ def _run(
     `other_text` is what runs beside the source.
     """
     if not is_storable(source):
-        return [CandidateResult(None, NOT_STORABLE, "", 0.0)] * num_calls
+        return [CandidateResult(None, NOT_STORABLE, "", 0.0)] * len(calls)
     text = source.encode()
     if len(text) > limits.source_bytes:
         reason = f"the source has {len(text)} bytes; expected at most {limits.source_bytes}"
-        return [CandidateResult(None, reason, "", 0.0)] * num_calls
-    request = request_for(text, call)
+        return [CandidateResult(None, reason, "", 0.0)] * len(calls)
+    request = request_for(text, call, calls)
     needs_all = LATE in source or LATE in other_text
-    execution = execute_in_any(kind, request, limits, num_calls, seconds, needs_all=needs_all)
+    execution = execute_in_any(kind, request, limits, seconds, needs_all=needs_all)
     return results_of(execution)

@@ -67,10 +67,6 @@ def test_a_byte_order_mark_and_a_coding_line_are_understood(layer):
     assert run("\ufeff# -*- coding: utf-8 -*-\ndef f(): return 'ü'", layer).output == "ü"
 
 
-def test_half_of_a_character_in_a_source_is_no_exception(layer):
-    assert run("def f(): return '\ud800'", layer).output == "?"
-
-
 @pytest.mark.parametrize("character", ["\x01", "\x00", '"', "\n"])
 def test_no_source_of_a_permitted_size_is_too_large_to_send(layer, character):
     result = run(character * 2**20, layer)

@@ -10,11 +10,11 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.wire import encode
 
 FIND_PIPE = """
-import os, stat
-def is_pipe(number):
-    try: return stat.S_ISFIFO(os.fstat(number).st_mode)
+import fcntl, os
+def is_for_answers(number):
+    try: return fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY
     except OSError: return False
-[PIPE] = [number for number in range(3, 256) if is_pipe(number)]
+[PIPE] = [number for number in range(3, 256) if is_for_answers(number)]
 def send(data):
     while data: data = data[os.write(PIPE, data):]
 """
@@ -162,4 +162,4 @@ def test_control_of_the_slot_is_out_of_reach(layer):
         "    return True\n"
         "def f(): return [number for number in range(3, 5000) if is_open(number)]"
     )
-    assert len(run(source, layer).output) == 1
+    assert len(run(source, layer).output) == 2

@@ -1,5 +1,8 @@
 """Several calls of one candidate: one process as long as it answers in time."""
 
+from time import monotonic
+
+import numpy as np
 import pytest
 from sandbox_runs import AMPLE, PRELOAD
 
@@ -102,3 +105,93 @@ def test_calls_of_arrays_arrive_as_they_were_after_a_restart(call_seconds):
         limits=Limits(wall_seconds=60, call_seconds=call_seconds),
     )
     assert [r.output for r in results] == [3, None if call_seconds else 9, 7]
+
+
+FORGE = """
+import os, sys, time
+
+def answered(*outputs):
+    frame = sys._getframe()
+    while "result_fd" not in frame.f_locals:
+        frame = frame.f_back
+    write, wire = frame.f_globals["_send"], frame.f_globals["wire"]
+    for output in outputs:
+        write(frame.f_locals["result_fd"], wire.encode({"output": output}))
+"""
+
+
+def test_a_program_that_answers_and_sleeps_is_told_the_time_until_its_end(layer):
+    source = f"{FORGE}\ndef f(x):\n    answered(7.0)\n    time.sleep(0.6)\n    os._exit(0)"
+    [result] = run(source, [1], layer)
+    assert (result.output, result.error) == (7.0, None)
+    assert 0.6 <= result.seconds < 5
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (Limits(wall_seconds=0.5), "timeout: the program exceeded 0.5 s"),
+        (Limits(wall_seconds=60, call_seconds=0.3), LATE),
+    ],
+)
+def test_a_program_that_answers_in_time_and_ends_too_late_is_late(layer, limits, reason):
+    source = f"{FORGE}\ndef f(x):\n    if x == 2: answered(7.0); time.sleep(60)\n    return x"
+    first, last = run(source, [1, 2], layer, limits)
+    assert (first.output, last.output, last.error) == (1, None, reason)
+    assert last.seconds >= 0.3
+
+
+def test_a_program_that_passes_a_limit_after_its_answer_is_rejected(layer):
+    source = f"{FORGE}\ndef f(x):\n    answered(7.0)\n    while True: print('x' * 10**6)"
+    assert run(source, [1], layer)[0].error == "the program printed more than 64 MB"
+
+
+def test_arguments_of_a_call_come_when_its_turn_does(layer):
+    source = (
+        "import os, sys\n"
+        "def found():\n"
+        "    frame, text = sys._getframe(), ''\n"
+        "    while frame := frame.f_back: text += repr(frame.f_locals) + repr(frame.f_globals)\n"
+        "    for fd in range(3, 20):\n"
+        "        try: os.set_blocking(fd, False); text += repr(os.read(fd, 10**6))\n"
+        "        except OSError: continue\n"
+        "        finally:\n"
+        "            try: os.set_blocking(fd, True)\n"
+        "            except OSError: pass\n"
+        "    return [n + 1 for n in (10100, 20200, 30300) if str(n + 1) in text]\n"
+        "seen = [found()]\n"
+        "def f(x):\n"
+        "    seen.append(found())\n"
+        "    return seen\n"
+    )
+    first, second, _ = run(source, [10101, 20202, 30303], layer)
+    assert first.output == [[], [10101]]
+    assert second.error is None
+
+
+def test_an_answer_before_its_question_is_refused(layer):
+    source = f"{FORGE}\ndef f(x):\n    answered(1.0)\n    return 2.0"
+    errors = {result.error for result in run(source, [1, 2, 3], layer)}
+    assert errors == {"malformed answer: more than was asked for"}
+
+
+def test_seconds_of_all_calls_add_up_to_the_real_time():
+    source = "import time\ntime.sleep(0.3)\ndef f(x): raise ValueError"
+    load = "import time\ntime.sleep(0.3)\nraise ValueError"
+    hang = "import time\ndef f(x): time.sleep(60)"
+    for text, limits in ((source, AMPLE), (load, AMPLE), (hang, Limits(wall_seconds=0.4))):
+        began = monotonic()
+        results = run(text, range(6), limits=limits)
+        assert 0.3 <= sum(result.seconds for result in results) <= monotonic() - began
+
+
+def test_arguments_of_any_size_arrive(layer):
+    source = "def f(x): return [len(x), float(x.sum())]"
+    results = run(source, [np.ones(10**6), np.ones(3), np.ones(2 * 10**6)], layer)
+    assert [r.output for r in results] == [[10**6, 1e6], [3, 3.0], [2 * 10**6, 2e6]]
+
+
+def test_a_program_that_takes_no_arguments_from_the_way_is_stopped(layer):
+    source = "import os, time\ntime.sleep(60)\ndef f(x): return 1"
+    [result] = run(source, [np.ones(10**6)], layer, Limits(wall_seconds=0.4))
+    assert result.error == "timeout: the program exceeded 0.4 s"

@@ -81,9 +81,9 @@ def slot(engine, tmp_path_factory):
 
 
 def run(slot, source, limits=AMPLE, entry_point="f", **arguments):
-    call = {"mode": "candidate", "entry_point": entry_point, "calls": [arguments]}
-    request = request_for(source.encode(), {**call, "memory_mb": limits.memory_mb})
-    return results_of(execute(slot, request, limits, 1, limits.wall_seconds))[0]
+    call = {"mode": "candidate", "entry_point": entry_point}
+    request = request_for(source.encode(), call, [arguments])
+    return results_of(execute(slot, request, limits, limits.wall_seconds))[0]
 
 
 def containers(engine):

@@ -39,9 +39,9 @@ def run(source, limits=AMPLE, entry_point="f", kind=SINGLE_USE):
 
 
 def run_in(slot, source, limits=AMPLE, entry_point="f"):
-    call = {"mode": "candidate", "entry_point": entry_point, "calls": [{}]}
-    request = request_for(source.encode(), {**call, "memory_mb": limits.memory_mb})
-    return results_of(execute(slot, request, limits, 1, limits.wall_seconds))[0]
+    call = {"mode": "candidate", "entry_point": entry_point}
+    request = request_for(source.encode(), call, [{}])
+    return results_of(execute(slot, request, limits, limits.wall_seconds))[0]
 
 
 @pytest.mark.skipif(not COLLECTION, reason="the shared collection is absent")

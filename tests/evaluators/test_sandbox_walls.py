@@ -164,4 +164,4 @@ def f():
             continue
     return held
 """
-    assert run(source, layer).output == ["/dev/null", "pipe", "pipe", "pipe"]
+    assert run(source, layer).output == ["/dev/null", "pipe", "pipe", "pipe", "pipe"]

@@ -32,9 +32,9 @@ def slot(request, tmp_path, monkeypatch):
 
 
 def run_in(slot, body):
-    call = {"mode": "candidate", "entry_point": "f", "calls": [{}]}
-    request = request_for(f"import os\ndef f():\n    {body}".encode(), call)
-    return results_of(execute(slot, request, AMPLE, 1, AMPLE.wall_seconds))[0]
+    call = {"mode": "candidate", "entry_point": "f"}
+    request = request_for(f"import os\ndef f():\n    {body}".encode(), call, [{}])
+    return results_of(execute(slot, request, AMPLE, AMPLE.wall_seconds))[0]
 
 
 def precious_folder(tmp_path):

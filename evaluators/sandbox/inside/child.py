@@ -2,7 +2,9 @@
 
 Every answer is a frame on the result pipe: eight bytes of length, then a message (see wire.py).
 The first is empty and says that the walls stand, the second that the program is loaded (empty) or
-why not; then comes one for each call.
+why not; then comes one for each call. The other way come a frame with the request and the source,
+and one with the arguments of each call when the call before is answered: a program can compute
+nothing ahead.
 """
 
 import encodings.utf_8_sig  # noqa: F401  (or each child would load it)
@@ -12,7 +14,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from numbers import Real
@@ -25,6 +26,7 @@ from costada.evaluators.sandbox.inside import faults
 CANDIDATE_FILE = "candidate.py"
 EVALUATOR_FILE = "evaluator.py"
 MAX_ARTIFACT_CHARS = 20_000
+CHUNK_BYTES = 65536
 RESERVE_BYTES = 512 * 1024
 """Kept to tell the error of a program that has used up its memory."""
 SEED = 0
@@ -33,7 +35,7 @@ Request = Mapping[str, Any]
 
 
 def serve(request_fd: int, result_fd: int, limits: Mapping[str, int]) -> None:
-    """Carry out the request that lies in one descriptor and write the answers to the other."""
+    """Carry out the request that comes through one descriptor; write the answers to the other."""
     text = faults.out_of_memory(limits["memory_mb"])
     no_memory = wire.encode({"error": text, "is_own_fault": True})
     # The process this one was forked from may have drawn, and looked for a folder of its own.
@@ -47,14 +49,17 @@ def serve(request_fd: int, result_fd: int, limits: Mapping[str, int]) -> None:
         _send(result_fd, no_memory)
         return
     request, loading = opening
-    calls: list[Callable[[], object]] = []
+    function = None
     with loading:
-        calls = MODES[request["mode"]](request)
+        function = MODES[request["mode"]](request)
     _send(result_fd, loading.answer)
-    for call in calls:
+    while function:
         attempt = Attempt(loading.files)
         with attempt:
-            attempt.answer = wire.encode({"output": call()})
+            if not (message := _received(request_fd)):
+                break
+            arguments = cast(Request, wire.decode(message))
+            attempt.answer = wire.encode({"output": function(**arguments)})
         _send(result_fd, attempt.answer)
 
 
@@ -66,8 +71,7 @@ def _opening(
     Raises:
         MemoryError: If the limit leaves no room for them.
     """
-    with open(request_fd, "rb", buffering=0) as file:
-        text = file.read()
+    text = _received(request_fd)
     end = wire.LENGTH_BYTES + int.from_bytes(text[: wire.LENGTH_BYTES], "big")
     request = cast(Request, wire.decode(text[wire.LENGTH_BYTES : end]))
     source = text[end:]
@@ -139,6 +143,20 @@ def _send(result_fd: int, message: bytes) -> None:
         view = view[os.write(result_fd, view) :]
 
 
+def _received(request_fd: int) -> bytes:
+    """Return the next frame; nothing if there is none."""
+    size = int.from_bytes(_read(request_fd, wire.LENGTH_BYTES), "big")
+    return _read(request_fd, size)
+
+
+def _read(request_fd: int, size: int) -> bytes:
+    chunks = []
+    while size and (chunk := os.read(request_fd, min(size, CHUNK_BYTES))):
+        chunks.append(chunk)
+        size -= len(chunk)
+    return b"".join(chunks)
+
+
 def _text(path: str) -> str:
     """Return the text of a file; nothing if it cannot be read, which loading it will tell."""
     with suppress(OSError), open(path, encoding="utf-8-sig", errors="replace") as file:
@@ -159,22 +177,22 @@ def load_module(name: str, path: str) -> ModuleType:
     return module
 
 
-def _candidate(request: Request) -> list[Callable[[], object]]:
-    """Load the candidate; return its entry point, ready for each call."""
+def _candidate(request: Request) -> Callable[..., object]:
+    """Load the candidate; return its entry point."""
     entry_point = request["entry_point"]
     module = load_module("candidate", os.path.abspath(CANDIDATE_FILE))
     function = getattr(module, entry_point, None)
     if not callable(function):
         raise AttributeError(f"the program defines no function {entry_point}")
-    return [partial(function, **arguments) for arguments in request["calls"]]
+    return cast(Callable[..., object], function)
 
 
-def _evaluator(request: Request) -> list[Callable[[], object]]:
+def _evaluator(request: Request) -> Callable[..., object]:
     """Load a problem folder's evaluator; return its judgement of the candidate's file."""
     folder = request["folder"]
     sys.path.insert(0, folder)
     module = load_module("evaluator", os.path.join(folder, EVALUATOR_FILE))
-    return [lambda: _sorted(module.evaluate(os.path.abspath(CANDIDATE_FILE)))]
+    return lambda: _sorted(module.evaluate(os.path.abspath(CANDIDATE_FILE)))
 
 
 def _sorted(result: object) -> dict[str, object]:
@@ -199,7 +217,7 @@ def _plain(value: object) -> float | str | None:
     return str(value).replace(os.getcwd() + os.sep, "")[:MAX_ARTIFACT_CHARS]
 
 
-MODES: Mapping[str, Callable[[Request], list[Callable[[], object]]]] = {
+MODES: Mapping[str, Callable[[Request], Callable[..., object]]] = {
     "candidate": _candidate,
     "evaluator": _evaluator,
 }
