@@ -10,6 +10,7 @@ import typer
 from costada.runs import cli_options as options
 from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
+from costada.runs.output import show
 from costada.runs.refusal import refusing
 
 At = Annotated[
@@ -48,7 +49,7 @@ def fork(
 
         original, new = RunFolder(folder), RunFolder(out)
         forked = fork_run(original, at, new, budget=budget, seed=seed, trust=trust)
-    print(
+    show(
         f"{out}: forked from {folder} after iteration {forked.iterations},"
         f" with ${forked.spent:.6f} spent.\nGo on with: {forked.folder.resume_command}"
     )

@@ -11,6 +11,7 @@ from costada.models.gateway.protocol import IDLE_SECONDS
 from costada.runs import cli_options as options
 from costada.runs.exit_codes import ExitCode
 from costada.runs.gateway import check_installed
+from costada.runs.output import show
 from costada.runs.refusal import refusing
 
 if TYPE_CHECKING:
@@ -61,4 +62,4 @@ def gateway(
 
 
 def _print(door: Door) -> None:
-    print(door.base_url, flush=True)
+    show(door.base_url)

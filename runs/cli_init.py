@@ -11,6 +11,7 @@ import typer
 
 from costada.runs import cli_options as options
 from costada.runs.exit_codes import ExitCode
+from costada.runs.output import show
 from costada.runs.refusal import refusing
 
 TEMPLATE = "template"
@@ -32,7 +33,7 @@ def init(folder: NewFolder) -> None:
     """Write a small problem of your own, complete with a test, to change into yours."""
     with refusing(ExitCode.BAD_INPUT):
         names = write_template(folder)
-    print("\n".join([f"Wrote {folder}:", *(f"  {name}" for name in names), *_next_steps(folder)]))
+    show("\n".join([f"Wrote {folder}:", *(f"  {name}" for name in names), *_next_steps(folder)]))
 
 
 def write_template(folder: Path) -> list[str]:

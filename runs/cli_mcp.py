@@ -16,6 +16,7 @@ from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import DEFAULT_PARENT
 from costada.runs.listing import listed
+from costada.runs.output import show
 from costada.runs.refusal import keeping_output_clean, refusing
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ def _serve(offer: Offer, port: int | None) -> None:
             mcp_server(offer).run("stdio")
         else:
             token = new_token()
-            print(f"http://{ADDRESS}:{port}/mcp?token={token}", flush=True)
+            show(f"http://{ADDRESS}:{port}/mcp?token={token}")
             serve_over_http(offer, port, token)
     finally:
         offer.end(SAVE_SECONDS)

@@ -12,6 +12,7 @@ from costada.runs import cli_options as options
 from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
 from costada.runs.interruption import ending_on_signal
+from costada.runs.output import show
 from costada.runs.refusal import keeping_output_clean, refusing, telling_warnings
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def list_problems(as_json: AsJson = False) -> None:
 
     facts = [_facts(problem(name)) for name in problem_names()]
     if as_json:
-        print(json.dumps(facts, indent=2))
+        show(json.dumps(facts, indent=2))
     else:
         _print_table(facts)
 
@@ -72,7 +73,7 @@ def evaluate(
         program = file.read_bytes()
     with refusing(ExitCode.FAILED), ending_on_signal(), keeping_output_clean():
         evaluation = _verdict(found, program)
-    print((verdict_json if as_json else verdict_text)(evaluation, layer_of(found)))
+    show((verdict_json if as_json else verdict_text)(evaluation, layer_of(found)))
     if {EVALUATOR_FAULT, SANDBOX_FAULT} & evaluation.artifacts.keys():
         raise typer.Exit(ExitCode.FAILED)
 

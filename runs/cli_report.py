@@ -9,6 +9,7 @@ import typer
 
 from costada.runs import cli_options as options
 from costada.runs.exit_codes import ExitCode
+from costada.runs.output import show
 from costada.runs.refusal import refusing
 
 Out = Annotated[
@@ -27,4 +28,4 @@ def report(folder: options.Folder, out: Out = None) -> None:
     from costada.runs.page.report import write_page
 
     with refusing(ExitCode.BAD_INPUT):
-        print(write_page(folder, out))
+        show(write_page(folder, out))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from typing import TYPE_CHECKING
 
 import typer
@@ -15,6 +14,7 @@ from costada.runs.extension import extended, save_settings
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.interruption import draining_on_signal, ending_on_signal
 from costada.runs.lease import hold_lease
+from costada.runs.output import show
 from costada.runs.refusal import (
     keeping_output_clean,
     refusing,
@@ -130,7 +130,7 @@ def _print_forecast(plan: Plan, config: RunConfig, *, as_json: bool) -> None:
 
     with keeping_output_clean():
         found = forecast(plan)
-    print((forecast_json if as_json else forecast_text)(found, config))
+    show((forecast_json if as_json else forecast_text)(found, config))
 
 
 def _say_if_finished(folder: RunFolder) -> None:
@@ -138,7 +138,7 @@ def _say_if_finished(folder: RunFolder) -> None:
 
     if is_finished(folder):
         text = "this run has finished; nothing more is spent without a higher limit"
-        print(f"{folder.path}: {text} (--budget, --max-iterations)", file=sys.stderr)
+        show(f"{folder.path}: {text} (--budget, --max-iterations)", is_error=True)
 
 
 def _carry_out(
@@ -152,14 +152,14 @@ def _carry_out(
 ) -> None:
     """Run to the end or to an interruption, print the result and end with the right code."""
     from langgraph.runtime import RunControl
-    from rich.console import Console
 
     from costada.runs.progress import progress_on
     from costada.runs.runner import carry_out
+    from costada.runs.terminal import SafeConsole
 
     # The ledger's own errors reach the user through `refusing`; LangChain would log them as well.
     logging.getLogger("langchain_core.callbacks.manager").setLevel(logging.ERROR)
-    progress = progress_on(Console(stderr=as_json, highlight=False), is_quiet=is_quiet)
+    progress = progress_on(SafeConsole(stderr=as_json, highlight=False), is_quiet=is_quiet)
     control = RunControl()
     with (
         refusing(ExitCode.FAILED, hint=f"Finished iterations are saved. {_way_on(folder)}"),
@@ -174,7 +174,7 @@ def _carry_out(
     if result.stop_reason == "failures":
         from costada.runs.summary import failures_line
 
-        print(f"costada: {failures_line(result)}", file=sys.stderr)
+        show(f"costada: {failures_line(result)}", is_error=True)
         raise typer.Exit(ExitCode.FAILED)
 
 
@@ -196,4 +196,4 @@ def _print_result(
             call for run_id in run_ids for call in store.ledger.calls(run_id, with_texts=False)
         )
         reused = sum(num_cached(store, run_id) for run_id in run_ids)
-    print((summary_json if as_json else summary_text)(result, config, folder, sums, reused))
+    show((summary_json if as_json else summary_text)(result, config, folder, sums, reused))

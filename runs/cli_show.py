@@ -11,6 +11,7 @@ import typer
 from costada.runs import cli_options as options
 from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
+from costada.runs.output import show
 from costada.runs.refusal import refusing
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -65,10 +66,10 @@ def trace(folder: options.Folder, as_json: AsJson = False) -> None:
         database = RunFolder(folder).database
         rows, origin = rows_of_file(database), origin_of_file(database)
     if as_json:
-        print(trace_json(rows))
+        show(trace_json(rows))
     else:
         if origin:
-            print(origin_words(origin))
+            show(origin_words(origin))
         print_sheet(trace_sheet(rows), table_console())
 
 
@@ -83,7 +84,7 @@ def graph(
         target = out or DEFAULT_FILES[format]
         if target:
             target.write_bytes(picture)
-    print(target or picture.decode())
+    show(target or picture.decode())
 
 
 def _picture(format: GraphFormat, folder: RunFolder | None) -> bytes:

@@ -50,11 +50,9 @@ def simulate(
     out: Out = None,
 ) -> None:
     """Compare methods on a simulated landscape: no model, no key, thousands of runs a minute."""
-    from rich.console import Console
-
     from costada.runs.simulation.batch import Batch, methods_named
     from costada.runs.simulation.table import print_section, section_of_outcomes
-    from costada.runs.terminal import table_console
+    from costada.runs.terminal import SafeConsole, table_console
 
     with refusing(ExitCode.BAD_INPUT):
         if not 0 < budget < inf:
@@ -65,7 +63,7 @@ def simulate(
     num_jobs = min(jobs or os.cpu_count() or 1, len(batch.runs))
     console, began = table_console(), monotonic()
     with refusing(ExitCode.FAILED), ending_on_signal():
-        outcomes = _carry_out(batch, num_jobs, Console(stderr=True))
+        outcomes = _carry_out(batch, num_jobs, SafeConsole(stderr=True))
         seconds = monotonic() - began
         if out is not None:
             _save(out / CURVES_FILE, outcomes)

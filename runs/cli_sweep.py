@@ -12,7 +12,6 @@ from time import monotonic
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem_names
@@ -21,6 +20,7 @@ from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
 from costada.runs.interruption import ending_on_signal
 from costada.runs.listing import listed, listed_or_all
+from costada.runs.output import show
 from costada.runs.refusal import refusing, telling_warnings
 from costada.runs.sweep.loop import SweepLoop
 from costada.runs.sweep.process import start
@@ -36,6 +36,7 @@ from costada.runs.sweep.sweep import (
     looked_up,
     sweep_runs,
 )
+from costada.runs.terminal import SafeConsole
 
 Problems = Annotated[
     str,
@@ -150,12 +151,12 @@ def sweep(
         with refusing(ExitCode.FAILED, hint="Go on by giving the same command again."):
             began = monotonic()
             runs = _carry_out(runs, num_jobs, is_quiet=quiet, as_json=as_json)
-    print(sweep_json(runs) if as_json else sweep_text(runs, out, monotonic() - began))
+    show(sweep_json(runs) if as_json else sweep_text(runs, out, monotonic() - began))
     raise typer.Exit(exit_code(runs))
 
 
 def _print_forecast(runs: Sequence[SweepRun], num_jobs: int, *, as_json: bool) -> None:
-    print(_forecast_json(runs, num_jobs) if as_json else headline(runs, num_jobs))
+    show(_forecast_json(runs, num_jobs) if as_json else headline(runs, num_jobs))
 
 
 def _forecast_json(runs: Sequence[SweepRun], num_jobs: int) -> str:
@@ -177,7 +178,7 @@ def _forecast_json(runs: Sequence[SweepRun], num_jobs: int) -> str:
 def _carry_out(
     runs: Sequence[SweepRun], num_jobs: int, *, is_quiet: bool, as_json: bool
 ) -> tuple[SweepRun, ...]:
-    progress = sweep_progress_on(Console(stderr=as_json, highlight=False), is_quiet=is_quiet)
+    progress = sweep_progress_on(SafeConsole(stderr=as_json, highlight=False), is_quiet=is_quiet)
     progress.begin(headline(runs, num_jobs))
     with progress, StopWish(progress.notice) as wish:
         return SweepLoop(runs, num_jobs, start, progress, wish).carry_out()

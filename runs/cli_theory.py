@@ -11,6 +11,7 @@ import typer
 from costada.runs import cli_options as options
 from costada.runs.exit_codes import ExitCode
 from costada.runs.listing import listed
+from costada.runs.output import show
 from costada.runs.refusal import refusing
 
 if TYPE_CHECKING:
@@ -61,13 +62,10 @@ def theory(
         if out is not None:
             _write(found, record, out)
     if as_json:
-        print(record)
+        show(record)
         return
-    print(
-        theory_text(found),
-        *(fill(each, LINE_WIDTH, break_on_hyphens=False) for each in sentences),
-        sep="\n\n",
-    )
+    lines = [fill(each, LINE_WIDTH, break_on_hyphens=False) for each in sentences]
+    show("\n\n".join([theory_text(found), *lines]))
 
 
 def _num_steps(text: str) -> tuple[int, ...]:

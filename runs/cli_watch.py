@@ -9,6 +9,7 @@ import typer
 from costada.runs import cli_options as options
 from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
+from costada.runs.output import show
 from costada.runs.refusal import refusing
 
 Port = Annotated[
@@ -29,8 +30,8 @@ def watch(folder: options.Folder, port: Port = 0) -> None:
     with refusing(ExitCode.BAD_INPUT):
         server = PageServer(RunFolder(folder), port)
     with server:
-        print(f"{server.address} shows {folder}; end with Ctrl-C", flush=True)
+        show(f"{server.address} shows {folder}; end with Ctrl-C")
         try:
             server.serve_forever()
         except KeyboardInterrupt:
-            print()
+            show()

@@ -13,6 +13,7 @@ from rich.live import Live
 
 from costada.runs.amounts import counted
 from costada.runs.dashboard import Dashboard, number
+from costada.runs.output import printable
 
 if TYPE_CHECKING:
     from costada.nodes.trace import TraceRow
@@ -100,7 +101,7 @@ class LineProgress(SilentProgress):
 
     def notice(self, text: str) -> None:
         """Write the notice to standard error, past buffers that a signal may have caught busy."""
-        os.write(STANDARD_ERROR, f"{text}\n".encode())
+        os.write(STANDARD_ERROR, f"{printable(text)}\n".encode())
 
     def _write(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)

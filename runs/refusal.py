@@ -14,6 +14,7 @@ from costada.models.errors import UnmeteredCall, describe
 from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
 from costada.runs.explanation import as_option, explain
+from costada.runs.output import show
 
 
 @contextmanager
@@ -85,4 +86,4 @@ def say(message: str, hint: str = "") -> None:
     """Write a message to standard error, and below it what to do next."""
     for line in (f"costada: {message}", hint):
         if line:
-            print(line, file=sys.stderr)
+            show(line, is_error=True)

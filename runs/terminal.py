@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 
 from rich import box
 from rich.cells import cell_len
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
+
+from costada.runs.output import printable
 
 WIDTH_WITHOUT_TERMINAL = 160
 GAP, EDGES = 3, 2
@@ -41,10 +44,22 @@ class Sheet:
     ways: str = "a wider terminal"
 
 
+class SafeConsole(Console):
+    """A console whose terminal obeys rich only, and nothing in the texts that are shown."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Yield what is written; rich's own commands to the terminal are marked as such."""
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            yield segment if control else Segment(printable(text), style)
+
+
 def table_console() -> Console:
     """Return a console on standard output that does not cut a table when piped."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(width=WIDTH_WITHOUT_TERMINAL)
+    console = SafeConsole(highlight=False)
+    return console if console.is_terminal else SafeConsole(width=WIDTH_WITHOUT_TERMINAL)
 
 
 def print_sheet(sheet: Sheet, console: Console) -> None:
@@ -53,13 +68,14 @@ def print_sheet(sheet: Sheet, console: Console) -> None:
     Of the spare columns, those that hold the same value in every row go first. If that is not
     enough, words are broken; numbers keep their width, even beyond that of the terminal.
     """
+    sheet = replace(sheet, rows=[list(map(printable, cells)) for cells in sheet.rows])
     left_out: list[str] = []
     for heading in _in_order(sheet):
         if _least_width(sheet, left_out) <= console.width:
             break
         left_out.append(heading)
     least = _least_width(sheet, left_out, longest_word=FOLDED_WORD)
-    wide = console if least <= console.width else Console(file=console.file, width=least)
+    wide = console if least <= console.width else SafeConsole(file=console.file, width=least)
     wide.print(_table(sheet, left_out))
     if left_out:
         names = ", ".join(_named(sheet, heading) for heading in sheet.header if heading in left_out)

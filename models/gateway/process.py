@@ -127,4 +127,5 @@ def _stop_on_signal(stopping: asyncio.Event) -> None:
 
 
 def _log(text: str) -> None:
-    print(f"costada gateway: {text}", file=sys.stderr, flush=True)
+    shown = text.encode("unicode_escape").decode()
+    print(f"costada gateway: {shown}", file=sys.stderr, flush=True)  # noqa: T201  no room above

@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from costada.runs.output import printable
 from costada.runs.sweep.sweep import Status, SweepRun
 
 STANDARD_ERROR = 2
@@ -87,7 +88,7 @@ class SweepLines(SilentSweep):
 
     def notice(self, text: str) -> None:
         """Write the notice to standard error, past buffers that a signal may have caught busy."""
-        os.write(STANDARD_ERROR, f"{text}\n".encode())
+        os.write(STANDARD_ERROR, f"{printable(text)}\n".encode())
 
     def _write(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
