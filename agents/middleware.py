@@ -19,7 +19,8 @@ from costada.models.deadline import CallTimeout, within
 from costada.models.identity import model_identity
 from costada.models.quiet import quietened
 from costada.models.replies import readable
-from costada.models.retries import RetryPolicy, retry_options
+from costada.models.retries import retry_options
+from costada.models.retry_policy import RetryPolicy
 from costada.nodes.pricing import PriceBook, price_book
 from costada.store.purse import Ledger, OverBudget
 

@@ -14,7 +14,8 @@ from langchain_core.runnables import Runnable
 from pydantic import SecretStr
 
 from costada.models.deadline import hooks
-from costada.models.retries import RetryPolicy, with_retries
+from costada.models.retries import with_retries
+from costada.models.retry_policy import RetryPolicy
 
 _OFFLINE = "offline"
 _SIMULATED = "simulated"

@@ -23,7 +23,7 @@ from costada.models.provider_errors import (
     retry_after,
 )
 from costada.models.replies import answer_text, calls_tools, readable
-from costada.models.retries import RetryPolicy
+from costada.models.retry_policy import RetryPolicy
 
 _REQUEST_REMEDY = "check the model's parameters and that the prompt fits its context window"
 _CREDIT_REMEDY = "add credit to the provider's account"

@@ -8,7 +8,8 @@ from langchain_core.runnables import Runnable
 
 from costada.models.identity import model_identity, underlying_models
 from costada.models.leaves import with_models_changed
-from costada.models.retries import RetryPolicy, with_retries
+from costada.models.retries import with_retries
+from costada.models.retry_policy import RetryPolicy
 
 _CLIENTS = ("root_client", "root_async_client", "client", "async_client")
 _TELLS_COST_IN_WHOLE_ANSWERS = "openrouter.ai"

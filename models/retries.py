@@ -3,8 +3,6 @@
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
-from math import isfinite
 from random import Random
 from typing import Any
 
@@ -16,6 +14,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from costada.models.deadline import seconds_left
 from costada.models.provider_errors import is_passing, retry_after
+from costada.models.retry_policy import RetryPolicy
 
 JITTER = 0.2
 """The largest part by which a wait is made longer at random, so that clients spread out."""
@@ -29,32 +28,6 @@ sleep_between_requests: ContextVar[Callable[[float], None]] = ContextVar(
 
 is_probe: ContextVar[bool] = ContextVar("is_probe", default=False)
 """Whether one request is enough to see that a provider still does not answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How long a run waits for its providers, in seconds; all are > 0.
-
-    Attributes:
-        call_timeout: Total time of one call, its retries and the waits between them included.
-        retry_wait: First wait after a failed request. It doubles from failure to failure, up to
-            `longest_wait`, and up to a fifth of it is added at random.
-        longest_wait: Longest wait between two requests. A provider that asks for a longer one
-            (Retry-After) stops the run.
-        longest_pause: Time that a run waits for a provider that does not answer.
-    """
-
-    call_timeout: float = 600.0
-    retry_wait: float = 5.0
-    longest_wait: float = 300.0
-    longest_pause: float = 3600.0
-
-    def __post_init__(self) -> None:
-        """Raise `ValueError` for a time that is not positive and finite, by its name."""
-        for each in fields(self):
-            seconds = getattr(self, each.name)
-            if not (isfinite(seconds) and seconds > 0):
-                raise ValueError(f"{each.name}: got {seconds}, expected seconds > 0")
 
 
 def growing_wait(first: float, longest: float, number: int) -> float:

@@ -9,7 +9,8 @@ from langgraph.runtime import get_runtime
 
 from costada.evaluators.sandbox.interruption import current_interruption
 from costada.models.failures import ModelFailure
-from costada.models.retries import RetryPolicy, growing_wait, with_jitter
+from costada.models.retries import growing_wait, with_jitter
+from costada.models.retry_policy import RetryPolicy
 
 TICK_SECONDS = 0.5
 """After so long at most a waiting run heeds the wish to drain."""

@@ -16,7 +16,7 @@ from pydantic import (
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
 from costada.controller.methods import DEFAULT_METHOD, METHODS
-from costada.models.retries import RetryPolicy
+from costada.models.retry_policy import RetryPolicy
 
 DEFAULT_MAX_FAILURES = 20
 """Attempts in a row without a usable program after which something must be wrong."""

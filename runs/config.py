@@ -21,7 +21,7 @@ from costada.controller.ledger import Price
 from costada.controller.methods import DEFAULT_METHOD, METHODS
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.sandbox.layers import Layer
-from costada.models.retries import RetryPolicy
+from costada.models.retry_policy import RetryPolicy
 from costada.nodes.settings import (
     DEFAULT_MAX_FAILURES,
     DEFAULT_TOOL_EVALUATIONS,

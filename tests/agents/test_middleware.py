@@ -19,7 +19,7 @@ from costada.controller.ledger import Price
 from costada.models.announcements import FRAME_TOKENS
 from costada.models.deadline import CallTimeout
 from costada.models.errors import UnmeteredCall
-from costada.models.retries import RetryPolicy
+from costada.models.retry_policy import RetryPolicy
 from costada.nodes.affordable import MINIMAL_ANSWER
 from costada.store.purse import Ledger
 

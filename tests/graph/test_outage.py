@@ -17,7 +17,7 @@ from costada.controller.ledger import Price
 from costada.evaluators.sandbox.interruption import Interruption, current_interruption
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
-from costada.models.retries import RetryPolicy
+from costada.models.retry_policy import RetryPolicy
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
 

@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
 
 from costada.models.quiet import accountable
-from costada.models.retries import RetryPolicy
+from costada.models.retry_policy import RetryPolicy
 
 
 def through(how: Callable[..., Any], **options: Any) -> Callable[[BillingServer], Any]:

@@ -17,7 +17,7 @@ from costada.models.errors import UnmeteredCall
 from costada.models.identity import model_identity, returns_raw_answers, underlying_models
 from costada.models.metering import CallMeter, MeteredCall
 from costada.models.quiet import accountable, hidden_retries
-from costada.models.retries import RetryPolicy
+from costada.models.retry_policy import RetryPolicy
 from costada.nodes.settings import Settings
 
 KEY = SecretStr("none")

@@ -24,13 +24,8 @@ from costada.models.deadline import within
 from costada.models.failures import FailureKind, ModelFailure, ask
 from costada.models.gateway.client import through_gateway
 from costada.models.metering import CallMeter, MeteredCall, SentCall
-from costada.models.retries import (
-    JITTER,
-    RetryPolicy,
-    growing_wait,
-    sleep_between_requests,
-    with_retries,
-)
+from costada.models.retries import JITTER, growing_wait, sleep_between_requests, with_retries
+from costada.models.retry_policy import RetryPolicy
 
 MESSAGES = [HumanMessage("hi")]
 QUICK = RetryPolicy(call_timeout=0.3)
