@@ -67,5 +67,5 @@ def _by_text(values: Mapping[object, object]) -> dict[str, object]:
 
 def _text(value: object) -> str:
     plain = json.dumps(value, default=lambda odd: f"a {type(odd).__name__}", sort_keys=True)
-    text = value if isinstance(value, str) and value.isprintable() else plain
+    text = str(value) if isinstance(value, str) and value.isprintable() else plain
     return text if len(text) <= LONGEST else sha256(plain.encode()).hexdigest()[:16]

@@ -36,7 +36,7 @@ _LINE = TypeAdapter(RunOutcome)
 
 NOT_DECIDING = {
     *("problem", "method", "seed", "budget"),
-    *("preset", "keep_history", "preflight", "gateway"),
+    *("preset", "keep_history", "preflight", "allow_invalid_start", "gateway"),
 }
 """Settings that are no fact of their own: told elsewhere, or without effect on the result.
 
