@@ -154,6 +154,8 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
     reason = end_after(rows[-1], config, is_failing=_is_failing(rows, config.max_failures))
     if reason is None:
         return _unfinished(rows[-1], config)
+    if store.ledger.num_requests(run_ids[-1]) and not store.ledger.has_answer(run_ids[-1]):
+        return "none of its requests was ever answered usably"
     setup = store.setup(run_ids[-1])
     if setup is None:
         return "does not say what decided its result; it was begun by another version"

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from billing_server import BillingServer, HangUp
 from compared_runs import outcome
 from fakes import ScriptedModel, hashed_answer, toy_problem
 
+from costada.models.chat_models import chat_model
 from costada.runs.comparison.metrics import crossing
 from costada.runs.comparison.outcome import Point
 from costada.runs.comparison.outcomes import append_outcomes, find_outcomes
@@ -94,6 +96,23 @@ def test_a_run_that_failures_ended_counts_with_its_last_iteration(tmp_path: Path
     assert (ended.stop_reason, found.left_out) == ("failures", ())
     assert (run.has_given_up, [point.iteration for point in run.points]) == (True, [1, 2])
     assert crossing(run) == run.points[-1] == Point(2, ended.spent, 0.1, 1.0)
+
+
+def test_a_run_without_one_usable_answer_is_left_out(tmp_path: Path) -> None:
+    with BillingServer(default=HangUp()) as server:
+        model = chat_model("openai:stand-in", base_url=server.url, retry_wait=0)
+        ended = discover(
+            toy_problem(),
+            model,
+            budget=0.064,
+            budget_policy="hard",
+            price_in="1",
+            price_out="2",
+            out=tmp_path / "run",
+        )
+    assert (ended.stop_reason, ended.iterations) == ("failures", 1)
+    (left_out,) = find_outcomes(tmp_path).left_out
+    assert left_out.reason == "none of its requests was ever answered usably"
 
 
 def test_a_run_gone_on_with_after_failures_counts_them_anew(tmp_path: Path) -> None:
