@@ -95,8 +95,8 @@ def discover(
 
     Raises:
         ValueError: If a setting, the problem or a price is wrong, `out` does not fit `resume`,
-            this machine does not offer the sandbox, a provider refuses a request for good, or the
-            purse has nothing left.
+            this machine does not offer the sandbox, a provider refuses a request for good or does
+            not answer, or the purse has nothing left.
         UnmeteredCall: If an answer came without token counts and estimates are not allowed.
         OSError: If a file of the run cannot be written.
     """

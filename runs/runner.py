@@ -56,7 +56,7 @@ def carry_out(
     Raises:
         ValueError: If another process is at work in the folder, its run file is damaged, another
             version's, has lost steps or is no longer there, or a provider refuses a request for
-            good.
+            good or does not answer.
         UnmeteredCall: If an answer came without token counts and estimates are not allowed.
         OSError: If a file cannot be written; the run can go on when it can.
     """
