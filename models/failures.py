@@ -127,7 +127,7 @@ def _failure(error: BaseException, model: Runnable[Any, Any], policy: RetryPolic
             f"the quota of model {_names(model)} is used up: {_CREDIT_REMEDY} ({told})"
         )
     status, asked = http_status(error), retry_after(error)
-    if asked is not None and asked > policy.longest_wait:
+    if asked is not None and asked > policy.longest_wait and is_down(error):
         moment = (datetime.now().astimezone() + timedelta(seconds=asked)).isoformat(" ", "seconds")
         raise ValueError(
             f"model {_names(model)} asks to wait {asked:.0f} s, longer than longest_wait"

@@ -29,6 +29,7 @@ _STATUS_OF_KIND: dict[type[ModelError], int] = {
     ModelNotFoundError: 404,
     ModelRateLimitError: 429,
 }
+_LONGEST_WAIT = 366 * 86_400.0
 _OUT_OF_QUOTA = frozenset(
     {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached"}
 )
@@ -173,7 +174,10 @@ def is_no_protocol(error: BaseException) -> bool:
 
 
 def retry_after(error: BaseException) -> float | None:
-    """Return the seconds that a provider asks to wait before the next request, if it does."""
+    """Return the seconds that a provider asks to wait before the next request, if it does.
+
+    A longer wait than a year is told as one.
+    """
     headers = getattr(getattr(error, "response", None), "headers", None)
     if not isinstance(headers, Mapping):
         return None
@@ -189,7 +193,7 @@ def retry_after(error: BaseException) -> float | None:
     except ValueError:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+    return min(_LONGEST_WAIT, max(0.0, (moment - datetime.now(UTC)).total_seconds()))
 
 
 def is_providers(error: BaseException) -> bool:
@@ -211,7 +215,7 @@ def _seconds(told: object) -> float | None:
         seconds = float(str(told))
     except ValueError:
         return None
-    return max(0.0, seconds) if isfinite(seconds) else None
+    return min(_LONGEST_WAIT, max(0.0, seconds)) if isfinite(seconds) else None
 
 
 def _told_in_answer(error: BaseException) -> Mapping[str, object]:

@@ -97,6 +97,21 @@ def test_a_longer_wait_than_allowed_is_told_with_the_time_to_go_on(server: Billi
     assert timedelta(seconds=3500) < left <= timedelta(seconds=3601)
 
 
+@pytest.mark.parametrize("told", ["1e300", "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_an_absurd_wait_is_told_as_a_year(server: BillingServer, told: str) -> None:
+    server.default = Refusal(429, headers={"Retry-After": told})
+    with pytest.raises(ValueError, match="asks to wait 31622400 s"):
+        ask(served(server), MESSAGES, {})
+
+
+@pytest.mark.parametrize("told", ["soon", "-5", "nan", ""])
+def test_a_wait_that_cannot_be_read_is_none(server: BillingServer, told: str) -> None:
+    server.script(Refusal(429, headers={"Retry-After": told}))
+    with waits_noted() as waits:
+        assert served(server).invoke("hi").text == "hello"
+    assert waits == [0]
+
+
 def test_another_model_may_answer_in_place_of_one_that_asks_for_a_long_wait(
     server: BillingServer,
 ) -> None:
