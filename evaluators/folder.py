@@ -24,8 +24,13 @@ from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.result import CandidateResult
 from costada.evaluators.sandbox.run import run_evaluator
 from costada.evaluators.sandboxed import Confined
+from costada.evaluators.shown_files import EVALUATOR_FILE, shown_files
 
-EVALUATOR_FILE = "evaluator.py"
+UNSEEN = ("FileNotFoundError", "PermissionError")
+UNSEEN_HINT = (
+    "\nAn evaluator sees the files of its folder that its code imports or names; declare others as"
+    f" files in {SETTINGS_FILE}"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +51,8 @@ class FolderEvaluator(Confined):
 
     def __call__(self, code: str) -> Evaluation:
         """Return the verdict on a program; raises as `SandboxedEvaluator` does."""
-        run = run_evaluator(code, self.folder, self.limits, self.layer, self.preload)
+        files = self.settings.files
+        run = run_evaluator(code, self.folder, self.limits, self.layer, self.preload, files)
         return judge(run, self.settings)
 
 
@@ -82,6 +88,7 @@ def _fields(folder: Path, settings: FolderSettings) -> dict[str, Any]:
 def _judging(folder: Path, source: str, settings: FolderSettings) -> dict[str, Any]:
     """Return the fields of a problem that say how it judges candidates."""
     if not is_native(source):
+        shown_files(folder, settings.files)
         return {"evaluate": FolderEvaluator(folder=folder, settings=settings)}
     if settings.entry_point is None:
         raise ValueError(
@@ -103,7 +110,8 @@ def judge(run: CandidateResult, settings: FolderSettings) -> Evaluation:
         artifacts = log | {mark: run.error}
         return failed(run.error, artifacts=artifacts, seconds=run.seconds)
     if run.error is not None:
-        return faulty(f"evaluator.py failed: {run.error}", {}, log, run.seconds)
+        hint = UNSEEN_HINT if run.error.startswith(UNSEEN) else ""
+        return faulty(f"evaluator.py failed: {run.error}{hint}", {}, log, run.seconds)
     match run.output:
         case {"metrics": dict(values), "artifacts": dict(texts)}:
             metrics, others = sort_values(values)

@@ -31,7 +31,7 @@ def content_hash(path: Path) -> bytes | None:
     size = 0
     whole = sha256()
     try:
-        for number, (name, file) in enumerate(_files(path)):
+        for number, (name, file) in enumerate(content_files(path)):
             found = file.stat()
             size += found.st_size
             if number >= MAX_FILES or size > MAX_BYTES:
@@ -50,8 +50,12 @@ def _file_hash(file: Path, stamp: tuple[int, ...]) -> bytes:
         return file_digest(opened, "sha256").digest()
 
 
-def _files(path: Path) -> Iterator[tuple[str, Path]]:
-    """Yield each regular file at or below a path in a fixed order, with its name below it."""
+def content_files(path: Path) -> Iterator[tuple[str, Path]]:
+    """Yield each regular file at or below a path in a fixed order, with its name below it.
+
+    Raises:
+        OSError: If a folder cannot be read.
+    """
     if not path.is_dir():
         if _is_regular(path):
             yield "", path
@@ -59,18 +63,22 @@ def _files(path: Path) -> Iterator[tuple[str, Path]]:
     seen = set()
     for folder, folders, files in os.walk(path, followlinks=True, onerror=_raise):
         real = os.path.realpath(folder)
-        if real in seen or (Path(folder) != path and _is_run(Path(folder))):
+        if real in seen:
             folders.clear()
             continue
         seen.add(real)
-        folders[:] = sorted(
-            name for name in folders if not name.startswith(".") and name not in OUTPUT_FOLDERS
-        )
+        folders[:] = sorted(name for name in folders if not is_output(Path(folder, name)))
         for name in sorted(files):
             file = Path(folder, name)
-            is_content = not name.startswith(".") and not name.endswith(OUTPUT_SUFFIXES)
-            if is_content and _is_regular(file):
+            if not is_output(file) and _is_regular(file):
                 yield str(file.relative_to(path)), file
+
+
+def is_output(path: Path) -> bool:
+    """Return whether a file or folder is hidden, or left behind by runs or by Python."""
+    if path.name.startswith(".") or path.name in OUTPUT_FOLDERS:
+        return True
+    return path.name.endswith(OUTPUT_SUFFIXES) or _is_run(path)
 
 
 def _is_regular(file: Path) -> bool:

@@ -31,6 +31,8 @@ class FolderSettings(BaseModel):
         threads: Threads a candidate may have at once.
         processes: Processes it may have beside its first.
         scratch_mb: Size of what it may write, in MiB.
+        files: What an `evaluate(program_path)` may read of the folder, beside what its code
+            imports or names: paths or patterns.
         preload: Modules loaded before a candidate starts.
         sandbox: What holds the candidate's process.
         direction: Which way combined_score improves.
@@ -51,6 +53,7 @@ class FolderSettings(BaseModel):
     threads: Count = Limits().threads
     processes: Annotated[int, Field(ge=0)] = Limits().processes
     scratch_mb: Count = Limits().scratch_mb
+    files: Annotated[tuple[str, ...], Field(strict=False)] = ()
     preload: Annotated[tuple[str, ...], Field(strict=False)] = PRELOAD
     sandbox: Annotated[Layer, Field(strict=False)] = Layer.AUTO
     direction: Annotated[Direction, Field(strict=False)] = Direction.MAXIMIZE

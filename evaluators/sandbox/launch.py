@@ -42,8 +42,7 @@ class SlotKind:
     Attributes:
         layer: What holds the candidates; never AUTO.
         preload: Modules loaded before any candidate starts, or before the first that names them.
-        folder: A folder that candidates may read; None for nothing but the libraries.
-        identity: Device and number of that folder: a new one at the same place is another.
+        files: What candidates may read beside the libraries; see `SeenFile`.
         is_single_use: Whether each candidate gets an interpreter of its own, started ahead, and
             not a fork of a warm one.
         files_mb: Size of the file system that candidates write to, in MiB, where the slot can have
@@ -52,8 +51,7 @@ class SlotKind:
 
     layer: Layer
     preload: tuple[str, ...]
-    folder: Path | None = None
-    identity: tuple[int, int] = (0, 0)
+    files: tuple["SeenFile", ...] = ()
     is_single_use: bool = field(default_factory=lambda: not can_fork())
     files_mb: int = Limits().files_mb
 
@@ -71,6 +69,27 @@ class SlotKind:
     def has_own_files(self) -> bool:
         """Whether candidates write to a file system of the slot's own."""
         return self.layer in (Layer.BUBBLEWRAP, Layer.CONTAINER)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFile:
+    """A file that candidates may read.
+
+    Attributes:
+        path: Where it lies.
+        folder: The outermost folder around it that may be listed.
+        identity: Device and number: a new one at the same place is another.
+    """
+
+    path: str
+    folder: str
+    identity: tuple[int, int]
+
+    @property
+    def folders(self) -> list[str]:
+        """The folders around it that may be listed."""
+        around = map(str, Path(self.path).parents)
+        return [path for path in around if f"{path}/".startswith(f"{self.folder}/")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +124,18 @@ def launch(kind: SlotKind, home: Path | None, control_fd: int, info_fd: int) -> 
     if kind.is_single_use and kind.layer not in WITHOUT_WALLS:
         raise RuntimeError("it needs a Linux kernel with pidfd_open")
     scratch = os.path.join(INNER_HOME if kind.has_own_files else str(home), SCRATCH_NAME)
-    folders = [str(kind.folder)] if kind.folder else []
+    files = [file.path for file in kind.files]
     environment = dict.fromkeys(THREAD_VARIABLES, "1")
     environment |= {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0"}
-    settings = _settings(kind, folders, scratch) | {"environment": environment}
+    settings = _settings(kind, scratch) | {"environment": environment}
     if kind.layer is Layer.CONTAINER and home is not None:
         settings |= {"control_path": os.path.join(INNER_DOOR, SOCKET_NAME)}
-        mounts = [*SYSTEM_FOLDERS, *SYSTEM_FILES, *_visible(folders)]
+        mounts = [*SYSTEM_FOLDERS, *SYSTEM_FILES, *_visible(files)]
         runner = run_command(home, Inside(INNER_HOME, kind.files_mb, mounts, environment))
         return Launch([*runner, *_interpreter(settings)], dict(os.environ), scratch)
     command = _interpreter(settings | {"control_fd": control_fd})
     if kind.layer is Layer.BUBBLEWRAP:
-        command = [*_bubblewrap(folders, info_fd, kind.files_mb), *command]
+        command = [*_bubblewrap(files, info_fd, kind.files_mb), *command]
     return Launch(command, environment, scratch)
 
 
@@ -126,7 +145,7 @@ def _interpreter(settings: Mapping[str, object]) -> list[str]:
     return [program, *INTERPRETER_OPTIONS, str(ZYGOTE_FILE), json.dumps(settings)]
 
 
-def _settings(kind: SlotKind, folders: list[str], scratch: str) -> dict[str, object]:
+def _settings(kind: SlotKind, scratch: str) -> dict[str, object]:
     """Return what the process is told; see `inside/zygote.py`."""
     return {
         "role": "nursery" if kind.is_single_use else "ward",
@@ -139,7 +158,8 @@ def _settings(kind: SlotKind, folders: list[str], scratch: str) -> dict[str, obj
         "import_path": library_folders(),
         "programs": program_paths(),
         "hidden": str(PACKAGE_FOLDER),
-        "readable": [*interpreter_folders(), *library_folders(), *folders],
+        "readable": [*interpreter_folders(), *library_folders(), *(f.path for f in kind.files)],
+        "listed": list(dict.fromkeys(path for file in kind.files for path in file.folders)),
     }
 
 
@@ -163,7 +183,7 @@ def program_paths() -> list[str]:
     return [path for path in (*own, *SYSTEM_PROGRAMS) if os.path.exists(path)]
 
 
-def _bubblewrap(folders: list[str], info_fd: int, files_mb: int) -> list[str]:
+def _bubblewrap(files: list[str], info_fd: int, files_mb: int) -> list[str]:
     program = which("bwrap")
     if program is None:
         raise FileNotFoundError("bwrap is not installed")
@@ -172,7 +192,7 @@ def _bubblewrap(folders: list[str], info_fd: int, files_mb: int) -> list[str]:
     alone = ["--unshare-all", "--unshare-user", "--cap-drop", "ALL", "--hostname", "sandbox"]
     mounts = [part for path in SYSTEM_FOLDERS for part in _system_mount(path)]
     mounts += [part for path in SYSTEM_FILES for part in ("--ro-bind-try", path, path)]
-    visible = [part for path in _visible(folders) for part in ("--ro-bind-try", path, path)]
+    visible = [part for path in _visible(files) for part in ("--ro-bind-try", path, path)]
     return [program, *alone, *mounts, *private, *visible, "--info-fd", str(info_fd), "--"]
 
 
@@ -182,13 +202,13 @@ def _system_mount(path: str) -> list[str]:
     return ["--ro-bind-try", path, path]
 
 
-def _visible(folders: list[str]) -> list[str]:
+def _visible(files: list[str]) -> list[str]:
     """Return what must be seen beside the system: the interpreter, packages, our own inside."""
     paths = [
         *program_paths(),
         *interpreter_folders(),
         *library_folders(),
         str(SANDBOX_FOLDER),
-        *folders,
+        *files,
     ]
     return [path for path in dict.fromkeys(paths) if not path.startswith("/usr/")]

@@ -7,10 +7,11 @@ from costada.evaluators.contract import NOT_STORABLE, is_storable
 from costada.evaluators.sandbox.choice import chosen_layer
 from costada.evaluators.sandbox.execution import execute_in_any, request_for, too_slow
 from costada.evaluators.sandbox.judgement import results_of
-from costada.evaluators.sandbox.launch import SlotKind
+from costada.evaluators.sandbox.launch import SeenFile, SlotKind
 from costada.evaluators.sandbox.layers import LATE, PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.result import CandidateResult
+from costada.evaluators.shown_files import shown_files
 
 
 def run_candidate(
@@ -76,26 +77,32 @@ def run_evaluator(
     limits: Limits,
     layer: Layer = Layer.AUTO,
     preload: Sequence[str] = PRELOAD,
+    files: Sequence[str] = (),
 ) -> CandidateResult:
     """Return metrics and artifacts that the evaluator.py of a folder gives a candidate.
 
-    Evaluator and candidate run together in the child, which may read the folder; the output is a
-    dict with "metrics" and "artifacts", whose values are numbers, texts or None.
+    Evaluator and candidate run together in the child; the output is a dict with "metrics" and
+    "artifacts", whose values are numbers, texts or None. Of the folder they may read what
+    `shown_files` finds; `files` are those that the folder declares.
 
     Raises:
         InterruptedError: If the evaluation was asked to stop.
         OSError: If the scratch directory cannot be made.
         RuntimeError: If the sandbox itself does not work.
-        ValueError: If this machine does not offer the layer.
+        ValueError: If this machine does not offer the layer, or declared files are not there.
     """
     found = folder.resolve()
-    identity = (found.stat().st_dev, found.stat().st_ino) if found.exists() else (0, 0)
-    loaded, files_mb = tuple(preload), limits.files_mb
-    kind = SlotKind(chosen_layer(layer), loaded, found, identity, files_mb=files_mb)
-    call = {"mode": "evaluator", "folder": str(folder.resolve())}
-    sources = filter(Path.is_file, found.glob("*.py"))
-    texts = [path.read_text(errors="replace") for path in sources]
+    shown = shown_files(found, files)
+    seen = tuple(_seen(path, found) for path in shown)
+    kind = SlotKind(chosen_layer(layer), tuple(preload), seen, files_mb=limits.files_mb)
+    call = {"mode": "evaluator", "folder": str(found)}
+    texts = [path.read_text(errors="replace") for path in shown if path.suffix == ".py"]
     return _run(source, call, [{}], limits, kind, limits.wall_seconds, "".join(texts))[0]
+
+
+def _seen(path: Path, folder: Path) -> SeenFile:
+    about = path.stat()
+    return SeenFile(str(path), str(folder), (about.st_dev, about.st_ino))
 
 
 def _run(

@@ -41,8 +41,8 @@ def make_folder(tmp_path_factory):
     folder.mkdir()
 
     def make(evaluator=SKYDISCOVER, program="def answer(): return 5.0", settings=None):
-        for old in folder.iterdir():
-            old.unlink()
+        for name in ("problem.toml", ".env"):
+            (folder / name).unlink(missing_ok=True)
         (folder / "problem.md").write_text("Return a number up to 10.")
         (folder / "initial_program.py").write_text(program)
         (folder / "evaluator.py").write_text(evaluator)
@@ -284,3 +284,18 @@ def test_keys_in_the_environment_stay_out_of_the_evaluator(make_folder, monkeypa
         "{'combined_score': 1, 'env': dict(os.environ)}"
     )
     assert "CANARY" not in check_problem(load_folder(make_folder(evaluator))).artifacts["env"]
+
+
+@pytest.mark.parametrize("name", [".env", "../x", "/etc/passwd", "nothing.npy", "*/.key", "a**"])
+def test_a_declared_file_that_cannot_be_shown_is_refused(make_folder, name):
+    folder = make_folder(settings=f"files = ['helper.py', '{name}']")
+    (folder / ".env").write_text("x")
+    with pytest.raises(ValueError, match="files has .*; expected files below the folder"):
+        load_folder(folder)
+
+
+def test_an_evaluator_that_misses_a_file_is_told_how_to_declare_it(make_folder):
+    evaluator = "def evaluate(path):\n    return open(__file__[:-12] + chr(120)).read()"
+    verdict = load_folder(make_folder(evaluator)).evaluate("")
+    assert "Error: [Errno" in verdict.error
+    assert verdict.error.endswith("declare others as files in problem.toml")

@@ -1,5 +1,6 @@
 """A folder's own evaluator runs wholly inside the sandbox, together with the candidate."""
 
+import json
 import shutil
 
 import pytest
@@ -126,3 +127,72 @@ def test_a_missing_evaluator_is_told(layer, tmp_path):
     error = run_evaluator("", tmp_path, AMPLE, layer, PRELOAD).error
     assert error.startswith("FileNotFoundError")
     assert "evaluator.py" in error
+
+
+def foreign_files(folder):
+    """Lay out what lies beside an evaluator and is none of its business."""
+    run = {"problem": "x", "method": "costada", "budget": 1}
+    texts = {
+        ".env": "CANARY",
+        "notes.txt": "CANARY",
+        "data/.key": "CANARY",
+        "runs-out/one/program.py": "CANARY",
+        "my-run/settings.json": json.dumps(run),
+        "my-run/best.py": "CANARY",
+    }
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return [name for name, text in texts.items() if text == "CANARY"]
+
+
+READS = """
+def reads(name):
+    try: return (HERE / name[::-1]).read_text() == 'CANARY'
+    except OSError: return False
+"""
+
+
+def test_of_its_folder_it_sees_its_own_files_only(walled, tmp_path):
+    secrets = foreign_files(tmp_path)
+    own = ["table.csv", "data/case_1.txt", "lib/__init__.py", "lib/deep.py", "more/a.dat"]
+    for name in own:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    evaluator = (
+        f"{READS}import lib.deep\n"
+        "def evaluate(path):\n"
+        "    own = [HERE / 'table.csv', *(HERE / 'data' / f'case_{n}.txt' for n in [1])]\n"
+        "    own += [*HERE.glob('more/*.dat')]\n"
+        "    names = [name for folder, _, names in os.walk(HERE) for name in names]\n"
+        f"    secrets = {[name[::-1] for name in secrets]}\n"
+        "    return {'own': sum(path.read_text() == '' for path in own),\n"
+        "            'foreign': sum(map(reads, secrets)), 'names': ' '.join(names)}"
+    )
+    output = judge(tmp_path, evaluator, layer=walled).output
+    assert (output["metrics"]["own"], output["metrics"]["foreign"]) == (3, 0)
+    if walled is Layer.BUBBLEWRAP:
+        seen = {"evaluator.py", *(name.rpartition("/")[2] for name in own)}
+        assert set(output["metrics"]["names"].split()) == seen
+
+
+def test_what_its_code_does_not_name_is_declared(walled, tmp_path):
+    (tmp_path / "seen").mkdir()
+    for name in ("seen/a.npy", "seen/b.txt"):
+        (tmp_path / name).write_text("CANARY")
+    evaluator = (
+        f"{READS}def evaluate(path):\n"
+        "    return {'a': reads('ypn.a/nees'), 'b': reads('txt.b/nees')}"
+    )
+    (tmp_path / "evaluator.py").write_text(LOAD + evaluator)
+    for declared, expected in (((), [0, 0]), (("seen/*.npy",), [1, 0])):
+        result = run_evaluator("", tmp_path, AMPLE, walled, PRELOAD, declared)
+        assert [*result.output["metrics"].values()] == expected
+
+
+def test_a_file_that_is_replaced_is_seen_as_it_is_now(layer, tmp_path):
+    evaluator = "def evaluate(path): return {'a': int((HERE / 'number.txt').read_text())}"
+    for number in (1, 2):
+        (tmp_path / "new").write_text(str(number))
+        (tmp_path / "new").replace(tmp_path / "number.txt")
+        assert judge(tmp_path, evaluator, layer=layer).output["metrics"]["a"] == number

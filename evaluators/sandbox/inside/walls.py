@@ -179,11 +179,19 @@ class Walls:
         OSError: If the kernel does not offer Landlock.
     """
 
-    def __init__(self, readable: list[str], programs: list[str], scratch: str, hidden: str) -> None:
+    def __init__(
+        self,
+        readable: list[str],
+        listed: list[str],
+        programs: list[str],
+        scratch: str,
+        hidden: str,
+    ) -> None:
         """Prepare the walls around the first candidate.
 
         Args:
             readable: What candidates may read beside the system's libraries.
+            listed: Folders of which they may read the names of what is in them, and no more.
             programs: What they may read in addition where they may start processes.
             scratch: The folder that they may write to.
             hidden: A folder that they may not read, although it may lie among the libraries.
@@ -205,7 +213,7 @@ class Walls:
             for is_allowed in (False, True)
         }
         self._readable: list[str] = []
-        self._listed: list[str] = []
+        self._listed = list(listed)
         for path in filter(os.path.exists, dict.fromkeys((*READABLE, *readable))):
             self._add_readable(path, os.path.realpath(hidden))
         self._programs = [path for path in programs if os.path.exists(path)]

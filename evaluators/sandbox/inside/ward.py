@@ -53,7 +53,11 @@ class Ward:
         self._filter = None
         if settings["layer"] in WALLED_LAYERS:
             self._walls = walls.Walls(
-                settings["readable"], self._programs, self._scratch, settings["hidden"]
+                settings["readable"],
+                settings["listed"],
+                self._programs,
+                self._scratch,
+                settings["hidden"],
             )
         elif self._has_limits:
             self._filter = walls.limiting_filter()

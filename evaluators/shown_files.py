@@ -1,0 +1,119 @@
+"""Which files of its folder an evaluator may read that runs beside the candidate.
+
+They are what its code imports or names, from `evaluator.py` on, and what `problem.toml` declares;
+never hidden files, and never what runs and Python leave behind.
+"""
+
+import ast
+import os
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path, PurePosixPath
+
+from costada.evaluators.folder_files import content_files, is_output
+
+EVALUATOR_FILE = "evaluator.py"
+WILDCARDS = "*?["
+MAX_NAME_CHARS = 255
+MAX_SOURCES = 128
+
+
+def shown_files(folder: Path, declared: Sequence[str] = ()) -> list[Path]:
+    """Return the files that the evaluator of a folder may read, and folders that are all shown.
+
+    Args:
+        folder: The problem's folder.
+        declared: Further files or folders, as paths or patterns below the folder.
+
+    Raises:
+        ValueError: If something declared is hidden, outside of the folder, or not there.
+    """
+    shown: dict[Path, None] = {}
+    waiting = [folder / EVALUATOR_FILE]
+    for pattern in declared:
+        if not (found := [*_matches(folder, pattern)]):
+            raise ValueError(
+                f"files has {pattern!r}; expected files below the folder that are there, none of"
+                " them hidden and none left behind by runs"
+            )
+        waiting += found
+    while waiting:
+        path = waiting.pop()
+        if path in shown or not path.is_file():
+            continue
+        shown[path] = None
+        if path.suffix == ".py":
+            names, patterns = _names_in(path.read_text(encoding="utf-8", errors="replace"))
+            for base in dict.fromkeys((folder, path.parent)):
+                there = [name for name in names if os.path.lexists(f"{base}/{name}")]
+                for name in (*there, *patterns):
+                    waiting += _matches(folder, name, base)
+    return list(shown)
+
+
+def _matches(folder: Path, name: str, base: Path | None = None) -> Iterator[Path]:
+    """Yield the files below a folder that a path or pattern leads to from there or from `base`."""
+    here = base or folder
+    if not _is_path(name):
+        return
+    is_pattern = any(letter in WILDCARDS for letter in name)
+    for found in sorted(here.glob(name)) if is_pattern else [here / name]:
+        within = found.relative_to(folder)
+        around = [folder / parent for parent in (within, *within.parents)][:-1]
+        if found.exists() and not any(map(is_output, around)):
+            for _, file in content_files(found):
+                yield file
+
+
+def _is_path(name: str) -> bool:
+    """Return whether a text may be the path of a file below a folder, or a pattern of such."""
+    is_short = len(name) <= MAX_NAME_CHARS and any(map(str.isalnum, name))
+    is_plain = is_short and name.isprintable() and not name.startswith("/")
+    parts = PurePosixPath(name).parts
+    return is_plain and not any(part == ".." or ("**" in part and part != "**") for part in parts)
+
+
+@lru_cache(maxsize=MAX_SOURCES)
+def _names_in(source: str) -> tuple[list[str], list[str]]:
+    """Return what a program may name files by, its texts and imports: paths, and patterns."""
+    try:
+        nodes = [*ast.walk(ast.parse(source))]
+    except (SyntaxError, ValueError, RecursionError):
+        return [], []
+    names = filter(_is_path, dict.fromkeys(name for node in nodes for name in _names_of(node)))
+    kinds: tuple[list[str], list[str]] = ([], [])
+    for name in names:
+        is_pattern = any(letter in WILDCARDS for letter in name)
+        if not is_pattern or " " not in name:
+            kinds[is_pattern].append(name)
+    return kinds
+
+
+def _names_of(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Constant(value=str(text)):
+            return [text.lstrip("/"), *_module_paths(text)]
+        case ast.JoinedStr(values=parts):
+            return ["".join(map(_text_of, parts)).lstrip("/")]
+        case ast.Import(names=imported):
+            return [path for each in imported for path in _module_paths(each.name)]
+        case ast.ImportFrom(module=module, names=imported):
+            whole = [".".join(filter(None, (module, each.name))) for each in imported]
+            return [path for name in whole for path in _module_paths(name)]
+    return []
+
+
+def _text_of(part: ast.expr) -> str:
+    """Return a part of a formatted text; what is filled in may be anything."""
+    match part:
+        case ast.Constant(value=str(text)):
+            return text
+    return "*"
+
+
+def _module_paths(name: str) -> list[str]:
+    """Return where a module may lie, with all of its package; nothing if it is no module's name."""
+    parts = name.split(".")
+    if not all(part.isidentifier() for part in parts):
+        return []
+    return [f"{parts[0]}.py", parts[0]]
