@@ -290,7 +290,7 @@ def test_keys_in_the_environment_stay_out_of_the_evaluator(make_folder, monkeypa
 def test_a_declared_file_that_cannot_be_shown_is_refused(make_folder, name):
     folder = make_folder(settings=f"files = ['helper.py', '{name}']")
     (folder / ".env").write_text("x")
-    with pytest.raises(ValueError, match="files has .*; expected files below the folder"):
+    with pytest.raises(ValueError, match=r"files has .*; expected files below the folder"):
         load_folder(folder)
 
 
