@@ -1,6 +1,7 @@
 """What a candidate cannot do behind Landlock and bubblewrap, and that it is told why."""
 
 import os
+import platform
 import socket
 
 import pytest
@@ -165,3 +166,39 @@ def f():
     return held
 """
     assert run(source, layer).output == ["/dev/null", "pipe", "pipe", "pipe", "pipe"]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="other machines have one kind of call")
+@pytest.mark.parametrize(
+    "code",
+    [b"\xb8\x27\x00\x00\x40\x0f\x05\xc3", b"\xb8\x14\x00\x00\x00\xcd\x80\xc3"],
+    ids=["x32", "i386"],
+)
+def test_calls_of_another_kind_pass_no_filter(layer, code):
+    source = (
+        "import ctypes, mmap\n"
+        "def f():\n"
+        "    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS\n"
+        "    held = mmap.mmap(-1, 4096, flags, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)\n"
+        f"    held.write({code!r})\n"
+        "    place = ctypes.addressof(ctypes.c_char.from_buffer(held))\n"
+        "    return ctypes.CFUNCTYPE(ctypes.c_long)(place)()"
+    )
+    assert run(source, layer).error.startswith("the program was killed by SIG")
+
+
+def test_threads_of_python_and_of_numerical_libraries_work(layer):
+    source = (
+        "import asyncio, ctypes, glob, os\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "import numpy as np\n"
+        "def f():\n"
+        "    libraries = os.path.join(os.path.dirname(np.__file__), '..', 'numpy.libs')\n"
+        "    for path in glob.glob(os.path.join(libraries, '*openblas*')):\n"
+        "        ctypes.CDLL(path).scipy_openblas_set_num_threads64_(4)\n"
+        "    product = np.ones((600, 600)) @ np.ones((600, 600))\n"
+        "    with ThreadPoolExecutor(4) as pool:\n"
+        "        total = sum(pool.map(lambda x: x * x, range(8)))\n"
+        "    return [float(product[0, 0]), total, asyncio.run(asyncio.to_thread(lambda: 5))]"
+    )
+    assert run(source, layer).output == [600.0, 140, 5]

@@ -74,6 +74,7 @@ def system_call(name, *arguments):
         "kcmp": (312, 272), "init_module": (175, 105), "personality": (135, 92),
         "fchmodat2": (452, 452), "setxattrat": (463, 463), "openat2": (437, 437),
         "mseal": (462, 462), "futex_waitv": (449, 449), "move_pages": (279, 239),
+        "close_range": (436, 436), "exit": (60, 93),
     }
     number = table[name][numbers[platform.machine()]]
     libc = ctypes.CDLL(None, use_errno=True)
