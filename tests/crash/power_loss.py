@@ -1,15 +1,27 @@
 """Processes whose machine loses its power: of their run file is left what was told to the disk."""
 
+import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from random import Random
+from subprocess import TimeoutExpired
 
+from crash_runs import EVALUATION, LATENCY, Provider
 from preloaded import environment_of_tests, preloading
 from shifted_clock import shift
 
 RUN_FILES = ("run.sqlite", "run.sqlite-wal")
+GO_ON = """
+import json, sys
+from pathlib import Path
+from crash_runs import go_on
+go_on(Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))
+"""
 DISK = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -91,3 +103,32 @@ def cut_log(folder: Path, share: float) -> None:
     log = folder / "run.sqlite-wal"
     os.truncate(log, int(log.stat().st_size * share))
     (folder / "run.sqlite-shm").unlink(missing_ok=True)
+
+
+def kill_often(
+    folder: Path,
+    url: str,
+    provider: Provider,
+    clocks: Sequence[int],
+    options: Mapping[str, object],
+    disk: Path | None = None,
+) -> int:
+    """Kill a run at random instants, its clock shifted by other seconds each time.
+
+    With `disk`, the machine loses its power as well. Returns how often the run was alive then.
+    """
+    rng, num_hits = Random(len(clocks)), 0
+    for clock in clocks:
+        num_calls = provider.billed.total() + rng.randint(2, 4)
+        arguments = folder, url, json.dumps(options)
+        with begun(GO_ON, *arguments, disk=disk, clock=clock) as process:
+            while process.poll() is None and provider.billed.total() < num_calls:
+                with suppress(TimeoutExpired):
+                    process.wait(0.001)
+            with suppress(TimeoutExpired):
+                process.wait(rng.uniform(0, 2 * (LATENCY + EVALUATION)))
+            num_hits += process.poll() is None
+            process.kill()
+        if disk is not None:
+            lose_power(folder, disk)
+    return num_hits

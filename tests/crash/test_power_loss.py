@@ -1,17 +1,10 @@
 """Runs that are killed while their clock is wrong, or whose machine loses its power."""
 
-import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
-from random import Random
-from subprocess import TimeoutExpired
 
 import pytest
 from billing_server import Reply
 from crash_runs import (
-    EVALUATION,
-    LATENCY,
     Provider,
     Record,
     check_against_bill,
@@ -19,46 +12,10 @@ from crash_runs import (
     record_of,
     serve,
 )
-from power_loss import begun, cut_log, lose_power
+from power_loss import GO_ON, begun, cut_log, kill_often
 
 from costada.runs.folder import RunFolder
 from costada.runs.lost_steps import LOST_STEPS
-
-GO_ON = """
-import json, sys
-from pathlib import Path
-from crash_runs import go_on
-go_on(Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))
-"""
-
-
-def kill_often(
-    folder: Path,
-    url: str,
-    provider: Provider,
-    clocks: Sequence[int],
-    options: Mapping[str, object],
-    disk: Path | None = None,
-) -> int:
-    """Kill a run at random instants, its clock shifted by other seconds each time.
-
-    With `disk`, the machine loses its power as well. Returns how often the run was alive then.
-    """
-    rng, num_hits = Random(len(clocks)), 0
-    for clock in clocks:
-        num_calls = provider.billed.total() + rng.randint(2, 4)
-        arguments = folder, url, json.dumps(options)
-        with begun(GO_ON, *arguments, disk=disk, clock=clock) as process:
-            while process.poll() is None and provider.billed.total() < num_calls:
-                with suppress(TimeoutExpired):
-                    process.wait(0.001)
-            with suppress(TimeoutExpired):
-                process.wait(rng.uniform(0, 2 * (LATENCY + EVALUATION)))
-            num_hits += process.poll() is None
-            process.kill()
-        if disk is not None:
-            lose_power(folder, disk)
-    return num_hits
 
 
 def test_a_run_that_is_killed_while_its_clock_is_set_back_ends_as_an_undisturbed_one(
