@@ -1,5 +1,6 @@
 """Processes in which some calls of libc are other ones, compiled from C for a test."""
 
+import atexit
 import os
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ def _library(source: str) -> Path:
     if compiler is None or sys.platform != "linux":
         pytest.skip("calls of libc are replaced on Linux with a C compiler only")
     folder = Path(mkdtemp(prefix="preloaded-"))
+    atexit.register(shutil.rmtree, folder)
     command = [compiler, "-shared", "-fPIC", "-O1", "-o", "calls.so", "-x", "c", "-", "-ldl"]
     subprocess.run(command, input=source, text=True, cwd=folder, check=True)
     return folder / "calls.so"
