@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from decimal import Decimal
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage
@@ -22,6 +22,7 @@ from costada.models.replies import readable
 from costada.models.retries import retry_options
 from costada.models.retry_policy import RetryPolicy
 from costada.nodes.pricing import PriceBook, price_book
+from costada.nodes.settings import LostCalls, check_lost_calls
 from costada.store.purse import Ledger, OverBudget
 
 try:
@@ -38,7 +39,6 @@ except ImportError as error:
 OUT_OF_BUDGET = "budget"
 """The finish reason of the message with which an agent ends at its limit."""
 
-LostCalls = Literal["count", "ignore"]
 Request = ModelRequest[Any]
 Answer = ModelResponse[Any]
 Refusal = (HeldBack, OverBudget)
@@ -76,7 +76,8 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 the packaged price holds.
             other_prices: Those of further models by name.
             name: What the calls are known by in the purse, and the middleware in the agent.
-            lost_calls: Whether a call whose bill is unknown counts at its upper bound.
+            lost_calls: Whether a call whose bill is unknown counts at its upper bound, as it must
+                with a hard purse.
             retry_policy: How long a model call and the waits between its requests may take.
 
         Raises:
@@ -87,6 +88,7 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             raise ValueError(f"ledger: got {ledger!r}, expected Ledger(BUDGET)")
         if lost_calls not in get_args(LostCalls):
             raise ValueError(f"lost_calls: got {lost_calls!r}, expected 'count' or 'ignore'")
+        check_lost_calls(lost_calls, is_hard=ledger.policy == "hard")
         self.ledger = ledger
         self._price, self._other_prices = price, dict(other_prices or {})
         self._name, self._counts_lost = name, lost_calls == "count"

@@ -91,7 +91,10 @@ def left_of_step(key: CallKey, step_cap: float | None, context: RunContext) -> D
     if step_cap is None:
         return None
     cost = context.store.ledger.step_cost(
-        key.run_id, key.iteration, counts_lost=_counts_lost(context), has_guides=False
+        key.run_id,
+        key.iteration,
+        counts_lost=context.settings.lost_calls == "count",
+        has_guides=False,
     )
     return Decimal(str(step_cap)) - cost
 
@@ -102,11 +105,6 @@ def _cut_short(left: Decimal | None, left_of_cap: Decimal | None) -> CutShort | 
     if left is not None and left <= 0:
         return CutShort("not asked: the budget is used up")
     return None
-
-
-def _counts_lost(context: RunContext) -> bool:
-    settings = context.settings
-    return settings.budget_policy == "hard" or settings.lost_calls == "count"
 
 
 def _within_step(asked: Announcement, left: Decimal, context: RunContext) -> int:
@@ -124,7 +122,9 @@ def money_left(key: CallKey, state: SearchState, context: RunContext) -> Decimal
     """
     ledger = context.store.ledger
     before = ledger.spent(key.run_id, key.iteration - 1)
-    step = ledger.step_cost(key.run_id, key.iteration, counts_lost=_counts_lost(context))
+    step = ledger.step_cost(
+        key.run_id, key.iteration, counts_lost=context.settings.lost_calls == "count"
+    )
     return Decimal(str(budget_of(state, context))) - before - step
 
 

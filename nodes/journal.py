@@ -142,8 +142,7 @@ class CallJournal:
 
     def _tell_lost(self, bound: Decimal) -> None:
         """Say so in the log when the bound of lost requests takes much of the budget."""
-        settings = self._context.settings
-        is_counted = settings.budget_policy == "hard" or settings.lost_calls == "count"
+        is_counted = self._context.settings.lost_calls == "count"
         share = bound / Decimal(str(self._context.budget))
         if is_counted and share >= NOTABLE_SHARE:
             _LOG.warning(

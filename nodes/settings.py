@@ -25,6 +25,7 @@ DEFAULT_TOOL_EVALUATIONS = 3
 """Programs that a generating model may try within one attempt."""
 
 Generator = Literal["model", "agent"]
+LostCalls = Literal["count", "ignore"]
 
 
 def check_step_cap(step_cap: float | None, generator: Generator) -> None:
@@ -39,6 +40,19 @@ def check_step_cap(step_cap: float | None, generator: Generator) -> None:
         )
 
 
+def check_lost_calls(lost_calls: LostCalls, *, is_hard: bool) -> None:
+    """Refuse to ignore calls that may have been billed where nothing may exceed the budget.
+
+    Raises:
+        ValueError: Naming the value, what was expected and why.
+    """
+    if is_hard and lost_calls == "ignore":
+        raise ValueError(
+            "lost_calls: got 'ignore' under a hard budget, expected 'count': a lost call may have"
+            " been billed, and a budget that holds must count it at its upper bound"
+        )
+
+
 class Settings(BaseModel):
     """The settings of a run, checked on creation.
 
@@ -49,7 +63,8 @@ class Settings(BaseModel):
     they say nothing, the packaged prices hold.
     `on_missing_usage` decides about an answer without token counts: `"raise"` ends the run,
     `"estimate"` charges an estimate and marks it. `lost_calls` says whether a call whose outcome is
-    unknown counts against the budget at its upper bound. `budget_policy` `"crossing"` lets the step
+    unknown counts against the budget at its upper bound, as it must under a hard one.
+    `budget_policy` `"crossing"` lets the step
     that crosses the budget complete, `"hard"` lets no call begin that could cross it.
     `max_failures` attempts in a row without a usable program stop the run. `on_exhausted`
     `"interrupt"` asks the caller for more budget instead of ending the run; `approve_guides` asks
@@ -73,7 +88,7 @@ class Settings(BaseModel):
     guide_price: Price | None = None
     other_prices: Mapping[str, Price] = {}
     on_missing_usage: Literal["raise", "estimate"] = "raise"
-    lost_calls: Literal["count", "ignore"] = "count"
+    lost_calls: LostCalls = "count"
     budget_policy: Literal["crossing", "hard"] = "crossing"
     max_failures: PositiveInt = DEFAULT_MAX_FAILURES
     on_exhausted: Literal["stop", "interrupt"] = "stop"
@@ -91,6 +106,7 @@ class Settings(BaseModel):
         return method
 
     @model_validator(mode="after")
-    def _check_step_cap(self) -> Self:
+    def _check_contradictions(self) -> Self:
         check_step_cap(self.step_cap, self.generator)
+        check_lost_calls(self.lost_calls, is_hard=self.budget_policy == "hard")
         return self

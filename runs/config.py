@@ -26,6 +26,8 @@ from costada.nodes.settings import (
     DEFAULT_MAX_FAILURES,
     DEFAULT_TOOL_EVALUATIONS,
     Generator,
+    LostCalls,
+    check_lost_calls,
     check_step_cap,
 )
 from costada.runs.explanation import explain
@@ -102,7 +104,7 @@ class RunConfig(BaseModel):
     guide_price_in: PricePerMillion | None = None
     guide_price_out: PricePerMillion | None = None
     on_missing_usage: Literal["raise", "estimate"] = "raise"
-    lost_calls: Literal["count", "ignore"] = "count"
+    lost_calls: LostCalls = "count"
     budget_policy: Literal["crossing", "hard"] = "crossing"
     max_failures: int = Field(default=DEFAULT_MAX_FAILURES, ge=1)
     generator: Generator = "model"
@@ -182,8 +184,9 @@ class RunConfig(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _check_step_cap(self) -> Self:
+    def _check_contradictions(self) -> Self:
         check_step_cap(self.step_cap, self.generator)
+        check_lost_calls(self.lost_calls, is_hard=self.budget_policy == "hard")
         return self
 
     @property

@@ -328,6 +328,8 @@ def test_arguments_are_checked():
         BudgetMiddleware(0.5)
     with pytest.raises(ValueError, match="lost_calls: got 'forget'"):
         BudgetMiddleware(Ledger(1), lost_calls="forget")
+    with pytest.raises(ValueError, match="lost_calls: got 'ignore' under a hard budget"):
+        BudgetMiddleware(Ledger(1, policy="hard"), lost_calls="ignore")
 
 
 def test_of_two_in_one_agent_the_inner_one_pays_once(server):

@@ -15,9 +15,11 @@ from costada.controller.constants import Constants
 from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
+from costada.models.offline import OfflineModel
 from costada.nodes.affordable import MINIMAL_ANSWER
 from costada.nodes.bounds import MESSAGE_TOKENS
 from costada.nodes.settings import Settings
+from costada.runs.discovery import discover
 from costada.store.run_store import RunStore
 
 PRICE = Price("1", "2")
@@ -279,3 +281,12 @@ def test_a_call_that_was_made_is_told_again_though_nothing_is_left_to_make_it(se
     again = graph.invoke(None, before_call.config)
     assert len(server.requests) == 1
     assert (again["best_score"], again["spent"]) == (0.5, 0.002)
+
+
+def test_a_hard_budget_refuses_to_ignore_lost_calls():
+    with pytest.raises(ValueError, match="lost_calls: got 'ignore' under a hard budget"):
+        Settings(price=PRICE, budget_policy="hard", lost_calls="ignore")
+    with pytest.raises(ValueError, match="lost_calls: got 'ignore' under a hard budget"):
+        discover(
+            toy_problem(), OfflineModel(), budget=0.4, budget_policy="hard", lost_calls="ignore"
+        )

@@ -26,6 +26,11 @@ def out(tmp_path: Path) -> Path:
         (["--model", "offlin"], "did you mean 'offline'?"),
         (["--model", "opnai:gpt"], "did you mean 'openai:gpt'?"),
         (["--base-url", "http://localhost/v1"], "got one for no openai: model"),
+        (
+            ["--budget-policy", "hard", "--lost-calls", "ignore"],
+            "--lost-calls: got 'ignore' under a hard budget, expected 'count': a lost call may have"
+            " been billed",
+        ),
     ],
 )
 def test_a_wrong_option_is_refused_in_one_line_and_no_folder_appears(
@@ -144,3 +149,13 @@ def test_an_answer_without_token_counts_ends_the_run_unless_estimates_are_allowe
             "--on-missing-usage", "estimate",
         )  # fmt: skip
     assert (strict.exit_code, lenient.exit_code) == (FAILED, 0)
+
+
+def test_a_sweep_that_would_ignore_lost_calls_under_hard_budgets_is_refused(
+    invoke: Invoke, out: Path
+) -> None:
+    hard = ("--budget-policy", "hard", "--lost-calls", "ignore")
+    what = ("--problems", "circle_packing", "--methods", "costada")
+    result = invoke("sweep", *what, "--out", out, *hard)
+    assert (result.exit_code, out.exists()) == (REFUSED, False)
+    assert "--lost-calls: got 'ignore' under a hard budget" in result.output
