@@ -13,8 +13,9 @@ class Limits:
     """Limits of one evaluation; they hold for the candidate's process, not for the whole search.
 
     Attributes:
-        wall_seconds: Time from the start to the last answer, on the monotonic clock.
-        call_seconds: Time of each single call; None if only wall_seconds counts.
+        wall_seconds: Time from the start to the end of the process, on the monotonic clock.
+        call_seconds: Time of each single call, of the last until the end of the process; None if
+            only wall_seconds counts.
         memory_mb: Address space that the candidate may add to a bare interpreter, in MiB.
         scratch_mb: Size of what it may leave in its scratch folder at any time, in MiB.
         threads: Threads it may have at once.
