@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import BufferedWriter
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
 from secrets import token_hex
 from typing import IO
@@ -118,12 +118,8 @@ def read_bytes(path: Path, largest: int = LARGEST_FILE) -> bytes:
             waiting for ever.
         OSError: If it cannot be read.
     """
-    with naming(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise ValueError(f"{path}: is no ordinary file")
-            found = file.read(largest + 1)
+    with naming(path), _opened_to_read(path) as file:
+        found = file.read(largest + 1)
     if len(found) > largest:
         raise ValueError(f"{path}: larger than {largest:,} bytes, which no such file needs")
     return found
@@ -133,9 +129,10 @@ def read_end(path: Path, length: int) -> str:
     """Return at most so many bytes from the end of a text.
 
     Raises:
+        ValueError: If it is no ordinary file.
         OSError: If it cannot be read.
     """
-    with naming(path), path.open("rb") as file:
+    with naming(path), _opened_to_read(path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - length))
         return file.read(length).decode("utf-8", "replace")
@@ -157,6 +154,14 @@ def _unfinished(path: Path) -> Iterator[Path]:
         yield part
     finally:
         part.unlink(missing_ok=True)
+
+
+def _opened_to_read(path: Path) -> BufferedReader:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError(f"{path}: is no ordinary file")
+    return open(descriptor, "rb")
 
 
 def _opened(path: Path, how: int) -> BufferedWriter:

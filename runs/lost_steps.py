@@ -6,7 +6,6 @@ its place that is older. What these steps cost was paid all the same.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +13,7 @@ from time import time
 from typing import TYPE_CHECKING
 
 from costada.runs.files import read_end
+from costada.store.bounds import amount, parsed
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
 
@@ -146,8 +146,8 @@ def _last_row(steps: Path) -> tuple[int, Decimal] | None:
         return None
     for line in reversed(end.splitlines()):
         try:
-            row = json.loads(line)
-            return int(row["iteration"]), Decimal(str(float(row["spent"])))
+            row = parsed(line)
+            return int(row["iteration"]), amount(str(float(row["spent"])))
         except (ValueError, KeyError, TypeError):
             continue
     return None

@@ -76,7 +76,7 @@ class LedgerTable:
                 f"UPDATE costada_call SET status = ? WHERE {open_calls}",  # noqa: S608
                 (CallStatus.LOST, *key, CallStatus.STARTED),
             )
-        return sum((Decimal(bound) for (bound,) in bounds), Decimal(0))
+        return sum((amount(bound) for (bound,) in bounds), Decimal(0))
 
     def forget(self, key: CallKey) -> None:
         """Drop the requests of a logical call that were or may have been billed.
@@ -147,7 +147,7 @@ class LedgerTable:
         found = self._db.rows(
             "SELECT facts FROM costada_call WHERE run_id = ? ORDER BY rowid DESC LIMIT 1", (run_id,)
         )
-        return (json.loads(found[0][0])["error"] or "") if found else ""
+        return (parsed(found[0][0])["error"] or "") if found else ""
 
     def last_kind(self, run_id: str) -> OutcomeKind | None:
         """Return what the last call of a run came to, `None` before the first."""

@@ -82,7 +82,7 @@ class RunSaver(SqliteSaver):
         with explaining(self._path), super().cursor(transaction) as cursor:
             try:
                 yield cursor
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 if transaction:
                     raise
                 raise damaged(self._path, f"a checkpoint in it is damaged ({error})") from error

@@ -77,7 +77,7 @@ class RunStore:
     def origin(self, run_id: str) -> Origin | None:
         """Return where a forked run comes from, `None` for one that began by itself."""
         found = self._db.rows("SELECT origin FROM costada_run WHERE run_id = ?", (run_id,))
-        return Origin(**json.loads(found[0][0])) if found and found[0][0] else None
+        return Origin(**parsed(found[0][0])) if found and found[0][0] else None
 
     def sandbox(self, run_id: str) -> str:
         """Return what held the candidates when a run began; empty if its file does not say."""

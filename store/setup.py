@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
+from costada.store.bounds import parsed
+
 LONGEST = 80
 """Characters of a fact; a longer one is told by its hash."""
 
@@ -31,7 +33,7 @@ class RunSetup:
         Raises:
             ValueError: It is malformed, or lacks what every reader needs.
         """
-        known = json.loads(text)
+        known = parsed(text)
         match known:
             case {"problem": {"name": str(), "direction": str()} as problem, "settings": dict()}:
                 parts = (problem, known["settings"])

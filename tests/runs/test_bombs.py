@@ -100,6 +100,15 @@ def long_amounts(folder: Path) -> None:
     change(folder, "UPDATE costada_charge SET spent = '1E+999999999'")
 
 
+def deep_checkpoints(folder: Path) -> None:
+    change(folder, "UPDATE checkpoints SET metadata = ?", b"[" * 10**6)
+
+
+def steps_that_wait(folder: Path) -> None:
+    (folder / "steps.jsonl").unlink()
+    os.mkfifo(folder / "steps.jsonl")
+
+
 def huge_settings(folder: Path) -> None:
     os.truncate(folder / "settings.json", 8 * 2**30)
 
@@ -126,8 +135,8 @@ BOMBS: dict[str, Callable[[Path], None]] = {
     made.__name__: made
     for made in (
         *(bomb, bomb_against_another, texts_in_a_circle, one_text_again_and_again),
-        *(rows_without_end, computed_columns, deep_rows, long_amounts),
-        *(huge_settings, settings_that_wait, huge_curves, a_problem_that_waits),
+        *(rows_without_end, computed_columns, deep_rows, long_amounts, deep_checkpoints),
+        *(steps_that_wait, huge_settings, settings_that_wait, huge_curves, a_problem_that_waits),
     )
 }
 ALL = "trace report compare graph resume"
@@ -140,6 +149,8 @@ REFUSING = {
     "computed_columns": ALL,
     "deep_rows": ALL,
     "long_amounts": "report compare graph resume",
+    "deep_checkpoints": "resume",
+    "steps_that_wait": "resume",
     "huge_settings": "report compare graph resume",
     "settings_that_wait": "report compare graph resume",
     "huge_curves": "",
