@@ -150,8 +150,8 @@ LostCalls = Annotated[
     str | None,
     typer.Option(
         metavar="count|ignore",
-        help="Whether calls whose outcome is unknown count against the budget, at their upper bound;"
-        " under a hard budget they must.",
+        help="Whether calls whose outcome is unknown count against the budget, at their upper"
+        " bound; under a hard budget they must.",
         show_default=_default("lost_calls"),
         rich_help_panel=MONEY,
     ),
