@@ -13,7 +13,7 @@ from costada.evaluators.sandbox.choice import BY_STRENGTH, PROBE_FILE
 from costada.evaluators.sandbox.container import ENGINES, Inside, command_of, local_engine
 from costada.evaluators.sandbox.execution import execute, request_for
 from costada.evaluators.sandbox.judgement import results_of
-from costada.evaluators.sandbox.launch import SlotKind
+from costada.evaluators.sandbox.launch import SeenFile, SlotKind
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import Slot
@@ -69,13 +69,14 @@ def engine(request, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def slot(engine, tmp_path_factory):
-    """A slot that was started among secrets, with a folder that its candidates may read."""
+    """A slot that was started among secrets, with a file that its candidates may read."""
     folder = tmp_path_factory.mktemp("problem")
     (folder / "data.txt").write_text("known")
+    seen = SeenFile(str(folder / "data.txt"), str(folder), (0, 0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HTTPS_PROXY", "http://user:CANARY@proxy")
         patch.setenv("OPENAI_API_KEY", "sk-CANARY")
-        slot = Slot(SlotKind(Layer.CONTAINER, (), folder))
+        slot = Slot(SlotKind(Layer.CONTAINER, (), (seen,)))
     yield slot
     slot.close()
 
@@ -253,9 +254,10 @@ def test_limits_hold(slot):
     assert filled.error == "the program's files took more than 10 MB"
 
 
-def test_a_folder_of_a_problem_can_be_read(slot):
-    folder = slot.kind.folder
-    source = f"def f(): return open({str(folder / 'data.txt')!r}).read()"
+def test_a_file_of_a_problem_can_be_read(slot):
+    [seen] = slot.kind.files
+    folder = Path(seen.folder)
+    source = f"def f(): return open({seen.path!r}).read()"
     assert run(slot, source).output == "known"
     refused = run(slot, f"def f(): open({str(folder / 'new')!r}, 'w')")
     assert "programs may not" in refused.error
