@@ -6,15 +6,17 @@ import signal
 import socket
 import subprocess
 from contextlib import ExitStack, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
 
 from costada.evaluators.sandbox import container
+from costada.evaluators.sandbox.control_group import ControlGroup, new_group
 from costada.evaluators.sandbox.door import Door
 from costada.evaluators.sandbox.inside.guard import SIGNALLED
 from costada.evaluators.sandbox.inside.home import Home
 from costada.evaluators.sandbox.inside.walls import without_powers
+from costada.evaluators.sandbox.inside.ward import too_much_memory
 from costada.evaluators.sandbox.launch import SlotKind, launch
 from costada.evaluators.sandbox.layers import Layer
 
@@ -64,6 +66,8 @@ class Slot:
         self._is_all_loaded = not kind.loaded_late
         self._unread = b""
         self._process: subprocess.Popen[bytes] | None = None
+        self._control_group: ControlGroup | None = None
+        self._memory_mb = 0
         self._home: Path | None = None
         self._held_home: Home | None = None
         self._trouble = TemporaryFile()  # noqa: SIM115  (closed with the slot)
@@ -85,6 +89,8 @@ class Slot:
             self._check_ready()
             if self.kind.layer is Layer.BUBBLEWRAP:
                 self._keeper_fd = _inner_process(info)
+        if self._control_group is not None and self._control_group.is_empty:
+            self._leave_group()
         if self.kind.has_own_files:
             self._remove_home()
 
@@ -145,6 +151,9 @@ class Slot:
             BrokenPipeError: If the process is gone.
         """
         self._is_ready = False
+        if self._control_group is not None:
+            self._control_group.bound(limits)
+        self._memory_mb = limits["memory_mb"]
         socket.send_fds(self.control, [json.dumps(limits).encode() + b"\n"], descriptors)
 
     def cancel(self) -> None:
@@ -160,8 +169,15 @@ class Slot:
                     return None
                 self._unread += text
             line, _, self._unread = self._unread.partition(b"\n")
-            return SlotAnswer(**json.loads(line))
+            return self._completed(SlotAnswer(**json.loads(line)))
         return None
+
+    def _completed(self, answer: SlotAnswer) -> SlotAnswer:
+        """Return an answer with the limit that only the kernel saw a candidate pass."""
+        was_killed = answer.status == -signal.SIGKILL and answer.passed is None
+        if was_killed and self._control_group is not None and self._control_group.has_run_out:
+            return replace(answer, passed=too_much_memory(self._memory_mb))
+        return answer
 
     def close(self) -> None:
         """Let the process end; kill it if it does not."""
@@ -188,6 +204,7 @@ class Slot:
         """Let go of a slot that belongs to the process this one was forked from."""
         self.control.close()
         self._trouble.close()
+        self._control_group = None
         if self._process is not None:
             self._process.returncode = 0
         if self._held_home is not None:
@@ -200,11 +217,18 @@ class Slot:
                 signal.pidfd_send_signal(self._keeper_fd, signal.SIGKILL)
         if self._process is not None:
             self._kill_process(self._process)
+        self._leave_group()
         if self.kind.layer is Layer.CONTAINER and self._home is not None:
             container.remove(self._home)
         for _ in range(MAX_SWEEPS):
             if self._home is None or not _kill_all_in(self._home):
                 break
+
+    def _leave_group(self) -> None:
+        """Kill what is in the slot's control group, and remove that."""
+        if self._control_group is not None:
+            self._control_group.remove()
+            self._control_group = None
 
     def _kill_process(self, process: subprocess.Popen[bytes]) -> None:
         """Kill the process of the slot; a guard gets the time to kill all that came from it."""
@@ -253,9 +277,13 @@ class Slot:
         self.scratch = start.scratch
         self._program = Path(start.command[0]).name
         is_contained = self.kind.layer is Layer.CONTAINER
+        self._control_group = None if is_contained else new_group()
+        command = start.command
+        if self._control_group is not None:
+            command = self._control_group.entered_by(command)
         with Door(self._home) if is_contained and self._home else nullcontext() as door:
             self._process = subprocess.Popen(
-                start.command,
+                command,
                 env=start.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=self._trouble,

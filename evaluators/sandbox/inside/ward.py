@@ -21,6 +21,9 @@ MAX_ORDER_BYTES = 4096
 NUM_DESCRIPTORS = 3
 CHILD_FAULT = 70
 KILOBYTES_PER_MB = 1024
+FIRST_TO_KILL = "1000"
+"""Where memory runs out, the kernel ends a candidate before any other process."""
+
 MAX_DESCRIPTOR = 2**31 - 2
 WALLED_LAYERS = ("landlock", "bubblewrap", "container")
 UNLIMITED_LAYER = "none"
@@ -121,6 +124,8 @@ class Ward:
         """Turn this fork into a candidate's process, run it and end. Never returns."""
         os.setsid()
         walls.die_with_parent(ward)
+        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+            score.write(FIRST_TO_KILL)
         walls.set_process_option(walls.PR_SET_DUMPABLE, 1)
         # Its own: flags, locks and owner of an open file are shared by all that inherit it.
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

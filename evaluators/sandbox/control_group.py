@@ -1,0 +1,168 @@
+"""A control group (cgroup v2) for each slot, where one is delegated to this process.
+
+The kernel bounds the memory and the number of processes of a slot as a whole, as far as these
+controllers are delegated, and ends everything in it at once. All other limits hold without it.
+"""
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex
+from time import sleep
+
+from costada.evaluators.sandbox.limits import MEBIBYTE
+
+MOUNTS = Path("/proc/self/mountinfo")
+OWN_GROUPS = Path("/proc/self/cgroup")
+UNIFIED = "0::"
+"""Begins the line that tells the group in the hierarchy of version 2."""
+
+DELEGATE_MARKS = ("user.delegate", "trusted.delegate")
+"""Attributes by which systemd marks what it delegates."""
+
+NAME = "costada"
+CONTROLLERS = ("memory", "pids")
+SPARE_MB = 64
+"""For what the process that candidates are forked from takes while one runs."""
+
+SPARE_TASKS = 8
+ENTER = 'echo $$ > "$0"; exec "$@"'
+MAX_REMOVALS, REMOVAL_SECONDS = 50, 0.01
+
+
+class ControlGroup:
+    """The group of one slot."""
+
+    def __init__(self, above: Path) -> None:
+        """Make it.
+
+        Raises:
+            OSError: If the system refuses.
+        """
+        self._folder = above / f"{NAME}-{os.getpid()}-{token_hex(4)}"
+        self._folder.mkdir()
+        self._num_ooms = 0
+
+    def entered_by(self, command: list[str]) -> list[str]:
+        """Return a command that runs another one in the group."""
+        return ["/bin/sh", "-c", ENTER, str(self._folder / "cgroup.procs"), *command]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no process is in it."""
+        return not (self._folder / "cgroup.procs").read_text()
+
+    def bound(self, limits: Mapping[str, int]) -> None:
+        """Bound what one candidate adds to the slot; see `inside/ward.py` for the limits."""
+        megabytes = limits["memory_mb"] + limits["scratch_mb"] + SPARE_MB
+        num_tasks = (1 + limits["processes"]) * limits["threads"] + SPARE_TASKS
+        self._bound("memory", megabytes * MEBIBYTE)
+        self._bound("pids", num_tasks)
+        with suppress(OSError):
+            _write(self._folder / "memory.swap.max", "0")
+        self._num_ooms = self._ooms()
+
+    def _bound(self, controller: str, more: int) -> None:
+        """Bound what a controller counts to so much more than now, if it is delegated."""
+        with suppress(OSError):
+            now = int((self._folder / f"{controller}.current").read_text())
+            _write(self._folder / f"{controller}.max", str(now + more))
+
+    @property
+    def has_run_out(self) -> bool:
+        """Whether the kernel killed for want of memory since the limits were set."""
+        return self._ooms() > self._num_ooms
+
+    def _ooms(self) -> int:
+        with suppress(OSError):
+            for line in (self._folder / "memory.events").read_text().splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
+        return 0
+
+    def remove(self) -> None:
+        """Kill all that is in it, and remove it; the next process does what is left undone."""
+        _kill(self._folder)
+        for _ in range(MAX_REMOVALS):
+            with suppress(OSError):
+                self._folder.rmdir()
+            if not self._folder.exists():
+                return
+            sleep(REMOVAL_SECONDS)
+
+
+def new_group() -> ControlGroup | None:
+    """Return a group for a slot; None where none is delegated to this process."""
+    above = _delegated()
+    if above is None:
+        return None
+    _remove_stale(above)
+    for controller in CONTROLLERS:
+        with suppress(OSError):  # not delegated, or this very process is in the group
+            _write(above / "cgroup.subtree_control", f"+{controller}")
+    try:
+        return ControlGroup(above)
+    except OSError:
+        return None
+
+
+def unified_mount() -> tuple[Path, str] | None:
+    """Return where the hierarchy of version 2 is mounted, and which group of it lies there."""
+    with suppress(OSError):
+        for line in MOUNTS.read_text().splitlines():
+            before, _, after = line.partition(" - ")
+            if after.startswith("cgroup2 "):
+                root, place = before.split()[3:5]
+                return Path(place), root
+    return None
+
+
+def _delegated() -> Path | None:
+    """Return the group that is delegated to this process: its own, or the one above that."""
+    mount = unified_mount()
+    if mount is None:
+        return None
+    names = [line for line in OWN_GROUPS.read_text().splitlines() if line.startswith(UNIFIED)]
+    if not names:
+        return None
+    own = mount[0] / os.path.relpath(names[0].removeprefix(UNIFIED), mount[1])
+    for group in (own.parent, own):
+        if group.is_relative_to(mount[0]) and _is_delegated(group):
+            return group
+    return None
+
+
+def _is_delegated(group: Path) -> bool:
+    """Return whether a group is where what was given to this user begins."""
+    if not os.access(group, os.W_OK) or not os.access(group / "cgroup.procs", os.W_OK):
+        return False
+    for mark in DELEGATE_MARKS:
+        with suppress(OSError):
+            return os.getxattr(group, mark) == b"1"
+    owner, owner_above = group.stat().st_uid, group.parent.stat().st_uid
+    return owner == os.geteuid() != owner_above
+
+
+def _remove_stale(above: Path) -> None:
+    """Remove groups of processes that ended without doing so."""
+    for group in above.glob(f"{NAME}-*-*"):
+        owner = group.name.split("-")[1]
+        if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+            _kill(group)
+            with suppress(OSError):
+                group.rmdir()
+
+
+def _kill(group: Path) -> None:
+    with suppress(OSError):
+        _write(group / "cgroup.kill", "1")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write to a file of a group, which is there only if its controller is."""
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
