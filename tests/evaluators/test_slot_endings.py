@@ -79,18 +79,32 @@ def test_a_daemon_ends_though_a_program_aims_at_all_that_is_above_it(tmp_path):
     assert becomes_true(lambda: not has_process(mark))
 
 
-@pytest.mark.parametrize("start", ["", WITHOUT_NAMESPACES], ids=["namespace", "no namespace"])
-def test_a_daemon_ends_when_its_ward_is_killed_from_outside(start, tmp_path):
+KILLED_FROM_OUTSIDE = {
+    "the ward, namespace": ("", "zygotes_of(os.getpid())"),
+    "the ward, no namespace": (WITHOUT_NAMESPACES, "zygotes_of(os.getpid())"),
+    "the guard, namespace": (
+        "",
+        "[one for one in descendants(os.getpid()) if name_of(one) == guard.NAME]",
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("start", "killed"), KILLED_FROM_OUTSIDE.values(), ids=KILLED_FROM_OUTSIDE.keys()
+)
+def test_a_daemon_ends_when_what_is_above_it_is_killed_from_outside(start, killed, tmp_path):
+    if "guard" in killed and not has_namespaces():
+        pytest.skip("no namespaces for processes here")
     mark = f"daemon-of-{tmp_path.name}"
     (tmp_path / "mark").write_text(mark)
     words = "['/bin/sh', '-c', 'cd /; sleep 20; : ' + open(f'{folder}/../../mark').read()]"
     text = (
-        f"{start}from sandbox_runs import becomes_true, zygotes_of\n"
+        f"{start}from sandbox_runs import becomes_true, descendants, guard, name_of, zygotes_of\n"
         "from test_slot_endings import has_process\n"
         f"mark = open({str(tmp_path / 'mark')!r}).read()\n"
         "def kill():\n"
         "    assert becomes_true(lambda: has_process(mark), 20)\n"
-        "    for number in zygotes_of(os.getpid()): os.kill(number, 9)\n"
+        f"    for number in {killed}: os.kill(number, 9)\n"
         "threading.Thread(target=kill).start()\n"
         f"source = {daemon(words, 'time.sleep(9)')!r}\n"
         "found = run(source, Layer.PROCESS, Limits(wall_seconds=20, processes=8))\n"
