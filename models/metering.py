@@ -120,7 +120,6 @@ class CallMeter(BaseCallbackHandler):
         self._outer: list[tuple[Token[CallMeter | None], Token[ConnectionCount]]] = []
         self._connections = ConnectionCount()
         self._lock = Lock()
-        count_connections()
 
     def __enter__(self) -> Self:
         """Hear of every request in this context."""
@@ -210,7 +209,7 @@ class CallMeter(BaseCallbackHandler):
         counts = reply.counts or streamed_counts(request.parts)
         is_guess = counts is None and self._estimates and bool(reply.answer)
         is_connected = self._connections.total != request.connections_before[1]
-        has_left = is_connected or request.kind in _CONNECTED
+        has_left = is_connected or request.kind in _CONNECTED | _TOLD_BY_PLACE
         is_billed = bool(request.words or request.parts) or may_have_been_billed(error, has_left)
         if is_guess:
             counts = estimate_counts(request.prompts, shown(reply.answer))
@@ -251,10 +250,13 @@ class CallMeter(BaseCallbackHandler):
         sent = SentCall(next(self._numbers), *announced(facts, prompts))
         if self._on_start:
             self._on_start(sent)
+        kind = tuple(map(str, facts.serialized.get("id") or ()))
+        if kind not in _TOLD_BY_PLACE and kind[:1] != ("costada",):
+            count_connections()
         request = _Request(
             sent,
             prompts=tuple(each if isinstance(each, str) else spoken(each) for each in prompts),
-            kind=tuple(map(str, facts.serialized.get("id") or ())),
+            kind=kind,
             connections_before=(self._connections.number, self._connections.total),
         )
         with self._lock:
@@ -373,6 +375,14 @@ def _impossible(counts: TokenCounts, sent: SentCall) -> str | None:
             )
     return None
 
+
+_TOLD_BY_PLACE = frozenset(
+    {
+        ("langchain", "chat_models", "openai", "ChatOpenAI"),
+        ("langchain", "chat_models", "azure_openai", "AzureChatOpenAI"),
+    }
+)
+"""Chat models whose errors tell by the place they come from whether anything was sent."""
 
 _CONNECTED: set[tuple[str, ...]] = set()
 """Classes of chat models that have opened a connection: they may keep it and use it unseen."""

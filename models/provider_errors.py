@@ -66,9 +66,19 @@ _NEVER_SENT = frozenset(
 )
 _MODEL_CODE = frozenset({"_generate", "_agenerate", "_stream", "_astream"})
 _REQUEST_WRITERS = frozenset(
-    {"_build_request", "build_request", "encode_request", "prepare", "prepare_request"}
+    {
+        "_build_request",
+        "_get_request_payload",
+        "_use_responses_api",
+        "build_request",
+        "encode_request",
+        "prepare",
+        "prepare_request",
+    }
 )
-"""Functions of HTTP clients and SDKs that make the bytes of a request."""
+"""Functions of LangChain, HTTP clients and SDKs that make a request and do not send it."""
+_SDKS = ("openai", "anthropic")
+"""SDKs whose functions for callers send nothing before they enter `_base_client`."""
 _TIMED_OUT = frozenset({"APITimeoutError", "ReadTimeout", "Timeout", "ServerTimeoutError"})
 _SDK_FAILURES = frozenset({"APIError", "LengthFinishReasonError", "ContentFilterFinishReasonError"})
 _BODY_READERS = frozenset(
@@ -231,7 +241,16 @@ def _reached_nobody(error: BaseException) -> bool:
 
 
 def _failed_while_written(error: BaseException) -> bool:
-    return any(function in _REQUEST_WRITERS for _, function in _places(error))
+    """Tell whether a request could not be made, for instance of an unknown parameter."""
+    places = _places(error)
+    if any(function in _REQUEST_WRITERS for _, function in places):
+        return True
+    modules = {module for module, _ in places}
+    return any(
+        f"{sdk}._base_client" not in modules
+        and any(each.startswith((f"{sdk}.resources.", f"{sdk}._utils.")) for each in modules)
+        for sdk in _SDKS
+    )
 
 
 def _is_of_a_network(error: BaseException) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import sys
 from decimal import Decimal
 from typing import Any
 from urllib.request import Request, urlopen
@@ -15,6 +16,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
+from warm import PATIENCE_SECONDS, PROCESSES
 
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
@@ -133,7 +135,17 @@ def test_an_address_where_nobody_is_costs_nothing(server, address):
     assert Decimal(str(result["spent"])) == billed(server) > 0
 
 
-def test_a_request_that_can_not_be_encoded_costs_nothing(server):
+@pytest.mark.parametrize(
+    ("bound", "error"),
+    [
+        ({"user": "\ud800"}, "UnicodeEncodeError"),
+        ({"no_such_parameter": 1}, "TypeError: Completions.create() got an unexpected keyword"),
+        ({"tools": [object()]}, "TypeError: argument of type 'object'"),
+        ({"response_format": 3}, "TypeError: Unsupported response_format type"),
+    ],
+    ids=["not encodable", "unknown parameter", "no tool", "no schema"],
+)
+def test_a_request_that_can_not_be_made_costs_nothing(server, bound, error):
     """The client has connected before, so only where the error came from can tell."""
     server.default = Reply(rewrite(0.5), 100, 50)
     server.keeps_alive = True
@@ -142,10 +154,30 @@ def test_a_request_that_can_not_be_encoded_costs_nothing(server):
     )
     model.invoke("hello")
     server.begin_anew(Reply(rewrite(0.5), 100, 50))
-    broken = model.bind(user="\ud800")
-    result, calls = run(broken.with_fallbacks([model]))
+    result, calls = run(model.bind(**bound).with_fallbacks([model]))
     assert Decimal(str(result["spent"])) == billed(server) > 0
-    assert "UnicodeEncodeError" in str(calls[0].error)
+    assert result["iterations"] == 3
+    assert str(calls[0].error).startswith(error)
+
+
+def hooks_of_models(url: str) -> None:
+    """Exit with the number of audit hooks, those of OpenAI's client and of an own one."""
+    hooks: list[str] = []
+    sys.addaudithook(lambda event, _: hooks.append(event) if event == "sys.addaudithook" else None)
+    run(chat_model("openai:stand-in", base_url=url), iterations=1)
+    run(OfflineModel(), iterations=1)
+    before = len(hooks)
+    run(Boom().with_fallbacks([OfflineModel()]), iterations=1)
+    sys.exit(10 * before + len(hooks))
+
+
+def test_a_process_that_asks_openai_models_only_gets_no_audit_hook(server):
+    """Such a hook cannot be removed, and makes the whole process slower."""
+    server.default = Reply(rewrite(0.5), 100, 50)
+    process = PROCESSES.Process(target=hooks_of_models, args=(server.url,))
+    process.start()
+    process.join(PATIENCE_SECONDS)
+    assert process.exitcode == 1
 
 
 @pytest.mark.parametrize("way", ["timeout", "broken off", "unreadable", "own client"])
