@@ -281,12 +281,13 @@ class CallMeter(BaseCallbackHandler):
     ) -> None:
         """Report an answer as it was counted; if that cannot be, no further request may leave.
 
-        An estimate of the output may exceed its limit and says nothing against the server.
+        The answer is paid for and kept, so that a run that is resumed does not ask for it again. An
+        estimate of the output may exceed its limit and says nothing against the server.
         """
         told = replace(counts, output_tokens=0) if is_estimated else counts
         wrong = _impossible(told, request.sent)
         if wrong is not None:
-            self._refusal = facts["error"] = wrong
+            self._refusal = wrong
         self._report(request, reply, counts, is_estimated=is_estimated, **facts)
         if wrong is not None:
             raise UnmeteredCall(wrong)
