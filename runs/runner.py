@@ -125,7 +125,7 @@ def _follow(
         if not can_go_on(state, _obtainable(state, plan), constants.max_iterations):
             return
         graph.update_state(THREAD, SearchState(stop_reason=""), as_node="gate_intervention")
-    _tell_changes(record, heading.sandbox, progress)
+    _tell_changes(record, plan.sandbox or "", progress)
     given = None if state else SearchInput(seed=plan.settings.seed)
     try:
         for row in graph.stream(

@@ -1,16 +1,22 @@
 """What holds candidates: asked for, chosen before money is spent, shown and recorded."""
 
 import json
+import os
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyseccomp
 import pytest
 from fakes import ScriptedModel, hashed_answer, rewrite, toy_problem
+from typer.testing import CliRunner
+from warm import PATIENCE_SECONDS, PROCESSES
 
 from costada.evaluators.contract import Evaluation
 from costada.evaluators.problem import Problem
+from costada.runs.cli import app
 from costada.runs.discovery import discover
 from costada.runs.refusal import telling_warnings
 from costada.store.run_store import RunStore
@@ -74,6 +80,28 @@ def test_going_on_in_another_layer_is_said(
     result = invoke("resume", out, "--trust")
     assert result.exit_code == 0, result.output
     assert "This run began in sandbox process and goes on in none" in capfd.readouterr().err
+
+
+def resume_without_mounts(folder: str, output: str) -> None:
+    """Run `costada resume` where no layer has a file system of its own."""
+    rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+    rules.add_rule(pyseccomp.ERRNO(1), "unshare")
+    rules.load()
+    os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT), 2)
+    words = ["resume", folder, "--trust", "--max-iterations", "2", "--json"]
+    sys.exit(CliRunner().invoke(app, words).exit_code)
+
+
+def test_what_a_layer_leaves_open_on_this_machine_is_no_other_layer(
+    invoke: Invoke, near: Path, tmp_path: Path
+) -> None:
+    out, output = tmp_path / "run", tmp_path / "errors.txt"
+    options = ("--sandbox", "process", "--max-iterations", "1", "--out", out)
+    assert invoke("run", near, *options).exit_code == 0
+    process = PROCESSES.Process(target=resume_without_mounts, args=(str(out), str(output)))
+    process.start()
+    process.join(PATIENCE_SECONDS)
+    assert (process.exitcode, output.read_text()) == (0, "")
 
 
 @pytest.mark.parametrize(
