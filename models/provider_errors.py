@@ -22,6 +22,8 @@ from langchain_core.exceptions import (
 from langchain_core.language_models import BaseChatModel
 from pydantic import ValidationError
 
+from costada.models.retry_policy import YEAR
+
 _STATUS_OF_KIND: dict[type[ModelError], int] = {
     ModelInvalidRequestError: 400,
     ModelAuthenticationError: 401,
@@ -29,7 +31,6 @@ _STATUS_OF_KIND: dict[type[ModelError], int] = {
     ModelNotFoundError: 404,
     ModelRateLimitError: 429,
 }
-_LONGEST_WAIT = 366 * 86_400.0
 _OUT_OF_QUOTA = frozenset(
     {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached"}
 )
@@ -203,7 +204,7 @@ def retry_after(error: BaseException) -> float | None:
     except ValueError:
         return None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return min(_LONGEST_WAIT, max(0.0, (moment - datetime.now(UTC)).total_seconds()))
+    return min(YEAR, max(0.0, (moment - datetime.now(UTC)).total_seconds()))
 
 
 def is_providers(error: BaseException) -> bool:
@@ -225,7 +226,7 @@ def _seconds(told: object) -> float | None:
         seconds = float(str(told))
     except ValueError:
         return None
-    return min(_LONGEST_WAIT, max(0.0, seconds)) if isfinite(seconds) else None
+    return min(YEAR, max(0.0, seconds)) if isfinite(seconds) else None
 
 
 def _told_in_answer(error: BaseException) -> Mapping[str, object]:

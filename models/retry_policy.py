@@ -1,12 +1,14 @@
 """How long a run waits for its providers; loads no model."""
 
 from dataclasses import dataclass, fields
-from math import isfinite
+
+YEAR = 366 * 86_400.0
+"""Seconds of the longest time that can be waited for."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How long a run waits for its providers, in seconds; all are > 0.
+    """How long a run waits for its providers, in seconds; all are > 0 and at most a year.
 
     Attributes:
         call_timeout: Total time of one call, its retries and the waits between them included.
@@ -23,8 +25,10 @@ class RetryPolicy:
     longest_pause: float = 3600.0
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` for a time that is not positive and finite, by its name."""
+        """Raise `ValueError` for a time that cannot be waited for, by its name."""
         for each in fields(self):
             seconds = getattr(self, each.name)
-            if not (isfinite(seconds) and seconds > 0):
-                raise ValueError(f"{each.name}: got {seconds}, expected seconds > 0")
+            if not 0 < seconds <= YEAR:
+                raise ValueError(
+                    f"{each.name}: got {seconds}, expected seconds > 0 and at most a year"
+                )

@@ -30,7 +30,7 @@ class Pause:
     def wait(self, failure: ModelFailure) -> None:
         """Wait before the call is made again, longer each time, and say so in the log.
 
-        A wait that the provider asks for is kept.
+        It is no shorter than the provider asks for.
 
         Raises:
             ValueError: The pause has lasted as long as it may.
@@ -49,7 +49,7 @@ class Pause:
             )
         wait = growing_wait(self._policy.retry_wait, self._policy.longest_wait, self._waits)
         if failure.retry_after is not None:
-            wait = with_jitter(failure.retry_after)
+            wait = max(wait, with_jitter(failure.retry_after))
         wait = min(wait, left)
         _LOG.warning(
             "Paused: the provider does not answer (%s). Next try in %.0f s; the run stops, saved,"

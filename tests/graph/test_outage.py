@@ -116,6 +116,16 @@ def test_a_pause_has_an_end_and_the_run_is_resumed_where_it_was(server: BillingS
     assert decisions(hit) == decisions(calm)
 
 
+def test_a_provider_that_asks_for_no_wait_is_not_flooded(server: BillingServer) -> None:
+    """Three requests of the first call, then one each 0.1 seconds."""
+    server.script(GOOD)
+    server.default = Refusal(429, "slow", headers={"Retry-After": "0"})
+    policy = RetryPolicy(retry_wait=0.1, longest_wait=0.1, longest_pause=0.5)
+    with pytest.raises(ValueError, match="not answered for longest_pause"):
+        graph_of(server, policy=policy).invoke({}, THREAD)
+    assert len(server.requests) <= 1 + 3 + 6
+
+
 @pytest.mark.parametrize("policy", ["crossing", "hard"])
 def test_requests_lost_in_an_outage_do_not_make_a_used_up_budget_a_success(
     server: BillingServer, policy: str
