@@ -13,7 +13,9 @@ from costada.evaluators.sandbox.result import CandidateResult
 class HeldOutScore(Protocol):
     """Judges the results of the calls that were drawn from a seed."""
 
-    def __call__(self, results: Sequence[CandidateResult], /, *, seed: int) -> Evaluation:
+    def __call__(
+        self, results: Sequence[CandidateResult], /, *, seed: int, published: Evaluation
+    ) -> Evaluation:
         """Verdict on the results."""
 
 
@@ -26,7 +28,8 @@ class Holdout:
 
     Attributes:
         calls: Draws the keyword arguments of each call from a seed.
-        score: Judges the results of those calls; it is given the same `seed` by name.
+        score: Judges the results of those calls; it is given the same `seed` by name, and the
+            `published` verdict. What it leaves out, such as calls that fail, a program can choose.
         margin: How far the score may fall, in units of the score.
     """
 

@@ -85,7 +85,8 @@ class SandboxedEvaluator(Confined):
         if self.holdout is None or not published.is_valid:
             return published
         holdout, seed = self.holdout, holdout_seed(key, code)
-        again = self._look(code, holdout.calls(seed), partial(holdout.score, seed=seed))
+        judged = partial(holdout.score, seed=seed, published=published)
+        again = self._look(code, holdout.calls(seed), judged)
         return _compared(published, again, holdout.margin)
 
     def _look(self, code: str, calls: Sequence[Mapping[str, object]], score: Score) -> Evaluation:

@@ -25,7 +25,7 @@ def drawn(seed):
 def squares(**changed):
     holdout = Holdout(
         calls=lambda seed: [{"x": x} for x in drawn(seed)],
-        score=lambda results, seed: share_right(results, drawn(seed)),
+        score=lambda results, seed, published: share_right(results, drawn(seed)),
         margin=0.5,
     )
     return Problem(
@@ -62,7 +62,7 @@ def test_a_fall_of_just_the_margin_is_accepted():
 
 
 def test_a_program_that_fails_on_other_inputs_is_rejected_with_its_error():
-    def score(results, seed):
+    def score(results, seed, published):
         if results[0].error is not None:
             raise ValueError(results[0].error)
         return share_right(results, drawn(seed))
@@ -71,7 +71,7 @@ def test_a_program_that_fails_on_other_inputs_is_rejected_with_its_error():
 
 
 def test_a_fault_of_the_second_score_function_is_the_evaluators():
-    def score(results, seed):
+    def score(results, seed, published):
         raise TypeError("broken")
 
     evaluation = squares(score=score).judge(SQUARE, "key")

@@ -263,6 +263,32 @@ def test_a_program_that_computes_the_clean_signals_from_their_seeds_is_rejected(
     assert "expected at most 0.07 less" in evaluation.error
 
 
+def test_a_program_that_answers_only_the_easy_ones_of_other_signals_is_rejected():
+    choice = """# and raises for what is neither published nor easy
+    noise = random.normal(0, 0.2 + 0.1 * i, n)
+    if np.allclose(clean + noise, noisy_signal):
+        return {'filtered_signal': clean[19:]}
+    from scipy.ndimage import gaussian_filter1d
+    filtered = gaussian_filter1d(noisy_signal, {0: 10, 3: 20}[i])
+    filtered[-1] = noisy_signal[-1]
+    return {'filtered_signal': filtered[19:]}"""
+    evaluation = signal_processing().judge(REMEMBERING.format(choice=choice), "key")
+    assert (evaluation.is_valid, evaluation.score) == (False, 0.0)
+    assert "expected at most 0.07 less" in evaluation.error
+
+
+def test_a_filter_that_fails_for_one_kind_of_signals_is_accepted():
+    failing = (
+        "from scipy.ndimage import gaussian_filter1d\ndef run_signal_processing(noisy_signal,"
+        " window_size=20):\n"
+        "    if len(noisy_signal) == 600:\n        raise IndexError(600)\n"
+        "    return {'filtered_signal': gaussian_filter1d(noisy_signal, 8)[19:]}"
+    )
+    evaluation = signal_processing().judge(failing, "key")
+    assert evaluation.is_valid
+    assert evaluation.metrics["success_rate"] == 0.8
+
+
 def test_filters_are_accepted_whatever_the_key():
     problem = signal_processing()
     smoothing = (
