@@ -29,7 +29,7 @@ ANY_PROCESS = 0x5ADA5ADA
 REFUSE = ERRNO(errno.EPERM)
 CLONE_FILES, CLONE_THREAD = 0x00000400, 0x00010000
 CLOSE_RANGE_UNSHARE = 2
-HIDING_ALWAYS = ("memfd_create", "shmget", "unshare")
+HIDING_ALWAYS = ("memfd_create", "memfd_secret", "shmget", "unshare")
 HIDING = {
     "close_range": (2, CLOSE_RANGE_UNSHARE),
     "mmap": (3, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS),
