@@ -50,18 +50,23 @@ print(result.error or result.output)
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory):
-    """A folder of libraries that holds this package and another module."""
-    libraries = tmp_path_factory.mktemp("installed") / "site-packages"
+    """A folder of libraries that holds this package and another module; links lead to it too."""
+    environment = tmp_path_factory.mktemp("installed")
+    libraries = environment / "lib" / "site-packages"
+    (environment / "lib64").symlink_to("lib")
     root = Path(costada.__file__).parent
     for room in ROOMS:
         copytree(root / room, libraries / "costada" / room)
     (libraries / "costada" / "__init__.py").write_text("")
     (libraries / "neighbour.py").write_text("VALUE = 7\n")
+    for name in ("here", "again"):
+        (libraries / name).symlink_to(".")
     return libraries
 
 
 def test_it_cannot_be_read_or_imported(walled, installed):
-    head = f"import sys; sys.path.insert(0, {str(installed)!r})\n"
+    again = installed.parents[1] / "lib64" / "site-packages"
+    head = f"import sys; sys.path[:0] = [{str(installed)!r}, {str(again)!r}]\n"
     words = [str(walled), str(installed / "costada"), STEALING]
     answer = subprocess.run(
         [sys.executable, "-c", head + RUNNING, *words],

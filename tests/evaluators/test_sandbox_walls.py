@@ -202,3 +202,9 @@ def test_threads_of_python_and_of_numerical_libraries_work(layer):
         "    return [float(product[0, 0]), total, asyncio.run(asyncio.to_thread(lambda: 5))]"
     )
     assert run(source, layer).output == [600.0, 140, 5]
+
+
+def test_programs_can_be_read_only_where_they_may_be_started_whatever_ran_before(walled):
+    source = "def f():\n    with open('/bin/sh', 'rb') as file: return len(file.read(2))"
+    several, none = Limits(processes=1), Limits()
+    assert [run(source, walled, limits).output for limits in (several, none)] == [2, None]

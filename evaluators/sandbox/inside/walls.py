@@ -9,7 +9,8 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ READABLE = (
     "/usr/share/zoneinfo",
 )
 """What an interpreter and its libraries read beside their own folders."""
+
+Identity = tuple[int, int]
+"""Device and number of a file or folder."""
 
 ABI_OF_SIGNAL_SCOPE = 6
 """From this version on, Landlock itself keeps signals inside."""
@@ -171,6 +175,14 @@ def limiting_filter() -> "system_calls.Filter | None":
     return system_calls.Filter(system_calls.limiting())
 
 
+def _identity(path: str | Path) -> Identity | None:
+    """Return what a path leads to; None if nothing."""
+    with suppress(OSError):
+        found = os.stat(path)
+        return found.st_dev, found.st_ino
+    return None
+
+
 class Walls:
     """Landlock and seccomp around candidates, prepared before the process of each is there.
 
@@ -193,7 +205,7 @@ class Walls:
             readable: What candidates may read beside the system's libraries.
             listed: Folders of which they may read the names of what is in them, and no more.
             programs: What they may read in addition where they may start processes.
-            scratch: The folder that they may write to.
+            scratch: The folder that they may write to, in the folder of the slot.
             hidden: A folder that they may not read, although it may lie among the libraries.
         """
         import landlockpy
@@ -214,60 +226,71 @@ class Walls:
         }
         self._readable: list[str] = []
         self._listed = list(listed)
-        for path in filter(os.path.exists, dict.fromkeys((*READABLE, *readable))):
-            self._add_readable(path, os.path.realpath(hidden))
+        real = Path(hidden).resolve()
+        self._hidden, self._above = _identity(real), set(map(_identity, real.parents)) - {None}
+        self._searched: set[Identity | None] = set()
+        for path in dict.fromkeys((*READABLE, *readable)):
+            self._add_readable(path)
         self._programs = [path for path in programs if os.path.exists(path)]
         self._scratch = scratch
-        self._rules = self._prepared()
+        self._around_slot: dict[bool, landlockpy.Ruleset] = {}
+        self._around_scratch = self._writing(scratch, ["/"])
 
-    def fileno(self) -> int:
-        """Return the descriptor of what is prepared, which the candidate's process must keep."""
-        return self._rules.fileno()
+    def prepare(self, *, may_start_processes: bool) -> list[int]:
+        """Return the descriptors of what is prepared, which the candidate's process must keep."""
+        if may_start_processes not in self._around_slot:
+            self._around_slot[may_start_processes] = self._slot_rules(may_start_processes)
+        return [self._around_slot[may_start_processes].fileno(), self._around_scratch.fileno()]
 
     def renew(self) -> None:
         """Prepare the walls around the next candidate, whose scratch folder is another."""
-        self._rules.close()
-        self._rules = self._prepared()
+        self._around_scratch.close()
+        self._around_scratch = self._writing(self._scratch, ["/"])
 
     def close_in(self, *, may_start_processes: bool) -> None:
-        """Leave this process the libraries to read, scratch to write, and no one to talk to."""
-        with self._rules as rules:
-            if may_start_processes:
-                self._allow_reading(rules, self._programs)
-            rules.restrict()
+        """Leave this process the libraries to read, scratch to write, and no one to talk to.
+
+        There may be hundreds of libraries, so what holds for all candidates of a slot is prepared
+        once, and allows the slot's folder; another wall inside allows only scratch in that.
+        """
+        for rules in (self._around_slot[may_start_processes], self._around_scratch):
+            with rules:
+                rules.restrict()
         self._filters[may_start_processes].enforce()
 
-    def _prepared(self) -> "landlockpy.Ruleset":
+    def _slot_rules(self, may_start_processes: bool) -> "landlockpy.Ruleset":
+        programs = self._programs if may_start_processes else []
+        rules = self._writing(os.path.dirname(self._scratch), [*self._readable, *programs])
+        for path in self._listed:
+            rules.allow_path(path, self._landlock.AccessFS.READ_DIR)
+        return rules
+
+    def _writing(self, folder: str, readable: list[str]) -> "landlockpy.Ruleset":
         access, scope = self._landlock.AccessFS, self._landlock.Scope
-        write = access.READ_FILE | access.READ_DIR | access.EXECUTE
-        write |= access.WRITE_FILE | access.TRUNCATE | access.REFER
+        read = access.READ_FILE | access.READ_DIR | access.EXECUTE
+        write = read | access.WRITE_FILE | access.TRUNCATE | access.REFER
         write |= access.REMOVE_DIR | access.REMOVE_FILE
         write |= access.MAKE_DIR | access.MAKE_REG | access.MAKE_SYM
         rules = self._landlock.Ruleset(scoped=scope.ABSTRACT_UNIX_SOCKET | scope.SIGNAL)
-        self._allow_reading(rules, self._readable)
-        for path in self._listed:
-            rules.allow_path(path, access.READ_DIR)
+        for path in readable:
+            rules.allow_path(path, read if os.path.isdir(path) else access.READ_FILE)
         rules.allow_path("/dev/null", access.READ_FILE | access.WRITE_FILE)
-        rules.allow_path(self._scratch, write)
+        rules.allow_path(folder, write)
         return rules
 
-    def _add_readable(self, path: str, hidden: str) -> None:
-        """Let candidates read a path, but for a hidden folder inside it.
+    def _add_readable(self, path: str) -> None:
+        """Let candidates read a path if it is there, but for a hidden folder inside it.
 
         Landlock cannot take back what it allowed further up, so each folder on the way to the
-        hidden one can only be listed, and everything else in it is allowed by itself.
+        hidden one can only be listed, and everything else in it is allowed by itself. Links and
+        mounts show these folders at several paths, so they are told by device and number.
         """
-        real = os.path.realpath(path)
-        if not hidden.startswith(os.path.join(real, "")):
+        identity = _identity(path)
+        if identity in self._above:
+            if identity not in self._searched:
+                self._searched.add(identity)
+                self._listed.append(path)
+                for entry in os.scandir(path):
+                    self._add_readable(entry.path)
+        elif identity not in (None, self._hidden):
             self._readable.append(path)
-            return
-        self._listed.append(path)
-        for entry in os.scandir(path):
-            if os.path.realpath(entry.path) != hidden:
-                self._add_readable(entry.path, hidden)
-
-    def _allow_reading(self, rules: "landlockpy.Ruleset", paths: list[str]) -> None:
-        access = self._landlock.AccessFS
-        read = access.READ_FILE | access.READ_DIR | access.EXECUTE
-        for path in paths:
-            rules.allow_path(path, read if os.path.isdir(path) else access.READ_FILE)

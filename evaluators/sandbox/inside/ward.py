@@ -104,6 +104,8 @@ class Ward:
     def _carry_out(self, order: Order, descriptors: list[int]) -> dict[str, Any]:
         """Return how a child ended: its exit status, and which limit it passed, if one."""
         ward = os.getpid()
+        if self._walls:
+            self._walls.prepare(may_start_processes=order["processes"] > 0)
         number = os.fork()
         if number == 0:
             try:
@@ -131,13 +133,15 @@ class Ward:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
-        walls_fd = [self._walls.fileno()] if self._walls else []
+        may_start_processes = order["processes"] > 0
+        kept = [request_fd, result_fd]
+        if self._walls:
+            kept += self._walls.prepare(may_start_processes=may_start_processes)
         self._home.enter(self._work)
-        _close_all_but(request_fd, result_fd, *walls_fd)
+        _close_all_but(*kept)
         if self._has_limits:
             walls.limit_resources(order["memory_mb"], order["scratch_mb"], order["cpu_seconds"])
             walls.drop_privileges()
-        may_start_processes = order["processes"] > 0
         if may_start_processes:
             os.environ["PATH"] = os.pathsep.join(self._programs)
         if self._walls:
