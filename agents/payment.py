@@ -53,7 +53,7 @@ class Payment:
 
         Raises:
             HeldBack: Nothing is left, or a hard purse cannot buy an answer worth having.
-            ValueError: Nobody has priced the model that is asked.
+            ValueError: The model that is asked has no price.
         """
         left = self.ledger.remaining
         if left <= 0:
@@ -71,7 +71,7 @@ class Payment:
 
         Raises:
             OverBudget: The purse refuses it.
-            ValueError: Nobody has priced the model that is asked.
+            ValueError: The model that is asked has no price.
         """
         key, bound = f"{self.name} {uuid4().hex}", sent_bound(sent, self.prices)
         try:
@@ -82,7 +82,7 @@ class Payment:
         self._sent[sent.number] = key, bound
 
     def finish(self, call: MeteredCall) -> None:
-        """Charge a request that has ended with its tokens, or with its bound if nobody knows.
+        """Charge a request that has ended with its tokens, or with its bound if they are unknown.
 
         Raises:
             ValueError: The provider says that it cost what it cannot have cost.

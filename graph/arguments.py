@@ -94,7 +94,7 @@ def check_input(given: object, *, is_parents_state: bool = False) -> None:
     """Refuse keys of a run's input that the run would ignore.
 
     Args:
-        given: The input of a run: a mapping, a command, or `None` for a run that goes on.
+        given: The input of a run: a mapping, a command, or `None` to resume.
         is_parents_state: Whether it is the whole state of a parent graph, whose own keys pass.
 
     Raises:

@@ -39,7 +39,7 @@ class Announcement(NamedTuple):
         model: The model's name at its provider.
         provider: The provider's name as LangChain reports it, if it does.
         output_cap: Most answer tokens that the request allows a choice, if it says; of several
-            limits the highest, as a provider may heed any of them.
+            limits the highest, as a provider may honour any of them.
         choices: How many answers the request asks for; each of them is billed.
         input_bound: Most tokens that the prompt can have, tools and schemas included.
         is_all_text: Whether the model reads nothing but the text of the request. Of an image, a

@@ -38,7 +38,7 @@ _KEY_VARIABLES = {
 _OWN_LOGIN = ("azure_openai", "bedrock", "bedrock_converse", "google_vertexai", "ollama")
 
 MAX_TOKENS = 32_000
-"""Tokens of the longest answer where nobody says."""
+"""Default limit of an answer, in tokens."""
 
 
 @dataclass(frozen=True, slots=True)

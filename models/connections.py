@@ -28,7 +28,7 @@ class ConnectionCount:
 
     @property
     def total(self) -> int:
-        """Those of this context and those of threads that do not tell for whom they work."""
+        """Those of this context and those of threads that run outside any context of a call."""
         return self.number if self is UNATTRIBUTED else self.number + UNATTRIBUTED.number
 
 

@@ -48,17 +48,17 @@ class Extended(Protocol):
 
     @property
     def extensions(self) -> MutableMapping[str, Any]:
-        """What is told beside it."""
+        """Further facts by name."""
         ...
 
 
 def within(seconds: float, work: Callable[[], Result]) -> Result:
     """Return what some work returns, or raise what it raises, if it ends in time.
 
-    It runs in a thread of its own, in a copy of the caller's context, for no timeout of a
+    It runs in a thread of its own, in a copy of the caller's context, because no timeout of a
     connection ends a body that arrives byte by byte. Work that is given up, at the deadline or
     because the caller is interrupted, is abandoned: the connections of `hooks` are shut down, and
-    what else it does may go on in its thread, until the process ends at the latest.
+    its thread may run until the process ends.
 
     Args:
         seconds: The deadline, from now on.

@@ -43,9 +43,9 @@ class FailureKind(StrEnum):
     """What a failure says about further requests.
 
     `REFUSED`: the provider found fault with the request (status 400 or 422), with this prompt or,
-    if none was ever answered, with every request. `NO_PROTOCOL`: what answered is no chat model;
-    the address is wrong if that was never different. `DOWN`: the provider answers nobody at the
-    moment. `TIMEOUT`: no complete answer came in time, be it for this prompt or for any.
+    if none was ever answered, with every request. `NO_PROTOCOL`: what answered is not a chat model;
+    without an earlier answer the address is wrong. `DOWN`: the provider is unavailable. `TIMEOUT`:
+    no complete answer came in time, for this prompt or for any.
     """
 
     OTHER = "other"

@@ -79,7 +79,7 @@ class RequestFacts(NamedTuple):
 
     Attributes:
         params: The parameters of the request.
-        metadata: What is noted about it; whoever calls may add to it.
+        metadata: Facts about the request, to which callers may add.
         serialized: A description of the chat model.
     """
 

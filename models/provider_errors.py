@@ -79,7 +79,7 @@ _REQUEST_WRITERS = frozenset(
 )
 """Functions of LangChain, HTTP clients and SDKs that make a request and do not send it."""
 _SDKS = ("openai", "anthropic")
-"""SDKs whose functions for callers send nothing before they enter `_base_client`."""
+"""SDKs whose functions for callers send a request in `_base_client`; a `parser` reads answers."""
 _TIMED_OUT = frozenset({"APITimeoutError", "ReadTimeout", "Timeout", "ServerTimeoutError"})
 _SDK_FAILURES = frozenset({"APIError", "LengthFinishReasonError", "ContentFilterFinishReasonError"})
 _BODY_READERS = frozenset(
@@ -114,9 +114,9 @@ def http_status(error: BaseException) -> int | None:
 def may_have_been_billed(error: BaseException, has_left: bool) -> bool:
     """Tell whether a request that ended with an error may be on the provider's bill.
 
-    An error status is not billed, and neither is a request that was never sent. Of a timeout, a
-    lost connection, an error told inside a stream that had begun well, or an answer that cannot be
-    read nobody can tell.
+    An error status is not billed, and neither is a request that was never sent. A timeout, a lost
+    connection, an error event inside a stream that had begun well, or an answer that cannot be read
+    may be.
 
     Args:
         error: What ended the request.
@@ -126,7 +126,7 @@ def may_have_been_billed(error: BaseException, has_left: bool) -> bool:
     if status is not None and status >= 400 and not _came_inside_a_stream(error):
         return False
     causes = list(_causes(error))
-    if any(map(_reached_nobody, causes)) or _failed_while_written(error):
+    if any(map(_never_connected, causes)) or _failed_while_written(error):
         return False
     return has_left or any(map(_is_of_a_network, causes)) or _is_unreadable_reply(error)
 
@@ -148,7 +148,7 @@ def is_passing(error: BaseException) -> bool:
 
 def is_out_of_quota(error: BaseException) -> bool:
     """Tell whether a provider refuses a request because the account has no money or quota left."""
-    in_answer = _told_in_answer(error)
+    in_answer = _reported_in_answer(error)
     told = [getattr(error, "code", None), getattr(error, "type", None), in_answer.get("code")]
     if any(isinstance(word, str) and word in _OUT_OF_QUOTA for word in told):
         return True
@@ -159,27 +159,27 @@ def is_out_of_quota(error: BaseException) -> bool:
 def is_timeout(error: BaseException) -> bool:
     """Tell whether a request reached its provider and no complete answer came in time."""
     is_late = isinstance(error, TimeoutError | ModelTimeoutError) or _is_named(error, _TIMED_OUT)
-    return is_late and not any(_reached_nobody(each) for each in _causes(error))
+    return is_late and not any(_never_connected(each) for each in _causes(error))
 
 
 def is_down(error: BaseException) -> bool:
-    """Tell whether an error says that the provider answers nobody at the moment.
+    """Tell whether an error says that the provider is unavailable.
 
     True for rate limits, server errors and lost connections, also where an answer of status 200
-    tells of one; false for timeouts, which may be due to what was asked.
+    reports one; false for timeouts, which may be due to the request.
     """
-    told = str(_told_in_answer(error).get("code", ""))
+    told = str(_reported_in_answer(error).get("code", ""))
     if told.isdecimal():
         return int(told) in _PASSING_STATUSES or int(told) >= 500
     return is_passing(error) and not is_timeout(error)
 
 
 def is_no_protocol(error: BaseException) -> bool:
-    """Tell whether an answer is none of a chat model's, such as a web page.
+    """Tell whether what answered is not a chat model, such as a server of web pages.
 
-    An answer that tells of an error is one, and so is a text that is not of the wanted schema.
+    A chat model's answer may report an error or miss the wanted schema.
     """
-    is_of_protocol = isinstance(error, ValidationError) or bool(_told_in_answer(error))
+    is_of_protocol = isinstance(error, ValidationError) or bool(_reported_in_answer(error))
     has_failed = (http_status(error) or 0) >= 400
     return not (has_failed or is_of_protocol) and _is_unreadable_reply(error)
 
@@ -187,7 +187,7 @@ def is_no_protocol(error: BaseException) -> bool:
 def retry_after(error: BaseException) -> float | None:
     """Return the seconds that a provider asks to wait before the next request, if it does.
 
-    A longer wait than a year is told as one.
+    At most a year.
     """
     headers = getattr(getattr(error, "response", None), "headers", None)
     if not isinstance(headers, Mapping):
@@ -229,15 +229,15 @@ def _seconds(told: object) -> float | None:
     return min(YEAR, max(0.0, seconds)) if isfinite(seconds) else None
 
 
-def _told_in_answer(error: BaseException) -> Mapping[str, object]:
-    """Return the error that an answer of status 200 told, as LangChain raises it; else nothing."""
+def _reported_in_answer(error: BaseException) -> Mapping[str, object]:
+    """Return the error that an answer of status 200 reports, as LangChain raises it, if any."""
     if not isinstance(error, ValueError) or not _is_unreadable_reply(error):
         return {}
     told = error.args[0] if error.args else None
     return told if isinstance(told, Mapping) else {}
 
 
-def _reached_nobody(error: BaseException) -> bool:
+def _never_connected(error: BaseException) -> bool:
     return isinstance(error, ConnectionRefusedError | gaierror) or _is_named(error, _NEVER_SENT)
 
 
@@ -246,12 +246,10 @@ def _failed_while_written(error: BaseException) -> bool:
     places = _places(error)
     if any(function in _REQUEST_WRITERS for _, function in places):
         return True
-    modules = {module for module, _ in places}
-    return any(
-        f"{sdk}._base_client" not in modules
-        and any(each.startswith((f"{sdk}.resources.", f"{sdk}._utils.")) for each in modules)
-        for sdk in _SDKS
-    )
+    if any(module.endswith("._base_client") or name == "parser" for module, name in places):
+        return False
+    callers = tuple(f"{sdk}.{room}." for sdk in _SDKS for room in ("resources", "_utils"))
+    return any(module.startswith(callers) for module, _ in places)
 
 
 def _is_of_a_network(error: BaseException) -> bool:

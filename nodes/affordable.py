@@ -133,7 +133,7 @@ def affordable_answer(asked: Announcement, left: Decimal, prices: PriceBook) -> 
 
     Raises:
         HeldBack: Not even `MINIMAL_ANSWER` tokens can be bought, or the whole limit if it is lower.
-        ValueError: Nobody has priced the model that is asked.
+        ValueError: The model that is asked has no price.
     """
     quote, cap = prices.priced(asked.model), asked.output_cap or DEFAULT_OUTPUT_CAP
 

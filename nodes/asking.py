@@ -43,8 +43,8 @@ def ask_model(
     """Return the model's answer, or why there is none.
 
     A call that was made before, by a process that died or was stopped, is answered from the
-    journal and costs nothing more. While the provider answers nobody the run is paused, and the
-    call is made again after a growing wait.
+    journal and costs nothing more. While the provider is unavailable the run is paused, and the
+    call is repeated after growing waits.
 
     Args:
         model: Who is asked.
@@ -142,10 +142,11 @@ def _is_outage(failure: ModelFailure, key: CallKey, context: RunContext) -> bool
     """Return whether the run has to wait for a provider that answered it before.
 
     A call that timed out may have been too long to answer; after another one the provider is down.
-    A guide model of its own counts for itself.
+    A separate guide model is judged by its own requests.
 
     Raises:
-        ValueError: The model has answered nothing so far, and there is no hope that it will.
+        ValueError: The model has given no usable answer so far, and further requests would not
+            bring one.
     """
     of_guides = None if context.guide_model is context.model else key.role == "guide"
     ledger = context.store.ledger

@@ -10,7 +10,7 @@ from costada.nodes.context import ChatModel, RunContext
 from costada.nodes.pricing import TOLD, PriceBook, Quote
 from costada.prompts.render import Prompt
 
-DEARER, FEES = 10, 1
+COST_FACTOR, FEES = 10, 1
 """What a provider says it charged is believed up to so many times the upper bound of a request, and
 dollars on top: for searches on the web, say."""
 
@@ -56,23 +56,23 @@ def sent_bound(sent: SentCall, prices: PriceBook) -> Decimal:
     """Return the most dollars that a request under way can cost.
 
     Raises:
-        ValueError: Nobody has priced the model that is asked.
+        ValueError: The model that is asked has no price.
     """
     cap = DEFAULT_OUTPUT_CAP if sent.output_cap is None else sent.output_cap
     return prices.priced(sent.model).worst_cost(sent.input_bound, cap * sent.choices)
 
 
 def check_told_cost(model: str, quote: Quote, bound: Decimal) -> None:
-    """Refuse to go on after a cost that no price list explains; it is charged as it was told.
+    """Refuse to continue after a reported cost that the price cannot explain; it is charged.
 
     Raises:
         ValueError: The provider says that a request cost far more than it can have by its price.
     """
-    if quote.source == TOLD and quote.cost(0, 0, 0) > DEARER * bound + FEES:
+    if quote.source == TOLD and quote.cost(0, 0, 0) > COST_FACTOR * bound + FEES:
         raise ValueError(
             f"model {model!r}: the provider says that a request cost ${quote.cost(0, 0, 0):,.2f},"
-            f" expected at most ${bound:.6f} by its price; the call is charged as told and nothing"
-            " more is sent"
+            f" expected at most ${bound:.6f} by its price; the call is charged as reported and"
+            " nothing more is sent"
         )
 
 

@@ -49,7 +49,7 @@ def _failures(state: SearchState) -> int:
 
 
 def _stop(state: SearchState, context: RunContext) -> SearchState:
-    """Return why the run stops after this step, nothing when it goes on.
+    """Return why the run stops after this step, nothing if it continues.
 
     After too many failures the count begins anew, should the run be gone on with.
     """

@@ -34,7 +34,7 @@ OUTCOMES = {
 """Failures that are kept with their kind; the others are kept as failures."""
 
 NOTABLE_SHARE = Decimal("0.05")
-"""Part of the budget from which on a lost request is told of when it is lost."""
+"""Share of the budget from which the loss of a request is logged."""
 
 _LOG = logging.getLogger("costada.money")
 
@@ -89,7 +89,7 @@ class CallJournal:
         """Write a request down that is about to leave, with the most that it can cost.
 
         Raises:
-            ValueError: Nobody has priced the model that is asked, or the purse that the run draws
+            ValueError: The model that is asked has no price, or the purse that the run draws
                 from has nothing left for it.
         """
         self._ledger.under_way.begin(self._key)
@@ -141,15 +141,15 @@ class CallJournal:
         self._ledger.put_outcome(self._key, outcome)
 
     def _tell_lost(self, bound: Decimal) -> None:
-        """Say so in the log when the bound of lost requests takes much of the budget."""
+        """Warn in the log when the bound of lost requests takes much of the budget."""
         is_counted = self._context.settings.lost_calls == "count"
         share = bound / Decimal(str(self._context.budget))
         if is_counted and share >= NOTABLE_SHARE:
             _LOG.warning(
                 "A request of iteration %d was lost and counts as $%.6f (%.0f%% of the budget), the"
-                " most that it can have cost. A lower limit of answers bounds such a loss"
-                " (--max-tokens, or max_tokens of the model); a gateway keeps the answers of a run"
-                " that is killed (--gateway)",
+                " most that it can have cost. To limit such a loss, lower the limit of answers"
+                " (--max-tokens, or max_tokens of the model); with a gateway (--gateway) answers"
+                " survive a killed run",
                 self._key.iteration,
                 bound,
                 100 * share,

@@ -1,4 +1,4 @@
-"""A provider that answers nobody: the run waits for it, can be interrupted, and ends in time."""
+"""Waiting for an unavailable provider: logged, interruptible, and limited in time."""
 
 import logging
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from costada.models.retries import growing_wait, with_jitter
 from costada.models.retry_policy import RetryPolicy
 
 TICK_SECONDS = 0.5
-"""After so long at most a waiting run heeds the wish to drain."""
+"""Longest time until a waiting run notices a request to drain."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,10 +61,10 @@ class Pause:
         sleep_interruptibly(wait)
 
     def end(self) -> None:
-        """Say that the run goes on, if it was paused."""
+        """Log that the run continues, if it was paused."""
         if self._waits:
             took = monotonic() - self._began
-            _LOG.warning("The provider answers again after %.0f s; the run goes on", took)
+            _LOG.warning("The provider answers again after %.0f s; the run continues", took)
 
 
 def sleep_interruptibly(seconds: float) -> None:

@@ -99,7 +99,7 @@ class CallCost:
 
 
 TOLD = "provider"
-"""Source of a cost that the provider told with its answer."""
+"""Source of a cost that the provider reported with its answer."""
 
 FROM_CACHE = GivenPrice(Price(0, 0), source="local cache")
 
@@ -114,7 +114,7 @@ class PriceBook:
         """Return the quote of a model by the name that its requests ask for.
 
         Raises:
-            ValueError: Nobody has priced it.
+            ValueError: It has no price.
         """
         if model not in self.quotes:
             raise ValueError(no_price(model))
@@ -127,7 +127,7 @@ class PriceBook:
         packaged price.
 
         Raises:
-            ValueError: Nobody has priced the model that was asked.
+            ValueError: The model that was asked has no price.
         """
         if call.is_cache_hit:
             return FROM_CACHE

@@ -9,7 +9,7 @@ from costada.nodes.settings import Settings
 from costada.store.setup import told
 
 APART = {"method", "seed"}
-"""Settings that runs are told apart by, and compared in."""
+"""Settings that distinguish the runs of a comparison."""
 
 
 def told_problem(problem: Problem) -> dict[str, str]:

@@ -329,7 +329,7 @@ AcceptLoss = Annotated[
     bool,
     typer.Option(
         "--accept-loss",
-        help="Go on although the run file has lost steps; their dollars count as spent.",
+        help="Resume although the run file has lost steps; their dollars count as spent.",
     ),
 ]
 Preflight = Annotated[

@@ -87,10 +87,10 @@ def discover(
             has less left, a purse that may be crossed lends what there is; a hard one needs
             `budget_policy="hard"` and refuses. A run in a folder keeps what it has drawn until it
             ends, and needs the same purse to go on.
-        trust: Whether a run that goes on may load a problem that lies in `out`. A run folder from
+        trust: Whether a resumed run may load a problem that lies in `out`. A run folder from
             somebody else is data; such a problem's evaluator would be executed.
-        accept_loss: Whether a run goes on although its file has lost steps, as after a power
-            failure. What they had cost counts as spent; they are made and paid for again.
+        accept_loss: Whether to resume a run whose file has lost steps, as after a power failure.
+            Their cost counts as spent; they are repeated and paid for again.
         **options: Further settings, named as the options of `costada run`.
 
     Raises:

@@ -154,10 +154,10 @@ def _tell_changes(record: RunRecord, sandbox: str, progress: Progress) -> None:
 def _lost_steps_counted(
     plan: Plan, folder: RunFolder, store: RunStore, *, accepts_loss: bool
 ) -> str:
-    """Charge a run for the steps that its file has lost, and return what its user is told of them.
+    """Charge a run for the steps that its file has lost, and return a notice for its user.
 
-    Where a gateway has kept their answers, it tells what they cost when they are asked for again.
-    Raises `ValueError` where they would be paid for again and that is not accepted.
+    A gateway that kept their answers reports their cost when they are requested again. Raises
+    `ValueError` where they would be paid for again and that is not accepted.
     """
     lost = lost_steps(folder, store, counts_lost=plan.settings.lost_calls == "count")
     if lost is None:

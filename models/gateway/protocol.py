@@ -11,7 +11,7 @@ IDLE_SECONDS = 600.0
 """A gateway that nobody uses for so long, with no request under way, ends by itself."""
 
 CALL_TIMEOUT = 3600.0
-"""Seconds after which a gateway gives a response up as lost, whoever still waits for it."""
+"""Seconds after which a gateway gives a response up as lost, even if a client still waits."""
 
 CALL_HEADER = "X-CostAda-Call"
 """The logical call: run_id/iteration/role/attempt, the same when it is executed again."""

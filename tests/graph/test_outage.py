@@ -83,7 +83,7 @@ def test_a_pause_says_what_it_waits_for_and_that_it_is_over(
         assert line.startswith("Paused: the provider does not answer (")
         assert "Error code: 503" in line
         assert "Next try in 0 s; the run stops, saved, at " in line
-    assert over == "The provider answers again after 0 s; the run goes on"
+    assert over == "The provider answers again after 0 s; the run continues"
 
 
 def test_one_request_is_enough_to_see_that_an_outage_lasts(server: BillingServer) -> None:

@@ -15,7 +15,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_openai import ChatOpenAI
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 from warm import PATIENCE_SECONDS, PROCESSES
 
 from costada.controller.constants import Constants
@@ -48,6 +48,12 @@ def run(model, *, budget=0.05, iterations=3, policy="crossing", **options):
 def billed(server: BillingServer) -> Decimal:
     total = server.total()
     return Decimal(total.input_tokens + 2 * total.output_tokens) / 1_000_000
+
+
+class Point(BaseModel):
+    """A point on a line."""
+
+    x: int
 
 
 class Boom(BaseChatModel):
@@ -180,7 +186,9 @@ def test_a_process_that_asks_openai_models_only_gets_no_audit_hook(server):
     assert process.exitcode == 1
 
 
-@pytest.mark.parametrize("way", ["timeout", "broken off", "unreadable", "own client"])
+@pytest.mark.parametrize(
+    "way", ["timeout", "broken off", "unreadable", "not of the schema", "own client"]
+)
 def test_what_may_have_reached_the_server_keeps_its_upper_bound(server, way):
     """100 answer tokens at most cost $0.0002, and the prompt as many millionths as it has bytes."""
     server.default = Reply(rewrite(0.5), 100, 50)
@@ -193,6 +201,9 @@ def test_what_may_have_reached_the_server_keeps_its_upper_bound(server, way):
         server.default = Reply("one two three", 100, 50, breaks_after=1)
     elif way == "unreadable":
         server.default = Reply(body=b'{"choices": [{"message": 1}], "model": "stand-in"}')
+    elif way == "not of the schema":
+        model = model.bind(response_format=Point)
+        server.default = Reply("no point", 100, 50, reports_usage=False)
     else:
         model = Posting(url=server.url).bind(max_tokens=100)
     _, calls = run(model.with_fallbacks([OfflineModel()]), iterations=1)

@@ -80,7 +80,7 @@ def test_a_run_waits_for_its_provider_and_says_so(
     said = ended.stderr + capfd.readouterr().err
     assert said.count("Paused: the provider does not answer (") == 4
     assert "down for repair" in said
-    assert said.count("The provider answers again after 0 s; the run goes on") == 1
+    assert said.count("The provider answers again after 0 s; the run continues") == 1
     assert "Finished after 3 iterations: the iteration limit is reached" in ended.stdout
 
 
