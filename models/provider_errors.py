@@ -34,7 +34,7 @@ _STATUS_OF_KIND: dict[type[ModelError], int] = {
 _OUT_OF_QUOTA = frozenset(
     {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached"}
 )
-_OUT_OF_CREDIT = ("credit balance is too low", "exceeded your current quota")
+_OUT_OF_CREDIT = ("credit balance is too low", "insufficient_quota")
 _PASSING_STATUSES = frozenset({408, 409, 425, 429})
 _PASSING_KINDS = (
     ConnectionError,

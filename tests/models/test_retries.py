@@ -153,6 +153,15 @@ def test_a_quota_that_is_used_up_is_final(
     assert len(server.requests) == 1
 
 
+def test_a_limit_per_minute_in_the_words_of_a_used_up_quota_is_waited_for(
+    server: BillingServer,
+) -> None:
+    """Gemini says the same of both; only `insufficient_quota` tells a used-up account."""
+    server.script(Refusal(429, "You exceeded your current quota. Please retry in 34s."))
+    assert isinstance(ask(served(server), MESSAGES, {}), AIMessage)
+    assert len(server.requests) == 2
+
+
 def through(gateway: Gateway, model: Runnable[Any, AIMessage]) -> Runnable[Any, AIMessage]:
     return with_call_key(through_gateway(model, gateway.door), gateway.call)
 
