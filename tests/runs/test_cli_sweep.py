@@ -26,7 +26,7 @@ METHOD = "no-cost-calibration"
 ITERATIONS = 8
 TOLD = (
     "--preset", "glm-5", "--max-iterations", ITERATIONS, "--sandbox", "auto", "--timeout", 7.5,
-    "--budget-policy", "hard", "--lost-calls", "ignore", "--max-failures", 7, "--keep-history",
+    "--lost-calls", "ignore", "--max-failures", 7, "--keep-history",
     "--generator", "agent", "--tool-evaluations", 1, "--step-cap", 0.5,
 )  # fmt: skip
 LOOK_SECONDS = 0.05
@@ -122,7 +122,6 @@ def test_what_a_sweep_is_told_reaches_its_runs(swept: Swept, near: Path) -> None
             max_iterations=ITERATIONS,
             sandbox="auto",
             timeout=7.5,
-            budget_policy="hard",
             lost_calls="ignore",
             max_failures=7,
             keep_history=True,
