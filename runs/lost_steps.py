@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from costada.runs.files import read_end
 from costada.store.bounds import amount, parsed
+from costada.store.bounds import amount
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
 

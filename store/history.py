@@ -142,14 +142,14 @@ class RunHistory:
         found = self._in_order("iteration, record", "tactics", span)
         return [(iteration, _read(record)) for iteration, record in found]
 
-    def last_iteration(self, run_id: str) -> int:
-        """Return the last iteration that anything was sent or judged in, 0 if nothing was."""
-        ((last,),) = self._db.rows(
-            "SELECT MAX((SELECT COALESCE(MAX(iteration), 0) FROM costada_call WHERE run_id = ?1),"
-            " (SELECT COALESCE(MAX(iteration), 0) FROM costada_candidate WHERE run_id = ?1))",
+    def iterations(self, run_id: str) -> list[int]:
+        """Return the iterations that anything was sent or judged in, in order."""
+        found = self._db.rows(
+            "SELECT iteration FROM costada_call WHERE run_id = ?1 UNION"
+            " SELECT iteration FROM costada_candidate WHERE run_id = ?1 ORDER BY iteration",
             (run_id,),
         )
-        return int(last)
+        return [each for (each,) in found if isinstance(each, int) and 0 <= each < EVERYTHING]
 
     def text(self, name: str) -> str:
         """Return the text of a name; the empty name is that of the empty text.

@@ -32,7 +32,7 @@ def blocks(feed: Feed) -> Iterator[Block]:
     Raises as the methods of `Feed` do.
     """
     size = 0
-    for first in range(0, feed.last_iteration() + 1, ITERATIONS):
+    for first in sorted({each - each % ITERATIONS for each in feed.iterations()}):
         texts = json.dumps(feed.texts(first, first + ITERATIONS - 1)).encode("ascii")
         size += len(texts)
         if size > LARGEST_PAGE:

@@ -103,10 +103,10 @@ class Feed:
                 for iteration in sorted(found | set(tactics))
             ]
 
-    def last_iteration(self) -> int:
-        """Return the last iteration that anything was written about, 0 if none was."""
+    def iterations(self) -> list[int]:
+        """Return the iterations that anything was written about, in order."""
         with RunHistory.of(self._folder.database) as history:
-            return history.last_iteration(history.last_run())
+            return history.iterations(history.last_run())
 
     def _empty(self, after: int) -> dict[str, object]:
         config = self._folder.load()

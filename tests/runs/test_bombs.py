@@ -109,6 +109,17 @@ def steps_that_wait(folder: Path) -> None:
     os.mkfifo(folder / "steps.jsonl")
 
 
+def an_iteration_far_away(folder: Path) -> None:
+    last = "rowid = (SELECT MAX(rowid) FROM costada_candidate)"
+    change(folder, f"UPDATE costada_candidate SET iteration = {10**15} WHERE {last}")
+
+
+def spent_is_no_number(folder: Path) -> None:
+    with (folder / "steps.jsonl").open("a") as steps:
+        for spent in ("NaN", "Infinity", "1e308", "1" * 400):
+            steps.write(f'{{"iteration": 9, "spent": {spent}}}\n')
+
+
 def huge_settings(folder: Path) -> None:
     os.truncate(folder / "settings.json", 8 * 2**30)
 
@@ -151,6 +162,8 @@ REFUSING = {
     "long_amounts": "report compare graph resume",
     "deep_checkpoints": "resume",
     "steps_that_wait": "resume",
+    "an_iteration_far_away": "",
+    "spent_is_no_number": "",
     "huge_settings": "report compare graph resume",
     "settings_that_wait": "report compare graph resume",
     "huge_curves": "",

@@ -46,7 +46,7 @@ def test_a_span_begins_beyond_one_iteration_and_ends_with_another(tmp_path: Path
         found = history.candidates(span)
         assert [history.text(each.program) for each in found] == ["x = 2\n", "x = 3\n"]
         assert history.tactics(span) == [(2, {"tactics": [2]}), (3, {"tactics": [3]})]
-        assert history.last_iteration("run") == 4
+        assert history.iterations("run") == [0, 1, 2, 3, 4]
 
 
 def test_calls_that_came_to_no_answer_are_told_with_their_reason(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_file_without_a_run_has_no_last_run(tmp_path: Path) -> None:
     RunStore(tmp_path / "run.sqlite").close()
     with RunHistory.of(tmp_path / "run.sqlite") as history:
         assert history.last_run() == ""
-        assert history.last_iteration("") == 0
+        assert history.iterations("") == []
 
 
 def test_a_file_that_is_no_run_file_is_named(tmp_path: Path) -> None:
