@@ -10,6 +10,7 @@ import typer
 
 from costada.runs import cli_options as options
 from costada.runs.exit_codes import ExitCode
+from costada.runs.files import replacing
 from costada.runs.folder import RunFolder
 from costada.runs.output import show
 from costada.runs.refusal import refusing
@@ -83,7 +84,8 @@ def graph(
         picture = _picture(format, RunFolder(run) if run else None)
         target = out or DEFAULT_FILES[format]
         if target:
-            target.write_bytes(picture)
+            with replacing(target) as file:
+                file.write(picture)
     show(target or picture.decode())
 
 

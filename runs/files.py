@@ -4,6 +4,7 @@ Whatever is written is readable by its owner only and gets a fresh name, which t
 the old file at the end. So a link in the folder is replaced, and what it leads to stays as it is.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -47,8 +48,10 @@ def replacing(path: Path) -> Iterator[BufferedWriter]:
     """Lend a new file that takes the place of `path` when the block succeeds.
 
     A reader sees either the old file or the new one, never a part. Raises `OSError` naming the
-    file when it cannot be written.
+    file when it cannot be written, or is a device, a pipe or a folder.
     """
+    if path.exists() and not path.is_file():
+        raise FileExistsError(errno.EEXIST, "is no ordinary file, expected one", str(path))
     with naming(path), _unfinished(path) as part:
         with created(part) as file:
             yield file

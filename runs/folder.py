@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from costada.nodes.trace import TraceRow
 
 DEFAULT_PARENT = Path("runs-out")
+OF_EACH_PROCESS = (("proc",), ("dev", "fd"))
+"""Folders that lead each process somewhere else."""
+
 WEAK_LAYERS = (Layer.NONE, Layer.PROCESS)
 """Layers under which a program can do what its user can."""
 
@@ -136,13 +139,16 @@ class RunFolder:
     def _may_have_brought(self, named: str) -> bool:
         """Return whether a problem lies in the folder, or where depends on who asks.
 
-        A run saves the absolute path of a problem folder.
+        A run saves the absolute path of a problem folder, without steps upwards.
         """
         problem = Path(named)
         if is_built_in(named) or named.startswith(OBJECT_MARK):
             return False
         if not problem.is_absolute():
             return os.sep in named or problem.is_dir()
+        steps = problem.parts[1:]
+        if ".." in steps or any(steps[: len(each)] == each for each in OF_EACH_PROCESS):
+            return True
         ways = (Path(os.path.normpath(problem)), problem.resolve())
         folders = (Path(os.path.normpath(self.path.absolute())), self.path.resolve())
         return any(way.is_relative_to(folder) for way in ways for folder in folders)

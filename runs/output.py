@@ -19,7 +19,12 @@ def printable(text: str) -> str:
 
     JSON stays the same JSON.
     """
-    return OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return OBEYED.sub(_by_number, text)
+
+
+def _by_number(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be", "surrogatepass").hex()
+    return re.sub("....", r"\\u\g<0>", units)
 
 
 def show(text: object = "", *, is_error: bool = False) -> None:

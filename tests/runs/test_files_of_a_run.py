@@ -91,6 +91,30 @@ def test_nothing_is_written_through_a_link(
         assert not (folder / name).is_symlink()
 
 
+def test_a_picture_is_not_written_through_a_link(
+    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    picture = tmp_path / "costada-graph.svg"
+    picture.symlink_to(victim)
+    result = invoke("graph", "--format", "svg")
+    assert result.exit_code == 0, result.output
+    assert victim.read_bytes() == b"precious"
+    assert picture.read_bytes().startswith(b"<?xml")
+
+
+def test_a_page_does_not_take_the_place_of_a_device(
+    invoke: Invoke, finished: Path, tmp_path: Path
+) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    result = invoke("report", finished, "--out", pipe)
+    assert (result.exit_code, "is no ordinary file" in result.output) == (2, True)
+    assert pipe.is_fifo()
+
+
 def test_a_lease_is_not_written_into_a_file_that_has_another_name_too(
     invoke: Invoke, finished: Path, tmp_path: Path
 ) -> None:

@@ -134,6 +134,8 @@ NAMES: dict[str, Callable[[Path], Path]] = {
     "a link inside": lambda folder: folder / "link",
     "a relative path": lambda folder: Path(folder.name) / "problem",
     "a relative path to what lies beside": lambda folder: Path("beside"),
+    "the reader's working folder": lambda folder: Path("/proc/self/cwd/beside"),
+    "a way there by descriptors": lambda folder: Path("/dev/fd/../cwd/beside"),
 }
 
 

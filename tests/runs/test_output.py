@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from rich.live import Live
 from rich.table import Table
@@ -75,6 +75,7 @@ def test_every_character_that_a_terminal_obeys_is_told_by_its_number() -> None:
 
 
 @given(st.text())
+@example("\U000e0001")
 def test_json_stays_the_same(text: str) -> None:
     written = json.dumps({"text": text}, ensure_ascii=False)
     lone = any("\ud800" <= sign <= "\udfff" or sign > "\uffff" for sign in text)
