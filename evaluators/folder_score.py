@@ -13,6 +13,8 @@ from costada.evaluators.contract import COMBINED_SCORE, Evaluation
 from costada.evaluators.folder_module import load_trusted, own_imports
 from costada.evaluators.folder_settings import FolderSettings
 from costada.evaluators.folder_verdict import sort_values, verdict
+from costada.evaluators.object_hash import Unknown
+from costada.evaluators.shown_files import reads_elsewhere
 
 NATIVE, LEGACY = "score", "evaluate"
 
@@ -34,8 +36,9 @@ class FolderScore:
     imports: tuple[ModuleType, ...]
 
     def decided_by(self) -> tuple[object, ...]:
-        """Return what the verdicts depend on: every file of the folder, and `imports`."""
-        return (self.folder, self.imports)
+        """Return what the verdicts depend on: every file of the folder, `imports`, and the rest."""
+        rest = Unknown("what it reads elsewhere") if reads_elsewhere(self.folder) else None
+        return (self.folder, self.imports, rest)
 
     def __call__(self, output: object) -> Evaluation:
         """Return the verdict on what a candidate returned; may raise whatever `score` raises."""

@@ -15,6 +15,7 @@ import sysconfig
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
 from importlib import metadata
@@ -32,11 +33,22 @@ MAX_DEPTH = 50
 MAX_BYTES = 64 * 2**20
 """Most objects, levels of nested tuples and bytes that are looked at; the rest is unknown."""
 
+OUTSIDE = frozenset(
+    (
+        *("environ", "getenv", "urlopen", "getcwd", "cwd", "home", "expanduser"),
+        *("Popen", "run", "call", "check_call", "check_output", "system", "popen"),
+    )
+)
+"""Names by which code gets at the environment, the network, other programs or other folders."""
+
 READING = frozenset(
     (
         *("open", "read_text", "read_bytes", "load", "loadtxt", "genfromtxt", "fromfile", "memmap"),
+        *("read_csv", "read_json", "read_parquet", "read_excel", "imread", "connect"),
+        *("glob", "rglob", "iterdir", "listdir", "scandir"),
         *("exec", "eval", "__import__", "import_module", "run_path", "run_module"),
-        *("environ", "getenv", "urlopen", "Popen", "check_output"),
+        *("globals", "modules"),
+        *OUTSIDE,
     )
 )
 """Names by which code gets at what no text of it tells. A wrong guess costs an evaluation."""
@@ -72,6 +84,13 @@ class Decided(Protocol):
     def decided_by(self) -> tuple[object, ...]:
         """Return values that are equal only for objects that behave alike."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Stands for what has no hash; `what` says it in words."""
+
+    what: str
 
 
 class ObjectHash:
@@ -143,6 +162,8 @@ class ObjectHash:
             return take_apart(self, value)
         if isinstance(value, type):
             return self._class(value)
+        if isinstance(value, Unknown):
+            return [self._give_up(value.what)]
         if isinstance(value, Decided):
             return self._values(value.decided_by())
         if isinstance(value, Enum):

@@ -11,10 +11,12 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from costada.evaluators.folder_files import content_files, is_output
+from costada.evaluators.object_hash import OUTSIDE, READING
 
 EVALUATOR_FILE = "evaluator.py"
 WILDCARDS = "*?["
 MAX_NAME_CHARS = 255
+MAX_PATH_CHARS = 4096
 MAX_SOURCES = 128
 
 
@@ -49,6 +51,51 @@ def shown_files(folder: Path, declared: Sequence[str] = ()) -> list[Path]:
                 for name in (*there, *patterns):
                     waiting += _matches(folder, name, base)
     return list(shown)
+
+
+def reads_elsewhere(folder: Path) -> bool:
+    """Return whether the evaluator of a folder may read what lies outside of the folder.
+
+    It does not if it reads nothing, or only files beside `__file__`. Imports do not count.
+    """
+    sources = [path for path in shown_files(folder) if path.suffix == ".py"]
+    return any(_reads_elsewhere(path.read_text("utf-8", "replace")) for path in sources)
+
+
+def _reads_elsewhere(source: str) -> bool:
+    try:
+        nodes = [*ast.walk(ast.parse(source))]
+    except (SyntaxError, ValueError, RecursionError):
+        return True
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    if not names & READING:
+        return False
+    is_beside = "__file__" in names and not names & OUTSIDE
+    return not is_beside or any(map(_leads_outside, nodes))
+
+
+def _leads_outside(node: ast.AST) -> bool:
+    """Return whether an expression is a path outside of the folder, or a way upwards."""
+    match node:
+        case ast.Constant(value=str(text)):
+            is_there = text.startswith("/") and len(text) <= MAX_PATH_CHARS and "\0" not in text
+            return ".." in text.split("/") or (is_there and os.path.lexists(text))
+        case ast.Attribute(attr="parents"):
+            return True
+        case (
+            ast.Attribute(attr="parent", value=inner)
+            | ast.Call(func=ast.Attribute(attr="dirname") | ast.Name(id="dirname"), args=[inner])
+        ):
+            return any(map(_climbs, ast.walk(inner)))
+    return False
+
+
+def _climbs(node: ast.AST) -> bool:
+    match node:
+        case ast.Attribute(attr="parent" | "dirname") | ast.Name(id="dirname"):
+            return True
+    return False
 
 
 def _matches(folder: Path, name: str, base: Path | None = None) -> Iterator[Path]:

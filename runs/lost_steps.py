@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from costada.runs.files import read_end
 from costada.store.bounds import amount, parsed
-from costada.store.bounds import amount
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
 
@@ -149,6 +148,6 @@ def _last_row(steps: Path) -> tuple[int, Decimal] | None:
         try:
             row = parsed(line)
             return int(row["iteration"]), amount(str(float(row["spent"])))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError):
             continue
     return None

@@ -131,9 +131,23 @@ def reading_a_file(code):
     return verdict(float(Path("weight.txt").read_text()))
 
 
+WEIGHT = 0.5
+
+
+def asking_another_program(code):
+    return verdict(float(subprocess.run(["weigh"], capture_output=True).stdout))
+
+
+def naming_a_global_by_text(code):
+    return verdict(globals()["WEIGHT"])
+
+
 @pytest.mark.parametrize(
     "evaluate",
-    [closing_over(Lock()), closing_over(count()), closing_over(iter([1])), reading_a_file],
+    [
+        *(closing_over(Lock()), closing_over(count()), closing_over(iter([1]))),
+        *(reading_a_file, asking_another_program, naming_a_global_by_text),
+    ],
 )
 def test_an_evaluator_that_cannot_be_hashed_shares_its_fingerprint_with_no_other_problem(evaluate):
     assert fingerprint(evaluate) != fingerprint(evaluate)
@@ -257,6 +271,27 @@ def test_every_file_that_a_folder_may_load_is_part_of_its_fingerprint(tmp_path, 
     with (folder / name).open("a") as file:
         file.write("# changed\n")
     assert load_folder(folder).fingerprint != before
+
+
+@pytest.mark.parametrize(
+    ("reading", "is_told"),
+    [
+        ("(Path(__file__).parent / 'data/points.csv').read_text()", True),
+        ("open(os.path.join(os.path.dirname(__file__), 'data/points.csv'))", True),
+        ("(Path(__file__).parent.parent / 'weight.txt').read_text()", False),
+        ("open(os.path.join(os.path.dirname(os.path.dirname(__file__)), 'w.txt'))", False),
+        ("(Path(__file__).parent / '../weight.txt').read_text()", False),
+        ("open('weight.txt')", False),
+        ("(__file__, open('/etc/hostname'))", False),
+        ("(__file__, os.environ.get('WEIGHT'))", False),
+        ("os.getenv('WEIGHT')", False),
+        ("subprocess.run(['weigh'])", False),
+    ],
+)
+def test_a_folder_that_reads_elsewhere_means_no_reuse_across_processes(tmp_path, reading, is_told):
+    lines = ("import os, subprocess", "from pathlib import Path", "def score(output):")
+    folder = folder_with(tmp_path, "\n".join((*lines, f"    return {reading}\n")))
+    assert is_known(load_folder(folder).fingerprint) == is_told
 
 
 def test_a_file_whose_size_and_time_stay_is_read_again_when_another_takes_its_place(tmp_path):
