@@ -1,7 +1,7 @@
 """Which files of its folder an evaluator may read that runs beside the candidate.
 
 They are what its code imports or names, from `evaluator.py` on, and what `problem.toml` declares;
-never hidden files, and never what runs and Python leave behind.
+never hidden files, and never what runs and Python leave behind, nor links to such.
 """
 
 import ast
@@ -105,11 +105,21 @@ def _matches(folder: Path, name: str, base: Path | None = None) -> Iterator[Path
         return
     is_pattern = any(letter in WILDCARDS for letter in name)
     for found in sorted(here.glob(name)) if is_pattern else [here / name]:
-        within = found.relative_to(folder)
-        around = [folder / parent for parent in (within, *within.parents)][:-1]
-        if found.exists() and not any(map(is_output, around)):
+        if found.exists() and not _is_hidden(found, folder):
             for _, file in content_files(found):
-                yield file
+                if not _is_hidden(file.resolve(), folder.resolve()):
+                    yield file
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    """Return whether a file is hidden or left behind, or a folder is that it lies in.
+
+    Of a path outside of the problem's folder, where a link led, only the name counts.
+    """
+    if not path.is_relative_to(folder):
+        return is_output(path)
+    within = path.relative_to(folder)
+    return any(is_output(folder / each) for each in (within, *within.parents[:-1]))
 
 
 def _is_path(name: str) -> bool:

@@ -143,7 +143,10 @@ def foreign_files(folder):
     for name, text in texts.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    return [name for name, text in texts.items() if text == "CANARY"]
+    links = {"keys.txt": ".env", "data/plain.txt": ".key", "data/best.txt": "../my-run/best.py"}
+    for name, target in links.items():
+        (folder / name).symlink_to(target)
+    return [*links, *(name for name, text in texts.items() if text == "CANARY")]
 
 
 READS = """
