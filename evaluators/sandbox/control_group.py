@@ -99,7 +99,7 @@ def new_group() -> ControlGroup | None:
         return None
     _remove_stale(above)
     for controller in CONTROLLERS:
-        with suppress(OSError):  # not delegated, or this very process is in the group
+        with suppress(OSError):  # not delegated, or processes are in the group, such as this one
             _write(above / "cgroup.subtree_control", f"+{controller}")
     try:
         return ControlGroup(above)
