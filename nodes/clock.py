@@ -1,8 +1,8 @@
-"""A clock that was set back, told before what is saved would be hidden by what is there.
+"""Detects a clock that was set back, before new checkpoints would sort below older ones.
 
 A checkpoint's id begins with the time at which it was made, and LangGraph's savers take the highest
 id of a thread for its newest checkpoint. What a process saves while its clock is behind would not
-be found again: the run would go on from an older checkpoint and pay for its steps again.
+be found again: the run would resume from an older checkpoint and pay for its steps again.
 """
 
 from time import sleep
@@ -46,8 +46,8 @@ def await_clock(newest: str, thread: str) -> None:
             raise ValueError(
                 f"clock: it is {behind:.0f} seconds before the newest checkpoint of thread"
                 f" {thread!r}, so it was set back. The saver takes the checkpoint with the latest"
-                " time for the newest, and would never find what is saved now. Set the clock right"
-                " or wait until then, and go on; nothing was sent meanwhile"
+                " time for the newest, and would never find what is saved now. Correct the clock"
+                " or wait until then, and resume; no request was sent"
             )
         sleep(behind)
 
