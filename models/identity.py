@@ -107,10 +107,11 @@ def requested_model(facts: RequestFacts) -> str:
     replaces the one of the constructor, and one in `extra_body` replaces both. LangChain's own name
     counts where it is the same without a path or with a version.
     """
-    said, told = said_in(facts.params), str(facts.metadata.get("ls_model_name") or "")
-    names = (said.get("model"), said.get("model_name"))
+    params, told = facts.params, str(facts.metadata.get("ls_model_name") or "")
+    names = (said_in(params).get("model"), params.get("model"), params.get("model_name"))
     sent = next((name for name in names if name and isinstance(name, str)), "")
-    if told and (sent.endswith(f"/{told}") or _VERSION.fullmatch(told.removeprefix(sent))):
+    is_replaced = sent not in names[1:]
+    if told and not is_replaced and (sent.endswith(f"/{told}") or _VERSION.fullmatch(told.removeprefix(sent))):
         return told
     return sent or told or str(facts.serialized.get("name") or "unknown")
 

@@ -77,6 +77,8 @@ def test_every_model_that_may_answer_is_found_once(runnable: Any) -> None:
         ((FIRST | RunnableLambda(str)).bind(model="x"), ["x"]),
         (RunnableParallel(a=FIRST.bind(model="x"), b=SECOND).bind(model="y"), ["x", "second"]),
         (FIRST.bind(extra_body={"model": "x"}), ["x"]),
+        (FIRST.bind(extra_body={"model": "dear/first"}), ["dear/first"]),
+        (FIRST.model_copy(update={"model_name": "x-1"}).bind(extra_body={"model": "x"}), ["x"]),
         (FIRST.model_copy(update={"metadata": {"ls_model_name": "second"}}), ["first"]),
         (FIRST.configurable_fields(model_name=FIELD), ["first"]),
         (FIRST.configurable_fields(model_name=FIELD).with_config(configurable={"llm": "x"}), ["x"]),
