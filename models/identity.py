@@ -110,8 +110,8 @@ def requested_model(facts: RequestFacts) -> str:
     params, told = facts.params, str(facts.metadata.get("ls_model_name") or "")
     names = (said_in(params).get("model"), params.get("model"), params.get("model_name"))
     sent = next((name for name in names if name and isinstance(name, str)), "")
-    is_replaced = sent not in names[1:]
-    if told and not is_replaced and (sent.endswith(f"/{told}") or _VERSION.fullmatch(told.removeprefix(sent))):
+    is_same = sent.endswith(f"/{told}") or _VERSION.fullmatch(told.removeprefix(sent))
+    if told and is_same and sent in names[1:]:
         return told
     return sent or told or str(facts.serialized.get("name") or "unknown")
 
