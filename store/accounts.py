@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
-from costada.store.bounds import amount, parsed
+from costada.store.bounds import amount, record
 from costada.store.database import Database
 
 COLUMNS = "id, parent, name, policy, budget, spent, committed, is_closed"
@@ -170,4 +170,4 @@ def _account(stored: Sequence[Any]) -> Account:
 
 def _entry(path: str, stored: Sequence[Any]) -> Entry:
     key, cost, bound, facts = stored
-    return Entry(path, key, amount(cost), amount(bound), parsed(facts))
+    return Entry(path, key, amount(cost), amount(bound), record(facts))

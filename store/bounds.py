@@ -46,6 +46,14 @@ def parsed(text: str, *, has_constants: bool = True) -> Any:
         raise ValueError(f"a row of the run file is no JSON of ours ({error})") from None
 
 
+def record(text: str, *, has_constants: bool = True) -> dict[str, Any]:
+    """Return the JSON object that a row holds; raises `ValueError` if it holds none."""
+    known = parsed(text, has_constants=has_constants)
+    if not isinstance(known, dict):
+        raise ValueError(f"a row of the run file holds {str(text)[:20]!r}, expected a JSON object")
+    return known
+
+
 def amount(text: str) -> Decimal:
     """Return dollars as a row holds them.
 

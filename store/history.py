@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from costada.store.bounds import LARGEST_READING, amount, parsed
+from costada.store.bounds import LARGEST_READING, amount, record
 from costada.store.database import Database
 from costada.store.rows import CallStatus, Origin, OutcomeKind
 from costada.store.setup import RunSetup
@@ -99,7 +99,7 @@ class RunHistory:
     def origin(self, run_id: str) -> Origin | None:
         """Return where a forked run comes from, `None` for one that began by itself."""
         found = self._db.rows("SELECT origin FROM costada_run WHERE run_id = ?", (run_id,))
-        return Origin(**parsed(found[0][0])) if found and found[0][0] else None
+        return Origin(**record(found[0][0])) if found and found[0][0] else None
 
     def setup(self, run_id: str) -> RunSetup | None:
         """Return what decides the result of a run, `None` if its file does not say.
@@ -192,5 +192,4 @@ def _call(row: tuple[Any, ...]) -> PastCall:
 
 def _read(text: str) -> dict[str, Any]:
     """Return the object that a row holds; what is no number in JSON counts as absent."""
-    known: dict[str, Any] = parsed(text, has_constants=False)
-    return known
+    return record(text, has_constants=False)

@@ -6,7 +6,7 @@ from dataclasses import fields
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from costada.store.bounds import amount, parsed
+from costada.store.bounds import amount, record
 from costada.store.database import Database
 from costada.store.rows import CallRow, CallStatus, Charge, Outcome, OutcomeKind
 from costada.store.under_way import calls_under_way
@@ -147,7 +147,7 @@ class LedgerTable:
         found = self._db.rows(
             "SELECT facts FROM costada_call WHERE run_id = ? ORDER BY rowid DESC LIMIT 1", (run_id,)
         )
-        return (parsed(found[0][0])["error"] or "") if found else ""
+        return (record(found[0][0])["error"] or "") if found else ""
 
     def last_kind(self, run_id: str) -> OutcomeKind | None:
         """Return what the last call of a run came to, `None` before the first."""
@@ -253,5 +253,5 @@ class LedgerTable:
             bound=amount(bound),
             prompt=text(prompt),
             answer=text(answer),
-            **parsed(facts),
+            **record(facts),
         )

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
-from costada.store.bounds import parsed
+from costada.store.bounds import record
 from costada.store.candidates import CandidateTable
 from costada.store.database import Database
 from costada.store.ledger import LedgerTable
@@ -77,7 +77,7 @@ class RunStore:
     def origin(self, run_id: str) -> Origin | None:
         """Return where a forked run comes from, `None` for one that began by itself."""
         found = self._db.rows("SELECT origin FROM costada_run WHERE run_id = ?", (run_id,))
-        return Origin(**parsed(found[0][0])) if found and found[0][0] else None
+        return Origin(**record(found[0][0])) if found and found[0][0] else None
 
     def sandbox(self, run_id: str) -> str:
         """Return what held the candidates when a run began; empty if its file does not say."""
@@ -100,7 +100,7 @@ class RunStore:
         found = self._db.rows(
             "SELECT row FROM costada_step WHERE run_id = ? ORDER BY iteration", (run_id,)
         )
-        return [parsed(row[0]) for row in found]
+        return [record(row[0]) for row in found]
 
     def last_step(self, run_id: str) -> int:
         """Return the last iteration of a run that has a trace row, 0 if none has."""

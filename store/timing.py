@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from costada.store.bounds import parsed
+from costada.store.bounds import record
 from costada.store.database import Database
 
 
@@ -33,7 +33,7 @@ class TimingTable:
             "SELECT iteration, seconds FROM costada_timing WHERE run_id = ? ORDER BY iteration",
             (run_id,),
         )
-        return [(iteration, parsed(seconds)) for iteration, seconds in found]
+        return [(iteration, record(seconds)) for iteration, seconds in found]
 
     def by_node(self, run_id: str) -> dict[str, float]:
         """Return the seconds that each node took in the whole run; empty if it was not timed."""

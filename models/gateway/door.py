@@ -11,6 +11,9 @@ from time import monotonic, sleep
 from costada.models.gateway.journal import opened_for_owner
 from costada.models.gateway.protocol import PREFIX
 
+TO_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""A pipe in the place of a door file keeps no reader waiting."""
+
 LOCK_SECONDS = 1.0
 _TICK_SECONDS = 0.01
 
@@ -48,7 +51,7 @@ def read_door(path: Path) -> Door | None:
     What a dead gateway left in the file is never returned: the system has taken its lock back.
     """
     try:
-        with path.open(encoding="utf-8") as file:
+        with open(os.open(path, TO_READ), encoding="utf-8") as file:
             text = file.read() if _is_locked(file.fileno()) else ""
     except FileNotFoundError:
         return None
@@ -58,7 +61,7 @@ def read_door(path: Path) -> Door | None:
 def is_held(path: Path) -> bool:
     """Return whether a gateway holds a door file, open or not."""
     try:
-        with path.open("rb") as file:
+        with open(os.open(path, TO_READ), "rb") as file:
             return _is_locked(file.fileno())
     except FileNotFoundError:
         return False

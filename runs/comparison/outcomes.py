@@ -144,6 +144,8 @@ def _from_folder(folder: RunFolder) -> RunOutcome | str:
             return _from_store(config, store)
     except (ValueError, OSError, sqlite3.Error) as error:
         return str(error)
+    except (LookupError, TypeError, AttributeError) as error:
+        return f"its run file holds a row that no run writes ({type(error).__name__}: {error})"
 
 
 def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:

@@ -1,5 +1,6 @@
 """The files of a gateway: its journal and its door."""
 
+import os
 import sqlite3
 import stat
 from contextlib import closing
@@ -72,6 +73,12 @@ def test_what_a_dead_gateway_left_is_no_door(tmp_path: Path):
     path = door_file(tmp_path / "gateway.sqlite")
     path.write_text('{"port": 1, "pid": 1, "token": "t", "upstream": "u"}')
     assert read_door(path) is None
+
+
+def test_a_pipe_in_the_place_of_a_door_keeps_nobody_waiting(tmp_path: Path):
+    os.mkfifo(tmp_path / "door")
+    assert read_door(tmp_path / "door") is None
+    assert not is_held(tmp_path / "door")
 
 
 def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path):

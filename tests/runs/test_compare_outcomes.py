@@ -89,6 +89,19 @@ def discovered(out: Path, answer: Callable[[str], str], **options: Any) -> Any:
     return discover(toy_problem(), model, budget=0.02, max_failures=4, out=out, **prices, **options)
 
 
+@pytest.mark.parametrize("row", ["1.5", "{}", '{"iteration": 1}', '{"spent": "x"}'])
+def test_a_run_whose_rows_are_none_of_a_run_is_left_out(
+    finished: Path, tmp_path: Path, row: str
+) -> None:
+    odd = shutil.copytree(finished, tmp_path / "odd")
+    shutil.copytree(finished, tmp_path / "sound")
+    with closing(sqlite3.connect(odd / "run.sqlite")) as connection, connection:
+        connection.execute("UPDATE costada_step SET row = ?", (row,))
+    found = find_outcomes(tmp_path)
+    assert [each.place for each in found.outcomes] == [str(tmp_path / "sound")]
+    assert [each.place for each in found.left_out] == [str(odd)]
+
+
 def test_a_run_that_failures_ended_counts_with_its_last_iteration(tmp_path: Path) -> None:
     ended = discovered(tmp_path / "run", lambda prompt: "I would rather not.")
     found = find_outcomes(tmp_path)
