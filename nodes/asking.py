@@ -75,7 +75,7 @@ def ask_model(
     make = partial(_made, keyed, conversation, journal, key, config, context)
     answer = make()
     pause = Pause(context.settings.retry_policy)
-    while isinstance(answer, ModelFailure) and _is_outage(answer, key, context):
+    while isinstance(answer, ModelFailure) and _is_outage(answer, key, context, pause):
         pause.wait(answer)
         answer = _made_again(make, held_back, answer)
     pause.end()
@@ -138,10 +138,11 @@ def _made_again(
     )
 
 
-def _is_outage(failure: ModelFailure, key: CallKey, context: RunContext) -> bool:
+def _is_outage(failure: ModelFailure, key: CallKey, context: RunContext, pause: Pause) -> bool:
     """Return whether the run has to wait for a provider that answered it before.
 
-    A call that timed out may have been too long to answer; after another one the provider is down.
+    A call that timed out may have been too long to answer; after another one, and within a pause,
+    the provider is down.
     A separate guide model is judged by its own requests.
 
     Raises:
@@ -151,10 +152,9 @@ def _is_outage(failure: ModelFailure, key: CallKey, context: RunContext) -> bool
     of_guides = None if context.guide_model is context.model else key.role == "guide"
     ledger = context.store.ledger
     if ledger.has_answer(key.run_id, of_guides=of_guides):
-        is_late = failure.kind is FailureKind.TIMEOUT
-        return failure.kind is FailureKind.DOWN or (
-            is_late and ledger.last_kind(key.run_id) is OutcomeKind.TIMEOUT
-        )
+        if failure.kind is FailureKind.TIMEOUT:
+            return pause.has_begun or ledger.last_kind(key.run_id) is OutcomeKind.TIMEOUT
+        return failure.kind is FailureKind.DOWN
     if failure.kind in (FailureKind.REFUSED, FailureKind.NO_PROTOCOL):
         raise ValueError(failure.reason)
     number = ledger.num_requests(key.run_id, of_guides=of_guides)

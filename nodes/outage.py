@@ -27,6 +27,11 @@ class Pause:
         self._waits = 0
         self._began = 0.0
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the run has waited."""
+        return self._waits > 0
+
     def wait(self, failure: ModelFailure) -> None:
         """Wait before the call is made again, longer each time, and say so in the log.
 
@@ -62,7 +67,7 @@ class Pause:
 
     def end(self) -> None:
         """Log that the run continues, if it was paused."""
-        if self._waits:
+        if self.has_begun:
             took = monotonic() - self._began
             _LOG.warning("The provider answers again after %.0f s; the run continues", took)
 

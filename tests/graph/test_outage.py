@@ -158,6 +158,13 @@ def test_one_call_that_timed_out_is_a_failed_attempt_and_two_in_a_row_are_an_out
     assert [row["attempts"] for row in store.steps(store.run_ids()[0])] == [1, 2]
 
 
+def test_a_request_of_a_pause_that_times_out_is_part_of_the_outage(server: BillingServer) -> None:
+    store = RunStore()
+    server.script(GOOD, *[Refusal(503, "down")] * 3, Silence(), GOOD)
+    graph_of(server, store, iterations=2, timeout=0.1).invoke({}, THREAD)
+    assert [row["attempts"] for row in store.steps(store.run_ids()[0])] == [1, 1]
+
+
 def test_a_pause_ends_as_soon_as_the_run_is_to_stop(server: BillingServer) -> None:
     server.script(GOOD)
     server.default = Refusal(503, "down")
