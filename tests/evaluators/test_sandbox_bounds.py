@@ -306,9 +306,10 @@ HIDING = {
     "shared memory of System V": "call(29, 0, 2**24, 0o600)",
     "a file in memory": "call(319, b'x', 0)",
     "a secret file in memory": "call(447, 0)",
+    "large buffers of sockets": "socket.socketpair()[0].setsockopt(1, socket.SO_SNDBUF, 2**30)",
 }
 RAISING = """
-import ctypes, os, threading, time
+import ctypes, os, socket, threading, time
 libc = ctypes.CDLL(None, use_errno=True)
 def call(*words):
     if libc.syscall(*words) < 0:

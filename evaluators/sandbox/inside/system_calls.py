@@ -38,6 +38,10 @@ HIDING = {
 that nobody sees; memory of the second stays whole while one page of it is mapped, and the limit of
 memory counts what is mapped."""
 
+SOL_SOCKET = 1
+BUFFER_SIZES = (7, 8, 32, 33)
+"""SO_SNDBUF, SO_RCVBUF, SO_SNDBUFFORCE, SO_RCVBUFFORCE."""
+
 CLONE_BADLY = (
     *(0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000),
     0x00008000,
@@ -75,9 +79,10 @@ getrusage getsid gettid getuid rseq sched_get_priority_max sched_get_priority_mi
 sched_getattr sched_getparam sched_getscheduler set_robust_list set_tid_address sysinfo uname
 """
 CONNECTED_SOCKETS = """
-getpeername getsockname getsockopt recvfrom setsockopt shutdown
+getpeername getsockname getsockopt recvfrom shutdown
 """
-"""Not sendmsg: a descriptor that is on its way keeps a deleted file out of sight."""
+"""Not sendmsg: a descriptor that is on its way keeps a deleted file out of sight. Nor setsockopt,
+which enlarges buffers: no limit counts them."""
 PROCESSES = "execve execveat fork setpgid setsid vfork"
 UNDER_FALSE_SUCCESS = """
 chmod chown fchmod fchmodat fchmodat2 fchown fchownat lchown utime utimensat utimes futimesat
@@ -92,8 +97,8 @@ space without data, which would be taken faster than anyone can watch."""
 REFUSED = """
 accept accept4 bind connect execve execveat fork io_uring_setup listen memfd_create mknod mknodat
 mount ptrace rt_sigqueueinfo rt_tgsigqueueinfo sched_setaffinity sched_setscheduler setns
-setpriority setpgid setrlimit setsid shmget socket tkill truncate unshare vfork process_vm_readv
-process_vm_writev
+setpriority setpgid setrlimit setsid setsockopt shmget socket tkill truncate unshare vfork
+process_vm_readv process_vm_writev
 """
 """Refused as not permitted; whatever stands in no list does not exist for a candidate."""
 
@@ -176,6 +181,9 @@ def limiting() -> bytes:
     for name in HIDING_ALWAYS:
         _add(rules, REFUSE, name)
     _add(rules, ERRNO(errno.ENOSYS), "clone3")
+    for option in BUFFER_SIZES:
+        is_socket = Arg(1, MASKED_EQ, ALL_BITS, SOL_SOCKET)
+        _add(rules, REFUSE, "setsockopt", is_socket, Arg(2, MASKED_EQ, ALL_BITS, option))
     _refuse_hiding(rules)
     return _exported(rules)
 
