@@ -52,14 +52,14 @@ def known_part(fingerprint: str) -> str:
 def problem_facts(problem: Problem) -> dict[str, object]:
     """Return what a problem contributes to the result of a run, in plain values by name.
 
-    The evaluator is told by its hash; of one that can be hashed only in part, by that part.
+    The evaluator is represented by its hash; if it can be hashed only in part, by that part.
     """
-    told = _fields(problem, without=(*NOT_DECIDING, *EVALUATOR))
+    known = _fields(problem, without=(*NOT_DECIDING, *EVALUATOR))
     evaluator = {name: getattr(problem, name) for name in EVALUATOR}
     if problem.score is not None:
         del evaluator["evaluate"]
     hashed = ObjectHash({**evaluator, "python": sys.version_info[:2]})
-    return {**told, "limits": asdict(problem.limits), "evaluator": hashed.value.hex()[:16]}
+    return {**known, "limits": asdict(problem.limits), "evaluator": hashed.value.hex()[:16]}
 
 
 def _fields(problem: Problem, without: tuple[str, ...]) -> dict[str, object]:

@@ -16,7 +16,7 @@ OUTPUT_FOLDERS = {"__pycache__", "runs-out"}
 OUTPUT_SUFFIXES = (".pyc", ".log")
 RUN_SETTINGS = "settings.json"
 RUN_KEYS = {"problem", "method", "budget"}
-"""Keys by which the settings of a run are told from a data file of the same name."""
+"""Keys that distinguish the settings of a run from a data file of the same name."""
 
 LARGEST_SETTINGS = 2**16
 

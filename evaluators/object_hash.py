@@ -51,7 +51,7 @@ READING = frozenset(
         *OUTSIDE,
     )
 )
-"""Names by which code gets at what no text of it tells. A wrong guess costs an evaluation."""
+"""Names by which code reads what its own text does not show. A wrong guess costs an evaluation."""
 
 GLOBAL_NAMES = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 CODE_FACTS = (

@@ -14,9 +14,9 @@ from costada.models.identity import model_facts
 from costada.nodes.candidates import candidate_row, save_archive, to_candidate
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.purse import drawn
-from costada.nodes.setup import told_problem, told_settings
+from costada.nodes.setup import problem_texts, settings_texts
 from costada.store.rows import CandidateRow
-from costada.store.setup import RunSetup, told
+from costada.store.setup import RunSetup, as_texts
 
 
 def opened(state: SearchState, context: RunContext) -> SearchState:
@@ -91,7 +91,8 @@ def _setup(context: RunContext, granted_budget: float | None) -> RunSetup:
         models["guide_model"] = model_facts(context.guide_model)
     budget = context.budget if granted_budget is None else granted_budget
     return RunSetup(
-        told_problem(context.problem), {**told_settings(context.settings, budget), **told(models)}
+        problem_texts(context.problem),
+        {**settings_texts(context.settings, budget), **as_texts(models)},
     )
 
 

@@ -6,21 +6,21 @@ from importlib import metadata
 from costada.evaluators.fingerprint import problem_facts
 from costada.evaluators.problem import Problem
 from costada.nodes.settings import Settings
-from costada.store.setup import told
+from costada.store.setup import as_texts
 
 APART = {"method", "seed"}
 """Settings that distinguish the runs of a comparison."""
 
 
-def told_problem(problem: Problem) -> dict[str, str]:
+def problem_texts(problem: Problem) -> dict[str, str]:
     """Return the facts of a problem as texts by name."""
-    return told(problem_facts(problem))
+    return as_texts(problem_facts(problem))
 
 
-def told_settings(settings: Settings, budget: float) -> dict[str, str]:
+def settings_texts(settings: Settings, budget: float) -> dict[str, str]:
     """Return the settings that runs of a comparison share, as texts by name."""
     known = settings.model_dump(mode="json", exclude=APART)
-    return told({**known, "budget": budget, "costada": _version()})
+    return as_texts({**known, "budget": budget, "costada": _version()})
 
 
 @cache

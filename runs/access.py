@@ -1,6 +1,6 @@
-"""The token that opens a server of ours: every user and program of a machine reaches its loopback.
+"""The token that a local server requires: any user of the machine can connect to its loopback.
 
-As with Jupyter, the command prints an address with `?token=...`, which a browser is given; other
+As with Jupyter, the command prints an address with `?token=...`, to open in a browser; other
 clients may send `Authorization: Bearer ...`.
 """
 
@@ -14,7 +14,7 @@ REFUSAL = "open the address that the command printed: it ends with a token\n"
 
 
 def new_token() -> str:
-    """Return a token that nobody can guess, of characters that an address may hold."""
+    """Return a random token that is safe in a URL."""
     return token_urlsafe(TOKEN_BYTES)
 
 

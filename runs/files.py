@@ -151,7 +151,7 @@ def read_text(path: Path, largest: int = LARGEST_FILE) -> str:
 
 @contextmanager
 def _unfinished(path: Path) -> Iterator[Path]:
-    """Lend a name beside a file that nobody else has; nothing is left of it after the block."""
+    """Lend a fresh name beside a file; whatever has it after the block is removed."""
     part = path.with_name(f".{path.name}.{token_hex(8)}.{UNFINISHED}")
     try:
         yield part

@@ -17,7 +17,7 @@ LARGEST_CLAIM = 4096
 
 LEASE = "run.lease"
 PATIENCE_SECONDS = 0.2
-"""How long a lock that is taken is tried again: whoever only looks takes it for a moment."""
+"""How long a taken lock is retried: a reader that checks it holds it for a moment."""
 
 TICK_SECONDS = 0.005
 

@@ -1,4 +1,4 @@
-"""Steps that the trace of a run knows and its run file does not have any more.
+"""Steps that are in the trace of a run and no longer in its run file.
 
 A machine that loses its power may lose the last transactions of a file, and a copy may be put in
 its place that is older. What these steps cost was paid all the same.
@@ -44,7 +44,7 @@ class LostSteps:
     spent: Decimal
 
     def check(self, folder: RunFolder, budget: float, *, is_accepted: bool) -> None:
-        """Refuse to go on before the caller has accepted that these steps are paid for twice.
+        """Refuse to resume until the caller accepts that these steps are paid for twice.
 
         Raises:
             ValueError: Saying what is lost and what to do; also if, with what they cost, nothing is
@@ -96,7 +96,7 @@ def lost_steps(folder: RunFolder, store: RunStore, *, counts_lost: bool) -> Lost
 
 
 def check_lost_steps(folder: RunFolder, config: RunConfig, *, is_accepted: bool) -> None:
-    """Refuse to go on with a run that has lost steps, as `LostSteps.check` does.
+    """Refuse to resume a run that has lost steps, as `LostSteps.check` does.
 
     A gateway has the answers of lost steps, so nothing is paid for again.
     """
@@ -109,7 +109,7 @@ def check_lost_steps(folder: RunFolder, config: RunConfig, *, is_accepted: bool)
 
 
 def count(lost: LostSteps, store: RunStore) -> None:
-    """Charge the step that a run goes on with for the calls of the steps that it has lost."""
+    """Charge the next step of a run for the calls of its lost steps."""
     row = CallRow(
         iteration=lost.first,
         role=LOST_STEPS,

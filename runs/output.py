@@ -15,7 +15,7 @@ OBEYED = re.compile(
 
 
 def printable(text: str) -> str:
-    """Return a text in which characters that a terminal obeys or hides are told by number.
+    """Return a text in which characters that a terminal obeys or hides are shown by number.
 
     JSON stays the same JSON.
     """

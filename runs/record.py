@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from costada.evaluators.contract import Direction
-from costada.nodes.setup import told_problem
+from costada.nodes.setup import problem_texts
 from costada.runs.files import remove_unfinished, replace_text
 from costada.runs.folder import RunFolder, StepLog
 from costada.runs.report import ReportData, write_report
@@ -34,7 +34,7 @@ class RunRecord:
         run_ids = store.run_ids()
         self.began_in = store.sandbox(run_ids[-1]) if run_ids else ""
         setup = store.setup(run_ids[-1]) if run_ids else None
-        now = told_problem(plan.problem)
+        now = problem_texts(plan.problem)
         self.changes = changes({**setup.problem, "sandbox": now["sandbox"]}, now) if setup else []
         for file in (folder.settings, folder.steps, folder.best_program, folder.report):
             remove_unfinished(file)

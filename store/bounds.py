@@ -1,4 +1,4 @@
-"""How much a run file may hold: somebody else may have made it, and little can unpack to much."""
+"""Limits on what is read from a run file: a hostile file can be small and unpack to a lot."""
 
 import json
 import zlib

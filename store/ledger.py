@@ -62,7 +62,7 @@ class LedgerTable:
             self._write(CallKey(run_id, call.iteration, call.role, call.attempt), number, call)
 
     def mark_lost(self, key: CallKey) -> Decimal:
-        """Mark the requests of a logical call that have no end, for nobody waits for them.
+        """Mark the unfinished requests of a logical call as lost: no thread waits for them.
 
         Returns the most dollars that those not marked before can have cost.
         """

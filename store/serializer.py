@@ -14,7 +14,7 @@ INTERRUPT = (Interrupt.__module__, Interrupt.__name__)
 
 
 class StateSerializer(JsonPlusSerializer):
-    """LangGraph's serializer for a run file, which somebody else may have written.
+    """LangGraph's serializer for a run file, which may come from an untrusted party.
 
     By default LangGraph imports and calls whatever a checkpoint names. The state of a run holds
     plain values, so anything else is refused: other types, and the formats of old checkpoints.

@@ -8,7 +8,7 @@ from hashlib import sha256
 from costada.store.bounds import parsed
 
 LONGEST = 80
-"""Characters of a fact; a longer one is told by its hash."""
+"""Characters of a fact; a longer one is replaced by its hash."""
 
 LONGEST_SHOWN = 200
 """Characters of a malformed setup that an error shows."""
@@ -52,12 +52,12 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     ]
 
 
-def told(facts: Mapping[str, object]) -> dict[str, str]:
+def as_texts(facts: Mapping[str, object]) -> dict[str, str]:
     """Return plain values as texts, those of a mapping under names with dots; none for `None`."""
     texts: dict[str, str] = {}
     for name, value in facts.items():
         if isinstance(value, Mapping):
-            texts |= {f"{name}.{inner}": text for inner, text in told(_by_text(value)).items()}
+            texts |= {f"{name}.{inner}": text for inner, text in as_texts(_by_text(value)).items()}
         elif value is not None:
             texts[name] = _text(value)
     return texts

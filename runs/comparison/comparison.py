@@ -50,7 +50,7 @@ class Mix:
 
     Attributes:
         name: The problem or the model that they share.
-        labels: What tells them apart, one for each kind.
+        labels: One short hash per kind.
         places: Where the first run of each kind was found.
         counts: Runs of each kind.
         differing: By name, the setting or fact in each kind.
@@ -145,13 +145,13 @@ def _mix(
     labels = tuple(sorted(kinds))
     facts = [facts_of(kinds[label][0]) for label in labels]
     names = sorted({each for some in facts for each in some})
-    told = {each: tuple(some.get(each, UNSET) for some in facts) for each in names}
+    values_of = {each: tuple(some.get(each, UNSET) for some in facts) for each in names}
     return Mix(
         name=name,
         labels=labels,
         places=tuple(kinds[label][0].place for label in labels),
         counts=tuple(len(kinds[label]) for label in labels),
-        differing={each: values for each, values in told.items() if len(set(values)) > 1},
+        differing={each: values for each, values in values_of.items() if len(set(values)) > 1},
     )
 
 

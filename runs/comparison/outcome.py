@@ -41,7 +41,7 @@ class RunOutcome:
         points: One per iteration, in order.
         dollars_by_role: Dollars of its calls, by role.
         has_given_up: Whether too many attempts in a row without a usable program ended it.
-        problem_facts: What else tells problems of one name apart, as texts by name.
+        problem_facts: What distinguishes problems of the same name, as texts by name.
         settings: What else decided its result, likewise.
         place: Where it was found.
     """

@@ -24,7 +24,7 @@ from costada.runs.folder import RunFolder
 from costada.runs.rows import end_after, stored_rows
 from costada.store.candidates import SEED_ID
 from costada.store.run_store import RunStore
-from costada.store.setup import RunSetup, told
+from costada.store.setup import RunSetup, as_texts
 
 if TYPE_CHECKING:
     from costada.nodes.trace import TraceRow
@@ -38,7 +38,7 @@ NOT_DECIDING = {
     *("problem", "method", "seed", "budget"),
     *("preset", "keep_history", "preflight", "allow_invalid_start", "gateway"),
 }
-"""Settings that are no fact of their own: told elsewhere, or without effect on the result.
+"""Settings that are no fact of their own: recorded elsewhere, or without effect on the result.
 
 What a preset sets is among the settings that a run stores.
 """
@@ -102,11 +102,11 @@ def config_facts(config: RunConfig) -> dict[str, str]:
 
     A setting counts unless `NOT_DECIDING` names it.
     """
-    return told(config.model_dump(mode="json", exclude=NOT_DECIDING))
+    return as_texts(config.model_dump(mode="json", exclude=NOT_DECIDING))
 
 
 def _line(outcome: RunOutcome) -> str:
-    """Return an outcome as one line; where it was found is not told."""
+    """Return an outcome as one line, without the place where it was found."""
     facts = {name: value for name, value in asdict(outcome).items() if name != "place"}
     return json.dumps(facts, allow_nan=False) + "\n"
 
@@ -186,7 +186,7 @@ def _settings(setup: RunSetup, config: RunConfig, store: RunStore, run_id: str) 
     began = {**setup.settings, **config_facts(config)}
     began.pop("constants.max_iterations", None)
     at_start = began.pop("budget", "")
-    if at_start != told({"budget": config.budget})["budget"]:
+    if at_start != as_texts({"budget": config.budget})["budget"]:
         began["budget_at_start"] = at_start
     if origin := store.origin(run_id):
         began["forked_after"] = str(origin.iteration)

@@ -189,7 +189,7 @@ def mix_table(mixes: Sequence[Mix]) -> Table:
         for setting, values in mix.differing.items()
         for number, label in enumerate(mix.labels)
     )
-    note = "Runs that more than method and seed tells apart are not averaged together."
+    note = "Runs that differ in more than method and seed are not averaged together."
     header = ("name", "label", "setting", "value", "runs", "first of them")
     return Table("Settings that differ", note, header, rows, num_names=len(header))
 

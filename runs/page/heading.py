@@ -32,7 +32,7 @@ def heading(
 
     Money and limits are the settings'; name, `reference` and `direction` the problem's as they were
     when the run began. Before that they are looked up, `None` where the problem cannot be found. No
-    code of the problem is run. Of the folders only the names are told.
+    code of the problem is run. Only the names of folders are shown.
     """
     came_from = f"{Path(origin.folder).name} after iteration {origin.iteration}" if origin else ""
     said = ("method", "model", "guide_model", "seed", "budget", "budget_policy", "max_iterations")

@@ -31,7 +31,7 @@ from costada.evaluators.landscape import evaluate, landscape
 from costada.models.simulated.proposals import Wording
 from costada.models.simulated.tokens import Tokens
 from costada.nodes.settings import Settings
-from costada.nodes.setup import told_problem, told_settings
+from costada.nodes.setup import problem_texts, settings_texts
 from costada.runs.comparison.outcome import Point, RunOutcome
 from costada.runs.presets import PRESETS
 from costada.runs.simulation.answers import Answers, LandscapeAnswers, Request
@@ -153,14 +153,14 @@ class SimulatedRun:
             is_minimized=False,
             points=tuple(self._points),
             dollars_by_role={role: units / UNITS for role, units in self._units.items()},
-            problem_facts=told_problem(self._problem),
+            problem_facts=problem_texts(self._problem),
             settings=self._settings(),
         )
 
     def _settings(self) -> dict[str, str]:
         """Return what decides the run besides method and seed; no graph carries it out."""
         settings = Settings(constants=self._constants, price=PRICE)
-        known = told_settings(settings, self._budget)
+        known = settings_texts(settings, self._budget)
         del known["budget"]
         return {**known, "simulation": type(self._answers).__qualname__}
 

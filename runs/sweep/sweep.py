@@ -127,12 +127,12 @@ def check_inputs(runs: Sequence[SweepRun]) -> None:
         ValueError: If a problem, model, price or the sandbox is missing or does not work, or a
             problem is no longer what it was when earlier runs of the sweep began.
     """
-    from costada.nodes.setup import told_problem
+    from costada.nodes.setup import problem_texts
     from costada.runs.plan import plan_run
 
     unfinished = [run.config for run in runs if run.status is not Status.FINISHED]
     for config in {config.problem: config for config in unfinished}.values():
-        facts = told_problem(plan_run(config).problem)
+        facts = problem_texts(plan_run(config).problem)
         for run in runs:
             if run.has_begun and run.config.problem == config.problem:
                 _check_problem(run, facts)
