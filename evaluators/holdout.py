@@ -21,7 +21,7 @@ class HeldOutScore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdout:
-    """Inputs drawn for each program by itself, which tell a method from remembered answers.
+    """Inputs drawn for each program by itself, which distinguish a method from remembered answers.
 
     The score of a program stays the one on the published inputs. A program whose score on inputs
     of the same kind is lower by more than the margin is rejected.

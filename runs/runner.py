@@ -11,7 +11,7 @@ from langgraph.runtime import RunControl
 
 from costada.controller.ledger import remaining
 from costada.evaluators.contract import failed
-from costada.evaluators.sandbox.choice import told_layer
+from costada.evaluators.sandbox.choice import described_layer
 from costada.graph.build import DiscoveryGraph
 from costada.graph.state import SearchInput, SearchState
 from costada.nodes.trace import TraceRow
@@ -117,7 +117,7 @@ def _follow(
     control: RunControl,
 ) -> None:
     constants = plan.settings.constants
-    sandbox = told_layer(plan.sandbox) if plan.sandbox else ""
+    sandbox = described_layer(plan.sandbox) if plan.sandbox else ""
     heading = RunHeading(plan.title, plan.budget, constants.max_iterations, sandbox)
     progress.begin(heading, record.rows)
     state = _state(graph)

@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict
 
 from costada.evaluators.contract import MARKS, Evaluation
-from costada.evaluators.sandbox.choice import told_layer
+from costada.evaluators.sandbox.choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
 
 LOG = "log"
@@ -20,7 +20,7 @@ def verdict_text(evaluation: Evaluation, sandbox: Layer | None) -> str:
         f"score      {evaluation.score:.10g}",
         f"valid      {'yes' if evaluation.is_valid else 'no'}",
         f"seconds    {evaluation.seconds:.3f}",
-        f"sandbox    {told_layer(sandbox) if sandbox else 'up to the problem'}",
+        f"sandbox    {described_layer(sandbox) if sandbox else 'up to the problem'}",
         *(f"  {name} = {value:.10g}" for name, value in evaluation.metrics.items()),
     ]
     notes = {k: text for k, text in evaluation.artifacts.items() if k not in (*MARKS, LOG)}

@@ -45,9 +45,9 @@ def signal_processing() -> Problem:
     Objective and score are different metrics: the objective is the mean composite; the score (F),
     by which candidates are ranked, weighs it with smoothness, accuracy, noise reduction and the
     share of signals that were filtered. There is no reference. The filter gets the whole signal,
-    so neither causality nor the window is enforced, as in the published evaluator. Anybody can
-    compute the published signals from their seeds; a program that does is told by signals drawn
-    for it alone.
+    so neither causality nor the window is enforced, as in the published evaluator. The
+    published signals can be computed from their seeds; a second look with signals drawn for each
+    program detects that.
     """
     constants = {
         "WINDOW_SIZE": WINDOW_SIZE,

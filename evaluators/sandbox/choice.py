@@ -31,7 +31,7 @@ with tempfile.TemporaryDirectory(prefix="costada-probe-") as folder:
     sys.stdout.flush()
     sys.stdin.readline()
 """
-"""Keeps a folder until it is told a line, or the process that should tell it is gone."""
+"""Keeps a folder until it reads a line or its parent is gone."""
 
 ONLY_PROCESS = (
     "sandbox: only the process layer works here, so programs can read your files and use the"
@@ -72,7 +72,7 @@ def _strongest() -> Layer:
     return layer
 
 
-def told_layer(layer: Layer) -> str:
+def described_layer(layer: Layer) -> str:
     """Return the name of a chosen layer, with what it leaves open on this machine."""
     if _trial(layer).bounds_files or layer is Layer.NONE:
         return layer.value

@@ -245,7 +245,7 @@ class Slot:
         process.wait()
 
     def _was_killed(self) -> bool:
-        """Return whether a signal has ended the process; who runs it tells that as shells do."""
+        """Return whether a signal has ended the process; a guard exits as shells do then."""
         if self._process is None:
             return False
         with suppress(subprocess.TimeoutExpired):

@@ -8,7 +8,7 @@ import sys
 import pytest
 from sandbox_runs import becomes_true, descendants, run
 
-from costada.evaluators.sandbox.choice import told_layer
+from costada.evaluators.sandbox.choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 
@@ -134,14 +134,14 @@ FILES = {
 
 
 UNSEEN = (
-    "the program mapped shared memory, or a deleted file that is not open any more: nobody can see"
-    " how large those are"
+    "the program mapped shared memory, or a deleted file that it no longer has open: their size"
+    " cannot be checked"
 )
 HOARD = """
 import json, os, pyseccomp, sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from costada.evaluators.sandbox.choice import chosen_layer, told_layer
+from costada.evaluators.sandbox.choice import chosen_layer, described_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run import run_candidate
@@ -157,7 +157,7 @@ except ValueError as reason:
 hoard = partial(run_candidate, entry_point="f", limits=limits, layer=layer, preload=())
 with ThreadPoolExecutor(2) as pool:
     errors = [result.error for result in pool.map(hoard, json.load(sys.stdin))]
-print(json.dumps([told_layer(layer), *errors]))
+print(json.dumps([described_layer(layer), *errors]))
 """
 
 
@@ -195,8 +195,8 @@ def f():
 @pytest.fixture
 def bounding(layer):
     """Each layer that has a file system of its own here."""
-    if told_layer(layer) != layer.value:
-        pytest.skip(told_layer(layer))
+    if described_layer(layer) != layer.value:
+        pytest.skip(described_layer(layer))
     return layer
 
 

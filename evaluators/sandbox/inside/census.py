@@ -51,8 +51,8 @@ def _held(numbers: list[int]) -> dict[int, int]:
 def memory_of(numbers: Iterable[int], enough: int) -> int:
     """Return the kilobytes of memory, other than of files, that processes hold together.
 
-    What several of them share counts once. That takes time to tell, so it is told roughly, and as
-    too little never, where it is less than enough even if nothing is shared. Linux only.
+    What several of them share counts once. That takes time to find out, so where the sum is below
+    `enough` even if nothing is shared, that sum, which may be too large, is returned. Linux only.
     """
     known: list[int] = []
     total = 0
@@ -85,7 +85,7 @@ def _kilobytes(path: str, fields: tuple[str, ...]) -> int:
 def _have_one_memory(number: int, other: int) -> bool:
     """Return whether two processes are one in memory: one waits until the other starts a program.
 
-    Where the system does not tell, they are two.
+    Where the system cannot say, they count as two.
     """
     call = SYS_KCMP.get(os.uname().machine)
     return call is not None and LIBC.syscall(call, number, other, KCMP_VM, 0, 0) == 0

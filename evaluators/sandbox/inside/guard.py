@@ -36,7 +36,7 @@ def stand(control_fd: int, *, has_namespace: bool) -> None:
     number = os.fork()
     if number == 0:
         walls.set_process_option(walls.PR_SET_CHILD_SUBREAPER, 0)
-        # Whose parent is outside of its process table is told that it is 0.
+        # A parent outside of the process table shows as 0.
         walls.die_with_parent(0 if has_namespace else guard)
         if has_namespace:
             _mount_processes()

@@ -96,7 +96,7 @@ class Home:
         """Delete all that is in it, however deep, and whatever its permissions.
 
         Raises:
-            OSError: If something cannot be deleted, or a folder is moved meanwhile.
+            OSError: If something cannot be deleted, or a folder is moved at the same time.
         """
         os.fchmod(self._fd, stat.S_IRWXU)
         _empty(os.dup(self._fd))
@@ -105,7 +105,7 @@ class Home:
         """Remove it with all that is in it, wherever it is now, and a link in its place.
 
         Raises:
-            OSError: If something cannot be deleted, or a folder is moved meanwhile.
+            OSError: If something cannot be deleted, or a folder is moved at the same time.
         """
         self.empty()
         if self.is_in_place:

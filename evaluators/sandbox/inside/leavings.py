@@ -93,15 +93,15 @@ def excess(numbers: Iterable[int], scratch: str, max_mb: int) -> int:
     return 3 if any(map(_hides_files, numbers)) else 0
 
 
-def told_excess(passed: int, max_mb: int) -> str | None:
-    """Return what is said of a program whose files pass what `excess` tells."""
-    told = {
+def excess_reason(passed: int, max_mb: int) -> str | None:
+    """Return the reason for what `excess` returned; None for 0."""
+    reasons = {
         1: f"the program's files took more than {max_mb} MB",
         2: f"the program had more than {MAX_FILES} files and folders",
-        3: "the program mapped shared memory, or a deleted file that is not open any more: nobody"
-        " can see how large those are",
+        3: "the program mapped shared memory, or a deleted file that it no longer has open: their"
+        " size cannot be checked",
     }
-    return told.get(passed)
+    return reasons.get(passed)
 
 
 def _blocks(numbers: Iterable[int], scratch: str) -> Iterator[float]:
@@ -125,7 +125,7 @@ def _blocks(numbers: Iterable[int], scratch: str) -> Iterator[float]:
 
 
 def _tasks(number: int) -> list[str]:
-    """Return where the system tells of each thread of a process.
+    """Return the folder of /proc of each thread of a process.
 
     A thread can have descriptors of its own, and that which was first can have ended.
     """
@@ -146,7 +146,7 @@ def _open_and_deleted(number: int) -> Iterator[os.stat_result]:
 
 
 def _hides_files(number: int) -> bool:
-    """Return whether a process keeps files where nobody sees how large they are.
+    """Return whether a process keeps files whose size cannot be checked.
 
     It has mapped deleted files without having them open, or cannot be looked at. It may just have
     let go of a file between two looks, so it must be seen in the same state twice.
@@ -163,7 +163,7 @@ def _hides_files(number: int) -> bool:
 def _mapped_and_deleted(number: int) -> set[int]:
     """Return the numbers of the deleted files that a process has mapped.
 
-    Not their devices: some file systems tell of another one here than elsewhere.
+    Not their devices: some file systems show another one here than elsewhere.
     """
     found: set[int] = set()
     for task in _tasks(number):

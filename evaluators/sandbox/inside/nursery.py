@@ -140,7 +140,7 @@ class Nursery:
             return f"the program had more than {order['threads']} threads"
         if are_files_due:
             max_mb = order["scratch_mb"]
-            return leavings.told_excess(leavings.excess(held, self._scratch, max_mb), max_mb)
+            return leavings.excess_reason(leavings.excess(held, self._scratch, max_mb), max_mb)
         return None
 
 

@@ -14,7 +14,7 @@ from costada.evaluators.sandbox.inside.leavings import MAX_FILES
 CLONE_NEWNS = 0x00020000
 MS_NOSUID, MS_NODEV, MS_REC, MS_SLAVE, MNT_DETACH = 0x2, 0x4, 0x4000, 0x80000, 2
 MAX_INODES = 2 * MAX_FILES
-"""More than the watch over files allows, so that it has the time to tell."""
+"""Above the number that the watch over files allows, so that the watch reports it first."""
 
 
 class OwnFiles:

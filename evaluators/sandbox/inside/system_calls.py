@@ -1,7 +1,7 @@
 """Which system calls a candidate may make (seccomp): an allow-list, so new calls stay out.
 
-Nor may it hold files or memory where nobody sees them: threads share one table of descriptors, and
-memory that outlives its mapping is refused. Where no walls stand, that is all that is refused.
+Nor may it hold files or memory that the limits do not see: threads share one table of descriptors,
+and memory that outlives its mapping is refused. Where no walls stand, that is all that is refused.
 
 Runs in the sandbox, loaded by path; imports nothing of ours.
 """
@@ -35,8 +35,8 @@ HIDING = {
     "mmap": (3, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS),
 }
 """Refused where an argument, by its place, has all of some flags: the first gives a thread files
-that nobody sees; memory of the second stays whole while one page of it is mapped, and the limit of
-memory counts what is mapped."""
+that the limits do not see; memory of the second stays whole while one page of it is mapped, and the
+limit of memory counts what is mapped."""
 
 SOL_SOCKET = 1
 BUFFER_SIZES = (7, 8, 32, 33)

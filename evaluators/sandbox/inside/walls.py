@@ -135,7 +135,7 @@ def _set_capabilities(*words: int) -> None:
 
 
 def checked(result: int) -> None:
-    """Take in what a function of the C library returned.
+    """Check what a function of the C library returned.
 
     Raises:
         OSError: If it failed.
@@ -283,7 +283,8 @@ class Walls:
 
         Landlock cannot take back what it allowed further up, so each folder on the way to the
         hidden one can only be listed, and everything else in it is allowed by itself. Links and
-        mounts show these folders at several paths, so they are told by device and number.
+        mounts show these folders at several paths, so they are identified by
+        device and number.
         """
         identity = _identity(path)
         if identity in self._above:

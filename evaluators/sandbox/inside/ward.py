@@ -180,7 +180,7 @@ class Ward:
             if is_scratch_due:
                 max_mb = order["scratch_mb"]
                 passed = leavings.apart(lambda: leavings.excess(others, self._scratch, max_mb))
-                return leavings.told_excess(passed, max_mb)
+                return leavings.excess_reason(passed, max_mb)
         return None
 
     def _is_memory_passed(self, numbers: list[int], memory_mb: int) -> bool:
