@@ -49,7 +49,8 @@ def fork(
 
         original, new = RunFolder(folder), RunFolder(out)
         forked = fork_run(original, at, new, budget=budget, seed=seed, trust=trust)
+    command = forked.folder.next_command(forked.folder.load())
     show(
         f"{out}: forked from {folder} after iteration {forked.iterations},"
-        f" with ${forked.spent:.6f} spent.\nGo on with: {forked.folder.resume_command}"
+        f" with ${forked.spent:.6f} spent.\nGo on with: {command}"
     )

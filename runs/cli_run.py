@@ -161,8 +161,9 @@ def _carry_out(
     logging.getLogger("langchain_core.callbacks.manager").setLevel(logging.ERROR)
     progress = progress_on(SafeConsole(stderr=as_json, highlight=False), is_quiet=is_quiet)
     control = RunControl()
+    command = folder.next_command(config)
     with (
-        refusing(ExitCode.FAILED, hint=f"Finished iterations are saved. {_way_on(folder)}"),
+        refusing(ExitCode.FAILED, hint=f"Finished iterations are saved. Go on with: {command}"),
         draining_on_signal(control, progress.notice),
         telling_pauses(say if is_quiet else progress.notice),
         keeping_output_clean(as_json),
@@ -176,10 +177,6 @@ def _carry_out(
 
         show(f"costada: {failures_line(result)}", is_error=True)
         raise typer.Exit(ExitCode.FAILED)
-
-
-def _way_on(folder: RunFolder) -> str:
-    return f"Go on with: {folder.resume_command}"
 
 
 def _print_result(

@@ -63,6 +63,10 @@ class RunFolder:
         """What a user types to go on with this run."""
         return f"costada resume {shlex.quote(str(self.path))}"
 
+    def next_command(self, config: RunConfig) -> str:
+        """What resumes this run for the user who has just run or forked it, `--trust` included."""
+        return self.resume_command + (" --trust" if config.sandbox in WEAK_LAYERS else "")
+
     def claim(self, config: RunConfig) -> None:
         """Create the folder for a new run and save its settings.
 

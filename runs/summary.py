@@ -42,7 +42,7 @@ def summary_text(
         f"  report          {folder.report}",
     ]
     if result.stop_reason in ("interrupted", "failures"):
-        lines.append(f"Go on with: {folder.resume_command}")
+        lines.append(f"Go on with: {folder.next_command(config)}")
     return "\n".join(lines)
 
 

@@ -8,6 +8,8 @@ import pytest
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder, StepLog, unused_folder
 
+Invoke = Callable[..., Any]
+
 CONFIG = RunConfig(problem="circle_packing")
 
 
@@ -65,3 +67,17 @@ def test_the_step_log_holds_every_iteration_once_and_in_order(
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["iteration"] for row in rows] == [1, 2, 3]
     assert rows[2] == make_row(iteration=3)
+
+
+@pytest.mark.parametrize(("sandbox", "end"), [(None, ""), ("process", " --trust")])
+def test_a_run_says_how_its_user_resumes_it_whatever_its_sandbox(
+    near: Path, invoke: Invoke, tmp_path: Path, sandbox: str | None, end: str
+) -> None:
+    out, new = tmp_path / "run", tmp_path / "fork"
+    chosen = ["--sandbox", sandbox] if sandbox else []
+    limit = ["--max-iterations", 2, "--max-failures", 1]
+    assert invoke("run", near, *limit, *chosen, "--out", out).exit_code in (0, 1)
+    forked = invoke("fork", out, "--at", 1, "--out", new, *end.split())
+    assert forked.exit_code == 0, forked.output
+    assert forked.output.replace("\n", "").endswith(f"costada resume {new}{end}")
+    assert invoke("resume", new, *end.split()).exit_code in (0, 1)
