@@ -7,9 +7,12 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.sandbox.layers import Layer
@@ -65,7 +68,7 @@ class RunFolder:
 
     def next_command(self, config: RunConfig) -> str:
         """What resumes this run for the user who has just run or forked it, `--trust` included."""
-        return self.resume_command + (" --trust" if config.sandbox in WEAK_LAYERS else "")
+        return self.resume_command + (" --trust" if _risk(config) else "")
 
     def claim(self, config: RunConfig) -> None:
         """Create the folder for a new run and save its settings.
@@ -113,21 +116,18 @@ class RunFolder:
             raise ValueError(f"{self.path}: started with other settings: {'; '.join(differing)}")
 
     def check_trusted(self) -> None:
-        """Refuse settings under which what the folder holds would be executed with no wall around.
+        """Refuse settings that would run code of the folder without a wall, or send a key away.
 
         A run folder may come from somebody else. Everything in it is data, but for a problem that
-        lies in it, and the programs in its run file where the settings ask for a weak sandbox.
+        lies in it, the programs in its run file where the settings ask for a weak sandbox, and the
+        server that gets the user's key.
 
         Raises:
             ValueError: Naming the setting; also if there is no run.
         """
         self.check_own_problem()
-        config = self.load()
-        if config.sandbox in WEAK_LAYERS:
-            raise ValueError(
-                f"{self.settings}: sandbox is {config.sandbox.value!r}, under which programs of the"
-                " folder could do whatever you can; if the run is your own, give --trust"
-            )
+        if risk := _risk(self.load()):
+            raise ValueError(f"{self.settings}: {risk}; if the run is your own, give --trust")
 
     def check_own_problem(self) -> None:
         """Refuse a problem that may have come with the folder; raises as `check_trusted` does."""
@@ -219,6 +219,26 @@ class StepLog:
             return
         self._last = row["iteration"]
         append_text(self._path, _line(row))
+
+
+def _risk(config: RunConfig) -> str | None:
+    """Why it is a risk to resume a run of somebody else with these settings; None if it is none."""
+    if config.sandbox in WEAK_LAYERS:
+        return (
+            f"sandbox is {config.sandbox.value!r}, under which programs of the folder could do"
+            " whatever you can"
+        )
+    address = config.base_url
+    if address and not _is_loopback(address) and address != os.environ.get("OPENAI_BASE_URL"):
+        return f"base_url is {address!r}, where your API key would be sent"
+    return None
+
+
+def _is_loopback(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
 
 
 def _has_content(path: Path) -> bool:

@@ -193,3 +193,32 @@ def test_a_folder_takes_no_wall_away_unless_it_is_trusted(
         result = invoke(*words)
         assert (result.exit_code, "give --trust" in result.output) == (2, True), result.output
     assert invoke("resume", folder, "--trust").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "is_refused"),
+    [
+        ("https://collector.invalid/v1", True),
+        ("http://127.0.0.1.collector.invalid/v1", True),
+        ("https://own.invalid/v1", False),
+        ("http://localhost:9/v1", False),
+        ("http://[::1]:9/v1", False),
+    ],
+)
+def test_a_folder_sends_no_key_to_a_server_of_its_choice_unless_it_is_trusted(
+    finished: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    is_refused: bool,
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://own.invalid/v1")
+    folder = copied(finished, tmp_path / "foreign")
+    change(folder, model="openai:stand-in", base_url=address, price_in="1", price_out="2")
+    if is_refused:
+        with pytest.raises(ValueError, match="where your API key would be sent"):
+            RunFolder(folder).check_trusted()
+    else:
+        RunFolder(folder).check_trusted()
+    trust = " --trust" if is_refused else ""
+    assert RunFolder(folder).next_command(RunFolder(folder).load()).endswith(f"foreign{trust}")
