@@ -29,7 +29,8 @@ class Holdout:
     Attributes:
         calls: Draws the keyword arguments of each call from a seed.
         score: Judges the results of those calls; it is given the same `seed` by name, and the
-            `published` verdict. What it leaves out, such as calls that fail, a program can choose.
+            `published` verdict. It must count calls that fail, or a program could answer the easy
+            ones only.
         margin: How far the score may fall, in units of the score.
     """
 
