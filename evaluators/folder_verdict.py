@@ -6,6 +6,7 @@ from math import isfinite
 from costada.evaluators.contract import (
     COMBINED_SCORE,
     EVALUATOR_FAULT,
+    Direction,
     Evaluation,
     failed,
     storable,
@@ -70,6 +71,11 @@ def _scored(
     error = artifacts.get(ERROR) if score <= 0 else None
     if metrics.get(VALIDITY, 1.0) <= 0:
         error = artifacts.get(ERROR) or f"the evaluator says {VALIDITY} {metrics[VALIDITY]:g}"
+    if error is None and settings.direction is Direction.MINIMIZE and objective <= 0:
+        error = (
+            f"{COMBINED_SCORE} is {objective:g}; expected a positive number, as an objective that"
+            f" is minimised is scored by reference / {COMBINED_SCORE}"
+        )
     if error:
         return failed(error, metrics=metrics, artifacts=artifacts, seconds=seconds)
     return Evaluation(

@@ -58,6 +58,7 @@ def evaluate(
     from costada.evaluators.confine import confine, layer_of
     from costada.evaluators.contract import EVALUATOR_FAULT, SANDBOX_FAULT
     from costada.evaluators.registry import problem as problem_named
+    from costada.runs.files import read_bytes
     from costada.runs.verdict import verdict_json, verdict_text
 
     given = {"sandbox": sandbox, "timeout": timeout, "memory_mb": memory_mb}
@@ -70,7 +71,7 @@ def evaluate(
         wanted = RunConfig.model_validate({"problem": problem, **given})
         limits = {name: getattr(wanted, name) for name in given}
         found = confine(problem_named(problem), **limits)
-        program = file.read_bytes()
+        program = read_bytes(file)
     with refusing(ExitCode.FAILED), ending_on_signal(), keeping_output_clean():
         evaluation = _verdict(found, program)
     show((verdict_json if as_json else verdict_text)(evaluation, layer_of(found)))

@@ -68,6 +68,14 @@ def test_the_reference_and_the_direction_make_the_score(make_folder):
     assert evaluation.metrics["combined_score"] == 0.5
 
 
+@pytest.mark.parametrize("objective", [0, -3])
+def test_a_minimised_objective_that_is_not_positive_is_refused(make_folder, objective):
+    settings = SETTINGS + 'direction = "minimize"\nreference = 0.25\n'
+    evaluator = f"def score(output):\n    return {{'combined_score': {objective}}}\n"
+    with pytest.raises(ValueError, match=f"combined_score is {objective}; expected a positive"):
+        check_problem(load_folder(make_folder(evaluator, settings=settings)))
+
+
 def test_an_evaluation_is_taken_as_it_is(make_folder):
     evaluator = (
         "from costada import Evaluation\ndef score(output):\n"

@@ -166,7 +166,7 @@ def folder_with(evaluator: str, folder: Path) -> Path:
     for name, text in {
         "problem.md": "Do something.",
         "problem.toml": 'entry_point = "f"',
-        "initial_program.py": "def f(): return 1\n",
+        "initial_program.py": "def f():\n    number = 1.5\n    return number\n",
         "evaluator.py": evaluator,
     }.items():
         (folder / name).write_text(text)
@@ -250,3 +250,18 @@ def test_the_list_as_json_holds_the_same_numbers(invoke: Invoke) -> None:
             known.entry_point,
             known.limits.wall_seconds,
         )
+
+
+@pytest.mark.parametrize("kind", ["a device", "a pipe", "a large file"])
+def test_a_program_that_is_no_ordinary_file_is_refused(tmp_path, invoke, kind):
+    path = tmp_path / "program.py"
+    if kind == "a device":
+        path = Path("/dev/zero")
+    elif kind == "a pipe":
+        os.mkfifo(path)
+    else:
+        with path.open("wb") as file:
+            file.truncate(2**25)
+    result = invoke("evaluate", "circle_packing", path)
+    assert result.exit_code == 2
+    assert str(path) in result.output.replace("\n", "")
