@@ -9,6 +9,7 @@ from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
+from time import monotonic
 
 from costada.evaluators.sandbox import container
 from costada.evaluators.sandbox.control_group import ControlGroup, new_group
@@ -22,6 +23,7 @@ from costada.evaluators.sandbox.layers import Layer
 
 START_SECONDS = 60.0
 READY_SECONDS = 10.0
+LOOK_SECONDS = 0.5
 INFO_SECONDS = 2.0
 CLOSE_SECONDS = 2.0
 MAX_ANSWER_BYTES = 65536
@@ -99,6 +101,14 @@ class Slot:
         """Whether the process waits for orders."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def _has_ended(self) -> bool:
+        """Whether the process has ended; leaves its number in use, unlike `is_alive`."""
+        if self._process is None or self._process.returncode is not None:
+            return True
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return os.waitid(os.P_PID, self._process.pid, options) is not None
+
     def await_ready(self, seconds: float = START_SECONDS) -> None:
         """Wait until the process can take an order.
 
@@ -107,11 +117,16 @@ class Slot:
         """
         if self._is_ready:
             return
-        self.control.settimeout(seconds)
-        try:
-            answer = self.answer()
-        except TimeoutError:
-            answer = None
+        end = monotonic() + seconds
+        self.control.settimeout(LOOK_SECONDS)
+        answer = None
+        # What the process has started may hold the other end of the socket longer than it lives.
+        while answer is None and not self._has_ended and monotonic() < end:
+            try:
+                answer = self.answer()
+            except TimeoutError:
+                continue
+            break
         if answer is None:
             raise BrokenPipeError("the slot does not get ready")
         self.control.settimeout(None)
@@ -245,11 +260,18 @@ class Slot:
         process.wait()
 
     def _was_killed(self) -> bool:
-        """Return whether a signal has ended the process; a guard exits as shells do then."""
+        """Return whether a signal has ended the process; a guard exits as shells do then.
+
+        What it had started is killed: the child of a bwrap that is killed early waits for ever.
+        """
         if self._process is None:
             return False
+        is_unreaped = self._process.returncode is None
         with suppress(subprocess.TimeoutExpired):
             status = self._process.wait(CLOSE_SECONDS)
+            if is_unreaped:  # later, another group may have the number
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
             return status < 0 or status > SIGNALLED
         return False
 

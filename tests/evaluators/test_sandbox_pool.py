@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from sandbox_runs import (
@@ -23,6 +24,7 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.pool import SLOTS, Pool
 from costada.evaluators.sandbox.run import run_evaluator
+from costada.evaluators.sandbox.slot import Slot
 
 SLOT = (
     "import os, time, zlib\n"
@@ -205,3 +207,16 @@ def test_processes_that_are_all_killed_while_they_start_are_an_error_in_words():
     finally:
         is_over.set()
         thread.join()
+
+
+def test_bubblewrap_that_is_killed_while_it_starts_leaves_no_process(monkeypatch, tmp_path):
+    program = tmp_path / "bwrap"
+    program.write_text(f"#!/bin/sh\nsleep 70 &\necho $! > {tmp_path}/child\nkill -9 $$\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    begun = monotonic()
+    with pytest.raises(BrokenPipeError, match="killed while it was starting"):
+        Slot(SlotKind(Layer.BUBBLEWRAP, ()))
+    assert monotonic() - begun < 30
+    child = Path("/proc", (tmp_path / "child").read_text().strip(), "stat")
+    assert becomes_true(lambda: not child.exists() or ") Z " in child.read_text())
