@@ -13,6 +13,7 @@ from sandbox_runs import (
     AMPLE,
     PRELOAD,
     becomes_true,
+    command_of,
     descendants,
     run,
     told_by_script,
@@ -149,13 +150,14 @@ def test_scipy_can_be_imported_by_a_program_that_does_not_name_it(layer):
 
 
 def killed_once(when):
-    """Return a thread that kills all our processes as soon as a condition holds."""
+    """Return a thread that kills all processes of our slots as soon as a condition holds."""
 
     def kill():
         assert becomes_true(when, 20)
         for number in descendants(os.getpid()):
-            with suppress(ProcessLookupError):
-                os.kill(number, signal.SIGKILL)
+            if b"zygote.py" in command_of(number):
+                with suppress(ProcessLookupError):
+                    os.kill(number, signal.SIGKILL)
 
     thread = threading.Thread(target=kill)
     thread.start()
