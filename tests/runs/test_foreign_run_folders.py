@@ -82,8 +82,9 @@ def plant(database: Path, kind: str, write: Callable[[Any], bytes], *, in_writes
             )
         if in_writes:
             connection.execute(
-                "INSERT INTO writes (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel,"
-                " type, value) SELECT thread_id, checkpoint_ns, checkpoint_id, 'task', 0,"
+                "INSERT INTO writes"
+                " (thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, value)"
+                " SELECT thread_id, checkpoint_ns, checkpoint_id, 'task', 0,"
                 " 'best', ?, ? FROM checkpoints",
                 (kind, write({"channel_values": {}})),
             )
