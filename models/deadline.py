@@ -25,7 +25,7 @@ class CallTimeout(TimeoutError):
 
 @dataclass(slots=True)
 class _Call:
-    """A call under way: its deadline in seconds and by the monotonic clock, its connections."""
+    """A running call: its deadline in seconds and by the monotonic clock, its connections."""
 
     seconds: float
     ends_at: float

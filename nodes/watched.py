@@ -34,11 +34,7 @@ class WatchedNode:
         self.__signature__ = own.replace(parameters=[*others.values(), CONFIG])
 
     def __call__(
-        self,
-        state: SearchState,
-        *,
-        config: RunnableConfig,
-        **given: object,
+        self, state: SearchState, *, config: RunnableConfig, **given: object
     ) -> SearchState:
         """Return the node's update with `seconds`, and with `trace` where a trace began.
 

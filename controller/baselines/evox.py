@@ -151,7 +151,7 @@ class EvoX(CostBlind):
         """Return the controller at the end of a step, or with the evolution due before it.
 
         Stagnation is judged once per step, and not in the last one of the run, whose strategy
-        nobody could use. The notes tell what became of the strategy in this step.
+        could not be used. The notes say what became of the strategy in this step.
 
         Raises:
             ValueError: A call is pending.

@@ -122,7 +122,7 @@ class Execution:
 
     @property
     def _call_end(self) -> float:
-        """When the call under way must be answered, or the process of the last have ended."""
+        """When the current call must be answered or, after the last call, the process must end."""
         if self.limits.call_seconds is None or not self.asked:
             return inf
         return self.asked[-1] + self.limits.call_seconds

@@ -36,7 +36,7 @@ def describe(error: BaseException, files: Mapping[str, File], limits: Mapping[st
     Args:
         error: The exception that ended the candidate.
         files: The files whose frames are told, by full path.
-        limits: The limits of the run; that which was the cause is told.
+        limits: The limits of the run; the one that was passed is named.
     """
     words = _Words(type(error).__name__)
     with words:
