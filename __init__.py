@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from costada.agents.tool import create_discovery_tool
     from costada.controller.constants import Constants
     from costada.controller.ledger import Price
-    from costada.evaluators.contract import Evaluation
     from costada.evaluators.holdout import Holdout
     from costada.evaluators.problem import Problem
     from costada.evaluators.registry import problem
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from costada.runs.interruption import interrupting_evaluations
     from costada.store.purse import Ledger, OverBudget
     from costada.store.run_store import RunStore
+    from costada.values.evaluation import Evaluation
 
 __all__ = [
     "BudgetMiddleware",
@@ -60,7 +60,7 @@ _HOMES = {
     "CandidateResult": "costada.evaluators.sandbox.result",
     "Constants": "costada.controller.constants",
     "Discovery": "costada.runs.discovery",
-    "Evaluation": "costada.evaluators.contract",
+    "Evaluation": "costada.values.evaluation",
     "Layer": "costada.evaluators.sandbox.layers",
     "Ledger": "costada.store.purse",
     "Holdout": "costada.evaluators.holdout",

@@ -11,11 +11,11 @@ from typing_extensions import Unpack
 
 from costada.agents.following import afollow, follow
 from costada.evaluators.check import check_problem
-from costada.evaluators.contract import Evaluation
 from costada.evaluators.problem import Problem
 from costada.graph.compiled import DiscoveryGraph
 from costada.graph.state import SearchInput, SearchOutput
 from costada.store.purse import OverBudget
+from costada.values.evaluation import Evaluation
 
 Answer = tuple[str, SearchOutput]
 

@@ -1,7 +1,7 @@
 """Whether a problem works, before money is spent on it."""
 
-from costada.evaluators.contract import FAULTS, REJECTED_AT, Evaluation
 from costada.evaluators.problem import Problem
+from costada.values.evaluation import FAULTS, REJECTED_AT, Evaluation
 
 
 def check_problem(problem: Problem) -> Evaluation:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from costada.evaluators.contract import NO_VERDICT, SANDBOX_FAULT, Evaluation, failed
 from costada.evaluators.folder_score import is_native, read_trusted
 from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings, read_settings
 from costada.evaluators.folder_texts import read_task, read_text
@@ -25,6 +24,7 @@ from costada.evaluators.sandbox.result import CandidateResult
 from costada.evaluators.sandbox.run import run_evaluator
 from costada.evaluators.sandboxed import Confined
 from costada.evaluators.shown_files import EVALUATOR_FILE, shown_files
+from costada.values.evaluation import NO_VERDICT, SANDBOX_FAULT, Evaluation, failed
 
 UNSEEN = ("FileNotFoundError", "PermissionError")
 UNSEEN_HINT = (

@@ -9,12 +9,12 @@ from symtable import symtable
 from types import FunctionType, ModuleType
 from typing import Any
 
-from costada.evaluators.contract import COMBINED_SCORE, Evaluation
 from costada.evaluators.folder_module import load_trusted, own_imports
 from costada.evaluators.folder_settings import FolderSettings
 from costada.evaluators.folder_verdict import sort_values, verdict
 from costada.evaluators.object_hash import Unknown
 from costada.evaluators.shown_files import reads_elsewhere
+from costada.values.evaluation import COMBINED_SCORE, Evaluation
 
 NATIVE, LEGACY = "score", "evaluate"
 

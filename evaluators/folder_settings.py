@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
-from costada.evaluators.contract import Direction
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
+from costada.values.evaluation import Direction
 
 SETTINGS_FILE = "problem.toml"
 LARGEST_SETTINGS = 2**20

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from math import isfinite
 
-from costada.evaluators.contract import (
+from costada.evaluators.contract import normalize
+from costada.evaluators.folder_settings import FolderSettings
+from costada.values.evaluation import (
     COMBINED_SCORE,
     EVALUATOR_FAULT,
     Direction,
@@ -11,8 +13,6 @@ from costada.evaluators.contract import (
     failed,
     storable,
 )
-from costada.evaluators.folder_settings import FolderSettings
-from costada.evaluators.normalize import normalize
 
 VALIDITY = "validity"
 ERROR = "error"

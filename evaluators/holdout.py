@@ -6,8 +6,8 @@ from hashlib import blake2b
 from secrets import token_hex
 from typing import Protocol
 
-from costada.evaluators.contract import Evaluation
 from costada.evaluators.sandbox.result import CandidateResult
+from costada.values.evaluation import Evaluation
 
 
 class HeldOutScore(Protocol):

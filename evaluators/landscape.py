@@ -2,8 +2,8 @@
 
 import re
 
-from costada.evaluators.contract import Evaluation, failed
 from costada.evaluators.problem import Problem
+from costada.values.evaluation import Evaluation, failed
 
 SEED_QUALITY = 0.3642
 """Score of the initial program: that of the circle packing benchmark."""

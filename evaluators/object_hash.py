@@ -389,7 +389,10 @@ def _version(module: str) -> str:
     if top in sys.stdlib_module_names:
         return f"{sys.version_info.major}.{sys.version_info.minor}"
     if top == PACKAGE:
-        return (content_hash(Path(__file__).parent) or b"").hex()
+        root = Path(__file__).parents[1]
+        return "".join(
+            (content_hash(root / room) or b"").hex() for room in ("evaluators", "values")
+        )
     try:
         return metadata.version(top)
     except metadata.PackageNotFoundError:

@@ -5,14 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from costada.evaluators.contract import (
-    NOT_STORABLE,
-    Direction,
-    Evaluation,
-    Evaluator,
-    failed,
-    is_storable,
-)
+from costada.evaluators.contract import Evaluator
 from costada.evaluators.fingerprint import fingerprint
 from costada.evaluators.holdout import Holdout
 from costada.evaluators.problem_checks import (
@@ -27,6 +20,7 @@ from costada.evaluators.problem_checks import (
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandboxed import Confined, SandboxedEvaluator, Score
+from costada.values.evaluation import NOT_STORABLE, Direction, Evaluation, failed, is_storable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

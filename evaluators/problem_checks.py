@@ -7,9 +7,9 @@ from keyword import iskeyword
 from math import isfinite
 from reprlib import repr as shortened
 
-from costada.evaluators.contract import is_storable
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.wire import encode
+from costada.values.evaluation import is_storable
 
 PLAIN = "a number, text, array, list or dict"
 

@@ -8,7 +8,12 @@ from traceback import extract_tb
 from types import TracebackType
 from typing import Any, Self
 
-from costada.evaluators.contract import (
+from costada.evaluators.holdout import Holdout, holdout_seed, new_key
+from costada.evaluators.sandbox.layers import PRELOAD, Layer
+from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.result import CandidateResult
+from costada.evaluators.sandbox.run import run_calls
+from costada.values.evaluation import (
     COMBINED_SCORE,
     EVAL_TIME,
     EVALUATOR_FAULT,
@@ -19,11 +24,6 @@ from costada.evaluators.contract import (
     InvalidEvaluation,
     failed,
 )
-from costada.evaluators.holdout import Holdout, holdout_seed, new_key
-from costada.evaluators.sandbox.layers import PRELOAD, Layer
-from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.result import CandidateResult
-from costada.evaluators.sandbox.run import run_calls
 
 Score = Callable[[Any], Evaluation]
 """Judges the plain data that a candidate returned."""

@@ -6,12 +6,12 @@ from dataclasses import replace
 from costada.controller.archive import Archive, Candidate
 from costada.controller.contract import Controller
 from costada.controller.migration import original_id
-from costada.evaluators.contract import EVAL_TIME, EVALUATOR_FAULT, MARKS, SANDBOX_FAULT, Evaluation
 from costada.evaluators.problem import Problem
 from costada.graph.state import SearchState
 from costada.nodes.context import RunContext
 from costada.prompts.request import ShownProgram
 from costada.store.rows import CandidateRow
+from costada.values.evaluation import EVAL_TIME, EVALUATOR_FAULT, MARKS, SANDBOX_FAULT, Evaluation
 
 
 def load_archives(

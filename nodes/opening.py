@@ -7,7 +7,6 @@ from costada.controller.archive import Archive
 from costada.controller.contract import Controller
 from costada.evaluators.check import check_problem
 from costada.evaluators.confine import layer_of
-from costada.evaluators.contract import Evaluation
 from costada.evaluators.holdout import new_key
 from costada.graph.state import CreditRecord, SearchState, StepRecord
 from costada.models.identity import model_facts
@@ -17,6 +16,7 @@ from costada.nodes.purse import drawn
 from costada.nodes.setup import problem_texts, settings_texts
 from costada.store.rows import CandidateRow
 from costada.store.setup import RunSetup, as_texts
+from costada.values.evaluation import Evaluation
 
 
 def opened(state: SearchState, context: RunContext) -> SearchState:

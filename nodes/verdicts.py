@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from costada.evaluators.contract import EVALUATOR_FAULT, Evaluation
 from costada.graph.state import SearchState
 from costada.nodes.candidates import candidate_row, evaluation_of
 from costada.nodes.context import RunContext
 from costada.store.rows import CandidateRow
+from costada.values.evaluation import EVALUATOR_FAULT, Evaluation
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from costada.runs.output import show
 from costada.runs.refusal import keeping_output_clean, refusing, telling_warnings
 
 if TYPE_CHECKING:
-    from costada.evaluators.contract import Evaluation
     from costada.evaluators.problem import Problem
+    from costada.values.evaluation import Evaluation
 
 Program = Annotated[
     Path,
@@ -56,10 +56,10 @@ def evaluate(
 ) -> None:
     """Score a program as a run would; a program that fails is an answer, not an error."""
     from costada.evaluators.confine import confine, layer_of
-    from costada.evaluators.contract import EVALUATOR_FAULT, SANDBOX_FAULT
     from costada.evaluators.registry import problem as problem_named
     from costada.runs.files import read_bytes
     from costada.runs.verdict import verdict_json, verdict_text
+    from costada.values.evaluation import EVALUATOR_FAULT, SANDBOX_FAULT
 
     given = {"sandbox": sandbox, "timeout": timeout, "memory_mb": memory_mb}
     with (
@@ -80,7 +80,7 @@ def evaluate(
 
 
 def _verdict(problem: Problem, program: bytes) -> Evaluation:
-    from costada.evaluators.contract import failed
+    from costada.values.evaluation import failed
 
     try:
         code = program.decode("utf-8-sig")

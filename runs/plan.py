@@ -8,7 +8,6 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from costada.controller.constants import Constants
 from costada.evaluators.check import check_problem
 from costada.evaluators.confine import confine, layer_of
-from costada.evaluators.contract import Evaluation
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import LANDSCAPE, problem
 from costada.evaluators.sandbox.layers import Layer
@@ -20,6 +19,7 @@ from costada.runs.config import OBJECT_MARK, RunConfig, is_openai
 from costada.runs.gateway import check_gateway
 from costada.store.purse import Ledger
 from costada.store.run_store import RunStore
+from costada.values.evaluation import Evaluation
 
 SIMULATED = "simulated"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from costada.evaluators.contract import Direction
 from costada.nodes.setup import problem_texts
 from costada.runs.files import remove_unfinished, replace_text
 from costada.runs.folder import RunFolder, StepLog
@@ -13,6 +12,7 @@ from costada.runs.report import ReportData, write_report
 from costada.runs.rows import stored_rows
 from costada.store.candidates import SEED_ID
 from costada.store.setup import changes
+from costada.values.evaluation import Direction
 
 if TYPE_CHECKING:
     from costada.nodes.trace import TraceRow

@@ -10,7 +10,6 @@ from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 
 from costada.controller.ledger import remaining
-from costada.evaluators.contract import failed
 from costada.evaluators.sandbox.choice import described_layer
 from costada.graph.build import DiscoveryGraph
 from costada.graph.state import SearchInput, SearchState
@@ -26,6 +25,7 @@ from costada.runs.record import RunRecord
 from costada.runs.result import Discovery, RunEnd
 from costada.store.pruning import RunSaver
 from costada.store.run_store import RunStore
+from costada.values.evaluation import failed
 
 THREAD = RunnableConfig(configurable={"thread_id": "run"})
 

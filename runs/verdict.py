@@ -3,9 +3,9 @@
 import json
 from dataclasses import asdict
 
-from costada.evaluators.contract import MARKS, Evaluation
 from costada.evaluators.sandbox.choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
+from costada.values.evaluation import MARKS, Evaluation
 
 LOG = "log"
 NUM_LINES = 20

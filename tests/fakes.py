@@ -10,8 +10,8 @@ from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from pydantic import Field
 
-from costada.evaluators.contract import Evaluation, failed
 from costada.evaluators.problem import Problem
+from costada.values.evaluation import Evaluation, failed
 
 SEED_PROGRAM = """# EVOLVE-BLOCK-START
 def value():

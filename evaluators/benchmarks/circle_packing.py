@@ -7,11 +7,11 @@ from costada.evaluators.benchmarks.arrays import Floats, float_array
 from costada.evaluators.benchmarks.circles import check_radii, overlaps
 from costada.evaluators.benchmarks.texts import read_text, scoring_source
 from costada.evaluators.benchmarks.violations import Violation, tolerance_notes
-from costada.evaluators.contract import Direction, Evaluation, failed
-from costada.evaluators.normalize import normalize
+from costada.evaluators.contract import normalize
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.sandbox.wire import Value
+from costada.values.evaluation import Direction, Evaluation, failed
 
 NUM_CIRCLES = 26
 REFERENCE = 2.635

@@ -9,11 +9,11 @@ from costada.evaluators.benchmarks.arrays import Floats, float_array
 from costada.evaluators.benchmarks.circles import check_radii, overlaps
 from costada.evaluators.benchmarks.texts import read_text, scoring_source
 from costada.evaluators.benchmarks.violations import Violation, tolerance_notes
-from costada.evaluators.contract import Direction, Evaluation
-from costada.evaluators.normalize import normalize
+from costada.evaluators.contract import normalize
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.sandbox.wire import Value
+from costada.values.evaluation import Direction, Evaluation
 
 NUM_CIRCLES = 21
 HALF_PERIMETER = 2.0

@@ -11,11 +11,11 @@ from costada.evaluators.benchmarks.geometry import (
     smallest_triangle,
 )
 from costada.evaluators.benchmarks.texts import read_text, scoring_source
-from costada.evaluators.contract import Direction, Evaluation
-from costada.evaluators.normalize import normalize
+from costada.evaluators.contract import normalize
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.sandbox.wire import Value
+from costada.values.evaluation import Direction, Evaluation
 
 NUM_POINTS = 13
 REFERENCE = 0.030936889034895654

@@ -6,10 +6,10 @@ import numpy as np
 
 from costada.evaluators.benchmarks.arrays import Floats, float_array
 from costada.evaluators.benchmarks.geometry import scaled
-from costada.evaluators.contract import Direction, Evaluation
-from costada.evaluators.normalize import normalize
+from costada.evaluators.contract import normalize
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.sandbox.wire import Value
+from costada.values.evaluation import Direction, Evaluation
 
 LIMITS = Limits(wall_seconds=360.0, memory_mb=1024, result_bytes=MEBIBYTE)
 SOURCE = "CostAda, App. H; AlphaEvolve (arXiv:2506.13131), App. B"

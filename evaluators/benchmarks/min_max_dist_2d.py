@@ -3,9 +3,9 @@
 from costada.evaluators.benchmarks.arrays import float_array
 from costada.evaluators.benchmarks.min_max_dist import LIMITS, SOURCE, score_points, squared_ratio
 from costada.evaluators.benchmarks.texts import read_text, scoring_source
-from costada.evaluators.contract import Direction, Evaluation
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.wire import Value
+from costada.values.evaluation import Direction, Evaluation
 
 SHAPE = (16, 2)
 REFERENCE = 12.889266112

@@ -22,11 +22,11 @@ from costada.evaluators.benchmarks.signals import (
     tracking_errors,
 )
 from costada.evaluators.benchmarks.texts import read_text, scoring_source
-from costada.evaluators.contract import Direction, Evaluation, failed
 from costada.evaluators.holdout import Holdout
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.sandbox.result import CandidateResult
+from costada.values.evaluation import Direction, Evaluation, failed
 
 SEED_OBJECTIVE = 0.4518100150842093
 MIN_ACCURACY = 0.1

@@ -7,11 +7,11 @@ import numpy as np
 from costada.evaluators.benchmarks.arrays import Floats, float_array
 from costada.evaluators.benchmarks.texts import read_text, scoring_source
 from costada.evaluators.benchmarks.violations import tolerance_notes
-from costada.evaluators.contract import Direction, Evaluation
-from costada.evaluators.normalize import normalize
+from costada.evaluators.contract import normalize
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.sandbox.wire import Value
+from costada.values.evaluation import Direction, Evaluation
 
 REFERENCE = 1.4556427953745406
 HUMAN = 1.4581

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from costada.evaluators.contract import NOT_STORABLE, is_storable
 from costada.evaluators.sandbox.choice import chosen_layer
 from costada.evaluators.sandbox.execution import execute_in_any, request_for, too_slow
 from costada.evaluators.sandbox.judgement import results_of
@@ -12,6 +11,7 @@ from costada.evaluators.sandbox.layers import LATE, PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.result import CandidateResult
 from costada.evaluators.shown_files import shown_files
+from costada.values.evaluation import NOT_STORABLE, is_storable
 
 
 def run_candidate(

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from costada.controller.contract import OUT_OF_MONEY
-from costada.evaluators.contract import Direction
 from costada.evaluators.fingerprint import known_part
 from costada.runs.comparison.outcome import Point, RunOutcome
 from costada.runs.config import RunConfig
@@ -25,6 +24,7 @@ from costada.runs.rows import end_after, stored_rows
 from costada.store.candidates import SEED_ID
 from costada.store.run_store import RunStore
 from costada.store.setup import RunSetup, as_texts
+from costada.values.evaluation import Direction
 
 if TYPE_CHECKING:
     from costada.nodes.trace import TraceRow

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from costada.evaluators.contract import EVALUATOR_FAULT, SANDBOX_FAULT
 from costada.store.history import PastCall, PastCandidate, PastFailure
 from costada.store.rows import CallStatus, OutcomeKind
+from costada.values.evaluation import EVALUATOR_FAULT, SANDBOX_FAULT
 
 MODEL, ANSWER, PROGRAM = "Model", "Answer", "Program"
 """Where something went wrong: at the provider, in what it answered, in the program it wrote."""

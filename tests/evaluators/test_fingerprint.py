@@ -12,11 +12,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from costada.evaluators.contract import Evaluation
 from costada.evaluators.folder import load_folder
 from costada.evaluators.folder_files import MAX_BYTES
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem, problem_names
+from costada.values.evaluation import Evaluation
 
 
 def fingerprint(evaluate, **fields):
@@ -168,7 +168,7 @@ import functools, re, enum, datetime, decimal
 import numpy as np
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem, problem_names
-from costada.evaluators.contract import Evaluation
+from costada.values.evaluation import Evaluation
 import helper
 
 NAMES = {{"alpha", "beta", "gamma", "delta"}}

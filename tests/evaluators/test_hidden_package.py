@@ -9,7 +9,7 @@ import pytest
 
 import costada
 
-ROOMS = ("agents", "controller", "evaluators", "graph", "models", "nodes", "prompts", "store")
+ROOMS = ("controller", "evaluators", "graph", "models", "nodes", "prompts", "store", "values")
 STEALING = """
 import os, sys
 def f(folder):

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from costada.evaluators.contract import EVALUATOR_FAULT, Evaluation
 from costada.evaluators.holdout import Holdout, holdout_seed, new_key
 from costada.evaluators.problem import Problem
+from costada.values.evaluation import EVALUATOR_FAULT, Evaluation
 
 SQUARE = "def square(x):\n    return x * x\n"
 TABLE = "def square(x):\n    return {2: 4, 3: 9}.get(x, 0)\n"

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costada.evaluators.contract import Direction
-from costada.evaluators.normalize import normalize
+from costada.evaluators.contract import normalize
+from costada.values.evaluation import Direction
 
 positive = st.floats(min_value=1e-6, max_value=1e6)
 

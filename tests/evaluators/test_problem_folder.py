@@ -1,8 +1,8 @@
 import pytest
 
 from costada.evaluators.check import check_problem
-from costada.evaluators.contract import EVALUATOR_FAULT, Direction
 from costada.evaluators.folder import load_folder
+from costada.values.evaluation import EVALUATOR_FAULT, Direction
 
 RUN_PROGRAM = """
 import importlib.util

@@ -6,11 +6,11 @@ import sys
 import pytest
 
 from costada.evaluators.check import check_problem
-from costada.evaluators.contract import EVALUATOR_FAULT, NO_VERDICT, Direction
 from costada.evaluators.folder import load_folder
 from costada.evaluators.sandbox.choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
+from costada.values.evaluation import EVALUATOR_FAULT, NO_VERDICT, Direction
 
 SETTINGS = 'entry_point = "answer"\n'
 SCORE = """def score(output):

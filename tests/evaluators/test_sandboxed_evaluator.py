@@ -6,17 +6,11 @@ import numpy as np
 import pytest
 
 from costada.evaluators.check import check_problem
-from costada.evaluators.contract import (
-    EVALUATOR_FAULT,
-    NO_VERDICT,
-    SANDBOX_FAULT,
-    Evaluation,
-    failed,
-)
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.result import CandidateResult
 from costada.evaluators.sandboxed import SandboxedEvaluator, _marks
+from costada.values.evaluation import EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT, Evaluation, failed
 
 DOUBLE = "def double(x):\n    return 2 * x\n"
 

@@ -16,8 +16,8 @@ from costada.evaluators.benchmarks.signals import (
     fresh_signals,
     make_signals,
 )
-from costada.evaluators.contract import Direction
 from costada.evaluators.sandbox.result import CandidateResult
+from costada.values.evaluation import Direction
 
 METRICS = {
     "composite_score",

@@ -15,7 +15,7 @@ from costada.evaluators.benchmarks.third_autocorrelation import (
     score,
     third_autocorrelation,
 )
-from costada.evaluators.contract import Direction
+from costada.values.evaluation import Direction
 
 CONFIGURATIONS = Path(__file__).with_name("configurations")
 WELL_FORMED = st.lists(st.integers(-9, 9), min_size=1, max_size=40).filter(sum)

@@ -10,11 +10,11 @@ from fakes import ScriptedModel, evaluate_value, hashed_answer, rewrite, toy_pro
 from langgraph.checkpoint.memory import InMemorySaver
 from tool_graph import ANSWER_COST, PRICE, billed, graph_on, spent, steps
 
-from costada.evaluators.contract import Evaluation
 from costada.graph.build import create_discovery_graph
 from costada.models.replies import shown
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
+from costada.values.evaluation import Evaluation
 
 
 def test_what_it_tried_it_can_submit_without_writing_it_again(server):

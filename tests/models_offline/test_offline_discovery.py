@@ -6,11 +6,11 @@ import pytest
 from offline_programs import AREA, PACKING, SPREAD, in_process_problem, result
 
 from costada.controller.constants import Constants
-from costada.evaluators.contract import Evaluation, failed
 from costada.graph.build import create_discovery_graph
 from costada.models.offline import OfflineModel
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
+from costada.values.evaluation import Evaluation, failed
 
 
 @cache

@@ -19,10 +19,10 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from costada.controller.constants import Constants
 from costada.controller.ledger import Price
-from costada.evaluators.contract import EVALUATOR_FAULT, SANDBOX_FAULT, Evaluation, failed
 from costada.graph.build import create_discovery_graph
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
+from costada.values.evaluation import EVALUATOR_FAULT, SANDBOX_FAULT, Evaluation, failed
 
 
 class Judge:

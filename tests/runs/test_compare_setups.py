@@ -11,7 +11,6 @@ from compared_runs import outcome
 from fakes import ScriptedModel, evaluate_value, hashed_answer, toy_problem
 
 from costada.controller.constants import Constants
-from costada.evaluators.contract import Direction, Evaluation
 from costada.evaluators.sandbox.limits import Limits
 from costada.runs.comparison.comparison import compare_outcomes
 from costada.runs.comparison.outcomes import NOT_DECIDING, config_facts, find_outcomes
@@ -19,6 +18,7 @@ from costada.runs.comparison.tables import final_quality
 from costada.runs.config import RunConfig
 from costada.runs.discovery import discover
 from costada.runs.simulation.run import simulate_run
+from costada.values.evaluation import Direction, Evaluation
 
 Invoke = Callable[..., Any]
 PRICES: dict[str, Any] = {"price_in": "1", "price_out": "2", "max_iterations": 2}

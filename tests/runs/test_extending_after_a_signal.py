@@ -10,7 +10,6 @@ import pytest
 from fakes import ScriptedModel, evaluate_value, hashed_answer, is_guide_prompt, toy_problem
 from langgraph.runtime import RunControl
 
-from costada.evaluators.contract import Evaluation
 from costada.evaluators.problem import Problem
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
@@ -19,6 +18,7 @@ from costada.runs.plan import plan_run
 from costada.runs.progress import SilentProgress
 from costada.runs.result import Discovery
 from costada.runs.runner import carry_out
+from costada.values.evaluation import Evaluation
 
 CONFIG = RunConfig(
     problem="object:toy",

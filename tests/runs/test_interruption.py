@@ -16,7 +16,6 @@ from billing_server import BillingServer, Silence
 from fakes import ScriptedModel, rewrite
 from langgraph.runtime import RunControl
 
-from costada.evaluators.contract import Evaluation
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.limits import Limits
 from costada.runs.discovery import discover
@@ -26,6 +25,7 @@ from costada.runs.interruption import (
     draining_on_signal,
     interrupting_evaluations,
 )
+from costada.values.evaluation import Evaluation
 
 Invoke = Callable[..., Any]
 COSTADA = Path(sys.executable).with_name("costada")

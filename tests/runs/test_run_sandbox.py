@@ -14,12 +14,12 @@ from fakes import ScriptedModel, hashed_answer, rewrite, toy_problem
 from typer.testing import CliRunner
 from warm import PATIENCE_SECONDS, PROCESSES
 
-from costada.evaluators.contract import Evaluation
 from costada.evaluators.problem import Problem
 from costada.runs.cli import app
 from costada.runs.discovery import discover
 from costada.runs.refusal import telling_warnings
 from costada.store.run_store import RunStore
+from costada.values.evaluation import Evaluation
 
 Invoke = Callable[..., Any]
 PRICES = {"price_in": "1", "price_out": "2"}

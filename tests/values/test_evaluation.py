@@ -3,7 +3,10 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from costada.evaluators.check import check_problem
-from costada.evaluators.contract import (
+from costada.evaluators.fingerprint import problem_facts
+from costada.evaluators.problem import Problem
+from costada.evaluators.sandbox.limits import Limits
+from costada.values.evaluation import (
     EVALUATOR_FAULT,
     NO_VERDICT,
     SANDBOX_FAULT,
@@ -11,9 +14,6 @@ from costada.evaluators.contract import (
     Evaluation,
     failed,
 )
-from costada.evaluators.fingerprint import problem_facts
-from costada.evaluators.problem import Problem
-from costada.evaluators.sandbox.limits import Limits
 
 
 def always_half(code: str) -> Evaluation:

@@ -1,0 +1,1 @@
+"""The frozen types that several rooms speak of; imports no other room."""

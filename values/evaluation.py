@@ -1,0 +1,135 @@
+"""The verdict of an evaluator on one candidate, and the names of what it holds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import isfinite
+from typing import SupportsFloat
+
+COMBINED_SCORE = "combined_score"
+"""Metric: the score, or the number it is computed from."""
+
+EVAL_TIME = "eval_time"
+"""Metric: wall-clock seconds of the evaluation; never shown to a model."""
+
+EVALUATOR_FAULT = "evaluator_fault"
+"""Artifact: the evaluator itself failed, not only the candidate."""
+
+NO_VERDICT = "no_verdict"
+"""Artifact: the evaluator returned no score."""
+
+SANDBOX_FAULT = "sandbox_fault"
+"""Artifact: the sandbox failed, so nothing is known about the candidate."""
+
+REJECTED_AT = "rejected_at"
+"""Artifact: last line of the traceback of a rejection, and its place in the evaluator."""
+
+FAULTS = (EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT)
+"""Artifacts of an evaluation without a verdict on the candidate."""
+
+MARKS = (*FAULTS, REJECTED_AT)
+"""Artifacts that tell the search, not a model, what kind of failure the error is."""
+
+NOT_STORABLE = "the program holds half of a surrogate pair, which no file can hold"
+"""Error of a program that cannot be stored as it was evaluated."""
+
+
+class InvalidEvaluation(ValueError):
+    """An evaluation with a number that is not finite, or that contradicts itself.
+
+    A mistake of the evaluator, where a plain `ValueError` of a score function is a rejection.
+    """
+
+
+class Direction(StrEnum):
+    """Which way a benchmark's objective improves; a score always improves upwards."""
+
+    MAXIMIZE = "maximize"
+    MINIMIZE = "minimize"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The verdict on one candidate (f_t, Sec. 3). A failed candidate is data, not an exception.
+
+    Attributes:
+        score: Normalised score (F), finite, higher is better; 0 for a failed candidate.
+        objective: The value in the benchmark's own units; None when the candidate failed.
+        is_valid: Whether the candidate ran and passed every check.
+        metrics: Named numbers reported beside the score. A model sees all of them but `eval_time`
+            and what the problem declares as `timing_metrics`.
+        error: Why the candidate failed, in words a model can act on; None when it is valid.
+        artifacts: Named texts beside the numbers: log, notes, flags.
+        seconds: Wall-clock time of the evaluation.
+    """
+
+    score: float
+    objective: float | None
+    is_valid: bool
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    error: str | None = None
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Convert numbers and texts to plain ones and refuse contradictions.
+
+        A metric that is not finite counts as 0; half of a surrogate pair becomes a question mark.
+
+        Raises:
+            InvalidEvaluation: If score or objective is not finite, or validity, error and score
+                disagree.
+        """
+        metrics = {storable(str(name)): float(value) for name, value in self.metrics.items()}
+        finite = {name: value if isfinite(value) else 0.0 for name, value in metrics.items()}
+        texts = {storable(str(name)): storable(str(each)) for name, each in self.artifacts.items()}
+        object.__setattr__(self, "metrics", finite)
+        object.__setattr__(self, "artifacts", texts)
+        if self.error is not None:
+            object.__setattr__(self, "error", storable(str(self.error)))
+        object.__setattr__(self, "score", _finite("score", self.score))
+        if self.objective is not None:
+            object.__setattr__(self, "objective", _finite("objective", self.objective))
+        if self.is_valid and self.error is not None:
+            raise InvalidEvaluation(f"error is {self.error!r}; expected None for a valid candidate")
+        if not self.is_valid and not self.error:
+            reason = "expected a reason for a failed candidate"
+            raise InvalidEvaluation(f"error is {self.error!r}; {reason}")
+        if not self.is_valid and self.score != 0:
+            raise InvalidEvaluation(f"score is {self.score!r}; expected 0 for a failed candidate")
+
+
+def failed(
+    error: str,
+    *,
+    metrics: Mapping[str, float] | None = None,
+    artifacts: Mapping[str, str] | None = None,
+    seconds: float = 0.0,
+) -> Evaluation:
+    """Evaluation of a candidate that failed for the given reason: score 0."""
+    return Evaluation(
+        score=0.0,
+        objective=None,
+        is_valid=False,
+        metrics=metrics or {},
+        error=error,
+        artifacts=artifacts or {},
+        seconds=seconds,
+    )
+
+
+def storable(text: str) -> str:
+    """Replace what no file, database or request takes (half a surrogate pair) by question marks."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def is_storable(text: str) -> bool:
+    """Whether a text can be encoded: it holds no half of a surrogate pair."""
+    return storable(text) == text
+
+
+def _finite(name: str, value: SupportsFloat) -> float:
+    number = float(value)
+    if not isfinite(number):
+        raise InvalidEvaluation(f"{name} is {value!r}; expected a finite number")
+    return number
