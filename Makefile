@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-ROOMS := agents controller evaluators graph models nodes prompts runs store values
+ROOMS := agents cli controller evaluators experiments graph models nodes prompts reports runs store values
 
 .PHONY: help install demo reproduce test check format lock test-lowest test-highest bench
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from costada.agents.node import as_discovery_node
     from costada.agents.tool import create_discovery_tool
     from costada.controller.constants import Constants
-    from costada.controller.ledger import Price
     from costada.evaluators.holdout import Holdout
     from costada.evaluators.problem import Problem
     from costada.evaluators.registry import problem
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from costada.store.purse import Ledger, OverBudget
     from costada.store.run_store import RunStore
     from costada.values.evaluation import Evaluation
+    from costada.values.prices import Price
 
 __all__ = [
     "BudgetMiddleware",
@@ -67,7 +67,7 @@ _HOMES = {
     "Limits": "costada.evaluators.sandbox.limits",
     "OfflineModel": "costada.models.offline",
     "OverBudget": "costada.store.purse",
-    "Price": "costada.controller.ledger",
+    "Price": "costada.values.prices",
     "Problem": "costada.evaluators.problem",
     "RunStore": "costada.store.run_store",
     "Settings": "costada.nodes.settings",

@@ -1,1 +1,1 @@
-"""What plugs a search into somebody's graph or agent."""
+"""What plugs a search into a graph, an agent or an MCP client."""

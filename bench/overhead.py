@@ -31,8 +31,8 @@ from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
 from costada import Constants, Evaluation, Price, Problem, Settings, create_discovery_graph
+from costada.store.checkpoints import RunSaver
 from costada.store.database import connect
-from costada.store.pruning import RunSaver
 from costada.store.run_store import RunStore
 
 MARKS = (100, 1000, 5000)

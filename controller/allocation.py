@@ -6,7 +6,7 @@ from math import log, sqrt
 from costada.controller.constants import Constants
 from costada.controller.frontier import Frontier, total_visits
 from costada.controller.intensity import Action
-from costada.controller.ledger import visible_ratio
+from costada.controller.money import visible_ratio
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from costada.controller.constants import Constants
-from costada.controller.evidence import made_incumbent_progress
-from costada.controller.gain import normalized_gain
+from costada.controller.credit import made_incumbent_progress, normalized_gain
 
 
 class Mode(StrEnum):

@@ -5,7 +5,7 @@ from math import sqrt
 from random import Random
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import visible_ratio
+from costada.controller.money import visible_ratio
 
 
 class Action(StrEnum):

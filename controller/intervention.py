@@ -5,7 +5,7 @@ from math import ceil
 
 from costada.controller.constants import Constants
 from costada.controller.guidance import GuidanceCycle, Mode
-from costada.controller.ledger import remaining
+from costada.controller.money import remaining
 
 CEILING_TOLERANCE = 1e-9
 """Keeps rounding in the ratio from lifting a whole patience to the next number."""

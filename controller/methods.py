@@ -9,8 +9,8 @@ from costada.controller.baselines.best_of_n import BestOfN
 from costada.controller.baselines.evox import EvoX
 from costada.controller.baselines.uniform import Uniform
 from costada.controller.constants import Constants
-from costada.controller.contract import Controller, Record
 from costada.controller.costada import CostAda
+from costada.controller.method import Controller, Record
 
 
 class ControllerKind(Protocol):

@@ -7,6 +7,12 @@ from costada.controller.archive import Archive, Candidate, novelty
 from costada.controller.distance import code_distance
 from costada.controller.intensity import Action
 
+
+def draws(seed: int, iteration: int, purpose: str) -> Random:
+    """Return the random numbers for one purpose in one iteration, the same on every execution."""
+    return Random(f"{seed}/{iteration}/{purpose}")
+
+
 MIN_NOVELTY = 0.001
 """Smallest weight in the roulette, so that a look-alike keeps a chance."""
 

@@ -49,7 +49,7 @@ def problem(name_or_path: str | Path) -> Problem:
         factory: Callable[[], Problem] = getattr(import_module(f"{_BENCHMARKS}.{text}"), text)
         return factory()
     if text == LANDSCAPE:
-        from costada.evaluators.landscape import landscape
+        from costada.experiments.landscape.problem import landscape
 
         return landscape()
     if os.sep in text or Path(text).is_dir():

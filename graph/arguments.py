@@ -10,10 +10,10 @@ from langgraph.types import Command, StateUpdate
 
 from costada.controller.constants import Constants
 from costada.evaluators.problem import Problem
-from costada.graph.state import SearchInput, SearchState
-from costada.models.tools import with_tools
+from costada.models.capping import with_tools
 from costada.nodes.context import ChatModel
 from costada.nodes.settings import Settings
+from costada.nodes.state import SearchInput, SearchState
 from costada.prompts.tools import TOOLS
 from costada.store.purse import Ledger
 from costada.store.run_store import RunStore

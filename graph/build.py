@@ -5,18 +5,15 @@ from functools import partial
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.evaluators.problem import Problem
-from costada.graph.arguments import (
-    check_arguments,
-    check_generator,
-    check_purse,
-    check_saver,
-)
+from costada.graph.arguments import check_arguments, check_generator, check_purse, check_saver
 from costada.graph.compiled import DiscoveryGraph as DiscoveryGraph
+from costada.graph.observed_nodes import cancellable, watched
 from costada.graph.routes import (
     after_allocation,
     after_answer,
@@ -26,27 +23,46 @@ from costada.graph.routes import (
     next_step,
     step_or_question,
 )
-from costada.graph.state import SearchInput, SearchOutput, SearchState
-from costada.graph.storage import store_beside
-from costada.models.quiet import accountable
+from costada.models.price_book import price_book
+from costada.models.transparent import accountable
 from costada.nodes.allocate_frontier import allocate_frontier
 from costada.nodes.approve_guide import approve_guide
 from costada.nodes.ask_for_budget import ask_for_budget
 from costada.nodes.build_context import build_context
-from costada.nodes.cancellable import cancellable
 from costada.nodes.charge_ledger import charge_ledger
 from costada.nodes.context import ChatModel, RunContext
 from costada.nodes.evaluate import evaluate
 from costada.nodes.gate_intervention import gate_intervention
 from costada.nodes.generate import generate
 from costada.nodes.guide import guide
-from costada.nodes.pricing import price_book
 from costada.nodes.settings import Settings
+from costada.nodes.state import SearchInput, SearchOutput, SearchState
 from costada.nodes.update_utility import update_utility
-from costada.nodes.watched import watched
-from costada.store.pruning import RunSaver
+from costada.store.checkpoints import RunSaver
 from costada.store.purse import Ledger
 from costada.store.run_store import RunStore
+from costada.values.prices import Price
+
+
+def store_beside(checkpointer: BaseCheckpointSaver[Any] | bool | None) -> RunStore:
+    """Return a store that lives as long as the checkpoints do.
+
+    An SQLite saver shares its file; without a saver, with one in memory or with a parent graph's
+    the store is in memory.
+
+    Raises:
+        ValueError: The saver keeps its checkpoints somewhere this function does not know.
+    """
+    if isinstance(checkpointer, SqliteSaver):
+        ((_, _, path), *_) = checkpointer.conn.execute("PRAGMA database_list").fetchall()
+        return RunStore(path or None)
+    if isinstance(checkpointer, InMemorySaver | bool | None):
+        return RunStore()
+    raise ValueError(
+        f"store: got None with a {type(checkpointer).__name__}, whose checkpoints outlive this"
+        " process; expected RunStore(path), so that a resumed run finds its programs again"
+    )
+
 
 NODES: tuple[Callable[..., SearchState], ...] = (
     allocate_frontier,

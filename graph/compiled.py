@@ -11,8 +11,8 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import StateUpdate
 
 from costada.graph.arguments import check_config, check_input, check_keys, check_updates
-from costada.graph.state import SearchInput, SearchOutput, SearchState
-from costada.nodes.purse import PURSES, give_back
+from costada.nodes.calls.purse import PURSES, give_back
+from costada.nodes.state import SearchInput, SearchOutput, SearchState
 from costada.store.purse import Ledger
 
 NO_THREAD = (

@@ -3,8 +3,8 @@
 from typing import Literal
 
 from costada.controller.constants import Constants
-from costada.graph.state import SearchState
 from costada.nodes.settings import Settings
+from costada.nodes.state import SearchState
 
 
 def after_allocation(state: SearchState) -> Literal["preparation", "attempt"]:

@@ -1,6 +1,6 @@
-"""A chat model that asks before each request how long its answer may be, if it may go at all."""
+"""Telling a model which tools it may call."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
@@ -8,9 +8,9 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 from langchain_core.runnables.base import RunnableBindingBase
 
-from costada.models.announcements import OUTPUT_CAPS, Announcement, announced, stated_caps
-from costada.models.identity import request_facts
-from costada.models.leaves import with_every_model_changed
+from costada.models.identity import model_identity, request_facts
+from costada.models.requests import OUTPUT_CAPS, Announcement, announced, stated_caps
+from costada.models.runnable_tree import with_every_model_changed
 
 STANDARD_NAME = "max_tokens"
 """What LangChain calls the most tokens of an answer where a model does not say."""
@@ -116,3 +116,28 @@ def limits(model: BaseChatModel, bound: Mapping[str, Any], cap: int) -> dict[str
     extra = request_facts(model, bound).params.get("extra_body") or {}
     replaced = {name: cap for name in OUTPUT_CAPS if name in extra}
     return dict.fromkeys(names, cap) | ({"extra_body": {**extra, **replaced}} if replaced else {})
+
+
+def with_tools(
+    model: Runnable[Any, Any], tools: Sequence[Mapping[str, object]]
+) -> Runnable[Any, Any]:
+    """Return the model with tools that it, or a model inside it, may call in its answers.
+
+    Args:
+        model: A chat model, bare or in bindings, retries, fallbacks and sequences.
+        tools: Each as OpenAI describes one; LangChain translates that for other providers.
+
+    Raises:
+        ValueError: A model cannot call tools, or is composed in a way that none can be bound in.
+    """
+
+    def bind(part: BaseChatModel) -> Runnable[Any, Any]:
+        try:
+            return part.bind_tools([dict(tool) for tool in tools])
+        except NotImplementedError:
+            raise ValueError(
+                f"model {model_identity(part).name!r}: cannot call tools, expected a chat model"
+                " that can"
+            ) from None
+
+    return with_every_model_changed(model, bind, "no tools can be bound")

@@ -105,7 +105,7 @@ def chat_model(
 
         return _limited(OfflineModel(seed=seed), max_tokens)
     if model_id == _SIMULATED:
-        from costada.models.simulated.model import SimulatedModel
+        from costada.experiments.landscape.model import SimulatedModel
 
         return _limited(SimulatedModel(seed=seed), max_tokens)
     provider, name = _split(model_id)

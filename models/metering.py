@@ -14,16 +14,27 @@ from langchain_core.messages import BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, LLMResult
 from langchain_core.tracers.context import register_configure_hook
 
-from costada.models.announcements import announced
-from costada.models.calls import MeteredCall, SentCall
-from costada.models.connections import CURRENT, ConnectionCount, count_connections
 from costada.models.deadline import check_time_left
-from costada.models.errors import UnmeteredCall, describe
+from costada.models.errors import UnmeteredCall, describe, may_have_been_billed
 from costada.models.identity import RequestFacts
-from costada.models.llm_results import Reply, read_failure, read_reply
-from costada.models.provider_errors import may_have_been_billed
-from costada.models.replies import answer_text, encodable, shown, spoken
-from costada.models.token_counts import (
+from costada.models.replies import (
+    Reply,
+    answer_text,
+    encodable,
+    read_failure,
+    read_reply,
+    shown,
+    spoken,
+)
+from costada.models.requests import (
+    CURRENT,
+    ConnectionCount,
+    MeteredCall,
+    SentCall,
+    announced,
+    count_connections,
+)
+from costada.models.usage import (
     NO_TOKENS,
     TokenCounts,
     counts_from_metadata,

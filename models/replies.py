@@ -1,10 +1,16 @@
-"""What a model's message says, and the text that it is kept as."""
+"""What LangChain's record of a finished request says: text, token counts and origin."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from math import isfinite
 from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, Generation, LLMResult
+
+from costada.models.usage import TokenCounts, counts_from_metadata, counts_from_record
 
 WHOLE = "\x1e"
 """Stands between the words of a kept message and the whole of it; JSON never holds it."""
@@ -103,3 +109,143 @@ def _block_text(block: str | dict[str, object]) -> str:
         return block
     text = block.get("text")
     return text if block.get("type") == "text" and isinstance(text, str) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer as far as it arrived.
+
+    Attributes:
+        answer: Text of the first choice, as `written` makes it of one that calls tools.
+        finish_reason: Why the model stopped, in the provider's words.
+        provider_id: The provider's id of the response.
+        counts: Billed tokens of all choices together, or None if the provider told none.
+        is_cache_hit: A LangChain cache answered instead of a provider.
+        cost: What the provider says it charged in dollars, if it does.
+    """
+
+    answer: str
+    finish_reason: str | None = None
+    provider_id: str | None = None
+    counts: TokenCounts | None = None
+    is_cache_hit: bool = False
+    cost: Decimal | None = None
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the provider told all counts: an answer that says something has tokens."""
+        return self.counts is not None and bool(self.counts.output_tokens or not self.answer)
+
+
+def read_reply(result: LLMResult) -> Reply:
+    """Return what one successful request brought.
+
+    Each of several choices repeats the counts of the whole response: they are read once.
+    """
+    choices = list(_choices(result))
+    message = _message(choices[0]) if choices else AIMessage("")
+    message = readable(message) if isinstance(message, AIMessage) else message
+    facts = {**(result.llm_output or {}), **message.response_metadata}
+    for choice in choices[:1]:
+        facts |= choice.generation_info or {}
+    return Reply(
+        answer=written(message),
+        finish_reason=_text(facts.get("finish_reason") or facts.get("stop_reason")),
+        provider_id=_text(facts.get("id")),
+        counts=_reported_counts(result),
+        is_cache_hit=_is_cache_hit(message),
+        cost=_reported_cost(facts.get("token_usage")),
+    )
+
+
+def read_failure(result: object, arrived: str) -> Reply:
+    """Return what is known of an answer behind a failed request.
+
+    A provider bills an answer that LangChain then fails to parse. Its body, kept with the error,
+    tells the price of it.
+
+    Args:
+        result: The record that came with the error, if any.
+        arrived: The text that had arrived.
+    """
+    if not isinstance(result, LLMResult):
+        return Reply(arrived)
+    for choice in _choices(result):
+        body = _message(choice).response_metadata.get("body")
+        usage = body.get("usage") if isinstance(body, Mapping) else None
+        counts = counts_from_record(usage)
+        if isinstance(body, Mapping) and counts is not None and _is_credible(counts, body):
+            return Reply(
+                arrived,
+                provider_id=_text(body.get("id")),
+                counts=counts,
+                cost=_reported_cost(usage),
+            )
+    return Reply(arrived, counts=_message_counts(result))
+
+
+def _is_credible(counts: TokenCounts, body: Mapping[object, object]) -> bool:
+    """Return whether a body that holds answers, by either protocol's name, counts their tokens."""
+    return bool(counts.output_tokens or not (body.get("choices") or body.get("output")))
+
+
+def _choices(result: LLMResult) -> Iterator[Generation]:
+    for batch in result.generations:
+        for choice in batch:
+            if isinstance(choice, Generation):
+                yield choice
+
+
+def _message(choice: Generation) -> BaseMessage:
+    return choice.message if isinstance(choice, ChatGeneration) else AIMessage(choice.text)
+
+
+def _reported_counts(result: LLMResult) -> TokenCounts | None:
+    counts = _message_counts(result)
+    if counts is None and result.llm_output is not None:
+        counts = counts_from_record(result.llm_output.get("token_usage"))
+    return counts
+
+
+def _message_counts(result: LLMResult) -> TokenCounts | None:
+    """Return the counts of the first message that has any, LangChain's form before the raw one.
+
+    A streamed structured answer carries only the provider's raw record.
+    """
+    for message in map(_message, _choices(result)):
+        counts = counts_from_metadata(getattr(message, "usage_metadata", None))
+        counts = counts or counts_from_record(message.response_metadata.get("token_usage"))
+        if counts is not None:
+            return counts
+    return None
+
+
+def _reported_cost(usage: object) -> Decimal | None:
+    """Return the dollars that some providers (OpenRouter) put beside the token counts.
+
+    With a key of the caller's own, what the model's provider charges comes on top.
+    """
+    if not isinstance(usage, Mapping):
+        return None
+    cost, details = _dollars(usage.get("cost")), usage.get("cost_details")
+    if cost is None or not usage.get("is_byok"):
+        return cost
+    upstream = details.get("upstream_inference_cost") if isinstance(details, Mapping) else None
+    charged = _dollars(upstream)
+    return None if charged is None else cost + charged
+
+
+def _dollars(value: object) -> Decimal | None:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return Decimal(str(value)) if isfinite(value) and value >= 0 else None
+
+
+def _is_cache_hit(message: BaseMessage) -> bool:
+    """Tell whether LangChain marked the message as cached: it adds a total cost of zero."""
+    usage: object = getattr(message, "usage_metadata", None)
+    return isinstance(usage, Mapping) and usage.get("total_cost") == 0
+
+
+def _text(value: object) -> str | None:
+    return encodable(value) if isinstance(value, str) and value else None

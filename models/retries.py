@@ -13,7 +13,7 @@ from langchain_core.runnables.retry import RunnableRetry
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from costada.models.deadline import seconds_left
-from costada.models.provider_errors import is_passing, retry_after
+from costada.models.errors import is_passing, retry_after
 from costada.models.retry_policy import RetryPolicy
 
 JITTER = 0.2

@@ -2,11 +2,11 @@
 
 from costada.controller.allocation import Allocation
 from costada.controller.intensity import Action
-from costada.controller.randomness import draws
-from costada.graph.state import SearchState, StepRecord
+from costada.controller.sampling import draws
+from costada.nodes.calls.purse import drawn
 from costada.nodes.context import RunContext, controller_of
-from costada.nodes.opening import opened
-from costada.nodes.purse import drawn
+from costada.nodes.open_run import opened
+from costada.nodes.state import SearchState, StepRecord
 
 
 def allocate_frontier(state: SearchState, *, context: RunContext) -> SearchState:

@@ -4,11 +4,11 @@ from typing import TypedDict
 
 from langgraph.types import interrupt
 
-from costada.controller.ledger import remaining
-from costada.graph.state import SearchState
-from costada.nodes.bounds import expected_cost, upper_bound
+from costada.controller.money import remaining
+from costada.nodes.calls.bounds import expected_cost, upper_bound
 from costada.nodes.context import RunContext, budget_of, controller_of
 from costada.nodes.guide import first_prompt, go_without
+from costada.nodes.state import SearchState
 
 EXPECTED = 'Command(resume=True) or "buy" to buy it, Command(resume=False) or "skip" to do without'
 

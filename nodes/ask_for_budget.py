@@ -6,10 +6,10 @@ from typing import TypedDict, cast
 
 from langgraph.types import interrupt
 
-from costada.controller.ledger import remaining
-from costada.graph.state import SearchState
+from costada.controller.money import remaining
+from costada.nodes.calls.purse import extend, settle
 from costada.nodes.context import RunContext, budget_of
-from costada.nodes.purse import extend, settle
+from costada.nodes.state import SearchState
 
 EXPECTED = 'Command(resume={"budget": DOLLARS}) to go on or Command(resume={"stop": True}) to end'
 

@@ -1,12 +1,12 @@
 """Node: draw a parent and its inspirations, and write the prompt of the next attempt."""
 
-from costada.controller.contract import Controller, ParentRule
-from costada.graph.state import SearchState, StepRecord
+from costada.controller.method import Controller, ParentRule
 from costada.nodes.candidates import shown
 from costada.nodes.context import RunContext
+from costada.nodes.evox.strategies import chosen_sources
+from costada.nodes.guide import Assignment, take_tactic
 from costada.nodes.sources import Sources, draw_sources
-from costada.nodes.strategies import chosen_sources
-from costada.nodes.tactics import Assignment, take_tactic
+from costada.nodes.state import SearchState, StepRecord
 from costada.prompts.render import generation_prompt
 from costada.prompts.request import FailedAttempt, GenerationRequest
 

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from costada.controller.archive import Archive, Candidate
-from costada.controller.contract import Controller
+from costada.controller.method import Controller
 from costada.controller.migration import original_id
 from costada.evaluators.problem import Problem
-from costada.graph.state import SearchState
 from costada.nodes.context import RunContext
+from costada.nodes.state import SearchState
 from costada.prompts.request import ShownProgram
 from costada.store.rows import CandidateRow
 from costada.values.evaluation import EVAL_TIME, EVALUATOR_FAULT, MARKS, SANDBOX_FAULT, Evaluation

@@ -1,9 +1,9 @@
 """Node: charge every call of the step to the ledger."""
 
-from costada.controller.ledger import remaining
-from costada.graph.state import SearchState
+from costada.controller.money import remaining
+from costada.nodes.calls.purse import account_of, report
 from costada.nodes.context import RunContext, budget_of
-from costada.nodes.purse import account_of, report
+from costada.nodes.state import SearchState
 
 
 def charge_ledger(state: SearchState, *, context: RunContext) -> SearchState:

@@ -6,12 +6,12 @@ from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 
-from costada.controller.contract import Controller
+from costada.controller.method import Controller
 from costada.controller.methods import METHODS, Method
 from costada.evaluators.problem import Problem
-from costada.graph.state import SearchState
-from costada.nodes.pricing import PriceBook
+from costada.models.price_book import PriceBook
 from costada.nodes.settings import Settings
+from costada.nodes.state import SearchState
 from costada.store.purse import Ledger
 from costada.store.run_store import RunStore
 

@@ -2,12 +2,12 @@
 
 from langgraph.types import StreamWriter
 
-from costada.controller.contract import stop_reason
-from costada.graph.state import SearchState
+from costada.controller.method import stop_reason
 from costada.nodes.allocate_frontier import allocation_of
+from costada.nodes.calls.purse import settle
 from costada.nodes.context import RunContext, budget_of, controller_of
-from costada.nodes.purse import settle
-from costada.nodes.trace import trace_row
+from costada.nodes.end_step import trace_row
+from costada.nodes.state import SearchState
 
 
 def gate_intervention(

@@ -3,14 +3,14 @@
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 
-from costada.graph.state import SearchState, StepRecord
-from costada.models.failures import ModelFailure
+from costada.models.asking import ModelFailure
 from costada.models.replies import answer_text
-from costada.nodes.affordable import Unaffordable, ask_within_budget
-from costada.nodes.agent import ask_with_tools
-from costada.nodes.asking import CallKey
+from costada.nodes.calls.asking import CallKey
+from costada.nodes.calls.budget import Unaffordable, ask_within_budget
 from costada.nodes.candidates import load_candidate
 from costada.nodes.context import RunContext
+from costada.nodes.state import SearchState, StepRecord
+from costada.nodes.tools.agent import ask_with_tools
 from costada.prompts.parse import Rejection, parse_program
 from costada.prompts.render import Prompt
 

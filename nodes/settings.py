@@ -1,6 +1,8 @@
-"""What a caller may set about a run besides problem, models and budget."""
+"""A problem and settings as texts that tell runs apart, without loading a model."""
 
 from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
 from typing import Annotated, Literal, Self
 
 from pydantic import (
@@ -14,9 +16,12 @@ from pydantic import (
 )
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.controller.methods import DEFAULT_METHOD, METHODS
+from costada.evaluators.fingerprint import problem_facts
+from costada.evaluators.problem import Problem
 from costada.models.retry_policy import RetryPolicy
+from costada.store.setup import as_texts
+from costada.values.prices import Price
 
 DEFAULT_MAX_FAILURES = 20
 """Attempts in a row without a usable program after which something must be wrong."""
@@ -110,3 +115,27 @@ class Settings(BaseModel):
         check_step_cap(self.step_cap, self.generator)
         check_lost_calls(self.lost_calls, is_hard=self.budget_policy == "hard")
         return self
+
+
+APART = {"method", "seed"}
+"""Settings that distinguish the runs of a comparison."""
+
+
+def problem_texts(problem: Problem) -> dict[str, str]:
+    """Return the facts of a problem as texts by name."""
+    return as_texts(problem_facts(problem))
+
+
+def settings_texts(settings: Settings, budget: float) -> dict[str, str]:
+    """Return the settings that runs of a comparison share, as texts by name."""
+    known = settings.model_dump(mode="json", exclude=APART)
+    return as_texts({**known, "budget": budget, "costada": _version()})
+
+
+@cache
+def _version() -> str:
+    """Return the version of this package; empty where it is not installed."""
+    try:
+        return metadata.version("costada")
+    except metadata.PackageNotFoundError:
+        return ""

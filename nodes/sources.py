@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 
 from costada.controller.archive import Candidate
-from costada.controller.contract import Controller, ParentRule
 from costada.controller.intensity import Action
-from costada.controller.randomness import draws
-from costada.controller.sampling import draw_inspirations, draw_parent
-from costada.graph.state import SearchState
+from costada.controller.method import Controller, ParentRule
+from costada.controller.sampling import draw_inspirations, draw_parent, draws
 from costada.nodes.candidates import load_archives, load_candidate
 from costada.nodes.context import RunContext
+from costada.nodes.state import SearchState
 from costada.prompts.request import PreviousAttempt, Siblings
 from costada.store.candidates import SEED_ID
 

@@ -1,13 +1,13 @@
 """Node: credit the step, keep its candidate, and maintain the frontiers."""
 
 from costada.controller.archive import Archive
-from costada.controller.contract import Controller, PaidStep, ParentRule
-from costada.controller.randomness import draws
-from costada.controller.utility import Credit
-from costada.graph.state import CreditRecord, SearchState
+from costada.controller.credit import Credit
+from costada.controller.method import Controller, PaidStep, ParentRule
+from costada.controller.sampling import draws
 from costada.nodes.allocate_frontier import allocation_of
 from costada.nodes.candidates import load_archives, load_candidate, save_changes
 from costada.nodes.context import RunContext, controller_of
+from costada.nodes.state import CreditRecord, SearchState
 
 
 def update_utility(state: SearchState, *, context: RunContext) -> SearchState:

@@ -1,1 +1,1 @@
-"""A whole run from outside: settings, runner, progress, trace, report and command line."""
+"""One run: configuration, plan, folder, runner, resume and fork."""

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from typing_extensions import Unpack
 
-from costada.runs.result import Discovery
+from costada.runs.runner import Discovery
 
 if TYPE_CHECKING:
     from costada.evaluators.problem import Problem
@@ -156,9 +156,9 @@ def _in_folder(
 ) -> Discovery:
     from langgraph.runtime import RunControl
 
-    from costada.runs.extension import extend_to
+    from costada.reports.progress import SilentProgress
     from costada.runs.folder import RunFolder
-    from costada.runs.progress import SilentProgress
+    from costada.runs.resume import extend_to
     from costada.runs.runner import carry_out
 
     folder = RunFolder(path)

@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.sandbox.layers import Layer
 from costada.runs.config import LARGEST_SETTINGS, OBJECT_MARK, RunConfig, load_config
-from costada.runs.files import append_text, make_folder, read_text, replace_text
+from costada.store.files import append_text, make_folder, read_text, replace_text
 
 if TYPE_CHECKING:
-    from costada.nodes.trace import TraceRow
+    from costada.nodes.end_step import TraceRow
 
 DEFAULT_PARENT = Path("runs-out")
 OF_EACH_PROCESS = (("proc",), ("dev", "fd"))

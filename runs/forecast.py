@@ -14,18 +14,18 @@ from langchain_core.outputs import ChatResult
 from langchain_core.runnables import Runnable
 from pydantic import Field
 
-from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.models.identity import asked_models
+from costada.models.price_book import Quote, price_book
 from costada.models.replies import answer_text
-from costada.models.token_counts import estimate_counts
-from costada.nodes.bounds import EXPECTED_ANSWER, call_bound, input_bound, output_cap
-from costada.nodes.pricing import Quote, price_book
+from costada.models.usage import estimate_counts
+from costada.nodes.calls.bounds import EXPECTED_ANSWER, call_bound, input_bound, output_cap
 from costada.prompts.render import Prompt
-from costada.runs.amounts import count
+from costada.reports.formats import count
 from costada.runs.config import RunConfig
 from costada.runs.plan import Plan
 from costada.store.run_store import RunStore
+from costada.values.prices import Price
 
 SHORT_ANSWER = 1_000
 """Tokens of the answers that make a run longest: a small change and few words."""

@@ -10,14 +10,14 @@ from uuid import uuid4
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 
-from costada.graph.state import SearchState
+from costada.nodes.state import SearchState
+from costada.reports.trace_rows import stored_rows
 from costada.runs.config import RunConfig
-from costada.runs.files import make_folder, replace_text
 from costada.runs.folder import RunFolder, StepLog
-from costada.runs.rows import stored_rows
 from costada.runs.runner import THREAD
+from costada.store.checkpoints import RunSaver
 from costada.store.copying import Cut, copy_file, cut_back
-from costada.store.pruning import RunSaver
+from costada.store.files import make_folder, replace_text
 from costada.store.run_store import RunStore
 
 

@@ -12,7 +12,7 @@ from subprocess import DEVNULL, TimeoutExpired, run
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from costada.models.gateway.door import Door, door_file, is_held, read_door
+from costada.models.gateway.address import Door, door_file, is_held, read_door
 from costada.runs.folder import RunFolder
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import IO
 
-from costada.runs.files import opened_to_share
+from costada.store.files import opened_to_share
 
 LARGEST_CLAIM = 4096
 """Characters of a lease."""

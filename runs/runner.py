@@ -1,31 +1,147 @@
 """Carries a plan out in a folder: streams the graph, keeps the files, can go on later."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 
-from costada.controller.ledger import remaining
+from costada.controller.method import StopReason
+from costada.controller.money import remaining
 from costada.evaluators.sandbox.choice import described_layer
 from costada.graph.build import DiscoveryGraph
-from costada.graph.state import SearchInput, SearchState
-from costada.nodes.trace import TraceRow
-from costada.runs.extension import can_go_on
-from costada.runs.folder import RunFolder
+from costada.nodes.end_step import TraceRow
+from costada.nodes.settings import problem_texts
+from costada.nodes.state import SearchInput, SearchState
+from costada.reports.picture import ReportData, write_report
+from costada.reports.progress import Progress, RunHeading
+from costada.reports.trace_rows import stored_rows
+from costada.runs.folder import RunFolder, StepLog
 from costada.runs.gateway import gateway_of, stop_gateway
 from costada.runs.lease import hold_lease
-from costada.runs.lost_steps import count, lost_steps
 from costada.runs.plan import Plan
-from costada.runs.progress import Progress, RunHeading
-from costada.runs.record import RunRecord
-from costada.runs.result import Discovery, RunEnd
-from costada.store.pruning import RunSaver
+from costada.runs.resume import can_go_on, count, lost_steps
+from costada.store.candidates import SEED_ID
+from costada.store.checkpoints import RunSaver
+from costada.store.files import remove_unfinished, replace_text
 from costada.store.run_store import RunStore
-from costada.values.evaluation import failed
+from costada.store.setup import changes
+from costada.values.evaluation import Direction, failed
+
+if TYPE_CHECKING:
+    from costada.nodes.end_step import TraceRow
+    from costada.runs.plan import Plan
+    from costada.store.run_store import RunStore
+
+
+RunEnd = StopReason | Literal["interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """The result of a run.
+
+    Attributes:
+        best_program: Text of the incumbent.
+        best_score: Its normalised score, higher is better.
+        best_objective: Its objective in the benchmark's units; `None` while nothing was valid.
+        best_metrics: What else the evaluator said of it.
+        spent: Dollars charged (C_t); above the budget by what the last iteration overshot.
+        remaining: Dollars left, never below 0.
+        iterations: Finished iterations.
+        stop_reason: Why the run ended: budget used up, iterations used up, too many attempts in a
+            row without a usable program (failures), or interrupted.
+        folder: Where the run's files are; `None` if it kept none.
+        sandbox: What held the candidates; `None` if the problem's own evaluate saw to that.
+        last_failure: What was wrong with the last attempt, where failures ended the run.
+    """
+
+    best_program: str
+    best_score: float
+    best_objective: float | None
+    best_metrics: Mapping[str, float]
+    spent: float
+    remaining: float
+    iterations: int
+    stop_reason: RunEnd
+    folder: Path | None
+    sandbox: str | None
+    last_failure: str = ""
+
+
+class RunRecord:
+    """Writes `steps.jsonl`, `best_program.py` and `report.png` of one run."""
+
+    def __init__(self, folder: RunFolder, plan: Plan, store: RunStore) -> None:
+        """Bring the files to where the store is.
+
+        `began_in` is the sandbox that the run began in; empty if it has not begun. `changes` says
+        what of the problem, its sandbox apart, is no longer as it was then.
+        """
+        self._folder, self._plan, self._store = folder, plan, store
+        self.rows: list[TraceRow] = list(self._stored())
+        run_ids = store.run_ids()
+        self.began_in = store.sandbox(run_ids[-1]) if run_ids else ""
+        setup = store.setup(run_ids[-1]) if run_ids else None
+        now = problem_texts(plan.problem)
+        self.changes = changes({**setup.problem, "sandbox": now["sandbox"]}, now) if setup else []
+        for file in (folder.settings, folder.steps, folder.best_program, folder.report):
+            remove_unfinished(file)
+        self._log = StepLog(folder.steps, self.rows)
+        replace_text(folder.best_program, self._best_program())
+
+    def add(self, row: TraceRow) -> None:
+        """Take in a finished iteration."""
+        self.rows.append(row)
+        self._log.append(row)
+        if row["global_gain"] > 0:
+            replace_text(self._folder.best_program, self._best_program())
+
+    def finish(self) -> None:
+        """Write the picture, and the trace as the store has it."""
+        self.rows = list(self._stored())
+        StepLog(self._folder.steps, self.rows)
+        write_report(self._report(), self._folder.report)
+
+    def _stored(self) -> Sequence[TraceRow]:
+        run_ids = self._store.run_ids()
+        return stored_rows(self._store, run_ids[-1]) if run_ids else []
+
+    def _best_program(self) -> str:
+        improving = [row["candidate_id"] for row in self.rows if row["global_gain"] > 0]
+        if not improving or improving[-1] is None:
+            return self._plan.problem.initial_program
+        return self._store.candidates.get(self._store.run_ids()[-1], improving[-1]).code
+
+    def _report(self) -> ReportData:
+        problem = self._plan.problem
+        return ReportData(
+            title=self._title(),
+            rows=self.rows,
+            budget=self._plan.budget,
+            seed_objective=self._seed_objective(),
+            reference=problem.reference,
+            is_minimized=problem.direction is Direction.MINIMIZE,
+        )
+
+    def _seed_objective(self) -> float | None:
+        if self._plan.seed_evaluation:
+            return self._plan.seed_evaluation.objective
+        run_ids = self._store.run_ids()
+        return self._store.candidates.get(run_ids[-1], SEED_ID).objective if run_ids else None
+
+    def _title(self) -> str:
+        if not self.rows or self.rows[-1]["best_objective"] is None:
+            return self._plan.title
+        last = self.rows[-1]
+        return f"{self._plan.title}: {last['best_objective']:.6g} for ${last['spent']:.4f}"
+
 
 THREAD = RunnableConfig(configurable={"thread_id": "run"})
 

@@ -6,8 +6,8 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from costada.store.bounds import LARGEST_READING, parsed
 from costada.store.database import Database
+from costada.store.read_limits import LARGEST_READING, parsed
 from costada.store.rows import CandidateRow
 
 SEED_ID = "0.1"

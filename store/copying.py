@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from costada.store.database import connect, connect_to_read
-from costada.store.file_faults import damaged, explaining
+from costada.store.file_errors import damaged, explaining
 from costada.store.rows import Origin
 from costada.store.schema import OWN_TABLES, prepare
 

@@ -7,8 +7,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from costada.store.bounds import LARGEST_READING, amount, record
 from costada.store.database import Database
+from costada.store.read_limits import LARGEST_READING, amount, record
 from costada.store.rows import CallStatus, Origin, OutcomeKind
 from costada.store.setup import RunSetup
 

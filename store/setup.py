@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from costada.store.bounds import parsed
+from costada.store.read_limits import parsed
 
 LONGEST = 80
 """Characters of a fact; a longer one is replaced by its hash."""

@@ -17,11 +17,11 @@ PROCESSES.set_forkserver_preload(
     [
         "costada.agents.middleware",
         "costada.agents.tool",
-        "costada.runs.cli",
+        "costada.cli.main",
         "costada.models.chat_models",
         "costada.models.offline",
         "costada.models.retries",
-        "costada.runs.report",
+        "costada.reports.picture",
         "costada.runs.runner",
         "langchain.agents",
         "langchain_openai",

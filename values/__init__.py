@@ -1,1 +1,1 @@
-"""The frozen types that several rooms speak of; imports no other room."""
+"""Frozen values that several rooms share: tokens, prices, evaluations. Imports nothing."""

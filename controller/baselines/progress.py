@@ -1,7 +1,8 @@
-"""How far a run has come, counted in steps and scores alone."""
+"""What methods have in common that never buy a guide."""
 
 from dataclasses import dataclass
 from math import isfinite
+from typing import ClassVar, Self
 
 from costada.controller.frontier import higher_score
 
@@ -55,3 +56,49 @@ def scored(progress: Progress, score: float | None) -> Progress:
 def completed(progress: Progress) -> Progress:
     """Return the progress at the end of a step."""
     return Progress(progress.iteration + 1, progress.incumbent_score, progress.stagnation)
+
+
+class CostBlind:
+    """A method for which the budget changes nothing but when the run ends."""
+
+    __slots__ = ()
+
+    def with_budget(self, budget: float) -> Self:
+        """Return the controller itself: it does not know its budget."""
+        return self
+
+
+class Unguided(CostBlind):
+    """A method that plans no call and follows no tactic.
+
+    A run never asks it for one; who does is told so.
+    """
+
+    __slots__ = ()
+
+    pending: ClassVar[str | None] = None
+    cycle: ClassVar[None] = None
+
+    def open_cycle(self, num_tactics: int) -> Self:
+        """Refuse: no guide was pending.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(f"num_tactics: got {num_tactics}, expected no guide to be called")
+
+    def fail_guide(self) -> Self:
+        """Refuse: no guide was pending.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("pending: got None, expected a scheduled guide")
+
+    def use_tactic(self) -> tuple[Self, int]:
+        """Refuse: there is no tactic.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError("cycle: no tactic has a use left, expected an active cycle")

@@ -6,16 +6,14 @@ from typing import ClassVar, Self, TypedDict, cast
 
 from costada.controller.allocation import Allocation
 from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights
-from costada.controller.baselines.progress import Progress, begin, completed, scored
-from costada.controller.baselines.unguided import Unguided
+from costada.controller.baselines.progress import Progress, Unguided, begin, completed, scored
 from costada.controller.constants import Constants
-from costada.controller.contract import Evidence, PaidStep, ParentRule, Record
+from costada.controller.credit import Credit, normalized_gain
 from costada.controller.frontier import higher_score
-from costada.controller.gain import normalized_gain
 from costada.controller.intensity import sample_action
 from costada.controller.intervention import Intervention
+from costada.controller.method import Evidence, PaidStep, ParentRule, Record
 from costada.controller.migration import migrate
-from costada.controller.utility import Credit
 
 
 @dataclass(frozen=True, slots=True)

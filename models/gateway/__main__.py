@@ -11,7 +11,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from costada.models.errors import describe
-from costada.models.gateway.door import Door
+from costada.models.gateway.address import Door
 from costada.models.gateway.journal import opened_for_owner
 from costada.models.gateway.process import Duty, serve
 from costada.models.gateway.protocol import CALL_TIMEOUT, IDLE_SECONDS

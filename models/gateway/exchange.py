@@ -19,9 +19,8 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from costada.models.errors import describe
-from costada.models.gateway.flight import Flight
 from costada.models.gateway.journal import Fate, Journal, RequestKey, Response
-from costada.models.gateway.upstream import Request, Upstream
+from costada.models.gateway.upstream import Flight, Request, Upstream
 
 
 class Exchange:

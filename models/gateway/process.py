@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from costada.models.gateway.door import Door, DoorFile, door_file, hold_door
+from costada.models.gateway.address import Door, DoorFile, door_file, hold_door
 from costada.models.gateway.exchange import Exchange
 from costada.models.gateway.journal import Journal
 from costada.models.gateway.protocol import CALL_TIMEOUT, IDLE_SECONDS

@@ -13,7 +13,6 @@ from aiohttp import web
 
 from costada.models.errors import describe
 from costada.models.gateway.exchange import Exchange
-from costada.models.gateway.flight import Flight
 from costada.models.gateway.journal import Fate, RequestKey
 from costada.models.gateway.protocol import (
     CALL_HEADER,
@@ -25,7 +24,7 @@ from costada.models.gateway.protocol import (
     path_below,
     sent_upstream,
 )
-from costada.models.gateway.upstream import Request
+from costada.models.gateway.upstream import Flight, Request
 
 LARGEST_REQUEST = 2**30
 _ANSWER_LIMITS = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens"})

@@ -12,12 +12,7 @@ from itertools import count
 
 from costada.models.offline.entries import entry_arrays
 from costada.models.offline.pairing import vectorised
-from costada.models.offline.source import (
-    Program,
-    Splice,
-    names,
-    read_program,
-)
+from costada.models.offline.source import Program, Splice, names, read_program
 
 _SIGNS: dict[type[ast.operator], str] = {
     ast.Mult: "*=",

@@ -4,11 +4,7 @@ import ast
 from random import Random
 
 from costada.models.offline.constructor import find_constructor
-from costada.models.offline.expense import (
-    affordable,
-    evaluation_counts,
-    evaluation_limit,
-)
+from costada.models.offline.expense import affordable, evaluation_counts, evaluation_limit
 from costada.models.offline.scene import Scene
 from costada.models.offline.source import Edit, Program, indented, names, range_call
 

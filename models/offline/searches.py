@@ -12,14 +12,7 @@ from costada.models.offline.expense import evaluation_counts, evaluation_limit, 
 from costada.models.offline.hoisting import without_repetition
 from costada.models.offline.methods import Method, method
 from costada.models.offline.scene import Scene
-from costada.models.offline.source import (
-    Edit,
-    Program,
-    Splice,
-    called_name,
-    calls,
-    read_program,
-)
+from costada.models.offline.source import Edit, Program, Splice, called_name, calls, read_program
 
 FIRST_EVALUATIONS = 40
 """Evaluations of the first search of a program: a cautious beginning."""

@@ -12,10 +12,10 @@ from pydantic import SecretStr
 
 from costada.agents.middleware import BudgetMiddleware
 from costada.agents.tool import create_discovery_tool
-from costada.controller.ledger import Price
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
 from costada.store.purse import Ledger
+from costada.values.prices import Price
 
 PRICES = {"planner": Price("3", "15"), "searcher": Price("1.25", "10")}
 

@@ -16,11 +16,11 @@ from two_models import AGENT, SEARCHER
 
 from costada.agents.tool import create_discovery_tool
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
 from costada.store.purse import Ledger
 from costada.store.run_store import RunStore
+from costada.values.prices import Price
 
 THREAD = {"configurable": {"thread_id": "1"}}
 TASK = {"messages": [("user", "Find me a large number for at most a cent.")]}

@@ -15,13 +15,13 @@ from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, SecretStr
 
 from costada.agents.middleware import BudgetMiddleware
-from costada.controller.ledger import Price
-from costada.models.announcements import FRAME_TOKENS
 from costada.models.deadline import CallTimeout
 from costada.models.errors import UnmeteredCall
+from costada.models.requests import FRAME_TOKENS
 from costada.models.retry_policy import RetryPolicy
-from costada.nodes.affordable import MINIMAL_ANSWER
+from costada.nodes.calls.budget import MINIMAL_ANSWER
 from costada.store.purse import Ledger
+from costada.values.prices import Price
 
 PRICE = Price("10", "30", "1")
 QUESTION = {"messages": [HumanMessage("How is the weather?")]}

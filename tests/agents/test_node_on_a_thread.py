@@ -13,10 +13,10 @@ from langgraph.types import Command
 from typing_extensions import TypedDict
 
 from costada.agents.node import as_discovery_node
-from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
+from costada.values.prices import Price
 
 THREAD = {"configurable": {"thread_id": "parent"}}
 BUDGET = 0.012

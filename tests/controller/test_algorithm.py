@@ -4,7 +4,9 @@ from random import Random
 
 import pytest
 
-from costada.controller.algorithm import (
+from costada.controller.allocation import Allocation
+from costada.controller.constants import Constants
+from costada.controller.costada import (
     allocate,
     credit,
     fail_guide,
@@ -14,11 +16,9 @@ from costada.controller.algorithm import (
     start,
     use_tactic,
 )
-from costada.controller.allocation import Allocation
-from costada.controller.constants import Constants
-from costada.controller.contract import stop_reason
 from costada.controller.guidance import GuidanceCycle, Mode
 from costada.controller.intensity import Action
+from costada.controller.method import stop_reason
 
 CONSTANTS = Constants()
 SEED = start(0.4, 2.0, CONSTANTS)

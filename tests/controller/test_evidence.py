@@ -1,7 +1,7 @@
 import pytest
 
 from costada.controller.constants import Constants
-from costada.controller.evidence import (
+from costada.controller.credit import (
     is_low_yield,
     low_yield_cost,
     made_incumbent_progress,

@@ -1,6 +1,6 @@
 import pytest
 
-from costada.controller.gain import normalized_gain
+from costada.controller.credit import normalized_gain
 
 
 @pytest.mark.parametrize(

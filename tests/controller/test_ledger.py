@@ -4,16 +4,14 @@ from typing import Any
 import pytest
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import (
-    Price,
-    Usage,
-    call_cost,
+from costada.controller.money import (
     has_crossed,
     normalized_cost,
     remaining,
     remaining_ratio,
     visible_ratio,
 )
+from costada.values.prices import Price, Usage, call_cost
 
 PRICE = Price("0.60", "1.92")
 

@@ -3,13 +3,7 @@ from math import log
 import pytest
 
 from costada.controller.constants import Constants
-from costada.controller.utility import (
-    cost_divisor,
-    cost_weight,
-    global_weight,
-    log_cost,
-    utility,
-)
+from costada.controller.credit import cost_divisor, cost_weight, global_weight, log_cost, utility
 
 CONSTANTS = Constants()
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from crash_runs import Record, go_on, kill_often, record_of, serve
 
-from costada.models.gateway.door import door_file, is_held
+from costada.models.gateway.address import door_file, is_held
 from costada.runs.folder import RunFolder
 from costada.runs.gateway import gateway_journal, stop_gateway
 

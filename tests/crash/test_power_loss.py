@@ -15,7 +15,7 @@ from crash_runs import (
 from power_loss import GO_ON, begun, cut_log, kill_often
 
 from costada.runs.folder import RunFolder
-from costada.runs.lost_steps import LOST_STEPS
+from costada.runs.resume import LOST_STEPS
 
 
 def test_a_run_that_is_killed_while_its_clock_is_set_back_ends_as_an_undisturbed_one(

@@ -5,17 +5,8 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter1d
 
-from costada.evaluators.benchmarks.signal_processing import (
-    score,
-    score_measures,
-    signal_processing,
-)
-from costada.evaluators.benchmarks.signals import (
-    DELAY,
-    Measures,
-    fresh_signals,
-    make_signals,
-)
+from costada.evaluators.benchmarks.signal_processing import score, score_measures, signal_processing
+from costada.evaluators.benchmarks.signals import DELAY, Measures, fresh_signals, make_signals
 from costada.evaluators.sandbox.result import CandidateResult
 from costada.values.evaluation import Direction
 

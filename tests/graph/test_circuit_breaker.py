@@ -10,9 +10,9 @@ from toy_graph import PRICE
 
 from costada.controller.constants import Constants
 from costada.graph.build import create_discovery_graph
-from costada.graph.state import SearchState
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
+from costada.nodes.state import SearchState
 from costada.store.run_store import RunStore
 
 THREAD = {"configurable": {"thread_id": "run"}}

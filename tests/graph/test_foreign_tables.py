@@ -12,9 +12,9 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from toy_graph import graph_of, trace
 
 from costada.models.gateway.journal import Journal
+from costada.store.checkpoints import RunSaver
 from costada.store.copying import Cut, copy_file, cut_back
 from costada.store.history import RunHistory
-from costada.store.pruning import RunSaver
 from costada.store.purse import Ledger
 from costada.store.run_store import RunStore
 

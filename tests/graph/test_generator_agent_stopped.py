@@ -11,13 +11,13 @@ from fakes import SEED_PROGRAM, evaluate_value, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run import run_candidate
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
+from costada.values.prices import Price
 
 THREAD = {"configurable": {"thread_id": "run"}}
 

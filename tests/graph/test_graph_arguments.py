@@ -14,9 +14,9 @@ from typing_extensions import TypedDict
 
 from costada.agents.node import as_discovery_node
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.nodes.settings import Settings
+from costada.values.prices import Price
 
 SETTINGS = Settings(price=Price(1, 2))
 

@@ -12,15 +12,15 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.models.offline import OfflineModel
-from costada.nodes.affordable import MINIMAL_ANSWER
-from costada.nodes.bounds import MESSAGE_TOKENS
+from costada.nodes.calls.bounds import MESSAGE_TOKENS
+from costada.nodes.calls.budget import MINIMAL_ANSWER
 from costada.nodes.settings import Settings
 from costada.runs.discovery import discover
 from costada.store.run_store import RunStore
+from costada.values.prices import Price
 
 PRICE = Price("1", "2")
 METHODS = ("costada", "adaevolve", "uniform", "best-of-n", "evox")

@@ -8,12 +8,12 @@ from fakes import IDEAS, hashed_answer, is_guide_prompt, rewrite, toy_problem
 from langchain_openai import ChatOpenAI
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.models.errors import UnmeteredCall
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
+from costada.values.prices import Price
 
 PRICE = Price("0.60", "1.92", "0.11")
 

@@ -10,10 +10,10 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
+from costada.values.prices import Price
 
 CHEAP, DEAR = Price("1", "2"), Price("100", "1000")
 FIELD = ConfigurableField(id="llm")

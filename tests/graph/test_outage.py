@@ -13,13 +13,13 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.runtime import RunControl
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.evaluators.sandbox.interruption import Interruption, current_interruption
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.models.retry_policy import RetryPolicy
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
+from costada.values.prices import Price
 
 THREAD = {"configurable": {"thread_id": "run"}}
 BRIEF = RetryPolicy(retry_wait=0.001, longest_wait=0.02)

@@ -19,12 +19,12 @@ from pydantic import BaseModel, SecretStr
 from warm import PATIENCE_SECONDS, PROCESSES
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.models.offline import OfflineModel
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
+from costada.values.prices import Price
 
 PRICE = Price("1", "2")
 

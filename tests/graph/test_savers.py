@@ -30,7 +30,7 @@ from langgraph.runtime import RunControl
 from toy_graph import graph_of, trace
 from typing_extensions import TypedDict
 
-from costada.store.pruning import RunSaver
+from costada.store.checkpoints import RunSaver
 from costada.store.run_store import RunStore
 
 BUDGET = 0.015

@@ -19,8 +19,8 @@ from toy_graph import PRICE, graph_of, run_until, trace
 
 from costada.controller.constants import Constants
 from costada.graph.build import create_discovery_graph
+from costada.graph.observed_nodes import watched
 from costada.nodes.settings import Settings
-from costada.nodes.watched import watched
 from costada.store.run_store import RunStore
 
 THREAD = {"configurable": {"thread_id": "1"}}

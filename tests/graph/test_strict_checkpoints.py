@@ -22,7 +22,7 @@ from costada.controller.methods import METHODS
 from costada.graph.build import create_discovery_graph
 from costada.models.offline.strategizing import STRATEGIES, strategy_text
 from costada.nodes.settings import Settings
-from costada.store.pruning import RunSaver
+from costada.store.checkpoints import RunSaver
 from costada.store.purse import Ledger
 from costada.store.run_store import RunStore
 

@@ -19,8 +19,8 @@ from toy_graph import graph_of, run_until
 
 from costada.controller.constants import Constants
 from costada.graph.build import NODES
-from costada.nodes.spans import add_call_span
-from costada.store.ledger import CallKey
+from costada.nodes.calls.spans import add_call_span
+from costada.store.call_log import CallKey
 from costada.store.run_store import RunStore
 
 SHORT = Constants(max_iterations=3)
@@ -216,11 +216,11 @@ for name in ("opentelemetry", "opentelemetry.trace"):
     sys.modules[name] = None
 from toy_graph import graph_of, trace
 from costada.controller.constants import Constants
-from costada.nodes.telemetry import has_listener
+from costada.nodes.calls.telemetry import has_listener
 from fakes import hashed_answer
 assert not has_listener()
 graph, _ = graph_of(hashed_answer, constants=Constants(max_iterations=3))
 print([(row["score"], row["spent"]) for row in trace(graph, {{"seed": 5}})])
-assert not any(name.startswith("costada.nodes.spans") for name in sys.modules)
+assert not any(name.startswith("costada.nodes.calls.spans") for name in sys.modules)
 """
 """A process without the extra."""

@@ -6,11 +6,11 @@ from fakes import IDEAS, is_guide_prompt, rewrite, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
+from costada.values.prices import Price
 
 DOUBT = 0.064
 """Dollars that one unanswered request may have cost: 32,000 tokens at $2 a million, and more."""

@@ -6,11 +6,11 @@ from billing_server import BillingServer
 from fakes import toy_problem
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
+from costada.values.prices import Price
 
 PRICE = Price("1", "2")
 ANSWER_COST = Decimal("0.0002")

@@ -8,9 +8,9 @@ from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.nodes.settings import Settings
+from costada.values.prices import Price
 
 PRICE = Price("1", "2")
 CALL_COST = Decimal("0.002")

@@ -10,16 +10,16 @@ from langchain_core.runnables import RunnableConfig
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from costada.controller.ledger import Price
-from costada.models.failures import ModelFailure
+from costada.models.asking import ModelFailure
+from costada.models.price_book import PriceBook, price_book
 from costada.models.prices import packaged_price
-from costada.nodes.asking import CallKey, ask_model
+from costada.nodes.calls.asking import CallKey, ask_model
 from costada.nodes.context import RunContext
-from costada.nodes.pricing import PriceBook, price_book
 from costada.nodes.settings import Settings
 from costada.prompts.render import Prompt
 from costada.store.rows import CallRow
 from costada.store.run_store import RunStore
+from costada.values.prices import Price
 
 CAP = 1000
 PRICE = Price(1, 2, "0.25")

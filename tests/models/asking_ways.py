@@ -13,8 +13,8 @@ from billing_server import BillingServer
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
 
-from costada.models.quiet import accountable
 from costada.models.retry_policy import RetryPolicy
+from costada.models.transparent import accountable
 
 
 def through(how: Callable[..., Any], **options: Any) -> Callable[[BillingServer], Any]:

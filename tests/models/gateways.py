@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from billing_server import Answer, Body, Reply
 
-from costada.models.gateway.door import Door, door_file, is_held, read_door
+from costada.models.gateway.address import Door, door_file, is_held, read_door
 from costada.models.gateway.journal import Fate, Journal
 from costada.models.gateway.protocol import CALL_HEADER, EXECUTION_HEADER, TOKEN_HEADER
 

@@ -8,9 +8,9 @@ import pytest
 from asking_desk import KEY, asked, desk
 from fakes import ScriptedModel, hashed_answer
 
-from costada.controller.ledger import Price
 from costada.models.metering import CallMeter, MeteredCall
-from costada.nodes.pricing import price_book
+from costada.models.price_book import price_book
+from costada.values.prices import Price
 
 
 class Caching(ScriptedModel):

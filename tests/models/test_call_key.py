@@ -10,10 +10,9 @@ from langchain_core.runnables import Runnable
 from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, SecretStr
 
-from costada.models.call_key import has_gateway, with_call_key
 from costada.models.chat_models import chat_model
-from costada.models.gateway.client import through_gateway, upstreams
-from costada.models.gateway.door import Door
+from costada.models.gateway.address import Door
+from costada.models.gateway.client import has_gateway, through_gateway, upstreams, with_call_key
 
 
 class Point(BaseModel):

@@ -7,9 +7,9 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.runnables import Runnable, RunnableLambda
 
+from costada.models.asking import FailureKind, ModelFailure, ask
 from costada.models.chat_models import chat_model
 from costada.models.errors import UnmeteredCall
-from costada.models.failures import FailureKind, ModelFailure, ask
 from costada.models.metering import CallMeter, MeteredCall
 
 MESSAGES = [HumanMessage("twelve bytes")]

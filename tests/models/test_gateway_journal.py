@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from costada.models.gateway.door import Door, door_file, hold_door, is_held, read_door
+from costada.models.gateway.address import Door, door_file, hold_door, is_held, read_door
 from costada.models.gateway.journal import Entry, Fate, Journal, RequestKey, Response
 from costada.models.gateway.protocol import kept_of_answer, sent_upstream
 from costada.models.gateway.upstream import checked_upstream

@@ -16,8 +16,8 @@ import pytest
 from billing_server import BillingServer, Refusal, Reply
 from gateways import Gate, Gateway, until
 
+from costada.models.gateway.address import door_file, is_held
 from costada.models.gateway.client import holding, tell_to_stop
-from costada.models.gateway.door import door_file, is_held
 from costada.models.gateway.journal import Fate
 from costada.models.gateway.protocol import CALL_HEADER, TOKEN_HEADER
 

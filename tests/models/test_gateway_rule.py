@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from costada.models.gateway.exchange import Exchange
-from costada.models.gateway.flight import Flight
 from costada.models.gateway.journal import Fate, Journal, RequestKey
-from costada.models.gateway.upstream import Request
+from costada.models.gateway.upstream import Flight, Request
 
 KEY = RequestKey("run/1/generation/1", "hash")
 OTHER = KEY._replace(request_hash="other")

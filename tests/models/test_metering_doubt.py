@@ -30,9 +30,9 @@ from langchain_core.runnables import RunnableLambda
 from pydantic import BaseModel
 
 from costada.models.errors import UnmeteredCall
-from costada.models.llm_results import read_reply
 from costada.models.metering import UNSEEN_INPUT, CallMeter, MeteredCall, SentCall
-from costada.models.token_counts import TokenCounts, repeats, streamed_counts
+from costada.models.replies import read_reply
+from costada.models.usage import TokenCounts, repeats, streamed_counts
 
 PROMPT = "twelve bytes"
 

@@ -10,15 +10,15 @@ from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from openai import OpenAI
 from pydantic import BaseModel, SecretStr
 
-from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.models.errors import UnmeteredCall
 from costada.models.identity import model_identity, returns_raw_answers, underlying_models
 from costada.models.metering import CallMeter, MeteredCall
-from costada.models.quiet import accountable, hidden_retries
 from costada.models.retry_policy import RetryPolicy
+from costada.models.transparent import accountable, hidden_retries
 from costada.nodes.settings import Settings
+from costada.values.prices import Price
 
 KEY = SecretStr("none")
 

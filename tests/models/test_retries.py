@@ -18,11 +18,10 @@ from langchain_core.runnables import Runnable
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from costada.models.call_key import with_call_key
+from costada.models.asking import FailureKind, ModelFailure, ask
 from costada.models.chat_models import chat_model
 from costada.models.deadline import within
-from costada.models.failures import FailureKind, ModelFailure, ask
-from costada.models.gateway.client import through_gateway
+from costada.models.gateway.client import through_gateway, with_call_key
 from costada.models.metering import CallMeter, MeteredCall, SentCall
 from costada.models.retries import JITTER, growing_wait, sleep_between_requests, with_retries
 from costada.models.retry_policy import RetryPolicy

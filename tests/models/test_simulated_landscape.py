@@ -5,17 +5,22 @@ from statistics import fmean, median
 
 import pytest
 
-from costada.models.offline.failures import FAILURE_RATE
-from costada.models.simulated.advice import named_approaches
-from costada.models.simulated.landscape import NUM_APPROACHES, Approach, Landscape, drawn_landscape
-from costada.models.simulated.proposals import (
+from costada.experiments.landscape.advice import named_approaches
+from costada.experiments.landscape.landscape import (
+    NUM_APPROACHES,
+    Approach,
+    Landscape,
+    drawn_landscape,
+)
+from costada.experiments.landscape.proposals import (
     Attempt,
     Wording,
     attempted,
     failure_probability,
     improvement_probability,
 )
-from costada.models.simulated.tokens import STRATEGY_FAILURE_RATE, generation_tokens
+from costada.experiments.landscape.tokens import STRATEGY_FAILURE_RATE, generation_tokens
+from costada.models.offline.failures import FAILURE_RATE
 
 DRAWS = 4000
 

@@ -3,23 +3,23 @@
 import pytest
 from langchain_core.messages import HumanMessage
 
-from costada.controller.ledger import Usage, call_cost
-from costada.evaluators.landscape import program_text
 from costada.evaluators.registry import problem
+from costada.experiments.landscape.advice import named_approach
+from costada.experiments.landscape.model import SimulatedModel
+from costada.experiments.landscape.problem import program_text
+from costada.experiments.landscape.programs import read_program
+from costada.experiments.landscape.proposals import Attempt, Wording
+from costada.experiments.landscape.reading import attempt_of
 from costada.models.chat_models import chat_model
 from costada.models.offline.reading import read_prompt
-from costada.models.simulated.advice import named_approach
-from costada.models.simulated.model import SimulatedModel
-from costada.models.simulated.programs import read_program
-from costada.models.simulated.proposals import Attempt, Wording
-from costada.models.simulated.reading import attempt_of
-from costada.nodes.pricing import OFFLINE_PRICE, price_book
+from costada.models.price_book import OFFLINE_PRICE, price_book
 from costada.prompts.evox import label_text
 from costada.prompts.evox_reply import Labels
 from costada.prompts.parse import parse_program
 from costada.prompts.render import generation_prompt, guide_prompt
 from costada.prompts.request import GenerationRequest, GuideRequest, ShownProgram
 from costada.prompts.tactics import Tactic, parse_tactics
+from costada.values.prices import Usage, call_cost
 
 PROBLEM = problem("landscape")
 PARENT = program_text(2, "0.5000", 11)

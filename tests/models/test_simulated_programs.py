@@ -2,10 +2,10 @@
 
 import pytest
 
-from costada.evaluators.landscape import evaluate, program_text
 from costada.evaluators.registry import is_built_in, problem, problem_names
-from costada.models.simulated.programs import SeenProgram, read_program, with_outcome
-from costada.models.simulated.proposals import Outcome
+from costada.experiments.landscape.problem import evaluate, program_text
+from costada.experiments.landscape.programs import SeenProgram, read_program, with_outcome
+from costada.experiments.landscape.proposals import Outcome
 from costada.prompts.parse import Proposal, parse_program
 
 SEED = problem("landscape").initial_program

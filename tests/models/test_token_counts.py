@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costada.models.token_counts import (
+from costada.models.usage import (
     TokenCounts,
     counts_from_metadata,
     counts_from_record,

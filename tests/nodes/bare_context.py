@@ -4,11 +4,11 @@ from typing import Any
 
 from fakes import toy_problem
 
-from costada.controller.ledger import Price
+from costada.models.price_book import price_book
 from costada.nodes.context import RunContext
-from costada.nodes.pricing import price_book
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
+from costada.values.prices import Price
 
 PRICE = Price(1, 2)
 

@@ -5,7 +5,6 @@ from billing_server import Refusal, Reply, Silence
 from fakes import ScriptedModel, hashed_answer, rewrite, toy_problem
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.evaluators.folder_settings import FolderSettings
 from costada.evaluators.folder_verdict import sort_values, verdict
 from costada.graph.build import create_discovery_graph
@@ -13,6 +12,7 @@ from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
 from costada.values.evaluation import EVALUATOR_FAULT, Evaluation, failed
+from costada.values.prices import Price
 
 
 class Renamed(ScriptedModel):

@@ -8,17 +8,17 @@ from fakes import rewrite, toy_problem
 from genai_prices.types import ModelPrice
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
-from costada.models.announcements import Announcement
 from costada.models.chat_models import chat_model
 from costada.models.metering import SentCall
+from costada.models.price_book import GivenPrice, PriceBook, Quote
 from costada.models.prices import PackagedPrice
-from costada.nodes.affordable import affordable_answer
-from costada.nodes.bounds import MESSAGE_TOKENS, call_bound, input_bound, sent_bound
-from costada.nodes.pricing import GivenPrice, PriceBook, Quote
+from costada.models.requests import Announcement
+from costada.nodes.calls.bounds import MESSAGE_TOKENS, call_bound, input_bound, sent_bound
+from costada.nodes.calls.budget import affordable_answer
 from costada.nodes.settings import Settings
 from costada.prompts.render import Prompt
+from costada.values.prices import Price
 
 WRITES = PackagedPrice(
     "test",

@@ -7,10 +7,10 @@ from bare_context import context_of
 from fakes import ScriptedModel, hashed_answer, rewrite
 from langchain_core.runnables import RunnableLambda
 
-from costada.models.failures import ModelFailure
-from costada.nodes.asking import ask_model
+from costada.models.asking import ModelFailure
+from costada.nodes.calls.asking import ask_model
 from costada.prompts.render import Prompt
-from costada.store.ledger import CallKey
+from costada.store.call_log import CallKey
 
 KEY = CallKey("run", 3, "generation", 1)
 PROMPT = Prompt("be brief", "improve it")

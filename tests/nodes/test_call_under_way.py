@@ -15,10 +15,10 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from costada.controller.constants import Constants
 from costada.graph.build import DiscoveryGraph, create_discovery_graph
-from costada.nodes.asking import ask_model
+from costada.nodes.calls.asking import ask_model
 from costada.nodes.settings import Settings
 from costada.prompts.render import Prompt
-from costada.store.ledger import CallKey
+from costada.store.call_log import CallKey
 from costada.store.purse import Ledger
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore

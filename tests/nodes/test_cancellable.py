@@ -9,7 +9,7 @@ import pytest
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run import run_candidate
-from costada.nodes.cancellable import cancellable
+from costada.graph.observed_nodes import cancellable
 
 ENDLESS = "def f():\n    while True: pass"
 

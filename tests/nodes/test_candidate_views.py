@@ -5,12 +5,12 @@ from fakes import ScriptedModel, evaluate_value, hashed_answer, toy_problem
 
 from costada.controller.archive import Candidate
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.evaluators.registry import problem
 from costada.graph.build import create_discovery_graph
 from costada.nodes.candidates import candidate_row, evaluation_of, shown
 from costada.nodes.settings import Settings
 from costada.values.evaluation import EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT, failed
+from costada.values.prices import Price
 
 
 @pytest.mark.parametrize("mark", [EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT])

@@ -8,13 +8,13 @@ from billing_server import Refusal, Reply, Silence
 from fakes import rewrite, toy_problem
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
-from costada.store.ledger import CallKey
+from costada.store.call_log import CallKey
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
+from costada.values.prices import Price
 
 CAP = 1000
 

@@ -18,11 +18,11 @@ from fakes import toy_problem as toy
 from langgraph.checkpoint.sqlite import SqliteSaver
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
 from costada.values.evaluation import EVALUATOR_FAULT, SANDBOX_FAULT, Evaluation, failed
+from costada.values.prices import Price
 
 
 class Judge:

@@ -5,10 +5,10 @@ from fakes import ScriptedModel, hashed_answer
 from langchain_core.runnables import RunnableLambda
 from langchain_openai import ChatOpenAI
 
-from costada.controller.ledger import Price
 from costada.models.metering import MeteredCall
 from costada.models.offline import OfflineModel
-from costada.nodes.pricing import price_book
+from costada.models.price_book import price_book
+from costada.values.prices import Price
 
 
 def call_to(model: str, **changes) -> MeteredCall:

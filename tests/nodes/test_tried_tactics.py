@@ -6,9 +6,9 @@ from collections.abc import Callable
 from fakes import ScriptedModel, is_guide_prompt, rewrite, toy_problem
 
 from costada.controller.constants import Constants
-from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.nodes.settings import Settings
+from costada.values.prices import Price
 
 USES = 6
 """Attempts that follow one guide: three tactics, two uses each."""

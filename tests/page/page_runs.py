@@ -8,10 +8,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from costada.reports.page.server import PageServer
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
-from costada.runs.page.server import PageServer
-from costada.store.ledger import CallKey
+from costada.store.call_log import CallKey
 from costada.store.rows import CallRow, CallStatus, CandidateRow, Outcome, OutcomeKind
 from costada.store.run_store import RunStore
 

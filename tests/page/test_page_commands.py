@@ -4,7 +4,7 @@ from typing import Any
 from page_runs import settings, step, write_steps
 from typer.testing import CliRunner
 
-from costada.runs.cli import app
+from costada.cli.main import app
 
 
 def invoke(*arguments: object) -> Any:

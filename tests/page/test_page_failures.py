@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from page_runs import step
 
-from costada.runs.page.failures import Fault, faults, kind_of
+from costada.reports.page.feed import Fault, faults, kind_of
 from costada.store.history import PastCall, PastCandidate, PastFailure
 from costada.store.rows import CallStatus, OutcomeKind
 

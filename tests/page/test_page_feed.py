@@ -9,16 +9,15 @@ from fakes import ScriptedModel, hashed_answer, toy_problem
 from langchain_core.messages import AIMessage
 from page_runs import call, candidate, settings, step, write_steps
 
-from costada.controller.ledger import Price
 from costada.graph.build import create_discovery_graph
 from costada.models.replies import written
 from costada.nodes.settings import Settings
+from costada.reports.page.feed import Averages, Feed
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
-from costada.runs.page.averages import Averages
-from costada.runs.page.feed import Feed
 from costada.store.run_store import RunStore
+from costada.values.prices import Price
 
 
 def column(figures: Any, table: str, name: str) -> list[Any]:

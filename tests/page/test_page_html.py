@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 from page_runs import call, candidate, settings, step, write_steps
 
+from costada.reports.page.feed import Feed
+from costada.reports.page.page import ITERATIONS, blocks, embedded, policy, write_page
 from costada.runs.folder import RunFolder
-from costada.runs.page.blocks import ITERATIONS, blocks
-from costada.runs.page.feed import Feed
-from costada.runs.page.page import embedded, policy
-from costada.runs.page.report import write_page
 
 HOSTILE = "</script><script>alert(1)</script><!--&\u2028\ud800"
 

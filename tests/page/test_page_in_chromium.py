@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from page_runs import call, candidate, long_run, serving, settings, step, write_steps
 
+from costada.reports.page.page import write_page
+from costada.reports.page.server import PageServer
 from costada.runs.folder import RunFolder
-from costada.runs.page.report import write_page
-from costada.runs.page.server import PageServer
 from costada.store.copying import Cut, cut_back
 
 MARKUP = (

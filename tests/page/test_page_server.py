@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from page_runs import serving, settings, step, write_steps
 
+from costada.reports.page.server import PageServer
 from costada.runs.folder import RunFolder
-from costada.runs.page.server import PageServer
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_watching_changes_nothing_in_the_folder(run: RunFolder, server: PageServ
 
 
 def test_the_command_serves_until_it_is_interrupted(run: RunFolder) -> None:
-    main = "from costada.runs.cli import main; main()"
+    main = "from costada.cli.main import main; main()"
     command = [sys.executable, "-c", main, "watch", str(run.path)]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:

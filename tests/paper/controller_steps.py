@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from random import Random
 
-from costada.controller.algorithm import (
+from costada.controller.allocation import Allocation
+from costada.controller.constants import Constants
+from costada.controller.costada import (
     allocate,
     credit,
     fail_guide,
@@ -11,12 +13,10 @@ from costada.controller.algorithm import (
     open_cycle,
     use_tactic,
 )
-from costada.controller.allocation import Allocation
-from costada.controller.constants import Constants
+from costada.controller.credit import Credit
 from costada.controller.guidance import Mode, is_active
 from costada.controller.intervention import Intervention
 from costada.controller.state import ControllerState
-from costada.controller.utility import Credit
 
 
 @dataclass(frozen=True)

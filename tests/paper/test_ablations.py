@@ -7,9 +7,9 @@ import pytest
 from controller_steps import Step, run_step
 from trace_table import read_rows, replay
 
-from costada.controller.algorithm import allocate, intervene, start
 from costada.controller.allocation import Allocation
 from costada.controller.constants import Constants
+from costada.controller.costada import allocate, intervene, start
 from costada.controller.guidance import Mode
 from costada.controller.intensity import Action
 

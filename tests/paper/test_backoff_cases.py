@@ -7,9 +7,9 @@ from random import Random
 import pytest
 from controller_steps import Step, run_step
 
-from costada.controller.algorithm import intervene, start
 from costada.controller.allocation import Allocation
 from costada.controller.constants import Constants
+from costada.controller.costada import intervene, start
 from costada.controller.guidance import GuidanceCycle, Mode
 from costada.controller.intensity import Action
 from costada.controller.state import ControllerState

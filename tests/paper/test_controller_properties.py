@@ -10,14 +10,15 @@ from controller_steps import Step, run_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costada.controller.algorithm import credit, start
 from costada.controller.allocation import Allocation
 from costada.controller.constants import Constants
-from costada.controller.contract import stop_reason
+from costada.controller.costada import credit, start
+from costada.controller.credit import cost_divisor, global_weight, utility
 from costada.controller.intensity import Action
-from costada.controller.ledger import Price, Usage, call_cost, remaining_ratio
+from costada.controller.method import stop_reason
+from costada.controller.money import remaining_ratio
 from costada.controller.state import ControllerState, from_record, to_record
-from costada.controller.utility import cost_divisor, global_weight, utility
+from costada.values.prices import Price, Usage, call_cost
 
 RATIOS = st.floats(0, 1)
 COSTS = st.floats(0, 10)

@@ -25,7 +25,7 @@ import pytest
 
 from costada.controller.allocation import select_frontier
 from costada.controller.frontier import Frontier
-from costada.runs.theory.proposition import (
+from costada.experiments.theory.proposition import (
     POLICIES,
     RANKING,
     SMALL_BONUS,

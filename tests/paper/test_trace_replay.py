@@ -7,7 +7,7 @@ from trace_table import BUDGET, Row, read_rows, replay
 from costada.controller.constants import Constants
 from costada.controller.guidance import Mode, tactic_uses_left
 from costada.controller.intensity import Action
-from costada.controller.ledger import remaining_ratio
+from costada.controller.money import remaining_ratio
 
 STEPS = replay(20, Constants())
 ROWS = read_rows()

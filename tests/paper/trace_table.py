@@ -5,8 +5,8 @@ from random import Random
 
 from controller_steps import Step, run_step
 
-from costada.controller.algorithm import raise_bests, start
 from costada.controller.constants import Constants
+from costada.controller.costada import raise_bests, start
 
 SEED_SCORE = 0.499
 BUDGET = 1.0

@@ -15,12 +15,7 @@ from costada.prompts.evox import (
 )
 from costada.prompts.evox_reply import Labels
 from costada.prompts.render import CODE_LIMIT, STRATEGY_LIMIT, generation_prompt
-from costada.prompts.request import (
-    FailedAttempt,
-    GenerationRequest,
-    PreviousAttempt,
-    ShownProgram,
-)
+from costada.prompts.request import FailedAttempt, GenerationRequest, PreviousAttempt, ShownProgram
 
 PARENT = ShownProgram("def pack():\n    return 1\n", 0.6, {"sum_radii": 1.2}, {})
 REQUEST = GenerationRequest("Pack.", PARENT, "balanced", (PARENT,), 60.0, "pack")

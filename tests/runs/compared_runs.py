@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from costada.runs.comparison.outcome import Point, RunOutcome
+from costada.experiments.comparison.metrics import Point, RunOutcome
 
 
 def outcome(steps: Sequence[tuple[float, float]], **changes: Any) -> RunOutcome:

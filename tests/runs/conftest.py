@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from costada.runs.cli import app
+from costada.cli.main import app
 
 INITIAL_PROGRAM = """# EVOLVE-BLOCK-START
 def value():

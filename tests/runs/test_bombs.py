@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 from warm import PATIENCE_SECONDS, PROCESSES
 
-from costada.runs.cli import app
-from costada.store.bounds import LARGEST_TEXT
+from costada.cli.main import app
+from costada.store.read_limits import LARGEST_TEXT
 
 ADDRESS_BYTES = 4 * 2**30
 """Address space of a process; numerical libraries reserve much of it, and use little."""

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from compared_runs import runs_of
 
-from costada.runs.amounts import count, counted, percent
-from costada.runs.comparison.outcomes import append_outcomes
+from costada.experiments.comparison.outcomes import append_outcomes
+from costada.reports.formats import count, counted, percent
 
 Invoke = Callable[..., Any]
 REFUSED = 2
 SWEEP = ["sweep", "--problems", "all", "--methods", "all"]
-COMMAND = [sys.executable, "-c", "from costada.runs.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from costada.cli.main import main; main()"]
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,7 @@ def test_heavy_libraries_are_loaded_only_where_they_are_needed(
     ]
     script = (
         "import sys\n"
-        "from costada.runs.cli import app\n"
+        "from costada.cli.main import app\n"
         "heavy = {'langchain_core', 'langgraph', 'openai', 'matplotlib', 'genai_prices', 'scipy'}\n"
         f"for words in {commands}:\n"
         "    try:\n        app(words)\n"

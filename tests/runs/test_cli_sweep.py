@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from costada.runs.cli_run import run
-from costada.runs.cli_sweep import sweep
+from costada.cli.run import run
+from costada.cli.sweep import sweep
+from costada.experiments.sweep.loop import STOPPING
+from costada.experiments.sweep.sweep import last_step
 from costada.runs.config import RunConfig, load_config
-from costada.runs.sweep.steps import last_step
-from costada.runs.sweep.stop import STOPPING
 
 Invoke = Callable[..., Any]
-COMMAND = [sys.executable, "-c", "from costada.runs.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from costada.cli.main import main; main()"]
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 METHOD = "no-cost-calibration"
 ITERATIONS = 8

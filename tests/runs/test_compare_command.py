@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from compared_runs import runs_of
 
-from costada.runs.comparison.outcomes import append_outcomes
+from costada.experiments.comparison.outcomes import append_outcomes
 
 Invoke = Callable[..., Any]
 FILES = ["comparison.csv", "comparison.html", "comparison.md", "comparison.tex"]

@@ -7,7 +7,9 @@ from compared_runs import outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costada.runs.comparison.metrics import (
+from costada.experiments.comparison.metrics import (
+    Point,
+    RunOutcome,
     best_score_at,
     cost_at_crossing,
     crossing,
@@ -19,7 +21,6 @@ from costada.runs.comparison.metrics import (
     point_at,
     share_to_reach,
 )
-from costada.runs.comparison.outcome import Point, RunOutcome
 
 PRINTED = outcome([(0.25, 0.6), (0.5, 0.6), (1.1, 0.9)])
 """The fixture printed with the definition of the metrics: B = 1, y_0 = 0.4."""

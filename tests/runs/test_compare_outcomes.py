@@ -13,12 +13,11 @@ from billing_server import BillingServer, HangUp
 from compared_runs import outcome
 from fakes import ScriptedModel, hashed_answer, toy_problem
 
+from costada.experiments.comparison.metrics import Point, crossing
+from costada.experiments.comparison.outcomes import append_outcomes, find_outcomes
 from costada.models.chat_models import chat_model
-from costada.runs.comparison.metrics import crossing
-from costada.runs.comparison.outcome import Point
-from costada.runs.comparison.outcomes import append_outcomes, find_outcomes
+from costada.reports.trace_rows import stored_rows
 from costada.runs.discovery import discover
-from costada.runs.rows import stored_rows
 from costada.store.run_store import RunStore
 
 Invoke = Callable[..., Any]

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costada.runs.comparison.resampling import mean_interval
+from costada.experiments.comparison.metrics import mean_interval
 
 SCORES = st.lists(st.floats(0.0, 1.0), min_size=2, max_size=8)
 

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 from compared_runs import outcome, runs_of
 
-from costada.runs.comparison.comparison import compare_outcomes
-from costada.runs.comparison.outcome import Point
+from costada.experiments.comparison.comparison import compare_outcomes
+from costada.experiments.comparison.metrics import Point
 
 
 def test_means_and_sample_standard_deviations_are_over_runs() -> None:

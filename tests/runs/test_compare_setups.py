@@ -12,12 +12,12 @@ from fakes import ScriptedModel, evaluate_value, hashed_answer, toy_problem
 
 from costada.controller.constants import Constants
 from costada.evaluators.sandbox.limits import Limits
-from costada.runs.comparison.comparison import compare_outcomes
-from costada.runs.comparison.outcomes import NOT_DECIDING, config_facts, find_outcomes
-from costada.runs.comparison.tables import final_quality
+from costada.experiments.comparison.comparison import compare_outcomes
+from costada.experiments.comparison.outcomes import NOT_DECIDING, config_facts, find_outcomes
+from costada.experiments.comparison.tables import final_quality
+from costada.experiments.landscape.run import simulate_run
 from costada.runs.config import RunConfig
 from costada.runs.discovery import discover
-from costada.runs.simulation.run import simulate_run
 from costada.values.evaluation import Direction, Evaluation
 
 Invoke = Callable[..., Any]

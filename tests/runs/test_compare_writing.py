@@ -11,15 +11,14 @@ import pytest
 from compared_runs import outcome, runs_of
 
 from costada.evaluators.registry import problem, problem_names
-from costada.runs.comparison.columns import Table
-from costada.runs.comparison.comparison import Comparison, compare_outcomes
-from costada.runs.comparison.outcome import Point
-from costada.runs.comparison.page import to_html
-from costada.runs.comparison.palette import LOOKS, looks_of
-from costada.runs.comparison.published import published_numbers, published_table
-from costada.runs.comparison.tables import final_quality, rerun_table, section_tables
-from costada.runs.comparison.text import to_csv, to_latex, to_markdown
-from costada.runs.comparison.words import objective
+from costada.experiments.comparison.comparison import Comparison, compare_outcomes
+from costada.experiments.comparison.figures import LOOKS, looks_of
+from costada.experiments.comparison.metrics import Point
+from costada.experiments.comparison.page import to_html
+from costada.experiments.comparison.published import published_numbers, published_table
+from costada.experiments.comparison.tables import Table, final_quality, rerun_table, section_tables
+from costada.experiments.comparison.text import to_csv, to_latex, to_markdown
+from costada.experiments.comparison.words import objective
 
 HOSTILE = "<script>alert('x')</script>&\"|*$\\frac{[%_#"
 VOID = {"meta", "br", "img"}
@@ -247,7 +246,7 @@ def test_a_published_table_stands_in_every_text(page: str) -> None:
 
 
 def test_the_file_of_published_numbers_has_no_unknown_key() -> None:
-    import costada.runs.comparison.published as published
+    import costada.experiments.comparison.published as published
 
     table = tomllib.loads(Path(published.__file__).with_name("published.toml").read_text())
     allowed = set(published.Number.__slots__)

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
 
-from costada.controller.ledger import remaining_ratio
-from costada.graph.state import SearchState
+from costada.controller.money import remaining_ratio
+from costada.nodes.state import SearchState
 from costada.runs.discovery import discover
-from costada.runs.extension import can_go_on
 from costada.runs.folder import RunFolder
+from costada.runs.resume import can_go_on
 from costada.runs.runner import is_finished
 from costada.store.run_store import RunStore
 

@@ -11,13 +11,12 @@ from fakes import ScriptedModel, evaluate_value, hashed_answer, is_guide_prompt,
 from langgraph.runtime import RunControl
 
 from costada.evaluators.problem import Problem
+from costada.reports.progress import SilentProgress
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.interruption import STOPPING, draining_on_signal
 from costada.runs.plan import plan_run
-from costada.runs.progress import SilentProgress
-from costada.runs.result import Discovery
-from costada.runs.runner import carry_out
+from costada.runs.runner import Discovery, carry_out
 from costada.values.evaluation import Evaluation
 
 CONFIG = RunConfig(

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from costada.models.gateway.door import hold_door
+from costada.experiments.sweep.process import RunProcess
+from costada.models.gateway.address import hold_door
 from costada.models.gateway.journal import Journal
-from costada.runs.sweep.process import RunProcess
 from costada.store.purse import Ledger
 from costada.store.run_store import RunStore
 

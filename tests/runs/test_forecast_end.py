@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from costada.runs.outlook import outlook
-from costada.runs.progress import LiveProgress, RunHeading
+from costada.reports.dashboard import outlook
+from costada.reports.progress import LiveProgress, RunHeading
 
 Row = Callable[..., Any]
 HEADING = RunHeading("toy", budget=1.0, max_iterations=100)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from costada.reports.page.feed import Feed
 from costada.runs.folder import RunFolder
-from costada.runs.page.feed import Feed
-from costada.store.pruning import KEPT_CHECKPOINTS
+from costada.store.checkpoints import KEPT_CHECKPOINTS
 from costada.store.run_store import RunStore
 
 Invoke = Callable[..., Any]

@@ -18,9 +18,9 @@ from langchain_core.runnables import ConfigurableField
 from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
-from costada.models.call_key import has_gateway, with_call_key
 from costada.models.chat_models import chat_model
-from costada.models.gateway.door import Door, door_file, is_held, read_door
+from costada.models.gateway.address import Door, door_file, is_held, read_door
+from costada.models.gateway.client import has_gateway, with_call_key
 from costada.models.gateway.journal import Journal
 from costada.nodes.settings import Settings
 from costada.runs.folder import RunFolder
@@ -35,7 +35,7 @@ from costada.runs.plan import Plan
 
 KEY = "run/1/generation/1"
 PATIENCE = 20.0
-COMMAND = "import typer; from costada.runs.cli_gateway import gateway; typer.run(gateway)"
+COMMAND = "import typer; from costada.cli.gateway import gateway; typer.run(gateway)"
 
 
 @pytest.fixture

@@ -13,17 +13,25 @@ from langgraph.graph import END, START, StateGraph
 from matplotlib.image import imread
 from typing_extensions import TypedDict
 
-from costada.runs.drawing import draw_graph
-from costada.runs.folder import RunFolder
-from costada.runs.graph_layout import LEFT, RIGHT, layout
-from costada.runs.mermaid import mermaid
-from costada.runs.node_shades import dollars, duration, fill, headline, shade_of
-from costada.runs.node_spending import (
+from costada.reports.graph_drawing import (
+    LEFT,
+    RIGHT,
+    dollars,
+    draw_graph,
+    duration,
+    fill,
+    headline,
+    layout,
+    shade_of,
+)
+from costada.reports.mermaid import mermaid
+from costada.reports.node_spending import (
     NodeSpending,
     RunSpending,
     spending_by_node,
     spending_of_folder,
 )
+from costada.runs.folder import RunFolder
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
 

@@ -14,7 +14,7 @@ from fakes import ScriptedModel, hashed_answer, toy_problem
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.runner import THREAD
-from costada.store.pruning import RunSaver
+from costada.store.checkpoints import RunSaver
 from costada.store.purse import Ledger
 from costada.store.run_store import RunStore
 

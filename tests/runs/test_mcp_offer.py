@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from costada.agents.mcp import Offer
 from costada.runs.config import RunConfig
 from costada.runs.lease import hold_lease
-from costada.runs.mcp.offer import Offer
 from costada.store.purse import Ledger
 
 

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from rich.live import Live
 from rich.table import Table
 
-from costada.runs.output import printable
-from costada.runs.terminal import SafeConsole, Sheet, print_sheet
+from costada.reports.terminal import SafeConsole, Sheet, print_sheet, printable
 
 Invoke = Callable[..., Any]
 

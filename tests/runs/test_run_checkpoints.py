@@ -10,7 +10,7 @@ import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
 
 from costada.runs.discovery import discover
-from costada.store.pruning import KEPT_CHECKPOINTS
+from costada.store.checkpoints import KEPT_CHECKPOINTS
 from costada.store.run_store import RunStore
 
 Invoke = Callable[..., Any]

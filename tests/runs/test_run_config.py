@@ -5,10 +5,16 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from costada.controller.ledger import Price
-from costada.runs.config import RunConfig, checked_config, load_config
-from costada.runs.explanation import as_option, explain
-from costada.runs.presets import PRESETS, preset_named
+from costada.runs.config import (
+    PRESETS,
+    RunConfig,
+    as_option,
+    checked_config,
+    explain,
+    load_config,
+    preset_named,
+)
+from costada.values.prices import Price
 
 
 def refused(**given: object) -> str:

@@ -8,8 +8,8 @@ from langgraph.graph import END, START, StateGraph
 from matplotlib.image import imread
 from typing_extensions import TypedDict
 
-from costada.runs.drawing import draw_graph
-from costada.runs.report import ReportData, drawn_report, write_report
+from costada.reports.graph_drawing import draw_graph
+from costada.reports.picture import ReportData, drawn_report, write_report
 
 Row = Callable[..., Any]
 

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from costada.runs.interruption import STOPPING
-from costada.runs.progress import (
+from costada.reports.progress import (
     LineProgress,
     LiveProgress,
     Progress,
@@ -15,6 +14,7 @@ from costada.runs.progress import (
     progress_on,
     step_line,
 )
+from costada.runs.interruption import STOPPING
 
 Row = Callable[..., Any]
 HEADING = RunHeading("toy, offline, seed 0", budget=1.0, max_iterations=100)

@@ -14,10 +14,10 @@ from fakes import ScriptedModel, hashed_answer, rewrite, toy_problem
 from typer.testing import CliRunner
 from warm import PATIENCE_SECONDS, PROCESSES
 
+from costada.cli.errors import telling_warnings
+from costada.cli.main import app
 from costada.evaluators.problem import Problem
-from costada.runs.cli import app
 from costada.runs.discovery import discover
-from costada.runs.refusal import telling_warnings
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation
 

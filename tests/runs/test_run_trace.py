@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from costada.runs.rows import rows_of_file
-from costada.runs.terminal import print_sheet
-from costada.runs.trace import trace_json, trace_sheet
+from costada.reports.terminal import print_sheet
+from costada.reports.trace import trace_json, trace_sheet
+from costada.reports.trace_rows import rows_of_file
 
 Row = Callable[..., Any]
 

@@ -5,11 +5,11 @@ from itertools import pairwise
 import pytest
 from typer.testing import CliRunner
 
+from costada.cli.simulate import CURVES_FILE, simulate
 from costada.controller.constants import Constants
 from costada.controller.methods import METHODS
-from costada.runs.cli_simulate import CURVES_FILE, simulate
-from costada.runs.simulation.batch import Batch, in_order, methods_named, simulated
-from costada.runs.simulation.run import INPUT_UNITS, OUTPUT_UNITS, simulate_run
+from costada.experiments.landscape.batch import Batch, in_order, methods_named, simulated
+from costada.experiments.landscape.run import INPUT_UNITS, OUTPUT_UNITS, simulate_run
 
 
 @pytest.mark.parametrize("method", METHODS)

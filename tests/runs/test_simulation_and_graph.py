@@ -7,17 +7,17 @@ import pytest
 from costada.controller.constants import Constants
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem
+from costada.experiments.landscape.advice import named_approach
+from costada.experiments.landscape.answers import Advice, Evolution
+from costada.experiments.landscape.run import SimulatedRun
+from costada.experiments.landscape.tokens import Tokens
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.models.offline.strategizing import STRATEGIES, strategy_text
-from costada.models.simulated.advice import named_approach
-from costada.models.simulated.tokens import Tokens
 from costada.nodes.settings import Settings
 from costada.prompts.evox_reply import parse_strategy
 from costada.prompts.parse import parse_program
 from costada.prompts.tactics import parse_tactics
-from costada.runs.simulation.answers import Advice, Evolution
-from costada.runs.simulation.run import SimulatedRun
 from costada.store.run_store import RunStore
 
 CONSTANTS = Constants(max_iterations=32)

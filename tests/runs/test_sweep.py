@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
-from costada.runs.config import RunConfig, load_config
-from costada.runs.folder import RunFolder
-from costada.runs.sweep.steps import LastStep, last_step
-from costada.runs.sweep.sweep import (
+from costada.experiments.sweep.sweep import (
+    LastStep,
     Status,
     SweepGrid,
     SweepRun,
     check_inputs,
     hold_sweep,
+    last_step,
     looked_up,
     sweep_runs,
 )
+from costada.runs.config import RunConfig, load_config
+from costada.runs.folder import RunFolder
 
 Row = Callable[..., Any]
 SHARED = {"max_iterations": 3}

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from costada.experiments.sweep.loop import SIGNALS, STOPPING, StopWish, SweepLoop
+from costada.experiments.sweep.progress import SilentSweep
+from costada.experiments.sweep.sweep import Status, SweepRun
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
-from costada.runs.sweep.loop import SweepLoop
-from costada.runs.sweep.progress import SilentSweep
-from costada.runs.sweep.stop import SIGNALS, STOPPING, StopWish
-from costada.runs.sweep.sweep import Status, SweepRun
 
 End = tuple[Status, str]
 FINISHED, FAILED = (Status.FINISHED, ""), (Status.FAILED, "no money")

@@ -9,15 +9,12 @@ from typing import Any
 
 import pytest
 
+from costada.experiments.sweep.loop import STOPPING, StopWish, SweepLoop
+from costada.experiments.sweep.process import ENTRY, RunProcess, last_error, options_of, start
+from costada.experiments.sweep.progress import SilentSweep, exit_code
+from costada.experiments.sweep.sweep import Status, SweepGrid, SweepRun, last_step, sweep_runs
 from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
-from costada.runs.sweep.loop import SweepLoop
-from costada.runs.sweep.process import ENTRY, RunProcess, last_error, options_of, start
-from costada.runs.sweep.progress import SilentSweep
-from costada.runs.sweep.result import exit_code
-from costada.runs.sweep.steps import last_step
-from costada.runs.sweep.stop import STOPPING, StopWish
-from costada.runs.sweep.sweep import Status, SweepGrid, SweepRun, sweep_runs
 
 LOOK_SECONDS = 0.05
 TRACEBACK = """costada: sandbox: weaker than asked for

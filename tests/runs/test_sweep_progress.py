@@ -5,13 +5,21 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from costada.experiments.sweep.progress import (
+    SilentSweep,
+    SweepLines,
+    SweepTable,
+    exit_code,
+    headline,
+    largest_bill,
+    sweep_json,
+    sweep_progress_on,
+    sweep_text,
+)
+from costada.experiments.sweep.sweep import LastStep, Status, SweepRun
 from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
-from costada.runs.sweep.progress import SilentSweep, SweepLines, SweepTable, sweep_progress_on
-from costada.runs.sweep.result import exit_code, headline, largest_bill, sweep_json, sweep_text
-from costada.runs.sweep.steps import LastStep
-from costada.runs.sweep.sweep import Status, SweepRun
 
 STEP = LastStep(iteration=7, spent=0.25, best_score=0.875, best_objective=2.5)
 

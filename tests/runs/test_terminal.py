@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from compared_runs import runs_of
 
-from costada.runs.comparison.outcomes import append_outcomes
+from costada.experiments.comparison.outcomes import append_outcomes
 
 Invoke = Callable[..., Any]
 STYLE = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")

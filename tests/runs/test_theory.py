@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.image import imread
 
-from costada.runs.theory.conclusions import conclusions
-from costada.runs.theory.figure import write_theory_figure
-from costada.runs.theory.proposition import Finding, Instance, Share, findings
-from costada.runs.theory.text import theory_json, theory_text
+from costada.experiments.theory.conclusions import conclusions
+from costada.experiments.theory.figure import write_theory_figure
+from costada.experiments.theory.proposition import Finding, Instance, Share, findings
+from costada.experiments.theory.text import theory_json, theory_text
 
 Invoke = Callable[..., Any]
 

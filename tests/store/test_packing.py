@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costada.store.database import Database
-from costada.store.packing import AGAINST_ANOTHER, SHORTEST_BASE, Packer, unpack
+from costada.store.database import AGAINST_ANOTHER, SHORTEST_BASE, Database, Packer, unpack
 from costada.store.run_store import RunStore
 
 TEXTS = st.lists(st.text(max_size=40).map(lambda text: text * 80), max_size=8)

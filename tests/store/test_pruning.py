@@ -5,7 +5,7 @@ from contextlib import closing
 import pytest
 from langgraph.checkpoint.base import ERROR, INTERRUPT, RESUME, empty_checkpoint
 
-from costada.store.pruning import KEPT_CHECKPOINTS, PRUNING_INTERVAL, RunSaver
+from costada.store.checkpoints import KEPT_CHECKPOINTS, PRUNING_INTERVAL, RunSaver
 
 
 def config(thread, checkpoint=None):

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
+from costada.store.checkpoints import RunSaver
 from costada.store.copying import Cut, copy_file, cut_back
-from costada.store.file_faults import explaining
-from costada.store.pruning import RunSaver
+from costada.store.file_errors import explaining
 from costada.store.run_store import RunStore
 from costada.store.schema import FORMAT
 

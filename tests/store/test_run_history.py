@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from costada.store.call_log import CallKey
 from costada.store.history import RunHistory, Span
-from costada.store.ledger import CallKey
 from costada.store.rows import CallStatus, CandidateRow, Outcome, OutcomeKind
 from costada.store.run_store import RunStore
 

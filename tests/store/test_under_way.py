@@ -7,9 +7,8 @@ from threading import Event
 
 import pytest
 
-from costada.store.ledger import CallKey
+from costada.store.call_log import CallKey, CallsUnderWay
 from costada.store.run_store import RunStore
-from costada.store.under_way import CallsUnderWay
 
 KEY = CallKey("run", 1, "generation", 1)
 MOMENT = 0.05

@@ -5,14 +5,13 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from costada.controller.archive import Archive, Candidate
-from costada.controller.baselines.adaevolve import AdaEvolve
-from costada.controller.baselines.adaevolve_frontier import AdaEvolveFrontier
-from costada.controller.baselines.adaevolve_state import AdaEvolveState
+from costada.controller.baselines.adaevolve import AdaEvolve, AdaEvolveState
+from costada.controller.baselines.adaevolve_frontiers import AdaEvolveFrontier
 from costada.controller.baselines.evox import EvoX
 from costada.controller.baselines.progress import Progress
 from costada.controller.constants import Constants
-from costada.controller.contract import STRATEGY, Controller, PaidStep, ParentRule
 from costada.controller.guidance import is_active
+from costada.controller.method import STRATEGY, Controller, PaidStep, ParentRule
 from costada.controller.methods import METHODS
 
 CONSTANTS = Constants()

@@ -9,7 +9,7 @@ from baseline_samples import CONSTANTS, FAILED, adaevolve, archive, candidate, k
 from costada.controller.allocation import Allocation
 from costada.controller.archive import FITNESS_ONLY
 from costada.controller.baselines.adaevolve import AdaEvolve
-from costada.controller.baselines.adaevolve_frontier import AdaEvolveFrontier
+from costada.controller.baselines.adaevolve_frontiers import AdaEvolveFrontier
 from costada.controller.intensity import Action
 
 FIRST = Allocation(0, Action.BALANCED, 0.3)

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from costada.controller.baselines.adaevolve_frontier import (
+from costada.controller.baselines.adaevolve_frontiers import (
     AdaEvolveFrontier,
     evaluated,
     informed,

@@ -9,7 +9,7 @@ from baseline_samples import CONSTANTS, FAILED, adaevolve, bill, kept, played
 
 from costada.controller.allocation import Allocation
 from costada.controller.baselines.adaevolve import AdaEvolve, is_fruitless
-from costada.controller.baselines.adaevolve_frontier import AdaEvolveFrontier
+from costada.controller.baselines.adaevolve_frontiers import AdaEvolveFrontier
 from costada.controller.constants import Constants
 from costada.controller.guidance import GuidanceCycle, Mode
 from costada.controller.intensity import Action

@@ -8,15 +8,13 @@ from baseline_samples import CONSTANTS, bill, played, random_scores
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costada.controller.baselines.adaevolve import AdaEvolve
-from costada.controller.baselines.adaevolve_frontier import AdaEvolveFrontier
-from costada.controller.baselines.adaevolve_state import AdaEvolveState
+from costada.controller.baselines.adaevolve import AdaEvolve, AdaEvolveState
+from costada.controller.baselines.adaevolve_frontiers import PRESETS, AdaEvolveFrontier
 from costada.controller.baselines.best_of_n import BestOfN
 from costada.controller.baselines.progress import Progress
-from costada.controller.baselines.spawning import PRESETS
 from costada.controller.baselines.uniform import Uniform, UniformState
-from costada.controller.contract import Controller
 from costada.controller.guidance import GuidanceCycle, Mode
+from costada.controller.method import Controller
 from costada.controller.methods import METHODS
 
 SCORE = st.floats(allow_nan=False, allow_infinity=False)

@@ -5,8 +5,8 @@ from baseline_samples import CONSTANTS, FAILED, archive, bill, candidate, kept, 
 
 from costada.controller.archive import FITNESS_ONLY
 from costada.controller.baselines.best_of_n import BestOfN
-from costada.controller.contract import ParentRule
 from costada.controller.intensity import Action
+from costada.controller.method import ParentRule
 
 START = BestOfN.start(0.5, 1.0, CONSTANTS)
 

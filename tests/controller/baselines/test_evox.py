@@ -7,8 +7,8 @@ from costada.controller.allocation import Allocation
 from costada.controller.archive import Archive, Candidate
 from costada.controller.baselines.evox import EvoX
 from costada.controller.constants import Constants
-from costada.controller.contract import LABELS, STRATEGY, Evidence, PaidStep, ParentRule
 from costada.controller.intensity import Action
+from costada.controller.method import LABELS, STRATEGY, Evidence, PaidStep, ParentRule
 
 CONSTANTS = Constants()
 EVERYWHERE = Allocation(0, Action.BALANCED, 0.0)

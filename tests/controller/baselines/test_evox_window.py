@@ -3,8 +3,10 @@ from random import Random
 
 import pytest
 
-from costada.controller.baselines.evox_state import ScoredStrategy, best_strategy, draw_context
-from costada.controller.baselines.evox_window import (
+from costada.controller.baselines.evox import (
+    ScoredStrategy,
+    best_strategy,
+    draw_context,
     strategy_stagnation,
     switch_interval,
     window_score,

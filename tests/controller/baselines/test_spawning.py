@@ -7,9 +7,9 @@ from baseline_samples import CONSTANTS, adaevolve, archive, bill, candidate, kep
 
 from costada.controller.allocation import Allocation
 from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights
-from costada.controller.baselines.adaevolve_frontier import AdaEvolveFrontier
-from costada.controller.baselines.spawning import (
+from costada.controller.baselines.adaevolve_frontiers import (
     PRESETS,
+    AdaEvolveFrontier,
     draw_preset,
     founded_archive,
     founders,

@@ -7,8 +7,8 @@ from baseline_samples import CONSTANTS, FAILED, archive, bill, candidate, kept, 
 from costada.controller.archive import FITNESS_ONLY
 from costada.controller.baselines.uniform import Uniform
 from costada.controller.constants import Constants
-from costada.controller.contract import ParentRule
 from costada.controller.intensity import Action
+from costada.controller.method import ParentRule
 
 
 def test_frontiers_take_turns_from_the_first() -> None:

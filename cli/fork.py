@@ -1,0 +1,56 @@
+"""`costada fork`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from costada.cli import options
+from costada.cli.errors import refusing
+from costada.reports.terminal import show
+from costada.runs.exit_codes import ExitCode
+from costada.runs.folder import RunFolder
+
+At = Annotated[
+    int, typer.Option(metavar="ITERATION", min=1, help="Last iteration that is taken over.")
+]
+New = Annotated[
+    Path,
+    typer.Option(
+        "--out", parser=options.named_path, metavar="NEW", help="A new folder for the new run."
+    ),
+]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        help="Dollars the new run may spend, the calls it takes over included.",
+        show_default="as the original",
+    ),
+]
+Seed = Annotated[
+    int | None,
+    typer.Option(help="Start of the randomness from there on.", show_default="as the original"),
+]
+
+
+def fork(
+    folder: options.Folder,
+    at: At,
+    out: New,
+    budget: Budget = None,
+    seed: Seed = None,
+    trust: options.Trust = False,
+) -> None:
+    """Begin a new run where another one was at the end of an iteration; it spends nothing."""
+    with refusing(ExitCode.BAD_INPUT):
+        from costada.runs.fork import fork_run
+
+        original, new = RunFolder(folder), RunFolder(out)
+        forked = fork_run(original, at, new, budget=budget, seed=seed, trust=trust)
+    command = forked.folder.next_command(forked.folder.load())
+    show(
+        f"{out}: forked from {folder} after iteration {forked.iterations},"
+        f" with ${forked.spent:.6f} spent.\nGo on with: {command}"
+    )

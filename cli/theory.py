@@ -1,0 +1,87 @@
+"""`costada theory`: the paper's proposition, played without a model and without money."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from costada.cli import options
+from costada.cli.errors import refusing
+from costada.cli.options import listed
+from costada.reports.terminal import show
+from costada.runs.exit_codes import ExitCode
+
+if TYPE_CHECKING:
+    from costada.experiments.theory.proposition import Finding
+
+
+FRONTIERS = (2, 4, 8)
+COST_RATIOS = (2, 5, 10, 50)
+NUM_STEPS = "50,500,2000"
+LINE_WIDTH = 80
+STEM = "theory"
+
+Steps = Annotated[
+    str,
+    typer.Option(metavar="N,N,...", help="Budgets, in steps on the cheap frontier (B/c)."),
+]
+FigureFolder = Annotated[
+    Path | None,
+    typer.Option(
+        parser=options.named_path,
+        metavar="DIR",
+        help="Folder for theory.json, theory.svg and theory.png.",
+        show_default="none",
+        rich_help_panel=options.OUTPUT,
+    ),
+]
+
+
+def theory(
+    steps: Steps = NUM_STEPS, out: FigureFolder = None, as_json: options.Json = False
+) -> None:
+    """Play the paper's proposition: equal gains, one cheap frontier. Costs nothing, needs no key.
+
+    Prints which share of the best possible gain each method obtains, beside the bound for methods
+    that do not look at cost.
+    """
+    from costada.experiments.theory.conclusions import conclusions
+    from costada.experiments.theory.proposition import findings
+    from costada.experiments.theory.text import theory_json, theory_text
+
+    with refusing(ExitCode.BAD_INPUT):
+        num_steps = _num_steps(steps)
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+    with refusing(ExitCode.FAILED):
+        found = findings(FRONTIERS, COST_RATIOS, num_steps)
+        sentences = conclusions(found)
+        record = theory_json(found, sentences)
+        if out is not None:
+            _write(found, record, out)
+    if as_json:
+        show(record)
+        return
+    lines = [fill(each, LINE_WIDTH, break_on_hyphens=False) for each in sentences]
+    show("\n\n".join([theory_text(found), *lines]))
+
+
+def _num_steps(text: str) -> tuple[int, ...]:
+    try:
+        numbers = sorted(set(map(int, listed("--steps", text))))
+    except ValueError:
+        numbers = [0]
+    if numbers[0] < 1:
+        raise ValueError(f"--steps: got {text!r}, expected whole numbers above 0, with commas")
+    return tuple(numbers)
+
+
+def _write(found: list[Finding], record: str, out: Path) -> None:
+    from costada.experiments.theory.figure import write_theory_figure
+    from costada.store.files import replace_text
+
+    replace_text(out / f"{STEM}.json", f"{record}\n")
+    write_theory_figure(found, [out / f"{STEM}.svg", out / f"{STEM}.png"])

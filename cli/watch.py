@@ -1,0 +1,37 @@
+"""`costada watch`: a run as a page that follows it; spends nothing and writes nothing."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from costada.cli import options
+from costada.cli.errors import refusing
+from costada.reports.terminal import show
+from costada.runs.exit_codes import ExitCode
+from costada.runs.folder import RunFolder
+
+Port = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=options.LARGEST_PORT,
+        help="Port on 127.0.0.1.",
+        show_default="any free one",
+    ),
+]
+
+
+def watch(folder: options.Folder, port: Port = 0) -> None:
+    """Serve a run as a live page, to this machine only, until Ctrl-C."""
+    from costada.reports.page.server import PageServer
+
+    with refusing(ExitCode.BAD_INPUT):
+        server = PageServer(RunFolder(folder), port)
+    with server:
+        show(f"{server.address} shows {folder}; end with Ctrl-C")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            show()

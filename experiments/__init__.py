@@ -1,0 +1,1 @@
+"""Many runs or simulations, and their comparison."""

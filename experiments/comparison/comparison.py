@@ -1,0 +1,408 @@
+"""Methods side by side, as data: by problem, model and budget, and averaged over problems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain, groupby
+from statistics import fmean, stdev
+from typing import Literal
+
+from costada.controller.methods import DEFAULT_METHOD, METHODS
+from costada.experiments.comparison import metrics
+from costada.experiments.comparison.metrics import (
+    CUTOFFS,
+    FEWEST,
+    Curve,
+    Interval,
+    RunOutcome,
+    digest,
+    mean_interval,
+    point_at,
+)
+from costada.reports.summary import ROLES
+from costada.runs.config import unknown_name
+
+Metric = Callable[[RunOutcome], float | None]
+Runs = Mapping[str, tuple[RunOutcome, ...]]
+"""Runs of one method by problem, those of a problem by seed."""
+
+SCORES = {cutoff: f"score_at_{cutoff:g}" for cutoff in CUTOFFS}
+OBJECTIVES = {cutoff: f"objective_at_{cutoff:g}" for cutoff in CUTOFFS}
+FINAL_SCORE, FINAL_OBJECTIVE = SCORES[1.0], OBJECTIVES[1.0]
+AUC, COST, OVERSHOOT, ITERATIONS = "normalized_auc", "cost", "overshoot_ratio", "iterations"
+COMPARED: Mapping[str, Callable[[RunOutcome], float]] = {
+    AUC: metrics.normalized_auc,
+    FINAL_SCORE: partial(metrics.best_score_at, cutoff=1.0),
+}
+"""Metrics whose differences to the baseline are given."""
+POOLED = (COST, OVERSHOOT, ITERATIONS)
+"""Metrics averaged over all runs alike, whatever their problem (App. I)."""
+
+
+def dollars_metric(role: str) -> str:
+    """Return the name of the metric that is the dollars of a role's calls."""
+    return f"dollars_{role}"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The values of a metric over runs.
+
+    Attributes:
+        mean: Their mean; over several problems, the mean of the means of each.
+        std: Sample standard deviation (n-1); None over several problems or for a single run.
+        n: How many values there are.
+        smallest: The least of them.
+        largest: The greatest of them.
+        interval: Of the mean; None where a problem has fewer than two values.
+    """
+
+    mean: float
+    std: float | None
+    n: int
+    smallest: float
+    largest: float
+    interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The runs that can be compared with each other: one model, one budget, the same problems.
+
+    Attributes:
+        problems: What was solved; several for an average over benchmarks.
+        model: Model id.
+        budget: Dollars each run might spend (B).
+        is_minimized: Whether a smaller objective is better; None over several problems.
+        runs: By method, in the order in which methods are shown.
+        summaries: By method, then metric.
+        baseline: Whom the differences refer to; None if it has no run here.
+        differences: By method, then metric: run minus the baseline's run of the same seed.
+        shares: By methods A and B: smallest share of the budget at which A's mean curve reaches
+            the mean score that B has at the end.
+    """
+
+    problems: tuple[str, ...]
+    model: str
+    budget: float
+    is_minimized: bool | None
+    runs: Mapping[str, Runs]
+    summaries: Mapping[str, Mapping[str, Summary]]
+    baseline: str | None
+    differences: Mapping[str, Mapping[str, Summary]]
+    shares: Mapping[tuple[str, str], float | None]
+
+
+def ordered_methods(names: set[str]) -> list[str]:
+    """Return names of methods as they are always shown: ours in their order, others after them."""
+    known = [name for name in METHODS if name in names]
+    return [*known, *sorted(names - set(known))]
+
+
+def section_of(runs: Mapping[str, Runs], baseline: str) -> Section:
+    """Return what the runs of one model and budget, by method, were worth.
+
+    Args:
+        runs: The runs; every method has the same problems.
+        baseline: Whom differences refer to, if it is among the methods.
+    """
+    by_problem = next(iter(runs.values()))
+    first = next(iter(by_problem.values()))[0]
+    is_single = len(by_problem) == 1
+    summaries = {method: _summaries(of_method, is_single) for method, of_method in runs.items()}
+    compared = runs.get(baseline)
+    return Section(
+        problems=tuple(by_problem),
+        model=first.model,
+        budget=first.budget,
+        is_minimized=first.is_minimized if is_single else None,
+        runs=runs,
+        summaries=summaries,
+        baseline=baseline if compared else None,
+        differences={
+            method: _differences(of_method, compared)
+            for method, of_method in runs.items()
+            if compared and method != baseline
+        },
+        shares=_shares(runs, summaries),
+    )
+
+
+def _summaries(runs: Runs, is_single: bool) -> dict[str, Summary]:
+    scores: dict[str, Metric] = {
+        SCORES[cutoff]: partial(metrics.best_score_at, cutoff=cutoff) for cutoff in CUTOFFS
+    }
+    objectives: dict[str, Metric] = {
+        OBJECTIVES[cutoff]: partial(metrics.objective_at, cutoff=cutoff) for cutoff in CUTOFFS
+    }
+    others: dict[str, Metric] = {
+        AUC: metrics.normalized_auc,
+        COST: metrics.cost_at_crossing,
+        OVERSHOOT: metrics.overshoot_ratio,
+        ITERATIONS: lambda outcome: float(metrics.crossing(outcome).iteration),
+    }
+    dollars: dict[str, Metric] = {
+        dollars_metric(role): partial(_dollars, role=role) for role in roles_of(runs)
+    }
+    wanted = {**scores, **(objectives if is_single else {}), **others, **dollars}
+    found = {name: _values(runs, name, metric) for name, metric in wanted.items()}
+    return {name: summarize(strata) for name, strata in found.items() if all(strata)}
+
+
+def roles_of(runs: Runs) -> list[str]:
+    """Return the roles that calls of the runs were paid for, ours first."""
+    named = {role for some in runs.values() for run in some for role in run.dollars_by_role}
+    return [*(role for role in ROLES if role in named), *sorted(named - set(ROLES))]
+
+
+def _dollars(outcome: RunOutcome, role: str) -> float:
+    return outcome.dollars_by_role.get(role, 0.0)
+
+
+def _values(runs: Runs, name: str, metric: Metric) -> list[list[float]]:
+    by_problem = [
+        [value for value in map(metric, some) if value is not None] for some in runs.values()
+    ]
+    return [list(chain.from_iterable(by_problem))] if name in POOLED else by_problem
+
+
+def summarize(strata: Sequence[Sequence[float]]) -> Summary:
+    """Return the summary of values, given by problem; every problem has some."""
+    values = [value for stratum in strata for value in stratum]
+    has_std = len(strata) == 1 and len(values) >= FEWEST
+    return Summary(
+        mean=fmean(map(fmean, strata)),
+        std=stdev(values) if has_std else None,
+        n=len(values),
+        smallest=min(values),
+        largest=max(values),
+        interval=mean_interval(strata),
+    )
+
+
+def _differences(runs: Runs, baseline: Runs) -> dict[str, Summary]:
+    found = {
+        name: [_paired(runs[problem], baseline[problem], metric) for problem in runs]
+        for name, metric in COMPARED.items()
+    }
+    return {name: summarize(strata) for name, strata in found.items() if all(strata)}
+
+
+def _paired(
+    runs: Sequence[RunOutcome],
+    baseline: Sequence[RunOutcome],
+    metric: Callable[[RunOutcome], float],
+) -> list[float]:
+    by_seed = {run.seed: metric(run) for run in baseline}
+    return [metric(run) - by_seed[run.seed] for run in runs if run.seed in by_seed]
+
+
+def _shares(
+    runs: Mapping[str, Runs], summaries: Mapping[str, Mapping[str, Summary]]
+) -> dict[tuple[str, str], float | None]:
+    curves: dict[str, list[list[Curve]]] = {
+        method: [list(map(metrics.curve_of, some)) for some in of_method.values()]
+        for method, of_method in runs.items()
+    }
+    return {
+        (one, other): metrics.share_to_reach(curves[one], summaries[other][FINAL_SCORE].mean)
+        for one in runs
+        for other in runs
+    }
+
+
+LABEL_LENGTH = 6
+UNSET = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Rerun:
+    """Runs with a small budget against a cutoff of a larger one, at the same dollars (App. H).
+
+    `rerun` and `cutoff` are the scores, the objectives where every run has one.
+    """
+
+    problem: str
+    model: str
+    method: str
+    small: float
+    large: float
+    rerun: Summary
+    cutoff: Summary
+    rerun_objective: Summary | None
+    cutoff_objective: Summary | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Runs of one name that are not averaged together, as more than method and seed differ.
+
+    Attributes:
+        name: The problem or the model that they share.
+        labels: One short hash per kind.
+        places: Where the first run of each kind was found.
+        counts: Runs of each kind.
+        differing: By name, the setting or fact in each kind.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    places: tuple[str, ...]
+    counts: tuple[int, ...]
+    differing: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything that is compared.
+
+    Attributes:
+        baseline: Whom differences refer to.
+        sections: One per model, budget and problem, in that order; larger budgets first.
+        averages: One per model and budget with several problems that all its methods have.
+        reruns: Budgets against cutoffs of larger ones.
+        mixes: What is kept apart though its name is the same.
+    """
+
+    baseline: str
+    sections: tuple[Section, ...]
+    averages: tuple[Section, ...]
+    reruns: tuple[Rerun, ...]
+    mixes: tuple[Mix, ...]
+
+
+def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None) -> Comparison:
+    """Return the comparison of runs.
+
+    Args:
+        outcomes: The runs, at least one.
+        baseline: Whom differences refer to; None: CostAda, or the first method without it.
+
+    Raises:
+        ValueError: If no run is of the baseline.
+    """
+    present = ordered_methods({outcome.method for outcome in outcomes})
+    if baseline is not None and baseline not in present:
+        raise ValueError(unknown_name("baseline", baseline, present))
+    chosen = baseline or (DEFAULT_METHOD if DEFAULT_METHOD in present else present[0])
+    outcomes, problems = _kept_apart(outcomes, "problem")
+    outcomes, models = _kept_apart(outcomes, "model")
+    ordered = sorted(outcomes, key=lambda each: (*_setting(each), each.problem, each.seed))
+    settings = [list(some) for _, some in groupby(ordered, key=_setting)]
+    by_setting = [_sections(some, chosen) for some in settings]
+    return Comparison(
+        baseline=chosen,
+        sections=tuple(section for sections in by_setting for section in sections),
+        averages=tuple(_average(some) for some in map(_comparable, by_setting) if len(some) > 1),
+        reruns=_reruns([section for sections in by_setting for section in sections]),
+        mixes=(*problems, *models),
+    )
+
+
+def _kept_apart(
+    outcomes: Sequence[RunOutcome], field: Literal["problem", "model"]
+) -> tuple[list[RunOutcome], list[Mix]]:
+    """Return the runs with a label in the field where its name stands for several kinds.
+
+    A kind are runs with the same facts: those of the problem, or for a model all settings. The
+    label is the start of their hash.
+    """
+
+    def facts_of(outcome: RunOutcome) -> Mapping[str, str]:
+        return outcome.problem_facts if field == "problem" else outcome.settings
+
+    kinds: dict[str, dict[str, list[RunOutcome]]] = {}
+    for each in outcomes:
+        label = digest(dict(facts_of(each)))[:LABEL_LENGTH]
+        kinds.setdefault(getattr(each, field), {}).setdefault(label, []).append(each)
+    apart = []
+    for each in outcomes:
+        name = getattr(each, field)
+        if len(kinds[name]) > 1:
+            name = f"{name} [{digest(dict(facts_of(each)))[:LABEL_LENGTH]}]"
+        is_problem = field == "problem"
+        apart.append(replace(each, problem=name) if is_problem else replace(each, model=name))
+    mixes = [_mix(name, kinds[name], facts_of) for name in sorted(kinds) if len(kinds[name]) > 1]
+    return apart, mixes
+
+
+def _mix(
+    name: str,
+    kinds: Mapping[str, Sequence[RunOutcome]],
+    facts_of: Callable[[RunOutcome], Mapping[str, str]],
+) -> Mix:
+    labels = tuple(sorted(kinds))
+    facts = [facts_of(kinds[label][0]) for label in labels]
+    names = sorted({each for some in facts for each in some})
+    values_of = {each: tuple(some.get(each, UNSET) for some in facts) for each in names}
+    return Mix(
+        name=name,
+        labels=labels,
+        places=tuple(kinds[label][0].place for label in labels),
+        counts=tuple(len(kinds[label]) for label in labels),
+        differing={each: values for each, values in values_of.items() if len(set(values)) > 1},
+    )
+
+
+def _setting(outcome: RunOutcome) -> tuple[str, float]:
+    return outcome.model, -outcome.budget
+
+
+def _sections(outcomes: Sequence[RunOutcome], baseline: str) -> list[Section]:
+    sections = []
+    for problem, some in groupby(outcomes, key=lambda each: each.problem):
+        of_problem = list(some)
+        runs: dict[str, Runs] = {
+            method: {problem: tuple(each for each in of_problem if each.method == method)}
+            for method in ordered_methods({each.method for each in of_problem})
+        }
+        sections.append(section_of(runs, baseline))
+    return sections
+
+
+def _comparable(sections: Sequence[Section]) -> list[Section]:
+    """Return the sections of a setting that have every method of it."""
+    methods = {method for section in sections for method in section.runs}
+    return [section for section in sections if set(section.runs) == methods]
+
+
+def _average(sections: Sequence[Section]) -> Section:
+    first = sections[0]
+    runs: dict[str, Runs] = {
+        method: {
+            problem: runs for section in sections for problem, runs in section.runs[method].items()
+        }
+        for method in first.runs
+    }
+    return section_of(runs, first.baseline or "")
+
+
+def _reruns(sections: Sequence[Section]) -> tuple[Rerun, ...]:
+    return tuple(
+        _rerun(method, small, large)
+        for large in sections
+        for small in sections
+        if (small.problems, small.model) == (large.problems, large.model)
+        and small.budget < large.budget
+        for method in small.runs
+        if method in large.runs
+    )
+
+
+def _rerun(method: str, small: Section, large: Section) -> Rerun:
+    (problem,) = small.problems
+    reached = [point_at(run, small.budget) for run in large.runs[method][problem]]
+    objectives = [each.best_objective for each in reached if each.best_objective is not None]
+    return Rerun(
+        problem=problem,
+        model=small.model,
+        method=method,
+        small=small.budget,
+        large=large.budget,
+        rerun=small.summaries[method][FINAL_SCORE],
+        cutoff=summarize([[each.best_score for each in reached]]),
+        rerun_objective=small.summaries[method].get(FINAL_OBJECTIVE),
+        cutoff_objective=summarize([objectives]) if objectives else None,
+    )

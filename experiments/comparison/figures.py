@@ -1,0 +1,275 @@
+"""The figures of a comparison, drawn by matplotlib as SVG that can stand in a page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from itertools import pairwise
+from math import ceil, nan
+from statistics import fmean, median_low, quantiles
+from typing import TYPE_CHECKING, Any
+
+from costada.experiments.comparison.comparison import Section, ordered_methods
+from costada.experiments.comparison.metrics import RunOutcome, best_score_at, curve_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a method is drawn.
+
+    Attributes:
+        colour: Distinguishable without colour vision, on a light ground.
+        dashes: Line style; tells the kinds of method apart.
+        width: Line width in points.
+    """
+
+    colour: str
+    dashes: str
+    width: float
+
+
+SOLID, DASHED, DOTTED, MIXED = "-", "--", ":", "-."
+LOOKS = {
+    "costada": Look("#0072b2", SOLID, 2.6),
+    "adaevolve": Look("#d55e00", SOLID, 1.8),
+    "evox": Look("#009e73", SOLID, 1.8),
+    "no-cost-calibration": Look("#e69f00", DASHED, 1.5),
+    "no-remaining-budget": Look("#56b4e9", DASHED, 1.5),
+    "no-intervention-gating": Look("#cc79a7", DASHED, 1.5),
+    "uniform": Look("#7f7f7f", DOTTED, 1.8),
+    "best-of-n": Look("#000000", DOTTED, 1.8),
+}
+"""Colours after Okabe and Ito, grey in place of yellow."""
+OTHER_COLOURS = ("#882255", "#44aa99", "#999933", "#332288", "#aa4499", "#661100")
+
+
+def looks_of(methods: Sequence[str]) -> Mapping[str, Look]:
+    """Return the look of each method; those that are not ours share further colours in turn."""
+    others = [name for name in ordered_methods(set(methods)) if name not in LOOKS]
+    further = {
+        name: Look(OTHER_COLOURS[number % len(OTHER_COLOURS)], MIXED, 1.5)
+        for number, name in enumerate(others)
+    }
+    return {name: LOOKS.get(name) or further[name] for name in ordered_methods(set(methods))}
+
+
+Looks = Mapping[str, Look]
+
+MOST_COLUMNS = 3
+PANEL_INCHES = (4.1, 3.3)
+TRAJECTORY_INCHES = (13.0, 4.3)
+GRID = 201
+SCORES_FROM, OBJECTIVES_FROM = 0.1, 0.25
+"""Shares of the budget from which on everything is shown; steeper beginnings may fall out."""
+FEW_RUNS = 10
+"""Up to so many runs a band shows all of them, beyond that the middle half."""
+SMOOTHED = 5
+"""Iterations over which the line of step costs is averaged; odd."""
+NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+SETTINGS: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "costada",
+    "text.parse_math": False,
+    "font.size": 9.0,
+    "font.family": "sans-serif",
+}
+
+
+def budget_paths(sections: Sequence[Section], looks: Looks, name: str) -> str:
+    """Return the budget-path figure: mean best score so far over the share of the budget.
+
+    A panel per section; a band around the mean reaches from the lowest to the highest run, or
+    holds the middle half of many runs.
+
+    Args:
+        sections: What is shown.
+        looks: How each method is drawn.
+        name: Prefix of the ids in the picture, unique in the page.
+    """
+
+    def draw(figure: Figure) -> None:
+        columns = min(MOST_COLUMNS, len(sections))
+        rows = ceil(len(sections) / columns)
+        figure.set_size_inches(columns * PANEL_INCHES[0], rows * PANEL_INCHES[1] + 0.6)
+        panels = list(figure.subplots(rows, columns, squeeze=False).flatten())
+        for axes, section in zip(panels, sections, strict=False):
+            _paths(axes, section, looks)
+        for axes in panels[len(sections) :]:
+            axes.set_axis_off()
+        _legend(figure, panels[: len(sections)])
+
+    return _svg(draw, name)
+
+
+def trajectories(section: Section, looks: Looks, name: str) -> str:
+    """Return the three panels of one problem: objective over dollars, step cost, total cost.
+
+    Each method shows its run with the median final score; arguments as in `budget_paths`.
+    """
+    (problem,) = section.problems
+    shown = {method: median_run(runs[problem]) for method, runs in section.runs.items()}
+
+    def draw(figure: Figure) -> None:
+        figure.set_size_inches(TRAJECTORY_INCHES)
+        panels = figure.subplots(1, 3)
+        for method, run in shown.items():
+            for plot, axes in zip((_objective, _step_cost, _total_cost), panels, strict=True):
+                plot(axes, run, {"label": method, **_style(looks[method])})
+        _finish_trajectories(list(panels), section, list(shown.values()))
+        _legend(figure, list(panels[:1]))
+
+    return _svg(draw, name)
+
+
+def median_run(runs: Sequence[RunOutcome]) -> RunOutcome:
+    """Return the run with the (lower) median final score; of equal ones, the smallest seed."""
+    middle = median_low(best_score_at(run, 1.0) for run in runs)
+    return next(run for run in runs if best_score_at(run, 1.0) == middle)
+
+
+def _paths(axes: Axes, section: Section, looks: Looks) -> None:
+    shares = [number / (GRID - 1) for number in range(GRID)]
+    lows: list[float] = []
+    highs: list[float] = []
+    for method, runs in section.runs.items():
+        curves = [curve_of(run) for run in runs[section.problems[0]]]
+        bands = [_band([curve.at(share) for curve in curves]) for share in shares]
+        _draw_band(axes, shares, bands, {"label": method, **_style(looks[method])})
+        lows.append(bands[round(SCORES_FROM * (GRID - 1))][1])
+        highs += bands[-1][1:]
+    margin = 0.04 * (max(highs) - min(lows)) or 0.05
+    axes.set_ylim(min(lows) - margin, max(highs) + margin)
+    axes.set_xlim(0.0, 1.0)
+    _frame(axes, section.problems[0], "Share of the budget", "Best score so far")
+
+
+def _band(heights: Sequence[float]) -> tuple[float, float, float]:
+    if len(heights) <= FEW_RUNS:
+        return min(heights), fmean(heights), max(heights)
+    low, _, high = quantiles(heights, n=4)
+    return low, fmean(heights), high
+
+
+def _draw_band(
+    axes: Axes,
+    shares: Sequence[float],
+    bands: Sequence[tuple[float, float, float]],
+    style: dict[str, Any],
+) -> None:
+    """Draw lowest, mean and highest as steps, with a vertex only where one of them changes."""
+    last = len(bands) - 1
+    kept = [n for n in range(len(bands)) if n in (0, last) or bands[n] != bands[n - 1]]
+    across = [shares[n] for n in kept]
+    lows, means, highs = zip(*(bands[n] for n in kept), strict=True)
+    axes.step(across, means, where="post", **style)
+    axes.fill_between(
+        across, lows, highs, step="post", color=style["color"], alpha=0.08, linewidth=0
+    )
+
+
+def _objective(axes: Axes, run: RunOutcome, style: dict[str, Any]) -> None:
+    found = [run.seed_objective, *(point.best_objective for point in run.points)]
+    heights = [nan if value is None else value for value in found]
+    axes.step(_dollars(run), heights, where="post", **style)
+
+
+def _step_cost(axes: Axes, run: RunOutcome, style: dict[str, Any]) -> None:
+    costs = [after - before for before, after in pairwise(_dollars(run))]
+    iterations = [point.iteration for point in run.points]
+    axes.plot(iterations, costs, ".", color=style["color"], markersize=3, alpha=0.45)
+    axes.plot(iterations, _smoothed(costs), **{**style, "linewidth": 1.4})
+
+
+def _smoothed(values: Sequence[float]) -> list[float]:
+    """Return the mean of each value and its neighbours, fewer of them at the ends."""
+    reach = SMOOTHED // 2
+    return [
+        fmean(values[max(0, number - reach) : number + reach + 1]) for number in range(len(values))
+    ]
+
+
+def _total_cost(axes: Axes, run: RunOutcome, style: dict[str, Any]) -> None:
+    axes.plot([0, *(point.iteration for point in run.points)], _dollars(run), **style)
+
+
+def _dollars(run: RunOutcome) -> list[float]:
+    return [0.0, *(point.spent for point in run.points)]
+
+
+def _finish_trajectories(
+    panels: Sequence[Axes], section: Section, runs: Sequence[RunOutcome]
+) -> None:
+    way = "lower" if section.is_minimized else "higher"
+    _frame(panels[0], "Objective over dollars", "Spent ($)", f"Objective ({way} is better)")
+    _frame(panels[1], f"Cost of each iteration, mean of {SMOOTHED}", "Iteration", "Step cost ($)")
+    _frame(panels[2], "Cumulative cost", "Iteration", "Spent ($)")
+    panels[0].axvline(section.budget, color="#555555", linestyle=":", linewidth=1.0)
+    panels[2].axhline(section.budget, color="#555555", linestyle=":", linewidth=1.0)
+    _limit_objective(panels[0], section, runs)
+    for axes in panels:
+        axes.set_xlim(left=0.0)
+    for axes in panels[1:]:
+        axes.set_ylim(bottom=0.0)
+
+
+def _limit_objective(axes: Axes, section: Section, runs: Sequence[RunOutcome]) -> None:
+    """Show where the runs get to; the first steps may fall out of the picture."""
+    early = OBJECTIVES_FROM * section.budget
+    shown = [
+        point.best_objective
+        for run in runs
+        for point in run.points
+        if point.spent >= early and point.best_objective is not None
+    ]
+    if shown:
+        margin = 0.05 * (max(shown) - min(shown)) or 0.05 * abs(shown[0]) or 1.0
+        axes.set_ylim(min(shown) - margin, max(shown) + margin)
+
+
+def _style(look: Look) -> dict[str, Any]:
+    return {"color": look.colour, "linestyle": look.dashes, "linewidth": look.width}
+
+
+def _frame(axes: Axes, title: str, across: str, up: str) -> None:
+    axes.set_title(title, fontsize=10, fontweight="bold", y=1.0)
+    axes.set(xlabel=across, ylabel=up)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    axes.set_axisbelow(True)
+
+
+def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
+    handles = {
+        label: handle
+        for axes in panels
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center",
+        ncols=min(4, len(handles)),
+        frameon=False,
+    )
+
+
+def _svg(draw: Callable[[Figure], None], name: str) -> str:
+    """Return what is drawn as one SVG element, its ids made unique by a prefix."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    text = StringIO()
+    with rc_context(SETTINGS):
+        figure = Figure(layout="constrained")
+        FigureCanvasSVG(figure)
+        draw(figure)
+        figure.savefig(text, format="svg", metadata=NO_METADATA)
+    svg = text.getvalue()
+    return re.sub(r'( id="|url\(#|href="#)', rf"\g<1>{name}-", svg[svg.index("<svg") :])

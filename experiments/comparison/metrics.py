@@ -1,0 +1,245 @@
+"""What a run is worth: quality at a share of the budget, area under its curve, overshoot."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from hashlib import sha256
+from math import fsum, isclose
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costada.controller.money import has_crossed
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The run after one iteration.
+
+    Attributes:
+        iteration: Iterations completed (t).
+        spent: Dollars the ledger shows (C_t).
+        best_score: Best normalised score so far (y_t).
+        best_objective: Objective of the candidate with that score, in the benchmark's units.
+    """
+
+    iteration: int
+    spent: float
+    best_score: float
+    best_objective: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """One finished run.
+
+    Attributes:
+        problem: Name of the problem.
+        method: Name of the method.
+        model: Model id.
+        seed: Where its randomness started; runs of different methods are paired by it.
+        budget: Dollars it might spend (B).
+        seed_score: Score of the initial program (y_0).
+        seed_objective: Its objective; None if it has none.
+        is_minimized: Whether a smaller objective is better.
+        points: One per iteration, in order.
+        dollars_by_role: Dollars of its calls, by role.
+        has_given_up: Whether too many attempts in a row without a usable program ended it.
+        problem_facts: What distinguishes problems of the same name, as texts by name.
+        settings: What else decided its result, likewise.
+        place: Where it was found.
+    """
+
+    problem: str
+    method: str
+    model: str
+    seed: int
+    budget: float
+    seed_score: float
+    seed_objective: float | None
+    is_minimized: bool
+    points: tuple[Point, ...]
+    dollars_by_role: Mapping[str, float] = field(default_factory=dict)
+    has_given_up: bool = False
+    problem_facts: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    place: str = field(default="", compare=False)
+
+    @property
+    def key(self) -> str:
+        """Hash of all that decided the result: runs that share it are the same run."""
+        apart = (self.problem, self.model, self.method, self.seed, self.budget)
+        return digest([*apart, dict(self.problem_facts), dict(self.settings)])
+
+
+def digest(facts: object) -> str:
+    """Return the hash of plain values."""
+    return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+RESAMPLES = 5_000
+CONFIDENCE = 0.95
+RANDOM_SEED = 20_250_101
+"""Fixed, so that the same runs always have the same intervals."""
+FEWEST = 2
+"""With fewer values there is nothing to resample."""
+KEPT_DRAWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A percentile bootstrap interval at `CONFIDENCE`."""
+
+    low: float
+    high: float
+
+
+def mean_interval(strata: Sequence[Sequence[float]]) -> Interval | None:
+    """Return the interval of the mean over strata of the mean in each.
+
+    A stratum holds the values of one benchmark, one per seed, each resampled by itself. For a
+    paired comparison the values are the differences between two runs of the same seed.
+
+    Returns:
+        None if a stratum has fewer than two values, or there is none.
+    """
+    if not strata or min(map(len, strata)) < FEWEST:
+        return None
+    arrays = [np.asarray(values, dtype=np.float64) for values in strata]
+    centre = float(np.mean([values.mean() for values in arrays]))
+    moved = np.mean(
+        [
+            _draws(len(values), number) @ (values - values.mean())
+            for number, values in enumerate(arrays)
+        ],
+        axis=0,
+    )
+    tail = 50.0 * (1.0 - CONFIDENCE)
+    low, high = np.percentile(moved, (tail, 100.0 - tail))
+    return Interval(centre + float(low), centre + float(high))
+
+
+@lru_cache(maxsize=KEPT_DRAWS)
+def _draws(size: int, stratum: int) -> NDArray[np.float64]:
+    """Return the weight of each of `size` values in each resample of a stratum."""
+    random = np.random.default_rng((RANDOM_SEED, stratum))
+    counts = random.multinomial(size, np.full(size, 1.0 / size), size=RESAMPLES)
+    return counts / size
+
+
+CUTOFFS = (0.25, 0.5, 0.75, 1.0)
+"""Shares of the budget (q) at which quality is reported (Sec. 5.1)."""
+
+ROUNDING = 1e-12
+"""Largest relative difference of two sums of dollars that count as equal."""
+
+
+def has_reached(dollars: float, spent: float) -> bool:
+    """Return whether so many dollars were spent (C_t >= qB); equal but for rounding counts."""
+    return has_crossed(dollars, spent) or isclose(dollars, spent, rel_tol=ROUNDING)
+
+
+def point_at(outcome: RunOutcome, dollars: float) -> Point:
+    """Return the run after the first completed iteration with so many dollars spent.
+
+    The last iteration if it ended before; the initial program if it has none.
+    """
+    for point in outcome.points:
+        if has_reached(dollars, point.spent):
+            return point
+    if outcome.points:
+        return outcome.points[-1]
+    return Point(0, 0.0, outcome.seed_score, outcome.seed_objective)
+
+
+def crossing(outcome: RunOutcome, cutoff: float = 1.0) -> Point:
+    """Return the run where it crosses a share of its budget (tau_q: first t with C_t >= qB).
+
+    Args:
+        outcome: The run.
+        cutoff: The share (q), in (0, 1].
+    """
+    return point_at(outcome, cutoff * outcome.budget)
+
+
+def best_score_at(outcome: RunOutcome, cutoff: float) -> float:
+    """Return the best normalised score up to the crossing (BestScore@qB, Sec. 5.1)."""
+    return crossing(outcome, cutoff).best_score
+
+
+def objective_at(outcome: RunOutcome, cutoff: float) -> float | None:
+    """Return the objective of the candidate that is best by score at the crossing.
+
+    It need not improve with the cutoff where objective and score measure different things.
+    """
+    return crossing(outcome, cutoff).best_objective
+
+
+def cost_at_crossing(outcome: RunOutcome) -> float:
+    """Return the dollars charged when the run crossed its budget (C_tau; its mean is AvgCost)."""
+    return crossing(outcome).spent
+
+
+def overshoot_ratio(outcome: RunOutcome) -> float:
+    """Return the share of the budget spent beyond it ((C_tau - B) / B).
+
+    Negative for a run that ended within the budget.
+    """
+    return (cost_at_crossing(outcome) - outcome.budget) / outcome.budget
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The best score so far over the share of the budget, as a step function.
+
+    Attributes:
+        shares: Where it steps, in [0, 1], first 0; the crossing of the budget is at 1.
+        scores: Its value from there on.
+    """
+
+    shares: tuple[float, ...]
+    scores: tuple[float, ...]
+
+    def at(self, share: float) -> float:
+        """Return the value at a share: each step is charged before its score counts."""
+        return self.scores[bisect_right(self.shares, share) - 1]
+
+
+def curve_of(outcome: RunOutcome) -> Curve:
+    """Return the curve of a run up to its crossing; it goes on flat if it ended before."""
+    shares, scores = [0.0], [outcome.seed_score]
+    for point in outcome.points:
+        is_over = has_reached(outcome.budget, point.spent)
+        shares.append(1.0 if is_over else point.spent / outcome.budget)
+        scores.append(point.best_score)
+        if is_over:
+            break
+    return Curve(tuple(shares), tuple(scores))
+
+
+def normalized_auc(outcome: RunOutcome) -> float:
+    """Return the mean height of the curve over the budget (normalised AUC, Sec. 5.1).
+
+    The score of the iteration that crosses the budget counts from there on, so it adds nothing.
+    """
+    curve = curve_of(outcome)
+    ends = (*curve.shares[1:], 1.0)
+    steps = zip(curve.scores, curve.shares, ends, strict=True)
+    return fsum(score * (end - start) for score, start, end in steps)
+
+
+def mean_at(curves: Sequence[Sequence[Curve]], share: float) -> float:
+    """Return the mean over benchmarks of the mean over runs; one sequence per benchmark."""
+    return fmean(fmean(curve.at(share) for curve in of_problem) for of_problem in curves)
+
+
+def share_to_reach(curves: Sequence[Sequence[Curve]], score: float) -> float | None:
+    """Return the smallest share of the budget at which the mean curve reaches a score, if any."""
+    shares = sorted({share for some in curves for curve in some for share in curve.shares})
+    first = bisect_left(shares, True, key=lambda share: mean_at(curves, share) >= score)
+    return shares[first] if first < len(shares) else None

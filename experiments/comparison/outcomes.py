@@ -1,0 +1,255 @@
+"""Finished runs below a folder: run folders and curves files."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
+from itertools import pairwise
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter, ValidationError
+
+from costada.controller.method import OUT_OF_MONEY
+from costada.evaluators.fingerprint import known_part
+from costada.experiments.comparison.metrics import Point, RunOutcome
+from costada.reports.trace_rows import end_after, stored_rows
+from costada.runs.config import RunConfig
+from costada.runs.folder import RunFolder
+from costada.store.candidates import SEED_ID
+from costada.store.files import append_text, read_bytes
+from costada.store.run_store import RunStore
+from costada.store.setup import RunSetup, as_texts
+from costada.values.evaluation import Direction
+
+if TYPE_CHECKING:
+    from costada.nodes.end_step import TraceRow
+
+
+CURVES = "*.curves.jsonl"
+LARGEST_CURVES = 2**27
+"""Bytes of a curves file; a thousand simulated runs have some twenty million."""
+_LINE = TypeAdapter(RunOutcome)
+
+NOT_DECIDING = {
+    *("problem", "method", "seed", "budget"),
+    *("preset", "keep_history", "preflight", "allow_invalid_start", "gateway"),
+}
+"""Settings that are no fact of their own: recorded elsewhere, or without effect on the result.
+
+What a preset sets is among the settings that a run stores.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something below the folder that no comparison can use.
+
+    Attributes:
+        place: The run folder, or the curves file and its line.
+        reason: Why.
+    """
+
+    place: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What lies below a folder."""
+
+    outcomes: tuple[RunOutcome, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def find_outcomes(directory: Path) -> Found:
+    """Return the finished runs below a folder, and what was left out.
+
+    Of several runs with one key (see `RunOutcome`) the first is taken.
+
+    Raises:
+        ValueError: If there is no such folder.
+    """
+    if not directory.is_dir():
+        raise ValueError(f"{directory}: is no folder, expected one with runs below it")
+    outcomes: dict[str, RunOutcome] = {}
+    left_out = []
+    for place, found in _everything(directory):
+        if isinstance(found, str):
+            left_out.append(LeftOut(place, found))
+            continue
+        first = outcomes.setdefault(found.key, replace(found, place=place))
+        if first.place != place:
+            left_out.append(LeftOut(place, f"the same run as {first.place}"))
+    return Found(tuple(outcomes.values()), tuple(left_out))
+
+
+def append_outcomes(path: Path, outcomes: Iterable[RunOutcome]) -> None:
+    """Add runs to a curves file, one JSON object per line.
+
+    Raises:
+        ValueError: If an outcome contradicts itself; nothing is written then.
+        OSError: If the file cannot be written.
+    """
+    append_text(path, "".join(_line(_checked(each)) for each in outcomes))
+
+
+def config_facts(config: RunConfig) -> dict[str, str]:
+    """Return the settings of a run that decide its result, as texts by name; none that is unset.
+
+    A setting counts unless `NOT_DECIDING` names it.
+    """
+    return as_texts(config.model_dump(mode="json", exclude=NOT_DECIDING))
+
+
+def _line(outcome: RunOutcome) -> str:
+    """Return an outcome as one line, without the place where it was found."""
+    facts = {name: value for name, value in asdict(outcome).items() if name != "place"}
+    return json.dumps(facts, allow_nan=False) + "\n"
+
+
+def _everything(directory: Path) -> Iterator[tuple[str, RunOutcome | str]]:
+    """Yield each place with its run, or with the reason why it has none."""
+    for settings in sorted(directory.rglob(RunFolder(directory).settings.name)):
+        yield str(settings.parent), _from_folder(RunFolder(settings.parent))
+    for file in sorted(directory.rglob(CURVES)):
+        try:
+            lines = read_bytes(file, LARGEST_CURVES).splitlines()
+        except (ValueError, OSError) as error:
+            yield str(file), str(error)
+            continue
+        for number, line in enumerate(lines, 1):
+            yield f"{file}:{number}", _from_line(line)
+
+
+def _from_line(line: bytes) -> RunOutcome | str:
+    try:
+        return _checked(_LINE.validate_json(line))
+    except ValidationError as error:
+        first = error.errors()[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'line'}: {first['msg']}"
+    except ValueError as error:
+        return str(error)
+
+
+def _from_folder(folder: RunFolder) -> RunOutcome | str:
+    try:
+        config = folder.load()
+        if not folder.database.is_file():
+            return "has not begun"
+        with RunStore(folder.database, is_read_only=True) as store:
+            return _from_store(config, store)
+    except (ValueError, OSError, sqlite3.Error) as error:
+        return str(error)
+    except (LookupError, TypeError, AttributeError) as error:
+        return f"its run file holds a row that no run writes ({type(error).__name__}: {error})"
+
+
+def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
+    run_ids = store.run_ids()
+    rows = stored_rows(store, run_ids[-1]) if run_ids else []
+    if not rows:
+        return "has not begun"
+    reason = end_after(rows[-1], config, is_failing=_is_failing(rows, config.max_failures))
+    if reason is None:
+        return _unfinished(rows[-1], config)
+    if store.ledger.num_requests(run_ids[-1]) and not store.ledger.has_answer(run_ids[-1]):
+        return "none of its requests was ever answered usably"
+    setup = store.setup(run_ids[-1])
+    if setup is None:
+        return "does not say what decided its result; it was begun by another version"
+    seed = store.candidates.get(run_ids[-1], SEED_ID)
+    return _checked(
+        RunOutcome(
+            problem=setup.problem["name"],
+            method=config.method,
+            model=config.model,
+            seed=config.seed,
+            budget=config.budget,
+            seed_score=seed.score,
+            seed_objective=seed.objective,
+            is_minimized=setup.problem["direction"] == Direction.MINIMIZE,
+            points=_points(rows),
+            dollars_by_role=_dollars_by_role(store, run_ids[-1]),
+            has_given_up=reason == "failures",
+            problem_facts=setup.problem,
+            settings=_settings(setup, config, store, run_ids[-1]),
+        )
+    )
+
+
+def _settings(setup: RunSetup, config: RunConfig, store: RunStore, run_id: str) -> dict[str, str]:
+    """Return what decided a run: its settings now, and where it began or was judged otherwise."""
+    began = {**setup.settings, **config_facts(config)}
+    began.pop("constants.max_iterations", None)
+    at_start = began.pop("budget", "")
+    if at_start != as_texts({"budget": config.budget})["budget"]:
+        began["budget_at_start"] = at_start
+    if origin := store.origin(run_id):
+        began["forked_after"] = str(origin.iteration)
+    evaluators = {known_part(name) for name in store.candidates.evaluators(run_id)}
+    if len(evaluators) > 1:
+        began["evaluators"] = str(len(evaluators))
+    return began
+
+
+def _unfinished(last: TraceRow, config: RunConfig) -> str:
+    spent = f"${last['spent']:.4f} of ${config.budget:g}"
+    return f"not finished: {last['iteration']} iterations, {spent}"
+
+
+def _is_failing(rows: Sequence[TraceRow], max_failures: int) -> bool:
+    """Return whether the failures in a row reached the limit in the last step.
+
+    A run that was gone on with after that had counted anew.
+    """
+    count = 0
+    for row in rows:
+        before = 0 if count >= max_failures else count
+        made = row["attempts"] - (OUT_OF_MONEY in row["events"])
+        count = before + made if row["failure"] else 0
+    return count >= max_failures
+
+
+def _points(rows: Sequence[TraceRow]) -> tuple[Point, ...]:
+    return tuple(
+        Point(row["iteration"], row["spent"], row["best_score"], row["best_objective"])
+        for row in rows
+    )
+
+
+def _dollars_by_role(store: RunStore, run_id: str) -> dict[str, float]:
+    sums: dict[str, Decimal] = {}
+    for call in store.ledger.calls(run_id, with_texts=False):
+        sums[call.role] = sums.get(call.role, Decimal(0)) + call.cost
+    return {role: float(dollars) for role, dollars in sums.items()}
+
+
+def _checked(outcome: RunOutcome) -> RunOutcome:
+    """Return the outcome.
+
+    Raises:
+        ValueError: If a number is not finite, the budget not positive, or a curve falls.
+    """
+    objectives = [outcome.seed_objective, *(point.best_objective for point in outcome.points)]
+    columns = {
+        "budget": [outcome.budget],
+        "spent": [0.0, *(point.spent for point in outcome.points)],
+        "best_score": [outcome.seed_score, *(point.best_score for point in outcome.points)],
+        "best_objective": [value for value in objectives if value is not None],
+        "dollars_by_role": list(outcome.dollars_by_role.values()),
+    }
+    for name, values in columns.items():
+        if odd := [value for value in values if not isfinite(value)]:
+            raise ValueError(f"{name}: got {odd[0]}, expected a finite number")
+    if outcome.budget <= 0:
+        raise ValueError(f"budget: got {outcome.budget}, expected more than 0")
+    for name in ("spent", "best_score"):
+        for before, after in pairwise(columns[name]):
+            if after < before:
+                raise ValueError(f"{name}: got {after} after {before}, expected it never to fall")
+    return outcome

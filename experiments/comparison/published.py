@@ -1,0 +1,120 @@
+"""The paper's numbers beside ours."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from costada.experiments.comparison import words
+from costada.experiments.comparison.comparison import Comparison, Section, Summary
+from costada.experiments.comparison.tables import Table
+
+FILE = "published.toml"
+TITLE = "As published, other model and machine"
+ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """One number of the paper.
+
+    Attributes:
+        what: What it is, in words.
+        metric: Our metric of the same thing.
+        statistic: What is made of our metric: the mean of a method, the best run of any method,
+            the lowest and highest mean of the methods, or the maximum over all runs.
+        value: As printed.
+        source: The place in the paper, as far as known.
+        problem: None: over all problems.
+        method: Whose it is; None: of any.
+        model: None: not of one model.
+        budget: Dollars; None: not of one budget.
+    """
+
+    what: str
+    metric: str
+    statistic: Literal["mean", "best", "range", "maximum"]
+    value: str
+    source: str
+    problem: str | None = None
+    method: str | None = None
+    model: str | None = None
+    budget: float | None = None
+
+
+@lru_cache
+def published_numbers() -> tuple[Number, ...]:
+    """Return the numbers of the paper that are known."""
+    return TypeAdapter(tuple[Number, ...]).validate_python(_file()["number"])
+
+
+def published_table(comparison: Comparison) -> Table:
+    """Return the paper's numbers for what is compared, with our numbers of the same thing."""
+    header = ("quantity", "problem", "method", "as published", "model there", "here", "source")
+    rows = [
+        (
+            number.what,
+            number.problem or "all",
+            number.method or ANY,
+            number.value,
+            _setting(number),
+            "; ".join(ours),
+            number.source,
+        )
+        for number in published_numbers()
+        if (ours := list(_ours(number, comparison)))
+    ]
+    note = (
+        f'From "{_file()["title"]}": other models, other machines, other versions of them. A'
+        " difference to ours says nothing about a method."
+    )
+    return Table(TITLE, note, header, tuple(rows), num_names=len(header))
+
+
+def _setting(number: Number) -> str:
+    budget = [] if number.budget is None else [words.money(number.budget)]
+    return ", ".join([number.model or words.NOTHING, *budget])
+
+
+def _ours(number: Number, comparison: Comparison) -> Iterator[str]:
+    """Yield our number in each setting that has it."""
+    for section in _sections(number, comparison):
+        summaries = [
+            by[number.metric]
+            for method, by in section.summaries.items()
+            if number.metric in by and (number.statistic != "mean" or method == number.method)
+        ]
+        if summaries:
+            place = f"{section.model}, {words.money(section.budget)}"
+            yield f"{_stated(number, summaries, section)} ({place})"
+
+
+def _sections(number: Number, comparison: Comparison) -> Sequence[Section]:
+    if number.problem is not None:
+        return [each for each in comparison.sections if each.problems == (number.problem,)]
+    return comparison.averages or comparison.sections
+
+
+def _stated(number: Number, summaries: Sequence[Summary], section: Section) -> str:
+    means = [each.mean for each in summaries]
+    largest = max(each.largest for each in summaries)
+    match number.statistic:
+        case "range":
+            return f"{100 * min(means):.1f} to {100 * max(means):.1f} %"
+        case "maximum":
+            return f"{100 * largest:.1f} %"
+        case "best":
+            smallest = min(each.smallest for each in summaries)
+            return words.objective(smallest if section.is_minimized else largest)
+        case "mean":
+            return words.score_spread(summaries[0])
+
+
+def _file() -> dict[str, Any]:
+    return tomllib.loads((files("costada.experiments.comparison") / FILE).read_text("utf-8"))

@@ -1,0 +1,1 @@
+"""A simulated landscape: its problem, its model and the fast simulation."""

@@ -1,0 +1,270 @@
+"""The runs of a sweep: which there are, where each lives, and how far it has come."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import product
+from pathlib import Path
+
+from costada.runs.config import RunConfig
+from costada.runs.folder import RunFolder
+from costada.runs.lease import hold_lease
+from costada.store.files import make_folder, read_end
+
+LONGEST_ROWS = 2**20
+"""Bytes at the end of the file that are read; a row has a few hundred."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastStep:
+    """The last finished iteration of a run.
+
+    Attributes:
+        iteration: Its number (t).
+        spent: Dollars the ledger shows after it (C_t).
+        best_score: Best normalised score so far (y_t).
+        best_objective: Objective of the candidate with that score; `None` if it has none.
+    """
+
+    iteration: int
+    spent: float
+    best_score: float
+    best_objective: float | None
+
+
+def last_step(steps: Path) -> LastStep | None:
+    """Return the last whole row of a trace file, `None` while there is none.
+
+    Raises:
+        ValueError: If the row is damaged.
+    """
+    try:
+        whole, newline, _ = read_end(steps, LONGEST_ROWS).rpartition("\n")
+    except FileNotFoundError:
+        return None
+    if not newline:
+        return None
+    try:
+        row = json.loads(whole.rpartition("\n")[2])
+        return LastStep(row["iteration"], row["spent"], row["best_score"], row["best_objective"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise ValueError(f"{steps}: its last row is damaged") from None
+
+
+class Status(StrEnum):
+    """How far one run of a sweep has come."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepGrid:
+    """What a sweep varies, as the user wrote it; every combination is one run.
+
+    Attributes:
+        problems: Names of benchmarks, or problem folders.
+        methods: Names of methods.
+        seeds: Where each run's randomness starts.
+        budgets: Dollars; none: what the preset or the default says.
+    """
+
+    problems: tuple[str, ...]
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    budgets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRun:
+    """One run of a sweep.
+
+    Attributes:
+        name: Its place below the sweep's folder, which says what is particular about it.
+        config: Its settings.
+        folder: Where it lives.
+        status: How far it has come.
+        step: Its last finished iteration, if it has one.
+        error: Why it failed; empty if it did not.
+        seconds: Time that this sweep has spent on it.
+    """
+
+    name: str
+    config: RunConfig
+    folder: RunFolder
+    status: Status = Status.WAITING
+    step: LastStep | None = None
+    error: str = ""
+    seconds: float = 0.0
+
+    @property
+    def has_begun(self) -> bool:
+        """Return whether its folder holds settings, so that it is gone on with."""
+        return self.folder.settings.is_file()
+
+    @property
+    def spent(self) -> float:
+        """Return the dollars charged by its last finished iteration."""
+        return self.step.spent if self.step else 0.0
+
+
+def sweep_runs(grid: SweepGrid, given: Mapping[str, object], out: Path) -> tuple[SweepRun, ...]:
+    """Return every run of a sweep, all first seeds before the second ones.
+
+    Args:
+        grid: What the runs differ in.
+        given: The settings that all of them share.
+        out: Folder of the sweep; a run lives in `<problem>/<method>/seed-<n>` below it, with
+            `budget-<B>` before the seed when there is more than one budget.
+
+    Raises:
+        ValueError: If a setting is wrong, or two runs would share a folder.
+    """
+    runs = [
+        _sweep_run(given, out, problem, method, seed, budget, len(grid.budgets) > 1)
+        for seed, problem, method, budget in product(
+            grid.seeds, grid.problems, grid.methods, grid.budgets or (None,)
+        )
+    ]
+    _refuse_shared_folders(runs)
+    return tuple(runs)
+
+
+def looked_up(run: SweepRun) -> SweepRun:
+    """Return the run as its folder shows it, finished or waiting.
+
+    Raises:
+        ValueError: If the folder holds another run, another process is at work in it, or a link
+            leads out of the sweep's folder.
+    """
+    _refuse_links(run)
+    if not run.has_begun:
+        run.folder.check_free()
+        return run
+    from costada.runs.runner import is_finished
+
+    run.folder.check_same(run.config)
+    with hold_lease(run.folder.path):
+        is_done = is_finished(run.folder) and _is_reported(run.folder)
+    status = Status.FINISHED if is_done else Status.WAITING
+    return replace(run, status=status, step=last_step(run.folder.steps))
+
+
+def check_inputs(runs: Sequence[SweepRun]) -> None:
+    """Try each problem that is still needed, with the models and prices, before money is spent.
+
+    Raises:
+        ValueError: If a problem, model, price or the sandbox is missing or does not work, or a
+            problem is no longer what it was when earlier runs of the sweep began.
+    """
+    from costada.nodes.settings import problem_texts
+    from costada.runs.plan import plan_run
+
+    unfinished = [run.config for run in runs if run.status is not Status.FINISHED]
+    for config in {config.problem: config for config in unfinished}.values():
+        facts = problem_texts(plan_run(config).problem)
+        for run in runs:
+            if run.has_begun and run.config.problem == config.problem:
+                _check_problem(run, facts)
+
+
+def _check_problem(run: SweepRun, facts: Mapping[str, str]) -> None:
+    """Raise `ValueError` if a run began with a problem that was another one then."""
+    from costada.store.history import RunHistory
+    from costada.store.setup import changes
+
+    if not run.folder.database.is_file():
+        return
+    with RunHistory.of(run.folder.database) as history:
+        setup = history.setup(history.last_run())
+    if setup and (differing := changes(setup.problem, facts)):
+        raise ValueError(
+            f"{run.folder.path}: began when the problem was another one: {'; '.join(differing)};"
+            " runs of one sweep are compared with each other, choose another --out"
+        )
+
+
+@contextmanager
+def hold_sweep(out: Path) -> Iterator[None]:
+    """Hold the folder of a sweep for this process; a new folder that stays empty is removed.
+
+    Raises:
+        ValueError: If the folder is a file, or another sweep is at work in it.
+    """
+    import fcntl
+
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out}: is a file, expected a folder for the sweep")
+    is_new = not out.exists()
+    make_folder(out)
+    folder = os.open(out, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{out}: another sweep is at work here") from None
+        yield
+    finally:
+        os.close(folder)
+        if is_new and not any(out.iterdir()):
+            out.rmdir()
+
+
+def _sweep_run(
+    given: Mapping[str, object],
+    out: Path,
+    problem: str,
+    method: str,
+    seed: int,
+    budget: str | None,
+    has_budgets: bool,
+) -> SweepRun:
+    config = RunConfig.model_validate(
+        {**given, "problem": problem, "method": method, "seed": seed, "budget": budget}
+    )
+    parts = [_folder_name(config.problem), config.method, f"seed-{config.seed}"]
+    if has_budgets:
+        parts.insert(2, f"budget-{config.budget}")
+    return SweepRun("/".join(parts), config, RunFolder(out.joinpath(*parts)))
+
+
+def _folder_name(problem: str) -> str:
+    return re.sub(r"[^\w-]+", "-", Path(problem).name).strip("-") or "problem"
+
+
+def _refuse_shared_folders(runs: Sequence[SweepRun]) -> None:
+    first: dict[Path, RunConfig] = {}
+    for run in runs:
+        other = first.setdefault(run.folder.path, run.config)
+        if other is run.config:
+            continue
+        if other == run.config:
+            raise ValueError(f"{run.folder.path}: asked for twice, expected each run once")
+        raise ValueError(
+            f"{run.folder.path}: got two problems of that name, {other.problem} and"
+            f" {run.config.problem}; sweep them into different folders"
+        )
+
+
+def _refuse_links(run: SweepRun) -> None:
+    below = run.folder.path
+    for _ in Path(run.name).parts:
+        if below.is_symlink():
+            raise ValueError(f"{below}: is a link, expected a folder below that of the sweep")
+        below = below.parent
+
+
+def _is_reported(folder: RunFolder) -> bool:
+    """Return whether the files a person reads are those of the last iteration."""
+    if not (folder.report.is_file() and folder.steps.is_file()):
+        return False
+    return folder.report.stat().st_mtime_ns >= folder.steps.stat().st_mtime_ns

@@ -1,0 +1,1 @@
+"""The proposition about cost-blind allocation, computed."""

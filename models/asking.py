@@ -1,0 +1,157 @@
+"""Asking a model once, with provider failures as data and everything else as an exception."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.runnables import Runnable, RunnableConfig
+
+from costada.models.deadline import CallTimeout, within
+from costada.models.errors import (
+    UnmeteredCall,
+    describe,
+    http_status,
+    is_down,
+    is_no_protocol,
+    is_out_of_quota,
+    is_providers,
+    is_timeout,
+    retry_after,
+)
+from costada.models.identity import asked_models
+from costada.models.replies import answer_text, calls_tools, readable
+from costada.models.retry_policy import RetryPolicy
+
+_REQUEST_REMEDY = "check the model's parameters and that the prompt fits its context window"
+_CREDIT_REMEDY = "add credit to the provider's account"
+_ADDRESS_REMEDY = "check the model's name and base_url"
+_ABOUT_THE_REQUEST = (400, 422)
+_REMEDIES: dict[int | None, str] = {
+    400: _REQUEST_REMEDY,
+    401: "put a valid API key into the environment",
+    402: _CREDIT_REMEDY,
+    403: "ask the provider for access to this model",
+    404: _ADDRESS_REMEDY,
+    422: _REQUEST_REMEDY,
+}
+
+
+class FailureKind(StrEnum):
+    """What a failure says about further requests.
+
+    `REFUSED`: the provider found fault with the request (status 400 or 422), with this prompt or,
+    if none was ever answered, with every request. `NO_PROTOCOL`: what answered is not a chat model;
+    without an earlier answer the address is wrong. `DOWN`: the provider is unavailable. `TIMEOUT`:
+    no complete answer came in time, for this prompt or for any.
+    """
+
+    OTHER = "other"
+    REFUSED = "refused"
+    NO_PROTOCOL = "no protocol"
+    DOWN = "down"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFailure:
+    """A call that brought no usable answer, though the next one may.
+
+    Attributes:
+        reason: What happened, in one short text without secrets.
+        kind: What that says about further requests.
+        retry_after: Seconds that the provider asks to wait before the next one, if it does.
+    """
+
+    reason: str
+    kind: FailureKind = FailureKind.OTHER
+    retry_after: float | None = None
+
+
+def ask(
+    model: Runnable[Any, Any],
+    messages: Sequence[BaseMessage],
+    config: RunnableConfig,
+    policy: RetryPolicy | None = None,
+) -> AIMessage | ModelFailure:
+    """Return the model's answer, or why there is none.
+
+    Rate limits, server errors, timeouts, lost connections, unreadable and empty answers are
+    failures: data. What another attempt cannot cure is raised.
+
+    Args:
+        model: A chat model, bare or wrapped.
+        messages: The prompt.
+        config: Handed to the model; its callbacks carry the meter.
+        policy: The deadline of the call, and the longest wait that a provider may ask for.
+
+    Raises:
+        UnmeteredCall: If an answer came without token counts and the meter allows no estimate.
+        ValueError: If the provider refuses the caller for good (status 401, 402, 403 or 404, or a
+            quota that is used up), asks for a longer wait than the policy allows, or the model
+            returns something that is not a chat message.
+    """
+    policy = policy or RetryPolicy()
+    work = partial(model.batch, [list(messages)], config, return_exceptions=True)
+    try:
+        outcome: object = within(policy.call_timeout, work)[0]
+    except CallTimeout as error:
+        outcome = error
+    if isinstance(outcome, BaseException):
+        return _failure(outcome, model, policy)
+    if not isinstance(outcome, AIMessage):
+        raise ValueError(
+            f"model must return an AIMessage, got {type(outcome).__name__} from {_names(model)}"
+        )
+    return judged(readable(outcome))
+
+
+def judged(answer: AIMessage) -> AIMessage | ModelFailure:
+    """Return an answer, or the failure that one without text and tool calls is."""
+    if answer_text(answer).strip() or calls_tools(answer):
+        return answer
+    reason = answer.response_metadata.get("finish_reason")
+    return ModelFailure(f"the answer holds no text (finish reason: {reason})")
+
+
+def _failure(error: BaseException, model: Runnable[Any, Any], policy: RetryPolicy) -> ModelFailure:
+    if isinstance(error, CallTimeout):
+        return ModelFailure(describe(error), FailureKind.TIMEOUT)
+    if isinstance(error, UnmeteredCall) or not is_providers(error):
+        raise error
+    told = describe(error)
+    if is_out_of_quota(error):
+        raise ValueError(
+            f"the quota of model {_names(model)} is used up: {_CREDIT_REMEDY} ({told})"
+        )
+    status, asked = http_status(error), retry_after(error)
+    if asked is not None and asked > policy.longest_wait and is_down(error):
+        moment = (datetime.now().astimezone() + timedelta(seconds=asked)).isoformat(" ", "seconds")
+        raise ValueError(
+            f"model {_names(model)} asks to wait {asked:.0f} s, longer than longest_wait"
+            f" ({policy.longest_wait:g} s); resume after {moment} ({told})"
+        )
+    if is_no_protocol(error):
+        reason = f"model {_names(model)} did not answer as a chat model: {_ADDRESS_REMEDY} ({told})"
+        return ModelFailure(reason, FailureKind.NO_PROTOCOL)
+    if status not in _REMEDIES:
+        return ModelFailure(told, _kind(error), asked)
+    reason = f"model {_names(model)} refused the request with status {status}: "
+    reason += f"{_REMEDIES[status]} ({told})"
+    if status in _ABOUT_THE_REQUEST:
+        return ModelFailure(reason, FailureKind.REFUSED)
+    raise ValueError(reason)
+
+
+def _kind(error: BaseException) -> FailureKind:
+    if is_timeout(error):
+        return FailureKind.TIMEOUT
+    return FailureKind.DOWN if is_down(error) else FailureKind.OTHER
+
+
+def _names(model: Runnable[Any, Any]) -> str:
+    names = dict.fromkeys(asked.identity.name for asked in asked_models(model))
+    return " or ".join(map(repr, names)) or type(model).__name__

@@ -1,0 +1,1 @@
+"""One paid model call: asked, checked against the budget, journaled and charged."""

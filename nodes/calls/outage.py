@@ -1,0 +1,91 @@
+"""Waiting for an unavailable provider: logged, interruptible, and limited in time."""
+
+import logging
+from datetime import datetime, timedelta
+from selectors import EVENT_READ, DefaultSelector
+from time import monotonic
+
+from langgraph.runtime import get_runtime
+
+from costada.evaluators.sandbox.interruption import current_interruption
+from costada.models.asking import ModelFailure
+from costada.models.retries import growing_wait, with_jitter
+from costada.models.retry_policy import RetryPolicy
+
+TICK_SECONDS = 0.5
+"""Longest time until a waiting run notices a request to drain."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class Pause:
+    """The pause of a run, from the first failed call of an outage to the first answer."""
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        """Begin without one; the first `wait` begins it."""
+        self._policy = policy
+        self._waits = 0
+        self._began = 0.0
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the run has waited."""
+        return self._waits > 0
+
+    def wait(self, failure: ModelFailure) -> None:
+        """Wait before the call is made again, longer each time, and say so in the log.
+
+        It is no shorter than the provider asks for.
+
+        Raises:
+            ValueError: The pause has lasted as long as it may.
+            InterruptedError: The run is asked to stop.
+        """
+        self._waits += 1
+        if self._waits == 1:
+            self._began = monotonic()
+        longest = self._policy.longest_pause
+        left = longest - (monotonic() - self._began)
+        if left <= 0:
+            raise ValueError(
+                f"the provider has not answered for longest_pause ({longest:g} s), so the run"
+                f" stops here; resume it when the provider answers again (last failure:"
+                f" {failure.reason})"
+            )
+        wait = growing_wait(self._policy.retry_wait, self._policy.longest_wait, self._waits)
+        if failure.retry_after is not None:
+            wait = max(wait, with_jitter(failure.retry_after))
+        wait = min(wait, left)
+        _LOG.warning(
+            "Paused: the provider does not answer (%s). Next try in %.0f s; the run stops, saved,"
+            " at %s if there is no answer by then",
+            failure.reason,
+            wait,
+            (datetime.now() + timedelta(seconds=left)).strftime("%H:%M:%S"),
+        )
+        sleep_interruptibly(wait)
+
+    def end(self) -> None:
+        """Log that the run continues, if it was paused."""
+        if self.has_begun:
+            took = monotonic() - self._began
+            _LOG.warning("The provider answers again after %.0f s; the run continues", took)
+
+
+def sleep_interruptibly(seconds: float) -> None:
+    """Wait; raises `InterruptedError` soon after the run is asked to stop or to drain."""
+    deadline = monotonic() + seconds
+    with DefaultSelector() as selector:
+        selector.register(current_interruption.get(), EVENT_READ)
+        while (left := deadline - monotonic()) > 0:
+            if selector.select(min(left, TICK_SECONDS)) or _is_draining():
+                raise InterruptedError("the run was asked to stop while it waited for its provider")
+
+
+def _is_draining() -> bool:
+    """Return whether the graph around is to stop after the current node."""
+    try:
+        runtime = get_runtime()
+    except RuntimeError:  # no graph is around
+        return False
+    return bool(getattr(runtime, "drain_requested", False))

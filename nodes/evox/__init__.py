@@ -1,0 +1,1 @@
+"""What only EvoX needs: its strategies, and how they evolve."""

@@ -1,0 +1,1 @@
+"""The generator that works with tools."""

@@ -1,0 +1,1 @@
+"""What shows a run: page, picture, table, graph drawing."""

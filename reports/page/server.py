@@ -1,0 +1,159 @@
+"""A run's page on this machine: served from the run's file, to read only."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Mapping
+from contextlib import suppress
+from hmac import compare_digest
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from secrets import token_urlsafe
+from typing import ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+from costada.reports.page.feed import Feed
+from costada.reports.page.page import live_html, policy
+from costada.runs.folder import RunFolder
+
+TOKEN_BYTES = 32
+SCHEME = "bearer "
+REFUSAL = "open the address that the command printed: it ends with a token\n"
+
+
+def new_token() -> str:
+    """Return a random token that is safe in a URL."""
+    return token_urlsafe(TOKEN_BYTES)
+
+
+def shows_token(token: str, query: str, authorization: str) -> bool:
+    """Return whether a request shows the token, in its query or its authorization header."""
+    given = parse_qs(query).get("token", [])
+    if authorization[: len(SCHEME)].lower() == SCHEME:
+        given.append(authorization[len(SCHEME) :])
+    return any(compare_digest(each.encode("utf-8", "replace"), token.encode()) for each in given)
+
+
+LOOPBACK = "127.0.0.1"
+HTML, JSON, TEXT = "text/html", "application/json", "text/plain"
+FIGURES = re.compile(r"/figures/(\d{1,12})")
+TEXTS = re.compile(r"/texts/(\d{1,12})")
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class PageServer(ThreadingHTTPServer):
+    """Answers for one run; bound to the loopback address, so no other machine reaches it.
+
+    A request must show the token that `address` holds, for other users of this machine reach it as
+    well. It must name this server as its host, and as its origin if it names one: a page from
+    elsewhere whose name was made to lead here names another one and is refused.
+    """
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, folder: RunFolder, port: int = 0) -> None:
+        """Bind the server.
+
+        Args:
+            folder: The run's files; only read.
+            port: Where to listen; 0 for any free port.
+
+        Raises:
+            ValueError: If the folder holds no run.
+            OSError: If the port is taken.
+        """
+        folder.load()
+        self.feed = Feed(folder)
+        super().__init__((LOOPBACK, port), PageHandler)
+        self.token = new_token()
+        self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
+        self.origins = {f"http://{host}" for host in self.hosts}
+
+    @property
+    def address(self) -> str:
+        """Return where a browser finds the page, and what opens it."""
+        return f"http://{LOOPBACK}:{self.server_port}/?token={self.token}"
+
+
+class PageHandler(BaseHTTPRequestHandler):
+    """Answers one request: the page, figures beyond an iteration, or the texts of one."""
+
+    server: PageServer
+    server_version = "costada"
+    sys_version = ""
+    protocol_version = "HTTP/1.1"
+    timeout: ClassVar[float] = 60.0
+
+    def do_GET(self) -> None:
+        """Answer with a body."""
+        self._answer(has_body=True)
+
+    def do_HEAD(self) -> None:
+        """Answer without a body."""
+        self._answer(has_body=False)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing: the terminal belongs to the command."""
+
+    def _answer(self, *, has_body: bool) -> None:
+        wanted = urlsplit(self.path)
+        if refusal := self._refusal(wanted.query):
+            self._send(*refusal, has_body)
+            return
+        try:
+            kind, text = self._page(wanted.path)
+        except LookupError:
+            self._send(HTTPStatus.NOT_FOUND, TEXT, "there is nothing here\n", has_body)
+        except (ValueError, OSError, sqlite3.Error) as error:
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, f"{error}\n", has_body)
+        else:
+            self._send(HTTPStatus.OK, kind, text, has_body)
+
+    def _refusal(self, query: str) -> tuple[HTTPStatus, str, str] | None:
+        """Return what a request hears that may not be answered, `None` for one that may."""
+        if self.headers.get("Host", "") not in self.server.hosts:
+            return HTTPStatus.MISDIRECTED_REQUEST, TEXT, "not this host\n"
+        origin = self.headers.get("Origin")
+        if origin is not None and origin not in self.server.origins:
+            return HTTPStatus.FORBIDDEN, TEXT, "not this origin\n"
+        if not shows_token(self.server.token, query, self.headers.get("Authorization", "")):
+            return HTTPStatus.UNAUTHORIZED, TEXT, REFUSAL
+        return None
+
+    def _page(self, path: str) -> tuple[str, str]:
+        """Return content type and text of a path; raises `LookupError` if there is none."""
+        feed = self.server.feed
+        if path == "/":
+            return HTML, live_html(feed.figures())
+        if wanted := FIGURES.fullmatch(path):
+            return JSON, _plain(feed.figures(int(wanted[1])))
+        if wanted := TEXTS.fullmatch(path):
+            return JSON, _plain({"texts": feed.texts(int(wanted[1]), int(wanted[1]))})
+        raise LookupError(path)
+
+    def _send(self, status: HTTPStatus, kind: str, text: str, has_body: bool) -> None:
+        body = text.encode("utf-8", "replace")
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Security-Policy", policy(is_live=True))
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if has_body:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                self.wfile.write(body)
+
+
+def _plain(value: Mapping[str, object]) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))

@@ -1,0 +1,175 @@
+"""The picture of a run: the paper's three panels over one ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite, nan
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from costada.store.files import replacing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from costada.nodes.end_step import TraceRow
+
+
+BLUE, ORANGE, GREY, RED = "#2166ac", "#e08214", "#8c8c8c", "#b2182b"
+PICTURE_INCHES = (15.0, 4.6)
+DOTS_PER_INCH = 130
+MARGINS = {"left": 0.055, "right": 0.985, "bottom": 0.115, "top": 0.78, "wspace": 0.23}
+"""Shares of the picture; finding them anew by drawing it first takes as long again."""
+TITLE_HEIGHT = 1.09
+"""In heights of a panel; below it is room for the row of the legend."""
+
+NEAR_BUDGET = 0.5
+"""From this share of the budget on, the first panel shows where the budget ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportData:
+    """What the picture of a run shows.
+
+    Attributes:
+        title: One line above the panels.
+        rows: The trace, oldest first.
+        budget: `B` in dollars.
+        seed_objective: Objective of the starting program, at cost 0; `None` if it failed.
+        reference: The objective that counts as score 1, drawn as a line; `None` if there is none.
+        is_minimized: Whether a lower objective is better; said on the axis.
+    """
+
+    title: str
+    rows: Sequence[TraceRow]
+    budget: float
+    seed_objective: float | None
+    reference: float | None
+    is_minimized: bool
+
+
+def write_report(data: ReportData, path: Path) -> None:
+    """Write the picture: objective over money, money per iteration, money over iterations.
+
+    Raises:
+        OSError: If the file cannot be written.
+    """
+    figure = drawn_report(data)
+    with replacing(path) as file:
+        figure.savefig(file, dpi=DOTS_PER_INCH, format="png", pil_kwargs={"compress_level": 1})
+
+
+def drawn_report(data: ReportData) -> Figure:
+    """Return the picture; matplotlib is loaded here and draws without a display."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=PICTURE_INCHES)
+    FigureCanvasAgg(figure)
+    figure.subplots_adjust(**MARGINS)
+    figure.suptitle(data.title, fontsize=13, fontweight="bold")
+    panels = figure.subplots(1, 3)
+    for draw, axes in zip((_objective, _step_cost, _cumulative_cost), panels, strict=True):
+        draw(axes, data)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25)
+        axes.set_axisbelow(True)
+    return figure
+
+
+def _objective(axes: Axes, data: ReportData) -> None:
+    tried = [(row["spent"], row["objective"]) for row in data.rows if row["objective"] is not None]
+    axes.scatter(
+        *_columns(tried), s=14, color=GREY, alpha=0.55, linewidths=0, label="candidate", zorder=2
+    )
+    costs = [0.0, *(row["spent"] for row in data.rows)]
+    bests = [
+        nan if best is None else best
+        for best in (data.seed_objective, *(row["best_objective"] for row in data.rows))
+    ]
+    axes.step(costs, bests, where="post", color=BLUE, linewidth=2.2, label="best so far", zorder=3)
+    if data.reference is not None:
+        axes.axhline(data.reference, color=RED, linestyle=":", linewidth=1.4, label="counts as 1")
+    if costs[-1] > NEAR_BUDGET * data.budget:
+        axes.axvline(data.budget, color=RED, linestyle="--", linewidth=1.2, label="budget")
+    axes.set_xlim(left=0.0)
+    _limit_objective(axes, data, bests)
+    objective = f"Objective ({'lower' if data.is_minimized else 'higher'} is better)"
+    axes.set(xlabel="Spent ($)", ylabel=objective)
+    _head(axes, "Objective over money")
+
+
+def _limit_objective(axes: Axes, data: ReportData, bests: Sequence[float]) -> None:
+    """Show where the incumbent lives; a candidate far off may fall out of the picture."""
+    shown = [best for best in (*bests, data.reference or nan) if isfinite(best)] or [0.0]
+    low, high = min(shown), max(shown)
+    margin = 0.12 * (high - low) or 0.05 * abs(high) or 1.0
+    axes.set_ylim(low - margin, high + margin)
+
+
+def _step_cost(axes: Axes, data: ReportData) -> None:
+    for is_guided, colour, label in ((False, BLUE, "attempts"), (True, ORANGE, "with a guide")):
+        bars = [
+            (row["iteration"], row["step_cost"])
+            for row in data.rows
+            if _is_guided(row) is is_guided
+        ]
+        if bars:
+            axes.bar(*_columns(bars), width=0.8, color=colour, label=label)
+    _count_iterations(axes)
+    axes.set_ylabel("Step cost ($)")
+    _head(axes, "Cost of each iteration")
+
+
+def _cumulative_cost(axes: Axes, data: ReportData) -> None:
+    iterations = [0, *(row["iteration"] for row in data.rows)]
+    costs = [0.0, *(row["spent"] for row in data.rows)]
+    axes.plot(iterations, costs, color=BLUE, linewidth=2.2, label="spent")
+    axes.fill_between(iterations, costs, color=BLUE, alpha=0.12, linewidth=0)
+    axes.axhline(data.budget, color=RED, linestyle="--", linewidth=1.2, label="budget")
+    guided = [(row["iteration"], row["spent"]) for row in data.rows if _is_guided(row)]
+    if guided:
+        axes.scatter(
+            *_columns(guided), s=28, color=ORANGE, label="guide charged", zorder=3, clip_on=False
+        )
+    _count_iterations(axes)
+    axes.set_xlim(0, max(1, iterations[-1]))
+    axes.set_ylim(bottom=0.0)
+    axes.set_ylabel("Spent ($)")
+    _head(axes, "Money spent")
+
+
+def _head(axes: Axes, title: str) -> None:
+    """Write the title and, between it and the panel, what the marks in the panel mean."""
+    axes.set_title(title, y=TITLE_HEIGHT)
+    marks, labels = axes.get_legend_handles_labels()
+    if marks:
+        axes.legend(
+            marks,
+            labels,
+            loc="lower center",
+            bbox_to_anchor=(0.5, 1.0),
+            ncols=len(marks),
+            fontsize=8,
+            frameon=False,
+            borderaxespad=0.2,
+            columnspacing=1.2,
+            handletextpad=0.5,
+        )
+
+
+def _count_iterations(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("Iteration")
+
+
+def _is_guided(row: TraceRow) -> bool:
+    return "guide_charged" in row["events"]
+
+
+def _columns(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]

@@ -1,1 +1,0 @@
-"""A server that offers searches to MCP clients."""

@@ -1,1 +1,0 @@
-"""Runs on the simulated landscape, by the hundred."""

@@ -1,1 +1,0 @@
-"""The proposition about cost-blind allocation, played through."""

@@ -1,0 +1,304 @@
+"""The journal of calls, and the charges computed from it."""
+
+import json
+from collections import Counter
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from decimal import Decimal
+from pathlib import Path
+from threading import Condition, Lock
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+from costada.store.database import Database
+from costada.store.read_limits import amount, record
+from costada.store.rows import CallRow, CallStatus, Charge, Outcome, OutcomeKind
+
+
+class CallsUnderWay:
+    """The logical calls of one store with a request that has left and has no end yet."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._requests: Counter[Hashable] = Counter()
+
+    def begin(self, key: Hashable) -> None:
+        """Note that a request of a call is about to leave."""
+        with self._changed:
+            self._requests[key] += 1
+
+    def end(self, key: Hashable) -> None:
+        """Note that a request of a call has ended, however it did."""
+        with self._changed:
+            self._requests[key] -= 1
+            self._requests += Counter()
+            self._changed.notify_all()
+
+    @contextmanager
+    def none_of(self, key: Hashable) -> Iterator[None]:
+        """Wait until no request of a call is under way; none begins during the block."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._requests[key])
+            yield
+
+
+_IN_FILES: WeakValueDictionary[Path, CallsUnderWay] = WeakValueDictionary()
+_LOOKING_UP = Lock()
+
+
+def calls_under_way(path: Path | None) -> CallsUnderWay:
+    """Return the calls of a run file, the same object for all who have it open.
+
+    A store in memory, without a path, has calls of its own.
+    """
+    if path is None:
+        return CallsUnderWay()
+    with _LOOKING_UP:
+        return _IN_FILES.setdefault(path.resolve(), CallsUnderWay())
+
+
+COLUMNS = "iteration, role, attempt, status, request_hash, cost, bound, prompt_hash, answer_hash"
+KEY = "run_id = ? AND iteration = ? AND role = ? AND attempt = ?"
+OWN_COLUMNS = {*COLUMNS.replace("_hash", "").split(", "), "request_hash"}
+FACTS = [each.name for each in fields(CallRow) if each.name not in OWN_COLUMNS]
+"""Fields kept as JSON; the others have columns of their own, or texts."""
+
+
+class CallKey(NamedTuple):
+    """Which logical call this is, the same whenever a step is executed again.
+
+    `role` is generation, retry or guide; `attempt` counts from 1 within iteration and role. Where
+    an attempt is a conversation with tools, it counts the step's requests for a program instead.
+    """
+
+    run_id: str
+    iteration: int
+    role: str
+    attempt: int
+
+
+class LedgerTable:
+    """The account of a run: one row per model request, one charge per iteration.
+
+    `under_way` knows which of the requests threads of this process are waiting for.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self.under_way = calls_under_way(database.path)
+
+    def put_call(self, run_id: str, call: CallRow) -> int:
+        """Append a request and return its number; those of one logical call count from 1.
+
+        The row is on the disk before the request leaves, so not even a machine that loses its power
+        can forget what may be billed.
+        """
+        key = CallKey(run_id, call.iteration, call.role, call.attempt)
+        with self._db.transaction(is_durable=True):
+            ((number,),) = self._db.rows(
+                f"SELECT 1 + COALESCE(MAX(n), 0) FROM costada_call WHERE {KEY}",  # noqa: S608
+                key,
+            )
+            self._write(key, number, call)
+        return int(number)
+
+    def finish_call(self, run_id: str, number: int, call: CallRow) -> None:
+        """Complete a request that was put when it began, on the disk as well."""
+        with self._db.transaction(is_durable=True):
+            self._write(CallKey(run_id, call.iteration, call.role, call.attempt), number, call)
+
+    def mark_lost(self, key: CallKey) -> Decimal:
+        """Mark the unfinished requests of a logical call as lost: no thread waits for them.
+
+        Returns the most dollars that those not marked before can have cost.
+        """
+        open_calls = f"{KEY} AND status = ?"
+        with self._db.transaction():
+            bounds = self._db.rows(
+                f"SELECT bound FROM costada_call WHERE {open_calls}",  # noqa: S608
+                (*key, CallStatus.STARTED),
+            )
+            self._db.write(
+                f"UPDATE costada_call SET status = ? WHERE {open_calls}",  # noqa: S608
+                (CallStatus.LOST, *key, CallStatus.STARTED),
+            )
+        return sum((amount(bound) for (bound,) in bounds), Decimal(0))
+
+    def forget(self, key: CallKey) -> None:
+        """Drop the requests of a logical call that were or may have been billed.
+
+        For a call that is executed again through a gateway, which tells of each of them again.
+        """
+        self._db.write(
+            f"DELETE FROM costada_call WHERE {KEY}"  # noqa: S608
+            " AND (status != ? OR CAST(cost AS REAL) + CAST(bound AS REAL) > 0)",
+            (*key, CallStatus.ERROR),
+        )
+
+    def put_outcome(self, key: CallKey, outcome: Outcome) -> None:
+        """Keep what a logical call came to."""
+        with self._db.transaction():
+            text_hash = self._db.put_text(outcome.text)
+            self._db.write(
+                "INSERT OR REPLACE INTO costada_outcome VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (*key, outcome.request_hash, text_hash, outcome.kind),
+            )
+
+    def outcome(self, key: CallKey) -> Outcome | None:
+        """Return what a logical call came to, `None` if it has not ended."""
+        found = self._db.rows(
+            f"SELECT request_hash, text_hash, kind FROM costada_outcome WHERE {KEY}",  # noqa: S608
+            key,
+        )
+        if not found:
+            return None
+        request_hash, text_hash, kind = found[0]
+        return Outcome(request_hash, self._db.text(text_hash), OutcomeKind(kind))
+
+    def last_call(self, key: CallKey) -> CallRow | None:
+        """Return the last request of a logical call, `None` if none was sent."""
+        found = self._db.rows(
+            f"SELECT {COLUMNS}, facts FROM costada_call WHERE {KEY}"  # noqa: S608
+            " ORDER BY n DESC LIMIT 1",
+            key,
+        )
+        return self._row(found[0], with_texts=True) if found else None
+
+    def has_answer(self, run_id: str, *, of_guides: bool | None = None) -> bool:
+        """Return whether any call of a run was ever answered usably.
+
+        Args:
+            run_id: The run.
+            of_guides: Look at guide calls only, or at the others only; `None`: at all.
+        """
+        return bool(
+            self._db.rows(
+                "SELECT 1 FROM costada_outcome WHERE run_id = ? AND kind = ?"
+                " AND COALESCE((role = 'guide') = ?, TRUE) LIMIT 1",
+                (run_id, OutcomeKind.ANSWER, of_guides),
+            )
+        )
+
+    def num_requests(self, run_id: str, *, of_guides: bool | None = None) -> int:
+        """Return how many requests a run has made, of guide calls or of others if asked for."""
+        ((number,),) = self._db.rows(
+            "SELECT COUNT(*) FROM costada_call WHERE run_id = ?"
+            " AND COALESCE((role = 'guide') = ?, TRUE)",
+            (run_id, of_guides),
+        )
+        return int(number)
+
+    def last_error(self, run_id: str) -> str:
+        """Return what went wrong with the last request of a run; empty if nothing did."""
+        found = self._db.rows(
+            "SELECT facts FROM costada_call WHERE run_id = ? ORDER BY rowid DESC LIMIT 1", (run_id,)
+        )
+        return (record(found[0][0])["error"] or "") if found else ""
+
+    def last_kind(self, run_id: str) -> OutcomeKind | None:
+        """Return what the last call of a run came to, `None` before the first."""
+        found = self._db.rows(
+            "SELECT kind FROM costada_outcome WHERE run_id = ? ORDER BY rowid DESC LIMIT 1",
+            (run_id,),
+        )
+        return OutcomeKind(found[0][0]) if found else None
+
+    def calls(self, run_id: str, *, with_texts: bool = True) -> Iterator[CallRow]:
+        """Yield every call of a run in the order of iterations.
+
+        Without texts, prompts and answers are empty and need not be read.
+        """
+        for stored in self._db.rows(
+            f"SELECT {COLUMNS}, facts FROM costada_call"  # noqa: S608
+            " WHERE run_id = ? ORDER BY iteration, rowid",
+            (run_id,),
+        ):
+            yield self._row(stored, with_texts=with_texts)
+
+    def step_cost(
+        self, run_id: str, iteration: int, *, counts_lost: bool, has_guides: bool = True
+    ) -> Decimal:
+        """Return the dollars of an iteration's calls so far (c_t).
+
+        Args:
+            run_id: The run.
+            iteration: The iteration (t).
+            counts_lost: Whether requests whose bill is unknown count at their upper bound.
+            has_guides: Whether guide calls are part of the sum.
+        """
+        calls = self._costs(run_id, iteration, counts_lost)
+        return sum((cost for role, cost, _ in calls if has_guides or role != "guide"), Decimal(0))
+
+    def charge(self, run_id: str, iteration: int, *, counts_lost: bool = True) -> Charge:
+        """Charge an iteration with all its calls and return the account after it.
+
+        The money spent is the previous iteration's plus the sum of this one's calls, so charging
+        twice changes nothing and the work does not grow with the run.
+        """
+        with self._db.transaction():
+            found = self._costs(run_id, iteration, counts_lost)
+            cost = sum((each[1] for each in found), Decimal(0))
+            spent = self.spent(run_id, iteration - 1) + cost
+            self._db.write(
+                "INSERT OR REPLACE INTO costada_charge VALUES (?, ?, ?, ?)",
+                (run_id, iteration, f"{cost:f}", f"{spent:f}"),
+            )
+        in_doubt = sum((each[2] for each in found), Decimal(0))
+        return Charge(cost, spent, sum(each[0] == "guide" for each in found), in_doubt)
+
+    def cost_after(self, run_id: str, iteration: int, *, counts_lost: bool) -> Decimal:
+        """Return the dollars of all calls of later iterations, counted as `step_cost` does."""
+        found = self._db.rows(
+            "SELECT DISTINCT iteration FROM costada_call WHERE run_id = ? AND iteration > ?",
+            (run_id, iteration),
+        )
+        costs = (self.step_cost(run_id, each, counts_lost=counts_lost) for (each,) in found)
+        return sum(costs, Decimal(0))
+
+    def spent(self, run_id: str, iteration: int) -> Decimal:
+        """Return the dollars spent up to and including an iteration (C_t, Sec. 3.1)."""
+        found = self._db.rows(
+            "SELECT spent FROM costada_charge WHERE run_id = ? AND iteration <= ?"
+            " ORDER BY iteration DESC LIMIT 1",
+            (run_id, iteration),
+        )
+        return amount(found[0][0]) if found else Decimal(0)
+
+    def _costs(
+        self, run_id: str, iteration: int, counts_lost: bool
+    ) -> list[tuple[str, Decimal, Decimal]]:
+        """Return role, charged dollars and the part of them in doubt, for each call."""
+        charged = []
+        for role, cost, bound in self._db.rows(
+            "SELECT role, cost, bound FROM costada_call WHERE run_id = ? AND iteration = ?",
+            (run_id, iteration),
+        ):
+            in_doubt = amount(bound) if counts_lost else Decimal(0)
+            charged.append((role, amount(cost) + in_doubt, in_doubt))
+        return charged
+
+    def _write(self, key: CallKey, number: int, call: CallRow) -> None:
+        facts = {name: getattr(call, name) for name in FACTS}
+        texts = self._db.put_text(call.prompt), self._db.put_text(call.answer)
+        money = f"{call.cost:f}", f"{call.bound:f}"
+        self._db.write(
+            "INSERT OR REPLACE INTO costada_call VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*key, number, call.status, call.request_hash, *money, *texts, json.dumps(facts)),
+        )
+
+    def _row(self, stored: tuple[Any, ...], *, with_texts: bool) -> CallRow:
+        iteration, role, attempt, status, request_hash, cost, bound, prompt, answer, facts = stored
+        text = self._db.text if with_texts else lambda _: ""
+        return CallRow(
+            iteration=iteration,
+            role=role,
+            attempt=attempt,
+            status=CallStatus(status),
+            request_hash=request_hash,
+            cost=amount(cost),
+            bound=amount(bound),
+            prompt=text(prompt),
+            answer=text(answer),
+            **record(facts),
+        )

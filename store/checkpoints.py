@@ -1,0 +1,260 @@
+"""A LangGraph saver whose file stays small: a checkpoint per iteration, and only the latest."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    get_checkpoint_id,
+)
+from langgraph.checkpoint.serde.jsonplus import EXT_CONSTRUCTOR_KW_ARGS, JsonPlusSerializer
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.types import Interrupt
+
+from costada.store.database import connect
+from costada.store.file_errors import damaged, explaining
+
+LARGEST_CHECKPOINT = 4 * 2**20
+"""Bytes of a checkpoint; the state of a run needs some thousands, however long the run is."""
+
+INTERRUPT = (Interrupt.__module__, Interrupt.__name__)
+"""How the one type that is no plain value is named in a checkpoint."""
+
+
+class StateSerializer(JsonPlusSerializer):
+    """LangGraph's serializer for a run file, which may come from an untrusted party.
+
+    By default LangGraph imports and calls whatever a checkpoint names. The state of a run holds
+    plain values, so anything else is refused: other types, and the formats of old checkpoints.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(__unpack_ext_hook__=self._extension)
+
+    def with_msgpack_allowlist(self, extra_allowlist: Iterable[tuple[str, ...] | type]) -> Self:
+        """Return this serializer: what a run file may hold does not depend on a graph."""
+        return self
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """Return a stored value.
+
+        Raises:
+            ValueError: It is of another format, too large, or names a type that no run saves.
+        """
+        kind, packed = data
+        if kind not in ("msgpack", "null"):
+            raise ValueError(f"its format is {kind!r}, expected 'msgpack'")
+        if kind == "msgpack" and len(packed) > LARGEST_CHECKPOINT:
+            raise ValueError(f"{len(packed)} bytes, expected at most {LARGEST_CHECKPOINT}")
+        return super().loads_typed(data)
+
+    def _extension(self, code: int, packed: bytes) -> Interrupt:
+        """Return an interrupt; LangGraph writes all other types as extensions as well."""
+        match self.loads_typed(("msgpack", packed)):
+            case [str() as module, str() as name, {"value": value, "id": str() as id}, *_] if (
+                code == EXT_CONSTRUCTOR_KW_ARGS and (module, name) == INTERRUPT
+            ):
+                return Interrupt(value, id)
+            case [str() as module, str() as name, *_]:
+                raise ValueError(f"it names {f'{module}.{name}'!r}, which no run saves")
+        raise ValueError("it holds an extension that no run saves")
+
+
+END_OF_ITERATION = "iterations"
+"""The key of a run's state that changes when an iteration ends, and at no other time."""
+
+KEPT_CHECKPOINTS = 16
+"""Latest checkpoints of a thread that are always there; a resume needs only the last one."""
+
+PRUNING_INTERVAL = 64
+"""Checkpoints between two prunings: one deletion of many rows costs less than many of one."""
+
+LAST_WRITTEN = """
+SELECT checkpoint_id FROM checkpoints NOT INDEXED WHERE thread_id = ? AND checkpoint_ns = ?
+ORDER BY rowid DESC LIMIT 1
+"""
+"""Walks the table from its end, as the last row is nearly always the one that is asked for."""
+
+SUPERSEDED = """
+SELECT checkpoint_id FROM checkpoints NOT INDEXED WHERE thread_id = ? AND checkpoint_ns = ?
+ORDER BY rowid DESC LIMIT -1 OFFSET ?
+"""
+
+
+class RunSaver(SqliteSaver):
+    """Keeps the checkpoints of runs whose nodes follow one another, in their run file.
+
+    What a checkpoint names is never imported or called; see `StateSerializer`.
+
+    A checkpoint is written at the end of each iteration. One from the midst of an iteration is held
+    back: it is written when the next is not made, for the run is stopped, interrupted or fails. A
+    process that dies executes the nodes of its last iteration again, which the run's store makes
+    free of charge and exact.
+
+    The latest checkpoint is the one that was written last. LangGraph's own savers take the one with
+    the highest id, which is a time: a clock that was set back would hide all that came after it.
+    """
+
+    def __init__(self, path: Path, *, keep_history: bool = False) -> None:
+        """Open a run file, creating it if it is not there; raises as `connect` does.
+
+        With `keep_history` all checkpoints of a thread are written and kept, otherwise at least
+        the latest 16; fewer than 64 older ones wait for the next pruning.
+        """
+        super().__init__(connect(path), serde=StateSerializer())
+        self._path = path
+        self._keeps_history = keep_history
+        self._num_saved = 0
+        self._held_back: _Held | None = None
+
+    def close(self) -> None:
+        """Write what was held back and close the file; the object is of no use afterwards."""
+        try:
+            self._write_held_back()
+        finally:
+            self.conn.close()
+
+    @contextmanager
+    def cursor(self, transaction: bool = True) -> Iterator[sqlite3.Cursor]:
+        """Yield a cursor, as `SqliteSaver` asks for it; errors name the file and what to do."""
+        with explaining(self._path), super().cursor(transaction) as cursor:
+            try:
+                yield cursor
+            except (ValueError, RecursionError) as error:
+                if transaction:
+                    raise
+                raise damaged(self._path, f"a checkpoint in it is damaged ({error})") from error
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint, the one written last when the config names none."""
+        self._write_held_back()
+        if get_checkpoint_id(config):
+            return super().get_tuple(config)
+        place = config["configurable"]
+        of_thread = str(place["thread_id"]), place.get("checkpoint_ns", "")
+        with self.cursor(transaction=False) as cursor:
+            found = cursor.execute(LAST_WRITTEN, of_thread).fetchone()
+        return super().get_tuple(_config(*of_thread, found[0])) if found else None
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Yield checkpoints, the one written last first."""
+        self._write_held_back()
+        places = self._places(config, before)
+        found = (each for place in places for each in SqliteSaver.list(self, place, filter=filter))
+        yield from islice(found, limit)
+
+    def _places(
+        self, config: RunnableConfig | None, before: RunnableConfig | None
+    ) -> Iterator[RunnableConfig]:
+        """Yield the places of the checkpoints that a config speaks of, the one written last first.
+
+        With `before`, only those written before the checkpoint that it names.
+        """
+        wanted = config["configurable"] if config else {}
+        columns = ("thread_id", "checkpoint_ns", "checkpoint_id")
+        given = {name: str(wanted[name]) for name in columns if wanted.get(name) is not None}
+        conditions = [f"{name} = :{name}" for name in given]
+        if before is not None:
+            given["before"] = get_checkpoint_id(before) or ""
+            conditions.append(
+                "rowid < (SELECT MAX(rowid) FROM checkpoints WHERE checkpoint_id = :before)"
+            )
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        statement = (
+            f"SELECT {', '.join(columns)} FROM checkpoints {where}"  # noqa: S608
+            " ORDER BY rowid DESC"
+        )
+        with self.cursor(transaction=False) as cursor:
+            found = cursor.execute(statement, given).fetchall()
+        yield from (_config(*each) for each in found)
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Save a checkpoint, or hold it back, and return its config."""
+        held = _Held(config, checkpoint, metadata, new_versions)
+        if not self._keeps_history and _is_within_iteration(checkpoint):
+            self._held_back = held
+            place = {**config["configurable"], "checkpoint_id": checkpoint["id"]}
+            return RunnableConfig(configurable=place)
+        self._held_back = None
+        return self._write(held)
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Save what a node left behind, if a resume needs it before the next checkpoint."""
+        if any(channel in WRITES_IDX_MAP for channel, _ in writes):
+            self._write_held_back()
+            super().put_writes(config, writes, task_id, task_path)
+
+    def _write_held_back(self) -> None:
+        held, self._held_back = self._held_back, None
+        if held is not None:
+            self._write(held)
+
+    def _write(self, held: "_Held") -> RunnableConfig:
+        saved = super().put(*held)
+        if self._num_saved % PRUNING_INTERVAL == 0:
+            self.prune_thread(saved)
+        self._num_saved += 1
+        return saved
+
+    def prune_thread(self, config: RunnableConfig) -> None:
+        """Delete all but the latest 16 checkpoints of a thread, unless its history is kept."""
+        if self._keeps_history:
+            return
+        place = config["configurable"]
+        of_thread = str(place["thread_id"]), place.get("checkpoint_ns", "")
+        condition = "thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
+        with self.cursor() as cursor:
+            found = cursor.execute(SUPERSEDED, (*of_thread, KEPT_CHECKPOINTS)).fetchall()
+            for table in ("writes", "checkpoints"):
+                cursor.executemany(
+                    f"DELETE FROM {table} WHERE {condition}",  # noqa: S608
+                    [(*of_thread, name) for (name,) in found],
+                )
+
+
+def _config(thread: str, namespace: str, checkpoint: str) -> RunnableConfig:
+    place = {"thread_id": thread, "checkpoint_ns": namespace, "checkpoint_id": checkpoint}
+    return RunnableConfig(configurable=place)
+
+
+class _Held(NamedTuple):
+    """A checkpoint as `put` takes it."""
+
+    config: RunnableConfig
+    checkpoint: Checkpoint
+    metadata: CheckpointMetadata
+    new_versions: ChannelVersions
+
+
+def _is_within_iteration(checkpoint: Checkpoint) -> bool:
+    """Return whether an iteration has ended earlier, and none right before this checkpoint."""
+    has_ended = END_OF_ITERATION in checkpoint["channel_values"]
+    return has_ended and END_OF_ITERATION not in (checkpoint["updated_channels"] or ())

@@ -1,0 +1,99 @@
+"""Price of a call, money spent and left, remaining ratio, normalised cost, crossing."""
+
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+MILLION = Decimal(1_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Billable tokens one call reports.
+
+    Attributes:
+        input_tokens: All tokens sent, those served from a cache included (T_in).
+        output_tokens: All tokens received, reasoning included (T_out).
+        cached_tokens: Part of the input that came from a cache.
+        reasoning_tokens: Part of the output spent on reasoning.
+
+    Raises:
+        ValueError: A count is negative or not whole, or a part exceeds its whole.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"):
+            count = getattr(self, name)
+            if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+                raise ValueError(f"{name}: got {count!r}, expected a whole number of at least 0")
+        if self.cached_tokens > self.input_tokens:
+            raise ValueError(
+                f"cached_tokens: got {self.cached_tokens}, "
+                f"expected at most input_tokens ({self.input_tokens})"
+            )
+        if self.reasoning_tokens > self.output_tokens:
+            raise ValueError(
+                f"reasoning_tokens: got {self.reasoning_tokens}, "
+                f"expected at most output_tokens ({self.output_tokens})"
+            )
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Price:
+    """Dollars per million tokens of one model.
+
+    Attributes:
+        input_per_million: Price of input that was not cached (p_in).
+        output_per_million: Price of output, reasoning included (p_out).
+        cached_per_million: Price of cached input; the input price when none is given.
+
+    Raises:
+        ValueError: A price is negative, not finite, or not a number.
+    """
+
+    input_per_million: Decimal
+    output_per_million: Decimal
+    cached_per_million: Decimal
+
+    def __init__(
+        self,
+        input_per_million: Decimal | float | str,
+        output_per_million: Decimal | float | str,
+        cached_per_million: Decimal | float | str | None = None,
+    ) -> None:
+        cached = input_per_million if cached_per_million is None else cached_per_million
+        given = {
+            "input_per_million": input_per_million,
+            "output_per_million": output_per_million,
+            "cached_per_million": cached,
+        }
+        for name, amount in given.items():
+            object.__setattr__(self, name, _dollars(name, amount))
+
+
+def _dollars(name: str, amount: Decimal | float | str) -> Decimal:
+    try:
+        dollars = Decimal(str(amount))
+    except InvalidOperation:
+        raise ValueError(f"{name}: got {amount!r}, expected a number of dollars") from None
+    if not dollars.is_finite() or dollars < 0:
+        raise ValueError(f"{name}: got {amount!r}, expected finite dollars of at least 0")
+    return dollars
+
+
+def call_cost(usage: Usage, price: Price) -> Decimal:
+    """Return the dollars of one call (p_in T_in + p_out T_out, App. D.1).
+
+    Decimal arithmetic adds no rounding: cents printed by the provider stay cents.
+    """
+    fresh_tokens = usage.input_tokens - usage.cached_tokens
+    total = (
+        fresh_tokens * price.input_per_million
+        + usage.cached_tokens * price.cached_per_million
+        + usage.output_tokens * price.output_per_million
+    )
+    return total / MILLION
