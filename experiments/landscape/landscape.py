@@ -1,7 +1,7 @@
 """What a simulated landscape is made of: approaches with a ceiling, a pace, a risk and a price.
 
 Every number was fixed from recorded runs of a language model on circle packing, or named as an
-assumption, before any methods were compared on it; docs/simulated-landscape.md has the sources.
+assumption, before any methods were compared on it; docs/understand/landscape.md has the sources.
 """
 
 from dataclasses import dataclass

@@ -23,7 +23,7 @@ ITERATION = "costada_iteration"
 class SimulatedModel(BaseChatModel):
     """A stochastic stand-in for a language model on the problem "landscape".
 
-    Scores, failures and token counts follow the distributions in docs/simulated-landscape.md. The
+    Scores, failures and token counts follow the distributions in docs/understand/landscape.md. The
     same seed, messages and iteration always get the same answer; independent attempts that start
     from the same prompt differ by their iteration. Of an answer longer than `max_tokens`, where
     that is bound to the model, nothing is left.

@@ -50,7 +50,7 @@ def landscape() -> Problem:
         evaluate=evaluate,
         entry_point=ENTRY_POINT,
         seed_objective=SEED_QUALITY,
-        source="simulated; distributions in docs/simulated-landscape.md",
+        source="simulated; distributions in docs/understand/landscape.md",
     )
 
 
