@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from costada.nodes.settings import Settings
     from costada.runs.discovery import Discovery, discover
     from costada.runs.interruption import interrupting_evaluations
-    from costada.store.purse import Ledger, OverBudget
+    from costada.store.purse import OverBudget, Purse
     from costada.store.run_store import RunStore
     from costada.values.evaluation import Evaluation
     from costada.values.prices import Price
@@ -37,12 +37,12 @@ __all__ = [
     "Evaluation",
     "Holdout",
     "Layer",
-    "Ledger",
     "Limits",
     "OfflineModel",
     "OverBudget",
     "Price",
     "Problem",
+    "Purse",
     "RunStore",
     "Settings",
     "UnmeteredCall",
@@ -62,7 +62,7 @@ _HOMES = {
     "Discovery": "costada.runs.discovery",
     "Evaluation": "costada.values.evaluation",
     "Layer": "costada.evaluators.sandbox.layers",
-    "Ledger": "costada.store.purse",
+    "Purse": "costada.store.purse",
     "Holdout": "costada.evaluators.holdout",
     "Limits": "costada.evaluators.sandbox.limits",
     "OfflineModel": "costada.models.offline",

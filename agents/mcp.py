@@ -36,7 +36,7 @@ from costada.runs.lease import is_held
 from costada.runs.plan import Plan, plan_run
 from costada.runs.runner import Discovery, carry_out
 from costada.store.files import read_text
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 
 UNEXPECTED = "an error of the program itself; the server's standard error says which"
 
@@ -69,9 +69,9 @@ class RunStatus(TypedDict):
 class BackgroundRun(SilentProgress):
     """Carries a plan out in a thread of its own, with the money of an account."""
 
-    def __init__(self, plan: Plan, folder: RunFolder, account: Ledger) -> None:
+    def __init__(self, plan: Plan, folder: RunFolder, account: Purse) -> None:
         """Begin at once; the account is closed when the run has ended, whatever its end is."""
-        self._plan = replace(plan, ledger=account, budget=float(account.budget))
+        self._plan = replace(plan, purse=account, budget=float(account.budget))
         self._folder, self._account = folder, account
         self._row: TraceRow | None = None
         self._found: Discovery | None = None
@@ -162,7 +162,7 @@ class Offer:
 
     problems: Mapping[str, str]
     settings: RunConfig
-    purse: Ledger
+    purse: Purse
     parent: Path
     runs: dict[str, BackgroundRun] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)

@@ -26,7 +26,7 @@ from costada.models.transparent import quietened
 from costada.nodes.calls.bounds import check_told_cost, sent_bound
 from costada.nodes.calls.budget import affordable_answer
 from costada.nodes.settings import LostCalls, check_lost_calls
-from costada.store.purse import Ledger, OverBudget
+from costada.store.purse import OverBudget, Purse
 from costada.values.prices import Price
 
 
@@ -35,13 +35,13 @@ class Payment:
     """Charges the requests of one model call of an agent, retries and fallbacks included.
 
     Attributes:
-        ledger: Who pays.
+        purse: Who pays.
         prices: Of every model that may be asked.
         name: What the calls are known by in the purse.
         counts_lost: Whether requests whose bill is unknown count at their upper bound.
     """
 
-    ledger: Ledger
+    purse: Purse
     prices: PriceBook
     name: str
     counts_lost: bool
@@ -68,10 +68,10 @@ class Payment:
             HeldBack: Nothing is left, or a hard purse cannot buy an answer worth having.
             ValueError: The model that is asked has no price.
         """
-        left = self.ledger.remaining
+        left = self.purse.remaining
         if left <= 0:
             raise HeldBack("not asked: nothing is left")
-        if self.ledger.policy != "hard":
+        if self.purse.policy != "hard":
             return {}
         asked = announcement(model, given, bound)
         if self._refused and self._refused.model == asked.model:
@@ -88,7 +88,7 @@ class Payment:
         """
         key, bound = f"{self.name} {uuid4().hex}", sent_bound(sent, self.prices)
         try:
-            self.ledger.begin(key, bound, agent=self.name, model=sent.model)
+            self.purse.begin(key, bound, agent=self.name, model=sent.model)
         except OverBudget:
             self._refused = sent
             raise
@@ -104,7 +104,7 @@ class Payment:
         quote = self.prices.quote(call)
         cost = quote.cost(call.input_tokens, call.output_tokens, call.cached_tokens)
         is_in_doubt = call.may_be_billed and self.counts_lost
-        self.ledger.put(
+        self.purse.put(
             key,
             cost=cost,
             bound=max(bound - cost, Decimal(0)) if is_in_doubt else 0,
@@ -147,7 +147,7 @@ Refusal = (HeldBack, OverBudget)
 class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     """Pays an agent's model calls from a purse, and ends the agent politely at its limit.
 
-    `create_agent(model, tools, middleware=[BudgetMiddleware(Ledger(0.50))])`: every request, also
+    `create_agent(model, tools, middleware=[BudgetMiddleware(Purse(0.50))])`: every request, also
     a streamed, repeated or failed one, is reserved before it leaves and charged when it ended.
     Where the purse does not pay for another, the agent's last message says so and what was spent;
     nothing is raised. With a hard purse the answer is limited to what can be bought, so that not
@@ -160,7 +160,7 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     def __init__(
         self,
-        ledger: Ledger,
+        purse: Purse,
         *,
         price: Price | None = None,
         other_prices: Mapping[str, Price] | None = None,
@@ -171,7 +171,7 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """Create the middleware of one agent; several may share a purse or draw from one.
 
         Args:
-            ledger: Who pays.
+            purse: Who pays.
             price: The price of the agent's model, the first that is asked; where it is not given
                 the packaged price holds.
             other_prices: Those of further models by name.
@@ -184,12 +184,12 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             ValueError: An argument is not what it should be.
         """
         super().__init__()
-        if not isinstance(ledger, Ledger):
-            raise ValueError(f"ledger: got {ledger!r}, expected Ledger(BUDGET)")
+        if not isinstance(purse, Purse):
+            raise ValueError(f"purse: got {purse!r}, expected Purse(BUDGET)")
         if lost_calls not in get_args(LostCalls):
             raise ValueError(f"lost_calls: got {lost_calls!r}, expected 'count' or 'ignore'")
-        check_lost_calls(lost_calls, is_hard=ledger.policy == "hard")
-        self.ledger = ledger
+        check_lost_calls(lost_calls, is_hard=purse.policy == "hard")
+        self.purse = purse
         self._price, self._other_prices = price, dict(other_prices or {})
         self._name, self._counts_lost = name, lost_calls == "count"
         self._policy = retry_policy or RetryPolicy()
@@ -259,7 +259,7 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return {"jump_to": "end"} if isinstance(said, AIMessage) and is_over else None
 
     def _payment(self) -> Payment:
-        return Payment(self.ledger, self._prices, self._name, self._counts_lost)
+        return Payment(self.purse, self._prices, self._name, self._counts_lost)
 
     def _quiet(self, request: Request) -> tuple[Request, int]:
         """Return the request to a model that hides nothing and has a price, and its retries."""
@@ -283,10 +283,10 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         return {**options, "reraise": True}
 
     def _last_words(self) -> AIMessage:
-        left = max(self.ledger.remaining, Decimal(0))
+        left = max(self.purse.remaining, Decimal(0))
         return AIMessage(
-            f"I stop here: my budget of ${self.ledger.budget:.4f} does not pay for another answer"
-            f" (spent: ${self.ledger.spent:.4f}, left: ${left:.4f}).",
+            f"I stop here: my budget of ${self.purse.budget:.4f} does not pay for another answer"
+            f" (spent: ${self.purse.spent:.4f}, left: ${left:.4f}).",
             response_metadata={"finish_reason": OUT_OF_BUDGET},
         )
 

@@ -21,7 +21,7 @@ from costada.graph.compiled import DiscoveryGraph
 from costada.nodes.context import ChatModel
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput, SearchOutput
-from costada.store.purse import Ledger, OverBudget
+from costada.store.purse import OverBudget, Purse
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation
 
@@ -225,7 +225,7 @@ def create_discovery_tool(
     evaluators: Mapping[str, Problem] | None = None,
     guide_model: ChatModel | None = None,
     settings: Settings | None = None,
-    ledger: Ledger | None = None,
+    purse: Purse | None = None,
     store: RunStore | None = None,
     name: str = "discover",
 ) -> BaseTool:
@@ -244,12 +244,12 @@ def create_discovery_tool(
         problems: What can be named: a `Problem`, a benchmark's name, a folder, or several of them.
         model: The chat model that proposes programs.
         max_budget: Dollars of one call of the tool at most; all calls together spend what the
-            `ledger` allows, and without one there is no end to them.
+            `purse` allows, and without one there is no end to them.
         evaluators: Problems by the name of their evaluator; the agent's program takes the place of
             their initial program.
         guide_model: The chat model that is asked for tactics; `model` when not given.
         settings: Controller constants, seed and prices.
-        ledger: The purse that every search draws its budget from.
+        purse: The purse that every search draws its budget from.
         store: Where programs and calls are kept; in memory, as long as the tool is, when not given.
         name: Name of the tool.
 
@@ -267,7 +267,7 @@ def create_discovery_tool(
         settings=settings,
         checkpointer=True,
         store=store or RunStore(),
-        ledger=ledger,
+        purse=purse,
         name=name,
     )
     searches = Searches(known, judges, max_budget, graph_of)

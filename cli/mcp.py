@@ -125,17 +125,15 @@ def _offer(
 ) -> Offer:
     """Return what the server offers, with the settings given for every run."""
     from costada.agents.mcp import Offer, named_problems
-    from costada.store.purse import Ledger
+    from costada.store.purse import Purse
 
     if not 0 < max_budget < inf:
         raise ValueError(f"--max-budget: got {max_budget:g}, expected finite dollars above 0")
     known = named_problems(listed("--problems", problems) if problems else problem_names())
     any_run = {"problem": next(iter(known.values())), "budget": max_budget}
     settings = RunConfig.model_validate({**given, **any_run})
-    ledger = Ledger(
-        max_budget, policy=settings.budget_policy, path=purse, name="the server's purse"
-    )
-    offer = Offer(known, settings, ledger, out)
+    purse = Purse(max_budget, policy=settings.budget_policy, path=purse, name="the server's purse")
+    offer = Offer(known, settings, purse, out)
     offer.check()
     offer.take_back()
     return offer

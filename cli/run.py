@@ -183,7 +183,7 @@ def _print_result(
     with RunStore(folder.database) as store:
         run_ids = store.run_ids()
         sums = sum_by_role(
-            call for run_id in run_ids for call in store.ledger.calls(run_id, with_texts=False)
+            call for run_id in run_ids for call in store.call_log.calls(run_id, with_texts=False)
         )
         reused = sum(num_cached(store, run_id) for run_id in run_ids)
     show((summary_json if as_json else summary_text)(result, config, folder, sums, reused))

@@ -12,9 +12,9 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 
 from costada import (
     BudgetMiddleware,
-    Ledger,
     OfflineModel,
     Price,
+    Purse,
     Settings,
     create_discovery_tool,
 )
@@ -45,7 +45,7 @@ class ScriptedModel(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=answer)])
 
 
-with Ledger(0.50, policy="hard") as purse:
+with Purse(0.50, policy="hard") as purse:
     agent = create_agent(
         ScriptedModel(),
         tools=[
@@ -54,7 +54,7 @@ with Ledger(0.50, policy="hard") as purse:
                 OfflineModel(),
                 max_budget=0.05,  # whatever the agent asks for
                 settings=Settings(budget_policy="hard", seed=2),
-                ledger=purse,
+                purse=purse,
             )
         ],
         middleware=[BudgetMiddleware(purse, price=Price(2, 8))],

@@ -50,7 +50,7 @@ def calls_of(folder: Path) -> list[str]:
     """Return every completed call on the ledger of a run: where, for what, and its price."""
     with RunStore(folder / "run.sqlite", is_read_only=True) as store:
         (run_id,) = store.run_ids()
-        calls = store.ledger.calls(run_id)
+        calls = store.call_log.calls(run_id)
         return [
             f"{call.iteration} {call.role} {call.attempt} ${call.cost}"
             for call in calls

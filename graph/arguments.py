@@ -15,7 +15,7 @@ from costada.nodes.context import ChatModel
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput, SearchState
 from costada.prompts.tools import TOOLS
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
 SETTING_PLACES = {
@@ -76,17 +76,17 @@ def check_generator(settings: Settings, model: ChatModel) -> None:
             raise ValueError(f"generator: got 'agent', and {error}") from None
 
 
-def check_purse(ledger: object, settings: Settings) -> None:
+def check_purse(purse: object, settings: Settings) -> None:
     """Refuse a purse that a run could not draw from as the purse expects.
 
     Raises:
         ValueError: It is no purse, or a hard one for a run that may cross its budget.
     """
-    if not isinstance(ledger, Ledger | None):
-        raise ValueError(f"ledger: got {ledger!r}, expected Ledger(BUDGET) or None")
-    if ledger and ledger.policy == "hard" and settings.budget_policy != "hard":
+    if not isinstance(purse, Purse | None):
+        raise ValueError(f"purse: got {purse!r}, expected Purse(BUDGET) or None")
+    if purse and purse.policy == "hard" and settings.budget_policy != "hard":
         raise ValueError(
-            f"budget_policy: got {settings.budget_policy!r} with a hard ledger, expected 'hard'"
+            f"budget_policy: got {settings.budget_policy!r} with a hard purse, expected 'hard'"
         )
 
 

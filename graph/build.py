@@ -39,7 +39,7 @@ from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
 from costada.nodes.update_utility import update_utility
 from costada.store.checkpoints import RunSaver
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.prices import Price
 
@@ -91,7 +91,7 @@ def create_discovery_graph(
     settings: Settings | None = None,
     checkpointer: BaseCheckpointSaver[Any] | bool | None = None,
     store: RunStore | None = None,
-    ledger: Ledger | None = None,
+    purse: Purse | None = None,
     name: str = "costada",
 ) -> DiscoveryGraph:
     """Return a compiled graph whose every run improves a problem's program within a budget.
@@ -105,7 +105,7 @@ def create_discovery_graph(
         checkpointer: A LangGraph saver, as for any graph.
         store: Where programs and calls are kept. When not given they are kept in the file of an
             SQLite `checkpointer`, and otherwise in memory.
-        ledger: A purse that each run draws its budget from, as an account named by its run id, and
+        purse: A purse that each run draws its budget from, as an account named by its run id, and
             returns to at its end what it did not spend. Where less than the budget is left, a run
             is lent what there is; a hard purse raises `OverBudget` when the run begins.
         name: Name of the graph.
@@ -120,7 +120,7 @@ def create_discovery_graph(
     settings = settings or Settings()
     check_arguments(problem, budget, guide_model, settings, store)
     check_saver(settings, checkpointer)
-    check_purse(ledger, settings)
+    check_purse(purse, settings)
     model = accountable(model, settings.retry_policy)
     check_generator(settings, model)
     if guide_model is not None:
@@ -134,7 +134,7 @@ def create_discovery_graph(
         settings=settings,
         prices=price_book(_priced_models(model, guide_model, settings), settings.other_prices),
         store=store or store_beside(checkpointer),
-        ledger=ledger,
+        purse=purse,
         is_saved_by_time=not isinstance(checkpointer, RunSaver),
     )
     return _compiled(context, checkpointer)

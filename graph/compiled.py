@@ -13,7 +13,7 @@ from langgraph.types import StateUpdate
 from costada.graph.arguments import check_config, check_input, check_keys, check_updates
 from costada.nodes.calls.purse import PURSES, give_back
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 
 NO_THREAD = (
     "Checkpointer requires one or more of the following 'configurable' keys: thread_id,"
@@ -98,7 +98,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         if has_saver and not is_nested and "thread_id" not in configurable:
             raise ValueError(NO_THREAD)
 
-    def _own(self, config: RunnableConfig | None, purses: dict[str, Ledger]) -> RunnableConfig:
+    def _own(self, config: RunnableConfig | None, purses: dict[str, Purse]) -> RunnableConfig:
         given = config or RunnableConfig()
         noted = {**given.get("configurable", {}), PURSES: purses}
         own = RunnableConfig(**{**given, "configurable": noted})
@@ -108,9 +108,9 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
 
 
 @contextmanager
-def _giving_back() -> Iterator[dict[str, Ledger]]:
+def _giving_back() -> Iterator[dict[str, Purse]]:
     """Have runs that are left give back what they did not spend, but not those that ask."""
-    purses: dict[str, Ledger] = {}
+    purses: dict[str, Purse] = {}
     is_left = True
     try:
         yield purses

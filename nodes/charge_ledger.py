@@ -9,7 +9,7 @@ from costada.nodes.state import SearchState
 def charge_ledger(state: SearchState, *, context: RunContext) -> SearchState:
     """Return the step cost (c_t) and the account after it (C_t, B - C_t, Sec. 3.1)."""
     run_id, iteration = state["run_id"], state["iteration"]
-    charge = context.store.ledger.charge(
+    charge = context.store.call_log.charge(
         run_id, iteration, counts_lost=context.settings.lost_calls == "count"
     )
     report(account_of(run_id, context), run_id, iteration, context)

@@ -12,7 +12,7 @@ from costada.evaluators.problem import Problem
 from costada.models.price_book import PriceBook
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchState
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
 ChatModel = Runnable[LanguageModelInput, AIMessage]
@@ -23,7 +23,7 @@ class RunContext:
     """The models, the problem, the prices and the store of a compiled graph.
 
     `budget` is dollars (B); a run may have been extended beyond it, or have drawn less from the
-    purse in `ledger`, see `budget_of`. `prices` knows every model that may answer.
+    purse in `purse`, see `budget_of`. `prices` knows every model that may answer.
     `is_saved_by_time` tells that the saver takes the latest time for the newest checkpoint.
     """
 
@@ -35,7 +35,7 @@ class RunContext:
     settings: Settings
     prices: PriceBook
     store: RunStore
-    ledger: Ledger | None = None
+    purse: Purse | None = None
     is_saved_by_time: bool = True
 
     @property
@@ -53,9 +53,9 @@ def budget_of(state: SearchState, context: RunContext) -> float:
         ValueError: The run draws from a purse, and the graph has none.
     """
     granted = state.get("granted_budget")
-    if granted is not None and context.ledger is None:
+    if granted is not None and context.purse is None:
         raise ValueError(
-            "ledger: got None for a run that draws from a purse; expected the purse it began with"
+            "purse: got None for a run that draws from a purse; expected the purse it began with"
         )
     own = context.budget if granted is None else granted
     return max(own, state.get("extended_budget", 0.0))

@@ -61,9 +61,11 @@ def _stop(state: SearchState, context: RunContext) -> SearchState:
         is_out_of_money=state["step"]["is_out_of_money"],
         is_failing=_failures(state) >= context.settings.max_failures,
     )
-    ledger, run_id = context.store.ledger, state["run_id"]
-    if reason and ledger.num_requests(run_id) and not ledger.has_answer(run_id):
-        failure = f"no request was ever answered usably; the last one: {ledger.last_error(run_id)}"
+    call_log, run_id = context.store.call_log, state["run_id"]
+    if reason and call_log.num_requests(run_id) and not call_log.has_answer(run_id):
+        failure = (
+            f"no request was ever answered usably; the last one: {call_log.last_error(run_id)}"
+        )
         return SearchState(stop_reason="failures", last_failure=failure, failures=0)
     if reason == "failures":
         failure = context.store.text(state["step"]["failure"])

@@ -98,7 +98,7 @@ def spending_by_node(
     """
     seconds = store.timing.by_node(run_id)
     dollars: dict[str, Decimal] = {}
-    for call in store.ledger.calls(run_id, with_texts=False):
+    for call in store.call_log.calls(run_id, with_texts=False):
         node = CALLING_NODES.get(call.role, OTHER_CALLS)
         cost = call.cost + (call.bound if counts_lost else Decimal(0))
         dollars[node] = dollars.get(node, Decimal(0)) + cost

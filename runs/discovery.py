@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from costada.nodes.context import ChatModel
     from costada.runs.config import RunConfig
     from costada.runs.plan import Plan
-    from costada.store.purse import Ledger
+    from costada.store.purse import Purse
 
 __all__ = ["Discovery", "discover"]
 
@@ -65,7 +65,7 @@ def discover(
     guide_model: str | ChatModel | None = None,
     out: str | Path | None = None,
     resume: bool = False,
-    ledger: Ledger | None = None,
+    purse: Purse | None = None,
     trust: bool = False,
     accept_loss: bool = False,
     **options: Unpack[DiscoverOptions],
@@ -83,7 +83,7 @@ def discover(
         out: Folder for the run's files; without one nothing is written.
         resume: Go on with the run in `out`, which was started with the same settings; `budget` and
             `max_iterations` may be higher than they were.
-        ledger: A purse that the budget is drawn from, and what was not spent returned to. Where it
+        purse: A purse that the budget is drawn from, and what was not spent returned to. Where it
             has less left, a purse that may be crossed lends what there is; a hard one needs
             `budget_policy="hard"` and refuses. A run in a folder keeps what it has drawn until it
             ends, and needs the same purse to go on.
@@ -117,7 +117,7 @@ def discover(
         given_problem=None if isinstance(problem, str | Path) else problem,
         given_model=None if isinstance(model, str) else model,
         given_guide_model=None if isinstance(guide_model, str) else guide_model,
-        ledger=ledger,
+        purse=purse,
     )
     with interrupting_evaluations():
         if out is None:
@@ -143,12 +143,12 @@ def _in_memory(plan: Plan) -> Discovery:
 @contextmanager
 def _lent(plan: Plan) -> Iterator[Plan]:
     """Yield the plan with an account of its own: a run that fails gives the rest back as well."""
-    if plan.ledger is None:
+    if plan.purse is None:
         yield plan
         return
     name = f"discover {plan.problem.name} {uuid4().hex}"
-    with plan.ledger.child(name, plan.budget) as account:
-        yield replace(plan, ledger=account)
+    with plan.purse.child(name, plan.budget) as account:
+        yield replace(plan, purse=account)
 
 
 def _in_folder(

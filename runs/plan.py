@@ -17,7 +17,7 @@ from costada.nodes.context import ChatModel
 from costada.nodes.settings import Settings
 from costada.runs.config import OBJECT_MARK, RunConfig, is_openai
 from costada.runs.gateway import check_gateway
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation
 
@@ -40,7 +40,7 @@ class Plan:
         title: The run in a few words.
         keep_history: Whether all checkpoints are kept, not only the latest.
         gateway: Whether calls go through a journaling process of their own.
-        ledger: The purse that the run draws from, if it draws from one.
+        purse: The purse that the run draws from, if it draws from one.
     """
 
     problem: Problem
@@ -53,7 +53,7 @@ class Plan:
     title: str
     keep_history: bool = False
     gateway: bool = False
-    ledger: Ledger | None = None
+    purse: Purse | None = None
 
     def graph(
         self,
@@ -73,7 +73,7 @@ class Plan:
             settings=self.settings,
             checkpointer=checkpointer,
             store=store,
-            ledger=self.ledger,
+            purse=self.purse,
         )
 
 
@@ -83,7 +83,7 @@ def plan_run(
     given_problem: Problem | None = None,
     given_model: ChatModel | None = None,
     given_guide_model: ChatModel | None = None,
-    ledger: Ledger | None = None,
+    purse: Purse | None = None,
 ) -> Plan:
     """Return a plan for what the settings ask for, checked as far as is possible without money.
 
@@ -92,7 +92,7 @@ def plan_run(
         given_problem: Used in place of the problem that the settings name.
         given_model: Used in place of the model that the settings name.
         given_guide_model: Used in place of the guide model that the settings name.
-        ledger: The purse that the run is to draw from.
+        purse: The purse that the run is to draw from.
 
     Raises:
         ValueError: If the problem, a model, a price or the sandbox asked for is missing or does
@@ -126,7 +126,7 @@ def plan_run(
         title=f"{found.name}, {config.method}, {config.model}, seed {config.seed}",
         keep_history=config.keep_history,
         gateway=config.gateway,
-        ledger=ledger,
+        purse=purse,
     )
     return _checked(plan)
 

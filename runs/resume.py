@@ -178,8 +178,8 @@ def lost_steps(folder: RunFolder, store: RunStore, *, counts_lost: bool) -> Lost
     kept = store.last_step(run_ids[-1])
     if iteration <= kept:
         return None
-    known = store.ledger.spent(run_ids[-1], kept)
-    known += store.ledger.cost_after(run_ids[-1], kept, counts_lost=counts_lost)
+    known = store.call_log.spent(run_ids[-1], kept)
+    known += store.call_log.cost_after(run_ids[-1], kept, counts_lost=counts_lost)
     missing = spent_by_trace - known
     dollars = missing if missing >= LEAST_DOLLARS else Decimal(0)
     return LostSteps(kept + 1, iteration, dollars, known)
@@ -225,7 +225,7 @@ def count(lost: LostSteps, store: RunStore) -> None:
         error=lost.words,
         status=CallStatus.LOST,
     )
-    store.ledger.put_call(store.run_ids()[-1], row)
+    store.call_log.put_call(store.run_ids()[-1], row)
 
 
 def _last_row(steps: Path) -> tuple[int, Decimal] | None:

@@ -284,20 +284,20 @@ def _lost_steps_counted(
     if not lost.dollars:
         return f"{lost.words}; the answers are there, and the iterations are made again from them"
     count(lost, store)
-    if plan.ledger:
+    if plan.purse:
         run_id = store.run_ids()[-1]
-        account = plan.ledger.child(run_id, plan.budget)
+        account = plan.purse.child(run_id, plan.budget)
         for iteration in range(lost.first, lost.last + 1):
-            cost = store.ledger.step_cost(run_id, iteration, counts_lost=True)
+            cost = store.call_log.step_cost(run_id, iteration, counts_lost=True)
             account.put(f"iteration {iteration}", cost=cost)
     return f"{lost.words}; these dollars count as spent in iteration {lost.first}"
 
 
 def _obtainable(state: SearchState, plan: Plan) -> float:
     """Return the dollars that a run may spend by now; its purse may not have the whole budget."""
-    if plan.ledger is None or state["stop_reason"] != "budget":
+    if plan.purse is None or state["stop_reason"] != "budget":
         return plan.budget
-    return min(plan.budget, state["spent"] + max(0.0, float(plan.ledger.remaining)))
+    return min(plan.budget, state["spent"] + max(0.0, float(plan.purse.remaining)))
 
 
 def _state(graph: DiscoveryGraph) -> SearchState:

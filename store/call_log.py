@@ -78,7 +78,7 @@ class CallKey(NamedTuple):
     attempt: int
 
 
-class LedgerTable:
+class CallLog:
     """The account of a run: one row per model request, one charge per iteration.
 
     `under_way` knows which of the requests threads of this process are waiting for.

@@ -208,13 +208,13 @@ def check_fits(least: Decimal, account: Account, what: str) -> None:
         )
 
 
-__all__ = ["Account", "Entry", "Ledger", "OverBudget"]
+__all__ = ["Account", "Entry", "OverBudget", "Purse"]
 
 Policy = Literal["crossing", "hard"]
 Fact = str | int | float | bool | None
 
 
-class Ledger:
+class Purse:
     """An account of dollars, and the accounts drawn from it.
 
     With a path it is kept in an SQLite file, which survives the death of a process and may be open
@@ -233,7 +233,7 @@ class Ledger:
         *,
         policy: Policy = "crossing",
         path: str | Path | None = None,
-        name: str = "ledger",
+        name: str = "purse",
     ) -> None:
         """Open a purse; one of the same name in the same file is gone on with.
 
@@ -303,7 +303,7 @@ class Ledger:
         """Return whether nothing is left."""
         return self.remaining <= 0
 
-    def child(self, name: str, budget: float | Decimal | None = None) -> "Ledger":
+    def child(self, name: str, budget: float | Decimal | None = None) -> "Purse":
         """Return an account that draws its budget from this one.
 
         The same name again is the same account, as it was; if it was closed it is opened with the
@@ -448,9 +448,9 @@ class Ledger:
             raise ValueError(f"account {account.name!r} is closed; draw it from its parent again")
         return account
 
-    def _with(self, number: int) -> "Ledger":
+    def _with(self, number: int) -> "Purse":
         """Return another account of the purse; the file is the purse's to close."""
-        other = object.__new__(Ledger)
+        other = object.__new__(Purse)
         other._db, other._table, other._number = None, self._table, number
         return other
 

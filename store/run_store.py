@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Self
 
-from costada.store.call_log import LedgerTable
+from costada.store.call_log import CallLog
 from costada.store.candidates import CandidateTable
 from costada.store.database import Database
 from costada.store.read_limits import record
@@ -58,14 +58,14 @@ class TimingTable:
 class RunStore:
     """The programs, calls, charges and steps of runs, in one SQLite file or in memory.
 
-    `candidates`, `ledger` and `timing` are parts of their own. Raises as `Database` does when the
+    `candidates`, `call_log` and `timing` are parts of their own. Raises as `Database` does when the
     file cannot be used, and `ValueError` when a key is not there.
     """
 
     def __init__(self, path: str | Path | None = None, *, is_read_only: bool = False) -> None:
         self._db = Database(Path(path) if path else None, is_read_only=is_read_only)
         self.candidates = CandidateTable(self._db)
-        self.ledger = LedgerTable(self._db)
+        self.call_log = CallLog(self._db)
         self.timing = TimingTable(self._db)
 
     def __enter__(self) -> Self:

@@ -157,7 +157,7 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
     reason = end_after(rows[-1], config, is_failing=_is_failing(rows, config.max_failures))
     if reason is None:
         return _unfinished(rows[-1], config)
-    if store.ledger.num_requests(run_ids[-1]) and not store.ledger.has_answer(run_ids[-1]):
+    if store.call_log.num_requests(run_ids[-1]) and not store.call_log.has_answer(run_ids[-1]):
         return "none of its requests was ever answered usably"
     setup = store.setup(run_ids[-1])
     if setup is None:
@@ -224,7 +224,7 @@ def _points(rows: Sequence[TraceRow]) -> tuple[Point, ...]:
 
 def _dollars_by_role(store: RunStore, run_id: str) -> dict[str, float]:
     sums: dict[str, Decimal] = {}
-    for call in store.ledger.calls(run_id, with_texts=False):
+    for call in store.call_log.calls(run_id, with_texts=False):
         sums[call.role] = sums.get(call.role, Decimal(0)) + call.cost
     return {role: float(dollars) for role, dollars in sums.items()}
 

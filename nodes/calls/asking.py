@@ -150,14 +150,14 @@ def _is_outage(failure: ModelFailure, key: CallKey, context: RunContext, pause: 
             bring one.
     """
     of_guides = None if context.guide_model is context.model else key.role == "guide"
-    ledger = context.store.ledger
-    if ledger.has_answer(key.run_id, of_guides=of_guides):
+    call_log = context.store.call_log
+    if call_log.has_answer(key.run_id, of_guides=of_guides):
         if failure.kind is FailureKind.TIMEOUT:
-            return pause.has_begun or ledger.last_kind(key.run_id) is OutcomeKind.TIMEOUT
+            return pause.has_begun or call_log.last_kind(key.run_id) is OutcomeKind.TIMEOUT
         return failure.kind is FailureKind.DOWN
     if failure.kind in (FailureKind.REFUSED, FailureKind.NO_PROTOCOL):
         raise ValueError(failure.reason)
-    number = ledger.num_requests(key.run_id, of_guides=of_guides)
+    number = call_log.num_requests(key.run_id, of_guides=of_guides)
     if number >= MAX_UNANSWERED:
         raise ValueError(
             f"none of the {number} requests so far was answered usably; last failure:"

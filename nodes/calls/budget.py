@@ -90,7 +90,7 @@ def left_of_step(key: CallKey, step_cap: float | None, context: RunContext) -> D
     """
     if step_cap is None:
         return None
-    cost = context.store.ledger.step_cost(
+    cost = context.store.call_log.step_cost(
         key.run_id,
         key.iteration,
         counts_lost=context.settings.lost_calls == "count",
@@ -120,9 +120,9 @@ def money_left(key: CallKey, state: SearchState, context: RunContext) -> Decimal
 
     Requests whose bill is unknown count at their upper bound, under a hard budget always.
     """
-    ledger = context.store.ledger
-    before = ledger.spent(key.run_id, key.iteration - 1)
-    step = ledger.step_cost(
+    call_log = context.store.call_log
+    before = call_log.spent(key.run_id, key.iteration - 1)
+    step = call_log.step_cost(
         key.run_id, key.iteration, counts_lost=context.settings.lost_calls == "count"
     )
     return Decimal(str(budget_of(state, context))) - before - step

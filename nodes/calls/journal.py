@@ -19,7 +19,7 @@ from costada.nodes.calls.telemetry import record_call
 from costada.nodes.context import ChatModel, RunContext
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 from costada.store.rows import CallRow, CallStatus, Outcome, OutcomeKind
 
 SHARED_FACTS = tuple(
@@ -47,11 +47,11 @@ class CallJournal:
     def __init__(self, key: CallKey, prompt: Prompt, context: RunContext) -> None:
         """Open the journal of a call; nothing is written yet."""
         self._key, self._prompt, self._context = key, prompt, context
-        self._ledger = context.store.ledger
+        self._ledger = context.store.call_log
         request = f"{prompt.system}\0{prompt.user}"
         self._request_hash = sha256(request.encode("utf-8", "surrogatepass")).hexdigest()
         self._sent: dict[int, tuple[int, Decimal]] = {}
-        self._account: Ledger | None = None
+        self._account: Purse | None = None
 
     def known(self, model: ChatModel) -> AIMessage | ModelFailure | None:
         """Return what the call came to when it was made before, `None` if it is to be made.

@@ -4,19 +4,19 @@ from langchain_core.runnables import RunnableConfig
 
 from costada.nodes.context import RunContext
 from costada.nodes.state import SearchState
-from costada.store.purse import Ledger, OverBudget
+from costada.store.purse import OverBudget, Purse
 
 PURSES = "__costada_purses"
 """Where a configuration keeps the purses of the runs that go on under it, by run id."""
 
 
-def account_of(run_id: str, context: RunContext) -> Ledger | None:
+def account_of(run_id: str, context: RunContext) -> Purse | None:
     """Return the account of a run, drawn or opened if need be, `None` without a purse.
 
     Raises:
         ValueError: The purse has nothing left, or under a hard budget less than the graph's.
     """
-    return context.ledger and context.ledger.child(run_id, context.budget)
+    return context.purse and context.purse.child(run_id, context.budget)
 
 
 def drawn(run_id: str, context: RunContext) -> SearchState:
@@ -25,13 +25,13 @@ def drawn(run_id: str, context: RunContext) -> SearchState:
     return SearchState(granted_budget=float(account.budget)) if account else SearchState()
 
 
-def report(account: Ledger | None, run_id: str, iteration: int, context: RunContext) -> None:
+def report(account: Purse | None, run_id: str, iteration: int, context: RunContext) -> None:
     """Tell a run's account what an iteration has cost so far; telling it again changes nothing."""
     if account is None:
         return
-    ledger = context.store.ledger
-    cost = ledger.step_cost(run_id, iteration, counts_lost=False)
-    worst = ledger.step_cost(run_id, iteration, counts_lost=True)
+    call_log = context.store.call_log
+    cost = call_log.step_cost(run_id, iteration, counts_lost=False)
+    worst = call_log.step_cost(run_id, iteration, counts_lost=True)
     is_counted = context.settings.lost_calls == "count"
     account.put(f"iteration {iteration}", cost=cost, bound=worst - cost if is_counted else 0)
 
@@ -49,18 +49,18 @@ def extend(run_id: str, budget: float, context: RunContext) -> str:
 
 def settle(run_id: str, context: RunContext) -> None:
     """Give back what a run that is over did not spend."""
-    if context.ledger:
-        context.ledger.close_child(run_id)
+    if context.purse:
+        context.purse.close_child(run_id)
 
 
 def note(run_id: str, config: RunnableConfig, context: RunContext) -> None:
     """Keep in mind that a run draws from its purse, for `give_back`."""
     purses = config.get("configurable", {}).get(PURSES)
-    if run_id and context.ledger and purses is not None:
-        purses[run_id] = context.ledger
+    if run_id and context.purse and purses is not None:
+        purses[run_id] = context.purse
 
 
-def give_back(purses: dict[str, Ledger]) -> None:
+def give_back(purses: dict[str, Purse]) -> None:
     """Give back what runs that were left did not spend; one that goes on draws it again."""
     for run_id, purse in purses.items():
         purse.close_child(run_id)

@@ -52,7 +52,7 @@ def blocks(feed: Feed) -> Iterator[Block]:
         yield Block(first, b64encode(packed).decode("ascii"))
 
 
-FILES = "costada.runs.page"
+FILES = "costada.reports.page"
 SCRIPTS = "scripts"
 ESCAPES = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&"}
 """Within JSON these mean the same and can end no element."""

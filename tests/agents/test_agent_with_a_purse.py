@@ -14,7 +14,7 @@ from costada.agents.middleware import BudgetMiddleware
 from costada.agents.tool import create_discovery_tool
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 from costada.values.prices import Price
 
 PRICES = {"planner": Price("3", "15"), "searcher": Price("1.25", "10")}
@@ -47,13 +47,13 @@ def billed(server: BillingServer) -> Decimal:
 @pytest.mark.parametrize("policy", ["hard", "crossing"])
 def test_an_agent_and_its_searches_end_within_half_a_dollar(provider, policy):
     provider.default = answer
-    purse = Ledger(0.50, policy=policy)
+    purse = Purse(0.50, policy=policy)
     search = create_discovery_tool(
         toy_problem(),
         chat_model("openai:searcher", base_url=provider.url, retry_wait=0),
         max_budget=0.15,
         settings=Settings(price=PRICES["searcher"], budget_policy=policy),
-        ledger=purse,
+        purse=purse,
     )
     planner = ChatOpenAI(model="planner", base_url=provider.url, api_key=SecretStr("none"))
     agent = create_agent(
@@ -61,7 +61,7 @@ def test_an_agent_and_its_searches_end_within_half_a_dollar(provider, policy):
     )
     said = agent.invoke({"messages": [("user", "Find large numbers.")]})["messages"]
     spent = {account.name: account.spent for account in purse.accounts()}
-    searched = [amount for name, amount in spent.items() if name != "ledger"]
+    searched = [amount for name, amount in spent.items() if name != "purse"]
     print(
         f"\n{policy}: ${purse.spent:f} of $0.50 spent, ${billed(provider):f} billed in"
         f" {len(provider.bill)} requests; {len(searched)} searches for ${sum(searched):f}"

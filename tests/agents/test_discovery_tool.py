@@ -18,7 +18,7 @@ from costada.agents.tool import create_discovery_tool
 from costada.controller.constants import Constants
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.prices import Price
 
@@ -218,27 +218,27 @@ def test_two_searches_at_once_do_not_mix(provider):
 
 def test_a_hard_purse_lends_no_more_than_it_has(provider):
     provider.orders({"budget": 0.02}, {"budget": 0.01}, {"budget": 0.01})
-    ledger = Ledger(0.01, policy="hard")
+    purse = Purse(0.01, policy="hard")
     settings = {"budget_policy": "hard"}
-    tool = tool_of(provider, ledger=ledger, settings=settings, max_budget=1)
+    tool = tool_of(provider, purse=purse, settings=settings, max_budget=1)
     first, second, third = tool_messages(run(agent_of(provider, tool)))
     assert first.status == "error"
-    assert "budget: got 0.02, but 'ledger' has $0.01 left of $0.01" in first.content
+    assert "budget: got 0.02, but 'purse' has $0.01 left of $0.01" in first.content
     assert second.status == "success"
     assert third.status == "error"
-    assert f"but 'ledger' has ${ledger.remaining:f} left of $0.01" in third.content
-    assert ledger.spent == provider.billed <= Decimal("0.01")
+    assert f"but 'purse' has ${purse.remaining:f} left of $0.01" in third.content
+    assert purse.spent == provider.billed <= Decimal("0.01")
 
 
 def test_an_empty_purse_is_told_to_the_agent(provider):
     provider.orders({"budget": 0.006}, {"budget": 0.006}, {"budget": 0.006})
-    ledger = Ledger(0.01)
-    first, second, third = tool_messages(run(agent_of(provider, tool_of(provider, ledger=ledger))))
+    purse = Purse(0.01)
+    first, second, third = tool_messages(run(agent_of(provider, tool_of(provider, purse=purse))))
     assert first.artifact["spent"] == 0.006
     assert second.artifact["spent"] == 0.004
     assert third.status == "error"
     assert "has $0.000000 left of $0.01" in third.content
-    assert ledger.spent == provider.billed == Decimal("0.01")
+    assert purse.spent == provider.billed == Decimal("0.01")
 
 
 @pytest.mark.parametrize(
@@ -249,8 +249,8 @@ def test_an_empty_purse_is_told_to_the_agent(provider):
         ({"problems": [toy_problem(), toy_problem()]}, "problems: got two named 'toy', expected"),
         ({"problems": "circle_paking"}, "did you mean 'circle_packing'"),
         (
-            {"ledger": Ledger(1, policy="hard")},
-            "budget_policy: got 'crossing' with a hard ledger",
+            {"purse": Purse(1, policy="hard")},
+            "budget_policy: got 'crossing' with a hard purse",
         ),
         ({"max_budget": 0}, "budget: got 0, expected finite dollars above 0"),
     ],

@@ -20,7 +20,7 @@ from costada.models.errors import UnmeteredCall
 from costada.models.requests import FRAME_TOKENS
 from costada.models.retry_policy import RetryPolicy
 from costada.nodes.calls.budget import MINIMAL_ANSWER
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 from costada.values.prices import Price
 
 PRICE = Price("10", "30", "1")
@@ -66,7 +66,7 @@ def billed(server: BillingServer) -> Decimal:
 
 
 def test_the_purse_holds_what_the_server_billed_when_the_agent_is_done(server):
-    purse = Ledger(1)
+    purse = Purse(1)
     server.script(
         LOOK,
         Reply("Sunny.", input_tokens=700, output_tokens=9, cached_tokens=600, reasoning_tokens=4),
@@ -81,7 +81,7 @@ def test_the_purse_holds_what_the_server_billed_when_the_agent_is_done(server):
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_the_call_that_crosses_completes_and_then_the_agent_ends_politely(server, is_async):
-    purse = Ledger(0.06)
+    purse = Purse(0.06)
     agent = agent_of(server, purse)
     state = asyncio.run(agent.ainvoke(QUESTION)) if is_async else agent.invoke(QUESTION)
     last = state["messages"][-1]
@@ -95,7 +95,7 @@ def test_the_call_that_crosses_completes_and_then_the_agent_ends_politely(server
 
 
 def test_an_agent_whose_purse_is_empty_asks_nobody(server):
-    purse = Ledger(0.01)
+    purse = Purse(0.01)
     purse.put("somebody else", cost=0.01)
     said = agent_of(server, purse).invoke(QUESTION)["messages"]
     assert said[-1].response_metadata == {"finish_reason": "budget"}
@@ -104,7 +104,7 @@ def test_an_agent_whose_purse_is_empty_asks_nobody(server):
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_under_a_hard_purse_answers_are_limited_and_the_bill_stays_within_it(server, is_async):
-    purse = Ledger(0.08, policy="hard")
+    purse = Purse(0.08, policy="hard")
 
     def as_long_as_allowed(body):
         tokens = min(700, body["max_completion_tokens"])
@@ -123,7 +123,7 @@ def test_under_a_hard_purse_answers_are_limited_and_the_bill_stays_within_it(ser
 
 
 def test_a_hard_limit_is_what_is_left_after_the_prompt_at_its_longest(server):
-    purse = Ledger(0.03, policy="hard")
+    purse = Purse(0.03, policy="hard")
     server.default = Reply("done", input_tokens=10, output_tokens=10)
     agent_of(server, purse, tools=False).invoke(QUESTION)
     prompt = len("How is the weather?") + FRAME_TOKENS
@@ -132,7 +132,7 @@ def test_a_hard_limit_is_what_is_left_after_the_prompt_at_its_longest(server):
 
 def test_an_own_limit_that_fits_is_left_as_it_is(server):
     server.default = Reply("done")
-    agent_of(server, Ledger(1, policy="hard"), max_tokens=99).invoke(QUESTION)
+    agent_of(server, Purse(1, policy="hard"), max_tokens=99).invoke(QUESTION)
     assert [body["max_completion_tokens"] for body in server.requests] == [99]
 
 
@@ -144,7 +144,7 @@ class Report(BaseModel):
 
 
 def test_what_the_agent_adds_to_a_request_unseen_counts_against_a_hard_purse_too(server):
-    purse = Ledger(0.03, policy="hard")
+    purse = Purse(0.03, policy="hard")
     server.default = Reply('{"sky": "blue", "wind": "none"}', output_tokens=100, tool="Report")
     agent = agent_of(server, purse, response_format=Report, tools=False)
     state = agent.invoke(QUESTION)
@@ -155,7 +155,7 @@ def test_what_the_agent_adds_to_a_request_unseen_counts_against_a_hard_purse_too
 
 
 def test_an_agent_that_owes_a_structured_answer_ends_politely_too(server):
-    purse = Ledger(0.01, policy="hard")
+    purse = Purse(0.01, policy="hard")
     server.default = Reply("no structure at all", input_tokens=100, output_tokens=200)
     state = agent_of(server, purse, response_format=Report, tools=False).invoke(QUESTION)
     assert state["messages"][-1].response_metadata == {"finish_reason": "budget"}
@@ -165,7 +165,7 @@ def test_an_agent_that_owes_a_structured_answer_ends_politely_too(server):
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_streamed_answers_are_charged_to_the_last_token(server, is_async):
-    purse = Ledger(1)
+    purse = Purse(1)
     server.default = Reply("It is sunny today", input_tokens=321, output_tokens=45)
     agent = agent_of(server, purse)
 
@@ -180,7 +180,7 @@ def test_streamed_answers_are_charged_to_the_last_token(server, is_async):
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_retries_of_the_client_are_requests_of_their_own(server, is_async):
-    purse = Ledger(1)
+    purse = Purse(1)
     server.script(Refusal(429), Refusal(503), Reply("done", input_tokens=100, output_tokens=10))
     agent = agent_of(server, purse, max_retries=2)
     state = asyncio.run(agent.ainvoke(QUESTION)) if is_async else agent.invoke(QUESTION)
@@ -191,7 +191,7 @@ def test_retries_of_the_client_are_requests_of_their_own(server, is_async):
 
 @pytest.mark.parametrize(("lost_calls", "is_counted"), [("count", True), ("ignore", False)])
 def test_a_request_that_timed_out_counts_at_its_bound(server, lost_calls, is_counted):
-    purse = Ledger(1)
+    purse = Purse(1)
     server.default = Silence(is_billed=True)
     agent = agent_of(
         server,
@@ -212,7 +212,7 @@ def test_a_request_that_timed_out_counts_at_its_bound(server, lost_calls, is_cou
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_call_whose_body_drips_ends_at_its_deadline_and_counts_at_its_bound(server, is_async):
-    purse = Ledger(1)
+    purse = Purse(1)
     server.default = Drip()
     agent = agent_of(server, purse, retry_policy=RetryPolicy(call_timeout=0.3), max_tokens=1000)
     with pytest.raises(CallTimeout, match=r"no complete answer within 0\.3 seconds"):
@@ -229,7 +229,7 @@ def test_a_call_whose_body_drips_ends_at_its_deadline_and_counts_at_its_bound(se
 )
 def test_what_another_request_cannot_cure_soon_is_asked_once(server, refusal, is_async):
     server.default = refusal
-    agent = agent_of(server, Ledger(1))
+    agent = agent_of(server, Purse(1))
     with pytest.raises(Exception, match="429"):
         asyncio.run(agent.ainvoke(QUESTION)) if is_async else agent.invoke(QUESTION)
     assert len(server.requests) == 1
@@ -237,14 +237,14 @@ def test_what_another_request_cannot_cure_soon_is_asked_once(server, refusal, is
 
 def test_a_model_without_a_price_is_refused_before_the_first_call(server):
     with pytest.raises(ValueError, match="model 'stand-in' has no known price"):
-        agent_of(server, Ledger(1), price=None).invoke(QUESTION)
+        agent_of(server, Purse(1), price=None).invoke(QUESTION)
     assert server.requests == []
 
 
 def test_a_fallback_is_paid_by_its_own_price_and_needs_one(server):
     server.script(Refusal(400), Reply("done", input_tokens=100, output_tokens=10))
     spare = ModelFallbackMiddleware(model_of(server, "spare"))
-    purse = Ledger(1)
+    purse = Purse(1)
     prices = {"spare": Price("1", "2")}
     agent_of(server, purse, more=[spare], other_prices=prices).invoke(QUESTION)
     assert purse.spent == Decimal("0.00012")
@@ -256,7 +256,7 @@ def test_a_fallback_is_paid_by_its_own_price_and_needs_one(server):
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_half_a_character_in_an_answer_does_not_stop_the_agents_next_request(server, is_async):
-    purse = Ledger(1.0)
+    purse = Purse(1.0)
     server.script(Reply(r'{"city": "Rome \ud800"}', 1000, 500, tool="weather"))
     server.default = Reply("Sun \ud83d.", input_tokens=1000, output_tokens=500)
     agent = agent_of(server, purse)
@@ -277,20 +277,20 @@ def ask_another(request, handler):
 @pytest.mark.parametrize("policy", ["hard", "crossing"])
 def test_a_name_that_other_middleware_binds_is_paid_by_its_own_price_and_needs_one(server, policy):
     for is_first in (True, False):
-        purse = Ledger(1.0, policy=policy)
+        purse = Purse(1.0, policy=policy)
         budget = [BudgetMiddleware(purse, price=PRICE)]
         order = [ask_another, *budget] if is_first else [*budget, ask_another]
         with pytest.raises(ValueError, match="model 'dear' has no known price"):
             create_agent(model_of(server), middleware=order).invoke(QUESTION)
         assert (server.requests, purse.spent) == ([], 0)
-    purse = Ledger(1.0)
+    purse = Purse(1.0)
     dear = {"dear": Price("20", "60")}
     agent_of(server, purse, more=[ask_another], tools=False, other_prices=dear).invoke(QUESTION)
     assert purse.spent == Decimal("0.05")
 
 
 def test_a_model_made_anew_for_every_call_is_priced_like_the_first(server):
-    purse = Ledger(1)
+    purse = Purse(1)
     server.script(LOOK)
     server.default = Reply("done", input_tokens=100, output_tokens=10)
 
@@ -305,7 +305,7 @@ def test_a_model_made_anew_for_every_call_is_priced_like_the_first(server):
 
 
 def test_an_answer_without_token_counts_is_an_error_that_is_charged_at_its_bound(server):
-    purse = Ledger(1)
+    purse = Purse(1)
     server.default = Reply("done", reports_usage=False)
     with pytest.raises(UnmeteredCall, match="answered without token counts"):
         agent_of(server, purse, tools=False, max_tokens=100).invoke(QUESTION)
@@ -313,28 +313,28 @@ def test_an_answer_without_token_counts_is_an_error_that_is_charged_at_its_bound
 
 
 def test_two_agents_draw_from_one_purse(server):
-    purse = Ledger(0.1, policy="hard")
+    purse = Purse(0.1, policy="hard")
     server.default = Reply("done", input_tokens=100, output_tokens=100)
     for name, budget in (("planner", 0.04), ("writer", 0.06)):
         with purse.child(name, budget) as own:
             agent_of(server, own, max_tokens=500).invoke(QUESTION)
     assert purse.spent == billed(server) == Decimal("0.008")
-    assert [entry.account for entry in purse.calls()] == ["ledger/planner", "ledger/writer"]
+    assert [entry.account for entry in purse.calls()] == ["purse/planner", "purse/writer"]
     assert purse.remaining == Decimal("0.092")
 
 
 def test_arguments_are_checked():
-    with pytest.raises(ValueError, match=r"ledger: got 0.5, expected Ledger\(BUDGET\)"):
+    with pytest.raises(ValueError, match=r"purse: got 0.5, expected Purse\(BUDGET\)"):
         BudgetMiddleware(0.5)
     with pytest.raises(ValueError, match="lost_calls: got 'forget'"):
-        BudgetMiddleware(Ledger(1), lost_calls="forget")
+        BudgetMiddleware(Purse(1), lost_calls="forget")
     with pytest.raises(ValueError, match="lost_calls: got 'ignore' under a hard budget"):
-        BudgetMiddleware(Ledger(1, policy="hard"), lost_calls="ignore")
+        BudgetMiddleware(Purse(1, policy="hard"), lost_calls="ignore")
 
 
 def test_of_two_in_one_agent_the_inner_one_pays_once(server):
     server.default = Reply("done", input_tokens=100, output_tokens=100)
-    outer, inner = Ledger(1), Ledger(1)
+    outer, inner = Purse(1), Purse(1)
     agent = create_agent(
         model_of(server),
         [],

@@ -142,12 +142,12 @@ def record_of(folder: Path) -> Record:
         return Record(
             best_program=(folder / "best_program.py").read_text(),
             steps=(folder / "steps.jsonl").read_text(),
-            calls=tuple(store.ledger.calls(run_id)),
+            calls=tuple(store.call_log.calls(run_id)),
             archives=tuple(
                 tuple(row.code for row in store.candidates.archive(run_id, frontier, 10**9))
                 for frontier in (0, 1)
             ),
-            spent=store.ledger.spent(run_id, 10**9),
+            spent=store.call_log.spent(run_id, 10**9),
         )
 
 

@@ -6,14 +6,14 @@ from random import Random
 
 from crash_runs import EVALUATION, LATENCY, PROCESSES, go_on, record_of, serve
 
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 
 NUM_KILLS = 6
 
 
 def go_on_with_purse(folder: Path, purse: Path, url: str) -> None:
-    with Ledger(0.25, path=purse, policy="hard") as ledger:
-        go_on(folder, url, {"ledger": ledger, "budget_policy": "hard", "budget": 0.1})
+    with Purse(0.25, path=purse, policy="hard") as paying:
+        go_on(folder, url, {"purse": paying, "budget_policy": "hard", "budget": 0.1})
 
 
 def test_the_purse_holds_what_the_run_holds_however_often_it_is_killed(tmp_path: Path):
@@ -35,7 +35,7 @@ def test_the_purse_holds_what_the_run_holds_however_often_it_is_killed(tmp_path:
     assert process.exitcode == 0
     assert num_hits >= NUM_KILLS // 2
     record = record_of(folder)
-    with Ledger(0.25, path=file, policy="hard") as purse:
+    with Purse(0.25, path=file, policy="hard") as purse:
         (account,) = purse.accounts()[1:]
         assert account.is_closed
         assert purse.spent == account.spent == record.spent

@@ -96,5 +96,5 @@ def test_a_guide_without_tactics_is_no_attempt() -> None:
     store = RunStore()
     model = saying(*(rewrite(0.09 - number / 1000) for number in range(30)))
     _, result = run(model, 2, iterations=12, store=store)
-    assert "guide" in {call.role for call in store.ledger.calls(store.run_ids()[0])}
+    assert "guide" in {call.role for call in store.call_log.calls(store.run_ids()[0])}
     assert result["stop_reason"] == "iterations"

@@ -91,7 +91,7 @@ def test_a_failed_attempt_is_retried_with_its_error_and_charged_as_retry():
     assert row["step_cost"] == pytest.approx(0.006)
     assert "## Failed attempt" not in model.prompts[0]
     assert "expected at most 1" in model.prompts[2]
-    calls = list(store.ledger.calls(store.run_ids()[0]))
+    calls = list(store.call_log.calls(store.run_ids()[0]))
     assert [(call.role, call.attempt, call.cost) for call in calls] == [
         ("generation", 1, CALL_COST),
         ("retry", 2, CALL_COST),

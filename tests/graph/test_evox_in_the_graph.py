@@ -76,7 +76,7 @@ def test_a_new_strategy_is_charged_to_the_iteration_that_stagnated():
     adopted = [row["iteration"] for row in rows if "strategy_adopted" in row["events"]]
     assert adopted[:2] == [3, 5]
     (run_id,) = store.run_ids()
-    calls = [call for call in store.ledger.calls(run_id) if call.iteration == 3]
+    calls = [call for call in store.call_log.calls(run_id) if call.iteration == 3]
     assert [(call.role, call.attempt) for call in calls] == [
         ("generation", 1),
         ("guide", 1),
@@ -149,7 +149,7 @@ def calls_of(model, budget, **more):
     )
     found = graph.invoke({})
     roles = {}
-    for call in store.ledger.calls(store.run_ids()[0], with_texts=False):
+    for call in store.call_log.calls(store.run_ids()[0], with_texts=False):
         roles.setdefault(call.iteration, []).append(call.role)
     return roles, found
 

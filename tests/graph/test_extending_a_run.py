@@ -142,10 +142,10 @@ def test_asking_spends_and_writes_nothing() -> None:
     graph = asking_graph(store=store)
     graph.invoke({}, THREAD)
     (run_id,) = store.run_ids()
-    calls = list(store.ledger.calls(run_id))
+    calls = list(store.call_log.calls(run_id))
     graph.invoke(None, THREAD)
     assert graph.get_state(THREAD).next == ("ask_for_budget",)
-    assert list(store.ledger.calls(run_id)) == calls
+    assert list(store.call_log.calls(run_id)) == calls
 
 
 def test_later_resumes_know_the_extended_budget() -> None:

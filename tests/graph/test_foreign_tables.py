@@ -15,7 +15,7 @@ from costada.models.gateway.journal import Journal
 from costada.store.checkpoints import RunSaver
 from costada.store.copying import Cut, copy_file, cut_back
 from costada.store.history import RunHistory
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
 THREAD = {"configurable": {"thread_id": "1"}}
@@ -60,9 +60,9 @@ def run_a_graph(path: Path) -> None:
 
 
 def keep_a_purse(path: Path) -> None:
-    with Ledger(1.0, path=path) as purse:
+    with Purse(1.0, path=path) as purse:
         purse.put("1", cost=0.25)
-    with Ledger(1.0, path=path) as purse:
+    with Purse(1.0, path=path) as purse:
         assert purse.spent == Decimal("0.25")
 
 
@@ -93,13 +93,13 @@ def test_a_copy_that_is_cut_back_keeps_what_is_not_ours(theirs: Path, tmp_path: 
         store.open_run("run", "costada", "toy")
         for iteration in (1, 2):
             store.put_step("run", iteration, {"iteration": iteration})
-            store.ledger.put_call("run", call_row(iteration=iteration))
+            store.call_log.put_call("run", call_row(iteration=iteration))
     copy_file(theirs, copy)
     cut_back(copy, Cut("run", iteration=1, archive_seq=1), "new")
     assert contents(copy) == before
     with RunStore(copy) as store:
         assert store.steps("new") == [{"iteration": 1}]
-        assert len(list(store.ledger.calls("new"))) == 1
+        assert len(list(store.call_log.calls("new"))) == 1
 
 
 @pytest.mark.parametrize("read", [RunHistory, lambda path: RunStore(path, is_read_only=True)])

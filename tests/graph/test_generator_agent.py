@@ -29,7 +29,7 @@ def test_what_it_tried_it_can_submit_without_writing_it_again(server):
     assert (result["best_score"], result["best_program"].count("0.7000")) == (0.7, 1)
     assert len(judged) == 3  # the initial program and two trials
     assert spent(store) == billed(server) == 3 * ANSWER_COST
-    calls = list(store.ledger.calls(store.run_ids()[0]))
+    calls = list(store.call_log.calls(store.run_ids()[0]))
     assert [(call.role, call.attempt) for call in calls] == [
         ("generation", 1),
         ("generation", 2),
@@ -126,7 +126,7 @@ def test_without_anything_the_attempt_has_failed_and_is_tried_again(server):
     server.script(calling("read_program", id="0.1"), Reply("no idea"), Reply(rewrite(0.4)))
     graph_on(server, store).invoke({})
     (row,) = steps(store)
-    calls = [(call.role, call.attempt) for call in store.ledger.calls(store.run_ids()[0])]
+    calls = [(call.role, call.attempt) for call in store.call_log.calls(store.run_ids()[0])]
     assert (row["attempts"], row["score"]) == (2, 0.4)
     assert calls == [("generation", 1), ("generation", 2), ("retry", 3)]
 

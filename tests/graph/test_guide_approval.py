@@ -93,7 +93,7 @@ def test_a_guide_that_is_not_wanted_counts_as_one_that_failed(no):
     (one,), (other,) = declined.run_ids(), failing.run_ids()
     assert "backoff" in {event for row in declined.steps(one) for event in row["events"]}
     assert _without_money(declined.steps(one)) == _without_money(failing.steps(other))
-    assert declined.ledger.spent(one, 99) == len(model.prompts) * CALL_COST
+    assert declined.call_log.spent(one, 99) == len(model.prompts) * CALL_COST
     assert len(questions) >= 1
 
 
@@ -125,9 +125,9 @@ def test_evox_asks_for_its_labels_and_strategies_too_and_does_without_them():
     questions = list(answered(graph, False))
     assert questions[0]["guide"] == "labels"
     assert {question["guide"] for question in questions[1:]} == {"strategy"}
-    roles = {call.role for call in store.ledger.calls(store.run_ids()[0], with_texts=False)}
+    roles = {call.role for call in store.call_log.calls(store.run_ids()[0], with_texts=False)}
     assert roles == {"generation", "retry"}
-    assert store.ledger.spent(store.run_ids()[0], 99) == len(model.prompts) * CALL_COST
+    assert store.call_log.spent(store.run_ids()[0], 99) == len(model.prompts) * CALL_COST
 
 
 def test_below_a_parent_graph_the_question_reaches_the_parents_caller():

@@ -88,7 +88,7 @@ def run(server, model, provider, policy, *, method="costada"):
 
 
 def spent(store: RunStore) -> Decimal:
-    return store.ledger.spent(store.run_ids()[0], 10**9)
+    return store.call_log.spent(store.run_ids()[0], 10**9)
 
 
 def test_no_seed_overshoots_and_the_bill_is_the_ledger(server, model) -> None:
@@ -198,7 +198,7 @@ def test_a_guide_that_can_not_be_paid_for_is_gone_without(server, model) -> None
     settings = Settings(price=PRICE, budget_policy="hard", constants=Constants(max_iterations=6))
     graph = create_discovery_graph(problem, model, budget=0.04, settings=settings, store=store)
     result = graph.invoke({})
-    roles = {call.role for call in store.ledger.calls(store.run_ids()[0])}
+    roles = {call.role for call in store.call_log.calls(store.run_ids()[0])}
     events = [event for row in store.steps(store.run_ids()[0]) for event in row["events"]]
     assert any(event.startswith("guide_scheduled") for event in events)
     assert "backoff" in events
@@ -223,7 +223,7 @@ def test_a_request_that_timed_out_counts_in_full_so_it_is_not_repeated_on_credit
     budget = dollars_for(1000)
     result = graph_of(impatient, budget, store=store, iterations=9).invoke({})
     assert len(server.requests) == 1
-    (call,) = store.ledger.calls(store.run_ids()[0])
+    (call,) = store.call_log.calls(store.run_ids()[0])
     assert call.bound == Decimal(str(budget))
     assert (result["stop_reason"], result["spent"]) == ("failures", budget)
 

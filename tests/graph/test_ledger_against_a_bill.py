@@ -58,7 +58,7 @@ def graph_on(server: BillingServer, store: RunStore, *, iterations: int = 12, ti
 
 def spent(store: RunStore) -> Decimal:
     (run_id,) = store.run_ids()
-    return store.ledger.spent(run_id, 10**9)
+    return store.call_log.spent(run_id, 10**9)
 
 
 @pytest.mark.parametrize("mode", ["values", "messages"])
@@ -68,7 +68,7 @@ def test_the_ledger_equals_the_bill_to_the_last_digit(server, mode):
         pass
     assert len(server.bill) >= 13
     assert spent(store) == billed(server)
-    calls = list(store.ledger.calls(store.run_ids()[0]))
+    calls = list(store.call_log.calls(store.run_ids()[0]))
     assert {call.role for call in calls} == {"generation", "guide"} | {
         call.role for call in calls if call.attempt > 1
     }
@@ -79,7 +79,7 @@ def test_refused_requests_cost_nothing_and_are_on_record(server):
     store = RunStore()
     server.script(Refusal(429), Refusal(500), Reply(rewrite(0.3)))
     graph_on(server, store, iterations=1).invoke({})
-    calls = list(store.ledger.calls(store.run_ids()[0]))
+    calls = list(store.call_log.calls(store.run_ids()[0]))
     assert [call.cost > 0 for call in calls] == [False, False, True]
     assert spent(store) == billed(server)
 

@@ -95,13 +95,13 @@ def test_the_step_that_crosses_the_budget_is_the_last_one(method):
 def test_every_call_is_on_the_ledger(method):
     run = finished(method)
     (run_id,) = run.store.run_ids()
-    calls = list(run.store.ledger.calls(run_id))
+    calls = list(run.store.call_log.calls(run_id))
     assert len(calls) == run.model.calls == len(run.model.prompts)
     billed = sum(
         Decimal(1000) + 2 * run.model.tokens[number % len(run.model.tokens)]
         for number in range(1, run.model.calls + 1)
     ) / Decimal(1_000_000)
-    assert run.store.ledger.spent(run_id, 10**9) == billed
+    assert run.store.call_log.spent(run_id, 10**9) == billed
     assert run.values["spent"] == float(billed)
 
 

@@ -72,7 +72,7 @@ def run(server, model, policy, *, budget=0.5, config=None, other_prices=None, **
         entry.input_tokens * prices[entry.model][0] + entry.output_tokens * prices[entry.model][1]
         for entry in server.bill
     )
-    spent = store.ledger.spent(store.run_ids()[0], 10**9)
+    spent = store.call_log.spent(store.run_ids()[0], 10**9)
     return result, spent, Decimal(bill) / 1_000_000
 
 

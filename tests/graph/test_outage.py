@@ -91,7 +91,7 @@ def test_one_request_is_enough_to_see_that_an_outage_lasts(server: BillingServer
     store = RunStore()
     server.script(GOOD, *[HangUp()] * 7, GOOD)
     result = graph_of(server, store, iterations=2).invoke({}, THREAD)
-    lost = [call for call in store.ledger.calls(store.run_ids()[0]) if call.error]
+    lost = [call for call in store.call_log.calls(store.run_ids()[0]) if call.error]
     assert [call.is_in_doubt for call in lost] == [True] * 7
     assert [call.attempt for call in lost] == [1] * 7
     assert result["spent"] == pytest.approx(

@@ -42,7 +42,7 @@ def run(model, *, budget=0.05, iterations=3, policy="crossing", **options):
         toy_problem(), model, budget=budget, settings=settings, store=store, **options
     )
     result = graph.invoke({})
-    return result, list(store.ledger.calls(store.run_ids()[0]))
+    return result, list(store.call_log.calls(store.run_ids()[0]))
 
 
 def billed(server: BillingServer) -> Decimal:
@@ -228,7 +228,7 @@ def test_half_a_character_in_an_answer_makes_no_later_request_fail(server, is_st
     )
     result = graph.invoke({})
     run_id = store.run_ids()[0]
-    calls = list(store.ledger.calls(run_id))
+    calls = list(store.call_log.calls(run_id))
     assert len(calls) == len(server.requests) > 4
     assert [call.error for call in calls] == [None] * len(calls)
     assert Decimal(str(result["spent"])) == billed(server)

@@ -17,7 +17,7 @@ from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
 from costada.runs.discovery import discover
-from costada.store.purse import Ledger, OverBudget
+from costada.store.purse import OverBudget, Purse
 from costada.store.run_store import RunStore
 
 THREAD = {"configurable": {"thread_id": "a"}}
@@ -32,16 +32,16 @@ def purse_graph(purse, *, budget=0.06, iterations=4, store=None, saver=None, mod
         settings=settings,
         store=store,
         checkpointer=saver,
-        ledger=purse,
+        purse=purse,
     )
 
 
 def spent_by(store: RunStore) -> Decimal:
-    return store.ledger.spent(store.run_ids()[0], 10**9)
+    return store.call_log.spent(store.run_ids()[0], 10**9)
 
 
 def test_a_run_draws_its_budget_reports_each_call_and_gives_back_the_rest():
-    purse, store = Ledger(0.1), RunStore()
+    purse, store = Purse(0.1), RunStore()
     graph = purse_graph(purse, store=store, saver=InMemorySaver())
     run_until(graph, THREAD, 2)
     assert purse.spent == spent_by(store) > 0
@@ -56,7 +56,7 @@ def test_a_run_draws_its_budget_reports_each_call_and_gives_back_the_rest():
 
 
 def test_a_run_is_lent_what_is_left_and_its_decisions_go_by_that():
-    purse = Ledger(0.1)
+    purse = Purse(0.1)
     purse.put("before", cost=0.09)
     graph = purse_graph(purse, iterations=50)
     rows = list(graph.stream({}, stream_mode="custom"))
@@ -68,25 +68,25 @@ def test_a_run_is_lent_what_is_left_and_its_decisions_go_by_that():
 
 @pytest.mark.parametrize("policy", ["crossing", "hard"])
 def test_a_run_that_finds_too_little_in_the_purse_asks_nobody(policy):
-    purse = Ledger(0.1, policy=policy)
+    purse = Purse(0.1, policy=policy)
     purse.put("before", cost=0.1 if policy == "crossing" else 0.05)
     model = ScriptedModel(answer=hashed_answer)
     graph = purse_graph(purse, model=model, budget_policy=policy)
-    with pytest.raises(OverBudget, match=r"budget: got 0.06, but 'ledger' has \$0"):
+    with pytest.raises(OverBudget, match=r"budget: got 0.06, but 'purse' has \$0"):
         graph.invoke({})
     assert model.prompts == []
     assert len(purse.accounts()) == 1
 
 
 def test_a_hard_purse_needs_a_hard_budget_and_a_purse_is_a_ledger():
-    with pytest.raises(ValueError, match="budget_policy: got 'crossing' with a hard ledger"):
-        purse_graph(Ledger(1, policy="hard"))
-    with pytest.raises(ValueError, match=r"ledger: got 1, expected Ledger\(BUDGET\) or None"):
+    with pytest.raises(ValueError, match="budget_policy: got 'crossing' with a hard purse"):
+        purse_graph(Purse(1, policy="hard"))
+    with pytest.raises(ValueError, match=r"purse: got 1, expected Purse\(BUDGET\) or None"):
         purse_graph(1)
 
 
 def test_several_runs_of_one_graph_share_the_purse():
-    purse, store = Ledger(0.02, policy="hard"), RunStore()
+    purse, store = Purse(0.02, policy="hard"), RunStore()
     graph = purse_graph(purse, budget=0.01, store=store, budget_policy="hard", iterations=50)
     found = [graph.invoke({"seed": seed}) for seed in range(2)]
     assert all(each["spent"] <= 0.01 for each in found)
@@ -95,7 +95,7 @@ def test_several_runs_of_one_graph_share_the_purse():
 
 
 def test_steps_that_are_executed_again_report_the_same():
-    purse, saver = Ledger(0.1), InMemorySaver()
+    purse, saver = Purse(0.1), InMemorySaver()
     graph = purse_graph(purse, saver=saver)
     graph.invoke({}, THREAD)
     before = (purse.spent, purse.remaining, len(purse.calls()))
@@ -105,14 +105,14 @@ def test_steps_that_are_executed_again_report_the_same():
 
 
 def test_a_run_can_not_go_on_without_the_purse_it_began_with():
-    purse, saver, store = Ledger(0.1), InMemorySaver(), RunStore()
+    purse, saver, store = Purse(0.1), InMemorySaver(), RunStore()
     run_until(purse_graph(purse, saver=saver, store=store), THREAD, 1)
-    with pytest.raises(ValueError, match="ledger: got None for a run that draws from a purse"):
+    with pytest.raises(ValueError, match="purse: got None for a run that draws from a purse"):
         purse_graph(None, saver=saver, store=store).invoke(None, THREAD)
 
 
 def test_a_run_that_goes_on_after_its_end_draws_what_it_had_given_back_and_more():
-    purse, saver, store = Ledger(0.1), InMemorySaver(), RunStore()
+    purse, saver, store = Purse(0.1), InMemorySaver(), RunStore()
     graph = purse_graph(purse, iterations=2, saver=saver, store=store)
     graph.invoke({}, THREAD)
     longer = purse_graph(purse, budget=0.08, iterations=4, saver=saver, store=store)
@@ -125,7 +125,7 @@ def test_a_run_that_goes_on_after_its_end_draws_what_it_had_given_back_and_more(
 
 
 def test_a_granted_budget_must_fit_the_purse():
-    purse = Ledger(0.02)
+    purse = Purse(0.02)
     graph = purse_graph(
         purse, budget=0.01, iterations=50, saver=InMemorySaver(), on_exhausted="interrupt"
     )
@@ -133,7 +133,7 @@ def test_a_granted_budget_must_fit_the_purse():
     left = purse.remaining
     again = graph.invoke(Command(resume={"budget": 0.5}), THREAD)
     (asked,) = again["__interrupt__"]
-    assert asked.value["refused"] == (f"budget: got 0.5, but 'ledger' has ${left:f} left of $0.02")
+    assert asked.value["refused"] == (f"budget: got 0.5, but 'purse' has ${left:f} left of $0.02")
     more = graph.invoke(Command(resume={"budget": 0.015}), THREAD)
     assert 0.015 <= more["spent"] <= 0.015 + 4 * float(CALL_COST)
     assert purse.spent == Decimal(str(more["spent"]))
@@ -146,7 +146,7 @@ def test_a_granted_budget_must_fit_the_purse():
 def test_a_request_whose_bill_is_unknown_counts_in_the_purse_as_it_does_in_the_run(
     server, lost_calls, is_counted
 ):
-    purse = Ledger(1)
+    purse = Purse(1)
     server.default = Silence(is_billed=True)
     impatient = chat_model(
         "openai:stand-in", base_url=server.url, timeout=0.2, max_attempts=1, max_tokens=100
@@ -177,7 +177,7 @@ async def lose_patience(graph):
 
 @pytest.mark.parametrize("way", [leave, leave_async, lose_patience])
 def test_a_run_that_is_left_gives_back_what_it_did_not_spend(way):
-    purse = Ledger(0.1)
+    purse = Purse(0.1)
 
     def slow_after_three(prompt: str) -> str:
         time.sleep(0 if len(model.prompts) < 4 else 0.3)
@@ -194,7 +194,7 @@ def test_a_run_that_is_left_gives_back_what_it_did_not_spend(way):
 
 
 def test_a_run_that_failed_gives_back_and_draws_again_when_it_goes_on():
-    purse, saver = Ledger(0.1), InMemorySaver()
+    purse, saver = Purse(0.1), InMemorySaver()
     answers = [hashed_answer, failing, hashed_answer, hashed_answer]
     model = ScriptedModel(answer=lambda prompt: answers.pop(0)(prompt))
     graph = purse_graph(purse, saver=saver, model=model, iterations=3, lost_calls="ignore")
@@ -208,8 +208,8 @@ def test_a_run_that_failed_gives_back_and_draws_again_when_it_goes_on():
 
 
 def test_discover_draws_from_a_purse_and_gives_back_even_when_it_fails():
-    purse = Ledger(0.1)
-    options = {"budget": 0.06, "price_in": 1, "price_out": 2, "max_iterations": 2, "ledger": purse}
+    purse = Purse(0.1)
+    options = {"budget": 0.06, "price_in": 1, "price_out": 2, "max_iterations": 2, "purse": purse}
     found = discover(toy_problem(), ScriptedModel(answer=hashed_answer), **options)
     assert purse.spent == Decimal(str(found.spent)) > 0
     with pytest.raises(RuntimeError, match="on fire"):
@@ -218,14 +218,14 @@ def test_discover_draws_from_a_purse_and_gives_back_even_when_it_fails():
 
 
 def test_a_run_in_a_folder_goes_on_with_its_purse(tmp_path):
-    purse = Ledger(0.02, path=tmp_path / "purse.sqlite")
+    purse = Purse(0.02, path=tmp_path / "purse.sqlite")
     options = {"budget": 0.06, "price_in": 1, "price_out": 2, "out": tmp_path / "run"}
     given = (toy_problem(), ScriptedModel(answer=hashed_answer))
-    first = discover(*given, **options, max_iterations=2, ledger=purse)
+    first = discover(*given, **options, max_iterations=2, purse=purse)
     assert first.remaining == pytest.approx(0.02 - first.spent)
     purse.close()
-    with Ledger(0.02, path=tmp_path / "purse.sqlite") as again:
-        found = discover(*given, **options, max_iterations=3, resume=True, ledger=again)
+    with Purse(0.02, path=tmp_path / "purse.sqlite") as again:
+        found = discover(*given, **options, max_iterations=3, resume=True, purse=again)
         assert found.iterations == 3
         assert again.spent == Decimal(str(found.spent))
         with pytest.raises(ValueError, match="expected the purse it began with"):
@@ -233,17 +233,17 @@ def test_a_run_in_a_folder_goes_on_with_its_purse(tmp_path):
 
 
 def test_a_run_that_used_up_all_there_was_is_over_until_there_is_more(tmp_path):
-    purse, model = Ledger(0.004), ScriptedModel(answer=hashed_answer)
+    purse, model = Purse(0.004), ScriptedModel(answer=hashed_answer)
     options = {"budget": 0.06, "price_in": 1, "price_out": 2, "out": tmp_path / "run"}
-    first = discover(toy_problem(), model, **options, ledger=purse)
+    first = discover(toy_problem(), model, **options, purse=purse)
     num_calls = len(model.prompts)
-    again = discover(toy_problem(), model, **options, resume=True, ledger=purse)
+    again = discover(toy_problem(), model, **options, resume=True, purse=purse)
     assert (again.stop_reason, again.spent, len(model.prompts)) == (
         "budget",
         first.spent,
         num_calls,
     )
     purse.raise_to(0.01)
-    more = discover(toy_problem(), model, **options, resume=True, ledger=purse)
+    more = discover(toy_problem(), model, **options, resume=True, purse=purse)
     assert more.spent >= 0.01
     assert purse.spent == Decimal(str(more.spent))

@@ -23,7 +23,7 @@ from costada.graph.build import create_discovery_graph
 from costada.models.offline.strategizing import STRATEGIES, strategy_text
 from costada.nodes.settings import Settings
 from costada.store.checkpoints import RunSaver
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
 THREAD = {"configurable": {"thread_id": "1"}}
@@ -56,11 +56,11 @@ def answer(prompt: str) -> str:
 
 
 def graph_of(
-    saver: Any, store: RunStore, *, budget: float = 1.0, ledger: Any = None, **settings: Any
+    saver: Any, store: RunStore, *, budget: float = 1.0, purse: Any = None, **settings: Any
 ) -> Any:
     chosen = Settings(price=PRICE, constants=Constants(max_iterations=14), **settings)
     model = ScriptedModel(answer=answer, prompts=[])
-    options = {"settings": chosen, "checkpointer": saver, "store": store, "ledger": ledger}
+    options = {"settings": chosen, "checkpointer": saver, "store": store, "purse": purse}
     return create_discovery_graph(toy_problem(), model, budget=budget, **options)
 
 
@@ -80,10 +80,10 @@ def test_a_run_of_any_method_goes_on(tmp_path: Path, saver: str, method: str) ->
 @pytest.mark.parametrize("saver", SAVERS)
 def test_questions_wait_for_another_process(tmp_path: Path, saver: str) -> None:
     """Both questions, with a hard budget that is drawn from a hard purse."""
-    store, path, purse = RunStore(), tmp_path / "run.sqlite", Ledger(5, policy="hard")
+    store, path, purse = RunStore(), tmp_path / "run.sqlite", Purse(5, policy="hard")
     asks: dict[str, Any] = {
         "budget": 0.012,
-        "ledger": purse,
+        "purse": purse,
         "budget_policy": "hard",
         "approve_guides": True,
         "on_exhausted": "interrupt",

@@ -39,7 +39,7 @@ def graph_on(server, store=None, *, problem=None, iterations=1, budget=1.0, save
 
 
 def spent(store: RunStore) -> Decimal:
-    return store.ledger.spent(store.run_ids()[0], 10**9)
+    return store.call_log.spent(store.run_ids()[0], 10**9)
 
 
 def billed(server: BillingServer) -> Decimal:

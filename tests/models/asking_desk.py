@@ -66,7 +66,7 @@ def asked(context: RunContext, config: RunnableConfig | None = None) -> AIMessag
 
 
 def rows_of(context: RunContext) -> list[CallRow]:
-    return list(context.store.ledger.calls(KEY.run_id))
+    return list(context.store.call_log.calls(KEY.run_id))
 
 
 def dollars(entry: Bill) -> Decimal:
@@ -90,7 +90,7 @@ def assert_exact(context: RunContext, server: BillingServer) -> None:
     rows = rows_of(context)
     assert sorted(row.cost for row in rows if row.cost) == sorted(map(dollars, server.bill))
     assert not any(row.bound or row.is_in_doubt or row.is_estimated for row in rows)
-    assert context.store.ledger.charge(KEY.run_id, 1).spent == billed(server)
+    assert context.store.call_log.charge(KEY.run_id, 1).spent == billed(server)
 
 
 def assert_in_doubt(context: RunContext, server: BillingServer) -> None:
@@ -98,4 +98,4 @@ def assert_in_doubt(context: RunContext, server: BillingServer) -> None:
     rows, entries = rows_of(context), [dollars(entry) for entry in server.bill]
     assert any(row.is_in_doubt for row in rows)
     assert all(row.is_in_doubt or row.cost in (0, *entries) for row in rows)
-    assert context.store.ledger.charge(KEY.run_id, 1).spent >= billed(server)
+    assert context.store.call_log.charge(KEY.run_id, 1).spent >= billed(server)

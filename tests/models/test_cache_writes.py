@@ -59,4 +59,4 @@ def test_a_call_is_charged_what_its_cache_writes_cost(
     model = caching(**details)
     context = replace(desk(model), prices=price_book([(model, price)], {}))
     asked(context)
-    assert context.store.ledger.charge(KEY.run_id, 1).spent == Decimal(dollars)
+    assert context.store.call_log.charge(KEY.run_id, 1).spent == Decimal(dollars)

@@ -211,7 +211,7 @@ def test_counts_that_the_request_cannot_have_caused_are_charged_and_end_the_run(
         asked(context)
     (row,) = rows_of(context)
     assert (row.input_tokens, row.output_tokens) == (reply.input_tokens, reply.output_tokens)
-    assert context.store.ledger.charge(KEY.run_id, 1).spent == billed(server)
+    assert context.store.call_log.charge(KEY.run_id, 1).spent == billed(server)
     resumed = asked(context)
     assert isinstance(resumed, AIMessage)
     assert resumed.text == "ten words"

@@ -44,7 +44,7 @@ def test_a_short_run_improves_programs_of_different_kinds(program, target):
 def account(store: RunStore) -> list[object]:
     """Return everything of a run that does not depend on the clock."""
     (run_id,) = store.run_ids()
-    calls = store.ledger.calls(run_id)
+    calls = store.call_log.calls(run_id)
     return [
         *store.steps(run_id),
         *(replace(each, provider_id=None, ended_at=0.0, seconds=0.0) for each in calls),

@@ -46,7 +46,7 @@ def test_each_step_ends_with_the_better_of_what_was_tried(run):
 
 def test_its_answers_have_tokens_and_call_tools(run):
     store, _ = run
-    calls = list(store.ledger.calls(store.run_ids()[0]))
+    calls = list(store.call_log.calls(store.run_ids()[0]))
     assert {call.finish_reason for call in calls} == {"tool_calls"}
     assert all(call.output_tokens > 2400 for call in calls)
 
@@ -59,7 +59,7 @@ def test_the_same_seed_makes_the_same_run(run, packing):
 def test_streamed_answers_call_tools_and_have_tokens_as_well(packing):
     store = RunStore()
     searched(packing, store, "messages")
-    calls = list(store.ledger.calls(store.run_ids()[0]))
+    calls = list(store.call_log.calls(store.run_ids()[0]))
     assert {call.finish_reason for call in calls} == {"tool_calls"}
     assert {read_back(call.answer).tool_calls[0]["name"] for call in calls} >= {
         "evaluate_candidate",

@@ -32,7 +32,7 @@ def graph_with(model, store, *, iterations=3, problem=None):
 
 
 def calls_of(store):
-    return list(store.ledger.calls(store.run_ids()[-1]))
+    return list(store.call_log.calls(store.run_ids()[-1]))
 
 
 def test_a_request_to_a_model_without_a_price_never_leaves():

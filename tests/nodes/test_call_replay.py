@@ -23,7 +23,7 @@ def test_a_call_is_made_once_however_often_its_step_is_executed():
     again = ask_model(model, PROMPT, KEY, {}, context)
     assert first.text == again.text
     assert len(model.prompts) == 1
-    assert len(list(context.store.ledger.calls("run"))) == 1
+    assert len(list(context.store.call_log.calls("run"))) == 1
 
 
 def test_a_failure_is_not_asked_for_again_either():

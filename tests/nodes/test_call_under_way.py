@@ -19,7 +19,7 @@ from costada.nodes.calls.asking import ask_model
 from costada.nodes.settings import Settings
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 
@@ -43,7 +43,7 @@ class HeldModel:
         return hashed_answer(prompt)
 
 
-def graph_of(held: HeldModel, store: RunStore, purse: Ledger, iterations: int) -> DiscoveryGraph:
+def graph_of(held: HeldModel, store: RunStore, purse: Purse, iterations: int) -> DiscoveryGraph:
     constants = Constants(max_iterations=iterations, max_attempts=1)
     return create_discovery_graph(
         toy_problem(),
@@ -51,14 +51,14 @@ def graph_of(held: HeldModel, store: RunStore, purse: Ledger, iterations: int) -
         budget=1.0,
         settings=Settings(price=PRICE, constants=constants),
         store=store,
-        ledger=purse,
+        purse=purse,
         checkpointer=InMemorySaver(),
     )
 
 
-def check_books(found: Any, held: HeldModel, store: RunStore, purse: Ledger) -> None:
+def check_books(found: Any, held: HeldModel, store: RunStore, purse: Purse) -> None:
     """Check that nothing was sent twice, and that rows, run and purse tell the same dollars."""
-    calls = list(store.ledger.calls(found["run_id"]))
+    calls = list(store.call_log.calls(found["run_id"]))
     assert [call.status for call in calls] == [CallStatus.DONE] * found["iterations"]
     assert len(held.model.prompts) == found["iterations"]
     total = sum((call.cost for call in calls), Decimal(0))
@@ -66,7 +66,7 @@ def check_books(found: Any, held: HeldModel, store: RunStore, purse: Ledger) -> 
 
 
 def test_an_async_run_that_is_cancelled_and_resumed_at_once_waits_for_its_request() -> None:
-    held, store, purse = HeldModel(), RunStore(), Ledger(1.0)
+    held, store, purse = HeldModel(), RunStore(), Purse(1.0)
     graph = graph_of(held, store, purse, iterations=3)
 
     async def cancel_and_resume() -> Any:
@@ -87,7 +87,7 @@ def test_an_async_run_that_is_cancelled_and_resumed_at_once_waits_for_its_reques
 
 
 def test_two_threads_that_carry_the_same_run_out_share_a_request() -> None:
-    held, store, purse = HeldModel(), RunStore(), Ledger(1.0)
+    held, store, purse = HeldModel(), RunStore(), Purse(1.0)
     graph = graph_of(held, store, purse, iterations=1)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(graph.invoke, {}, THREAD)
@@ -105,7 +105,7 @@ def is_awaited(store: RunStore) -> bool:
     """Return whether someone who asks for the call once more waits."""
 
     def need_its_end() -> None:
-        with store.ledger.under_way.none_of(KEY):
+        with store.call_log.under_way.none_of(KEY):
             pass
 
     with ThreadPoolExecutor() as pool:

@@ -35,7 +35,7 @@ def run_once(url, store, *, lost_calls="count", timeout=20.0, attempts=1, iterat
 
 
 def calls_of(store):
-    return list(store.ledger.calls(store.run_ids()[-1]))
+    return list(store.call_log.calls(store.run_ids()[-1]))
 
 
 def bound_of(call):
@@ -112,14 +112,14 @@ def test_a_request_that_a_dead_process_left_is_lost_and_asked_again(server):
     (done,) = calls_of(store)
     key = CallKey("another run", 1, "generation", 1)
     begun = replace(done, status=CallStatus.STARTED, cost=Decimal(0), bound=Decimal("0.5"))
-    store.ledger.put_call(key.run_id, begun)
-    store.ledger.mark_lost(key)
-    store.ledger.put_call(key.run_id, done)
-    assert [call.status for call in store.ledger.calls(key.run_id)] == [
+    store.call_log.put_call(key.run_id, begun)
+    store.call_log.mark_lost(key)
+    store.call_log.put_call(key.run_id, done)
+    assert [call.status for call in store.call_log.calls(key.run_id)] == [
         CallStatus.LOST,
         CallStatus.DONE,
     ]
-    counted = store.ledger.charge(key.run_id, 1, counts_lost=True)
-    ignored = store.ledger.charge(key.run_id, 1, counts_lost=False)
+    counted = store.call_log.charge(key.run_id, 1, counts_lost=True)
+    ignored = store.call_log.charge(key.run_id, 1, counts_lost=False)
     assert (counted.cost, counted.in_doubt) == (done.cost + Decimal("0.5"), Decimal("0.5"))
     assert (ignored.cost, ignored.in_doubt) == (done.cost, 0)

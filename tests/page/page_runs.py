@@ -115,7 +115,7 @@ def write_steps(run: RunFolder, steps: list[dict[str, Any]], **others: list[Any]
         calls = others.get("calls", [call(row["iteration"]) for row in steps])
         found = others.get("candidates", [candidate(row["iteration"]) for row in steps])
         for each in calls:
-            store.ledger.put_call("run", each)
+            store.call_log.put_call("run", each)
         for each in found:
             store.candidates.put("run", each)
         for row in steps:
@@ -126,7 +126,7 @@ def fail_call(run: RunFolder, iteration: int, reason: str) -> None:
     """Note that the request of an iteration came to nothing."""
     with RunStore(run.database) as store:
         key = CallKey("run", iteration, "generation", 1)
-        store.ledger.put_outcome(key, Outcome("", reason, OutcomeKind.FAILURE))
+        store.call_log.put_outcome(key, Outcome("", reason, OutcomeKind.FAILURE))
 
 
 def long_run(folder: Path, length: int, text: Callable[[int], tuple[str, str, str]]) -> RunFolder:
@@ -141,7 +141,7 @@ def long_run(folder: Path, length: int, text: Callable[[int], tuple[str, str, st
             best = max(best, found)
             facts = _found(iteration, found, best, gain, rng)
             prompt, answer, program = text(iteration)
-            store.ledger.put_call("run", call(iteration, prompt=prompt, answer=answer))
+            store.call_log.put_call("run", call(iteration, prompt=prompt, answer=answer))
             parent = f"{max(0, iteration - rng.randint(1, 40))}.1"
             own = {"score": found, "objective": found, "parent_id": parent, "code": program}
             store.candidates.put("run", candidate(iteration, **own))

@@ -62,7 +62,7 @@ def test_the_result_as_json_agrees_with_the_ledger_and_progress_goes_to_standard
     facts = json.loads(result.stdout)
     assert "t=1  frontier 1" in result.stderr
     with RunStore(out / "run.sqlite") as store:
-        calls = list(store.ledger.calls(store.run_ids()[0]))
+        calls = list(store.call_log.calls(store.run_ids()[0]))
     assert facts["stop_reason"] == "iterations"
     assert (facts["iterations"], facts["uncharged"]) == (2, 0)
     assert Decimal(str(facts["spent"])) == sum(call.cost for call in calls)

@@ -27,7 +27,7 @@ def rows_in(folder: Path) -> list[dict[str, Any]]:
 def spent_in_calls(folder: Path) -> float:
     with RunStore(folder / "run.sqlite") as store:
         (run_id,) = store.run_ids()
-        return float(sum(call.cost for call in store.ledger.calls(run_id)))
+        return float(sum(call.cost for call in store.call_log.calls(run_id)))
 
 
 def model() -> ScriptedModel:

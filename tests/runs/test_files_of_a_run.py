@@ -14,7 +14,7 @@ import pytest
 from costada.experiments.sweep.process import RunProcess
 from costada.models.gateway.address import hold_door
 from costada.models.gateway.journal import Journal
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
 Invoke = Callable[..., Any]
@@ -160,7 +160,7 @@ def test_an_empty_folder_that_a_run_gets_becomes_its_owners_alone_and_a_used_one
 def test_databases_and_what_lies_beside_them_are_their_owners_alone(tmp_path: Path) -> None:
     place = tmp_path / "place"
     place.mkdir(0o700)
-    with RunStore(place / "run.sqlite") as store, Ledger(1, path=place / "purse.sqlite") as purse:
+    with RunStore(place / "run.sqlite") as store, Purse(1, path=place / "purse.sqlite") as purse:
         store.put_text("a text")
         purse.child("a")
         (Journal(place / "gateway.sqlite")).close()

@@ -35,7 +35,7 @@ def run_id_in(folder: Path) -> str:
 def calls_in(folder: Path) -> list[tuple[int, str, float]]:
     with RunStore(folder / "run.sqlite") as store:
         (run_id,) = store.run_ids()
-        calls = store.ledger.calls(run_id)
+        calls = store.call_log.calls(run_id)
         return [(call.iteration, call.prompt, float(call.cost)) for call in calls]
 
 

@@ -20,7 +20,7 @@ def test_a_run_with_tools_goes_on_where_it_stopped_and_says_what_it_cost(near, i
     told = json.loads(resumed.stdout)
     with RunStore(folder / "run.sqlite", is_read_only=True) as store:
         (run_id,) = store.run_ids()
-        calls = list(store.ledger.calls(run_id))
+        calls = list(store.call_log.calls(run_id))
     assert told["iterations"] == 3
     assert told["spent"] == pytest.approx(float(sum(call.cost for call in calls)))
     assert len(calls) > told["iterations"]

@@ -170,11 +170,11 @@ def test_without_a_run_mermaid_text_is_langgraphs_own() -> None:
 
 def test_calls_are_put_down_to_the_node_that_makes_them() -> None:
     store = RunStore()
-    store.ledger.put_call("run", call("generation", "0.010"))
-    store.ledger.put_call("run", call("retry", "0.002", attempt=2))
-    store.ledger.put_call("run", call("guide", "0.030"))
+    store.call_log.put_call("run", call("generation", "0.010"))
+    store.call_log.put_call("run", call("retry", "0.002", attempt=2))
+    store.call_log.put_call("run", call("guide", "0.030"))
     lost = call("guide", "0", "0.05", attempt=2, status=CallStatus.ERROR, error="x: y")
-    store.ledger.put_call("run", lost)
+    store.call_log.put_call("run", lost)
     store.timing.put("run", 1, {"generate": 3.0, "evaluate": 1.0})
     assert spending_by_node(store, "run") == {
         "generate": NodeSpending(Decimal("0.012"), 3.0),

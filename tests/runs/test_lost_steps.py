@@ -15,7 +15,7 @@ from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.runner import THREAD
 from costada.store.checkpoints import RunSaver
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
 Invoke = Callable[..., Any]
@@ -70,7 +70,7 @@ def test_what_the_lost_steps_cost_counts_once_it_is_accepted(older: RunFolder) -
     assert spent == pytest.approx(before + float(calls * CALL))
     with RunStore(older.database) as store:
         (run_id,) = store.run_ids()
-        rows = list(store.ledger.calls(run_id))
+        rows = list(store.call_log.calls(run_id))
     assert float(sum(row.cost for row in rows)) == pytest.approx(spent)
     assert go_on(older.path, MADE + 1) == (spent, 0)
 
@@ -86,12 +86,12 @@ def test_a_loss_that_uses_up_the_budget_needs_a_higher_one(older: RunFolder) -> 
 
 def test_a_purse_holds_what_the_run_holds_after_a_loss(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    with Ledger(1.0) as purse:
-        go_on(folder.path, KEPT, ledger=purse)
+    with Purse(1.0) as purse:
+        go_on(folder.path, KEPT, purse=purse)
         shutil.copy(folder.database, tmp_path / "copy.sqlite")
-        go_on(folder.path, MADE, ledger=purse)
+        go_on(folder.path, MADE, purse=purse)
         shutil.copy(tmp_path / "copy.sqlite", folder.database)
-        spent, _ = go_on(folder.path, MADE + 1, ledger=purse, accept_loss=True)
+        spent, _ = go_on(folder.path, MADE + 1, purse=purse, accept_loss=True)
         assert float(purse.spent) == pytest.approx(spent)
 
 

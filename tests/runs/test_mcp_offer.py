@@ -10,10 +10,10 @@ import pytest
 from costada.agents.mcp import Offer
 from costada.runs.config import RunConfig
 from costada.runs.lease import hold_lease
-from costada.store.purse import Ledger
+from costada.store.purse import Purse
 
 
-def offer_over(purse: Ledger, parent: Path) -> Offer:
+def offer_over(purse: Purse, parent: Path) -> Offer:
     return Offer({}, RunConfig(problem="circle_packing"), purse, parent)
 
 
@@ -21,19 +21,19 @@ def test_money_of_runs_that_nobody_carries_on_comes_back_but_what_they_spent(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "purse.sqlite"
-    with Ledger(1, path=path) as purse:
+    with Purse(1, path=path) as purse:
         (tmp_path / "dead").mkdir()
         purse.child(str(tmp_path / "dead"), 0.25).put("call", cost=0.125)
         purse.child(str(tmp_path / "removed"), 0.25).put("call", cost=0.0625)
         assert float(purse.remaining) == 0.5
-    with Ledger(1, path=path) as purse:
+    with Purse(1, path=path) as purse:
         offer_over(purse, tmp_path).take_back()
         assert float(purse.spent) == 0.1875
         assert float(purse.remaining) == 0.8125
 
 
 def test_money_of_a_run_at_work_stays_with_it(tmp_path: Path) -> None:
-    with Ledger(1) as purse:
+    with Purse(1) as purse:
         purse.child(str(tmp_path), 0.25)
         with hold_lease(tmp_path):
             offer_over(purse, tmp_path).take_back()

@@ -88,7 +88,7 @@ def test_equal_answers_lead_to_equal_records_after_every_step(method):
     with RunStore() as store:
         records, rows = graph_run(method, 3, store)
         (run_id,) = store.run_ids()
-        answers = ReplayedAnswers(store.ledger.calls(run_id))
+        answers = ReplayedAnswers(store.call_log.calls(run_id))
         run = SimulatedRun(method, 3, BUDGET, CONSTANTS, answers)
         replayed = [with_text_names(record, store) for record in run.steps()]
         outcome = run.outcome()

@@ -5,23 +5,23 @@ from pathlib import Path
 
 import pytest
 
-from costada.store.purse import Ledger, OverBudget
+from costada.store.purse import OverBudget, Purse
 
 D = Decimal
 
 
-def standing(purse: Ledger) -> tuple[Decimal, Decimal, Decimal]:
+def standing(purse: Purse) -> tuple[Decimal, Decimal, Decimal]:
     return purse.budget, purse.spent, purse.remaining
 
 
 def test_a_new_purse_holds_its_budget():
-    purse = Ledger(0.5)
+    purse = Purse(0.5)
     assert standing(purse) == (D("0.5"), D(0), D("0.5"))
-    assert (purse.name, purse.policy, purse.is_exhausted) == ("ledger", "crossing", False)
+    assert (purse.name, purse.policy, purse.is_exhausted) == ("purse", "crossing", False)
 
 
 def test_a_call_counts_at_its_bound_until_it_is_put_with_its_cost():
-    purse = Ledger(1)
+    purse = Purse(1)
     purse.begin("a", D("0.3"))
     assert standing(purse) == (D(1), D("0.3"), D("0.7"))
     purse.put("a", cost=D("0.1"))
@@ -29,13 +29,13 @@ def test_a_call_counts_at_its_bound_until_it_is_put_with_its_cost():
 
 
 def test_putting_the_same_call_again_changes_nothing():
-    purse = Ledger(1)
+    purse = Purse(1)
     for _ in range(3):
         purse.put("a", cost=0.1, bound=0.2, model="m")
     assert purse.spent == D("0.3")
     (entry,) = purse.calls()
     assert (entry.account, entry.key, entry.cost, entry.bound) == (
-        "ledger",
+        "purse",
         "a",
         D("0.1"),
         D("0.2"),
@@ -44,7 +44,7 @@ def test_putting_the_same_call_again_changes_nothing():
 
 
 def test_a_child_draws_its_budget_and_gives_back_what_it_did_not_spend():
-    purse = Ledger(1)
+    purse = Purse(1)
     child = purse.child("search", 0.4)
     assert (purse.remaining, purse.spent) == (D("0.6"), D(0))
     child.put("a", cost=0.1)
@@ -55,14 +55,14 @@ def test_a_child_draws_its_budget_and_gives_back_what_it_did_not_spend():
 
 
 def test_a_child_without_a_budget_draws_all_that_is_left():
-    purse = Ledger(1)
+    purse = Purse(1)
     purse.put("a", cost=0.3)
     assert purse.child("rest").budget == D("0.7")
     assert purse.is_exhausted
 
 
 def test_the_spending_of_grandchildren_reaches_the_purse_once():
-    purse = Ledger(1)
+    purse = Purse(1)
     child = purse.child("child", 0.6)
     grandchild = child.child("grandchild", 0.5)
     grandchild.put("a", cost=0.2)
@@ -74,26 +74,26 @@ def test_the_spending_of_grandchildren_reaches_the_purse_once():
 
 
 def test_a_crossing_child_is_lent_what_is_left_and_its_overshoot_is_its_parents():
-    purse = Ledger(1)
+    purse = Purse(1)
     purse.put("a", cost=0.7)
     child = purse.child("search", 0.5)
     assert child.budget == D("0.3")
     child.put("b", cost=0.4)
     assert (child.remaining, purse.remaining, purse.spent) == (D("-0.1"), D("-0.1"), D("1.1"))
-    with pytest.raises(OverBudget, match=r"budget: got 0.1, but 'ledger' has \$0 left of \$1"):
+    with pytest.raises(OverBudget, match=r"budget: got 0.1, but 'purse' has \$0 left of \$1"):
         purse.child("another", 0.1)
 
 
 def test_a_hard_purse_refuses_a_child_that_does_not_fit_and_names_both_numbers():
-    purse = Ledger(1, policy="hard")
+    purse = Purse(1, policy="hard")
     purse.child("first", 0.7)
-    with pytest.raises(ValueError, match=r"budget: got 0.4, but 'ledger' has \$0.3 left of \$1"):
+    with pytest.raises(ValueError, match=r"budget: got 0.4, but 'purse' has \$0.3 left of \$1"):
         purse.child("second", 0.4)
     assert purse.child("second", 0.3).policy == "hard"
 
 
 def test_the_same_name_is_the_same_account():
-    purse = Ledger(1)
+    purse = Purse(1)
     purse.child("search", 0.4).put("a", cost=0.1)
     again = purse.child("search", 0.4)
     assert standing(again) == (D("0.4"), D("0.1"), D("0.3"))
@@ -104,12 +104,12 @@ def test_the_same_name_is_the_same_account():
 
 
 def test_an_account_that_is_opened_again_draws_what_it_had_given_back():
-    purse = Ledger(1, policy="hard")
+    purse = Purse(1, policy="hard")
     child = purse.child("search", 0.4)
     child.put("a", cost=0.1)
     child.close()
     other = purse.child("other", 0.7)
-    with pytest.raises(OverBudget, match=r"budget: got 0.4, but 'ledger' has \$0.2 left"):
+    with pytest.raises(OverBudget, match=r"budget: got 0.4, but 'purse' has \$0.2 left"):
         purse.child("search", 0.4)
     other.close()
     assert standing(purse.child("search", 0.4)) == (D("0.4"), D("0.1"), D("0.3"))
@@ -117,14 +117,14 @@ def test_an_account_that_is_opened_again_draws_what_it_had_given_back():
 
 
 def test_an_open_account_asks_a_hard_purse_in_vain_for_more_than_there_is():
-    purse = Ledger(1, policy="hard")
+    purse = Purse(1, policy="hard")
     purse.child("search", 1)
     with pytest.raises(OverBudget):
         purse.child("search", 1.5)
 
 
 def test_a_closed_account_begins_no_call_and_lends_nothing_but_takes_down_what_was_spent():
-    purse = Ledger(1)
+    purse = Purse(1)
     child = purse.child("search", 0.5)
     child.begin("a", 0.2)
     child.close()
@@ -138,11 +138,11 @@ def test_a_closed_account_begins_no_call_and_lends_nothing_but_takes_down_what_w
 
 
 def test_raising_draws_the_difference_under_either_policy_or_not_at_all():
-    purse = Ledger(1)
+    purse = Purse(1)
     child = purse.child("search", 0.4)
     child.raise_to(0.9)
     assert (child.budget, purse.remaining) == (D("0.9"), D("0.1"))
-    with pytest.raises(OverBudget, match=r"budget: got 1.1, but 'ledger' has \$0.1 left of \$1"):
+    with pytest.raises(OverBudget, match=r"budget: got 1.1, but 'purse' has \$0.1 left of \$1"):
         child.raise_to(1.1)
     with pytest.raises(ValueError, match=r"budget: got 0.5, expected at least 0.9"):
         child.raise_to(0.5)
@@ -152,9 +152,9 @@ def test_raising_draws_the_difference_under_either_policy_or_not_at_all():
 
 
 def test_a_hard_call_begins_only_if_its_worst_case_fits():
-    purse = Ledger(1, policy="hard")
+    purse = Purse(1, policy="hard")
     purse.begin("a", 0.6)
-    with pytest.raises(OverBudget, match=r"a call of at most \$0.5, but 'ledger' has \$0.4 left"):
+    with pytest.raises(OverBudget, match=r"a call of at most \$0.5, but 'purse' has \$0.4 left"):
         purse.begin("b", 0.5)
     purse.put("a", cost=0.5)
     purse.begin("b", 0.5)
@@ -162,7 +162,7 @@ def test_a_hard_call_begins_only_if_its_worst_case_fits():
 
 
 def test_a_crossing_call_begins_as_long_as_anything_is_left():
-    purse = Ledger(0.1)
+    purse = Purse(0.1)
     purse.begin("a", 5)
     with pytest.raises(OverBudget):
         purse.begin("b", 0.01)
@@ -171,24 +171,24 @@ def test_a_crossing_call_begins_as_long_as_anything_is_left():
 
 
 def test_a_key_can_begin_only_once():
-    purse = Ledger(1)
+    purse = Purse(1)
     purse.begin("a", 0.1)
-    with pytest.raises(ValueError, match="key: got 'a', which 'ledger' holds"):
+    with pytest.raises(ValueError, match="key: got 'a', which 'purse' holds"):
         purse.begin("a", 0.1)
 
 
 def test_calls_are_told_with_the_account_that_paid():
-    purse = Ledger(1)
+    purse = Purse(1)
     purse.put("plan", cost=0.1)
     child = purse.child("search", 0.5)
     child.put("1", cost=0.2)
     purse.child("other").put("x", cost=0.3)
     child.child("below").put("y", cost=0.1)
     assert [(entry.account, entry.key) for entry in purse.calls()] == [
-        ("ledger", "plan"),
-        ("ledger/search", "1"),
-        ("ledger/search/below", "y"),
-        ("ledger/other", "x"),
+        ("purse", "plan"),
+        ("purse/search", "1"),
+        ("purse/search/below", "y"),
+        ("purse/other", "x"),
     ]
     assert [entry.account for entry in child.calls()] == ["search", "search/below"]
 
@@ -196,11 +196,11 @@ def test_calls_are_told_with_the_account_that_paid():
 @pytest.mark.parametrize("budget", [0, -1, float("inf"), float("nan"), True, "much", None])
 def test_a_budget_is_finite_dollars_above_0(budget):
     with pytest.raises(ValueError, match="budget: got"):
-        Ledger(budget)
+        Purse(budget)
 
 
 def test_costs_and_names_are_checked():
-    purse = Ledger(1)
+    purse = Purse(1)
     with pytest.raises(ValueError, match="cost: got -1, expected finite dollars of at least 0"):
         purse.put("a", cost=-1)
     with pytest.raises(ValueError, match="bound: got"):
@@ -208,19 +208,19 @@ def test_costs_and_names_are_checked():
     with pytest.raises(ValueError, match="name: got ''"):
         purse.child("", 0.1)
     with pytest.raises(ValueError, match="policy: got 'soft'"):
-        Ledger(1, policy="soft")
+        Purse(1, policy="soft")
     assert purse.calls() == []
 
 
 def test_a_purse_in_a_file_is_gone_on_with(tmp_path: Path):
     file = tmp_path / "purse.sqlite"
-    with Ledger(1, path=file, policy="hard") as purse:
+    with Purse(1, path=file, policy="hard") as purse:
         purse.child("search", 0.5).put("a", cost=0.2)
-    with Ledger(2, path=file, policy="hard") as purse:
+    with Purse(2, path=file, policy="hard") as purse:
         assert standing(purse) == (D(2), D("0.2"), D("1.5"))
         assert purse.child("search", 0.5).spent == D("0.2")
-        assert Ledger(3, path=file, name="another").spent == 0
+        assert Purse(3, path=file, name="another").spent == 0
     with pytest.raises(ValueError, match="budget: got 1, expected at least 2"):
-        Ledger(1, path=file, policy="hard")
+        Purse(1, path=file, policy="hard")
     with pytest.raises(ValueError, match="policy: got 'crossing', expected 'hard' as it was"):
-        Ledger(2, path=file)
+        Purse(2, path=file)

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from costada.store.purse import Ledger, OverBudget
+from costada.store.purse import OverBudget, Purse
 
 D = Decimal
 
 
 def test_threads_can_not_overdraw_a_hard_purse():
-    purse = Ledger(1, policy="hard")
+    purse = Purse(1, policy="hard")
 
     def spend(number: int) -> Decimal:
         with suppress(OverBudget):
@@ -40,9 +40,9 @@ def test_threads_can_not_overdraw_a_hard_purse():
 SPENDER = """
     import sys
     from contextlib import suppress
-    from costada.store.purse import Ledger, OverBudget
+    from costada.store.purse import Purse, OverBudget
 
-    purse = Ledger(0.2, policy="hard", path=sys.argv[1])
+    purse = Purse(0.2, policy="hard", path=sys.argv[1])
     account = purse.child("shared", 0.15)
     print("ready", flush=True)
     for number in range(int(sys.argv[3])):
@@ -67,7 +67,7 @@ def test_processes_share_a_purse_and_one_that_is_killed_leaves_it_sound(tmp_path
     killed.wait(20)
     for process in (killed, other):
         process.stdout.close()
-    with Ledger(0.2, policy="hard", path=file) as purse:
+    with Purse(0.2, policy="hard", path=file) as purse:
         entries = purse.calls()
         assert purse.spent == sum(entry.cost + entry.bound for entry in entries) <= D("0.15")
         assert sum(entry.bound > 0 for entry in entries) <= 1
@@ -85,7 +85,7 @@ class NestedSpending(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.accounts = [Ledger(1, policy=self.policy)]
+        self.accounts = [Purse(1, policy=self.policy)]
         self.under_way, self.numbers = [], count()
 
     def pick(self, number):
@@ -153,7 +153,7 @@ TestCrossingSpending.settings = FEW
 @settings(max_examples=25)
 @given(asked=st.lists(st.tuples(DOLLARS, DOLLARS), max_size=12))
 def test_the_children_of_a_hard_purse_never_spend_more_than_it_holds(asked):
-    purse = Ledger(1, policy="hard")
+    purse = Purse(1, policy="hard")
     for number, (budget, cost) in enumerate(asked):
         with suppress(ValueError), purse.child(str(number), budget) as child:
             child.begin("call", cost)

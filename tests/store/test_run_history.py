@@ -54,7 +54,7 @@ def test_calls_that_came_to_no_answer_are_told_with_their_reason(tmp_path: Path)
         store.open_run("run", "costada", "toy")
         for number, kind in enumerate(OutcomeKind, start=1):
             key = CallKey("run", number, "generation", 1)
-            store.ledger.put_outcome(key, Outcome("", f"{kind} text", kind))
+            store.call_log.put_outcome(key, Outcome("", f"{kind} text", kind))
     with RunHistory.of(tmp_path / "run.sqlite") as history:
         failures = history.failures(Span("run"))
     assert [(each.kind, each.text) for each in failures] == [
@@ -97,7 +97,7 @@ def test_money_of_a_call_is_read_exactly(tmp_path: Path) -> None:
 
     with RunStore(tmp_path / "run.sqlite") as store:
         store.open_run("run", "costada", "toy")
-        store.ledger.put_call("run", call(1, "0.1000000000000000001"))
+        store.call_log.put_call("run", call(1, "0.1000000000000000001"))
     with RunHistory.of(tmp_path / "run.sqlite") as history:
         (told,) = history.calls(Span("run"))
     assert told.cost == Decimal("0.1000000000000000001")

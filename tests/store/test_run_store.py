@@ -151,33 +151,33 @@ def test_a_verdict_is_looked_up_in_an_index_whatever_the_length_of_the_run(tmp_p
 
 def test_a_charge_sums_the_calls_of_its_iteration_exactly(store):
     for cost in ("0.1", "0.2", "0.0000006"):
-        store.ledger.put_call("run", call(1, cost))
-    store.ledger.put_call("run", call(1, "0.4", role="guide"))
-    charge = store.ledger.charge("run", 1)
+        store.call_log.put_call("run", call(1, cost))
+    store.call_log.put_call("run", call(1, "0.4", role="guide"))
+    charge = store.call_log.charge("run", 1)
     assert (charge.cost, charge.spent) == (Decimal("0.7000006"), Decimal("0.7000006"))
     assert charge.guide_calls == 1
 
 
 def test_charging_an_iteration_again_counts_nothing_twice(store):
-    store.ledger.put_call("run", call(1, "0.25"))
-    store.ledger.put_call("run", call(2, "0.50"))
-    store.ledger.charge("run", 1)
-    first = store.ledger.charge("run", 2)
-    assert store.ledger.charge("run", 2) == first
+    store.call_log.put_call("run", call(1, "0.25"))
+    store.call_log.put_call("run", call(2, "0.50"))
+    store.call_log.charge("run", 1)
+    first = store.call_log.charge("run", 2)
+    assert store.call_log.charge("run", 2) == first
     assert first.spent == Decimal("0.75")
 
 
 def test_a_call_made_again_under_the_same_key_is_a_further_call(store):
-    store.ledger.put_call("run", call(1, "0.25"))
-    store.ledger.put_call("run", call(1, "0.25"))
-    assert store.ledger.charge("run", 1).cost == Decimal("0.50")
-    assert list(store.ledger.calls("run")) == [call(1, "0.25"), call(1, "0.25")]
+    store.call_log.put_call("run", call(1, "0.25"))
+    store.call_log.put_call("run", call(1, "0.25"))
+    assert store.call_log.charge("run", 1).cost == Decimal("0.50")
+    assert list(store.call_log.calls("run")) == [call(1, "0.25"), call(1, "0.25")]
 
 
 def test_an_iteration_without_calls_costs_nothing(store):
-    store.ledger.put_call("run", call(1, "0.25"))
-    store.ledger.charge("run", 1)
-    charge = store.ledger.charge("run", 2)
+    store.call_log.put_call("run", call(1, "0.25"))
+    store.call_log.charge("run", 1)
+    charge = store.call_log.charge("run", 2)
     assert (charge.cost, charge.spent) == (Decimal(0), Decimal("0.25"))
 
 

@@ -49,4 +49,4 @@ def test_another_call_is_not_awaited() -> None:
 def test_all_who_have_a_file_open_share_what_is_under_way(tmp_path: Path, is_shared: bool) -> None:
     paths = (tmp_path / "run.sqlite", tmp_path / "." / "run.sqlite") if is_shared else (None, None)
     with RunStore(paths[0]) as one, RunStore(paths[1]) as other:
-        assert (one.ledger.under_way is other.ledger.under_way) is is_shared
+        assert (one.call_log.under_way is other.call_log.under_way) is is_shared
