@@ -40,6 +40,7 @@ def _new_step(allocation: Allocation) -> StepRecord:
         attempt=0,
         parent="",
         prompt="",
+        prompt_data="",
         program="",
         changes="",
         candidate="",

@@ -1,7 +1,7 @@
 """Node: draw a parent and its inspirations, and write the prompt of the next attempt."""
 
 from costada.controller.method import Controller, ParentRule
-from costada.nodes.candidates import shown
+from costada.nodes.candidates import save_prompt, shown
 from costada.nodes.context import RunContext
 from costada.nodes.evox.strategies import chosen_sources
 from costada.nodes.guide import Assignment, take_tactic
@@ -17,7 +17,7 @@ def build_context(state: SearchState, *, context: RunContext) -> SearchState:
     controller, assignment = take_tactic(state, context)
     controller, sources = _sources(controller, assignment, state, context)
     request = _request(step, sources, assignment, controller, context)
-    prompt = context.store.put_text(generation_prompt(request).user)
+    prompt, data = save_prompt(generation_prompt(request), context)
     attempt = StepRecord(
         **{
             **step,
@@ -26,6 +26,7 @@ def build_context(state: SearchState, *, context: RunContext) -> SearchState:
             "inspirations": [candidate.id for candidate in sources.inspirations],
             "label": sources.label,
             "prompt": prompt,
+            "prompt_data": data,
             "program": "",
             "changes": "",
             "candidate": "",
@@ -78,6 +79,7 @@ def _request(
         siblings=sources.siblings,
         failure=failed[-1] if failed and not shows_all else None,
         label=sources.wording,
+        label_name=sources.label,
         previous=sources.previous,
         earlier_failures=failed if shows_all else (),
     )

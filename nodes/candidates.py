@@ -1,17 +1,20 @@
 """Candidates on their way between the store, the archives and a prompt."""
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from costada.controller.archive import Archive, Candidate
 from costada.controller.method import Controller
 from costada.controller.migration import original_id
 from costada.evaluators.problem import Problem
 from costada.nodes.context import RunContext
-from costada.nodes.state import SearchState
+from costada.nodes.state import SearchState, StepRecord
+from costada.prompts.render import Prompt
 from costada.prompts.request import ShownProgram
 from costada.store.rows import CandidateRow
 from costada.values.evaluation import EVAL_TIME, EVALUATOR_FAULT, MARKS, SANDBOX_FAULT, Evaluation
+from costada.values.prompt_data import PromptData
 
 
 def load_archives(
@@ -104,6 +107,25 @@ def lasting_metrics(metrics: Mapping[str, float], problem: Problem) -> dict[str,
     """Return the metrics without wall-clock times: they never repeat, and so no prompt would."""
     timings = {EVAL_TIME, *problem.timing_metrics}
     return {name: value for name, value in metrics.items() if name not in timings}
+
+
+def save_prompt(prompt: Prompt, context: RunContext) -> tuple[str, str]:
+    """Store the text of a step's prompt and what it was made of; returns both hashes."""
+    put_text = context.store.put_text
+    if prompt.data is None:
+        return put_text(prompt.user), ""
+    others = tuple(map(put_text, prompt.data.others))
+    data = replace(prompt.data, program=put_text(prompt.data.program), others=others)
+    return put_text(prompt.user), put_text(json.dumps(asdict(data)))
+
+
+def load_prompt(step: StepRecord, context: RunContext) -> Prompt:
+    """The prompt of the step's attempt."""
+    text = context.store.text
+    data = PromptData(**json.loads(text(step["prompt_data"])))
+    others = tuple(map(text, data.others))
+    data = replace(data, program=text(data.program), others=others)
+    return Prompt(context.problem.task, text(step["prompt"]), data)
 
 
 def evaluation_of(row: CandidateRow) -> Evaluation:

@@ -7,12 +7,11 @@ from costada.models.asking import ModelFailure
 from costada.models.replies import answer_text
 from costada.nodes.calls.asking import CallKey
 from costada.nodes.calls.budget import Unaffordable, ask_within_budget
-from costada.nodes.candidates import load_candidate
+from costada.nodes.candidates import load_candidate, load_prompt
 from costada.nodes.context import RunContext
 from costada.nodes.state import SearchState, StepRecord
 from costada.nodes.tools.agent import ask_with_tools
 from costada.prompts.parse import Rejection, parse_program
-from costada.prompts.render import Prompt
 
 
 def generate(state: SearchState, config: RunnableConfig, *, context: RunContext) -> SearchState:
@@ -26,7 +25,7 @@ def ask_once(state: SearchState, config: RunnableConfig, *, context: RunContext)
     step = state["step"]
     role = "generation" if step["attempt"] == 1 else "retry"
     key = CallKey(state["run_id"], state["iteration"], role, step["attempt"])
-    prompt = Prompt(system=context.problem.task, user=context.store.text(step["prompt"]))
+    prompt = load_prompt(step, context)
     answer = ask_within_budget(context.model, prompt, key, state, config, context)
     return SearchState(step=_with_answer(state, answer, context))
 

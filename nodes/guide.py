@@ -25,7 +25,7 @@ from costada.nodes.evox.evolution import (
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt, guide_prompt
 from costada.prompts.request import GuideRequest
-from costada.prompts.tactics import Tactic, outcome_line, parse_tactics
+from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
 
 MAX_TRIED = 10
 """Tactics whose outcomes a guide is told."""
@@ -64,18 +64,18 @@ def save_batch(batch: TacticBatch, run_id: str, iteration: int, context: RunCont
     context.store.put_tactics(run_id, iteration, batch.model_dump())
 
 
-def tried_tactics(run_id: str, iteration: int, context: RunContext) -> tuple[str, ...]:
-    """Return one line per tactic tried before an iteration and how it went, oldest first.
+def tried_tactics(run_id: str, iteration: int, context: RunContext) -> tuple[TriedTactic, ...]:
+    """Tactics tried before an iteration and how they went, oldest first.
 
     Of many tactics the last `MAX_TRIED` are told.
     """
     records = context.store.tactics(run_id, before=iteration, count=MAX_TRIED)
-    lines = [
-        line
+    tried = [
+        each
         for given, record in records
-        for line in _outcomes(TacticBatch.model_validate_json(record), run_id, given, context)
+        for each in _outcomes(TacticBatch.model_validate_json(record), run_id, given, context)
     ]
-    return tuple(lines[-MAX_TRIED:])
+    return tuple(tried[-MAX_TRIED:])
 
 
 def _load_batch(state: SearchState, context: RunContext) -> TacticBatch:
@@ -83,13 +83,15 @@ def _load_batch(state: SearchState, context: RunContext) -> TacticBatch:
     return TacticBatch.model_validate_json(records[0][1])
 
 
-def _outcomes(batch: TacticBatch, run_id: str, given: int, context: RunContext) -> list[str]:
+def _outcomes(
+    batch: TacticBatch, run_id: str, given: int, context: RunContext
+) -> list[TriedTactic]:
     if not batch.tactics:
         return []
     end = context.store.end_of_batch(run_id, given)
     best = context.store.candidates.best_score(run_id, given, end)
     gain = 0.0 if best is None else best - batch.baseline_score
-    return [outcome_line(tactic, gain) for tactic in batch.tactics]
+    return [TriedTactic(tactic, gain) for tactic in batch.tactics]
 
 
 BUYERS = {LABELS: ask_for_labels, STRATEGY: evolve_strategy}

@@ -17,7 +17,8 @@ class StepRecord(TypedDict):
 
     `frontier`, `action` and `intensity` are what the controller chose (k_t, a_t, I_t). `attempt`
     counts the attempts made. `parent` and `candidate` are candidate ids, `prompt`, `program`,
-    `changes` and `failure` hashes of stored texts; an empty string means none. `score` (f_t) and
+    `changes` and `failure` hashes of stored texts, `prompt_data` of the JSON of what the prompt was
+    made of; an empty string means none. `score` (f_t) and
     `objective` are `None` until something was evaluated. `cost` is the step cost in dollars (c_t);
     `guide_calls` says how many of its calls were guide calls. `inspirations` are candidate ids, and
     `label` is the search strategy's word for the parent, where a strategy chose it. `failed` holds
@@ -33,6 +34,7 @@ class StepRecord(TypedDict):
     attempt: int
     parent: str
     prompt: str
+    prompt_data: str
     program: str
     changes: str
     candidate: str

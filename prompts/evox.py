@@ -1,10 +1,12 @@
 """The prompts that only EvoX sends."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from costada.prompts.evox_reply import Labels
 from costada.prompts.render import Prompt, render
 from costada.prompts.request import FailedAttempt
+from costada.values.prompt_data import PromptData
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,15 @@ class ShownStrategy:
     end: float
     trace: str = ""
 
+    @property
+    def standing(self) -> str:
+        """When it was in use and what it was worth."""
+        return (
+            f"In use from iteration {self.since + 1} to {self.until}. Best score {self.start:.6f}"
+            f" at its start and {self.end:.6f} at its end ({self.end - self.start:+.6f})."
+            f" J = {self.score:.6f}."
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class InsightRequest:
@@ -53,11 +64,13 @@ class InsightRequest:
         task: Problem text of the benchmark.
         statistics: What is known of the population, as `population_text` writes it.
         strategies: The strategies that are shown beside the parent strategy.
+        facts: The facts in `statistics` by name, for the data beside the text.
     """
 
     task: str
     statistics: str
     strategies: tuple[ShownStrategy, ...]
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +120,33 @@ class _Advice:
 
 def label_prompt(request: LabelRequest) -> Prompt:
     """Return the messages that ask for the advice behind the labels."""
-    return Prompt(render("evox_label_system.txt", request), render("evox_label.txt", request))
+    return Prompt(
+        render("evox_label_system.txt", request),
+        render("evox_label.txt", request),
+        PromptData("labels"),
+    )
 
 
 def insight_prompt(request: InsightRequest) -> Prompt:
     """Return the messages that ask what the history of the search tells."""
-    return Prompt(render("evox_insight_system.txt", request), render("evox_insight.txt", request))
+    return Prompt(
+        render("evox_insight_system.txt", request),
+        render("evox_insight.txt", request),
+        PromptData(
+            "insight",
+            facts=request.facts,
+            standings=tuple(strategy.standing for strategy in request.strategies),
+        ),
+    )
 
 
 def strategy_prompt(request: StrategyRequest) -> Prompt:
     """Return the messages that ask for a new strategy."""
-    return Prompt(render("evox_strategy_system.txt", request), render("evox_strategy.txt", request))
+    return Prompt(
+        render("evox_strategy_system.txt", request),
+        render("evox_strategy.txt", request),
+        PromptData("strategy", request.parent.source, has_failure=request.failure is not None),
+    )
 
 
 def label_text(label: str, labels: Labels) -> str:

@@ -46,7 +46,16 @@ class PopulationRow:
 
 
 def population_text(rows: Sequence[PopulationRow], iteration: int, threshold: float) -> str:
-    """Return size, scores, reuse and recent history of a population, one fact per line.
+    """Size, scores, reuse and recent history of a population, one fact per line."""
+    facts = population_facts(rows, iteration, threshold)
+    lines = [f"- {name}: {value}" for name, value in facts.items()]
+    return "\n".join([*lines, "", "Latest candidates:", "", trace_text(rows, 0, iteration)])
+
+
+def population_facts(
+    rows: Sequence[PopulationRow], iteration: int, threshold: float
+) -> dict[str, str]:
+    """Size, scores, reuse and recent history of a population, by name.
 
     Args:
         rows: All candidates, in any order.
@@ -59,14 +68,13 @@ def population_text(rows: Sequence[PopulationRow], iteration: int, threshold: fl
     if not rows:
         raise ValueError("rows: got none, expected at least the initial program")
     ordered = sorted(rows, key=lambda row: row.iteration)
-    lines = [
-        *_score_lines([row.score for row in ordered]),
-        f"- iterations without an improvement of more than {threshold:g}: "
-        f"{_fruitless(ordered, iteration, threshold)} of {iteration}",
-        *_reuse_lines(ordered),
-        *_recent_lines(ordered),
-    ]
-    return "\n".join([*lines, "", "Latest candidates:", "", trace_text(rows, 0, iteration)])
+    fruitless = f"{_fruitless(ordered, iteration, threshold)} of {iteration}"
+    return {
+        **_score_facts([row.score for row in ordered]),
+        f"iterations without an improvement of more than {threshold:g}": fruitless,
+        **_reuse_facts(ordered),
+        **_recent_facts(ordered),
+    }
 
 
 def trace_text(rows: Sequence[PopulationRow], since: int, until: int) -> str:
@@ -86,21 +94,21 @@ def trace_text(rows: Sequence[PopulationRow], since: int, until: int) -> str:
     return "\n".join([*head, *(_trace_line(row, scores) for row in made[-NUM_TRACED:])])
 
 
-def _score_lines(scores: Sequence[float]) -> list[str]:
+def _score_facts(scores: Sequence[float]) -> dict[str, str]:
     low, middle, high = marks = _quartiles(scores)
     tiers = [
         f"{name} {_share(sum(is_in(score, marks) for score in scores), len(scores))}"
         for name, is_in in TIERS.items()
     ]
     top = sorted(scores, reverse=True)[:NUM_TOP_SCORES]
-    return [
-        f"- candidates: {len(scores)}",
-        f"- scores: best {max(scores):.6f}, upper quartile {high:.6f}, median {middle:.6f}, "
+    return {
+        "candidates": f"{len(scores)}",
+        "scores": f"best {max(scores):.6f}, upper quartile {high:.6f}, median {middle:.6f}, "
         f"lower quartile {low:.6f}, worst {min(scores):.6f}",
-        f"- share of candidates: {', '.join(tiers)}",
-        f"- distinct scores at 4 decimals: {len({f'{score:.4f}' for score in scores})}",
-        f"- top {len(top)} scores: {_series(top)}",
-    ]
+        "share of candidates": ", ".join(tiers),
+        "distinct scores at 4 decimals": f"{len({f'{score:.4f}' for score in scores})}",
+        f"top {len(top)} scores": _series(top),
+    }
 
 
 def _quartiles(scores: Sequence[float]) -> Quartiles:
@@ -120,14 +128,14 @@ def _fruitless(ordered: Sequence[PopulationRow], iteration: int, threshold: floa
     return iteration - latest
 
 
-def _reuse_lines(ordered: Sequence[PopulationRow]) -> list[str]:
+def _reuse_facts(ordered: Sequence[PopulationRow]) -> dict[str, str]:
     made = [row for row in ordered if row.parent_id]
     shown = [row for row in made if row.context_ids]
-    return [
-        f"- most used parent: {_most_used((row.parent_id or '' for row in made), len(made))}",
-        "- most used in contexts: "
-        f"{_most_used((each for row in shown for each in row.context_ids), len(shown))}",
-    ]
+    contexts = (each for row in shown for each in row.context_ids)
+    return {
+        "most used parent": _most_used((row.parent_id or "" for row in made), len(made)),
+        "most used in contexts": _most_used(contexts, len(shown)),
+    }
 
 
 def _most_used(ids: Iterable[str], total: int) -> str:
@@ -138,14 +146,14 @@ def _most_used(ids: Iterable[str], total: int) -> str:
     return f"{name}, {count} of {total} times ({_share(count, total)})"
 
 
-def _recent_lines(ordered: Sequence[PopulationRow]) -> list[str]:
+def _recent_facts(ordered: Sequence[PopulationRow]) -> dict[str, str]:
     scores = {row.id: row.score for row in ordered}
     made = [row for row in ordered if row.parent_id][-NUM_RECENT:]
     parents = [scores[row.parent_id] for row in made if row.parent_id in scores]
-    return [
-        f"- recent scores, oldest first: {_series([row.score for row in made])}",
-        f"- scores of their parents: {_series(parents)}",
-    ]
+    return {
+        "recent scores, oldest first": _series([row.score for row in made]),
+        "scores of their parents": _series(parents),
+    }
 
 
 def _trace_line(row: PopulationRow, scores: Mapping[str, float]) -> str:

@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from costada.prompts.fences import fenced
 from costada.prompts.request import GenerationRequest, GuideRequest
 from costada.prompts.splice import BLOCK_START
+from costada.values.prompt_data import PromptData
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -34,15 +35,16 @@ LONG_PROGRAM = 500
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The two messages of one call."""
+    """The two messages of one call, and what the second is made of."""
 
     system: str
     user: str
+    data: PromptData | None = None
 
 
 def generation_prompt(request: GenerationRequest) -> Prompt:
     """Return the messages that ask for a changed program."""
-    return Prompt(system=request.task, user=render("generate.txt", request))
+    return Prompt(request.task, render("generate.txt", request), request.data)
 
 
 def guide_prompt(request: GuideRequest) -> Prompt:
@@ -50,6 +52,7 @@ def guide_prompt(request: GuideRequest) -> Prompt:
     return Prompt(
         system=render("guide_system.txt", request),
         user=render(f"guide_{request.mode}.txt", request),
+        data=request.data,
     )
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from costada.prompts.tactics import Tactic
+from costada.prompts.tactics import Tactic, TriedTactic
+from costada.values.prompt_data import PromptData
 
 FEEDBACK = "feedback"
 """Key of the artifact in which an evaluator comments on a program."""
@@ -13,6 +14,9 @@ MODES = ("breakthrough", "refinement")
 
 DEAD_BAND = 1e-3
 """Score differences up to this size count as no change."""
+
+LABEL_ACTIONS = {"diverge": "exploration", "refine": "exploitation"}
+"""What the labels of a search strategy ask for."""
 
 MAX_SIBLINGS = 5
 MAX_PREVIOUS = 3
@@ -139,6 +143,7 @@ class GenerationRequest:
         siblings: Earlier children of the parent, if any.
         failure: The failed attempt this one is to make good, if any.
         label: Words shown above the parent's code, if any.
+        label_name: Which label they are for: `diverge` or `refine`.
         previous: Earlier candidates of the run, the best first; at most three.
         earlier_failures: All failed attempts of the iteration, oldest first, where they are shown
             together; `failure` is None then.
@@ -161,6 +166,7 @@ class GenerationRequest:
     label: str = ""
     previous: tuple[PreviousAttempt, ...] = ()
     earlier_failures: tuple[FailedAttempt, ...] = ()
+    label_name: str = ""
 
     def __post_init__(self) -> None:
         """Refuse values the templates have no words for."""
@@ -178,6 +184,22 @@ class GenerationRequest:
                 f"tactic_mode is {self.tactic_mode!r}; expected None where there is no tactic"
             )
 
+    @property
+    def data(self) -> PromptData:
+        """What goes beside the text."""
+        tactic = self.tactic
+        return PromptData(
+            kind="generation",
+            program=self.current.code,
+            score=self.current.score,
+            others=tuple(program.code for program in self.others),
+            action=LABEL_ACTIONS.get(self.label_name, self.action) if self.label else self.action,
+            mode=self.tactic_mode or "",
+            approach=tactic.approach_type if tactic else "",
+            idea=f"{tactic.idea} {tactic.description}" if tactic else "",
+            has_failure=self.failure is not None or bool(self.earlier_failures),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class GuideRequest:
@@ -188,7 +210,7 @@ class GuideRequest:
         evaluator_source: Full source text of the evaluator.
         best: The incumbent.
         mode: `breakthrough` or `refinement`.
-        tried: One line per tactic tried before, as `outcome_line` writes it, oldest first.
+        tried: Tactics tried before, oldest first.
         timeout: Seconds a program may run.
         count: Number of tactics asked for.
 
@@ -200,7 +222,7 @@ class GuideRequest:
     evaluator_source: str
     best: ShownProgram
     mode: str
-    tried: tuple[str, ...]
+    tried: tuple[TriedTactic, ...]
     timeout: float
     count: int
 
@@ -209,6 +231,12 @@ class GuideRequest:
         _check_choice("mode", self.mode, MODES)
         if self.count < 1:
             raise ValueError(f"count is {self.count}; expected at least 1")
+
+    @property
+    def data(self) -> PromptData:
+        """What goes beside the text."""
+        failed = (each.tactic.approach_type for each in self.tried if not each.is_success)
+        return PromptData("guide", self.best.code, mode=self.mode, failed=tuple(failed))
 
 
 def _check_choice(field: str, value: str | None, choices: tuple[str, ...]) -> None:

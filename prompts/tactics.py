@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
@@ -57,6 +58,35 @@ class Tactic(BaseModel):
     cautions: Annotated[str, BeforeValidator(_remark)] = ""
 
 
+@dataclass(frozen=True, slots=True)
+class TriedTactic:
+    """A tactic and what came of it, as the next guide is shown.
+
+    Attributes:
+        tactic: The tactic.
+        improvement: Best score found from its guide to the last use of the batch, minus the best
+            score before.
+    """
+
+    tactic: Tactic
+    improvement: float
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the best score has risen by more than the threshold."""
+        return self.improvement > SUCCESS_THRESHOLD
+
+    @property
+    def line(self) -> str:
+        """The outcome in one line."""
+        outcome = "SUCCESS" if self.is_success else "FAILED"
+        tactic = self.tactic
+        return (
+            f"{outcome}: {tactic.approach_type} - {tactic.idea}"
+            f" (improvement {self.improvement:+.4f})"
+        )
+
+
 def parse_tactics(reply: str, count: int) -> tuple[Tactic, ...]:
     """Return the first `count` valid tactics of a reply; none if there are none.
 
@@ -74,18 +104,6 @@ def parse_tactics(reply: str, count: int) -> tuple[Tactic, ...]:
         if tactics:
             return tuple(tactics[:count])
     return ()
-
-
-def outcome_line(tactic: Tactic, improvement: float) -> str:
-    """Return what the next guide is told about a tactic that was tried.
-
-    Args:
-        tactic: The tactic.
-        improvement: Best score found from its guide to the last use of the batch, minus the best
-            score before.
-    """
-    outcome = "SUCCESS" if improvement > SUCCESS_THRESHOLD else "FAILED"
-    return f"{outcome}: {tactic.approach_type} - {tactic.idea} (improvement {improvement:+.4f})"
 
 
 def _values(reply: str) -> Iterator[object]:

@@ -13,6 +13,7 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 
 from costada.experiments.landscape.answering import answered
 from costada.experiments.landscape.tokens import Tokens
+from costada.values.prompt_data import prompt_data
 
 MODEL_NAME = "simulated"
 
@@ -56,7 +57,7 @@ class SimulatedModel(BaseChatModel):
     ) -> ChatResult:
         metadata = run_manager.metadata if run_manager else {}
         rng = _generator(self.seed, messages, metadata.get(ITERATION))
-        text, tokens = answered(messages[-1].text, self.seed, rng)
+        text, tokens = answered(prompt_data(messages[-1].additional_kwargs), self.seed, rng)
         limit, reason = kwargs.get("max_tokens"), "stop"
         if limit is not None and tokens.given > limit:
             text, tokens, reason = "", replace(tokens, given=limit), "length"

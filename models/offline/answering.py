@@ -11,19 +11,12 @@ from costada.models.offline.guiding import guide_reply
 from costada.models.offline.ideas import find_idea
 from costada.models.offline.literals import change_literals, new_seed
 from costada.models.offline.loops import change_evaluations, reverse_order
-from costada.models.offline.reading import (
-    GenerationView,
-    GuideView,
-    InsightView,
-    LabelView,
-    SeenTactic,
-    StrategyView,
-    read_prompt,
-)
+from costada.models.offline.reading import shown_text
 from costada.models.offline.scene import EditKind, Scene
 from costada.models.offline.searches import shrink_step
 from costada.models.offline.source import Edit, Program, read_program
 from costada.models.offline.strategizing import insight_reply, label_reply, strategy_reply
+from costada.values.prompt_data import KEY, PromptData
 
 REWRITE_RATE = 0.1
 """Share of answers that write the whole program although blocks would do."""
@@ -48,40 +41,40 @@ USUAL_EDITS: tuple[tuple[EditKind, float], ...] = (
 _INTRODUCTION = "Offline model: rule-based edits for demos and tests, no language model behind it."
 
 
-def answer(prompt: str, rng: Random) -> str:
+def answer(asked: PromptData | None, rng: Random) -> str:
     """Return the answer to a prompt; all chance in it comes from the generator."""
-    view = read_prompt(prompt)
+    if asked is None:
+        return (
+            f"{_INTRODUCTION} I see no Python program here that I could change: expected the data"
+            f" of a CostAda prompt in additional_kwargs[{KEY!r}] of a message."
+        )
     try:
-        if isinstance(view, GuideView):
-            return f"{_INTRODUCTION}\n\n```json\n{guide_reply(view, rng)}\n```\n"
-        if view is not None and not isinstance(view, GenerationView):
-            return _design_answer(view, rng)
-        program = read_program(view.program) if view else None
-        if view is not None and program is not None:
-            return _generation_answer(view, program, rng)
+        if asked.kind == "guide":
+            return f"{_INTRODUCTION}\n\n```json\n{guide_reply(asked, rng)}\n```\n"
+        if asked.kind != "generation":
+            return f"{_INTRODUCTION}\n\n{_design_answer(asked, rng)}\n"
+        program = read_program(shown_text(asked.program))
+        if program is not None:
+            return _generation_answer(asked, program, rng)
     except RecursionError:
         return f"{_INTRODUCTION} This program is nested too deeply for me to change it."
     return f"{_INTRODUCTION} I see no Python program here that I could change."
 
 
-def _design_answer(view: LabelView | InsightView | StrategyView, rng: Random) -> str:
-    """Return the answer to one of the prompts about the search itself."""
-    match view:
-        case LabelView():
-            return f"{_INTRODUCTION}\n\n{label_reply(rng)}\n"
-        case InsightView():
-            return f"{_INTRODUCTION}\n\n{insight_reply(view)}\n"
-        case StrategyView():
-            return f"{_INTRODUCTION}\n\n{strategy_reply(view, rng)}\n"
+def _design_answer(asked: PromptData, rng: Random) -> str:
+    if asked.kind == "labels":
+        return label_reply(rng)
+    return insight_reply(asked) if asked.kind == "insight" else strategy_reply(asked, rng)
 
 
-def _generation_answer(view: GenerationView, program: Program, rng: Random) -> str:
-    others = tuple(each for text in view.others if (each := read_program(text)))
-    edit = _edit(Scene(program, others, view.is_bold), view.tactic, rng)
+def _generation_answer(asked: PromptData, program: Program, rng: Random) -> str:
+    others = tuple(each for text in asked.others if (each := read_program(shown_text(text))))
+    is_bold = asked.action == "exploration"
+    edit = _edit(Scene(program, others, is_bold), asked, rng)
     if edit is None:
         return f"{_INTRODUCTION} I find nothing to change in this program."
-    is_spoilt = rng.random() < FAILURE_RATE and not view.has_failure
-    takes_blocks = rng.random() >= REWRITE_RATE and view.takes_blocks
+    is_spoilt = rng.random() < FAILURE_RATE and not asked.has_failure
+    takes_blocks = rng.random() >= REWRITE_RATE
     if is_spoilt:
         body = spoilt_answer(program, edit.code, rng)
     else:
@@ -89,9 +82,9 @@ def _generation_answer(view: GenerationView, program: Program, rng: Random) -> s
     return f"{_INTRODUCTION} {edit.summary}\n\n{body}\n"
 
 
-def _edit(scene: Scene, tactic: SeenTactic | None, rng: Random) -> Edit | None:
+def _edit(scene: Scene, asked: PromptData, rng: Random) -> Edit | None:
     """Return the edit the tactic asks for, else one of the usual ones that fits."""
-    idea = find_idea(tactic.approach, f"{tactic.idea} {tactic.how}") if tactic else None
+    idea = find_idea(asked.approach, asked.idea) if asked.approach else None
     carried_out = idea.edit(scene, rng) if idea else None
     if carried_out is not None:
         return _consistent(_varied(carried_out, rng))

@@ -17,6 +17,7 @@ from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable
 
 from costada.models.offline.answering import answer
+from costada.models.offline.reading import asked
 from costada.models.offline.tools import tool_answer
 from costada.models.offline.usage import cut_short, estimated_usage
 from costada.models.replies import spoken
@@ -137,8 +138,9 @@ class OfflineModel(BaseChatModel):
         prompt = "\n\n".join(spoken(message) for message in messages)
         rng = _generator(self.seed, iteration, prompt)
         with _PARSING:
-            called = tool_answer(messages, rng, answer) if options.get("tools") else None
-            text = spoken(called) if called else answer(messages[-1].text, rng)
+            data = asked(messages)
+            called = tool_answer(messages, data, rng) if options.get("tools") and data else None
+            text = spoken(called) if called else answer(data, rng)
         text, calls = _until(text, stop), called.tool_calls if called else []
         usage, reason = estimated_usage(prompt, text, rng), "tool_calls" if calls else "stop"
         limit = options.get("max_tokens")

@@ -7,7 +7,7 @@ from random import Random
 from costada.models.offline.blocks import fenced
 from costada.models.offline.failures import FAILURE_RATE
 from costada.models.offline.ideas import IDEAS
-from costada.models.offline.reading import InsightView, StrategyView
+from costada.values.prompt_data import PromptData
 
 POINTS_PER_LABEL = 4
 
@@ -35,7 +35,7 @@ def label_reply(rng: Random) -> str:
     return "\n\n".join(parts)
 
 
-def insight_reply(view: InsightView) -> str:
+def insight_reply(view: PromptData) -> str:
     """Return the numbers of a prompt that matter for the next strategy, in sentences."""
     sentences = [f"{name.capitalize()}: {value}." for name, value in view.facts.items()]
     parts = ["\n".join(["## Population", "", *sentences])]
@@ -43,7 +43,7 @@ def insight_reply(view: InsightView) -> str:
     return "\n\n".join(parts)
 
 
-def strategy_reply(view: StrategyView, rng: Random) -> str:
+def strategy_reply(view: PromptData, rng: Random) -> str:
     """Return one of the known strategies other than the one shown, spoilt once in a while.
 
     As with programs, the answer after a failed attempt is not spoilt.

@@ -28,7 +28,9 @@ class Conversation:
     @property
     def messages(self) -> list[BaseMessage]:
         """The messages that are sent."""
-        return [SystemMessage(self.prompt.system), HumanMessage(self.prompt.user), *self.later]
+        data = self.prompt.data
+        user = HumanMessage(self.prompt.user, additional_kwargs=data.kwargs if data else {})
+        return [SystemMessage(self.prompt.system), user, *self.later]
 
     @property
     def as_prompt(self) -> Prompt:

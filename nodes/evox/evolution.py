@@ -37,7 +37,7 @@ from costada.prompts.evox import (
 )
 from costada.prompts.evox_reply import Labels, parse_labels, parse_strategy
 from costada.prompts.parse import Rejection
-from costada.prompts.population import PopulationRow, population_text, trace_text
+from costada.prompts.population import PopulationRow, population_facts, population_text, trace_text
 from costada.prompts.render import Prompt
 from costada.prompts.request import FailedAttempt
 
@@ -139,10 +139,11 @@ class _Evolving:
     parent: ShownStrategy
     others: tuple[ShownStrategy, ...]
     statistics: str
+    facts: dict[str, str]
 
     @property
     def insight_prompt(self) -> Prompt:
-        return insight_prompt(InsightRequest(self.task, self.statistics, self.others))
+        return insight_prompt(InsightRequest(self.task, self.statistics, self.others, self.facts))
 
 
 def _evolving(
@@ -156,6 +157,7 @@ def _evolving(
         parent=_shown(parent, rows, context),
         others=tuple(_shown(strategy, rows, context) for strategy in others),
         statistics=population_text(rows, iteration, IMPROVEMENT_THRESHOLD),
+        facts=population_facts(rows, iteration, IMPROVEMENT_THRESHOLD),
     )
 
 

@@ -1,6 +1,6 @@
 """The generating model as an agent: within one attempt it may try programs and look around."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from langchain_core.messages import AIMessage, ToolMessage
@@ -12,11 +12,13 @@ from costada.models.replies import answer_text, calls_tools
 from costada.nodes.calls.asking import CallKey
 from costada.nodes.calls.budget import CutShort, Unaffordable, ask_within_budget, left_of_step
 from costada.nodes.calls.conversation import Conversation
+from costada.nodes.candidates import load_prompt
 from costada.nodes.context import ChatModel, RunContext
 from costada.nodes.state import SearchState, StepRecord
 from costada.nodes.tools.workbench import Workbench
 from costada.prompts.render import Prompt
 from costada.prompts.tools import TOOLS, Allowance, allowance_text, tools_section
+from costada.values.prompt_data import TrialData
 
 FURTHER_ANSWERS = 4
 """Answers of an attempt beyond one for each evaluation: to look around, and to submit."""
@@ -75,10 +77,9 @@ def _worked(bench: Workbench, config: RunnableConfig) -> Ending:
 
 
 def _prompt(bench: Workbench, limit: int) -> Prompt:
-    context = bench.context
-    user = context.store.text(bench.state["step"]["prompt"])
+    prompt = load_prompt(bench.state["step"], bench.context)
     section = tools_section(Allowance(limit, bench.evaluations_left))
-    return Prompt(context.problem.task, f"{user}\n{section}")
+    return replace(prompt, user=f"{prompt.user}\n{section}")
 
 
 def _key(state: SearchState, number: int) -> CallKey:
@@ -93,8 +94,18 @@ def _told(bench: Workbench, answer: AIMessage, answers_left: int) -> list[ToolMe
     told = []
     for call in answer.tool_calls:
         if bench.submitted is None:
+            num_trials = len(bench.trials)
             said = bench.use(call["name"], call["args"])
-            told.append(ToolMessage(said, tool_call_id=call["id"] or "", name=call["name"]))
+            trial = next((TrialData(row.id, row.score) for row in bench.trials[num_trials:]), None)
+            data = trial.kwargs if trial else {}
+            told.append(
+                ToolMessage(
+                    said,
+                    tool_call_id=call["id"] or "",
+                    name=call["name"],
+                    additional_kwargs=data,
+                )
+            )
     for wrong in answer.invalid_tool_calls:
         said = "The arguments of this call are no JSON object."
         told.append(ToolMessage(said, tool_call_id=wrong["id"] or "", name=wrong["name"] or ""))

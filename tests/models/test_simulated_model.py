@@ -11,8 +11,8 @@ from costada.experiments.landscape.programs import read_program
 from costada.experiments.landscape.proposals import Attempt, Wording
 from costada.experiments.landscape.reading import attempt_of
 from costada.models.chat_models import chat_model
-from costada.models.offline.reading import read_prompt
 from costada.models.price_book import OFFLINE_PRICE, price_book
+from costada.nodes.calls.conversation import Conversation
 from costada.prompts.evox import label_text
 from costada.prompts.evox_reply import Labels
 from costada.prompts.parse import parse_program
@@ -20,6 +20,7 @@ from costada.prompts.render import generation_prompt, guide_prompt
 from costada.prompts.request import GenerationRequest, GuideRequest, ShownProgram
 from costada.prompts.tactics import Tactic, parse_tactics
 from costada.values.prices import Usage, call_cost
+from costada.values.prompt_data import prompt_data
 
 PROBLEM = problem("landscape")
 PARENT = program_text(2, "0.5000", 11)
@@ -39,7 +40,7 @@ def prompt(action="balanced", **options):
         entry_point="solution",
         **options,
     )
-    return generation_prompt(request).user
+    return Conversation(generation_prompt(request)).messages
 
 
 def tactic(mode):
@@ -57,10 +58,14 @@ def guide(mode):
         timeout=360.0,
         count=3,
     )
-    return guide_prompt(request).user
+    return Conversation(guide_prompt(request)).messages
 
 
 LABELS = Labels(diverge="- Other approaches.", refine="- Polish.")
+
+
+def label(name):
+    return {"label": label_text(name, LABELS), "label_name": name}
 
 
 @pytest.mark.parametrize(
@@ -71,13 +76,21 @@ LABELS = Labels(diverge="- Other approaches.", refine="- Polish.")
         ({"action": "exploitation"}, Wording.EXPLOITATION, None),
         ({"action": "exploitation", **tactic("breakthrough")}, Wording.BREAKTHROUGH, 6),
         ({"action": "exploration", **tactic("refinement")}, Wording.REFINEMENT, None),
-        ({"label": label_text("diverge", LABELS)}, Wording.EXPLORATION, None),
-        ({"label": label_text("refine", LABELS)}, Wording.EXPLOITATION, None),
+        (
+            label("diverge"),
+            Wording.EXPLORATION,
+            None,
+        ),
+        (
+            label("refine"),
+            Wording.EXPLOITATION,
+            None,
+        ),
     ],
 )
 def test_the_wording_of_a_prompt_is_understood(options, wording, named):
-    text = prompt(**options)
-    assert attempt_of(text, read_prompt(text)) == Attempt(2, 0.5, wording, named)
+    data = prompt_data(prompt(**options)[1].additional_kwargs)
+    assert attempt_of(data) == Attempt(2, 0.5, wording, named)
 
 
 def test_the_answer_is_a_program_that_parses():
@@ -128,8 +141,8 @@ def test_another_problem_gets_an_answer_without_a_program():
 
 
 def test_of_an_answer_longer_than_its_limit_nothing_is_left():
-    whole = SimulatedModel().invoke([HumanMessage(prompt())])
+    whole = SimulatedModel().invoke(prompt())
     given = whole.usage_metadata["output_tokens"]
     for limit, text in ((given, whole.text), (given - 1, "")):
-        cut = SimulatedModel().bind(max_tokens=limit).invoke([HumanMessage(prompt())])
+        cut = SimulatedModel().bind(max_tokens=limit).invoke(prompt())
         assert (cut.text, cut.usage_metadata["output_tokens"]) == (text, limit)

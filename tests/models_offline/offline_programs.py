@@ -2,12 +2,16 @@
 
 from typing import Any
 
+from langchain_core.messages import BaseMessage
+
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem
 from costada.models.offline.scene import Scene
 from costada.models.offline.source import Program, read_program
+from costada.nodes.calls.conversation import Conversation
 from costada.prompts.render import Prompt, generation_prompt, guide_prompt
 from costada.prompts.request import GenerationRequest, GuideRequest, ShownProgram
+from costada.prompts.tactics import TriedTactic
 
 PACKING = problem("circle_packing").initial_program
 
@@ -113,7 +117,9 @@ def generation(code: str = PACKING, **changes: Any) -> Prompt:
     return generation_prompt(GenerationRequest(**{**values, **changes}))
 
 
-def guide(code: str = PACKING, mode: str = "breakthrough", tried: tuple[str, ...] = ()) -> Prompt:
+def guide(
+    code: str = PACKING, mode: str = "breakthrough", tried: tuple[TriedTactic, ...] = ()
+) -> Prompt:
     return guide_prompt(
         GuideRequest(
             task="Raise the number.",
@@ -127,8 +133,8 @@ def guide(code: str = PACKING, mode: str = "breakthrough", tried: tuple[str, ...
     )
 
 
-def messages(prompt: Prompt) -> list[tuple[str, str]]:
-    return [("system", prompt.system), ("human", prompt.user)]
+def messages(prompt: Prompt) -> list[BaseMessage]:
+    return Conversation(prompt).messages
 
 
 def in_process_problem(text: str, evaluate: Any) -> Problem:

@@ -13,7 +13,7 @@ from costada.models.offline.failures import FAILURE_RATE
 from costada.models.offline.ideas import IDEAS, find_idea
 from costada.prompts.parse import Proposal, parse_program
 from costada.prompts.request import FailedAttempt
-from costada.prompts.tactics import Tactic, outcome_line, parse_tactics
+from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
 
 SEEDS = range(150)
 
@@ -38,29 +38,23 @@ def is_sound(text: str, code: str, entry_point: str) -> bool:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_most_answers_hold_a_program_and_about_one_in_ten_fails(name):
-    code, prompt = PROGRAMS[name], generation(PROGRAMS[name]).user
+    code, prompt = PROGRAMS[name], generation(PROGRAMS[name]).data
     entry_point = "run_packing" if name == "packing" else "run"
     failed = sum(not is_sound(answer(prompt, Random(seed)), code, entry_point) for seed in SEEDS)
     assert 0.4 * FAILURE_RATE < failed / len(SEEDS) < 1.6 * FAILURE_RATE
 
 
 def test_the_answer_after_a_failed_attempt_is_not_spoilt():
-    prompt = generation(failure=FailedAttempt("it broke")).user
+    prompt = generation(failure=FailedAttempt("it broke")).data
     assert all(is_sound(answer(prompt, Random(k)), PACKING, "run_packing") for k in range(50))
 
 
 def test_answers_come_as_blocks_and_at_times_as_a_whole_program():
-    texts = [answer(generation().user, Random(seed)) for seed in range(50)]
+    texts = [answer(generation().data, Random(seed)) for seed in range(50)]
     blocks = sum("<<<<<<< SEARCH" in text for text in texts)
     assert 30 < blocks < 50
     assert sum("```python" in text for text in texts) > 2
     assert all(text.startswith("Offline model: ") for text in texts)
-
-
-def test_a_whole_program_is_given_where_no_blocks_are_asked_for():
-    text = generation(failure=FailedAttempt("it broke")).user
-    rewrite = text[: text.index("# Task")] + "# Task\n\nReturn the complete program.\n"
-    assert not any("<<<<<<<" in answer(rewrite, Random(seed)) for seed in range(30))
 
 
 @pytest.mark.parametrize("idea", IDEAS, ids=lambda each: each.approach)
@@ -70,7 +64,7 @@ def test_a_tactic_is_carried_out_where_the_program_offers_a_place(idea):
     fitting = [code for code in codes if idea.fits(scene(code))]
     assert fitting
     for code in fitting:
-        prompt = generation(code, tactic=as_tactic(idea), tactic_mode="breakthrough").user
+        prompt = generation(code, tactic=as_tactic(idea), tactic_mode="breakthrough").data
         verb = idea.edit(scene(code), Random(0)).summary.split()[0]
         assert all(f" {verb} " in answer(prompt, Random(seed)) for seed in range(3))
 
@@ -101,7 +95,7 @@ def test_tactics_by_others_are_understood_by_their_words(approach, text, expecte
 def test_an_idea_nobody_knows_leads_to_a_usual_edit():
     assert find_idea("own.code", "Something else entirely.") is None
     tactic = Tactic(idea="Else.", description="Else.", approach_type="own.code")
-    prompt = generation(tactic=tactic, tactic_mode="refinement").user
+    prompt = generation(tactic=tactic, tactic_mode="refinement").data
     assert any("SEARCH" in answer(prompt, Random(seed)) for seed in range(3))
 
 
@@ -122,12 +116,12 @@ def test_a_guide_proposes_searches_first_and_refinements_of_a_search_later():
 
 
 def tactics(prompt) -> set[str]:
-    return {each.approach_type for each in parse_tactics(answer(prompt.user, Random(0)), 3)}
+    return {each.approach_type for each in parse_tactics(answer(prompt.data, Random(0)), 3)}
 
 
 def test_a_guide_leaves_out_what_has_failed():
     failed = [each for each in IDEAS if each.is_search][:3]
-    tried = tuple(outcome_line(as_tactic(each), 0.0) for each in failed)
+    tried = tuple(TriedTactic(as_tactic(each), 0.0) for each in failed)
     assert tactics(guide(tried=tried)).isdisjoint({each.approach for each in failed})
 
 
@@ -135,15 +129,15 @@ def test_a_guide_leaves_out_what_has_failed():
     "code", ["def run(:\n", "x = " + "(" * 300 + ")" * 300, "x = '\0'\n", "pass\n"]
 )
 def test_a_program_that_cannot_be_read_or_changed_is_answered_in_prose(code):
-    text = answer(generation(code).user, Random(0))
+    text = answer(generation(code).data, Random(0))
     assert text.startswith("Offline model: ")
     assert "```" not in text
-    assert len(parse_tactics(answer(guide(code).user, Random(0)), 3)) == 3
+    assert len(parse_tactics(answer(guide(code).data, Random(0)), 3)) == 3
 
 
 def test_a_deeply_nested_program_is_answered():
     code = "def run():\n    return " + " + ".join(["0.5"] * 3000) + "\n"
-    assert answer(generation(code).user, Random(0)).startswith("Offline model: ")
+    assert answer(generation(code).data, Random(0)).startswith("Offline model: ")
 
 
 LINES = st.lists(st.sampled_from(["    a = 1", "    b = 2", "", "    c = 3"]), max_size=12)
@@ -167,6 +161,6 @@ def test_a_fence_is_longer_than_the_backticks_inside():
 
 def test_crossover_takes_parts_of_the_other_programs_shown():
     other = PACKING.replace("0.7", "0.4321")
-    prompt = generation(others=(shown(other), shown(AREA))).user
+    prompt = generation(others=(shown(other), shown(AREA))).data
     texts = (answer(prompt, Random(seed)) for seed in range(60))
     assert any("from another program" in text and "0.4321" in text for text in texts)

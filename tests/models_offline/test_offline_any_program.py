@@ -134,7 +134,7 @@ def programs(draw):
 @settings(max_examples=300)
 @given(programs(), programs(), st.integers(0, 9))
 def test_it_answers_for_any_program_that_parses(code, other, seed):
-    assert answer(generation(code).user, Random(seed)).startswith("Offline model: ")
+    assert answer(generation(code).data, Random(seed)).startswith("Offline model: ")
     shown = scene(code, other)
     for edit, _ in USUAL_EDITS:
         edit(shown, Random(seed))
@@ -152,7 +152,7 @@ def test_it_answers_for_any_program_that_parses(code, other, seed):
     ],
 )
 def test_it_answers_for_programs_it_once_failed_on(body):
-    prompt = generation(f"import numpy as np\n\n\ndef run(x=None):\n{body}\n").user
+    prompt = generation(f"import numpy as np\n\n\ndef run(x=None):\n{body}\n").data
     assert all(answer(prompt, Random(seed)) for seed in range(20))
 
 

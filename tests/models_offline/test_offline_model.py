@@ -127,7 +127,7 @@ def test_tokens_are_a_quarter_of_the_characters_rounded_up_plus_the_reasoning():
     answer = OfflineModel(seed=5).invoke(PROMPT)
     usage = answer.usage_metadata
     reasoning = usage["output_token_details"]["reasoning"]
-    prompt = "\n\n".join(text for _, text in PROMPT)
+    prompt = "\n\n".join(each.text for each in PROMPT)
     assert usage["input_tokens"] == -(-len(prompt) // 4)
     assert usage["output_tokens"] == -(-len(answer.text) // 4) + reasoning
     assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]

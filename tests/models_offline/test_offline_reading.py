@@ -1,72 +1,55 @@
 from offline_programs import AREA, PACKING, generation, guide, scene, shown
 
-from costada.models.offline.reading import GenerationView, GuideView, read_prompt
-from costada.prompts.request import FailedAttempt, Siblings
-from costada.prompts.tactics import Tactic, outcome_line
+from costada.prompts.request import FailedAttempt
+from costada.prompts.tactics import Tactic, TriedTactic
+from costada.values.prompt_data import PromptData, TrialData, prompt_data, trial_data
 
 TACTIC = Tactic(idea="Anneal it.", description="Slowly.", approach_type="numpy.exp")
 
 
-def generation_view(**changes) -> GenerationView:
-    view = read_prompt(generation(**changes).user)
-    assert isinstance(view, GenerationView)
-    return view
-
-
-def test_the_current_program_and_the_others_are_told_apart():
-    view = generation_view(others=(shown(AREA), shown(PACKING + "\n\nX = 1\n")))
-    assert view.program.strip() == PACKING.strip()
-    assert [each.strip() for each in view.others] == [AREA.strip(), PACKING.strip() + "\n\n\nX = 1"]
-
-
-def test_headings_inside_programs_are_part_of_the_program():
-    code = '# Task\nTEXT = """\n# Current program\n```python\nx = 1\n```\n"""\n'
-    view = generation_view(current=shown(code), others=(shown(code),))
-    assert view.program.strip() == code.strip()
-    assert view.takes_blocks
-
-
-def test_an_error_text_is_no_program():
-    failed = shown("x = 1\n")
-    failed = type(failed)(failed.code, 0.0, {}, {}, error="bad\nline")
-    assert generation_view(current=failed).program == "x = 1\n"
-    assert generation_view(others=(failed,)).others == ("x = 1\n",)
-
-
-def test_tactic_failure_and_wording_are_seen():
-    plain = generation_view()
-    assert (plain.tactic, plain.has_failure, plain.is_bold) == (None, False, False)
-    view = generation_view(
+def test_a_generation_prompt_carries_what_it_was_made_of():
+    failure = FailedAttempt("it broke", "x = 1\n")
+    prompt = generation(
         action="exploration",
+        others=(shown(AREA),),
         tactic=TACTIC,
         tactic_mode="refinement",
-        siblings=Siblings(0.4, (0.3,)),
-        failure=FailedAttempt("it broke", "x = 1\n"),
+        failure=failure,
     )
-    assert view.tactic is not None
-    assert (view.tactic.idea, view.tactic.how) == ("Anneal it.", "Slowly.")
-    assert view.tactic.approach == "numpy.exp"
-    assert view.has_failure
-    assert view.is_bold
-    assert view.program.strip() == PACKING.strip()
+    assert prompt.data == PromptData(
+        kind="generation",
+        program=PACKING,
+        score=0.4,
+        others=(AREA,),
+        action="exploration",
+        mode="refinement",
+        approach="numpy.exp",
+        idea="Anneal it. Slowly.",
+        has_failure=True,
+    )
+    assert generation(earlier_failures=(failure,)).data.has_failure
 
 
-def test_a_prompt_for_a_whole_program_is_seen():
-    text = generation().user
-    rewrite = text[: text.index("# Task")] + "# Task\n\nReturn the complete program.\n"
-    view = read_prompt(rewrite)
-    assert isinstance(view, GenerationView)
-    assert not view.takes_blocks
+def test_a_label_counts_as_the_action_that_it_asks_for():
+    assert generation(label="Polish.", label_name="refine").data.action == "exploitation"
+    assert generation(label="", label_name="refine").data.action == "balanced"
 
 
-def test_a_guide_prompt_tells_program_mode_and_failed_approaches():
-    tried = (outcome_line(TACTIC, 0.0), outcome_line(TACTIC, 0.5).replace("exp", "log"))
-    view = read_prompt(guide(mode="refinement", tried=tried).user)
-    assert isinstance(view, GuideView)
-    assert view.program.strip() == PACKING.strip()
-    assert view.keeps_algorithm
-    assert view.failures == {"numpy.exp": 1}
-    assert not read_prompt(guide().user).keeps_algorithm
+def test_a_guide_prompt_carries_program_mode_and_failed_approaches():
+    other = TACTIC.model_copy(update={"approach_type": "numpy.log"})
+    tried = (TriedTactic(TACTIC, 0.0), TriedTactic(other, 0.5))
+    data = guide(mode="refinement", tried=tried).data
+    assert data == PromptData("guide", PACKING, mode="refinement", failed=("numpy.exp",))
+
+
+def test_data_are_read_back_from_a_message():
+    data = generation().data
+    assert prompt_data(data.kwargs) == data
+    assert trial_data(data.kwargs) is None
+    trial = TrialData("3.1.2", 0.5)
+    assert trial_data(trial.kwargs) == trial
+    assert prompt_data(trial.kwargs) is None
+    assert prompt_data({}) is None
 
 
 def test_only_lines_between_the_markers_may_change():

@@ -26,18 +26,21 @@ from costada.prompts.evox import (
     strategy_prompt,
 )
 from costada.prompts.evox_reply import parse_labels, parse_strategy
-from costada.prompts.population import PopulationRow, population_text
+from costada.prompts.population import PopulationRow, population_facts, population_text
 from costada.prompts.render import generation_prompt
 from costada.prompts.request import FailedAttempt, GenerationRequest, ShownProgram
+from costada.values.prompt_data import PromptData
 
 SEEDS = range(200)
 INITIAL = ShownStrategy(initial_strategy(), 0.1, 0, 11, 0.3, 0.5, "No candidates were found.")
 
 
-def strategy_request(parent: ShownStrategy = INITIAL, failure: FailedAttempt | None = None) -> str:
+def strategy_request(
+    parent: ShownStrategy = INITIAL, failure: FailedAttempt | None = None
+) -> PromptData:
     window = SearchWindow(13, 100, 10, 0.01)
     request = StrategyRequest("Pack circles.", window, "Stuck.", "", parent, (), failure)
-    return strategy_prompt(request).user
+    return strategy_prompt(request).data
 
 
 def is_sound(reply: str) -> bool:
@@ -121,8 +124,8 @@ def test_labels_are_ideas_for_both_headings():
 
 def test_an_insight_repeats_the_numbers_that_it_was_shown():
     rows = [PopulationRow("0.1", 0, 0.25), PopulationRow("1.1", 1, 0.5, "0.1")]
-    statistics = population_text(rows, 9, 0.01)
-    prompt = insight_prompt(InsightRequest("Pack circles.", statistics, (INITIAL, INITIAL)))
+    statistics, facts = population_text(rows, 9, 0.01), population_facts(rows, 9, 0.01)
+    prompt = insight_prompt(InsightRequest("Pack circles.", statistics, (INITIAL, INITIAL), facts))
     text = OfflineModel().invoke(messages(prompt)).text
     assert "Candidates: 2." in text
     assert "Iterations without an improvement of more than 0.01: 8 of 9." in text
@@ -136,6 +139,6 @@ def test_an_answer_after_several_failed_attempts_is_not_spoilt():
     request = GenerationRequest(
         "Task.", shown, "balanced", (), 60.0, "run", earlier_failures=failures
     )
-    prompt = generation_prompt(request).user
+    prompt = generation_prompt(request).data
     replies = [answer(prompt, Random(seed)) for seed in range(60)]
     assert all("SEARCH" in reply or "```python" in reply for reply in replies)

@@ -10,7 +10,7 @@ from costada.prompts.request import (
     ShownProgram,
     Siblings,
 )
-from costada.prompts.tactics import Tactic
+from costada.prompts.tactics import Tactic, TriedTactic
 
 PARENT = ShownProgram(
     code="# EVOLVE-BLOCK-START\ndef pack():\n    return 1\n# EVOLVE-BLOCK-END\n",
@@ -246,8 +246,11 @@ def test_a_guide_is_asked_for_json_with_the_exact_count():
 
 
 def test_a_guide_reads_what_was_tried_and_is_told_not_to_repeat_failures():
+    tactic = Tactic(
+        idea="one linear program", description="It.", approach_type="scipy.optimize.linprog"
+    )
     line = "FAILED: scipy.optimize.linprog - one linear program (improvement +0.0000)"
-    user = guide_prompt(replace(GUIDE, tried=(line,))).user
+    user = guide_prompt(replace(GUIDE, tried=(TriedTactic(tactic, 0.0),))).user
     assert f"- {line}\n\nAsk why the failed ones failed." in user
     assert "None yet." not in user
     assert "None yet." in guide_prompt(GUIDE).user

@@ -3,7 +3,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from costada.prompts.tactics import Tactic, outcome_line, parse_tactics
+from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
 
 IDEA = {"idea": "LP for radii", "description": "Fix centres.", "approach_type": "scipy.linprog"}
 SECOND = {**IDEA, "idea": "Anneal"}
@@ -89,8 +89,8 @@ def test_a_tactic_is_frozen_and_survives_json():
 
 def test_an_outcome_counts_as_success_above_one_thousandth():
     tactic = Tactic.model_validate(IDEA)
-    assert outcome_line(tactic, 0.0011) == (
+    assert TriedTactic(tactic, 0.0011).line == (
         "SUCCESS: scipy.linprog - LP for radii (improvement +0.0011)"
     )
-    assert outcome_line(tactic, 0.001).startswith("FAILED: ")
-    assert outcome_line(tactic, -0.5).endswith("(improvement -0.5000)")
+    assert TriedTactic(tactic, 0.001).line.startswith("FAILED: ")
+    assert TriedTactic(tactic, -0.5).line.endswith("(improvement -0.5000)")
