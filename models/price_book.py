@@ -11,7 +11,8 @@ from langchain_core.runnables import Runnable
 from costada.models.identity import ModelIdentity, asked_models, model_identity, underlying_models
 from costada.models.metering import MeteredCall
 from costada.models.prices import PackagedPrice, packaged_price
-from costada.values.prices import Price, Usage, call_cost
+from costada.values.prices import Price, call_cost
+from costada.values.usage import Usage
 
 OFFLINE_MODELS = (("offline", "costada"), ("simulated", "costada"))
 OFFLINE_PRICE = Price("0.60", "1.92")

@@ -1,45 +1,11 @@
-"""Price of a call, money spent and left, remaining ratio, normalised cost, crossing."""
+"""Price of a model, and what a call costs at it."""
 
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
+from costada.values.usage import Usage
+
 MILLION = Decimal(1_000_000)
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Billable tokens one call reports.
-
-    Attributes:
-        input_tokens: All tokens sent, those served from a cache included (T_in).
-        output_tokens: All tokens received, reasoning included (T_out).
-        cached_tokens: Part of the input that came from a cache.
-        reasoning_tokens: Part of the output spent on reasoning.
-
-    Raises:
-        ValueError: A count is negative or not whole, or a part exceeds its whole.
-    """
-
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"):
-            count = getattr(self, name)
-            if not isinstance(count, int) or isinstance(count, bool) or count < 0:
-                raise ValueError(f"{name}: got {count!r}, expected a whole number of at least 0")
-        if self.cached_tokens > self.input_tokens:
-            raise ValueError(
-                f"cached_tokens: got {self.cached_tokens}, "
-                f"expected at most input_tokens ({self.input_tokens})"
-            )
-        if self.reasoning_tokens > self.output_tokens:
-            raise ValueError(
-                f"reasoning_tokens: got {self.reasoning_tokens}, "
-                f"expected at most output_tokens ({self.output_tokens})"
-            )
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -86,7 +52,7 @@ def _dollars(name: str, amount: Decimal | float | str) -> Decimal:
 
 
 def call_cost(usage: Usage, price: Price) -> Decimal:
-    """Return the dollars of one call (p_in T_in + p_out T_out, App. D.1).
+    """Dollars of one call (p_in T_in + p_out T_out, App. D.1).
 
     Decimal arithmetic adds no rounding: cents printed by the provider stay cents.
     """

@@ -11,7 +11,8 @@ from costada.controller.money import (
     remaining_ratio,
     visible_ratio,
 )
-from costada.values.prices import Price, Usage, call_cost
+from costada.values.prices import Price, call_cost
+from costada.values.usage import Usage
 
 PRICE = Price("0.60", "1.92")
 

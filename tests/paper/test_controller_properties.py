@@ -18,7 +18,8 @@ from costada.controller.intensity import Action
 from costada.controller.method import stop_reason
 from costada.controller.money import remaining_ratio
 from costada.controller.state import ControllerState, from_record, to_record
-from costada.values.prices import Price, Usage, call_cost
+from costada.values.prices import Price, call_cost
+from costada.values.usage import Usage
 
 RATIOS = st.floats(0, 1)
 COSTS = st.floats(0, 10)
