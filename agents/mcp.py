@@ -30,13 +30,15 @@ from costada.models.errors import UnmeteredCall, describe
 from costada.nodes.end_step import TraceRow
 from costada.reports.page.server import REFUSAL, shows_token
 from costada.reports.progress import SilentProgress
-from costada.runs.config import RunConfig, checked_config, unknown_name
+from costada.runs.config import RunConfig, checked_config
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.lease import is_held
 from costada.runs.plan import Plan, plan_run
-from costada.runs.runner import Discovery, carry_out
+from costada.runs.runner import carry_out
+from costada.runs.user_input import unknown_name
 from costada.store.files import read_text
 from costada.store.purse import Purse
+from costada.values.discovery import Discovery
 
 UNEXPECTED = "an error of the program itself; the server's standard error says which"
 

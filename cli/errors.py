@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from costada.models.errors import UnmeteredCall, describe
 from costada.reports.terminal import show
-from costada.runs.config import RunConfig, as_option, explain
+from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
+from costada.runs.user_input import as_option, explain
 
 
 @contextmanager

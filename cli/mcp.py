@@ -12,12 +12,12 @@ import typer
 
 from costada.cli import options
 from costada.cli.errors import keeping_output_clean, refusing
-from costada.cli.options import listed
 from costada.evaluators.registry import problem_names
 from costada.reports.terminal import show
 from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import DEFAULT_PARENT
+from costada.runs.user_input import listed
 
 if TYPE_CHECKING:
     from costada.agents.mcp import Offer
@@ -132,8 +132,10 @@ def _offer(
     known = named_problems(listed("--problems", problems) if problems else problem_names())
     any_run = {"problem": next(iter(known.values())), "budget": max_budget}
     settings = RunConfig.model_validate({**given, **any_run})
-    purse = Purse(max_budget, policy=settings.budget_policy, path=purse, name="the server's purse")
-    offer = Offer(known, settings, purse, out)
+    account = Purse(
+        max_budget, policy=settings.budget_policy, path=purse, name="the server's purse"
+    )
+    offer = Offer(known, settings, account, out)
     offer.check()
     offer.take_back()
     return offer

@@ -1,6 +1,5 @@
 """The options of `costada run`, in words for its help page."""
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -9,30 +8,6 @@ import typer
 from costada.controller.methods import METHODS
 from costada.evaluators.sandbox.layers import Layer
 from costada.runs.config import PRESETS, RunConfig
-
-ALL = "all"
-
-
-def listed(option: str, text: str) -> tuple[str, ...]:
-    """Return the values in the text of an option.
-
-    Raises:
-        ValueError: If there is none.
-    """
-    values = tuple(value.strip() for value in text.split(",") if value.strip())
-    if not values:
-        raise ValueError(f"{option}: got {text!r}, expected one or more, separated by commas")
-    return values
-
-
-def listed_or_all(option: str, text: str, everything: Iterable[str]) -> tuple[str, ...]:
-    """Return the values in the text of an option, or everything where it says "all".
-
-    Raises:
-        ValueError: If there is none.
-    """
-    values = listed(option, text)
-    return tuple(everything) if values == (ALL,) else values
 
 
 def named_path(text: str) -> Path:

@@ -19,7 +19,7 @@ from costada.runs.resume import extended, save_settings
 
 if TYPE_CHECKING:
     from costada.runs.plan import Plan
-    from costada.runs.runner import Discovery
+    from costada.values.discovery import Discovery
 
 
 def run(

@@ -15,7 +15,6 @@ import typer
 
 from costada.cli import options
 from costada.cli.errors import refusing, telling_warnings
-from costada.cli.options import listed, listed_or_all
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem_names
 from costada.experiments.sweep.loop import StopWish, SweepLoop
@@ -41,6 +40,7 @@ from costada.reports.terminal import SafeConsole, show
 from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
 from costada.runs.interruption import ending_on_signal
+from costada.runs.user_input import listed, listed_or_all
 
 Problems = Annotated[
     str,

@@ -10,9 +10,9 @@ import typer
 
 from costada.cli import options
 from costada.cli.errors import refusing
-from costada.cli.options import listed
 from costada.reports.terminal import show
 from costada.runs.exit_codes import ExitCode
+from costada.runs.user_input import listed
 
 if TYPE_CHECKING:
     from costada.experiments.theory.proposition import Finding

@@ -12,8 +12,8 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.reports.formats import counted, percent
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
-from costada.runs.runner import Discovery
 from costada.store.rows import CallRow
+from costada.values.discovery import Discovery
 from costada.values.evaluation import MARKS, Evaluation
 
 ROLES = ("generation", "retry", "guide")

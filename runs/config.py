@@ -1,10 +1,8 @@
 """The settings of one run from outside, checked once and kept beside its results."""
 
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -18,7 +16,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
 from costada.controller.constants import Constants
 from costada.controller.methods import DEFAULT_METHOD, METHODS
@@ -33,66 +30,9 @@ from costada.nodes.settings import (
     check_lost_calls,
     check_step_cap,
 )
+from costada.runs.user_input import explain, unknown_name
 from costada.store.files import create_text, read_text
 from costada.values.prices import Price
-
-
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
-    """Return a sentence saying that `name` is unknown, with the nearest known name if any.
-
-    Args:
-        kind: What was named, for example "preset".
-        name: The name as given.
-        known: Every name that would have been accepted.
-    """
-    names = sorted(known)
-    nearest = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-    proposal = f"Did you mean '{nearest[0]}'? " if nearest else ""
-    return f"Unknown {kind} '{name}'. {proposal}Known: {', '.join(names)}."
-
-
-COMPOUND_NAME = re.compile("[a-z]+(?:_[a-z]+)+")
-
-
-def explain(
-    error: ValidationError,
-    known_fields: Iterable[str],
-    label: Callable[[str], str] = str,
-) -> str:
-    """Return one line per wrong field: the field, its value and what was expected.
-
-    Args:
-        error: What pydantic raised.
-        known_fields: Names that the settings have, to propose one for a misspelt name.
-        label: Turns a field's name into what the reader calls it, for example an option.
-    """
-    names = list(known_fields)
-    return "\n".join(_line(details, names, label) for details in error.errors(include_url=False))
-
-
-def as_option(field: str) -> str:
-    """Return the command line option of a settings field."""
-    return "PROBLEM" if field == "problem" else f"--{field.replace('_', '-')}"
-
-
-def _line(details: ErrorDetails, known_fields: list[str], label: Callable[[str], str]) -> str:
-    field = ".".join(str(part) for part in details["loc"])
-    if details["type"] == "extra_forbidden":
-        return unknown_name("setting", field, known_fields)
-    if details["type"] == "missing":
-        return f"{label(field)}: is missing"
-    expectation = details["msg"].removeprefix("Value error, ")
-    expectation = re.sub("^(Input should be|String should have)", "expected", expectation)
-    expectation = COMPOUND_NAME.sub(
-        lambda name: label(name[0]) if name[0] in known_fields else name[0], expectation
-    )
-    if not field:
-        return expectation
-    return f"{label(field)}: got {_shown(details['input'])}, {expectation}"
-
-
-def _shown(value: object) -> str:
-    return repr(value) if isinstance(value, str) else str(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +15,9 @@ from urllib.parse import urlsplit
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.sandbox.layers import Layer
 from costada.runs.config import LARGEST_SETTINGS, OBJECT_MARK, RunConfig, load_config
+from costada.runs.lease import is_held
 from costada.store.files import append_text, make_folder, read_text, replace_text
+from costada.store.run_files import RunFiles
 
 if TYPE_CHECKING:
     from costada.nodes.end_step import TraceRow
@@ -30,41 +30,15 @@ WEAK_LAYERS = (Layer.NONE, Layer.PROCESS)
 """Layers under which a program can do what its user can."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunFolder:
-    """Where a run keeps its files; the names are part of the public format."""
+class RunFolder(RunFiles):
+    """The folder of one run."""
 
-    path: Path
-
-    @property
-    def database(self) -> Path:
-        """Checkpoints, programs and the ledger."""
-        return self.path / "run.sqlite"
+    __slots__ = ()
 
     @property
-    def settings(self) -> Path:
-        """What the run was asked to do."""
-        return self.path / "settings.json"
-
-    @property
-    def steps(self) -> Path:
-        """The trace, one JSON row per iteration."""
-        return self.path / "steps.jsonl"
-
-    @property
-    def best_program(self) -> Path:
-        """The incumbent's text."""
-        return self.path / "best_program.py"
-
-    @property
-    def report(self) -> Path:
-        """The picture of the run."""
-        return self.path / "report.png"
-
-    @property
-    def resume_command(self) -> str:
-        """What a user types to go on with this run."""
-        return f"costada resume {shlex.quote(str(self.path))}"
+    def is_running(self) -> bool:
+        """Whether a process is at work in this run."""
+        return is_held(self.path)
 
     def next_command(self, config: RunConfig) -> str:
         """What resumes this run for the user who has just run or forked it, `--trust` included."""

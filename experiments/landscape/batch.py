@@ -10,11 +10,10 @@ from functools import partial
 from itertools import product
 from multiprocessing import get_context
 
-from costada.cli.options import listed_or_all
 from costada.controller.methods import METHODS
 from costada.experiments.comparison.metrics import RunOutcome
 from costada.experiments.landscape.run import simulate_run
-from costada.runs.config import unknown_name
+from costada.runs.user_input import listed_or_all, unknown_name
 
 RUNS_PER_TASK = 8
 """Runs a process is handed at once: few enough for a lively progress line."""

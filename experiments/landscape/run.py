@@ -33,7 +33,8 @@ from costada.experiments.landscape.problem import evaluate, landscape
 from costada.experiments.landscape.proposals import Wording
 from costada.experiments.landscape.tokens import Tokens
 from costada.nodes.settings import Settings, problem_texts, settings_texts
-from costada.runs.config import PRESETS, unknown_name
+from costada.runs.config import PRESETS
+from costada.runs.user_input import unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

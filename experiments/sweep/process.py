@@ -8,11 +8,12 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
 from costada.experiments.sweep.sweep import Status, SweepRun
-from costada.runs.config import RunConfig, as_option
+from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
+from costada.runs.user_input import as_option
 from costada.store.files import created, make_folder, read_end
 
-ENTRY = "costada.experiments.sweep.entry"
+ENTRY = "costada.cli.sweep_entry"
 ERROR_MARK = "costada: "
 """Begins what a command says to its user about an error."""
 

@@ -8,7 +8,7 @@ from fakes import ScriptedModel, hashed_answer, toy_problem
 import costada
 from costada.runs.config import RunConfig
 from costada.runs.discovery import DiscoverOptions, discover
-from costada.runs.runner import Discovery
+from costada.values.discovery import Discovery
 
 Invoke = Callable[..., Any]
 PRICES = {"price_in": "1", "price_out": "2"}

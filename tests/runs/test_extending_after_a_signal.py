@@ -16,7 +16,8 @@ from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.interruption import STOPPING, draining_on_signal
 from costada.runs.plan import plan_run
-from costada.runs.runner import Discovery, carry_out
+from costada.runs.runner import carry_out
+from costada.values.discovery import Discovery
 from costada.values.evaluation import Evaluation
 
 CONFIG = RunConfig(

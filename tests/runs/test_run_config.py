@@ -5,15 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from costada.runs.config import (
-    PRESETS,
-    RunConfig,
-    as_option,
-    checked_config,
-    explain,
-    load_config,
-    preset_named,
-)
+from costada.runs.config import PRESETS, RunConfig, checked_config, load_config, preset_named
+from costada.runs.user_input import as_option, explain
 from costada.values.prices import Price
 
 

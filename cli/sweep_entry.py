@@ -1,0 +1,20 @@
+"""Entry point of one run of a sweep: the ordinary command, which also stops if the sweep dies."""
+
+import os
+import signal
+from threading import Thread
+
+from costada.cli.main import main as command
+
+STANDARD_INPUT = 0
+
+
+def _stop_with_the_sweep() -> None:
+    """Interrupt this run when the sweep closes its end of the pipe to standard input."""
+    os.read(STANDARD_INPUT, 1)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    Thread(target=_stop_with_the_sweep, daemon=True).start()
+    command()

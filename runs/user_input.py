@@ -1,0 +1,80 @@
+"""Names, lists and settings as a user wrote them, and the messages about wrong ones."""
+
+import re
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+ALL = "all"
+COMPOUND_NAME = re.compile("[a-z]+(?:_[a-z]+)+")
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """Message about an unknown name that proposes the nearest known one.
+
+    Args:
+        kind: What was named, for example "preset".
+        name: The name as given.
+        known: All accepted names.
+    """
+    names = sorted(known)
+    nearest = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
+    proposal = f"Did you mean '{nearest[0]}'? " if nearest else ""
+    return f"Unknown {kind} '{name}'. {proposal}Known: {', '.join(names)}."
+
+
+def listed(option: str, text: str) -> tuple[str, ...]:
+    """Split the comma-separated values of an option.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    values = tuple(value.strip() for value in text.split(",") if value.strip())
+    if not values:
+        raise ValueError(f"{option}: got {text!r}, expected one or more, separated by commas")
+    return values
+
+
+def listed_or_all(option: str, text: str, everything: Iterable[str]) -> tuple[str, ...]:
+    """Split the comma-separated values of an option, where "all" stands for `everything`."""
+    values = listed(option, text)
+    return tuple(everything) if values == (ALL,) else values
+
+
+def as_option(field: str) -> str:
+    """The command line option of a settings field."""
+    return "PROBLEM" if field == "problem" else f"--{field.replace('_', '-')}"
+
+
+def explain(
+    error: ValidationError, known_fields: Iterable[str], label: Callable[[str], str] = str
+) -> str:
+    """One line per wrong field: the field, its value and what was expected.
+
+    Args:
+        error: The error that pydantic raised.
+        known_fields: Names of all settings; the nearest is proposed for a misspelt one.
+        label: Turns a field's name into the name that the user knows, for example an option.
+    """
+    names = list(known_fields)
+    return "\n".join(_line(details, names, label) for details in error.errors(include_url=False))
+
+
+def _line(details: ErrorDetails, known_fields: list[str], label: Callable[[str], str]) -> str:
+    field = ".".join(str(part) for part in details["loc"])
+    if details["type"] == "extra_forbidden":
+        return unknown_name("setting", field, known_fields)
+    if details["type"] == "missing":
+        return f"{label(field)}: is missing"
+    expectation = details["msg"].removeprefix("Value error, ")
+    expectation = re.sub("^(Input should be|String should have)", "expected", expectation)
+    expectation = COMPOUND_NAME.sub(
+        lambda name: label(name[0]) if name[0] in known_fields else name[0], expectation
+    )
+    if not field:
+        return expectation
+    value = details["input"]
+    shown = repr(value) if isinstance(value, str) else str(value)
+    return f"{label(field)}: got {shown}, {expectation}"

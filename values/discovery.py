@@ -1,0 +1,40 @@
+"""The result of a run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+RunEnd = Literal["budget", "iterations", "failures", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """The result of a run.
+
+    Attributes:
+        best_program: Text of the incumbent.
+        best_score: Its normalised score, higher is better.
+        best_objective: Its objective in the benchmark's units; `None` while nothing was valid.
+        best_metrics: Further numbers that the evaluator reported for it.
+        spent: Dollars charged (C_t); above the budget by what the last iteration overshot.
+        remaining: Dollars left, never below 0.
+        iterations: Finished iterations.
+        stop_reason: Why the run ended: the budget or the iterations are used up, too many
+            consecutive attempts without a usable program (failures), or interrupted.
+        folder: The run folder; `None` if the run kept no files.
+        sandbox: The sandbox of the candidates; `None` if the problem's own evaluate handles that.
+        last_failure: The error of the last attempt, where failures ended the run.
+    """
+
+    best_program: str
+    best_score: float
+    best_objective: float | None
+    best_metrics: Mapping[str, float]
+    spent: float
+    remaining: float
+    iterations: int
+    stop_reason: RunEnd
+    folder: Path | None
+    sandbox: str | None
+    last_failure: str = ""
