@@ -14,15 +14,14 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables.base import RunnableBindingBase
 from tenacity import AsyncRetrying, Retrying
 
-from costada.models.capping import HeldBack, announcement, limits
-from costada.models.deadline import CallTimeout, within
-from costada.models.identity import model_identity
-from costada.models.metering import CallMeter, MeteredCall, SentCall
-from costada.models.price_book import PriceBook, price_book
-from costada.models.replies import readable
-from costada.models.retries import retry_options
+from costada.models.deadline import CallTimeout, run_with_deadline
+from costada.models.metering import CallMeter, MeteredCall
+from costada.models.prices import PriceBook, price_book
+from costada.models.replies import encodable_message
+from costada.models.requests import ModelRequest, RequestNotSent, bounded_request, limits
+from costada.models.retries import retry_options, without_hidden_retries
 from costada.models.retry_policy import RetryPolicy
-from costada.models.transparent import quietened
+from costada.models.runnable_tree import model_identity
 from costada.nodes.calls.bounds import check_told_cost, sent_bound
 from costada.nodes.calls.budget import affordable_answer
 from costada.nodes.settings import LostCalls, check_lost_calls
@@ -45,7 +44,7 @@ class Payment:
     prices: PriceBook
     name: str
     counts_lost: bool
-    _refused: SentCall | None = None
+    _refused: ModelRequest | None = None
     _sent: dict[int, tuple[str, Decimal]] = field(default_factory=dict)
 
     def meter(self) -> CallMeter:
@@ -65,21 +64,21 @@ class Payment:
             bound: What is bound to the model for this request.
 
         Raises:
-            HeldBack: Nothing is left, or a hard purse cannot buy an answer worth having.
+            RequestNotSent: Nothing is left, or a hard purse cannot buy an answer worth having.
             ValueError: The model that is asked has no price.
         """
         left = self.purse.remaining
         if left <= 0:
-            raise HeldBack("not asked: nothing is left")
+            raise RequestNotSent("not asked: nothing is left")
         if self.purse.policy != "hard":
             return {}
-        asked = announcement(model, given, bound)
+        asked = bounded_request(model, given, bound)
         if self._refused and self._refused.model == asked.model:
             longer = max(asked.input_bound, self._refused.input_bound)
             asked = asked._replace(input_bound=longer)
         return limits(model, bound, affordable_answer(asked, left, self.prices))
 
-    def begin(self, sent: SentCall) -> None:
+    def begin(self, sent: ModelRequest) -> None:
         """Reserve the most that a request can cost, before it leaves.
 
         Raises:
@@ -141,7 +140,7 @@ OUT_OF_BUDGET = "budget"
 
 Request = ModelRequest[Any]
 Answer = ModelResponse[Any]
-Refusal = (HeldBack, OverBudget)
+Refusal = (RequestNotSent, OverBudget)
 
 
 class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
@@ -223,7 +222,7 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         try:
             with payment.meter():
                 retrying = Retrying(**self._patience(retries))
-                return within(self._policy.call_timeout, partial(retrying, ask))
+                return run_with_deadline(self._policy.call_timeout, partial(retrying, ask))
         except Refusal:
             return self._last_words()
 
@@ -266,7 +265,7 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         given, latest = request.model, self._latest
         if latest is None or latest[0] is not given:
             self._price_model(given)
-            self._latest = latest = (given, *quietened(given))
+            self._latest = latest = (given, *without_hidden_retries(given))
         _, quiet, retries = latest
         return request.override(model=quiet), retries
 
@@ -302,7 +301,9 @@ def _limited(request: Request, payment: Payment) -> Request:
 
 def _as_read(answer: Answer) -> Answer:
     """Return an answer that the agent's next request can hold."""
-    told = [readable(each) if isinstance(each, AIMessage) else each for each in answer.result]
+    told = [
+        encodable_message(each) if isinstance(each, AIMessage) else each for each in answer.result
+    ]
     return replace(answer, result=told)
 
 

@@ -15,7 +15,7 @@ from costada.runs.exit_codes import ExitCode
 from costada.runs.gateway import check_installed
 
 if TYPE_CHECKING:
-    from costada.models.gateway.address import Door
+    from costada.models.gateway.protocol import GatewayAddress
 
 
 Upstream = Annotated[
@@ -56,10 +56,10 @@ def gateway(
     """
     with refusing(ExitCode.BAD_INPUT):
         check_installed()
-        from costada.models.gateway.process import Duty, serve
+        from costada.models.gateway.server import GatewaySettings, serve
 
-        serve(Duty(upstream, journal, port, idle_seconds), _print)
+        serve(GatewaySettings(upstream, journal, port, idle_seconds), _print)
 
 
-def _print(door: Door) -> None:
+def _print(door: GatewayAddress) -> None:
     show(door.base_url)

@@ -10,7 +10,7 @@ from langgraph.types import Command, StateUpdate
 
 from costada.controller.constants import Constants
 from costada.evaluators.problem import Problem
-from costada.models.capping import with_tools
+from costada.models.requests import with_tools
 from costada.nodes.context import ChatModel
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput, SearchState

@@ -23,8 +23,8 @@ from costada.graph.routes import (
     next_step,
     step_or_question,
 )
-from costada.models.price_book import price_book
-from costada.models.transparent import accountable
+from costada.models.prices import price_book
+from costada.models.retries import with_visible_requests
 from costada.nodes.allocate_frontier import allocate_frontier
 from costada.nodes.approve_guide import approve_guide
 from costada.nodes.ask_for_budget import ask_for_budget
@@ -121,10 +121,10 @@ def create_discovery_graph(
     check_arguments(problem, budget, guide_model, settings, store)
     check_saver(settings, checkpointer)
     check_purse(purse, settings)
-    model = accountable(model, settings.retry_policy)
+    model = with_visible_requests(model, settings.retry_policy)
     check_generator(settings, model)
     if guide_model is not None:
-        guide_model = accountable(guide_model, settings.retry_policy)
+        guide_model = with_visible_requests(guide_model, settings.retry_policy)
     context = RunContext(
         name=name,
         problem=problem,

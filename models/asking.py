@@ -10,7 +10,7 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 
-from costada.models.deadline import CallTimeout, within
+from costada.models.deadline import CallTimeout, run_with_deadline
 from costada.models.errors import (
     UnmeteredCall,
     describe,
@@ -22,9 +22,9 @@ from costada.models.errors import (
     is_timeout,
     retry_after,
 )
-from costada.models.identity import asked_models
-from costada.models.replies import answer_text, calls_tools, readable
+from costada.models.replies import answer_text, calls_tools, encodable_message
 from costada.models.retry_policy import RetryPolicy
+from costada.models.runnable_tree import asked_models
 
 _REQUEST_REMEDY = "check the model's parameters and that the prompt fits its context window"
 _CREDIT_REMEDY = "add credit to the provider's account"
@@ -97,7 +97,7 @@ def ask(
     policy = policy or RetryPolicy()
     work = partial(model.batch, [list(messages)], config, return_exceptions=True)
     try:
-        outcome: object = within(policy.call_timeout, work)[0]
+        outcome: object = run_with_deadline(policy.call_timeout, work)[0]
     except CallTimeout as error:
         outcome = error
     if isinstance(outcome, BaseException):
@@ -106,10 +106,10 @@ def ask(
         raise ValueError(
             f"model must return an AIMessage, got {type(outcome).__name__} from {_names(model)}"
         )
-    return judged(readable(outcome))
+    return checked_answer(encodable_message(outcome))
 
 
-def judged(answer: AIMessage) -> AIMessage | ModelFailure:
+def checked_answer(answer: AIMessage) -> AIMessage | ModelFailure:
     """Return an answer, or the failure that one without text and tool calls is."""
     if answer_text(answer).strip() or calls_tools(answer):
         return answer

@@ -52,7 +52,7 @@ class Extended(Protocol):
         ...
 
 
-def within(seconds: float, work: Callable[[], Result]) -> Result:
+def run_with_deadline(seconds: float, work: Callable[[], Result]) -> Result:
     """Return what some work returns, or raise what it raises, if it ends in time.
 
     It runs in a thread of its own, in a copy of the caller's context, because no timeout of a

@@ -1,8 +1,11 @@
 """Metering of one logical call: every model request under it becomes one MeteredCall."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import asdict, dataclass, field, replace
+from decimal import Decimal
+from functools import cache
 from itertools import count
 from threading import Lock
 from time import monotonic
@@ -16,34 +19,23 @@ from langchain_core.tracers.context import register_configure_hook
 
 from costada.models.deadline import check_time_left
 from costada.models.errors import UnmeteredCall, describe, may_have_been_billed
-from costada.models.identity import RequestFacts
 from costada.models.replies import (
+    NO_TOKENS,
     Reply,
+    TokenCounts,
     answer_text,
-    encodable,
+    counts_from_metadata,
+    encodable_text,
+    estimate_counts,
     read_failure,
     read_reply,
-    shown,
-    spoken,
-)
-from costada.models.requests import (
-    CURRENT,
-    ConnectionCount,
-    MeteredCall,
-    SentCall,
-    announced,
-    count_connections,
-)
-from costada.models.usage import (
-    NO_TOKENS,
-    TokenCounts,
-    counts_from_metadata,
-    estimate_counts,
     repeats,
     streamed_counts,
+    text_with_tool_calls,
+    visible_text,
 )
-
-__all__ = ["CallMeter", "MeteredCall", "SentCall"]
+from costada.models.requests import ModelRequest, model_request
+from costada.models.runnable_tree import RequestFacts
 
 MOST_OUTPUT = 1_000_000
 """Answer tokens that no model exceeds where a request sets no limit."""
@@ -67,11 +59,107 @@ _UNHEARD = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class MeteredCall:
+    """One model request that was billed, or may have been.
+
+    Attributes:
+        model: Name of the model that was asked, as its provider knows it.
+        provider: Name of the provider as LangChain reports it, if it does.
+        input_tokens: Billed prompt tokens, those read from or written to a cache included (T_in,
+            App. D.1).
+        output_tokens: Billed answer tokens, reasoning ones included (T_out, App. D.1).
+        cached_tokens: The part of the input read from the provider's prompt cache.
+        reasoning_tokens: The part of the output that was thought and not shown.
+        is_cache_hit: A LangChain cache answered; nothing was billed and all counts are zero.
+        is_estimated: The counts are guessed from the text, the provider reported none.
+        answer: Text of the answer, as `written` makes it of one that calls tools; for a stream
+            that broke, the text that had arrived.
+        finish_reason: Why the model stopped, in the provider's words.
+        provider_id: The provider's id of the response.
+        duration: Seconds from request to answer.
+        error: What went wrong, or None. With zero counts nothing is known to be billed.
+        may_be_billed: The provider may have billed more than the counts say.
+        number: Of the request among those of its logical call, from 1.
+        reported_cost: What the provider says it charged in dollars, if it does.
+        cache_write_tokens: The part of the input written to the provider's prompt cache.
+        cache_write_1h_tokens: The part of what was written that is kept for an hour.
+    """
+
+    model: str
+    provider: str | None
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int
+    is_cache_hit: bool
+    is_estimated: bool
+    answer: str
+    finish_reason: str | None
+    provider_id: str | None
+    duration: float
+    error: str | None
+    may_be_billed: bool = False
+    number: int = 1
+    reported_cost: Decimal | None = None
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+
+
+_EVENTS = frozenset(
+    {
+        "http.client.send",
+        "socket.connect",
+        "socket.sendmsg",
+        "socket.sendto",
+        "subprocess.Popen",
+    }
+)
+
+
+@dataclass(slots=True)
+class ConnectionCount:
+    """How many connections were opened, or programs started, in one context."""
+
+    number: int = 0
+
+    @property
+    def total(self) -> int:
+        """Those of this context and those of threads that run outside any context of a call."""
+        return self.number if self is _UNATTRIBUTED else self.number + _UNATTRIBUTED.number
+
+
+_CountVar = ContextVar[ConnectionCount]
+
+_UNATTRIBUTED = ConnectionCount()
+_CURRENT: _CountVar = ContextVar("costada_connections", default=_UNATTRIBUTED)
+
+
+@cache
+def _count_connections() -> None:
+    """Begin to count, once for the life of the process: an audit hook cannot be removed.
+
+    It makes whatever raises many audit events slower, `copy.deepcopy` for one, so it is for chat
+    models only of which nothing else tells whether they have sent anything.
+    """
+
+    def hook(
+        event: str,
+        _: object,
+        events: frozenset[str] = _EVENTS,
+        current: _CountVar = _CURRENT,
+    ) -> None:
+        if event in events:
+            current.get().number += 1
+
+    sys.addaudithook(hook)
+
+
 @dataclass(slots=True)
 class _Request:
     """A request under way: who was asked, what was sent, what a stream has brought so far."""
 
-    sent: SentCall
+    sent: ModelRequest
     prompts: tuple[str, ...]
     kind: tuple[str, ...]
     connections_before: tuple[int, int]
@@ -82,7 +170,7 @@ class _Request:
     @property
     def arrived(self) -> str:
         """The text that a stream has brought."""
-        return encodable("".join(self.words))
+        return encodable_text("".join(self.words))
 
 
 class CallMeter(BaseCallbackHandler):
@@ -101,7 +189,7 @@ class CallMeter(BaseCallbackHandler):
         self,
         on_call: Callable[[MeteredCall], None],
         *,
-        on_start: Callable[[SentCall], None] | None = None,
+        on_start: Callable[[ModelRequest], None] | None = None,
         on_missing_usage: Literal["raise", "estimate"] = "raise",
     ) -> None:
         """Create a meter.
@@ -134,7 +222,7 @@ class CallMeter(BaseCallbackHandler):
 
     def __enter__(self) -> Self:
         """Hear of every request in this context."""
-        self._outer.append((_METER.set(self), CURRENT.set(self._connections)))
+        self._outer.append((_METER.set(self), _CURRENT.set(self._connections)))
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -143,7 +231,7 @@ class CallMeter(BaseCallbackHandler):
         A call that was given up may still be retrying in a thread of its own.
         """
         meter, connections = self._outer.pop()
-        CURRENT.reset(connections)
+        _CURRENT.reset(connections)
         _METER.reset(meter)
         self._refusal = self._refusal or _OVER
         self.close()
@@ -223,7 +311,7 @@ class CallMeter(BaseCallbackHandler):
         has_left = is_connected or request.kind in _CONNECTED | _TOLD_BY_PLACE
         is_billed = bool(request.words or request.parts) or may_have_been_billed(error, has_left)
         if is_guess:
-            counts = estimate_counts(request.prompts, shown(reply.answer))
+            counts = estimate_counts(request.prompts, visible_text(reply.answer))
         self._report_counted(
             request,
             reply,
@@ -258,15 +346,17 @@ class CallMeter(BaseCallbackHandler):
         check_time_left()
         if self._refusal is not None:
             raise UnmeteredCall(self._refusal)
-        sent = SentCall(next(self._numbers), *announced(facts, prompts))
+        sent = model_request(facts, prompts)._replace(number=next(self._numbers))
         if self._on_start:
             self._on_start(sent)
         kind = tuple(map(str, facts.serialized.get("id") or ()))
         if kind not in _TOLD_BY_PLACE and kind[:1] != ("costada",):
-            count_connections()
+            _count_connections()
         request = _Request(
             sent,
-            prompts=tuple(each if isinstance(each, str) else spoken(each) for each in prompts),
+            prompts=tuple(
+                each if isinstance(each, str) else text_with_tool_calls(each) for each in prompts
+            ),
             kind=kind,
             connections_before=(self._connections.number, self._connections.total),
         )
@@ -304,7 +394,7 @@ class CallMeter(BaseCallbackHandler):
             raise UnmeteredCall(wrong)
 
     def _report_uncounted(self, request: _Request, reply: Reply) -> None:
-        counts = estimate_counts(request.prompts, shown(reply.answer))
+        counts = estimate_counts(request.prompts, visible_text(reply.answer))
         if reply.counts is not None:
             counts = replace(reply.counts, output_tokens=counts.output_tokens)
         if self._estimates:
@@ -364,7 +454,7 @@ def _facts(
     return RequestFacts(extras.get("invocation_params") or {}, metadata or {}, serialized or {})
 
 
-def _impossible(counts: TokenCounts, sent: SentCall) -> str | None:
+def _impossible(counts: TokenCounts, sent: ModelRequest) -> str | None:
     """Return why a request cannot have caused the tokens that its answer counts, if it cannot.
 
     Answers without a limit, and prompts that are not all text, are held to what any model does.

@@ -1,8 +1,8 @@
-"""What LangChain's record of a finished request says: text, token counts and origin."""
+"""What a provider's reply says: text, token counts, cost and origin."""
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from decimal import Decimal
 from math import isfinite
 from typing import Any
@@ -10,7 +10,152 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 
-from costada.models.usage import TokenCounts, counts_from_metadata, counts_from_record
+_BYTES_PER_TOKEN = 3
+_WRITTEN_FOR_AN_HOUR = "ephemeral_1h_input_tokens"
+_CACHE_WRITES = ("ephemeral_5m_input_tokens", _WRITTEN_FOR_AN_HOUR)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCounts:
+    """Tokens billed for one call (T_in and T_out, App. D.1).
+
+    Attributes:
+        input_tokens: Prompt tokens, those read from or written to a cache included.
+        output_tokens: Answer tokens, the reasoning ones included.
+        cached_tokens: The part of the input that was read from the provider's prompt cache.
+        reasoning_tokens: The part of the output that the model thought and did not show.
+        cache_write_tokens: The part of the input that was written to the provider's prompt cache.
+        cache_write_1h_tokens: The part of what was written that is kept for an hour.
+    """
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_write_1h_tokens: int = 0
+
+    def __add__(self, other: "TokenCounts") -> "TokenCounts":
+        """Return the counts of two parts of one answer together."""
+        return TokenCounts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+
+
+NO_TOKENS = TokenCounts(0, 0)
+
+
+def counts_from_metadata(usage: object) -> TokenCounts | None:
+    """Return the counts in LangChain's `usage_metadata`, or None when it tells nothing.
+
+    Under a service tier the details of cache and reasoning carry the tier's name as a prefix. What
+    was written to the cache is told in one number, by how long it is kept, or both ways.
+    """
+    if not isinstance(usage, Mapping):
+        return None
+    inputs = usage.get("input_token_details")
+    details = replace(
+        NO_TOKENS,
+        cached_tokens=_detail(inputs, "cache_read"),
+        reasoning_tokens=_detail(usage.get("output_token_details"), "reasoning"),
+        cache_write_tokens=max(_detail(inputs, "cache_creation"), _detail(inputs, *_CACHE_WRITES)),
+        cache_write_1h_tokens=_detail(inputs, _WRITTEN_FOR_AN_HOUR),
+    )
+    return _complete(usage, _count(usage, "input_tokens"), details)
+
+
+def counts_from_record(usage: object) -> TokenCounts | None:
+    """Return the counts in a provider's own `usage` object, or None when it tells nothing.
+
+    Anthropic's `input_tokens` leave out what was read from the cache or written to it.
+    """
+    if not isinstance(usage, Mapping):
+        return None
+    inputs = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    outputs = usage.get("completion_tokens_details") or usage.get("output_tokens_details")
+    kept = usage.get("cache_creation")
+    read = _count(usage, "cache_read_input_tokens") or 0
+    written = max(_count(usage, "cache_creation_input_tokens") or 0, _detail(kept, *_CACHE_WRITES))
+    details = replace(
+        NO_TOKENS,
+        cached_tokens=read or _detail(inputs, "cached_tokens"),
+        reasoning_tokens=_detail(outputs, "reasoning_tokens"),
+        cache_write_tokens=written or _detail(inputs, "cache_write_tokens"),
+        cache_write_1h_tokens=_detail(kept, _WRITTEN_FOR_AN_HOUR),
+    )
+    sent = _count(usage, "prompt_tokens")
+    if sent is None and (sent := _count(usage, "input_tokens")) is not None:
+        sent += read + written
+    return _complete(usage, sent, details)
+
+
+def repeats(parts: Sequence[TokenCounts]) -> bool:
+    """Return whether each part of a stream counts the whole answer so far, as some servers do.
+
+    A prompt is counted once, so parts that both count it do not add up.
+    """
+    return sum(part.input_tokens > 0 for part in parts) > 1
+
+
+def streamed_counts(parts: Sequence[TokenCounts]) -> TokenCounts | None:
+    """Return the counts of a stream from those of its parts, or None when no part told any."""
+    if not parts:
+        return None
+    if not repeats(parts):
+        return sum(parts, NO_TOKENS)
+    return TokenCounts(*map(max, zip(*map(astuple, parts), strict=True)))
+
+
+def estimate_counts(prompts: Iterable[str], answer: str) -> TokenCounts:
+    """Return a guess from text alone: one token for each three bytes of UTF-8, rounded up.
+
+    It needs no tokenizer and therefore no download. Hidden reasoning leaves no text, so the
+    guess can be far too low for a model that thinks.
+    """
+    return TokenCounts(_estimate("".join(prompts)), _estimate(answer))
+
+
+def _estimate(text: str) -> int:
+    return -(-len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN)
+
+
+def _complete(
+    usage: Mapping[object, object], sent: int | None, details: TokenCounts
+) -> TokenCounts | None:
+    """Return the counts with their details, or None when one is missing or both are zero.
+
+    No request is free of prompt tokens: servers that do not count report zeros. Cached input or
+    reasoning was counted apart from its whole, and is added, where it is larger than the whole;
+    cached input also where the total exceeds both counts by just that. What else the total holds
+    beyond both is output.
+    """
+    received = _count(usage, "completion_tokens", "output_tokens")
+    total = _count(usage, "total_tokens") or 0
+    if sent is None or (received is None and total <= sent):
+        return None
+    given, cached = received or 0, details.cached_tokens + details.cache_write_tokens
+    if cached > sent or total - sent - given == cached:
+        sent += cached
+    if details.reasoning_tokens > given:
+        given += details.reasoning_tokens
+    counts = replace(details, input_tokens=sent, output_tokens=max(given, total - sent))
+    return counts if counts.input_tokens + counts.output_tokens else None
+
+
+def _count(usage: Mapping[object, object], *names: str) -> int | None:
+    for name in names:
+        value = usage.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+    return None
+
+
+def _detail(details: object, *names: str) -> int:
+    """Return the sum of the counts of these names, with any prefix."""
+    if not isinstance(details, Mapping):
+        return 0
+    ends = tuple(f"_{name}" for name in names)
+    keys = [key for key in details if key in names or str(key).endswith(ends)]
+    return sum(_count(details, key) or 0 for key in keys)
+
 
 WHOLE = "\x1e"
 """Stands between the words of a kept message and the whole of it; JSON never holds it."""
@@ -18,7 +163,7 @@ WHOLE = "\x1e"
 _KEPT = {"content", "tool_calls", "invalid_tool_calls", "additional_kwargs", "response_metadata"}
 
 
-def encodable(text: str) -> str:
+def encodable_text(text: str) -> str:
     """Return a text with no half of a surrogate pair in it.
 
     JSON can bring halves, and no request, file or database takes them. Two that belong together,
@@ -32,7 +177,7 @@ def encodable(text: str) -> str:
     return text
 
 
-def readable(message: AIMessage) -> AIMessage:
+def encodable_message(message: AIMessage) -> AIMessage:
     """Return an answer as it is read: all that it says can be encoded."""
     texts = {name: _encodable(getattr(message, name)) for name in (*_KEPT, "id", "name")}
     return message.model_copy(update=texts)
@@ -48,7 +193,7 @@ def answer_text(message: BaseMessage) -> str:
     return "".join(_block_text(block) for block in message.content)
 
 
-def spoken(message: BaseMessage) -> str:
+def text_with_tool_calls(message: BaseMessage) -> str:
     """Return the words of a message and below them the tools that it calls, for people to read."""
     calls = message.tool_calls if isinstance(message, AIMessage) else []
     wrong = message.invalid_tool_calls if isinstance(message, AIMessage) else []
@@ -57,26 +202,26 @@ def spoken(message: BaseMessage) -> str:
     return "\n\n".join(part for part in (answer_text(message), *told) if part)
 
 
-def written(message: BaseMessage) -> str:
+def message_to_text(message: BaseMessage) -> str:
     """Return the text that a message is kept as: its words, and all of it where it calls tools.
 
-    `read_back` makes the message of it again, and `shown` what a person should see.
+    `message_from_text` makes the message of it again, and `visible_text` what a person should see.
     """
     words = answer_text(message)
     is_plain = not isinstance(message, AIMessage) or not calls_tools(message)
     if is_plain and WHOLE not in words:
         return words
     whole = message.model_dump(mode="json", include=_KEPT, fallback=str)
-    return f"{spoken(message)}{WHOLE}{json.dumps(whole)}"
+    return f"{text_with_tool_calls(message)}{WHOLE}{json.dumps(whole)}"
 
 
-def read_back(text: str) -> AIMessage:
+def message_from_text(text: str) -> AIMessage:
     """Return the message that was kept as a text, without its token counts."""
     _, is_whole, whole = text.rpartition(WHOLE)
     return AIMessage.model_validate(json.loads(whole)) if is_whole else AIMessage(text)
 
 
-def shown(text: str) -> str:
+def visible_text(text: str) -> str:
     """Return the part of a kept message that is for people: its words and the tools it calls."""
     words, is_whole, _ = text.rpartition(WHOLE)
     return words if is_whole else text
@@ -90,7 +235,7 @@ def calls_tools(message: AIMessage) -> bool:
 def _encodable(value: Any) -> Any:
     """Return a value with no half of a surrogate pair in the texts that it holds."""
     if isinstance(value, str):
-        return encodable(value)
+        return encodable_text(value)
     if isinstance(value, Mapping):
         return {_encodable(key): _encodable(each) for key, each in value.items()}
     return [_encodable(each) for each in value] if isinstance(value, list | tuple) else value
@@ -116,7 +261,7 @@ class Reply:
     """An answer as far as it arrived.
 
     Attributes:
-        answer: Text of the first choice, as `written` makes it of one that calls tools.
+        answer: Text of the first choice, as `message_to_text` makes it of one that calls tools.
         finish_reason: Why the model stopped, in the provider's words.
         provider_id: The provider's id of the response.
         counts: Billed tokens of all choices together, or None if the provider told none.
@@ -144,12 +289,12 @@ def read_reply(result: LLMResult) -> Reply:
     """
     choices = list(_choices(result))
     message = _message(choices[0]) if choices else AIMessage("")
-    message = readable(message) if isinstance(message, AIMessage) else message
+    message = encodable_message(message) if isinstance(message, AIMessage) else message
     facts = {**(result.llm_output or {}), **message.response_metadata}
     for choice in choices[:1]:
         facts |= choice.generation_info or {}
     return Reply(
-        answer=written(message),
+        answer=message_to_text(message),
         finish_reason=_text(facts.get("finish_reason") or facts.get("stop_reason")),
         provider_id=_text(facts.get("id")),
         counts=_reported_counts(result),
@@ -248,4 +393,4 @@ def _is_cache_hit(message: BaseMessage) -> bool:
 
 
 def _text(value: object) -> str | None:
-    return encodable(value) if isinstance(value, str) and value else None
+    return encodable_text(value) if isinstance(value, str) and value else None

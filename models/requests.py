@@ -1,22 +1,23 @@
-"""Whether a request can have left this process: what is sent over a network opens a connection.
-
-Python reports the connections of every client written in Python as audit events, whatever library
-makes them.
-"""
+"""A request before it leaves: who is asked, its size, and the limit of its answer."""
 
 import json
-import sys
-from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
-from dataclasses import dataclass
-from decimal import Decimal
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from langchain_core.messages import BaseMessage
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.runnables import Runnable
+from langchain_core.runnables.base import RunnableBindingBase
 from pydantic import BaseModel
 
-from costada.models.identity import RequestFacts, requested_model, said_in
+from costada.models.runnable_tree import (
+    RequestFacts,
+    model_identity,
+    request_facts,
+    requested_model,
+    said_in,
+    with_every_model_changed,
+)
 
 OUTPUT_CAPS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 """What providers call the most tokens that an answer may have."""
@@ -41,7 +42,7 @@ _READ_ELSEWHERE = (
 """Parameters of a request by which a model reads what the request does not hold."""
 
 
-class Announcement(NamedTuple):
+class ModelRequest(NamedTuple):
     """Who is asked, and how much may be read and written.
 
     Attributes:
@@ -53,6 +54,7 @@ class Announcement(NamedTuple):
         input_bound: Most tokens that the prompt can have, tools and schemas included.
         is_all_text: Whether the model reads nothing but the text of the request. Of an image, a
             file or a search on the web the bytes sent do not tell the tokens.
+        number: Of the request among those of its logical call, from 1; 0 before it leaves.
     """
 
     model: str
@@ -61,13 +63,14 @@ class Announcement(NamedTuple):
     choices: int
     input_bound: int
     is_all_text: bool = True
+    number: int = 0
 
 
-def announced(facts: RequestFacts, prompts: Sequence[BaseMessage | str]) -> Announcement:
+def model_request(facts: RequestFacts, prompts: Sequence[BaseMessage | str]) -> ModelRequest:
     """Return what the callback of a request's start was told."""
     provider, said = facts.metadata.get("ls_provider"), said_in(facts.params)
     choices = said.get("n")
-    return Announcement(
+    return ModelRequest(
         model=requested_model(facts),
         provider=str(provider) if provider else None,
         output_cap=max(stated_caps(said), default=None),
@@ -121,120 +124,132 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-@dataclass(frozen=True, slots=True)
-class SentCall:
-    """A model request that is about to leave.
+STANDARD_NAME = "max_tokens"
+"""What LangChain calls the most tokens of an answer where a model does not say."""
+
+Limit = Callable[[ModelRequest], int]
+"""Told of a request that is about to leave, it returns the most tokens its answer may have."""
+
+
+class RequestNotSent(Exception):
+    """A request was not sent, because no answer worth having was allowed."""
+
+
+class CappedModel(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type: ignore[no-redef]
+    """One chat model; each request to it is given a limit first.
+
+    A request is what its `batch` sends; retries and fallbacks around it cause further ones. The
+    limit is asked for before a callback hears of the request.
 
     Attributes:
-        number: Of the request among those of its logical call, from 1.
-        model: Name of the model that is asked, as its provider knows it.
-        provider: Name of the provider as LangChain reports it, if it does.
-        output_cap: Most answer tokens that the request allows a choice, if it says.
-        choices: How many answers the request asks for; each of them is billed.
-        input_bound: Most tokens that the prompt can have, tools and schemas included.
-        is_all_text: Whether the model reads nothing but the text of the request.
+        bound: What is asked: the chat model, perhaps with something bound to it since.
+        asked: The chat model.
+        limit: Returns the limit; raises `RequestNotSent` if the request must not be sent.
     """
 
-    number: int
-    model: str
-    provider: str | None
-    output_cap: int | None
-    choices: int
-    input_bound: int
-    is_all_text: bool = True
+    asked: BaseChatModel
+    limit: Limit
+
+    def batch(
+        self,
+        inputs: list[LanguageModelInput],
+        config: Any = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> list[AIMessage]:
+        """Return the model's answers, or in place of one the error that held it back."""
+        answers: list[Any] = []
+        for each in inputs:
+            try:
+                cap = self.limit(bounded_request(self.asked, each, kwargs))
+            except RequestNotSent as error:
+                if not return_exceptions:
+                    raise
+                answers.append(error)
+            else:
+                limited = {**kwargs, **limits(self.asked, kwargs, cap)}
+                answers += super().batch(
+                    [each], config, return_exceptions=return_exceptions, **limited
+                )
+        return answers
 
 
-@dataclass(frozen=True, slots=True)
-class MeteredCall:
-    """One model request that was billed, or may have been.
+def bounded_request(
+    model: BaseChatModel, given: LanguageModelInput, bound: Mapping[str, Any]
+) -> ModelRequest:
+    """Return what LangChain will announce; of several limits of the answer the lowest.
 
-    Attributes:
-        model: Name of the model that was asked, as its provider knows it.
-        provider: Name of the provider as LangChain reports it, if it does.
-        input_tokens: Billed prompt tokens, those read from or written to a cache included (T_in,
-            App. D.1).
-        output_tokens: Billed answer tokens, reasoning ones included (T_out, App. D.1).
-        cached_tokens: The part of the input read from the provider's prompt cache.
-        reasoning_tokens: The part of the output that was thought and not shown.
-        is_cache_hit: A LangChain cache answered; nothing was billed and all counts are zero.
-        is_estimated: The counts are guessed from the text, the provider reported none.
-        answer: Text of the answer, as `written` makes it of one that calls tools; for a stream
-            that broke, the text that had arrived.
-        finish_reason: Why the model stopped, in the provider's words.
-        provider_id: The provider's id of the response.
-        duration: Seconds from request to answer.
-        error: What went wrong, or None. With zero counts nothing is known to be billed.
-        may_be_billed: The provider may have billed more than the counts say.
-        number: Of the request among those of its logical call, from 1.
-        reported_cost: What the provider says it charged in dollars, if it does.
-        cache_write_tokens: The part of the input written to the provider's prompt cache.
-        cache_write_1h_tokens: The part of what was written that is kept for an hour.
+    Args:
+        model: The chat model that is asked.
+        given: The prompt.
+        bound: What is bound to the model for this request.
+    """
+    facts = request_facts(model, bound)
+    asked = model_request(facts, model._convert_input(given).to_messages())
+    caps = [*stated_caps(vars(model)), *stated_caps(facts.params)]
+    caps += stated_caps(facts.params.get("extra_body") or {})
+    return asked._replace(output_cap=min(caps, default=None))
+
+
+def with_limited_answers(model: Runnable[Any, Any], limit: Limit) -> Runnable[Any, Any]:
+    """Return the model with a limit for each request that it, or a model inside it, sends.
+
+    The limit is bound under every name that a model's class gives it: the OpenAI client reads one
+    of its names in one of its protocols and the other in the other.
+
+    Args:
+        model: A chat model, bare or wrapped; asked through `batch`.
+        limit: Called before each request.
+
+    Raises:
+        ValueError: If the model is composed in a way that no limit can be bound in.
+    """
+    return with_every_model_changed(
+        model,
+        lambda part: CappedModel(bound=part, asked=part, limit=limit),
+        "answers cannot be limited",
+    )
+
+
+def limits(model: BaseChatModel, bound: Mapping[str, Any], cap: int) -> dict[str, Any]:
+    """Return the parameters that limit an answer, by every name that the model has for it.
+
+    Limits in the request's `extra_body`, which would hold instead, are replaced there.
+
+    Args:
+        model: The chat model that is asked.
+        bound: What is bound to the model for this request.
+        cap: Most tokens of the answer.
+    """
+    fields = type(model).model_fields
+    known = {name for field, facts in fields.items() for name in (field, facts.alias)}
+    names = [name for name in OUTPUT_CAPS if name in known] or [STANDARD_NAME]
+    extra = request_facts(model, bound).params.get("extra_body") or {}
+    replaced = {name: cap for name in OUTPUT_CAPS if name in extra}
+    return dict.fromkeys(names, cap) | ({"extra_body": {**extra, **replaced}} if replaced else {})
+
+
+def with_tools(
+    model: Runnable[Any, Any], tools: Sequence[Mapping[str, object]]
+) -> Runnable[Any, Any]:
+    """Return the model with tools that it, or a model inside it, may call in its answers.
+
+    Args:
+        model: A chat model, bare or in bindings, retries, fallbacks and sequences.
+        tools: Each as OpenAI describes one; LangChain translates that for other providers.
+
+    Raises:
+        ValueError: A model cannot call tools, or is composed in a way that none can be bound in.
     """
 
-    model: str
-    provider: str | None
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    reasoning_tokens: int
-    is_cache_hit: bool
-    is_estimated: bool
-    answer: str
-    finish_reason: str | None
-    provider_id: str | None
-    duration: float
-    error: str | None
-    may_be_billed: bool = False
-    number: int = 1
-    reported_cost: Decimal | None = None
-    cache_write_tokens: int = 0
-    cache_write_1h_tokens: int = 0
+    def bind(part: BaseChatModel) -> Runnable[Any, Any]:
+        try:
+            return part.bind_tools([dict(tool) for tool in tools])
+        except NotImplementedError:
+            raise ValueError(
+                f"model {model_identity(part).name!r}: cannot call tools, expected a chat model"
+                " that can"
+            ) from None
 
-
-_EVENTS = frozenset(
-    {
-        "http.client.send",
-        "socket.connect",
-        "socket.sendmsg",
-        "socket.sendto",
-        "subprocess.Popen",
-    }
-)
-
-
-@dataclass(slots=True)
-class ConnectionCount:
-    """How many connections were opened, or programs started, in one context."""
-
-    number: int = 0
-
-    @property
-    def total(self) -> int:
-        """Those of this context and those of threads that run outside any context of a call."""
-        return self.number if self is UNATTRIBUTED else self.number + UNATTRIBUTED.number
-
-
-_CountVar = ContextVar[ConnectionCount]
-
-UNATTRIBUTED = ConnectionCount()
-CURRENT: _CountVar = ContextVar("costada_connections", default=UNATTRIBUTED)
-
-
-@cache
-def count_connections() -> None:
-    """Begin to count, once for the life of the process: an audit hook cannot be removed.
-
-    It makes whatever raises many audit events slower, `copy.deepcopy` for one, so it is for chat
-    models only of which nothing else tells whether they have sent anything.
-    """
-
-    def hook(
-        event: str,
-        _: object,
-        events: frozenset[str] = _EVENTS,
-        current: _CountVar = CURRENT,
-    ) -> None:
-        if event in events:
-            current.get().number += 1
-
-    sys.addaudithook(hook)
+    return with_every_model_changed(model, bind, "no tools can be bound")

@@ -8,7 +8,7 @@ from costada.nodes.guide import Assignment, take_tactic
 from costada.nodes.sources import Sources, draw_sources
 from costada.nodes.state import SearchState, StepRecord
 from costada.prompts.render import generation_prompt
-from costada.prompts.request import FailedAttempt, GenerationRequest
+from costada.prompts.requests import FailedAttempt, GenerationRequest
 
 
 def build_context(state: SearchState, *, context: RunContext) -> SearchState:

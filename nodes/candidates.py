@@ -11,7 +11,7 @@ from costada.evaluators.problem import Problem
 from costada.nodes.context import RunContext
 from costada.nodes.state import SearchState, StepRecord
 from costada.prompts.render import Prompt
-from costada.prompts.request import ShownProgram
+from costada.prompts.requests import ShownProgram
 from costada.store.rows import CandidateRow
 from costada.values.evaluation import EVAL_TIME, EVALUATOR_FAULT, MARKS, SANDBOX_FAULT, Evaluation
 from costada.values.prompt_data import PromptData

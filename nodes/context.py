@@ -9,7 +9,7 @@ from langchain_core.runnables import Runnable
 from costada.controller.method import Controller
 from costada.controller.methods import METHODS, Method
 from costada.evaluators.problem import Problem
-from costada.models.price_book import PriceBook
+from costada.models.prices import PriceBook
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchState
 from costada.store.purse import Purse

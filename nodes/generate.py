@@ -11,7 +11,7 @@ from costada.nodes.candidates import load_candidate, load_prompt
 from costada.nodes.context import RunContext
 from costada.nodes.state import SearchState, StepRecord
 from costada.nodes.tools.agent import ask_with_tools
-from costada.prompts.parse import Rejection, parse_program
+from costada.prompts.replies import Rejection, parse_program
 
 
 def generate(state: SearchState, config: RunnableConfig, *, context: RunContext) -> SearchState:

@@ -24,7 +24,7 @@ from costada.nodes.evox.evolution import (
 )
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt, guide_prompt
-from costada.prompts.request import GuideRequest
+from costada.prompts.requests import GuideRequest
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
 
 MAX_TRIED = 10

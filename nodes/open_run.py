@@ -12,7 +12,7 @@ from costada.controller.method import Controller
 from costada.evaluators.check import check_problem
 from costada.evaluators.confine import layer_of
 from costada.evaluators.holdout import new_key
-from costada.models.identity import model_facts
+from costada.models.runnable_tree import model_facts
 from costada.nodes.calls.purse import drawn
 from costada.nodes.candidates import candidate_row, save_archive, to_candidate
 from costada.nodes.context import RunContext, budget_of

@@ -9,7 +9,7 @@ from costada.controller.sampling import draw_inspirations, draw_parent, draws
 from costada.nodes.candidates import load_archives, load_candidate
 from costada.nodes.context import RunContext
 from costada.nodes.state import SearchState
-from costada.prompts.request import PreviousAttempt, Siblings
+from costada.prompts.requests import PreviousAttempt, Siblings
 from costada.store.candidates import SEED_ID
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from costada.prompts.fences import fenced
-from costada.prompts.request import GenerationRequest, GuideRequest
-from costada.prompts.splice import BLOCK_START
+from costada.prompts.edits import fenced
+from costada.prompts.replies import BLOCK_START
+from costada.prompts.requests import GenerationRequest, GuideRequest
 from costada.values.prompt_data import PromptData
 
 if TYPE_CHECKING:

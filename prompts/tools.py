@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from costada.prompts.render import render
-from costada.prompts.request import ShownProgram
+from costada.prompts.requests import ShownProgram
 
 EVALUATE, READ, SEARCH, SUBMIT = (
     "evaluate_candidate",

@@ -15,10 +15,9 @@ from langchain_core.runnables import Runnable
 from pydantic import Field
 
 from costada.graph.build import create_discovery_graph
-from costada.models.identity import asked_models
-from costada.models.price_book import Quote, price_book
-from costada.models.replies import answer_text
-from costada.models.usage import estimate_counts
+from costada.models.prices import Quote, price_book
+from costada.models.replies import answer_text, estimate_counts
+from costada.models.runnable_tree import asked_models
 from costada.nodes.calls.bounds import EXPECTED_ANSWER, call_bound, input_bound, output_cap
 from costada.prompts.render import Prompt
 from costada.reports.formats import count

@@ -12,7 +12,7 @@ from subprocess import DEVNULL, TimeoutExpired, run
 from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
-from costada.models.gateway.address import Door, door_file, is_held, read_door
+from costada.models.gateway.protocol import GatewayAddress, address_file, is_held, read_address
 from costada.runs.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
     """
     check_installed()
     _check_journal(folder)
-    from costada.models.gateway.client import holding, through_gateway
+    from costada.models.gateway.client import hold_gateway, through_gateway
 
     door = _door(folder, plan)
     guide = plan.guide_model
-    with holding(door):
+    with hold_gateway(door):
         yield replace(
             plan,
             model=through_gateway(plan.model, door),
@@ -76,13 +76,13 @@ def stop_gateway(folder: RunFolder) -> None:
 
     One that still reads a response goes on until it has it.
     """
-    from costada.models.gateway.client import tell_to_stop
+    from costada.models.gateway.client import stop_gateway
 
-    file = door_file(gateway_journal(folder))
-    door = read_door(file)
+    file = address_file(gateway_journal(folder))
+    door = read_address(file)
     if door is None:
         return
-    tell_to_stop(door)
+    stop_gateway(door)
     deadline = monotonic() + STOP_SECONDS
     while monotonic() < deadline:
         if not is_held(file):
@@ -119,16 +119,16 @@ def _upstream(plan: Plan) -> str:
     return found[0]
 
 
-def _door(folder: RunFolder, plan: Plan) -> Door:
+def _door(folder: RunFolder, plan: Plan) -> GatewayAddress:
     upstream = _upstream(plan)
-    door = read_door(door_file(gateway_journal(folder)))
+    door = read_address(address_file(gateway_journal(folder)))
     if door is not None and door.upstream != upstream:
         stop_gateway(folder)
         door = None
     return door or _start(folder, upstream, plan.settings.retry_policy.call_timeout)
 
 
-def _start(folder: RunFolder, upstream: str, call_timeout: float) -> Door:
+def _start(folder: RunFolder, upstream: str, call_timeout: float) -> GatewayAddress:
     journal = gateway_journal(folder)
     options = {
         "--upstream": upstream,
@@ -150,7 +150,7 @@ def _start(folder: RunFolder, upstream: str, call_timeout: float) -> Door:
         )
     except TimeoutExpired:
         raise ValueError(f"gateway: not ready within {START_SECONDS:g} seconds") from None
-    door = read_door(door_file(journal))
+    door = read_address(address_file(journal))
     if door is None:
         reason = started.stderr.strip().splitlines() or ["it ended without a word"]
         raise ValueError(f"gateway: cannot be started: {reason[-1]}")

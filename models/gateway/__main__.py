@@ -11,10 +11,9 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from costada.models.errors import describe
-from costada.models.gateway.address import Door
-from costada.models.gateway.journal import opened_for_owner
-from costada.models.gateway.process import Duty, serve
-from costada.models.gateway.protocol import CALL_TIMEOUT, IDLE_SECONDS
+from costada.models.gateway.journal import open_for_owner
+from costada.models.gateway.protocol import CALL_TIMEOUT, IDLE_SECONDS, GatewayAddress
+from costada.models.gateway.server import GatewaySettings, serve
 
 _OUTPUT, _ERRORS = 1, 2
 
@@ -31,20 +30,20 @@ def main() -> None:
     if os.fork():
         os._exit(0)
 
-    def announce(door: Door) -> None:
+    def announce(door: GatewayAddress) -> None:
         os.write(_OUTPUT, f"{door.base_url}\n".encode())
         _write_to(given.log)
 
     try:
         times = {"idle_seconds": given.idle_seconds, "call_timeout": given.call_timeout}
-        serve(Duty(given.upstream, given.journal, **times), announce)
+        serve(GatewaySettings(given.upstream, given.journal, **times), announce)
     except (ValueError, OSError, sqlite3.Error) as error:
         sys.exit(str(error) if isinstance(error, ValueError) else describe(error))
 
 
 def _write_to(log: Path) -> None:
     """Let output and errors go to a file of the owner's."""
-    descriptor = opened_for_owner(log, os.O_WRONLY | os.O_APPEND)
+    descriptor = open_for_owner(log, os.O_WRONLY | os.O_APPEND)
     for stream in (_OUTPUT, _ERRORS):
         os.dup2(descriptor, stream)
     os.close(descriptor)

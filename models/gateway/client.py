@@ -1,4 +1,4 @@
-"""A run's side of the gateway: models that call through it, holding it, telling it to stop."""
+"""A run's side of the gateway: models that call through it, holding and stopping it."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -11,7 +11,6 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 
 from costada.models.deadline import hooks
-from costada.models.gateway.address import Door
 from costada.models.gateway.protocol import (
     CALL_HEADER,
     EXECUTION_HEADER,
@@ -19,9 +18,14 @@ from costada.models.gateway.protocol import (
     STOP,
     TOKEN_HEADER,
     UPSTREAM,
+    GatewayAddress,
 )
-from costada.models.identity import model_identity, underlying_models
-from costada.models.runnable_tree import with_every_model_changed, with_models_changed
+from costada.models.runnable_tree import (
+    model_identity,
+    underlying_models,
+    with_every_model_changed,
+    with_models_changed,
+)
 
 Model = TypeVar("Model", bound=Runnable[Any, Any])
 
@@ -65,7 +69,7 @@ def upstreams(model: ChatModel) -> set[str]:
     return {_address(part) for part in underlying_models(model) if _is_openai(part)}
 
 
-def through_gateway(model: ChatModel, door: Door) -> ChatModel:
+def through_gateway(model: ChatModel, door: GatewayAddress) -> ChatModel:
     """Return a model whose OpenAI-compatible models call the gateway instead of its upstream.
 
     Their calls need a key; see `with_call_key`. Models of other providers stay as they are.
@@ -82,7 +86,7 @@ def through_gateway(model: ChatModel, door: Door) -> ChatModel:
 
 
 @contextmanager
-def holding(door: Door) -> Iterator[None]:
+def hold_gateway(door: GatewayAddress) -> Iterator[None]:
     """Keep a gateway from ending as unused; the system lets go when this process dies.
 
     Raises:
@@ -97,7 +101,7 @@ def holding(door: Door) -> Iterator[None]:
             yield
 
 
-def tell_to_stop(door: Door) -> None:
+def stop_gateway(door: GatewayAddress) -> None:
     """Ask a gateway to end once nothing is under way; one that has ended is fine."""
     with closing(_connection(door)) as connection:
         try:
@@ -107,7 +111,7 @@ def tell_to_stop(door: Door) -> None:
             return
 
 
-def _connection(door: Door) -> HTTPConnection:
+def _connection(door: GatewayAddress) -> HTTPConnection:
     return HTTPConnection("127.0.0.1", door.port, timeout=CONTROL_SECONDS)
 
 
@@ -121,7 +125,7 @@ def _address(model: BaseChatModel) -> str:
     return (model_identity(model).base_url or "").rstrip("/")
 
 
-def _redirected(model: BaseChatModel, door: Door) -> BaseChatModel:
+def _redirected(model: BaseChatModel, door: GatewayAddress) -> BaseChatModel:
     """Return a copy with clients of its own, which no proxy of the environment diverts."""
     from langchain_openai import ChatOpenAI
     from openai import DefaultAsyncHttpxClient, DefaultHttpxClient

@@ -9,11 +9,10 @@ from pathlib import Path
 from time import time
 from typing import NamedTuple
 
-from costada.models.gateway.protocol import Headers
+from costada.models.gateway.protocol import Headers, open_for_owner, refuse_link
 
 VERSION = 1
 BUSY_SECONDS = 30.0
-OWNER_ONLY = 0o600
 _SCHEMA = f"""
 CREATE TABLE costada_journal (version INTEGER NOT NULL);
 INSERT INTO costada_journal VALUES ({VERSION});
@@ -32,28 +31,7 @@ CREATE INDEX costada_request_of_call ON costada_request (call);
 """  # noqa: S608
 
 
-def opened_for_owner(path: Path, flags: int) -> int:
-    """Return the descriptor of a file that only its owner can read, created if need be.
-
-    Raises:
-        ValueError: It is a link, or has another name elsewhere.
-        OSError: It cannot be opened.
-    """
-    _refuse_link(path)
-    descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, OWNER_ONLY)
-    if os.fstat(descriptor).st_nlink > 1:
-        os.close(descriptor)
-        raise ValueError(f"{path}: expected a file with one name only; remove it")
-    os.fchmod(descriptor, OWNER_ONLY)
-    return descriptor
-
-
-def _refuse_link(path: Path) -> None:
-    if path.is_symlink():
-        raise ValueError(f"{path}: is a link, expected a file of the gateway's own; remove it")
-
-
-class Fate(StrEnum):
+class Outcome(StrEnum):
     """What became of a request.
 
     `SENT`: under way. `ANSWERED`: a complete response with a status of success. `REFUSED`: a
@@ -80,19 +58,19 @@ class Entry(NamedTuple):
 
     number: int
     request_hash: str
-    fate: Fate
+    fate: Outcome
 
     @property
     def may_be_billed(self) -> bool:
         """Whether it was billed or may have been."""
-        return self.fate in (Fate.SENT, Fate.ANSWERED, Fate.LOST)
+        return self.fate in (Outcome.SENT, Outcome.ANSWERED, Outcome.LOST)
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
     """A response as it is kept; without an answer, status and body are empty."""
 
-    fate: Fate
+    fate: Outcome
     status: int = 0
     headers: Headers = ()
     body: bytes = b""
@@ -114,13 +92,13 @@ class Journal:
             sqlite3.Error: It is no database or cannot be written.
         """
         for end in ("-wal", "-shm", "-journal"):
-            _refuse_link(path.with_name(f"{path.name}{end}"))
-        os.close(opened_for_owner(path, os.O_RDWR))
+            refuse_link(path.with_name(f"{path.name}{end}"))
+        os.close(open_for_owner(path, os.O_RDWR))
         self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         try:
             self._prepare(path)
             lost = "UPDATE costada_request SET fate = ?, ended_at = ? WHERE fate = ?"
-            self.num_lost = self._db.execute(lost, (Fate.LOST, time(), Fate.SENT)).rowcount
+            self.num_lost = self._db.execute(lost, (Outcome.LOST, time(), Outcome.SENT)).rowcount
         except BaseException:  # raised again: the file is closed on the way
             self._db.close()
             raise
@@ -129,7 +107,7 @@ class Journal:
         """Write a request down that is about to leave, and return its number."""
         cursor = self._db.execute(
             "INSERT INTO costada_request (call, request_hash, fate, sent_at) VALUES (?, ?, ?, ?)",
-            (*key, Fate.SENT, time()),
+            (*key, Outcome.SENT, time()),
         )
         return int(cursor.lastrowid or 0)
 
@@ -154,7 +132,7 @@ class Journal:
             "SELECT number, request_hash, fate FROM costada_request WHERE call = ? ORDER BY number",
             (call,),
         )
-        return [Entry(number, request_hash, Fate(fate)) for number, request_hash, fate in found]
+        return [Entry(number, request_hash, Outcome(fate)) for number, request_hash, fate in found]
 
     def response(self, number: int) -> Response:
         """Return what came of a request."""
@@ -162,12 +140,12 @@ class Journal:
             "SELECT fate, status, headers, body FROM costada_request WHERE number = ?", (number,)
         ).fetchone()
         pairs = tuple((name, value) for name, value in json.loads(headers or "[]"))
-        return Response(Fate(fate), status or 0, pairs, body or b"")
+        return Response(Outcome(fate), status or 0, pairs, body or b"")
 
-    def fates(self) -> list[tuple[str, Fate]]:
+    def fates(self) -> list[tuple[str, Outcome]]:
         """Return call and fate of each request, in the order in which they were sent."""
         found = self._db.execute("SELECT call, fate FROM costada_request ORDER BY number")
-        return [(call, Fate(fate)) for call, fate in found]
+        return [(call, Outcome(fate)) for call, fate in found]
 
     def close(self) -> None:
         """Close the file; the object is of no use afterwards."""

@@ -1,6 +1,12 @@
-"""What client and gateway agree on: paths, the headers of a request, those handed on."""
+"""What client and gateway agree on: the address file, paths and headers."""
 
-from collections.abc import Iterable, Mapping
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic, sleep
 from urllib.parse import unquote
 
 PREFIX = "/v1"
@@ -50,6 +56,31 @@ _KEPT = frozenset(
 _KEPT_BEGINNINGS = ("openai-", "x-ratelimit-")
 
 
+OWNER_ONLY = 0o600
+
+
+def open_for_owner(path: Path, flags: int) -> int:
+    """Return the descriptor of a file that only its owner can read, created if need be.
+
+    Raises:
+        ValueError: It is a link, or has another name elsewhere.
+        OSError: It cannot be opened.
+    """
+    refuse_link(path)
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, OWNER_ONLY)
+    if os.fstat(descriptor).st_nlink > 1:
+        os.close(descriptor)
+        raise ValueError(f"{path}: expected a file with one name only; remove it")
+    os.fchmod(descriptor, OWNER_ONLY)
+    return descriptor
+
+
+def refuse_link(path: Path) -> None:
+    """Raise `ValueError` for a symbolic link."""
+    if path.is_symlink():
+        raise ValueError(f"{path}: is a link, expected a file of the gateway's own; remove it")
+
+
 def path_below(target: str) -> str | None:
     """Return what follows the prefix in the target of a request, as the provider gets it.
 
@@ -82,3 +113,122 @@ def kept_of_answer(headers: Iterable[tuple[str, str]]) -> Headers:
         for name, value in headers
         if name.lower() in _KEPT or name.lower().startswith(_KEPT_BEGINNINGS)
     )
+
+
+TO_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""A pipe in the place of a door file keeps no reader waiting."""
+
+LOCK_SECONDS = 1.0
+_TICK_SECONDS = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayAddress:
+    """A gateway that is at work.
+
+    Attributes:
+        port: Where it listens, on 127.0.0.1.
+        pid: Its process.
+        token: What clients must show.
+        upstream: Address of the provider behind it.
+    """
+
+    port: int
+    pid: int
+    token: str
+    upstream: str
+
+    @property
+    def base_url(self) -> str:
+        """The address that a client takes for the provider's."""
+        return f"http://127.0.0.1:{self.port}{PREFIX}"
+
+
+def address_file(journal: Path) -> Path:
+    """Return where the gateway of a journal keeps its door."""
+    return journal.with_name(f"{journal.name}.door")
+
+
+def read_address(path: Path) -> GatewayAddress | None:
+    """Return the gateway that holds a door file, `None` if none does or it is not open yet.
+
+    What a dead gateway left in the file is never returned: the system has taken its lock back.
+    """
+    try:
+        with open(os.open(path, TO_READ), encoding="utf-8") as file:
+            text = file.read() if _is_locked(file.fileno()) else ""
+    except FileNotFoundError:
+        return None
+    return GatewayAddress(**json.loads(text)) if text else None
+
+
+def is_held(path: Path) -> bool:
+    """Return whether a gateway holds a door file, open or not."""
+    try:
+        with open(os.open(path, TO_READ), "rb") as file:
+            return _is_locked(file.fileno())
+    except FileNotFoundError:
+        return False
+
+
+class AddressFile:
+    """The door file, held by one gateway."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        os.ftruncate(descriptor, 0)
+
+    def open(self, door: GatewayAddress) -> None:
+        """Let clients find the gateway."""
+        os.write(self._descriptor, json.dumps(asdict(door)).encode())
+
+    def close(self) -> None:
+        """Let nobody find it any more."""
+        os.ftruncate(self._descriptor, 0)
+
+
+@contextmanager
+def hold_address(path: Path) -> Iterator[AddressFile]:
+    """Hold the door file for this process; the file stays and only its owner can read it.
+
+    Raises:
+        ValueError: Another gateway is at work on the same journal, or the file is a link.
+        OSError: The file cannot be created.
+    """
+    descriptor = open_for_owner(path, os.O_RDWR)
+    try:
+        _lock(descriptor, path)
+        file = AddressFile(descriptor)
+        try:
+            yield file
+        finally:
+            file.close()
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Return whether another process locks a file; a lock of our own ends when it is closed."""
+    import fcntl
+
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    """Lock a door file; those who look for a gateway lock it as well, for a moment."""
+    import fcntl
+
+    deadline = monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if monotonic() > deadline:
+                raise ValueError(f"{path}: another gateway is at work on this journal") from None
+            sleep(_TICK_SECONDS)
+        else:
+            return

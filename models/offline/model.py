@@ -20,7 +20,7 @@ from costada.models.offline.answering import answer
 from costada.models.offline.reading import asked
 from costada.models.offline.tools import tool_answer
 from costada.models.offline.usage import cut_short, estimated_usage
-from costada.models.replies import spoken
+from costada.models.replies import text_with_tool_calls
 
 MODEL_NAME = "offline"
 
@@ -135,12 +135,12 @@ class OfflineModel(BaseChatModel):
         iteration: object,
         options: Mapping[str, Any],
     ) -> AIMessage:
-        prompt = "\n\n".join(spoken(message) for message in messages)
+        prompt = "\n\n".join(text_with_tool_calls(message) for message in messages)
         rng = _generator(self.seed, iteration, prompt)
         with _PARSING:
             data = asked(messages)
             called = tool_answer(messages, data, rng) if options.get("tools") and data else None
-            text = spoken(called) if called else answer(data, rng)
+            text = text_with_tool_calls(called) if called else answer(data, rng)
         text, calls = _until(text, stop), called.tool_calls if called else []
         usage, reason = estimated_usage(prompt, text, rng), "tool_calls" if calls else "stop"
         limit = options.get("max_tokens")

@@ -8,10 +8,10 @@ from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import merge_configs
 
 from costada.models.asking import FailureKind, ModelFailure, ask
-from costada.models.capping import HeldBack
 from costada.models.gateway.client import with_call_key
 from costada.models.metering import CallMeter
-from costada.models.replies import answer_text, read_back, written
+from costada.models.replies import answer_text, message_from_text, message_to_text
+from costada.models.requests import RequestNotSent
 from costada.models.retries import is_probe, sleep_between_requests
 from costada.nodes.calls.conversation import Conversation
 from costada.nodes.calls.journal import CallJournal
@@ -67,7 +67,7 @@ def ask_model(
     journal = CallJournal(key, conversation.as_prompt, context)
     known = journal.known(model)
     if known is not None:
-        return known if isinstance(known, ModelFailure) else read_back(answer_text(known))
+        return known if isinstance(known, ModelFailure) else message_from_text(answer_text(known))
     refused = held_back(False)
     if refused is not None:
         return refused
@@ -82,9 +82,9 @@ def ask_model(
     if isinstance(answer, ModelFailure):
         journal.conclude(answer)
         return answer
-    kept = written(answer)
+    kept = message_to_text(answer)
     journal.conclude(AIMessage(kept))
-    return read_back(kept)
+    return message_from_text(kept)
 
 
 def _made(
@@ -128,7 +128,7 @@ def _made_again(
         if refused is None:
             return make()
         reason = refused.reason
-    except HeldBack as error:
+    except RequestNotSent as error:
         reason = str(error)
     finally:
         is_probe.reset(probe)

@@ -2,11 +2,10 @@
 
 from decimal import Decimal
 
-from costada.models.identity import AskedModel, asked_models, said_in
-from costada.models.metering import SentCall
-from costada.models.price_book import TOLD, PriceBook, Quote
-from costada.models.requests import FRAME_TOKENS, OUTPUT_CAPS, byte_size, stated_caps
-from costada.models.usage import estimate_counts
+from costada.models.prices import REPORTED, PriceBook, Quote
+from costada.models.replies import estimate_counts
+from costada.models.requests import FRAME_TOKENS, OUTPUT_CAPS, ModelRequest, byte_size, stated_caps
+from costada.models.runnable_tree import AskedModel, asked_models, said_in
 from costada.nodes.context import ChatModel, RunContext
 from costada.prompts.render import Prompt
 
@@ -52,7 +51,7 @@ def upper_bound(model: ChatModel, prompt: Prompt, context: RunContext) -> Decima
     )
 
 
-def sent_bound(sent: SentCall, prices: PriceBook) -> Decimal:
+def sent_bound(sent: ModelRequest, prices: PriceBook) -> Decimal:
     """Return the most dollars that a request under way can cost.
 
     Raises:
@@ -68,7 +67,7 @@ def check_told_cost(model: str, quote: Quote, bound: Decimal) -> None:
     Raises:
         ValueError: The provider says that a request cost far more than it can have by its price.
     """
-    if quote.source == TOLD and quote.cost(0, 0, 0) > COST_FACTOR * bound + FEES:
+    if quote.source == REPORTED and quote.cost(0, 0, 0) > COST_FACTOR * bound + FEES:
         raise ValueError(
             f"model {model!r}: the provider says that a request cost ${quote.cost(0, 0, 0):,.2f},"
             f" expected at most ${bound:.6f} by its price; the call is charged as reported and"

@@ -9,9 +9,8 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig
 
 from costada.models.asking import ModelFailure
-from costada.models.capping import HeldBack, capped
-from costada.models.price_book import PriceBook
-from costada.models.requests import Announcement
+from costada.models.prices import PriceBook
+from costada.models.requests import ModelRequest, RequestNotSent, with_limited_answers
 from costada.nodes.calls.asking import CallKey, ask_model
 from costada.nodes.calls.bounds import DEFAULT_OUTPUT_CAP
 from costada.nodes.calls.conversation import Conversation
@@ -33,7 +32,7 @@ class CutShort(ModelFailure):
     """A call held back because its step, or the run, has cost what it may cost."""
 
 
-class _HeldByStep(HeldBack):
+class _HeldByStep(RequestNotSent):
     """A request was not sent, because the step's cap cannot buy it."""
 
 
@@ -69,16 +68,18 @@ def ask_within_budget(
 
         return ask_model(model, asked, key, config, context, held_back=held_back)
 
-    def limit(request: Announcement) -> int:
+    def limit(request: ModelRequest) -> int:
         longest = affordable_answer(request, money_left(key, state, context), context.prices)
         left = left_of_step(key, step_cap, context)
         return longest if left is None else min(longest, _within_step(request, left, context))
 
     try:
-        return ask_model(cast(ChatModel, capped(model, limit)), asked, key, config, context)
+        return ask_model(
+            cast(ChatModel, with_limited_answers(model, limit)), asked, key, config, context
+        )
     except _HeldByStep as error:
         return CutShort(str(error))
-    except HeldBack as error:
+    except RequestNotSent as error:
         return Unaffordable(str(error))
 
 
@@ -107,11 +108,11 @@ def _cut_short(left: Decimal | None, left_of_cap: Decimal | None) -> CutShort | 
     return None
 
 
-def _within_step(asked: Announcement, left: Decimal, context: RunContext) -> int:
+def _within_step(asked: ModelRequest, left: Decimal, context: RunContext) -> int:
     """Return the most answer tokens that a request may get by the step's cap."""
     try:
         return affordable_answer(asked, left, context.prices)
-    except HeldBack as error:
+    except RequestNotSent as error:
         raise _HeldByStep(f"{error} of the step's cap") from None
 
 
@@ -128,11 +129,12 @@ def money_left(key: CallKey, state: SearchState, context: RunContext) -> Decimal
     return Decimal(str(budget_of(state, context))) - before - step
 
 
-def affordable_answer(asked: Announcement, left: Decimal, prices: PriceBook) -> int:
+def affordable_answer(asked: ModelRequest, left: Decimal, prices: PriceBook) -> int:
     """Return the most answer tokens that a request may get: its own limit, or what can be bought.
 
     Raises:
-        HeldBack: Not even `MINIMAL_ANSWER` tokens can be bought, or the whole limit if it is lower.
+        RequestNotSent: Not even `MINIMAL_ANSWER` tokens can be bought, or the whole limit if it is
+            lower.
         ValueError: The model that is asked has no price.
     """
     quote, cap = prices.priced(asked.model), asked.output_cap or DEFAULT_OUTPUT_CAP
@@ -145,5 +147,7 @@ def affordable_answer(asked: Announcement, left: Decimal, prices: PriceBook) -> 
     affordable = bisect_right(range(cap), left, key=worst) - 1
     least = min(MINIMAL_ANSWER, cap)
     if affordable < least:
-        raise HeldBack(f"not asked: it may cost ${worst(least):.6f}, and ${left:.6f} are left")
+        raise RequestNotSent(
+            f"not asked: it may cost ${worst(least):.6f}, and ${left:.6f} are left"
+        )
     return affordable

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from langchain_core.messages import BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-from costada.models.replies import spoken
+from costada.models.replies import text_with_tool_calls
 from costada.prompts.render import Prompt
 
 
@@ -40,5 +40,5 @@ class Conversation:
 
 def _told(message: BaseMessage) -> str:
     if isinstance(message, ToolMessage):
-        return f"[tool] {message.name}\n{spoken(message)}"
-    return f"[assistant]\n{spoken(message)}"
+        return f"[tool] {message.name}\n{text_with_tool_calls(message)}"
+    return f"[assistant]\n{text_with_tool_calls(message)}"

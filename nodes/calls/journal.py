@@ -8,11 +8,12 @@ from time import time
 
 from langchain_core.messages import AIMessage
 
-from costada.models.asking import FailureKind, ModelFailure, judged
+from costada.models.asking import FailureKind, ModelFailure, checked_answer
 from costada.models.gateway.client import has_gateway
-from costada.models.identity import returns_raw_answers
-from costada.models.metering import MeteredCall, SentCall
+from costada.models.metering import MeteredCall
 from costada.models.replies import answer_text
+from costada.models.requests import ModelRequest
+from costada.models.runnable_tree import returns_raw_answers
 from costada.nodes.calls.bounds import check_told_cost, sent_bound
 from costada.nodes.calls.purse import account_of, report
 from costada.nodes.calls.telemetry import record_call
@@ -83,9 +84,9 @@ class CallJournal:
                 self._tell_lost(lost)
             return None
         facts = {"finish_reason": last.finish_reason}
-        return judged(AIMessage(last.answer, response_metadata=facts))
+        return checked_answer(AIMessage(last.answer, response_metadata=facts))
 
-    def begin(self, sent: SentCall) -> None:
+    def begin(self, sent: ModelRequest) -> None:
         """Write a request down that is about to leave, with the most that it can cost.
 
         Raises:
@@ -99,7 +100,7 @@ class CallJournal:
             self._ledger.under_way.end(self._key)
             raise
 
-    def _write_down(self, sent: SentCall) -> None:
+    def _write_down(self, sent: ModelRequest) -> None:
         bound = sent_bound(sent, self._context.prices)
         self._account = account_of(self._key.run_id, self._context)
         row = self._row(_unanswered(sent), CallStatus.STARTED, bound)
@@ -205,7 +206,7 @@ def _older(last_step: int) -> str:
     )
 
 
-def _unanswered(sent: SentCall) -> MeteredCall:
+def _unanswered(sent: ModelRequest) -> MeteredCall:
     return MeteredCall(
         model=sent.model,
         provider=sent.provider,

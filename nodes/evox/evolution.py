@@ -28,18 +28,23 @@ from costada.nodes.state import SearchState
 from costada.prompts.evox import (
     InsightRequest,
     LabelRequest,
+    Labels,
+    PopulationRow,
     SearchWindow,
     ShownStrategy,
     StrategyRequest,
     insight_prompt,
     label_prompt,
+    parse_labels,
+    parse_strategy,
+    population_facts,
+    population_text,
     strategy_prompt,
+    trace_text,
 )
-from costada.prompts.evox_reply import Labels, parse_labels, parse_strategy
-from costada.prompts.parse import Rejection
-from costada.prompts.population import PopulationRow, population_facts, population_text, trace_text
 from costada.prompts.render import Prompt
-from costada.prompts.request import FailedAttempt
+from costada.prompts.replies import Rejection
+from costada.prompts.requests import FailedAttempt
 
 MAX_STRATEGY_CALLS = 3
 """Calls one evolution may make until it yields a valid strategy."""

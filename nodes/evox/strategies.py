@@ -19,10 +19,8 @@ from costada.nodes.candidates import lasting_metrics, load_candidate
 from costada.nodes.context import RunContext
 from costada.nodes.sources import Sources
 from costada.nodes.state import SearchState
-from costada.prompts.evox import label_text
-from costada.prompts.evox_reply import Labels
-from costada.prompts.population import PopulationRow
-from costada.prompts.request import MAX_PREVIOUS, PreviousAttempt
+from costada.prompts.evox import Labels, PopulationRow, label_text
+from costada.prompts.requests import MAX_PREVIOUS, PreviousAttempt
 from costada.store.rows import CandidateRow
 
 RECENT_ITERATIONS = 100

@@ -7,8 +7,8 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 
 from costada.models.asking import ModelFailure
-from costada.models.capping import with_tools
 from costada.models.replies import answer_text, calls_tools
+from costada.models.requests import with_tools
 from costada.nodes.calls.asking import CallKey
 from costada.nodes.calls.budget import CutShort, Unaffordable, ask_within_budget, left_of_step
 from costada.nodes.calls.conversation import Conversation

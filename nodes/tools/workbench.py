@@ -11,7 +11,7 @@ from costada.nodes.context import RunContext, controller_of
 from costada.nodes.evaluate import Proposed, judged
 from costada.nodes.evox.strategies import population
 from costada.nodes.state import SearchState
-from costada.prompts.parse import Proposal, Rejection, parse_program
+from costada.prompts.replies import Proposal, Rejection, parse_program
 from costada.prompts.tools import (
     EVALUATE,
     READ,

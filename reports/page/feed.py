@@ -19,7 +19,7 @@ from costada.controller.methods import METHODS
 from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.registry import problem as problem_named
-from costada.models.replies import shown
+from costada.models.replies import visible_text
 from costada.reports.summary import REASONS
 from costada.reports.trace_rows import end_after
 from costada.runs.config import OBJECT_MARK, RunConfig
@@ -425,7 +425,7 @@ def _call_texts(call: PastCall, history: RunHistory) -> Json:
         "cost": f"{call.cost:f}",
         "bound": f"{call.bound:f}",
         "prompt": history.text(call.prompt),
-        "answer": shown(history.text(call.answer)),
+        "answer": visible_text(history.text(call.answer)),
     }
 
 

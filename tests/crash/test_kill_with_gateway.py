@@ -5,7 +5,7 @@ from pathlib import Path
 
 from crash_runs import Record, go_on, kill_often, record_of, serve
 
-from costada.models.gateway.address import door_file, is_held
+from costada.models.gateway.protocol import address_file, is_held
 from costada.runs.folder import RunFolder
 from costada.runs.gateway import gateway_journal, stop_gateway
 
@@ -20,7 +20,7 @@ def test_with_a_gateway_the_ledger_is_the_bill_however_often_the_run_is_killed(
     with server:
         try:
             hits = kill_often(tmp_path / "killed", server, provider, 1, NUM_KILLS, options)
-            assert not is_held(door_file(gateway_journal(RunFolder(tmp_path / "killed"))))
+            assert not is_held(address_file(gateway_journal(RunFolder(tmp_path / "killed"))))
         finally:
             stop_gateway(RunFolder(tmp_path / "killed"))
     killed = record_of(tmp_path / "killed")

@@ -11,7 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from tool_graph import ANSWER_COST, PRICE, billed, graph_on, spent, steps
 
 from costada.graph.build import create_discovery_graph
-from costada.models.replies import shown
+from costada.models.replies import visible_text
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation
@@ -35,7 +35,7 @@ def test_what_it_tried_it_can_submit_without_writing_it_again(server):
         ("generation", 2),
         ("generation", 3),
     ]
-    assert shown(calls[2].answer) == "[tool call] submit\ncandidate: 1.1.2"
+    assert visible_text(calls[2].answer) == "[tool call] submit\ncandidate: 1.1.2"
     assert calls[0].prompt in calls[1].prompt
     assert "Score: 0.7000" in calls[2].prompt
 

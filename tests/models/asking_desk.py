@@ -11,8 +11,7 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from costada.models.asking import ModelFailure
-from costada.models.price_book import PriceBook, price_book
-from costada.models.prices import packaged_price
+from costada.models.prices import PriceBook, packaged_price, price_book
 from costada.nodes.calls.asking import CallKey, ask_model
 from costada.nodes.context import RunContext
 from costada.nodes.settings import Settings

@@ -13,8 +13,8 @@ from billing_server import BillingServer
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
 
+from costada.models.retries import with_visible_requests
 from costada.models.retry_policy import RetryPolicy
-from costada.models.transparent import accountable
 
 
 def through(how: Callable[..., Any], **options: Any) -> Callable[[BillingServer], Any]:
@@ -90,4 +90,6 @@ def retried(server: BillingServer) -> Any:
 
 
 def quietly(**options: Any) -> Callable[[BillingServer], Any]:
-    return lambda server: accountable(client(server, **options), RetryPolicy(retry_wait=1e-9))
+    return lambda server: with_visible_requests(
+        client(server, **options), RetryPolicy(retry_wait=1e-9)
+    )

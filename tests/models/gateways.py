@@ -18,9 +18,16 @@ from typing import Any, NamedTuple
 
 from billing_server import Answer, Body, Reply
 
-from costada.models.gateway.address import Door, door_file, is_held, read_door
-from costada.models.gateway.journal import Fate, Journal
-from costada.models.gateway.protocol import CALL_HEADER, EXECUTION_HEADER, TOKEN_HEADER
+from costada.models.gateway.journal import Journal, Outcome
+from costada.models.gateway.protocol import (
+    CALL_HEADER,
+    EXECUTION_HEADER,
+    TOKEN_HEADER,
+    GatewayAddress,
+    address_file,
+    is_held,
+    read_address,
+)
 
 PATIENCE = 20.0
 CLIENT = f"""
@@ -63,7 +70,7 @@ class Gateway:
         self.log = folder / "gateway.log"
         self.call = "run/1/generation/1"
         self._options = ["--upstream", upstream, "--journal", str(self.journal), *options]
-        self.door: Door = self.start()
+        self.door: GatewayAddress = self.start()
 
     def spawn(self) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "costada.models.gateway", *self._options]
@@ -71,9 +78,9 @@ class Gateway:
             [*command, "--log", str(self.log)], capture_output=True, check=True, text=True
         )
 
-    def start(self) -> Door:
+    def start(self) -> GatewayAddress:
         self.spawn()
-        door = read_door(door_file(self.journal))
+        door = read_address(address_file(self.journal))
         assert door is not None
         self.door = door
         return door
@@ -83,14 +90,14 @@ class Gateway:
         self.wait()
 
     def wait(self) -> None:
-        until(lambda: not is_held(door_file(self.journal)))
+        until(lambda: not is_held(address_file(self.journal)))
 
     def end(self) -> None:
-        if is_held(door_file(self.journal)):
+        if is_held(address_file(self.journal)):
             with suppress(ProcessLookupError):
                 self.kill()
 
-    def fates(self) -> list[Fate]:
+    def fates(self) -> list[Outcome]:
         """Return what the journal says; to be read when the gateway has ended."""
         with closing(Journal(self.journal)) as journal:
             return [fate for _, fate in journal.fates()]

@@ -9,7 +9,7 @@ from asking_desk import KEY, asked, desk
 from fakes import ScriptedModel, hashed_answer
 
 from costada.models.metering import CallMeter, MeteredCall
-from costada.models.price_book import price_book
+from costada.models.prices import price_book
 from costada.values.prices import Price
 
 

@@ -11,8 +11,8 @@ from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, SecretStr
 
 from costada.models.chat_models import chat_model
-from costada.models.gateway.address import Door
 from costada.models.gateway.client import has_gateway, through_gateway, upstreams, with_call_key
+from costada.models.gateway.protocol import GatewayAddress
 
 
 class Point(BaseModel):
@@ -138,6 +138,6 @@ def test_a_proxy_of_the_environment_does_not_come_between(
 ):
     for name in ("http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    door: Door = gateway.door
+    door: GatewayAddress = gateway.door
     model = through_gateway(client(server.url), door)
     assert with_call_key(model, gateway.call).invoke("hi").content == "hello"

@@ -5,7 +5,7 @@ from langchain_core.runnables import RunnableLambda
 from langchain_openai import ChatOpenAI
 from pydantic import Field, SecretStr
 
-from costada.models.capping import HeldBack, capped
+from costada.models.requests import RequestNotSent, with_limited_answers
 from costada.models.retries import with_retries
 
 MESSAGES = [HumanMessage("hello")]
@@ -32,7 +32,7 @@ def at_most(cap):
 
 
 def never(asked):
-    raise HeldBack(f"{asked.output_cap} tokens")
+    raise RequestNotSent(f"{asked.output_cap} tokens")
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def never(asked):
 def test_the_lowest_of_all_limits_holds(own, bound, cap, expected):
     model = listener(max_tokens=own)
     wrapped = with_retries(model.bind(max_tokens=bound) if bound else model, 2, 0)
-    capped(wrapped, at_most(cap)).batch([MESSAGES])
+    with_limited_answers(wrapped, at_most(cap)).batch([MESSAGES])
     assert model.limits == [expected]
 
 
@@ -56,16 +56,16 @@ def test_the_lowest_of_all_limits_holds(own, bound, cap, expected):
 ])  # fmt: skip
 def test_the_limit_reaches_a_composed_model(compose):
     model = listener()
-    capped(compose(model), at_most(300)).batch([MESSAGES])
+    with_limited_answers(compose(model), at_most(300)).batch([MESSAGES])
     assert model.limits == [300]
 
 
 def test_a_request_without_permit_is_not_sent_and_not_repeated():
     model = listener(max_tokens=300)
-    wrapped = capped(with_retries(model, 3, 0), never)
+    wrapped = with_limited_answers(with_retries(model, 3, 0), never)
     (outcome,) = wrapped.batch([MESSAGES], return_exceptions=True)
     assert (str(outcome), model.limits) == ("300 tokens", [])
-    with pytest.raises(HeldBack):
+    with pytest.raises(RequestNotSent):
         wrapped.batch([MESSAGES])
 
 
@@ -75,14 +75,14 @@ def test_a_fallback_has_its_turn_when_the_first_model_is_held_back():
     def small_ones(asked):
         return asked.output_cap or never(asked)
 
-    (answer,) = capped(dear.with_fallbacks([cheap]), small_ones).batch([MESSAGES])
+    (answer,) = with_limited_answers(dear.with_fallbacks([cheap]), small_ones).batch([MESSAGES])
     assert (dear.limits, cheap.limits, answer.content) == ([], [50], rewrite(0.5))
 
 
 def test_a_model_hidden_in_a_function_is_refused():
     model = listener()
     with pytest.raises(ValueError, match="got RunnableLambda, in which answers cannot be limited"):
-        capped(RunnableLambda(lambda messages: model.invoke(messages)), at_most(300))
+        with_limited_answers(RunnableLambda(lambda messages: model.invoke(messages)), at_most(300))
 
 
 def test_the_limit_is_asked_for_with_all_that_the_request_says():
@@ -94,7 +94,7 @@ def test_the_limit_is_asked_for_with_all_that_the_request_says():
 
     tools = [{"name": "x" * 100}]
     model = listener().bind(n=3, tools=tools, max_tokens=700)
-    capped(model, listen).batch([MESSAGES])
+    with_limited_answers(model, listen).batch([MESSAGES])
     (asked,) = seen
     assert (asked.model, asked.output_cap, asked.choices) == ("scripted", 700, 3)
     assert asked.input_bound == len("hello") + 32 + len('[{"name": ""}]') + 100
@@ -109,7 +109,7 @@ def test_a_limit_is_asked_for_again_before_each_repetition():
             raise TimeoutError
 
     model = Unsteady(answer=lambda _: rewrite(0.5), prompts=[], limits=[])
-    capped(with_retries(model, 3, 0), lambda _: next(limits)).batch(
+    with_limited_answers(with_retries(model, 3, 0), lambda _: next(limits)).batch(
         [MESSAGES], return_exceptions=True
     )
     assert model.limits == [300, 200, 100]
@@ -133,6 +133,8 @@ def test_the_openai_client_sends_the_limit_in_both_of_its_protocols(*, uses_resp
         max_tokens=32_000,
         use_responses_api=uses_responses,
     )
-    capped(model.bind(max_tokens=9000), at_most(300)).batch([MESSAGES], return_exceptions=True)
+    with_limited_answers(model.bind(max_tokens=9000), at_most(300)).batch(
+        [MESSAGES], return_exceptions=True
+    )
     limits = {key: value for key, value in seen.items() if "max" in key}
     assert limits == {name: 300}

@@ -9,7 +9,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 
 from costada.models.chat_models import chat_model
-from costada.models.identity import underlying_models
+from costada.models.runnable_tree import underlying_models
 
 PROMPT = "twelve bytes"
 _LIVE = {"client", "async_client", "root_client", "root_async_client"}

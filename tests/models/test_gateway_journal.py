@@ -8,14 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from costada.models.gateway.address import Door, door_file, hold_door, is_held, read_door
-from costada.models.gateway.journal import Entry, Fate, Journal, RequestKey, Response
-from costada.models.gateway.protocol import kept_of_answer, sent_upstream
-from costada.models.gateway.upstream import checked_upstream
+from costada.models.gateway.dispatch import checked_upstream
+from costada.models.gateway.journal import Entry, Journal, Outcome, RequestKey, Response
+from costada.models.gateway.protocol import (
+    GatewayAddress,
+    address_file,
+    hold_address,
+    is_held,
+    kept_of_answer,
+    read_address,
+    sent_upstream,
+)
 
 KEY = RequestKey("run/1/guide/1", "hash")
-ANSWER = Response(Fate.ANSWERED, 200, (("Content-Type", "application/json"),), b"\x00{}")
-DOOR = Door(port=1234, pid=5678, token="secret", upstream="http://host/v1")
+ANSWER = Response(Outcome.ANSWERED, 200, (("Content-Type", "application/json"),), b"\x00{}")
+DOOR = GatewayAddress(port=1234, pid=5678, token="secret", upstream="http://host/v1")
 
 
 def permissions(path: Path) -> int:
@@ -26,7 +33,7 @@ def test_an_answer_is_read_back_as_it_came(tmp_path: Path):
     with closing(Journal(tmp_path / "j.sqlite")) as journal:
         number = journal.begin(KEY)
         journal.finish(number, ANSWER)
-        assert journal.history(KEY.call) == [Entry(number, KEY.request_hash, Fate.ANSWERED)]
+        assert journal.history(KEY.call) == [Entry(number, KEY.request_hash, Outcome.ANSWERED)]
         assert journal.response(number) == ANSWER
 
 
@@ -37,8 +44,8 @@ def test_what_was_under_way_when_the_gateway_died_is_lost(tmp_path: Path):
         assert journal.num_lost == 0
     with closing(Journal(tmp_path / "j.sqlite")) as journal:
         assert journal.num_lost == 1
-        assert journal.fates() == [(KEY.call, Fate.ANSWERED), (KEY.call, Fate.LOST)]
-        assert journal.response(2) == Response(Fate.LOST)
+        assert journal.fates() == [(KEY.call, Outcome.ANSWERED), (KEY.call, Outcome.LOST)]
+        assert journal.response(2) == Response(Outcome.LOST)
 
 
 def test_only_the_owner_can_read_the_journal(tmp_path: Path):
@@ -56,35 +63,35 @@ def test_the_journal_of_another_version_is_refused(tmp_path: Path):
 
 
 def test_the_door_is_found_while_its_gateway_lives(tmp_path: Path):
-    path = door_file(tmp_path / "gateway.sqlite")
-    assert read_door(path) is None
-    with hold_door(path) as file:
-        assert read_door(path) is None
+    path = address_file(tmp_path / "gateway.sqlite")
+    assert read_address(path) is None
+    with hold_address(path) as file:
+        assert read_address(path) is None
         file.open(DOOR)
-        assert read_door(path) == DOOR
+        assert read_address(path) == DOOR
         assert permissions(path) == 0o600
         file.close()
-        assert read_door(path) is None
+        assert read_address(path) is None
         assert is_held(path)
     assert not is_held(path)
 
 
 def test_what_a_dead_gateway_left_is_no_door(tmp_path: Path):
-    path = door_file(tmp_path / "gateway.sqlite")
+    path = address_file(tmp_path / "gateway.sqlite")
     path.write_text('{"port": 1, "pid": 1, "token": "t", "upstream": "u"}')
-    assert read_door(path) is None
+    assert read_address(path) is None
 
 
 def test_a_pipe_in_the_place_of_a_door_keeps_nobody_waiting(tmp_path: Path):
     os.mkfifo(tmp_path / "door")
-    assert read_door(tmp_path / "door") is None
+    assert read_address(tmp_path / "door") is None
     assert not is_held(tmp_path / "door")
 
 
 def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path):
-    path = door_file(tmp_path / "gateway.sqlite")
+    path = address_file(tmp_path / "gateway.sqlite")
     path.touch(0o644)
-    with hold_door(path):
+    with hold_address(path):
         assert permissions(path) == 0o600
 
 

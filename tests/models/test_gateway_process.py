@@ -16,10 +16,9 @@ import pytest
 from billing_server import BillingServer, Refusal, Reply
 from gateways import Gate, Gateway, until
 
-from costada.models.gateway.address import door_file, is_held
-from costada.models.gateway.client import holding, tell_to_stop
-from costada.models.gateway.journal import Fate
-from costada.models.gateway.protocol import CALL_HEADER, TOKEN_HEADER
+from costada.models.gateway.client import hold_gateway, stop_gateway
+from costada.models.gateway.journal import Outcome
+from costada.models.gateway.protocol import CALL_HEADER, TOKEN_HEADER, address_file, is_held
 
 PRIVATE = "a-prompt-that-nobody-else-may-read"
 LONG_WORD = "w" * 1000
@@ -67,9 +66,9 @@ def test_the_answer_of_a_killed_client_is_kept_though_nobody_waits(
         assert gate.arrived.wait(20)
         client.kill()
     gate.opened.set()
-    tell_to_stop(own_gateway.door)
+    stop_gateway(own_gateway.door)
     own_gateway.wait()
-    assert own_gateway.fates() == [Fate.ANSWERED]
+    assert own_gateway.fates() == [Outcome.ANSWERED]
     own_gateway.start()
     assert own_gateway.ask().content == "late"
     assert len(server.bill) == 1
@@ -85,7 +84,7 @@ def test_a_call_under_way_when_the_gateway_dies_is_lost_and_sent_again_only_when
         own_gateway.kill()
     gate.opened.set()
     until(lambda: len(server.bill) == 1)
-    assert own_gateway.fates() == [Fate.LOST]
+    assert own_gateway.fates() == [Outcome.LOST]
     own_gateway.start()
     with pytest.raises((ConnectionError, HTTPException)):
         own_gateway.ask(execution="resumed")
@@ -111,9 +110,9 @@ def test_a_provider_that_breaks_off_breaks_off_for_the_client_too(
     with pytest.raises((ConnectionError, HTTPException)):
         own_gateway.ask(execution="one", body={"stream": True})
     assert own_gateway.ask(execution="one", body={"stream": True}).status == 200
-    tell_to_stop(own_gateway.door)
+    stop_gateway(own_gateway.door)
     own_gateway.wait()
-    assert own_gateway.fates() == [Fate.LOST, Fate.ANSWERED]
+    assert own_gateway.fates() == [Outcome.LOST, Outcome.ANSWERED]
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
@@ -135,7 +134,7 @@ def test_a_provider_out_of_reach_is_said_so_and_nothing_counts_as_sent(tmp_path:
     told = gateway.ask()
     gateway.end()
     assert (told.status, "nothing was sent" in told.text) == (502, True)
-    assert gateway.fates() == [Fate.UNSENT]
+    assert gateway.fates() == [Outcome.UNSENT]
 
 
 def test_a_stream_arrives_piece_by_piece_and_survives_its_client(
@@ -200,7 +199,7 @@ def test_neither_keys_nor_prompts_are_kept_and_nobody_else_can_read_the_answers(
     own_gateway: Gateway, tmp_path: Path
 ):
     own_gateway.ask(body={"prompt": PRIVATE}, headers={"Authorization": f"Bearer {PRIVATE}"})
-    tell_to_stop(own_gateway.door)
+    stop_gateway(own_gateway.door)
     own_gateway.wait()
     for path in tmp_path.iterdir():
         assert path.stat().st_mode & 0o077 == 0
@@ -219,9 +218,9 @@ def test_a_gateway_that_nobody_uses_ends_by_itself(server: BillingServer, tmp_pa
 
 def test_a_gateway_that_is_held_does_not_end(server: BillingServer, tmp_path: Path):
     gateway = Gateway(tmp_path, server.url, "--idle-seconds", "0.4")
-    with holding(gateway.door):
+    with hold_gateway(gateway.door):
         with pytest.raises(AssertionError):
-            until(lambda: not is_held(door_file(gateway.journal)), seconds=1.0)
+            until(lambda: not is_held(address_file(gateway.journal)), seconds=1.0)
         assert gateway.ask().content == "hello"
     gateway.wait()
 
@@ -237,7 +236,7 @@ def test_a_gateway_ends_only_after_the_call_under_way(own_gateway: Gateway, serv
         assert client.stdout is not None
         assert b"late" in client.stdout.read()
     own_gateway.wait()
-    assert own_gateway.fates() == [Fate.ANSWERED]
+    assert own_gateway.fates() == [Outcome.ANSWERED]
 
 
 def test_a_second_gateway_on_the_same_journal_is_refused(gateway: Gateway):

@@ -13,7 +13,8 @@ from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, SecretStr
 
 from costada.models.chat_models import chat_model
-from costada.models.identity import (
+from costada.models.metering import CallMeter, MeteredCall
+from costada.models.runnable_tree import (
     ModelIdentity,
     RequestFacts,
     asked_models,
@@ -21,7 +22,6 @@ from costada.models.identity import (
     requested_model,
     underlying_models,
 )
-from costada.models.metering import CallMeter, MeteredCall
 
 
 class Point(BaseModel):

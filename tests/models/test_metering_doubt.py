@@ -30,9 +30,9 @@ from langchain_core.runnables import RunnableLambda
 from pydantic import BaseModel
 
 from costada.models.errors import UnmeteredCall
-from costada.models.metering import UNSEEN_INPUT, CallMeter, MeteredCall, SentCall
-from costada.models.replies import read_reply
-from costada.models.usage import TokenCounts, repeats, streamed_counts
+from costada.models.metering import UNSEEN_INPUT, CallMeter, MeteredCall
+from costada.models.replies import TokenCounts, read_reply, repeats, streamed_counts
+from costada.models.requests import ModelRequest
 
 PROMPT = "twelve bytes"
 
@@ -76,7 +76,7 @@ def test_counts_that_parts_share_add_up() -> None:
 
 
 def test_the_input_bound_knows_messages_tools_and_schemas(server: BillingServer) -> None:
-    sent: list[SentCall] = []
+    sent: list[ModelRequest] = []
 
     def bound(model: Any) -> int:
         model.invoke(PROMPT, {"callbacks": [CallMeter(print, on_start=sent.append)]})
@@ -91,7 +91,7 @@ def test_the_input_bound_knows_messages_tools_and_schemas(server: BillingServer)
 
 
 def test_each_choice_may_be_as_long_as_the_cap(server: BillingServer) -> None:
-    sent: list[SentCall] = []
+    sent: list[ModelRequest] = []
     config: Any = {"callbacks": [CallMeter(print, on_start=sent.append)]}
     client(server, n=3).invoke(PROMPT, config)
     client(server).invoke(PROMPT, config)
@@ -280,7 +280,7 @@ def test_the_answer_of_a_model_without_a_price_is_never_asked_for(server: Billin
 def test_a_request_that_could_not_be_written_down_does_not_leave(
     server: BillingServer, calls: list[MeteredCall]
 ) -> None:
-    def full_disk(sent: SentCall) -> None:
+    def full_disk(sent: ModelRequest) -> None:
         raise OSError(f"no room for {sent.model}")
 
     with CallMeter(calls.append, on_start=full_disk) as meter, pytest.raises(OSError, match="room"):

@@ -4,10 +4,10 @@ import pytest
 from fakes import ScriptedModel, hashed_answer
 from langchain_core.runnables import RunnableLambda
 
-from costada.models.capping import with_tools
 from costada.models.chat_models import chat_model
-from costada.models.identity import returns_raw_answers, underlying_models
 from costada.models.offline import OfflineModel
+from costada.models.requests import with_tools
+from costada.models.runnable_tree import returns_raw_answers, underlying_models
 from costada.prompts.tools import TOOLS
 
 

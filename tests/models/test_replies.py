@@ -1,7 +1,13 @@
 import pytest
 from langchain_core.messages import AIMessage
 
-from costada.models.replies import answer_text, encodable, read_back, readable, written
+from costada.models.replies import (
+    answer_text,
+    encodable_message,
+    encodable_text,
+    message_from_text,
+    message_to_text,
+)
 
 
 def test_plain_content_is_the_text() -> None:
@@ -32,13 +38,13 @@ def test_a_message_of_reasoning_alone_has_no_text() -> None:
     ],
 )
 def test_halves_of_a_character_are_joined_or_replaced(text: str, expected: str) -> None:
-    assert encodable(text) == expected
+    assert encodable_text(text) == expected
 
 
 def test_an_answer_is_read_without_halves_of_characters_in_words_and_tool_calls() -> None:
     call = {"name": "submit", "args": {"changes": "x\ud800"}, "id": "1\udfff"}
-    answer = readable(AIMessage("words\ud800", tool_calls=[call]))
-    again = read_back(written(answer))
+    answer = encodable_message(AIMessage("words\ud800", tool_calls=[call]))
+    again = message_from_text(message_to_text(answer))
     assert again.content == "words\N{REPLACEMENT CHARACTER}"
     (called,) = again.tool_calls
     assert called["args"] == {"changes": "x\N{REPLACEMENT CHARACTER}"}

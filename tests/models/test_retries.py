@@ -20,9 +20,10 @@ from pydantic import SecretStr
 
 from costada.models.asking import FailureKind, ModelFailure, ask
 from costada.models.chat_models import chat_model
-from costada.models.deadline import within
+from costada.models.deadline import run_with_deadline
 from costada.models.gateway.client import through_gateway, with_call_key
-from costada.models.metering import CallMeter, MeteredCall, SentCall
+from costada.models.metering import CallMeter, MeteredCall
+from costada.models.requests import ModelRequest
 from costada.models.retries import JITTER, growing_wait, sleep_between_requests, with_retries
 from costada.models.retry_policy import RetryPolicy
 
@@ -210,7 +211,7 @@ class Stuck(BaseChatModel):
 
 
 def test_no_request_of_a_call_that_was_given_up_leaves_any_more() -> None:
-    sent: list[SentCall] = []
+    sent: list[ModelRequest] = []
     others = set(threading.enumerate())
     model = Stuck(go=threading.Event(), ended=threading.Event())
     meter = CallMeter(lambda call: None, on_start=sent.append)
@@ -253,7 +254,7 @@ def test_work_within_a_deadline_raises_what_it_raises(error: BaseException) -> N
         raise error
 
     with pytest.raises(type(error)) as caught:
-        within(5, work)
+        run_with_deadline(5, work)
     assert caught.value is error
 
 

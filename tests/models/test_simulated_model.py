@@ -11,13 +11,12 @@ from costada.experiments.landscape.programs import read_program
 from costada.experiments.landscape.proposals import Attempt, Wording
 from costada.experiments.landscape.reading import attempt_of
 from costada.models.chat_models import chat_model
-from costada.models.price_book import OFFLINE_PRICE, price_book
+from costada.models.prices import OFFLINE_PRICE, price_book
 from costada.nodes.calls.conversation import Conversation
-from costada.prompts.evox import label_text
-from costada.prompts.evox_reply import Labels
-from costada.prompts.parse import parse_program
+from costada.prompts.evox import Labels, label_text
 from costada.prompts.render import generation_prompt, guide_prompt
-from costada.prompts.request import GenerationRequest, GuideRequest, ShownProgram
+from costada.prompts.replies import parse_program
+from costada.prompts.requests import GenerationRequest, GuideRequest, ShownProgram
 from costada.prompts.tactics import Tactic, parse_tactics
 from costada.values.prices import Usage, call_cost
 from costada.values.prompt_data import prompt_data

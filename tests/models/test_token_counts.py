@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costada.models.usage import (
+from costada.models.replies import (
     TokenCounts,
     counts_from_metadata,
     counts_from_record,

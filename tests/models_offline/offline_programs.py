@@ -10,7 +10,7 @@ from costada.models.offline.scene import Scene
 from costada.models.offline.source import Program, read_program
 from costada.nodes.calls.conversation import Conversation
 from costada.prompts.render import Prompt, generation_prompt, guide_prompt
-from costada.prompts.request import GenerationRequest, GuideRequest, ShownProgram
+from costada.prompts.requests import GenerationRequest, GuideRequest, ShownProgram
 from costada.prompts.tactics import TriedTactic
 
 PACKING = problem("circle_packing").initial_program

@@ -11,8 +11,8 @@ from costada.models.offline.answering import answer
 from costada.models.offline.blocks import fenced, replace_blocks
 from costada.models.offline.failures import FAILURE_RATE
 from costada.models.offline.ideas import IDEAS, find_idea
-from costada.prompts.parse import Proposal, parse_program
-from costada.prompts.request import FailedAttempt
+from costada.prompts.replies import Proposal, parse_program
+from costada.prompts.requests import FailedAttempt
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
 
 SEEDS = range(150)

@@ -1,6 +1,6 @@
 from offline_programs import AREA, PACKING, generation, guide, scene, shown
 
-from costada.prompts.request import FailedAttempt
+from costada.prompts.requests import FailedAttempt
 from costada.prompts.tactics import Tactic, TriedTactic
 from costada.values.prompt_data import PromptData, TrialData, prompt_data, trial_data
 

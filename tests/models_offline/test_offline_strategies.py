@@ -18,17 +18,20 @@ from costada.models.offline.strategizing import STRATEGIES, strategy_text
 from costada.prompts.evox import (
     InsightRequest,
     LabelRequest,
+    PopulationRow,
     SearchWindow,
     ShownStrategy,
     StrategyRequest,
     insight_prompt,
     label_prompt,
+    parse_labels,
+    parse_strategy,
+    population_facts,
+    population_text,
     strategy_prompt,
 )
-from costada.prompts.evox_reply import parse_labels, parse_strategy
-from costada.prompts.population import PopulationRow, population_facts, population_text
 from costada.prompts.render import generation_prompt
-from costada.prompts.request import FailedAttempt, GenerationRequest, ShownProgram
+from costada.prompts.requests import FailedAttempt, GenerationRequest, ShownProgram
 from costada.values.prompt_data import PromptData
 
 SEEDS = range(200)

@@ -7,7 +7,7 @@ from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
-from costada.models.replies import read_back
+from costada.models.replies import message_from_text
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
 
@@ -61,7 +61,7 @@ def test_streamed_answers_call_tools_and_have_tokens_as_well(packing):
     searched(packing, store, "messages")
     calls = list(store.call_log.calls(store.run_ids()[0]))
     assert {call.finish_reason for call in calls} == {"tool_calls"}
-    assert {read_back(call.answer).tool_calls[0]["name"] for call in calls} >= {
+    assert {message_from_text(call.answer).tool_calls[0]["name"] for call in calls} >= {
         "evaluate_candidate",
         "submit",
     }

@@ -4,7 +4,7 @@ from typing import Any
 
 from fakes import toy_problem
 
-from costada.models.price_book import price_book
+from costada.models.prices import price_book
 from costada.nodes.context import RunContext
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore

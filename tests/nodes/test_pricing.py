@@ -7,7 +7,7 @@ from langchain_openai import ChatOpenAI
 
 from costada.models.metering import MeteredCall
 from costada.models.offline import OfflineModel
-from costada.models.price_book import price_book
+from costada.models.prices import price_book
 from costada.values.prices import Price
 
 

@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage
 from page_runs import call, candidate, settings, step, write_steps
 
 from costada.graph.build import create_discovery_graph
-from costada.models.replies import written
+from costada.models.replies import message_to_text
 from costada.nodes.settings import Settings
 from costada.reports.page.feed import Averages, Feed
 from costada.runs.discovery import discover
@@ -139,7 +139,7 @@ def test_texts_of_an_iteration_hold_prompt_answer_and_program(tmp_path: Path) ->
 def test_an_answer_that_called_tools_is_told_as_people_read_it(tmp_path: Path) -> None:
     run = settings(tmp_path / "run")
     asked = {"name": "submit", "args": {"candidate": "1.1.2"}, "id": "call-1"}
-    answer = written(AIMessage("The second is better.", tool_calls=[asked]))
+    answer = message_to_text(AIMessage("The second is better.", tool_calls=[asked]))
     write_steps(run, [step(1)], calls=[call(1, answer=answer)])
     (texts,) = Feed(run).texts(1, 1)
     (told,) = texts["calls"]  # type: ignore[misc]

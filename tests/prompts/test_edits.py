@@ -2,8 +2,14 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from costada.prompts.changes import patch_summary
-from costada.prompts.diff import Edit, apply_edits, find_edits, has_unfinished_edit, separated
+from costada.prompts.edits import (
+    Edit,
+    apply_edits,
+    find_edits,
+    has_unfinished_edit,
+    patch_summary,
+    separated,
+)
 
 PROGRAM = "import math\n\n\ndef area(r):\n    x = r\n    return math.pi * x\n\n\nx = 1\nx = 1\n"
 

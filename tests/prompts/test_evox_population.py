@@ -1,6 +1,6 @@
 import pytest
 
-from costada.prompts.population import PopulationRow, population_text, trace_text
+from costada.prompts.evox import PopulationRow, population_text, trace_text
 
 ROWS = (
     PopulationRow("0.1", 0, 0.1),

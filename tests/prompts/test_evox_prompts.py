@@ -5,6 +5,7 @@ import pytest
 from costada.prompts.evox import (
     InsightRequest,
     LabelRequest,
+    Labels,
     SearchWindow,
     ShownStrategy,
     StrategyRequest,
@@ -13,9 +14,8 @@ from costada.prompts.evox import (
     label_text,
     strategy_prompt,
 )
-from costada.prompts.evox_reply import Labels
 from costada.prompts.render import CODE_LIMIT, STRATEGY_LIMIT, generation_prompt
-from costada.prompts.request import FailedAttempt, GenerationRequest, PreviousAttempt, ShownProgram
+from costada.prompts.requests import FailedAttempt, GenerationRequest, PreviousAttempt, ShownProgram
 
 PARENT = ShownProgram("def pack():\n    return 1\n", 0.6, {"sum_radii": 1.2}, {})
 REQUEST = GenerationRequest("Pack.", PARENT, "balanced", (PARENT,), 60.0, "pack")

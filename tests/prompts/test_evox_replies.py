@@ -1,7 +1,7 @@
 import pytest
 
-from costada.prompts.evox_reply import Labels, parse_labels, parse_strategy
-from costada.prompts.parse import MAX_PROGRAM_CHARACTERS, Rejection
+from costada.prompts.evox import Labels, parse_labels, parse_strategy
+from costada.prompts.replies import MAX_PROGRAM_CHARACTERS, Rejection
 
 SOURCE = "import math\n\n\nclass Strategy:\n    pass\n"
 

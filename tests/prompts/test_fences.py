@@ -1,7 +1,7 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from costada.prompts.fences import fenced, find_fences, unwrapped
+from costada.prompts.edits import fenced, find_fences, unwrapped
 
 
 @given(st.text(alphabet="ab`~ \n", max_size=60))

@@ -2,7 +2,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from costada.prompts.parse import MAX_PROGRAM_CHARACTERS, Proposal, Rejection, parse_program
+from costada.prompts.replies import MAX_PROGRAM_CHARACTERS, Proposal, Rejection, parse_program
 
 PARENT = """# EVOLVE-BLOCK-START
 def construct():

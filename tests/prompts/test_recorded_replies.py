@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from costada.prompts.parse import Proposal, Rejection, parse_program
+from costada.prompts.replies import Proposal, Rejection, parse_program
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 RECORDINGS = SHARED / "recordings" / "circle_packing.jsonl.gz"

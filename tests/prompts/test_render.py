@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from costada.prompts.render import CODE_LIMIT, TEXT_LIMIT, cut, generation_prompt, guide_prompt
-from costada.prompts.request import (
+from costada.prompts.requests import (
     FailedAttempt,
     GenerationRequest,
     GuideRequest,

@@ -1,8 +1,14 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from costada.prompts.definitions import defined_names, defines, merged, pieces
-from costada.prompts.splice import completed, required_names
+from costada.prompts.replies import (
+    completed,
+    defined_names,
+    defines,
+    merged,
+    pieces,
+    required_names,
+)
 
 PARENT = """import os
 

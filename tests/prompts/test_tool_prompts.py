@@ -2,7 +2,7 @@
 
 import pytest
 
-from costada.prompts.request import ShownProgram
+from costada.prompts.requests import ShownProgram
 from costada.prompts.tools import (
     TOOLS,
     Allowance,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from costada.experiments.sweep.process import RunProcess
-from costada.models.gateway.address import hold_door
 from costada.models.gateway.journal import Journal
+from costada.models.gateway.protocol import hold_address
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
@@ -173,7 +173,7 @@ def test_a_gateway_writes_through_no_link(tmp_path: Path, name: str) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / name).symlink_to(victim)
-    door = hold_door(tmp_path / name)
+    door = hold_address(tmp_path / name)
     opened = door.__enter__ if name.endswith(".door") else partial(Journal, tmp_path / JOURNAL)
     with pytest.raises(ValueError, match=f"{re.escape(name)}: is a link"):
         opened()

@@ -19,9 +19,9 @@ from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from costada.models.chat_models import chat_model
-from costada.models.gateway.address import Door, door_file, is_held, read_door
 from costada.models.gateway.client import has_gateway, with_call_key
 from costada.models.gateway.journal import Journal
+from costada.models.gateway.protocol import GatewayAddress, address_file, is_held, read_address
 from costada.nodes.settings import Settings
 from costada.runs.folder import RunFolder
 from costada.runs.gateway import (
@@ -66,15 +66,15 @@ def plan(server: BillingServer) -> Plan:
     )
 
 
-def door_of(folder: RunFolder) -> Door:
-    door = read_door(door_file(gateway_journal(folder)))
+def door_of(folder: RunFolder) -> GatewayAddress:
+    door = read_address(address_file(gateway_journal(folder)))
     assert door is not None
     return door
 
 
 def wait_for_end(folder: RunFolder) -> None:
     deadline = monotonic() + PATIENCE
-    while is_held(door_file(gateway_journal(folder))):
+    while is_held(address_file(gateway_journal(folder))):
         assert monotonic() < deadline
         sleep(0.005)
 
@@ -113,7 +113,7 @@ def test_a_run_that_goes_on_with_another_server_gets_another_gateway(plan: Plan,
 def test_a_stopped_gateway_leaves_its_journal_and_log(plan: Plan, folder: RunFolder):
     with gateway_of(plan, folder):
         stop_gateway(folder)
-    assert not is_held(door_file(gateway_journal(folder)))
+    assert not is_held(address_file(gateway_journal(folder)))
     assert {path.name for path in folder.path.iterdir()} == {"gateway.sqlite", "gateway.log"}
     assert gateway_log(folder).read_text() == "costada gateway: told to stop\n"
 

@@ -15,8 +15,8 @@ from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.models.offline.strategizing import STRATEGIES, strategy_text
 from costada.nodes.settings import Settings
-from costada.prompts.evox_reply import parse_strategy
-from costada.prompts.parse import parse_program
+from costada.prompts.evox import parse_strategy
+from costada.prompts.replies import parse_program
 from costada.prompts.tactics import parse_tactics
 from costada.store.run_store import RunStore
 
