@@ -1,1 +1,0 @@
-"""The built-in problems, one file per benchmark."""
