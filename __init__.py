@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from costada.agents.node import as_discovery_node
     from costada.agents.tool import create_discovery_tool
     from costada.controller.constants import Constants
-    from costada.evaluators.holdout import Holdout
+    from costada.evaluators.contract import Holdout, normalize
     from costada.evaluators.problem import Problem
     from costada.evaluators.registry import problem
     from costada.evaluators.sandbox.layers import Layer
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from costada.runs.interruption import interrupting_evaluations
     from costada.store.purse import OverBudget, Purse
     from costada.store.run_store import RunStore
-    from costada.values.evaluation import Evaluation
+    from costada.values.evaluation import Direction, Evaluation, failed
     from costada.values.prices import Price
 
 __all__ = [
     "BudgetMiddleware",
     "CandidateResult",
     "Constants",
+    "Direction",
     "Discovery",
     "Evaluation",
     "Holdout",
@@ -51,7 +52,9 @@ __all__ = [
     "create_discovery_graph",
     "create_discovery_tool",
     "discover",
+    "failed",
     "interrupting_evaluations",
+    "normalize",
     "problem",
 ]
 
@@ -59,11 +62,12 @@ _HOMES = {
     "BudgetMiddleware": "costada.agents.middleware",
     "CandidateResult": "costada.evaluators.sandbox.result",
     "Constants": "costada.controller.constants",
+    "Direction": "costada.values.evaluation",
     "Discovery": "costada.runs.discovery",
     "Evaluation": "costada.values.evaluation",
     "Layer": "costada.evaluators.sandbox.layers",
     "Purse": "costada.store.purse",
-    "Holdout": "costada.evaluators.holdout",
+    "Holdout": "costada.evaluators.contract",
     "Limits": "costada.evaluators.sandbox.limits",
     "OfflineModel": "costada.models.offline",
     "OverBudget": "costada.store.purse",
@@ -77,7 +81,9 @@ _HOMES = {
     "create_discovery_graph": "costada.graph.build",
     "create_discovery_tool": "costada.agents.tool",
     "discover": "costada.runs.discovery",
+    "failed": "costada.values.evaluation",
     "interrupting_evaluations": "costada.runs.interruption",
+    "normalize": "costada.evaluators.contract",
     "problem": "costada.evaluators.registry",
 }
 

@@ -13,8 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from typing_extensions import Unpack
 
 from costada.agents.node import afollow, follow
-from costada.evaluators.check import check_problem
-from costada.evaluators.problem import Problem
+from costada.evaluators.problem import Problem, check_problem
 from costada.evaluators.registry import problem as problem_named
 from costada.graph.build import create_discovery_graph
 from costada.graph.compiled import DiscoveryGraph

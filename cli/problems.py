@@ -56,7 +56,7 @@ def evaluate(
     memory_mb: options.MemoryMb = None,
 ) -> None:
     """Score a program as a run would; a program that fails is an answer, not an error."""
-    from costada.evaluators.confine import confine, layer_of
+    from costada.evaluators.problem import confine, layer_of
     from costada.evaluators.registry import problem as problem_named
     from costada.reports.summary import verdict_json, verdict_text
     from costada.store.files import read_bytes

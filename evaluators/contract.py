@@ -1,12 +1,20 @@
-"""What an evaluator is, and how an objective becomes a score."""
+"""What an evaluator is, how an objective becomes a score, and inputs held out from programs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
 from math import isfinite
+from secrets import token_hex
+from typing import Any, Protocol
 
+from costada.evaluators.sandbox.result import CandidateResult
 from costada.values.evaluation import Direction, Evaluation
 
 Evaluator = Callable[[str], Evaluation]
 """Source text in, verdict out (F, Sec. 3). Deterministic, never a model."""
+
+Score = Callable[[Any], Evaluation]
+"""Judges the plain data that a candidate returned."""
 
 
 def normalize(objective: float, reference: float | None, direction: Direction) -> float:
@@ -34,3 +42,43 @@ def normalize(objective: float, reference: float | None, direction: Direction) -
     else:
         score = objective if reference is None else objective / reference
     return float(score) if isfinite(objective) and isfinite(score) else 0.0
+
+
+class HeldOutScore(Protocol):
+    """Judges the results of the calls that were drawn from a seed."""
+
+    def __call__(
+        self, results: Sequence[CandidateResult], /, *, seed: int, published: Evaluation
+    ) -> Evaluation:
+        """Verdict on the results."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holdout:
+    """Inputs drawn for each program, which tell a method from remembered answers.
+
+    The score of a program stays the one on the published inputs. A program whose score on inputs
+    of the same kind is lower by more than the margin is rejected.
+
+    Attributes:
+        calls: Draws the keyword arguments of each call from a seed.
+        score: Judges the results of those calls; it is given the same `seed` by name, and the
+            `published` verdict. It must count calls that fail, or a program could answer the easy
+            ones only.
+        margin: How far the score may fall, in units of the score.
+    """
+
+    calls: Callable[[int], Sequence[Mapping[str, object]]]
+    score: HeldOutScore
+    margin: float
+
+
+def new_key() -> str:
+    """A fresh secret that decides which inputs programs are given."""
+    return token_hex(16)
+
+
+def holdout_seed(key: str, code: str) -> int:
+    """Seed of a program's held-out inputs: a hash keyed by a secret that no program can read."""
+    text = code.encode("utf-8", "replace")
+    return int.from_bytes(blake2b(text, key=key.encode(), digest_size=8).digest())

@@ -1,69 +1,429 @@
-"""What the verdicts of a problem depend on: as one short text, and in words."""
+"""What the verdicts of a problem depend on: as a hash that is the same in every process.
+
+A function is its code with constants, defaults, closure and the globals that it refers to; an
+object of a user's class is that class and its attributes; what an installed package defines is its
+name and version. What has no such hash (a lock, an iterator, a file opened by name) counts as
+unknown.
+"""
 
 from __future__ import annotations
 
+import copyreg
+import dis
+import functools
+import os
 import sys
-from dataclasses import asdict, fields
-from typing import TYPE_CHECKING
+import sysconfig
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from enum import Enum
+from hashlib import sha256
+from importlib import metadata
+from importlib.machinery import PathFinder
+from importlib.util import resolve_name
+from pathlib import Path
+from pickle import PickleError
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from uuid import uuid4
 
-from costada.evaluators.object_hash import ObjectHash
+from costada.evaluators.folder_files import READING, content_hash
 
 if TYPE_CHECKING:
     from costada.evaluators.problem import Problem
 
+PACKAGE = "costada"
 IN_PART = "~"
 """Follows the hash of what is known of an evaluator; after it comes what no other problem has."""
 
 EVALUATOR = ("evaluate", "score", "arguments", "calls", "holdout", "evaluator_source")
 """Fields that make up the evaluator proper."""
 
-FOR_REPORTS = ("human", "seed_objective", "seed_evaluation", "source", "fingerprint")
-"""Fields that decide nothing."""
-
-FOR_THE_START = ("allow_invalid_start",)
-"""Fields that decide whether a run may begin, and nothing of what it comes to."""
-
-NOT_DECIDING = (*FOR_REPORTS, *FOR_THE_START)
+NOT_DECIDING = (
+    *("human", "seed_objective", "seed_evaluation", "source", "fingerprint", "allow_invalid_start"),
+)
+"""Fields for reports, and the one that decides only whether a run may begin."""
 
 FOR_MODELS = ("task", "initial_program", "timing_metrics")
 """Fields that decide what a model sees or starts from, not how programs are judged."""
 
+MAX_OBJECTS = 20_000
+MAX_DEPTH = 50
+MAX_BYTES = 64 * 2**20
+"""Most objects, levels of nested tuples and bytes that are hashed; the rest is unknown."""
+
+CODE_FACTS = (
+    *("co_argcount", "co_posonlyargcount", "co_kwonlyargcount", "co_flags", "co_code"),
+    *("co_names", "co_varnames", "co_freevars", "co_cellvars", "co_exceptiontable", "co_consts"),
+)
+"""What decides how code behaves; file and lines do not."""
+
+GLOBAL_NAMES = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+INERT_MEMBERS = frozenset(
+    (
+        *("__dict__", "__weakref__", "__doc__", "__module__", "__slots__", "_abc_impl"),
+        *("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"),
+        *("__static_attributes__", "__firstlineno__"),
+    )
+)
+"""Attributes of a class that do not decide how it behaves."""
+
+SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
+BUILTINS: tuple[Any, ...] = (tuple, list, dict, set, frozenset, str, bytes, int, float, complex)
+"""Types whose content an object of a user's class may have."""
+
+FAULTS = (TypeError, AttributeError, ValueError, RuntimeError, OSError, PickleError)
+"""What an object may raise when it is reduced to its parts."""
+
 
 def fingerprint(problem: Problem) -> str:
-    """Return a text that two problems share only if they judge every program alike.
+    """A text that two problems share only if they judge every program alike.
 
     It covers the evaluator (its code with all that it carries and refers to, every file of its
-    folder), what candidates are called with, their limits, what holds them, and every other field
-    that is not known to decide no verdict. An evaluator that can be hashed only in part shares its
-    fingerprint with no other problem, in no other process either.
+    folder), what candidates are called with, their limits, what confines them, and every other
+    field that is not known to decide no verdict. An evaluator that can be hashed only in part
+    shares its fingerprint with no other problem, in no other process either.
     """
-    deciding = _fields(problem, without=(*NOT_DECIDING, *FOR_MODELS))
-    hashed = ObjectHash({**deciding, "python": sys.version_info[:2]})
+    hashed = _hashed(problem, without=(*NOT_DECIDING, *FOR_MODELS))
     known = hashed.value.hex()
     return f"{known}{IN_PART}{uuid4().hex}" if hashed.unknown else known
 
 
 def known_part(fingerprint: str) -> str:
-    """Return what of a fingerprint another process comes by as well."""
+    """The part of a fingerprint that is the same in every process."""
     return fingerprint.partition(IN_PART)[0]
 
 
 def problem_facts(problem: Problem) -> dict[str, object]:
-    """Return what a problem contributes to the result of a run, in plain values by name.
+    """What a problem contributes to the result of a run, in plain values by name.
 
     The evaluator is represented by its hash; if it can be hashed only in part, by that part.
     """
-    known = _fields(problem, without=(*NOT_DECIDING, *EVALUATOR))
-    evaluator = {name: getattr(problem, name) for name in EVALUATOR}
-    if problem.score is not None:
-        del evaluator["evaluate"]
-    hashed = ObjectHash({**evaluator, "python": sys.version_info[:2]})
-    return {**known, "limits": asdict(problem.limits), "evaluator": hashed.value.hex()[:16]}
-
-
-def _fields(problem: Problem, without: tuple[str, ...]) -> dict[str, object]:
-    """Return the fields of a problem by name; `evaluate` only where it is not made from `score`."""
-    made = ("evaluate",) if problem.score is not None else ()
     names = [field.name for field in fields(problem)]
-    return {name: getattr(problem, name) for name in names if name not in (*without, *made)}
+    plain = {n: getattr(problem, n) for n in names if n not in (*NOT_DECIDING, *EVALUATOR)}
+    hashed = _hashed(problem, without=[name for name in names if name not in EVALUATOR])
+    return {**plain, "limits": asdict(problem.limits), "evaluator": hashed.value.hex()[:16]}
+
+
+def _hashed(problem: Problem, without: Iterable[str]) -> ObjectHash:
+    """Hash of the other fields of a problem; of `evaluate` only if it is not made from `score`."""
+    left_out = {*without, *(("evaluate",) if problem.score is not None else ())}
+    names = [field.name for field in fields(problem) if field.name not in left_out]
+    known = {name: getattr(problem, name) for name in names}
+    return ObjectHash({**known, "python": sys.version_info[:2]})
+
+
+@runtime_checkable
+class Decided(Protocol):
+    """An object that says what its behaviour depends on."""
+
+    def decided_by(self) -> tuple[object, ...]:
+        """Values that are equal only for objects that behave alike."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Stands for what has no hash; `what` says it in words."""
+
+    what: str
+
+
+class ObjectHash:
+    """The hash of one object and of all that it refers to.
+
+    Objects are numbered as they are found and hashed one after the other, so that they may refer
+    to each other in circles.
+
+    Attributes:
+        unknown: What has no hash, in words; empty if the hash covers everything.
+        value: The hash.
+    """
+
+    def __init__(self, root: object, depth: int = 0) -> None:
+        """Hash an object; `depth` counts the tuples and sets around it."""
+        self.unknown: list[str] = []
+        self._depth = depth
+        self._numbers: dict[int, tuple[int, object]] = {}
+        self._found: deque[object] = deque()
+        self._num_bytes = 0
+        whole = sha256(self._of(root))
+        while self._found:
+            whole.update(self._taken_apart(self._found.popleft()))
+        self.value = whole.digest()
+
+    def _of(self, value: object) -> bytes:
+        """Hash of a value without identity, or the number of any other object."""
+        kind = type(value)
+        if kind in ATOMS:
+            return self._atom(value)
+        if kind in INLINE or isinstance(value, Enum | Unknown):
+            if self._depth >= MAX_DEPTH:
+                value = Unknown("values nested deeper than is hashed")
+            self._depth += 1
+            hashed = self._taken_apart(value)
+            self._depth -= 1
+            return hashed
+        if id(value) not in self._numbers:
+            if len(self._numbers) >= MAX_OBJECTS:
+                return self._of(Unknown("more objects than are hashed"))
+            self._numbers[id(value)] = (len(self._numbers), value)
+            self._found.append(value)
+        return _joined("object", str(self._numbers[id(value)][0]).encode())
+
+    def _atom(self, value: Any) -> bytes:
+        if isinstance(value, bytes | bytearray):
+            text = bytes(value)
+        else:
+            exact = value.hex() if isinstance(value, float) else repr(value)
+            text = exact.encode("utf-8", "surrogatepass")
+        self._num_bytes += len(text)
+        if self._num_bytes > MAX_BYTES:
+            return self._of(Unknown("more bytes than are hashed"))
+        return _joined(type(value).__name__, text)
+
+    def _taken_apart(self, value: object) -> bytes:
+        if isinstance(value, Unknown):
+            self.unknown.append(value.what)
+            return _joined("unknown")
+        if type(value) in (set, frozenset):
+            members = [ObjectHash(each, self._depth) for each in value]  # type: ignore[attr-defined]
+            self.unknown += [what for each in members for what in each.unknown]
+            parts = sorted(each.value for each in members)
+        else:
+            parts = [self._of(part) for part in _parts(value)]
+        return _joined(_name(type(value)), *parts)
+
+
+def _parts(value: Any) -> Iterable[object]:
+    """What an object consists of, as far as it decides how the object behaves."""
+    if type(value) in PARTS:
+        return PARTS[type(value)](value)
+    if isinstance(value, type):
+        return _class_parts(value)
+    if isinstance(value, Decided):
+        return value.decided_by()
+    if isinstance(value, Enum):
+        return type(value), value.name
+    if isinstance(value, Path):
+        if not value.exists():
+            return "absent", os.fsencode(value)
+        content = content_hash(value)
+        return [Unknown(f"the content of {value}") if content is None else content]
+    if isinstance(value, Iterator):
+        return [Unknown(f"the position of a {_name(type(value))}")]
+    return _instance_parts(value) if _is_own(type(value)) else _reduced(value)
+
+
+def _code_parts(code: types.CodeType) -> Iterator[object]:
+    if reading := READING.intersection(code.co_names):
+        yield Unknown(f"what {code.co_name} gets by {', '.join(sorted(reading))}")
+    for name in CODE_FACTS:
+        yield getattr(code, name)
+
+
+def _function_parts(function: types.FunctionType) -> Iterable[object]:
+    if not _is_own(function):
+        return _installed(function)
+    known = function.__globals__
+    used, imported = _globals_and_imports(function.__code__)
+    referred = {name: known[name] for name in used if name in known and name[:2] != "__"}
+    carried = (function.__code__, function.__defaults__, function.__kwdefaults__)
+    modules = [_imported(name, str(known.get("__package__") or "")) for name in imported]
+    return *carried, function.__closure__, *_sorted(vars(function)), *_sorted(referred), *modules
+
+
+@functools.lru_cache(maxsize=1024)
+def _globals_and_imports(code: types.CodeType) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The globals that code refers to, and the modules it imports, with dots if relative."""
+    names: set[str] = set()
+    imported: list[str] = []
+    steps = list(dis.get_instructions(code))
+    for number, step in enumerate(steps):
+        if step.opname in GLOBAL_NAMES:
+            names.add(step.argval)
+        elif step.opname == "IMPORT_NAME":
+            imported.append("." * steps[number - 2].argval + step.argval)
+    for inner in code.co_consts:
+        if isinstance(inner, types.CodeType):
+            more_names, more_imported = _globals_and_imports(inner)
+            names |= more_names
+            imported += more_imported
+    return frozenset(names), tuple(imported)
+
+
+def _imported(name: str, package: str) -> object:
+    """A module that a function imports when it runs, or what is known of it before."""
+    try:
+        name = resolve_name(name, package)
+    except ImportError:
+        return Unknown(f"module {name}, which is in no package")
+    if name in sys.modules:
+        return sys.modules[name]
+    top = name.partition(".")[0]
+    spec = None if top in sys.stdlib_module_names else PathFinder.find_spec(top)
+    if top in sys.stdlib_module_names or (spec and spec.origin and _is_installed(spec.origin)):
+        return "installed", name, _version(top)
+    return ("absent", name) if spec is None else Unknown(f"module {name}, which is not loaded yet")
+
+
+def _builtin_parts(function: types.BuiltinFunctionType) -> Iterable[object]:
+    owner = function.__self__
+    is_bound = owner is not None and not isinstance(owner, types.ModuleType)
+    return *_installed(function), *([owner] if is_bound else [])
+
+
+def _cell_parts(cell: types.CellType) -> Iterable[object]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:
+        return []
+
+
+def _module_parts(module: types.ModuleType) -> Iterable[object]:
+    if not is_own_module(module):
+        return _installed(module)
+    return _sorted({name: value for name, value in vars(module).items() if name[:2] != "__"})
+
+
+def _class_parts(kind: type) -> Iterable[object]:
+    if not _is_own(kind):
+        return _installed(kind)
+    members = {
+        name: member
+        for name, member in vars(kind).items()
+        if name not in INERT_MEMBERS and not isinstance(member, SLOTS)
+    }
+    return kind.__qualname__, kind.__bases__, *_sorted(members)
+
+
+def _instance_parts(value: Any) -> Iterable[object]:
+    """Class, attributes and content of an object of a user's class."""
+    bases = type(value).__mro__
+    attributes = dict(getattr(value, "__dict__", {}))
+    for base in bases:
+        for name, member in vars(base).items():
+            if isinstance(member, types.MemberDescriptorType) and hasattr(value, name):
+                attributes[name] = getattr(value, name)
+    yield type(value)
+    yield from _sorted(attributes)
+    yield from (kind(value) for kind in BUILTINS if isinstance(value, kind))
+    stateless = (object, *BUILTINS)
+    neutral = ("abc", "typing", "typing_extensions")
+    if any(
+        not _is_own(base) and base not in stateless and base.__module__ not in neutral
+        for base in bases
+    ):
+        yield from _reduced(value)
+
+
+def _reduced(value: object) -> Iterable[object]:
+    """What an object of an installed class is reduced to by pickle."""
+    try:
+        registered = copyreg.dispatch_table.get(type(value))
+        reduced = registered(value) if registered else value.__reduce_ex__(4)
+        if isinstance(reduced, str):
+            return *_installed(type(value)), reduced
+        return [tuple(part) if isinstance(part, Iterator) else part for part in reduced]
+    except FAULTS:
+        return [Unknown(f"a {_name(type(value))}")]
+
+
+def _pairs(values: Any) -> Iterable[object]:
+    return [each for pair in list(values.items()) for each in pair]
+
+
+ATOMS = {
+    *(type(None), bool, int, float, complex, str, bytes, bytearray, range, slice),
+    *(type(...), type(NotImplemented)),
+}
+OBJECTS: dict[type, Callable[[Any], Iterable[object]]] = {
+    list: tuple,
+    dict: _pairs,
+    types.FunctionType: _function_parts,
+    types.ModuleType: _module_parts,
+}
+PARTS: dict[type, Callable[[Any], Iterable[object]]] = {
+    **OBJECTS,
+    tuple: tuple,
+    types.MappingProxyType: _pairs,
+    types.UnionType: lambda union: union.__args__,
+    types.CodeType: _code_parts,
+    types.CellType: _cell_parts,
+    types.MethodType: lambda method: (method.__func__, method.__self__),
+    types.BuiltinFunctionType: _builtin_parts,
+    property: lambda found: (found.fget, found.fset, found.fdel),
+    staticmethod: lambda method: [method.__wrapped__],
+    classmethod: lambda method: [method.__wrapped__],
+    functools.cached_property: lambda cached: [cached.func],
+    functools._lru_cache_wrapper: lambda cached: [cached.__wrapped__],
+}
+INLINE = {set, frozenset, *PARTS} - OBJECTS.keys()
+"""Types whose values have no identity that matters, or cannot refer to themselves."""
+
+
+def _sorted(values: dict[str, object]) -> list[tuple[str, object]]:
+    """Attributes, whose order does not matter."""
+    return sorted(values.items(), key=lambda item: item[0])
+
+
+def _joined(kind: str, *parts: bytes) -> bytes:
+    whole = sha256()
+    for part in (kind.encode("utf-8", "surrogatepass"), *parts):
+        whole.update(len(part).to_bytes(8, "big") + part)
+    return whole.digest()
+
+
+def _name(kind: type) -> str:
+    """Name of a type; of a user's own without its module, whose name may vary."""
+    return kind.__qualname__ if _is_own(kind) else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _installed(thing: Any) -> tuple[str, str, str, str]:
+    """What an installed package defines: its name and the package's version."""
+    name = getattr(thing, "__qualname__", None) or thing.__name__
+    module = name if isinstance(thing, types.ModuleType) else str(thing.__module__)
+    return "installed", module, name, _version(module)
+
+
+def _is_own(thing: Any) -> bool:
+    """Whether a function or class comes with no installed package."""
+    module = sys.modules.get(thing.__module__ or "")
+    return module is None or is_own_module(module)
+
+
+def is_own_module(module: types.ModuleType) -> bool:
+    """Whether a module comes with no installed package, nor with Python."""
+    top = module.__name__.partition(".")[0]
+    if top == PACKAGE or top in sys.stdlib_module_names:
+        return False
+    file = getattr(module, "__file__", None)
+    return file is None or not _is_installed(file)
+
+
+@functools.cache
+def _is_installed(file: str) -> bool:
+    if {"site-packages", "dist-packages"} & {*Path(file).parts}:
+        return True
+    return any(
+        Path(file).is_relative_to(sysconfig.get_path(key)) for key in ("stdlib", "platstdlib")
+    )
+
+
+@functools.cache
+def _version(module: str) -> str:
+    """Version of the package that a module belongs to.
+
+    Of the standard library it is Python's, of this package the hash of all that judges programs.
+    """
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return f"{sys.version_info.major}.{sys.version_info.minor}"
+    if top == PACKAGE:
+        rooms = (Path(__file__).parents[1] / room for room in ("evaluators", "values"))
+        return "".join((content_hash(room) or b"").hex() for room in rooms)
+    try:
+        return metadata.version(top)
+    except metadata.PackageNotFoundError:
+        return str(vars(sys.modules[top]).get("__version__", "")) if top in sys.modules else ""

@@ -1,16 +1,24 @@
-"""The content of files that an evaluator may load, as one hash."""
+"""The files of a problem folder: their content as one hash, and those its evaluator may read.
 
+An evaluator that runs beside the candidate may read what its code imports or names, from
+`evaluator.py` on, and what `problem.toml` declares; never hidden files, nor what runs and Python
+leave behind, nor links to such.
+"""
+
+import ast
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from hashlib import file_digest, sha256
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from stat import S_ISREG
+from types import CodeType
 
+EVALUATOR_FILE = "evaluator.py"
 MAX_FILES = 10_000
 MAX_BYTES = 256 * 2**20
-"""Most files and bytes of one folder that are read; beyond, its content counts as unknown."""
+"""Most files and bytes of one folder that are hashed; beyond, its content counts as unknown."""
 
 OUTPUT_FOLDERS = {"__pycache__", "runs-out"}
 OUTPUT_SUFFIXES = (".pyc", ".log")
@@ -18,15 +26,36 @@ RUN_SETTINGS = "settings.json"
 RUN_KEYS = {"problem", "method", "budget"}
 """Keys that distinguish the settings of a run from a data file of the same name."""
 
-LARGEST_SETTINGS = 2**16
+LARGEST_RUN_SETTINGS = 2**16
+WILDCARDS = "*?["
+MAX_NAME_CHARS = 255
+MAX_PATH_CHARS = 4096
+MAX_SOURCES = 128
+UNPARSABLE = (SyntaxError, ValueError, RecursionError)
+
+OUTSIDE = frozenset(
+    (
+        *("environ", "getenv", "urlopen", "getcwd", "cwd", "home", "expanduser"),
+        *("Popen", "run", "call", "check_call", "check_output", "system", "popen"),
+    )
+)
+"""Names by which code accesses the environment, the network, other programs or other folders."""
+
+READING = OUTSIDE.union(
+    ("open", "read_text", "read_bytes", "load", "loadtxt", "genfromtxt", "fromfile", "memmap"),
+    ("read_csv", "read_json", "read_parquet", "read_excel", "imread", "connect"),
+    ("glob", "rglob", "iterdir", "listdir", "scandir", "globals", "modules"),
+    ("exec", "eval", "__import__", "import_module", "run_path", "run_module"),
+)
+"""Names by which code reads what its own text does not show. A wrong guess costs an evaluation."""
 
 
 def content_hash(path: Path) -> bytes | None:
-    """Return the hash of a file, or of all files in a folder with their names.
+    """Hash of a file, or of all files in a folder with their names.
 
-    Hidden files and what runs and Python leave behind are no content. Links are followed. Whatever
-    is neither file nor folder counts as absent. `None` if there is more than the limits allow, or
-    a file cannot be read.
+    Hidden files and what runs and Python leave behind do not count. Links are followed. What is
+    neither file nor folder counts as absent. `None` if there is more than the limits allow, or a
+    file cannot be read.
     """
     size = 0
     whole = sha256()
@@ -45,13 +74,13 @@ def content_hash(path: Path) -> bytes | None:
 
 @lru_cache(maxsize=MAX_FILES)
 def _file_hash(file: Path, stamp: tuple[int, ...]) -> bytes:
-    """Return the hash of a file's bytes; it is read again only if its `stamp` is another."""
+    """Hash of a file's bytes; it is read again only if its `stamp` changed."""
     with file.open("rb") as opened:
         return file_digest(opened, "sha256").digest()
 
 
 def content_files(path: Path) -> Iterator[tuple[str, Path]]:
-    """Yield each regular file at or below a path in a fixed order, with its name below it.
+    """Each regular file at or below a path in a fixed order, with its name below it.
 
     Raises:
         OSError: If a folder cannot be read.
@@ -67,28 +96,23 @@ def content_files(path: Path) -> Iterator[tuple[str, Path]]:
             folders.clear()
             continue
         seen.add(real)
-        folders[:] = sorted(name for name in folders if not is_output(Path(folder, name)))
+        folders[:] = sorted(name for name in folders if not _is_output(Path(folder, name)))
         for name in sorted(files):
             file = Path(folder, name)
-            if not is_output(file) and _is_regular(file):
+            if not _is_output(file) and _is_regular(file):
                 yield str(file.relative_to(path)), file
 
 
-def is_output(path: Path) -> bool:
-    """Return whether a file or folder is hidden, or left behind by runs or by Python."""
-    if path.name.startswith(".") or path.name in OUTPUT_FOLDERS:
+def _is_output(path: Path) -> bool:
+    """Whether a file or folder is hidden, or left behind by Python or by runs.
+
+    The files of a run must not change what judges it.
+    """
+    name = path.name
+    if name.startswith(".") or name in OUTPUT_FOLDERS or name.endswith(OUTPUT_SUFFIXES):
         return True
-    return path.name.endswith(OUTPUT_SUFFIXES) or _is_run(path)
-
-
-def _is_regular(file: Path) -> bool:
-    return file.exists() and S_ISREG(file.stat().st_mode)
-
-
-def _is_run(folder: Path) -> bool:
-    """Return whether a folder is that of a run, whose files must not change what judges it."""
-    settings = folder / RUN_SETTINGS
-    if not settings.is_file() or settings.stat().st_size > LARGEST_SETTINGS:
+    settings = path / RUN_SETTINGS
+    if not settings.is_file() or settings.stat().st_size > LARGEST_RUN_SETTINGS:
         return False
     try:
         known = json.loads(settings.read_bytes())
@@ -97,5 +121,156 @@ def _is_run(folder: Path) -> bool:
     return isinstance(known, dict) and known.keys() >= RUN_KEYS
 
 
+def _is_regular(file: Path) -> bool:
+    return file.exists() and S_ISREG(file.stat().st_mode)
+
+
 def _raise(error: OSError) -> None:
     raise error
+
+
+def shown_files(folder: Path, declared: Sequence[str] = ()) -> list[Path]:
+    """Files that the evaluator of a folder may read, and folders that are shown whole.
+
+    Args:
+        folder: The problem's folder.
+        declared: Further files or folders, as paths or patterns below the folder.
+
+    Raises:
+        ValueError: If something declared is hidden, outside of the folder, or absent.
+    """
+    shown: dict[Path, None] = {}
+    waiting = [folder / EVALUATOR_FILE]
+    for pattern in declared:
+        if not (found := [*_matches(folder, pattern)]):
+            raise ValueError(
+                f"files has {pattern!r}; expected files below the folder that are there, none of"
+                " them hidden and none left behind by runs"
+            )
+        waiting += found
+    while waiting:
+        path = waiting.pop()
+        if path in shown or not path.is_file():
+            continue
+        shown[path] = None
+        if path.suffix == ".py":
+            names, patterns = _names_in(path.read_text(encoding="utf-8", errors="replace"))
+            for base in dict.fromkeys((folder, path.parent)):
+                there = [name for name in names if os.path.lexists(f"{base}/{name}")]
+                for name in (*there, *patterns):
+                    waiting += _matches(folder, name, base)
+    return list(shown)
+
+
+def reads_elsewhere(folder: Path) -> bool:
+    """Whether the evaluator of a folder may read what is outside of the folder.
+
+    It does not if it reads nothing, or only files beside `__file__`. Imports do not count.
+    """
+    sources = [path for path in shown_files(folder) if path.suffix == ".py"]
+    return any(_reads_elsewhere(path.read_text("utf-8", "replace")) for path in sources)
+
+
+def _reads_elsewhere(source: str) -> bool:
+    try:
+        nodes = [*ast.walk(ast.parse(source))]
+        names = _names_of_code(compile(source, EVALUATOR_FILE, "exec", dont_inherit=True))
+    except UNPARSABLE:
+        return True
+    if not names & READING:
+        return False
+    return "__file__" not in names or bool(names & OUTSIDE) or any(map(_leads_outside, nodes))
+
+
+def _names_of_code(code: CodeType) -> set[str]:
+    """Globals and attributes that code refers to; parameters and local variables do not count."""
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return {*code.co_names}.union(*map(_names_of_code, inner))
+
+
+def _leads_outside(node: ast.AST) -> bool:
+    """Whether an expression is a path outside of the folder, or a way upwards."""
+    match node:
+        case ast.Constant(value=str(text)):
+            is_there = text.startswith("/") and len(text) <= MAX_PATH_CHARS and "\0" not in text
+            return ".." in text.split("/") or (is_there and os.path.lexists(text))
+        case ast.Attribute(attr="parents"):
+            return True
+        case (
+            ast.Attribute(attr="parent", value=inner)
+            | ast.Call(func=ast.Attribute(attr="dirname") | ast.Name(id="dirname"), args=[inner])
+        ):
+            return any(
+                (isinstance(each, ast.Attribute) and each.attr in ("parent", "dirname"))
+                or (isinstance(each, ast.Name) and each.id == "dirname")
+                for each in ast.walk(inner)
+            )
+    return False
+
+
+def _matches(folder: Path, name: str, base: Path | None = None) -> Iterator[Path]:
+    """Files below a folder that a path or pattern leads to from there or from `base`."""
+    here = base or folder
+    if not _is_path(name):
+        return
+    for found in sorted(here.glob(name)) if _is_pattern(name) else [here / name]:
+        if found.exists() and not _is_hidden(found, folder):
+            for _, file in content_files(found):
+                if not _is_hidden(file.resolve(), folder.resolve()):
+                    yield file
+
+
+def _is_hidden(path: Path, folder: Path) -> bool:
+    """Whether a file is hidden or left behind, or in a folder that is.
+
+    Of a path outside of the problem's folder, where a link led, only the name counts.
+    """
+    if not path.is_relative_to(folder):
+        return _is_output(path)
+    within = path.relative_to(folder)
+    return any(_is_output(folder / each) for each in (within, *within.parents[:-1]))
+
+
+def _is_pattern(name: str) -> bool:
+    return any(letter in WILDCARDS for letter in name)
+
+
+def _is_path(name: str) -> bool:
+    """Whether a text may be the path of a file below a folder, or a pattern of such."""
+    is_short = len(name) <= MAX_NAME_CHARS and any(map(str.isalnum, name))
+    is_plain = is_short and name.isprintable() and not name.startswith("/")
+    parts = PurePosixPath(name).parts
+    return is_plain and not any(part == ".." or ("**" in part and part != "**") for part in parts)
+
+
+@lru_cache(maxsize=MAX_SOURCES)
+def _names_in(source: str) -> tuple[list[str], list[str]]:
+    """What a program may name files by, its texts and imports: paths, and patterns."""
+    try:
+        nodes = [*ast.walk(ast.parse(source))]
+    except UNPARSABLE:
+        return [], []
+    named = dict.fromkeys(name for node in nodes for name in _names_of(node) if _is_path(name))
+    paths = [name for name in named if not _is_pattern(name)]
+    return paths, [name for name in named if _is_pattern(name) and " " not in name]
+
+
+def _names_of(node: ast.AST) -> list[str]:
+    """Paths in an expression or import; what a formatted text fills in may be anything."""
+    modules: list[str] = []
+    names = []
+    match node:
+        case ast.Constant(value=str(text)):
+            modules, names = [text], [text.lstrip("/")]
+        case ast.JoinedStr(values=parts):
+            texts = [part.value if isinstance(part, ast.Constant) else "*" for part in parts]
+            names = ["".join(map(str, texts)).lstrip("/")]
+        case ast.Import(names=imported):
+            modules = [each.name for each in imported]
+        case ast.ImportFrom(module=module, names=imported):
+            modules = [".".join(filter(None, (module, each.name))) for each in imported]
+    for module in modules:
+        pieces = module.split(".")
+        if all(part.isidentifier() for part in pieces):
+            names += [f"{pieces[0]}.py", pieces[0]]
+    return names

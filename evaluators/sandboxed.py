@@ -6,12 +6,11 @@ from functools import partial
 from pathlib import Path
 from traceback import extract_tb
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from costada.evaluators.holdout import Holdout, holdout_seed, new_key
+from costada.evaluators.contract import Holdout, Score, holdout_seed, new_key
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.result import CandidateResult
 from costada.evaluators.sandbox.run import run_calls
 from costada.values.evaluation import (
     COMBINED_SCORE,
@@ -25,22 +24,13 @@ from costada.values.evaluation import (
     failed,
 )
 
-Score = Callable[[Any], Evaluation]
-"""Judges the plain data that a candidate returned."""
-
 PROCESS_KEY = new_key()
 """The secret behind second looks that belong to no run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confined:
-    """What holds the candidates of an evaluator; a problem's own limits replace these.
-
-    Attributes:
-        limits: What one evaluation may take.
-        layer: What holds the candidate's process.
-        preload: Modules loaded before the candidate starts.
-    """
+    """What confines the candidates of an evaluator; a problem's own limits replace these."""
 
     limits: Limits = field(default_factory=Limits)
     layer: Layer = Layer.AUTO
@@ -49,7 +39,7 @@ class Confined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxedEvaluator(Confined):
-    """Runs a candidate apart from us and hands what it returns to a trusted score function.
+    """Runs a candidate in the sandbox and passes what it returns to a trusted score function.
 
     Attributes:
         entry_point: The function to call.
@@ -66,14 +56,10 @@ class SandboxedEvaluator(Confined):
     holdout: Holdout | None = None
 
     def __call__(self, code: str, key: str = PROCESS_KEY) -> Evaluation:
-        """Verdict on a program.
+        """Verdict on a program; `key` is the secret that decides the inputs of a second look.
 
         The metrics hold `combined_score` and `eval_time` (seconds) beside what the score function
         reports, the artifacts what the program printed.
-
-        Args:
-            code: The program.
-            key: The secret that decides the inputs of a second look.
 
         Raises:
             InterruptedError: If the evaluation was asked to stop.
@@ -85,61 +71,63 @@ class SandboxedEvaluator(Confined):
         if self.holdout is None or not published.is_valid:
             return published
         holdout, seed = self.holdout, holdout_seed(key, code)
-        judged = partial(holdout.score, seed=seed, published=published)
-        again = self._look(code, holdout.calls(seed), judged)
-        return _compared(published, again, holdout.margin)
+        judge = partial(holdout.score, seed=seed, published=published)
+        second = self._look(code, holdout.calls(seed), judge)
+        seconds = published.seconds + second.seconds
+        if {EVALUATOR_FAULT, SANDBOX_FAULT} & second.artifacts.keys():
+            return replace(second, seconds=seconds)
+        if published.score - second.score <= holdout.margin:
+            return replace(published, seconds=seconds)
+        reason = (
+            f"the program scores {published.score:.4g} on the published inputs and"
+            f" {second.score:.4g} on others of the same kind; expected at most"
+            f" {holdout.margin:g} less: compute the output from the input, and remember none"
+        )
+        if second.error is not None:
+            reason += f" ({second.error})"
+        return failed(reason, artifacts=published.artifacts, seconds=seconds)
 
     def _look(self, code: str, calls: Sequence[Mapping[str, object]], score: Score) -> Evaluation:
         """Verdict on what a program returns for these calls."""
         results = run_calls(code, self.entry_point, calls, self.limits, self.layer, self.preload)
-        if self.is_single and results[0].error is not None:
-            judged = failed(results[0].error)
+        errors = [result.error for result in results if result.error is not None]
+        broken = [result.error for result in results if result.is_sandbox_fault]
+        if self.is_single and errors:
+            judged = failed(errors[0])
         else:
             judged = _scored(score, results[0].output if self.is_single else results)
-        seconds = sum(result.seconds for result in results)
         log = "\n".join(dict.fromkeys(result.log for result in results if result.log))
-        measured = {COMBINED_SCORE: judged.score, EVAL_TIME: seconds}
-        told = {**({"log": log} if log else {}), **judged.artifacts, **_marks(judged, results)}
-        return replace(
-            judged, metrics={**judged.metrics, **measured}, artifacts=told, seconds=seconds
-        )
+        artifacts = {**({"log": log} if log else {}), **judged.artifacts}
+        if len(errors) == len(results) and not judged.is_valid:
+            artifacts[NO_VERDICT] = errors[0]
+        if broken:
+            artifacts[SANDBOX_FAULT] = broken[0] or "the sandbox broke down"
+        seconds = sum(result.seconds for result in results)
+        metrics = {**judged.metrics, COMBINED_SCORE: judged.score, EVAL_TIME: seconds}
+        return replace(judged, metrics=metrics, artifacts=artifacts, seconds=seconds)
 
 
-def _compared(published: Evaluation, again: Evaluation, margin: float) -> Evaluation:
-    """The published verdict, unless the second look shows that its score was remembered."""
-    seconds = published.seconds + again.seconds
-    if {EVALUATOR_FAULT, SANDBOX_FAULT} & again.artifacts.keys():
-        return replace(again, seconds=seconds)
-    if published.score - again.score <= margin:
-        return replace(published, seconds=seconds)
-    reason = (
-        f"the program scores {published.score:.4g} on the published inputs and {again.score:.4g} on"
-        f" others of the same kind; expected at most {margin:g} less: compute the output from the"
-        " input, and remember none"
-    )
-    if again.error is not None:
-        reason += f" ({again.error})"
-    return failed(reason, artifacts=published.artifacts, seconds=seconds)
-
-
-def _scored(score: Score, output: object) -> Evaluation:
-    """What a score function says, or which fault of its own it has."""
-    with _Scoring() as scoring:
+def _scored(score: Callable[[object], object], output: object) -> Evaluation:
+    """What a score function says, or what went wrong in it."""
+    with _CatchingAll() as scoring:
         scoring.answer = score(output)
-    if isinstance(scoring.error, InvalidEvaluation):
-        return _faulty(str(scoring.error))
-    if isinstance(scoring.error, ValueError):
-        reason = str(scoring.error) or "rejected without a reason"
-        return failed(reason, artifacts={REJECTED_AT: _described(scoring.error)})
-    if scoring.error is not None:
-        return _faulty(f"the score function failed: {_described(scoring.error)}")
-    if not isinstance(scoring.answer, Evaluation):
+    error = scoring.error
+    if isinstance(error, InvalidEvaluation):
+        fault = str(error)
+    elif isinstance(error, ValueError):
+        reason = str(error) or "rejected without a reason"
+        return failed(reason, artifacts={REJECTED_AT: _described(error)})
+    elif error is not None:
+        fault = f"the score function failed: {_described(error)}"
+    elif not isinstance(scoring.answer, Evaluation):
         given = type(scoring.answer).__name__
-        return _faulty(f"the score function returned {given}; expected an Evaluation")
-    return scoring.answer
+        fault = f"the score function returned {given}; expected an Evaluation"
+    else:
+        return scoring.answer
+    return failed(fault, artifacts={EVALUATOR_FAULT: fault})
 
 
-class _Scoring:
+class _CatchingAll:
     """Keeps what the code under `with` raises: no data of a candidate may end the search."""
 
     def __init__(self) -> None:
@@ -160,24 +148,8 @@ class _Scoring:
         return self.error is not None
 
 
-def _marks(judged: Evaluation, results: list[CandidateResult]) -> dict[str, str]:
-    """Return the marks of a verdict on a program of which no call returned, or whose walls fell."""
-    errors = [result.error for result in results if result.error is not None]
-    broken = [result.error for result in results if result.is_sandbox_fault]
-    marks = {}
-    if len(errors) == len(results) and not judged.is_valid:
-        marks[NO_VERDICT] = errors[0]
-    if broken:
-        marks[SANDBOX_FAULT] = broken[0] or "the sandbox broke down"
-    return marks
-
-
-def _faulty(text: str) -> Evaluation:
-    return failed(text, artifacts={EVALUATOR_FAULT: text})
-
-
 def _described(error: Exception | SystemExit) -> str:
-    """Return an error with the place in the score function, not in a library it calls."""
+    """An error with its place in the score function, not in a library that it calls."""
     frames = extract_tb(error.__traceback__)
     last = [frame for frame in frames if "site-packages" not in frame.filename] or frames
     place = f"{Path(last[-1].filename).name}, line {last[-1].lineno}"

@@ -9,9 +9,8 @@ from langgraph.runtime import get_runtime
 
 from costada.controller.archive import Archive
 from costada.controller.method import Controller
-from costada.evaluators.check import check_problem
-from costada.evaluators.confine import layer_of
-from costada.evaluators.holdout import new_key
+from costada.evaluators.contract import new_key
+from costada.evaluators.problem import check_problem, layer_of
 from costada.models.runnable_tree import model_facts
 from costada.nodes.calls.purse import drawn
 from costada.nodes.candidates import candidate_row, save_archive, to_candidate

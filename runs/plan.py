@@ -6,9 +6,7 @@ from typing import Any
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from costada.controller.constants import Constants
-from costada.evaluators.check import check_problem
-from costada.evaluators.confine import confine, layer_of
-from costada.evaluators.problem import Problem
+from costada.evaluators.problem import Problem, check_problem, confine, layer_of
 from costada.evaluators.registry import LANDSCAPE, problem
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.build import DiscoveryGraph, create_discovery_graph

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from costada.evaluators.folder_files import shown_files
 from costada.evaluators.sandbox.choice import chosen_layer
 from costada.evaluators.sandbox.execution import execute_in_any, request_for, too_slow
 from costada.evaluators.sandbox.judgement import results_of
@@ -10,7 +11,6 @@ from costada.evaluators.sandbox.launch import SeenFile, SlotKind
 from costada.evaluators.sandbox.layers import LATE, PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.result import CandidateResult
-from costada.evaluators.shown_files import shown_files
 from costada.values.evaluation import NOT_STORABLE, is_storable
 
 

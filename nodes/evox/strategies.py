@@ -6,8 +6,7 @@ from itertools import islice
 from costada.controller.baselines.evox import EvoX
 from costada.controller.method import Controller
 from costada.controller.sampling import draws
-from costada.evaluators.confine import layer_of
-from costada.evaluators.problem import Problem
+from costada.evaluators.problem import Problem, layer_of
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.strategies import (
     Selection,

@@ -16,7 +16,7 @@ from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.frontier import Frontier, visited
 from costada.controller.methods import METHODS
-from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
+from costada.evaluators.folders import SETTINGS_FILE, read_settings
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.registry import problem as problem_named
 from costada.models.replies import visible_text

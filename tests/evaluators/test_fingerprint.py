@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from costada.evaluators.folder import load_folder
 from costada.evaluators.folder_files import MAX_BYTES
+from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem, problem_names
 from costada.values.evaluation import Evaluation

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from costada.evaluators.holdout import Holdout, holdout_seed, new_key
+from costada.evaluators.contract import Holdout, holdout_seed, new_key
 from costada.evaluators.problem import Problem
 from costada.values.evaluation import EVALUATOR_FAULT, Evaluation
 

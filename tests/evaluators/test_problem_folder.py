@@ -1,7 +1,7 @@
 import pytest
 
-from costada.evaluators.check import check_problem
-from costada.evaluators.folder import load_folder
+from costada.evaluators.folders import load_folder
+from costada.evaluators.problem import check_problem
 from costada.values.evaluation import EVALUATOR_FAULT, Direction
 
 RUN_PROGRAM = """

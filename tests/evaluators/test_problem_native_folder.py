@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from costada.evaluators.check import check_problem
-from costada.evaluators.folder import load_folder
+from costada.evaluators.folders import load_folder
+from costada.evaluators.problem import check_problem
 from costada.evaluators.sandbox.choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from costada.evaluators.check import check_problem
+from costada.evaluators.problem import check_problem
 from costada.evaluators.registry import problem, problem_names
 
 OF_SHORT_SEEDS = [name for name in problem_names() if name != "third_autocorrelation"]

@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from costada.evaluators.check import check_problem
-from costada.evaluators.problem import Problem
+from costada.evaluators.problem import Problem, check_problem
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.result import CandidateResult
 from costada.evaluators.sandboxed import SandboxedEvaluator, _marks

@@ -4,7 +4,7 @@ from fakes import program
 from langgraph.checkpoint.memory import InMemorySaver
 from toy_graph import graph_of, run_until
 
-from costada.evaluators.holdout import Holdout, holdout_seed
+from costada.evaluators.contract import Holdout, holdout_seed
 from costada.evaluators.problem import Problem
 from costada.values.evaluation import Evaluation
 

@@ -5,8 +5,7 @@ from billing_server import Refusal, Reply, Silence
 from fakes import ScriptedModel, hashed_answer, rewrite, toy_problem
 
 from costada.controller.constants import Constants
-from costada.evaluators.folder_settings import FolderSettings
-from costada.evaluators.folder_verdict import sort_values, verdict
+from costada.evaluators.folders import FolderSettings, sort_values, verdict
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings

@@ -2,9 +2,8 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from costada.evaluators.check import check_problem
 from costada.evaluators.fingerprint import problem_facts
-from costada.evaluators.problem import Problem
+from costada.evaluators.problem import Problem, check_problem
 from costada.evaluators.sandbox.limits import Limits
 from costada.values.evaluation import (
     EVALUATOR_FAULT,

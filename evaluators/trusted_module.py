@@ -1,4 +1,4 @@
-"""Loading a trusted file with the files beside it, and without a trace for the next one."""
+"""Loading a trusted file with the files beside it, without a trace for the next one."""
 
 import sys
 from collections import deque
@@ -8,16 +8,19 @@ from hashlib import sha256
 from importlib import invalidate_caches
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from threading import RLock
 from traceback import extract_tb
 from types import FunctionType, ModuleType, TracebackType
 
-from costada.evaluators.object_hash import is_own_module
+from costada.evaluators.fingerprint import is_own_module
+
+_LOADING = RLock()
 
 
 def load_trusted(path: Path) -> ModuleType:
-    """Return a file run as a module with a name that no other file's module has.
+    """Run a file as a module with a name that no other file's module has.
 
-    While it loads it can import its neighbours, which no other folder gets to see afterwards.
+    While it loads it can import its neighbours, which no other folder can see afterwards.
     Nothing is written beside it.
 
     Raises:
@@ -28,14 +31,14 @@ def load_trusted(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is not a Python file")
     module = module_from_spec(spec)
-    sys.modules[name] = module
-    with _neighbours_importable(path.parent), _Loading(path):
+    with _LOADING, _neighbours_importable(path.parent), _NamingTheLine(path):
+        sys.modules[name] = module
         spec.loader.exec_module(module)
     return module
 
 
 def own_imports(module: ModuleType) -> tuple[ModuleType, ...]:
-    """Return the modules that a module and its neighbours use, those of neither folder nor package.
+    """Modules that a module and its neighbours use, in neither the folder nor a package.
 
     Modules are found by their own names and by those of their functions and classes.
     """
@@ -43,26 +46,20 @@ def own_imports(module: ModuleType) -> tuple[ModuleType, ...]:
     found, seen = [], {id(module)}
     pending = deque([module])
     while pending:
-        for each in _used_by(pending.popleft()):
-            if id(each) in seen or not is_own_module(each):
+        for value in list(vars(pending.popleft()).values()):
+            if isinstance(value, FunctionType | type):
+                value = sys.modules.get(value.__module__)
+            if not isinstance(value, ModuleType) or id(value) in seen or not is_own_module(value):
                 continue
-            seen.add(id(each))
-            if Path(getattr(each, "__file__", None) or "/").is_relative_to(folder):
-                pending.append(each)
+            seen.add(id(value))
+            if Path(getattr(value, "__file__", None) or "/").is_relative_to(folder):
+                pending.append(value)
             else:
-                found.append(each)
+                found.append(value)
     return tuple(sorted(found, key=lambda each: each.__name__))
 
 
-def _used_by(module: ModuleType) -> Iterator[ModuleType]:
-    for value in list(vars(module).values()):
-        if isinstance(value, ModuleType):
-            yield value
-        elif isinstance(value, FunctionType | type) and value.__module__ in sys.modules:
-            yield sys.modules[value.__module__]
-
-
-class _Loading:
+class _NamingTheLine:
     """Turns whatever the code under `with` raises into one `ValueError` that names the line."""
 
     def __init__(self, path: Path) -> None:
@@ -77,16 +74,16 @@ class _Loading:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(error, Exception | SystemExit):
-            what = f"{type(error).__name__}: {error}"
-            raise ValueError(f"{self._place(error)}: {what}") from error
-
-    def _place(self, error: BaseException) -> str:
+        if not isinstance(error, Exception | SystemExit):
+            return
+        place = str(self._path)
         if isinstance(error, SyntaxError) and error.filename:
-            return f"{error.filename}, line {error.lineno}"
-        frames = extract_tb(error.__traceback__)
-        inside = [each for each in frames if Path(each.filename).parent == self._path.parent]
-        return f"{inside[-1].filename}, line {inside[-1].lineno}" if inside else str(self._path)
+            place = f"{error.filename}, line {error.lineno}"
+        else:
+            for frame in extract_tb(error.__traceback__):
+                if Path(frame.filename).parent == self._path.parent:
+                    place = f"{frame.filename}, line {frame.lineno}"
+        raise ValueError(f"{place}: {type(error).__name__}: {error}") from error
 
 
 @contextmanager
@@ -109,6 +106,6 @@ def _neighbours_importable(folder: Path) -> Iterator[None]:
 
 
 def _take_out(names: set[str]) -> dict[str, ModuleType]:
-    """Return the loaded modules of these names and below, no longer loaded."""
+    """Remove the modules of these names, and below, from those loaded."""
     found = [name for name in sys.modules if name.partition(".")[0] in names]
     return {name: sys.modules.pop(name) for name in found}
