@@ -24,8 +24,8 @@ from pathlib import Path
 from statistics import median, quantiles
 from threading import Barrier
 
-from costada.evaluators.benchmarks.circle_packing import circle_packing
 from costada.evaluators.contract import Evaluator
+from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
@@ -172,7 +172,7 @@ def print_rates(layers: list[Layer], rounds: int, evaluations: int) -> None:
         count = min(FRESH_PER_ROUND, evaluations)
         ways["fresh", modules] = Way(partial(evaluated_fresh, preamble), count)
         for layer in layers:
-            evaluator = replace(circle_packing(), sandbox=layer).evaluate
+            evaluator = replace(problem("circle_packing"), sandbox=layer).evaluate
             ways[layer, modules] = Way(partial(evaluated_by, evaluator, preamble), evaluations)
     for _ in range(rounds):
         for way in ways.values():

@@ -15,13 +15,14 @@ from scipy.signal import butter, filtfilt, lfilter, savgol_filter, wiener
 from scipy.sparse import eye
 from scipy.sparse.linalg import spsolve
 
-from costada.evaluators.benchmarks.signal_processing import MARGIN, score_measures
-from costada.evaluators.benchmarks.signals import (
+from costada.evaluators.benchmarks.signal_processing.evaluator import (
     DELAY,
+    MARGIN,
     Signal,
     fresh_signals,
     make_signals,
     measure,
+    score_measures,
 )
 
 Floats = NDArray[np.float64]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,7 @@ from costada.runs.exit_codes import ExitCode
 TEMPLATE = "template"
 SUFFIX = ".txt"
 """Keeps the files of the template from being taken for modules of ours."""
+TEST_FILE = "test_problem.py"
 SHOWN_NAMES = 5
 
 NewFolder = Annotated[
@@ -29,15 +31,37 @@ NewFolder = Annotated[
 ]
 
 
-def init(folder: NewFolder) -> None:
+BenchmarkName = Annotated[
+    str | None,
+    typer.Option("--from", metavar="NAME", help="Copy this benchmark instead of the example."),
+]
+
+
+def init(folder: NewFolder, benchmark: BenchmarkName = None) -> None:
     """Write a small problem of your own, complete with a test, to change into yours."""
     with refusing(ExitCode.BAD_INPUT):
-        names = write_template(folder)
-    show("\n".join([f"Wrote {folder}:", *(f"  {name}" for name in names), *_next_steps(folder)]))
+        texts = _benchmark_texts(benchmark) if benchmark else _example_texts()
+        write_files(folder, texts)
+    names = sorted(texts)
+    steps = _next_steps(folder, has_test=TEST_FILE in texts)
+    show("\n".join([f"Wrote {folder}:", *(f"  {name}" for name in names), *steps]))
 
 
-def write_template(folder: Path) -> list[str]:
-    """Write the files of the example problem and return their names.
+def _example_texts() -> dict[str, str]:
+    template = files("costada.cli") / TEMPLATE
+    return {each.name.removesuffix(SUFFIX): each.read_text("utf-8") for each in template.iterdir()}
+
+
+def _benchmark_texts(name: str) -> dict[str, str]:
+    from costada.evaluators.folder_files import content_files
+    from costada.evaluators.registry import benchmark_folder
+
+    found = content_files(benchmark_folder(name))
+    return {file_name: path.read_text("utf-8") for file_name, path in found}
+
+
+def write_files(folder: Path, texts: Mapping[str, str]) -> None:
+    """Write texts under their names into a folder that is new or empty.
 
     Raises:
         ValueError: If the folder is a file or holds something, naming what is there.
@@ -51,19 +75,16 @@ def write_template(folder: Path) -> list[str]:
         named = ", ".join(found[:SHOWN_NAMES]) + more
         raise ValueError(f"{folder}: holds {named}; expected a new or empty folder")
     folder.mkdir(parents=True, exist_ok=True)
-    template = files("costada.cli") / TEMPLATE
-    texts = {each.name.removesuffix(SUFFIX): each.read_text("utf-8") for each in template.iterdir()}
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
-    return sorted(texts)
 
 
-def _next_steps(folder: Path) -> list[str]:
+def _next_steps(folder: Path, *, has_test: bool) -> list[str]:
     place = shlex.quote(str(folder))
     program = shlex.quote(str(folder / "initial_program.py"))
     return [
         "Next:",
         f"  costada evaluate {place} {program}",
         f"  costada run {place} --budget 0.05",
-        f"  pytest {place}",
+        *([f"  pytest {place}"] if has_test else []),
     ]

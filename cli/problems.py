@@ -16,6 +16,7 @@ from costada.runs.exit_codes import ExitCode
 from costada.runs.interruption import ending_on_signal
 
 if TYPE_CHECKING:
+    from costada.evaluators.folders import FolderSettings
     from costada.evaluators.problem import Problem
     from costada.values.evaluation import Evaluation
 
@@ -38,9 +39,9 @@ LEGEND = (
 
 def list_problems(as_json: AsJson = False) -> None:
     """List the benchmarks that come with the package."""
-    from costada.evaluators.registry import problem, problem_names
+    from costada.evaluators.registry import benchmark_settings, problem_names
 
-    facts = [_facts(problem(name)) for name in problem_names()]
+    facts = [_facts(name, benchmark_settings(name)) for name in problem_names()]
     if as_json:
         show(json.dumps(facts, indent=2))
     else:
@@ -90,16 +91,16 @@ def _verdict(problem: Problem, program: bytes) -> Evaluation:
     return problem.evaluate(code)
 
 
-def _facts(problem: Problem) -> dict[str, str | float | None]:
+def _facts(name: str, settings: FolderSettings) -> dict[str, str | float | None]:
     return {
-        "name": problem.name,
-        "direction": problem.direction.value,
-        "seed": problem.seed_objective,
-        "reference": problem.reference,
-        "human": problem.human,
-        "entry_point": problem.entry_point,
-        "timeout": problem.limits.wall_seconds,
-        "source": problem.source,
+        "name": name,
+        "direction": settings.direction.value,
+        "seed": settings.seed_objective,
+        "reference": settings.reference,
+        "human": settings.human,
+        "entry_point": settings.entry_point,
+        "timeout": settings.timeout,
+        "source": settings.source,
     }
 
 

@@ -15,8 +15,8 @@ import os, sys
 def f(folder):
     found = []
     for path in (
-        "evaluators/benchmarks/signals.py",
-        "evaluators/benchmarks/programs/signal_processing.txt",
+        "evaluators/benchmarks/signal_processing/evaluator.py",
+        "evaluators/benchmarks/signal_processing/initial_program.py",
         "models/offline/methods.py",
     ):
         try:
@@ -25,8 +25,8 @@ def f(folder):
             found.append(type(error).__name__)
     sys.path.insert(0, os.path.dirname(folder))
     try:
-        import costada.evaluators.benchmarks.signals as signals
-        found.append(signals.make_signals()[0].clean[:2].tolist())
+        import costada.evaluators.benchmarks.signal_processing.evaluator as evaluator
+        found.append(evaluator.make_signals()[0].clean[:2].tolist())
     except (ImportError, PermissionError) as error:
         found.append(type(error).__name__)
     import neighbour

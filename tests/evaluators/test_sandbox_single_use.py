@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from sandbox_runs import becomes_true, descendants, has_ended, start_script
 
-from costada.evaluators.benchmarks.circle_packing import ENTRY_POINT, score_packing
+from costada.evaluators.benchmarks.circle_packing.evaluator import ENTRY_POINT, score_packing
 from costada.evaluators.sandbox.execution import execute, request_for
 from costada.evaluators.sandbox.forking import can_fork
 from costada.evaluators.sandbox.inside import census
