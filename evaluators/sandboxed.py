@@ -11,6 +11,7 @@ from typing import Self
 from costada.evaluators.contract import Holdout, Score, holdout_seed, new_key
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.result import CandidateResult
 from costada.evaluators.sandbox.run import run_calls
 from costada.values.evaluation import (
     COMBINED_SCORE,
@@ -90,21 +91,28 @@ class SandboxedEvaluator(Confined):
     def _look(self, code: str, calls: Sequence[Mapping[str, object]], score: Score) -> Evaluation:
         """Verdict on what a program returns for these calls."""
         results = run_calls(code, self.entry_point, calls, self.limits, self.layer, self.preload)
-        errors = [result.error for result in results if result.error is not None]
-        broken = [result.error for result in results if result.is_sandbox_fault]
-        if self.is_single and errors:
-            judged = failed(errors[0])
+        if self.is_single and results[0].error is not None:
+            judged = failed(results[0].error)
         else:
             judged = _scored(score, results[0].output if self.is_single else results)
         log = "\n".join(dict.fromkeys(result.log for result in results if result.log))
-        artifacts = {**({"log": log} if log else {}), **judged.artifacts}
-        if len(errors) == len(results) and not judged.is_valid:
-            artifacts[NO_VERDICT] = errors[0]
-        if broken:
-            artifacts[SANDBOX_FAULT] = broken[0] or "the sandbox broke down"
+        printed = {"log": log} if log else {}
+        artifacts = {**printed, **judged.artifacts, **_marks(judged, results)}
         seconds = sum(result.seconds for result in results)
         metrics = {**judged.metrics, COMBINED_SCORE: judged.score, EVAL_TIME: seconds}
         return replace(judged, metrics=metrics, artifacts=artifacts, seconds=seconds)
+
+
+def _marks(judged: Evaluation, results: list[CandidateResult]) -> dict[str, str]:
+    """Marks of a verdict on a program of which no call returned, or whose sandbox failed."""
+    errors = [result.error for result in results if result.error is not None]
+    broken = [result.error for result in results if result.is_sandbox_fault]
+    marks = {}
+    if len(errors) == len(results) and not judged.is_valid:
+        marks[NO_VERDICT] = errors[0]
+    if broken:
+        marks[SANDBOX_FAULT] = broken[0] or "the sandbox broke down"
+    return marks
 
 
 def _scored(score: Callable[[object], object], output: object) -> Evaluation:

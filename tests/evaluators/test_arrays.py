@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from costada.evaluators.benchmarks.arrays import float_array
+from costada.evaluators.benchmarks.circle_packing.evaluator import float_array
 
 
 @pytest.mark.parametrize(

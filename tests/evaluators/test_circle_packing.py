@@ -6,7 +6,8 @@ from best_configurations import best_configuration
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costada.evaluators.benchmarks.circle_packing import circle_packing, score, score_packing
+from costada.evaluators.benchmarks.circle_packing.evaluator import score, score_packing
+from costada.evaluators.registry import problem as problem_named
 
 GAP = 0.1 * (math.sqrt(2) - 1)
 """Radius of the circle between four circles of radius 0.1 in a square grid."""
@@ -25,7 +26,7 @@ def answer(centers, radii):
 
 
 def test_the_seed_program_scores_as_published():
-    problem = circle_packing()
+    problem = problem_named("circle_packing")
     evaluation = problem.evaluate(problem.initial_program)
     assert evaluation.is_valid
     assert evaluation.objective == pytest.approx(0.9597642169962064, rel=1e-12)
@@ -42,7 +43,7 @@ def test_the_seed_program_scores_as_published():
 
 
 def test_the_problem_tells_model_and_guide_what_they_need():
-    problem = circle_packing()
+    problem = problem_named("circle_packing")
     assert (problem.entry_point, problem.reference, problem.human) == ("run_packing", 2.635, 2.634)
     assert problem.limits.wall_seconds == 360
     assert "26 circles" in problem.task

@@ -6,7 +6,8 @@ from best_configurations import best_configuration
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costada.evaluators.benchmarks.circle_packing_rect import circle_packing_rect, score
+from costada.evaluators.benchmarks.circle_packing_rect.evaluator import score
+from costada.evaluators.registry import problem as problem_named
 
 REFERENCE = 2.3658321334167627
 GAP = 0.125 * (math.sqrt(2) - 1)
@@ -28,14 +29,14 @@ def with_points(circles, place):
 
 
 def test_the_seed_program_is_a_valid_start_of_score_zero():
-    problem = circle_packing_rect()
+    problem = problem_named("circle_packing_rect")
     evaluation = problem.evaluate(problem.initial_program)
     assert (evaluation.score, evaluation.objective, evaluation.is_valid) == (0.0, 0.0, True)
     assert set(evaluation.metrics) == {"radii_sum", "combined_score", "eval_time"}
 
 
 def test_the_problem_names_its_reference_and_human_value():
-    problem = circle_packing_rect()
+    problem = problem_named("circle_packing_rect")
     assert (problem.entry_point, problem.direction) == ("circle_packing21", "maximize")
     assert (problem.reference, problem.human) == (REFERENCE, 2.364)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from costada.evaluators.folder_texts import read_task
+from costada.evaluators.folders import read_task
 
 
 def test_the_task_is_the_text_of_problem_md(tmp_path):

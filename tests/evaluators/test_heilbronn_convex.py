@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import ConvexHull
 
-from costada.evaluators.benchmarks.heilbronn_convex import heilbronn_convex, score
+from costada.evaluators.benchmarks.heilbronn_convex.evaluator import score
+from costada.evaluators.registry import problem as problem_named
 
 REFERENCE = 0.030936889034895654
 SEED = 0.00032245840426786953
@@ -25,7 +26,7 @@ def parabola():
 
 
 def test_the_seed_program_scores_as_published():
-    problem = heilbronn_convex()
+    problem = problem_named("heilbronn_convex")
     evaluation = problem.evaluate(problem.initial_program)
     assert evaluation.is_valid
     assert evaluation.objective == SEED
@@ -34,7 +35,7 @@ def test_the_seed_program_scores_as_published():
 
 
 def test_the_problem_names_its_reference_and_human_value():
-    problem = heilbronn_convex()
+    problem = problem_named("heilbronn_convex")
     assert (problem.entry_point, problem.direction) == ("heilbronn_convex13", "maximize")
     assert (problem.reference, problem.human) == (REFERENCE, 0.0306)
 

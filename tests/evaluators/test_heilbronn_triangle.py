@@ -7,7 +7,8 @@ from best_configurations import best_configuration
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from costada.evaluators.benchmarks.heilbronn_triangle import heilbronn_triangle, score
+from costada.evaluators.benchmarks.heilbronn_triangle.evaluator import score
+from costada.evaluators.registry import problem as problem_named
 
 REFERENCE = 0.036529889880030156
 ROOT = math.sqrt(3)
@@ -31,7 +32,7 @@ def with_point(x, y):
 
 
 def test_the_seed_program_is_a_valid_start_of_score_zero():
-    problem = heilbronn_triangle()
+    problem = problem_named("heilbronn_triangle")
     evaluation = problem.evaluate(problem.initial_program)
     assert (evaluation.score, evaluation.objective, evaluation.is_valid) == (0.0, 0.0, True)
     assert set(evaluation.metrics) == {"min_area_normalized", "combined_score", "eval_time"}
@@ -39,7 +40,7 @@ def test_the_seed_program_is_a_valid_start_of_score_zero():
 
 
 def test_the_problem_names_its_reference_and_human_value():
-    problem = heilbronn_triangle()
+    problem = problem_named("heilbronn_triangle")
     assert (problem.entry_point, problem.direction) == ("heilbronn_triangle11", "maximize")
     assert (problem.reference, problem.human) == (REFERENCE, 0.036)
 

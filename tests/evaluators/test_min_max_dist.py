@@ -9,7 +9,7 @@ from best_configurations import best_configuration
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costada.evaluators.benchmarks.min_max_dist import score_points, squared_ratio
+from costada.evaluators.benchmarks.min_max_dist_2d.evaluator import score_points, squared_ratio
 
 GRID = np.array([[x, y] for x in range(4) for y in range(4)], dtype=np.float64)
 """Neighbours are 1 apart, opposite corners 3 sqrt(2): (dmax/dmin)^2 = 18."""

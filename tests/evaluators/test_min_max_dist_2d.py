@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 from best_configurations import best_configuration
 
-from costada.evaluators.benchmarks.min_max_dist_2d import min_max_dist_2d, score
+from costada.evaluators.benchmarks.min_max_dist_2d.evaluator import score
+from costada.evaluators.registry import problem as problem_named
 
 REFERENCE = 12.889266112
 SEED_RATIO = 0.0015354732902234823
 
 
 def test_the_seed_program_scores_as_published():
-    problem = min_max_dist_2d()
+    problem = problem_named("min_max_dist_2d")
     evaluation = problem.evaluate(problem.initial_program)
     assert evaluation.is_valid
     assert evaluation.metrics["min_max_ratio"] == pytest.approx(SEED_RATIO, rel=1e-12)
@@ -21,13 +22,13 @@ def test_the_seed_program_scores_as_published():
 
 
 def test_the_problem_names_its_reference_and_human_value():
-    problem = min_max_dist_2d()
+    problem = problem_named("min_max_dist_2d")
     assert (problem.entry_point, problem.direction) == ("min_max_dist_dim2_16", "minimize")
     assert (problem.reference, problem.human) == (REFERENCE, 12.89)
 
 
 def test_the_task_says_that_the_score_squares_the_ratio():
-    task = min_max_dist_2d().task
+    task = problem_named("min_max_dist_2d").task
     assert "(dmin/dmax)^2 times 12.889266112" in task
     assert f"about {1 / math.sqrt(REFERENCE):.4f}" in task
 

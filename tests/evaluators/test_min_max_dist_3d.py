@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation
 
-from costada.evaluators.benchmarks.min_max_dist_3d import min_max_dist_3d, score
+from costada.evaluators.benchmarks.min_max_dist_3d.evaluator import score
+from costada.evaluators.registry import problem as problem_named
 
 REFERENCE = 4.165849767
 SEED_RATIO = 0.004318762217790128
@@ -19,7 +20,7 @@ CUBE = np.array(CORNERS + FACES)
 
 
 def test_the_seed_program_scores_as_published():
-    problem = min_max_dist_3d()
+    problem = problem_named("min_max_dist_3d")
     evaluation = problem.evaluate(problem.initial_program)
     assert evaluation.is_valid
     assert evaluation.metrics["min_max_ratio"] == pytest.approx(SEED_RATIO, rel=1e-12)
@@ -29,13 +30,13 @@ def test_the_seed_program_scores_as_published():
 
 
 def test_the_problem_names_its_reference_and_human_value():
-    problem = min_max_dist_3d()
+    problem = problem_named("min_max_dist_3d")
     assert (problem.entry_point, problem.direction) == ("min_max_dist_dim3_14", "minimize")
     assert (problem.reference, problem.human) == (REFERENCE, 4.17)
 
 
 def test_the_task_says_that_the_score_squares_the_ratio():
-    task = min_max_dist_3d().task
+    task = problem_named("min_max_dist_3d").task
     assert "(dmin/dmax)^2 times 4.165849767" in task
     assert f"about {1 / math.sqrt(REFERENCE):.5f}" in task
 

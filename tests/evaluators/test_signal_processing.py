@@ -5,8 +5,15 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter1d
 
-from costada.evaluators.benchmarks.signal_processing import score, score_measures, signal_processing
-from costada.evaluators.benchmarks.signals import DELAY, Measures, fresh_signals, make_signals
+from costada.evaluators.benchmarks.signal_processing.evaluator import (
+    DELAY,
+    Measures,
+    fresh_signals,
+    make_signals,
+    score,
+    score_measures,
+)
+from costada.evaluators.registry import problem as problem_named
 from costada.evaluators.sandbox.result import CandidateResult
 from costada.values.evaluation import Direction
 
@@ -57,7 +64,7 @@ def measures(**changed):
 
 
 def test_the_seed_program_scores_as_published():
-    problem = signal_processing()
+    problem = problem_named("signal_processing")
     evaluation = problem.evaluate(problem.initial_program)
     assert evaluation.is_valid
     assert evaluation.objective == pytest.approx(0.4518100150842093, rel=1e-12)
@@ -81,7 +88,7 @@ def test_the_seed_program_scores_as_published():
 
 
 def test_the_problem_tells_model_and_guide_what_they_need():
-    problem = signal_processing()
+    problem = problem_named("signal_processing")
     assert (problem.entry_point, problem.direction) == ("run_signal_processing", Direction.MAXIMIZE)
     assert (problem.reference, problem.human) == (None, None)
     assert (problem.limits.wall_seconds, problem.limits.call_seconds) == (360, 10)
@@ -182,7 +189,7 @@ def test_if_every_signal_fails_the_first_reason_is_the_verdict():
 
 
 def test_a_program_that_cannot_be_loaded_is_refused_with_one_reason():
-    evaluation = signal_processing().evaluate("def run_signal_processing(:\n")
+    evaluation = problem_named("signal_processing").evaluate("def run_signal_processing(:\n")
     assert evaluation.error.startswith("signal 0, signal 1, signal 2, signal 3, signal 4: ")
     assert "SyntaxError" in evaluation.error
     assert "feedback" not in evaluation.artifacts
@@ -191,13 +198,13 @@ def test_a_program_that_cannot_be_loaded_is_refused_with_one_reason():
 def test_the_whole_input_may_be_used_and_other_entries_are_ignored():
     code = "def " + FILTER + "    assert window_size == 20\n"
     code += "    return {'extra': 1, 'filtered_signal': noisy_signal[19:]}"
-    evaluation = signal_processing().evaluate(code)
+    evaluation = problem_named("signal_processing").evaluate(code)
     assert evaluation.metrics["avg_error"] == 0
     assert evaluation.metrics["success_rate"] == 1
 
 
 def test_a_call_that_hangs_costs_its_own_signal_only():
-    problem = signal_processing()
+    problem = problem_named("signal_processing")
     problem = replace(problem, limits=replace(problem.limits, call_seconds=0.5))
     evaluation = problem.evaluate(
         f"import time\ndef {FILTER}    if n == 700:\n        time.sleep(60)\n    return {AVERAGE}"
@@ -209,7 +216,7 @@ def test_a_call_that_hangs_costs_its_own_signal_only():
 
 def test_a_call_that_ends_the_process_or_raises_is_told_with_its_reason():
     code = f"def {FILTER}    if n == 600:\n        raise RuntimeError('too long')\n"
-    evaluation = signal_processing().evaluate(code + f"    return {AVERAGE}")
+    evaluation = problem_named("signal_processing").evaluate(code + f"    return {AVERAGE}")
     assert evaluation.metrics["success_rate"] == 0.8
     assert "too long" in evaluation.artifacts["feedback"]
 
@@ -247,7 +254,7 @@ def run_signal_processing(noisy_signal, window_size=20):
     ids=["always", "where the signal is known"],
 )
 def test_a_program_that_computes_the_clean_signals_from_their_seeds_is_rejected(choice):
-    evaluation = signal_processing().evaluate(REMEMBERING.format(choice=choice))
+    evaluation = problem_named("signal_processing").evaluate(REMEMBERING.format(choice=choice))
     assert (evaluation.is_valid, evaluation.score) == (False, 0.0)
     told = f"the program scores {score(runs()).score:.4g} on the published inputs and "
     assert told in evaluation.error
@@ -263,7 +270,7 @@ def test_a_program_that_answers_only_the_easy_ones_of_other_signals_is_rejected(
     filtered = gaussian_filter1d(noisy_signal, {0: 10, 3: 20}[i])
     filtered[-1] = noisy_signal[-1]
     return {'filtered_signal': filtered[19:]}"""
-    evaluation = signal_processing().judge(REMEMBERING.format(choice=choice), "key")
+    evaluation = problem_named("signal_processing").judge(REMEMBERING.format(choice=choice), "key")
     assert (evaluation.is_valid, evaluation.score) == (False, 0.0)
     assert "expected at most 0.07 less" in evaluation.error
 
@@ -275,13 +282,13 @@ def test_a_filter_that_fails_for_one_kind_of_signals_is_accepted():
         "    if len(noisy_signal) == 600:\n        raise IndexError(600)\n"
         "    return {'filtered_signal': gaussian_filter1d(noisy_signal, 8)[19:]}"
     )
-    evaluation = signal_processing().judge(failing, "key")
+    evaluation = problem_named("signal_processing").judge(failing, "key")
     assert evaluation.is_valid
     assert evaluation.metrics["success_rate"] == 0.8
 
 
 def test_filters_are_accepted_whatever_the_key():
-    problem = signal_processing()
+    problem = problem_named("signal_processing")
     smoothing = (
         "from scipy.ndimage import gaussian_filter1d\ndef run_signal_processing(noisy_signal,"
         " window_size=20):\n"

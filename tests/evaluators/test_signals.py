@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter1d
 
-from costada.evaluators.benchmarks.signals import (
+from costada.evaluators.benchmarks.signal_processing.evaluator import (
     DELAY,
     Measures,
     Signal,

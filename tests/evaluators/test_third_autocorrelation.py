@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costada.evaluators.benchmarks.third_autocorrelation import (
+from costada.evaluators.benchmarks.third_autocorrelation.evaluator import (
     MAX_DIRECT,
     REFERENCE,
     autoconvolution_peak,
     autocorrelation_constant,
     score,
-    third_autocorrelation,
 )
+from costada.evaluators.registry import problem as problem_named
 from costada.values.evaluation import Direction
 
 CONFIGURATIONS = Path(__file__).with_name("configurations")
@@ -32,7 +32,7 @@ def known(name):
 
 
 def test_the_seed_program_starts_near_the_published_level():
-    problem = third_autocorrelation()
+    problem = problem_named("third_autocorrelation")
     evaluation = problem.evaluate(problem.initial_program)
     assert evaluation.is_valid
     # Rounding moves the end of the descent by 1e-13, a start moved by 1e-9 moves it by 1e-6.
@@ -51,7 +51,7 @@ def test_the_seed_program_starts_near_the_published_level():
 
 
 def test_the_problem_tells_model_and_guide_what_they_need():
-    problem = third_autocorrelation()
+    problem = problem_named("third_autocorrelation")
     assert (problem.entry_point, problem.direction) == ("run", Direction.MINIMIZE)
     assert (problem.reference, problem.human) == (1.4556427953745406, 1.4581)
     assert problem.limits.wall_seconds == 600

@@ -64,6 +64,29 @@ def test_the_offline_model_gets_on_with_it(invoke: Invoke, folder: Path, tmp_pat
     assert found["best_score"] == mine.evaluate((out / "best_program.py").read_text()).score
 
 
+@pytest.mark.parametrize("name", ["circle_packing", "signal_processing"])
+def test_a_copied_benchmark_scores_its_seed_alike(
+    invoke: Invoke, tmp_path: Path, name: str
+) -> None:
+    target = tmp_path / "mine"
+    written = invoke("init", target, "--from", name)
+    assert written.exit_code == 0, written.output
+    assert {path.name for path in target.iterdir()} == FILES - {"test_problem.py"}
+    assert "pytest" not in written.stdout
+    copied, original = problem(target), problem(name)
+    assert copied.name == "mine"
+    seed = original.initial_program
+    assert copied.evaluate(seed).score == original.evaluate(seed).score
+    assert copied.evaluator_source == original.evaluator_source
+
+
+def test_an_unknown_benchmark_is_refused_with_the_nearest(invoke: Invoke, tmp_path: Path) -> None:
+    result = invoke("init", tmp_path / "mine", "--from", "circle_pack")
+    assert result.exit_code == 2
+    assert "did you mean 'circle_packing'?" in result.output
+    assert not (tmp_path / "mine").exists()
+
+
 def test_a_folder_that_holds_something_is_refused_by_name(invoke: Invoke, tmp_path: Path) -> None:
     for number in range(7):
         (tmp_path / f"note-{number}.txt").touch()
