@@ -72,7 +72,7 @@ def test_a_copied_benchmark_scores_its_seed_alike(
     written = invoke("init", target, "--from", name)
     assert written.exit_code == 0, written.output
     assert {path.name for path in target.iterdir()} == FILES - {"test_problem.py"}
-    assert "pytest" not in written.stdout
+    assert "  pytest " not in written.stdout
     copied, original = problem(target), problem(name)
     assert copied.name == "mine"
     seed = original.initial_program
