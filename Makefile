@@ -3,7 +3,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 ROOMS := agents cli controller evaluators experiments graph models nodes prompts reports runs store values
 
-.PHONY: help install demo reproduce test check format lock test-lowest test-highest bench
+.PHONY: help install demo reproduce docs test check format lock test-lowest test-highest bench
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -28,6 +28,9 @@ reproduce: install  ## Compare all methods without a key; the page is reproduced
 	$(BIN)/costada simulate --seeds 100 --out reproduced/simulated
 	$(BIN)/costada theory --out reproduced/theory
 	$(BIN)/costada compare reproduced --published
+
+docs: install  ## Build the documentation site, links checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: install  ## Run the test suite
 	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder

@@ -5,10 +5,13 @@
 - A block with a file name after its language (`python evaluator.py`) is written to that file.
 - A `text` block is what the blocks before it printed; `...` stands for anything, and alone on a
   line for any number of lines.
+- `sh` and `py` blocks need a key, a network or time and are not run: it is checked that their
+  commands, options and imports exist.
 
 All blocks of a page share one folder and come in the order of the page.
 """
 
+import ast
 import platform
 import re
 import shlex
@@ -16,11 +19,14 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
+import typer
 from warm import end_of_command, keyless_environment, output_of_script
 
+from costada.cli.main import app
 from costada.evaluators.sandbox.choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 
@@ -33,7 +39,7 @@ COMMANDS = ("costada", "pytest")
 OR_ITS_CODE = ' || echo "exit code $?"'
 """Ends a line whose command may fail."""
 
-KINDS = ("bash", "python", "text")
+KINDS = ("bash", "python", "text", "sh", "py")
 PRINTED_WITH = ("numpy", "scipy")
 """Packages whose rounding can lead a search elsewhere."""
 
@@ -120,9 +126,31 @@ def said_by(blocks: list[Block], folder: Path) -> Iterator[tuple[str, str]]:
             script = folder / f"block_{number}.py"
             script.write_text(block.text)
             said += output_of_script(script, folder)
+        elif block.language == "sh":
+            check_commands(block.text)
+        elif block.language == "py":
+            check_imports(block.text)
         else:
             yield block.text, said
             said = ""
+
+
+def check_commands(text: str) -> None:
+    """Raise for a command or option of `costada` that does not exist."""
+    for line in lines_of_shell(text):
+        words = shlex.split(line, comments=True)
+        if words and words[0] == "costada":
+            known = typer.main.get_command(app).commands[words[1]].params
+            options = {word for word in words if word.startswith("--")}
+            assert options <= {name for each in known for name in each.opts}, line
+
+
+def check_imports(text: str) -> None:
+    """Raise for a name that cannot be imported from `costada`."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("costada"):
+            for name in node.names:
+                getattr(import_module(str(node.module)), name.name)
 
 
 def is_shown_by(expected: str, said: str) -> bool:

@@ -1,9 +1,13 @@
 """Every code block of `docs/` runs, and prints what the page says it prints."""
 
+import re
+
 import pytest
 from doc_blocks import (
     ROOT,
     blocks_of,
+    check_commands,
+    check_imports,
     is_as_printed,
     is_shown_by,
     locked_for_oldest_python,
@@ -11,18 +15,43 @@ from doc_blocks import (
     said_by,
 )
 
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
+from costada.controller.methods import METHODS
+from costada.nodes.end_step import TraceRow
+from costada.nodes.state import SearchState
 
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_every_block_of_a_page_is_of_a_kind_that_is_run(page):
-    assert [block.language for block in blocks_of(page) if not block.is_known] == []
+PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if blocks_of(page)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_blocks_of_a_page_run_in_their_order_and_print_what_it_shows(page, tmp_path):
-    for expected, said in said_by(blocks_of(page), tmp_path):
+    blocks = blocks_of(page)
+    assert [block.language for block in blocks if not block.is_known] == []
+    for expected, said in said_by(blocks, tmp_path):
         assert not is_as_printed() or is_shown_by(expected, said), f"{expected}\n---\n{said}"
+
+
+TABLES = {
+    "methods": [METHODS],
+    "state": [SearchState.__annotations__],
+    "trace": [TraceRow.__annotations__],
+}
+
+
+@pytest.mark.parametrize("page", TABLES)
+def test_a_table_of_the_reference_lists_each_key(page):
+    text = (ROOT / "docs" / "reference" / f"{page}.md").read_text()
+    listed = set(re.findall(r"^\| `([\w-]+)` \|", text, re.MULTILINE))
+    missing = {key for keys in TABLES[page] for key in keys} - listed
+    assert not missing
+
+
+def test_a_block_that_is_not_run_names_only_what_exists():
+    check_commands("export KEY=...\ncostada run circle_packing --budget 1")
+    with pytest.raises(AssertionError, match="--nothing"):
+        check_commands("costada run circle_packing --nothing 1")
+    check_imports("from costada import Purse")
+    with pytest.raises(AttributeError, match="Nothing"):
+        check_imports("from costada import Nothing")
 
 
 def test_dots_stand_for_what_may_differ_and_everything_else_is_compared():

@@ -1,0 +1,160 @@
+"""What the site generates from the code when it is built: commands, settings, methods, examples."""
+
+import json
+import logging
+import re
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import typer
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
+from typer.testing import CliRunner
+
+from costada.runs.config import RunConfig
+
+ROOT = Path(__file__).parents[1]
+MARKER = re.compile(r"^<!-- generated: (\w+) -->$", re.MULTILINE)
+NAMED_BLOCK = re.compile(r"^```(\w+) (\S+)$", re.MULTILINE)
+REMOTE_ASSET = re.compile(
+    r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"?(?:https?:)?//[^>]*>"
+)
+LINKS = TemporaryDirectory()
+LOG = logging.getLogger("mkdocs.hooks.costada")
+
+
+@event_priority(100)
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Show mkdocstrings the packages by their import path.
+
+    The repository root is the package `costada`. Following a link to the root would read the
+    environment, too, so each package is linked for itself.
+    """
+    package = Path(LINKS.name, "costada")
+    package.mkdir(exist_ok=True)
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    rooms = {name.split(".")[1] for name in settings["packages"] if "." in name}
+    for name in ("__init__.py", "py.typed", *rooms):
+        if not (package / name).exists():
+            (package / name).symlink_to(ROOT / name)
+    config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [LINKS.name]
+    return config
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Fill in what is generated, and show the file names of code blocks."""
+    filled = MARKER.sub(lambda found: GENERATED[found[1]](), markdown)
+    return NAMED_BLOCK.sub(r'```\1 title="\2"', filled)
+
+
+def on_post_page(output: str, page: object, **_: object) -> str:
+    """Warn about what a page would fetch from another host; a strict build then fails."""
+    for asset in REMOTE_ASSET.findall(output):
+        LOG.warning("%s fetches %s", page, asset)
+    return output
+
+
+def on_shutdown() -> None:
+    """Remove the links."""
+    LINKS.cleanup()
+
+
+def _app() -> typer.Typer:
+    (entry,) = entry_points(group="console_scripts", name="costada")
+    entry.load()
+    return sys.modules[entry.module].app
+
+
+def commands() -> str:
+    """The commands with their arguments and options, as `--help` shows them."""
+    group = typer.main.get_command(_app())
+    return "\n\n".join(
+        "\n\n".join(_command(name, command)) for name, command in group.commands.items()
+    )
+
+
+def _command(name: str, command: typer.core.TyperCommand) -> Iterator[str]:
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each.param_type_name == "option"]
+    yield f"## costada {name}"
+    yield _plain(command.help)
+    usage = " ".join([name, "[OPTIONS]" if options else "", *(each.metavar for each in arguments)])
+    yield f"```text\ncostada {usage}\n```"
+    if arguments:
+        yield _table(("Argument", "Meaning"), ((each.metavar, each.help) for each in arguments))
+    panels: dict[str, list[typer.core.TyperOption]] = {}
+    for option in options:
+        panels.setdefault(option.rich_help_panel or "Options", []).append(option)
+    for panel, shown in panels.items():
+        yield f"**{panel}**"
+        yield _table(("Option", "Meaning", "Default"), map(_option, shown))
+    yield _plain(command.epilog)
+
+
+def _option(option: typer.core.TyperOption) -> tuple[str, str, str]:
+    value = "" if option.is_flag else f" {option.metavar or 'VALUE'}"
+    names = ", ".join(f"`{name}{value}`" for name in (*option.opts, *option.secondary_opts))
+    default = option.show_default if isinstance(option.show_default, str) else ""
+    return names, option.help, "required" if option.required else default
+
+
+def settings() -> str:
+    """The settings of a run with type, default and meaning."""
+    described = dict(re.findall(r"^ +(\w+): (.+(?:\n {12}.+)*)", RunConfig.__doc__, re.MULTILINE))
+    rows = (
+        (
+            f"`{name}`",
+            _type(field.annotation),
+            _default(field),
+            field.description or described[name],
+        )
+        for name, field in RunConfig.model_fields.items()
+    )
+    return _table(("Setting", "Type", "Default", "Meaning"), rows)
+
+
+def _type(annotation: object) -> str:
+    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
+    return re.sub(r"[\w.]+\.|Optional\[|Literal", "", re.sub(r"Annotated\[(\w+),.*\]", r"\1", text))
+
+
+def _default(field: object) -> str:
+    return "required" if field.is_required() else f"`{field.default}`"
+
+
+def benchmarks() -> str:
+    """The benchmarks with their objectives, as `costada list` knows them."""
+    listed = CliRunner().invoke(_app(), ["list", "--json"]).stdout
+    columns = ("name", "direction", "seed", "reference", "human")
+    return _table(columns, ([known[key] for key in columns] for known in json.loads(listed)))
+
+
+def examples() -> str:
+    """The text of each example."""
+    files = sorted((ROOT / "examples").glob("*.py"))
+    return "\n\n".join(f"## {path.name}\n\n```python\n{path.read_text()}```" for path in files)
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    lines = [[*header], ["---" for _ in header], *([_cell(cell) for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _cell(value: object) -> str:
+    return _plain(str(value)).replace("|", "\\|").replace("\n", " ")
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\[/?b\]", "`", text).strip()
+
+
+GENERATED: dict[str, Callable[[], str]] = {
+    "commands": commands,
+    "settings": settings,
+    "benchmarks": benchmarks,
+    "examples": examples,
+}
