@@ -29,7 +29,7 @@ from costada.evaluators.sandbox.interruption import allow_evaluations, interrupt
 from costada.models.errors import UnmeteredCall, describe
 from costada.nodes.end_step import TraceRow
 from costada.reports.page.server import REFUSAL, shows_token
-from costada.reports.progress import SilentProgress
+from costada.reports.progress import Progress
 from costada.runs.config import RunConfig, checked_config
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.lease import is_held
@@ -68,7 +68,7 @@ class RunStatus(TypedDict):
     folder: str
 
 
-class BackgroundRun(SilentProgress):
+class BackgroundRun(Progress):
     """Carries a plan out in a thread of its own, with the money of an account."""
 
     def __init__(self, plan: Plan, folder: RunFolder, account: Purse) -> None:

@@ -14,7 +14,7 @@ from costada.runs.exit_codes import ExitCode
 if TYPE_CHECKING:
     from costada.experiments.comparison.report import Report
     from costada.experiments.comparison.tables import Table
-    from costada.reports.terminal import Sheet
+    from costada.reports.terminal import TerminalTable
 
 
 SPARE_COLUMNS = ("model", "budget", "runs", "AvgCost", "AUC", "best", "objective")
@@ -68,10 +68,10 @@ def compare(
 
 def _print(report: Report) -> None:
     from costada.experiments.comparison.tables import mix_lines, overview
-    from costada.reports.terminal import print_sheet, table_console
+    from costada.reports.terminal import table_console
 
     console = table_console()
-    print_sheet(_sheet(overview(report.comparison)), console)
+    _table(overview(report.comparison)).print(console)
     for line in mix_lines(report.comparison.mixes):
         console.print(line, markup=False, soft_wrap=True)
     for each in report.left_out:
@@ -80,8 +80,8 @@ def _print(report: Report) -> None:
         console.print(str(file), markup=False, soft_wrap=True)
 
 
-def _sheet(table: Table) -> Sheet:
-    from costada.reports.terminal import Sheet
+def _table(table: Table) -> TerminalTable:
+    from costada.reports.terminal import TerminalTable
 
     names = table.header[: table.num_names]
-    return Sheet(table.header, table.rows, names, spare=SPARE_COLUMNS)
+    return TerminalTable(table.header, table.rows, names, optional=SPARE_COLUMNS)

@@ -59,7 +59,7 @@ def evaluate(
     """Score a program as a run would; a program that fails is an answer, not an error."""
     from costada.evaluators.problem import confine, layer_of
     from costada.evaluators.registry import problem as problem_named
-    from costada.reports.summary import verdict_json, verdict_text
+    from costada.reports.summary import evaluation_json, evaluation_text
     from costada.store.files import read_bytes
     from costada.values.evaluation import EVALUATOR_FAULT, SANDBOX_FAULT
 
@@ -76,7 +76,7 @@ def evaluate(
         program = read_bytes(file)
     with refusing(ExitCode.FAILED), ending_on_signal(), keeping_output_clean():
         evaluation = _verdict(found, program)
-    show((verdict_json if as_json else verdict_text)(evaluation, layer_of(found)))
+    show((evaluation_json if as_json else evaluation_text)(evaluation, layer_of(found)))
     if {EVALUATOR_FAULT, SANDBOX_FAULT} & evaluation.artifacts.keys():
         raise typer.Exit(ExitCode.FAILED)
 
@@ -105,12 +105,14 @@ def _facts(name: str, settings: FolderSettings) -> dict[str, str | float | None]
 
 
 def _print_table(facts: list[dict[str, str | float | None]]) -> None:
-    from costada.reports.terminal import Sheet, print_sheet, table_console
+    from costada.reports.terminal import TerminalTable, table_console
 
     rows = [[_cell(each[heading]) for heading in COLUMNS] for each in facts]
     console = table_console()
-    sheet = Sheet(COLUMNS, rows, WORD_COLUMNS, SPARE_COLUMNS, ways="--json or a wider terminal")
-    print_sheet(sheet, console)
+    table = TerminalTable(
+        COLUMNS, rows, WORD_COLUMNS, SPARE_COLUMNS, alternatives="--json or a wider terminal"
+    )
+    table.print(console)
     console.print(LEGEND)
 
 

@@ -11,6 +11,7 @@ from costada.cli import options
 from costada.cli.errors import refusing
 from costada.reports.terminal import show
 from costada.runs.exit_codes import ExitCode
+from costada.runs.folder import RunFolder
 
 Out = Annotated[
     Path | None,
@@ -28,4 +29,4 @@ def report(folder: options.Folder, out: Out = None) -> None:
     from costada.reports.page.page import write_page
 
     with refusing(ExitCode.BAD_INPUT):
-        show(write_page(folder, out))
+        show(write_page(RunFolder(folder), out))

@@ -167,7 +167,7 @@ def _carry_out(
     if result.stop_reason == "interrupted":
         raise typer.Exit(ExitCode.INTERRUPTED)
     if result.stop_reason == "failures":
-        from costada.reports.summary import failures_line
+        from costada.runs.summary import failures_line
 
         show(f"costada: {failures_line(result)}", is_error=True)
         raise typer.Exit(ExitCode.FAILED)
@@ -176,8 +176,9 @@ def _carry_out(
 def _print_result(
     result: Discovery, config: RunConfig, folder: RunFolder, *, as_json: bool
 ) -> None:
-    from costada.reports.summary import sum_by_role, summary_json, summary_text
-    from costada.reports.trace_rows import num_cached
+    from costada.reports.summary import sum_by_role
+    from costada.reports.trace import num_cached
+    from costada.runs.summary import summary_json, summary_text
     from costada.store.run_store import RunStore
 
     with RunStore(folder.database) as store:

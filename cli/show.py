@@ -59,9 +59,14 @@ RunToColour = Annotated[
 
 def trace(folder: options.Folder, as_json: AsJson = False) -> None:
     """Print what the controller did in each iteration of a run."""
-    from costada.reports.terminal import print_sheet, table_console
-    from costada.reports.trace import origin_words, trace_json, trace_sheet
-    from costada.reports.trace_rows import origin_of_file, rows_of_file
+    from costada.reports.terminal import table_console
+    from costada.reports.trace import (
+        origin_of_file,
+        origin_words,
+        rows_of_file,
+        trace_json,
+        trace_table,
+    )
 
     with refusing(ExitCode.BAD_INPUT):
         database = RunFolder(folder).database
@@ -71,7 +76,7 @@ def trace(folder: options.Folder, as_json: AsJson = False) -> None:
     else:
         if origin:
             show(origin_words(origin))
-        print_sheet(trace_sheet(rows), table_console())
+        trace_table(rows).print(table_console())
 
 
 def graph(
@@ -93,13 +98,12 @@ def _picture(format: GraphFormat, folder: RunFolder | None) -> bytes:
     from costada.evaluators.registry import problem as problem_named
     from costada.graph.build import create_discovery_graph
     from costada.models.offline import OfflineModel
-    from costada.reports.graph_drawing import draw_graph
-    from costada.reports.mermaid import mermaid
-    from costada.reports.node_spending import spending_of_folder
+    from costada.reports.graph_drawing import draw_graph, spending_of_run
 
-    spending = spending_of_folder(folder) if folder else None
+    spending = spending_of_run(folder) if folder else None
     any_problem = problem_named(ANY_PROBLEM)
     drawable = create_discovery_graph(any_problem, OfflineModel(), budget=1.0).get_graph()
     if format is GraphFormat.MERMAID:
-        return mermaid(drawable, spending).encode()
+        title = {"title": spending.headline()} if spending else None
+        return drawable.draw_mermaid(frontmatter_config=title).encode()
     return draw_graph(drawable, "png" if format is GraphFormat.PNG else "svg", spending)

@@ -1,19 +1,55 @@
-"""Numbers in words: things counted, and shares that may be beyond all reason."""
+"""Numbers in words, the same in every report: counts, shares, dollars, times, objectives."""
+
+from decimal import Decimal
+from math import inf
 
 LARGEST_COUNT = 10**9
 LARGEST_SHARE = 1_000.0
+UNITS = ((100, 1, "s"), (6000, 60, "min"), (inf, 3600, "h"))
+"""Below so many seconds, a time is written in units of so many seconds."""
 
 
 def counted(number: int, thing: str) -> str:
-    """Return a number of things: `1 run`, `2 runs`."""
+    """A number of things: `1 run`, `2 runs`."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def count(number: int) -> str:
-    """Return a number with commas, or with few digits where nobody would count them."""
+    """A number with thousands separators, or with few digits above a billion."""
     return f"{number:,}" if number < LARGEST_COUNT else f"{number:g}"
 
 
 def percent(share: float) -> str:
-    """Return a share in percent, with few digits where nobody would read them all."""
+    """A share in percent, with few digits above 1,000 times."""
     return f"{share:.2%}" if share < LARGEST_SHARE else f"{100 * share:g}%"
+
+
+def objective_text(objective: float | None) -> str:
+    """An objective with six significant digits, `none` if there is none."""
+    return "none" if objective is None else f"{objective:.6g}"
+
+
+def short_dollars(amount: Decimal) -> str:
+    """An amount with two significant digits, cents at least."""
+    if amount == 0:
+        return "$0"
+    if amount < Decimal("0.0001"):
+        return "<$0.0001"
+    digits = 2 if amount >= Decimal("0.095") else 1 - amount.adjusted()
+    return f"${amount:,.{digits}f}"
+
+
+def duration(seconds: float) -> str:
+    """A time in seconds, minutes or hours with two significant digits."""
+    if seconds < 0.01:
+        return "0 s" if seconds == 0 else "<0.01 s"
+    size, unit = next((size, unit) for limit, size, unit in UNITS if seconds < limit)
+    value = seconds / size
+    digits = 0 if value >= 9.95 else 1 if value >= 0.95 else 2
+    return f"{value:,.{digits}f} {unit}"
+
+
+def clock(seconds: float) -> str:
+    """A time as minutes and seconds: `2:05`."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02}"

@@ -1,31 +1,170 @@
-"""A picture of the graph that needs no network: one column of nodes, labelled side arcs."""
+"""A picture of the graph without network access, and what a run has spent in each node.
+
+Nodes stand in one column in the order in which they were added. An edge to the next node goes
+straight down; edges further down bend to the right, edges back up to the left.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from io import BytesIO
-from math import inf
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from costada.reports.node_spending import RunSpending
+from costada.reports.formats import counted, duration, short_dollars
+from costada.store.run_store import RunStore
 
 if TYPE_CHECKING:
     from langchain_core.runnables.graph import Edge, Graph
     from matplotlib.axes import Axes
 
+    from costada.reports.run_view import RunView
 
-FIRST_REACH, LANE = 0.45, 0.72
+PictureFormat = Literal["png", "svg"]
+Side = Literal["left", "center", "right"]
+
+CALLING_NODES = {"guide": "guide"}
+OTHER_CALLS = "generate"
+"""Makes the calls of every role but the guide's."""
+
+ENDS = {"__start__": "start", "__end__": "end"}
 RIGHT, LEFT = 1, -1
+FIRST_REACH, LANE = 0.45, 0.72
+HALF_WIDTH, END_HALF_WIDTH, END_HALF_HEIGHT = 1.35, 0.5, 0.25
+GAP, PORT, BAR_INSET, BAR_HEIGHT = 0.48, 0.13, 0.12, 0.075
+LABEL_SPACE = {LEFT: 0.62, RIGHT: 1.15}
+LABEL_PLACE = {LEFT: 0.5, RIGHT: 0.7}
+"""Where along its arc a label stands, seen from the start: clear of the arcs that cross it."""
+
+LEGEND_SPACE = 1.1
+CELLS, CELL_WIDTH, CELL_HEIGHT = 24, 0.07, 0.17
+RAMP_WIDTH = CELLS * CELL_WIDTH
+INCHES_ACROSS, INCHES_DOWN, DOTS_PER_INCH = 0.95, 0.8, 160
+NAME_SIZE, CAPTION_SIZE, TEXT_SIZE = 12.5, 11.5, 11
+
+PALE, FULL = (0xFF, 0xFF, 0xFF), (0x21, 0x66, 0xAC)
+INK, PAPER, BLUE, ORANGE, AMBER = "#000000", "#ffffff", "#2166ac", "#b35506", "#e08e0b"
+UNSPENT = "#eef4fa"
+WHITE_TEXT_FROM = 0.88
+"""Share of the largest node's dollars from which text is white, for contrast."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpending:
+    """What a node has spent; `seconds` is `None` if its run was not timed."""
+
+    dollars: Decimal = Decimal(0)
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpending:
+    """What a run has spent after so many iterations, by node; a missing node has spent nothing."""
+
+    iterations: int
+    nodes: Mapping[str, NodeSpending]
+
+    @property
+    def dollars(self) -> Decimal:
+        """Dollars of all nodes: what the run's ledger says."""
+        return sum((node.dollars for node in self.nodes.values()), Decimal(0))
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds of all nodes, `None` if the run was not timed."""
+        known = [node.seconds for node in self.nodes.values() if node.seconds is not None]
+        return sum(known) if known else None
+
+    @property
+    def most_dollars(self) -> Decimal:
+        """Dollars of the node that has spent the most."""
+        return max((node.dollars for node in self.nodes.values()), default=Decimal(0))
+
+    @property
+    def most_seconds(self) -> float:
+        """Seconds of the slowest node, 0 if the run was not timed."""
+        return max((node.seconds or 0.0 for node in self.nodes.values()), default=0.0)
+
+    def headline(self) -> str:
+        """How far the run has come, and at what cost."""
+        return f"{counted(self.iterations, 'iteration')}, {', '.join(self._numbers(self))}"
+
+    def style_of(self, node: str) -> NodeStyle:
+        """How a node looks: white for no dollars, full blue for the node with the most."""
+        untimed = None if self.seconds is None else 0.0
+        spent = self.nodes.get(node, NodeSpending(seconds=untimed))
+        share = float(spent.dollars / self.most_dollars) if self.most_dollars else 0.0
+        bar = (spent.seconds or 0.0) / self.most_seconds if self.most_seconds else 0.0
+        ink = PAPER if share >= WHITE_TEXT_FROM else INK
+        return NodeStyle(fill_colour(share), ink, " · ".join(self._numbers(spent)), bar)
+
+    @staticmethod
+    def _numbers(spent: NodeSpending | RunSpending) -> list[str]:
+        dollars = short_dollars(spent.dollars)
+        return [dollars] if spent.seconds is None else [dollars, duration(spent.seconds)]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStyle:
+    """Fill, text colour and caption of a node; `bar` is its share of the slowest node's seconds."""
+
+    fill: str
+    ink: str
+    caption: str
+    bar: float
+
+
+def spending_of_run(run: RunView) -> RunSpending:
+    """What a run has spent so far, also while it is running.
+
+    Requests whose bill is unknown count as the run's settings say.
+
+    Raises:
+        ValueError: If the folder holds no run, or its run has not begun.
+    """
+    settings = run.load()
+    if not run.database.is_file():
+        raise ValueError(f"{run.path}: its run has not begun (no {run.database.name} in it)")
+    with RunStore(run.database, is_read_only=True) as store:
+        run_ids = store.run_ids()
+        if not run_ids:
+            raise ValueError(f"{run.path}: its run has not begun ({run.database.name} is empty)")
+        nodes = spending_by_node(store, run_ids[-1], counts_lost=settings.lost_calls == "count")
+        return RunSpending(len(store.steps(run_ids[-1])), nodes)
+
+
+def spending_by_node(
+    store: RunStore, run_id: str, *, counts_lost: bool = True
+) -> dict[str, NodeSpending]:
+    """What each node that was timed or made a call has spent in a run.
+
+    With `counts_lost`, requests whose bill is unknown count at their upper bound.
+    """
+    seconds = store.timing.by_node(run_id)
+    dollars: dict[str, Decimal] = {}
+    for call in store.call_log.calls(run_id, with_texts=False):
+        node = CALLING_NODES.get(call.role, OTHER_CALLS)
+        cost = call.cost + (call.bound if counts_lost else Decimal(0))
+        dollars[node] = dollars.get(node, Decimal(0)) + cost
+    return {
+        node: NodeSpending(dollars.get(node, Decimal(0)), seconds.get(node))
+        for node in {**seconds, **dollars}
+    }
+
+
+def fill_colour(share: float) -> str:
+    """The colour of a share in [0, 1] of the largest node's dollars."""
+    mixed = (round(pale + share * (full - pale)) for pale, full in zip(PALE, FULL, strict=True))
+    return "#" + "".join(f"{value:02x}" for value in mixed)
 
 
 @dataclass(frozen=True, slots=True)
 class Arc:
-    """An edge that leaves the column: from one row to another, on a side, so far out.
+    """An edge that leaves the column: from one row to another, rows counted from the top.
 
-    `side` is 1 for the right (downwards) and -1 for the left (upwards); rows count from the top.
-    `lane` counts the arcs of that side, one around the other, that it goes around.
+    `side` is 1 for the right (downwards) and -1 for the left (upwards); `lane` counts the arcs of
+    that side that it goes around.
     """
 
     start: int
@@ -50,189 +189,40 @@ class Layout:
     arcs: Sequence[Arc]
 
     def reach(self, side: int) -> float:
-        """Return how far the arcs of a side leave the column, 0 if there are none."""
+        """How far the arcs of a side leave the column, 0 if there are none."""
         return max((arc.reach for arc in self.arcs if arc.side == side), default=0.0)
 
 
 def layout(graph: Graph) -> Layout:
-    """Return where everything stands: nodes in the order in which they were added.
-
-    An edge to the next node goes straight down; edges further down bend to the right, edges back
-    up to the left.
-    """
+    """Where nodes and edges stand; an arc goes around the shorter ones that it overlaps."""
     names = [name for name in graph.nodes if name != "__end__"]
     if "__end__" in graph.nodes:
         names.append("__end__")
     row = {name: index for index, name in enumerate(names)}
     straight = [edge for edge in graph.edges if row[edge.target] == row[edge.source] + 1]
     others = [edge for edge in graph.edges if edge not in straight]
-    return Layout(names, straight, _arcs(others, row))
-
-
-def _arcs(edges: Sequence[Edge], row: dict[str, int]) -> list[Arc]:
-    """Return the arcs, shortest first; each goes around those of its side that it overlaps."""
     arcs: list[Arc] = []
-    for edge in sorted(edges, key=lambda edge: abs(row[edge.target] - row[edge.source])):
+    for edge in sorted(others, key=lambda edge: abs(row[edge.target] - row[edge.source])):
         start, end = row[edge.source], row[edge.target]
+        low, high = min(start, end), max(start, end)
         side = RIGHT if end > start else LEFT
-        inner = [arc.lane for arc in arcs if arc.side == side and _overlap(arc, start, end)]
+        inner = [
+            arc.lane
+            for arc in arcs
+            if arc.side == side
+            and low <= max(arc.start, arc.end)
+            and min(arc.start, arc.end) <= high
+        ]
         lane = 1 + max(inner, default=-1)
         arcs.append(Arc(start, end, str(edge.data or ""), edge.conditional, side, lane))
-    return arcs
-
-
-def _overlap(arc: Arc, start: int, end: int) -> bool:
-    return min(start, end) <= max(arc.start, arc.end) and min(arc.start, arc.end) <= max(start, end)
-
-
-PALE, FULL = (0xFF, 0xFF, 0xFF), (0x21, 0x66, 0xAC)
-DARK_FROM = 0.88
-"""Share of the dearest node's dollars from which a text must be white to be read."""
-
-UNITS = ((100, 1, "s"), (6000, 60, "min"), (inf, 3600, "h"))
-"""Below how many seconds a time is told in units of so many seconds."""
-
-INK, PAPER = "#000000", "#ffffff"
-
-
-@dataclass(frozen=True, slots=True)
-class Shade:
-    """How a node looks: its colour, the colour of its text, and the line below its name.
-
-    `bar` is how long its bar of seconds is, as a share of the slowest node's, in [0, 1].
-    """
-
-    fill: str
-    ink: str
-    caption: str
-    bar: float
-
-
-def shade_of(node: str, spending: RunSpending) -> Shade:
-    """Return how a node looks; the fuller its blue, the more dollars it has spent.
-
-    White is no dollar, full blue the dearest node of the run; between them colour is proportional.
-    """
-    spent = spending.of(node)
-    dearest, slowest = spending.dearest, spending.slowest
-    share = float(spent.dollars / dearest) if dearest else 0.0
-    bar = (spent.seconds or 0.0) / slowest if slowest else 0.0
-    caption = " · ".join(numbers(spent.dollars, spent.seconds))
-    return Shade(fill(share), PAPER if share >= DARK_FROM else INK, caption, bar)
-
-
-def fill(share: float) -> str:
-    """Return the colour of a share of the dearest node's dollars, in [0, 1]."""
-    mixed = (round(pale + share * (full - pale)) for pale, full in zip(PALE, FULL, strict=True))
-    return "#" + "".join(f"{value:02x}" for value in mixed)
-
-
-def headline(spending: RunSpending) -> str:
-    """Return how far a run has come, and for what."""
-    count = spending.iterations
-    steps = f"{count} iteration" if count == 1 else f"{count} iterations"
-    return f"{steps}, {', '.join(numbers(spending.dollars, spending.seconds))}"
-
-
-def numbers(amount: Decimal, time: float | None) -> list[str]:
-    """Return dollars and seconds in few characters, dollars alone where no time is known."""
-    return [dollars(amount)] if time is None else [dollars(amount), duration(time)]
-
-
-def dollars(amount: Decimal) -> str:
-    """Return an amount with two digits that count, cents at least."""
-    if amount == 0:
-        return "$0"
-    if amount < Decimal("0.0001"):
-        return "<$0.0001"
-    digits = 2 if amount >= Decimal("0.095") else 1 - amount.adjusted()
-    return f"${amount:,.{digits}f}"
-
-
-def duration(seconds: float) -> str:
-    """Return a time in seconds, minutes or hours with two digits that count."""
-    if seconds < 0.01:
-        return "0 s" if seconds == 0 else "<0.01 s"
-    size, unit = next((size, unit) for limit, size, unit in UNITS if seconds < limit)
-    value = seconds / size
-    digits = 0 if value >= 9.95 else 1 if value >= 0.95 else 2
-    return f"{value:,.{digits}f} {unit}"
-
-
-AMBER = "#e08e0b"
-BAR_HEIGHT = 0.075
-CELLS, CELL_WIDTH, CELL_HEIGHT = 24, 0.07, 0.17
-WIDTH = CELLS * CELL_WIDTH
-TEXT_SIZE = 11
-
-
-def draw_legend(axes: Axes, spending: RunSpending) -> None:
-    """Write below the picture what the run has spent, and how a node shows its part of that."""
-    bottom, _ = axes.get_ylim()
-    _write(axes, 0, bottom + 0.97, headline(spending), "center")
-    _write(axes, -WIDTH / 2 - 0.1, bottom + 0.57, "dollars of a node:  $0", "right")
-    _draw_ramp(axes, bottom + 0.57)
-    _write(axes, WIDTH / 2 + 0.1, bottom + 0.57, dollars(spending.dearest), "left")
-    if spending.slowest:
-        _write(axes, -WIDTH / 2 - 0.1, bottom + 0.23, "time of a node:  0 s", "right")
-        draw_bar(axes, (-WIDTH / 2, bottom + 0.23), WIDTH, 1.0)
-        _write(axes, WIDTH / 2 + 0.1, bottom + 0.23, duration(spending.slowest), "left")
-
-
-def draw_bar(axes: Axes, start: tuple[float, float], width: float, share: float) -> None:
-    """Draw a share in [0, 1] of a width as a bar that begins at the middle of its left end."""
-    from matplotlib.patches import Rectangle
-
-    left, y = start
-    place = left, y - BAR_HEIGHT / 2
-    axes.add_patch(Rectangle(place, share * width, BAR_HEIGHT, color=AMBER, linewidth=0, zorder=4))
-
-
-def _draw_ramp(axes: Axes, y: float) -> None:
-    from matplotlib.patches import Rectangle
-
-    left, low = -WIDTH / 2, y - CELL_HEIGHT / 2
-    for cell in range(CELLS):
-        colour = fill(cell / (CELLS - 1))
-        place = left + cell * CELL_WIDTH, low
-        axes.add_patch(Rectangle(place, CELL_WIDTH, CELL_HEIGHT, color=colour, linewidth=0.4))
-    frame = Rectangle((left, low), WIDTH, CELL_HEIGHT, fill=False, edgecolor=INK, linewidth=0.6)
-    axes.add_patch(frame)
-
-
-def _write(
-    axes: Axes, x: float, y: float, text: str, side: Literal["left", "center", "right"]
-) -> None:
-    # A dollar sign would begin a formula.
-    plain = text.replace("$", r"\$")
-    axes.text(x, y, plain, ha=side, va="center", fontsize=TEXT_SIZE, color=INK)
-
-
-PictureFormat = Literal["png", "svg"]
-ENDS = {"__start__": "start", "__end__": "end"}
-HALF_WIDTH, END_HALF_WIDTH, END_HALF_HEIGHT = 1.35, 0.5, 0.25
-GAP = 0.48
-BAR_INSET = 0.12
-PORT = 0.13
-LABEL_SPACE = {LEFT: 0.62, RIGHT: 1.15}
-LABEL_PLACE = {LEFT: 0.5, RIGHT: 0.7}
-"""Where along its arc a label stands, seen from the start: clear of the arcs that cross it."""
-LEGEND_SPACE = 1.1
-BLUE, ORANGE, CALM = "#2166ac", "#b35506", "#eef4fa"
-INCHES_ACROSS, INCHES_DOWN = 0.95, 0.8
-DOTS_PER_INCH = 160
-NAME_SIZE, CAPTION_SIZE, LABEL_SIZE = 12.5, 11.5, 11
+    return Layout(names, straight, arcs)
 
 
 def draw_graph(graph: Graph, format: PictureFormat, spending: RunSpending | None = None) -> bytes:
-    """Return the picture of a compiled graph, given its `get_graph()`.
-
-    Nodes stand in the order in which they were added. An edge to the next node goes straight down;
-    edges further down bend to the right, edges back up to the left; a condition's answer is
-    written beside its edge.
+    """The picture of a compiled graph, given its `get_graph()`.
 
     Args:
-        graph: What to draw.
+        graph: What to draw; answers of conditions are written beside their edges.
         format: Of the picture.
         spending: What a run has spent: dollars fill the nodes with blue, seconds draw a bar at
             their feet, both stand below the names in numbers; a legend explains it.
@@ -241,14 +231,15 @@ def draw_graph(graph: Graph, format: PictureFormat, spending: RunSpending | None
     from matplotlib.figure import Figure
 
     plan = layout(graph)
-    rows = _Rows(0.39 if spending else 0.27)
+    half_height = 0.39 if spending else 0.27
     left, right = (HALF_WIDTH + plan.reach(side) + LABEL_SPACE[side] for side in (LEFT, RIGHT))
-    bottom = rows.y(len(plan.names) - 1) - 0.4 - (LEGEND_SPACE if spending else 0.0)
+    drop = (2 * half_height + GAP) * (len(plan.names) - 1)
+    bottom = -drop - 0.4 - (LEGEND_SPACE if spending else 0.0)
     figure = Figure(figsize=(INCHES_ACROSS * (left + right), INCHES_DOWN * (0.4 - bottom)))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set(xlim=(-left, right), ylim=(bottom, 0.4))
     axes.axis("off")
-    _draw(axes, plan, rows, spending)
+    _Drawing(axes, plan, half_height).draw(spending)
     buffer = BytesIO()
     with rc_context({"svg.hashsalt": "costada"}):
         facts = {"Date": None} if format == "svg" else None
@@ -256,132 +247,141 @@ def draw_graph(graph: Graph, format: PictureFormat, spending: RunSpending | None
     return buffer.getvalue()
 
 
-class _Rows:
-    """How high the nodes are, and where."""
+class _Drawing:
+    """Draws a layout onto axes; the first node is at height 0, later ones below it."""
 
-    def __init__(self, half_height: float) -> None:
-        self.half_height = half_height
+    def __init__(self, axes: Axes, plan: Layout, half_height: float) -> None:
+        self._axes = axes
+        self._plan = plan
+        self._half_height = half_height
 
-    def y(self, row: int) -> float:
-        return -(2 * self.half_height + GAP) * row
+    def draw(self, spending: RunSpending | None) -> None:
+        for edge in self._plan.straight:
+            self._straight_edge(edge)
+        for arc in self._plan.arcs:
+            self._arc(arc)
+        for row, name in enumerate(self._plan.names):
+            if name in ENDS:
+                half = END_HALF_WIDTH, END_HALF_HEIGHT
+                self._box(self._y(row), half, fill="white", edge=INK, rounding=END_HALF_HEIGHT)
+                self._node_text(self._y(row), ENDS[name], INK, NAME_SIZE)
+            else:
+                blank = NodeStyle(UNSPENT, INK, "", 0.0)
+                self._node(self._y(row), name, spending.style_of(name) if spending else blank)
+        if spending:
+            self._legend(spending)
 
-    def half(self, name: str) -> float:
-        return END_HALF_HEIGHT if name in ENDS else self.half_height
+    def _y(self, row: int) -> float:
+        return -(2 * self._half_height + GAP) * row
 
+    def _node(self, y: float, name: str, style: NodeStyle) -> None:
+        half = HALF_WIDTH, self._half_height
+        self._box(y, half, fill=style.fill, edge=BLUE, rounding=0.1)
+        if not style.caption:
+            self._node_text(y, name, style.ink, NAME_SIZE, "monospace")
+            return
+        self._node_text(y + 0.2, name, style.ink, NAME_SIZE, "monospace")
+        self._node_text(y - 0.09, _no_formula(style.caption), style.ink, CAPTION_SIZE)
+        width = HALF_WIDTH - BAR_INSET
+        self._bar((-width, y - self._half_height + 0.085), 2 * width, style.bar)
 
-def _draw(axes: Axes, plan: Layout, rows: _Rows, spending: RunSpending | None) -> None:
-    for edge in plan.straight:
-        _draw_straight(axes, edge, plan.names, rows)
-    for arc in plan.arcs:
-        _draw_arc(axes, arc, plan.names, rows)
-    for row, name in enumerate(plan.names):
-        if name in ENDS:
-            _draw_end(axes, rows.y(row), name)
-        else:
-            shade = shade_of(name, spending) if spending else Shade(CALM, INK, "", 0.0)
-            _draw_node(axes, rows.y(row), name, shade, rows.half_height)
-    if spending:
-        draw_legend(axes, spending)
+    def _straight_edge(self, edge: Edge) -> None:
+        def half(name: str) -> float:
+            return END_HALF_HEIGHT if name in ENDS else self._half_height
 
+        names = self._plan.names
+        top = self._y(names.index(edge.source)) - half(edge.source)
+        bottom = self._y(names.index(edge.target)) + half(edge.target)
+        self._arrow([(0, top), (0, bottom)], edge.conditional)
+        if edge.data:
+            self._label(0.1, (top + bottom) / 2 + 0.03, str(edge.data), "left")
 
-def _draw_end(axes: Axes, y: float, name: str) -> None:
-    half = END_HALF_WIDTH, END_HALF_HEIGHT
-    _draw_box(axes, y, half, fill="white", edge=INK, rounding=END_HALF_HEIGHT)
-    _write_drawing(axes, y, ENDS[name], INK, NAME_SIZE)
+    def _arc(self, arc: Arc) -> None:
+        def edge_of(row: int) -> float:
+            is_end = self._plan.names[row] in ENDS
+            return arc.side * (END_HALF_WIDTH if is_end else HALF_WIDTH)
 
+        outer = arc.side * (HALF_WIDTH + arc.reach)
+        departure = self._y(arc.start) + PORT * (-1 if arc.side == RIGHT or arc.lane else 1)
+        arrival = self._y(arc.end) + PORT * (1 if arc.side == RIGHT else arc.lane - 1)
+        leave, arrive = (edge_of(arc.start), departure), (edge_of(arc.end), arrival)
+        self._arrow([leave, (outer, departure), (outer, arrival), arrive], arc.is_conditional)
+        if arc.label:
+            middle = departure + LABEL_PLACE[arc.side] * (arrival - departure)
+            side: Side = "left" if arc.side == RIGHT else "right"
+            self._label(outer + arc.side * 0.07, middle, arc.label.replace(" ", "\n"), side)
 
-def _draw_node(axes: Axes, y: float, name: str, shade: Shade, half_height: float) -> None:
-    _draw_box(axes, y, (HALF_WIDTH, half_height), fill=shade.fill, edge=BLUE, rounding=0.1)
-    if not shade.caption:
-        _write_drawing(axes, y, name, shade.ink, NAME_SIZE, "monospace")
-        return
-    _write_drawing(axes, y + 0.2, name, shade.ink, NAME_SIZE, "monospace")
-    # A dollar sign would begin a formula.
-    _write_drawing(axes, y - 0.09, shade.caption.replace("$", r"\$"), shade.ink, CAPTION_SIZE)
-    width = HALF_WIDTH - BAR_INSET
-    draw_bar(axes, (-width, y - half_height + 0.085), 2 * width, shade.bar)
+    def _legend(self, spending: RunSpending) -> None:
+        """What the run has spent, and how a node shows its part of that."""
+        from matplotlib.patches import Rectangle
 
+        bottom, _ = self._axes.get_ylim()
+        left, y = -RAMP_WIDTH / 2, bottom + 0.57
+        self._legend_text(0, bottom + 0.97, spending.headline(), "center")
+        self._legend_text(left - 0.1, y, "dollars of a node:  $0", "right")
+        low = y - CELL_HEIGHT / 2
+        for cell in range(CELLS):
+            colour = fill_colour(cell / (CELLS - 1))
+            place = left + cell * CELL_WIDTH, low
+            patch = Rectangle(place, CELL_WIDTH, CELL_HEIGHT, color=colour, linewidth=0.4)
+            self._axes.add_patch(patch)
+        frame = (left, low), RAMP_WIDTH, CELL_HEIGHT
+        self._axes.add_patch(Rectangle(*frame, fill=False, edgecolor=INK, linewidth=0.6))
+        self._legend_text(-left + 0.1, y, short_dollars(spending.most_dollars), "left")
+        if spending.most_seconds:
+            self._legend_text(left - 0.1, bottom + 0.23, "time of a node:  0 s", "right")
+            self._bar((left, bottom + 0.23), RAMP_WIDTH, 1.0)
+            self._legend_text(-left + 0.1, bottom + 0.23, duration(spending.most_seconds), "left")
 
-def _write_drawing(
-    axes: Axes, y: float, text: str, colour: str, size: float, family: str = "sans-serif"
-) -> None:
-    axes.text(
-        0,
-        y,
-        text,
-        color=colour,
-        fontsize=size,
-        family=family,
-        ha="center",
-        va="center",
-        zorder=4,
-    )
+    def _bar(self, start: tuple[float, float], width: float, share: float) -> None:
+        from matplotlib.patches import Rectangle
 
+        place = start[0], start[1] - BAR_HEIGHT / 2
+        bar = Rectangle(place, share * width, BAR_HEIGHT, color=AMBER, linewidth=0, zorder=4)
+        self._axes.add_patch(bar)
 
-def _draw_box(
-    axes: Axes, y: float, half: tuple[float, float], *, fill: str, edge: str, rounding: float
-) -> None:
-    from matplotlib.patches import FancyBboxPatch
+    def _box(
+        self, y: float, half: tuple[float, float], *, fill: str, edge: str, rounding: float
+    ) -> None:
+        from matplotlib.patches import FancyBboxPatch
 
-    width, height = half
-    axes.add_patch(
-        FancyBboxPatch(
-            (-width, y - height),
-            2 * width,
-            2 * height,
-            boxstyle=f"round,pad=0,rounding_size={rounding}",
-            facecolor=fill,
-            edgecolor=edge,
-            linewidth=1.4,
-            zorder=3,
+        width, height = half
+        style = f"round,pad=0,rounding_size={rounding}"
+        look: dict[str, Any] = {"facecolor": fill, "edgecolor": edge, "linewidth": 1.4, "zorder": 3}
+        corner = (-width, y - height)
+        self._axes.add_patch(FancyBboxPatch(corner, 2 * width, 2 * height, style, **look))
+
+    def _arrow(self, points: Sequence[tuple[float, float]], is_conditional: bool) -> None:
+        from matplotlib.patches import FancyArrowPatch
+        from matplotlib.path import Path
+
+        self._axes.add_patch(
+            FancyArrowPatch(
+                path=Path(points),
+                arrowstyle="-|>",
+                mutation_scale=13,
+                color=ORANGE if is_conditional else INK,
+                linestyle="--" if is_conditional else "-",
+                linewidth=1.4,
+                joinstyle="round",
+                zorder=2,
+            )
         )
-    )
+
+    def _node_text(
+        self, y: float, text: str, colour: str, size: float, family: str = "sans-serif"
+    ) -> None:
+        place: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 4}
+        self._axes.text(0, y, text, color=colour, fontsize=size, family=family, **place)
+
+    def _label(self, x: float, y: float, text: str, side: Side) -> None:
+        look: dict[str, Any] = {"fontsize": TEXT_SIZE, "color": ORANGE, "linespacing": 1.05}
+        self._axes.text(x, y, text, ha=side, va="center", **look)
+
+    def _legend_text(self, x: float, y: float, text: str, side: Side) -> None:
+        self._axes.text(x, y, _no_formula(text), ha=side, va="center", fontsize=TEXT_SIZE)
 
 
-def _draw_straight(axes: Axes, edge: Edge, names: Sequence[str], rows: _Rows) -> None:
-    top = rows.y(names.index(edge.source)) - rows.half(edge.source)
-    bottom = rows.y(names.index(edge.target)) + rows.half(edge.target)
-    _draw_arrow(axes, [(0, top), (0, bottom)], edge.conditional)
-    if edge.data:
-        _label(axes, 0.1, (top + bottom) / 2 + 0.03, str(edge.data), "left")
-
-
-def _half_width(name: str) -> float:
-    return END_HALF_WIDTH if name in ENDS else HALF_WIDTH
-
-
-def _draw_arc(axes: Axes, arc: Arc, names: Sequence[str], rows: _Rows) -> None:
-    outer = arc.side * (HALF_WIDTH + arc.reach)
-    departure = rows.y(arc.start) + PORT * (-1 if arc.side == RIGHT or arc.lane else 1)
-    leave = (arc.side * _half_width(names[arc.start]), departure)
-    arrival = rows.y(arc.end) + PORT * (1 if arc.side == RIGHT else arc.lane - 1)
-    arrive = (arc.side * _half_width(names[arc.end]), arrival)
-    _draw_arrow(axes, [leave, (outer, leave[1]), (outer, arrive[1]), arrive], arc.is_conditional)
-    if arc.label:
-        middle = leave[1] + LABEL_PLACE[arc.side] * (arrive[1] - leave[1])
-        text = arc.label.replace(" ", "\n")
-        _label(
-            axes, outer + arc.side * 0.07, middle, text, "left" if arc.side == RIGHT else "right"
-        )
-
-
-def _label(axes: Axes, x: float, y: float, text: str, side: Literal["left", "right"]) -> None:
-    axes.text(x, y, text, ha=side, va="center", fontsize=LABEL_SIZE, color=ORANGE, linespacing=1.05)
-
-
-def _draw_arrow(axes: Axes, points: Sequence[tuple[float, float]], is_conditional: bool) -> None:
-    from matplotlib.patches import FancyArrowPatch
-    from matplotlib.path import Path
-
-    axes.add_patch(
-        FancyArrowPatch(
-            path=Path(points),
-            arrowstyle="-|>",
-            mutation_scale=13,
-            color=ORANGE if is_conditional else INK,
-            linestyle="--" if is_conditional else "-",
-            linewidth=1.4,
-            joinstyle="round",
-            zorder=2,
-        )
-    )
+def _no_formula(text: str) -> str:
+    """Escape dollar signs, which begin a formula in matplotlib."""
+    return text.replace("$", r"\$")

@@ -1,25 +1,36 @@
-"""What a person sees while a run goes on."""
+"""The progress of a running search: a panel in a terminal, lines in a pipe, or nothing."""
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from datetime import datetime, timedelta
+from itertools import chain
+from math import ceil
+from time import monotonic
+from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
 
-from costada.reports.dashboard import Dashboard, number
-from costada.reports.formats import counted
+from costada.reports.formats import clock, counted, objective_text
 from costada.reports.terminal import printable
+from costada.reports.trace import event_words
 
 if TYPE_CHECKING:
     from costada.nodes.end_step import TraceRow
 
-
 STANDARD_ERROR = 2
+EVENTS_SHOWN = 5
+PANEL_WIDTH = 88
+TWO_COLUMNS_FROM = 78
+"""Characters of a terminal from which the panel shows its facts in two columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,56 +46,27 @@ class RunHeading:
     sandbox: str = ""
 
 
-class Progress(Protocol):
-    """Follows one run from begin to end, as a context manager."""
+class Progress:
+    """Shows nothing of the run that it follows; the base of what does."""
 
     def __enter__(self) -> Self:
         """Take over the terminal, if there is one."""
-        ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Give the terminal back."""
-        ...
-
-    def begin(self, heading: RunHeading, rows: Sequence[TraceRow]) -> None:
-        """Learn what runs, and the iterations finished before (none for a new run)."""
-        ...
-
-    def step(self, row: TraceRow) -> None:
-        """Learn of a finished iteration."""
-        ...
-
-    def notice(self, text: str) -> None:
-        """Learn of something outside the iterations; may be called inside a signal handler."""
-        ...
-
-
-class SilentProgress:
-    """Shows nothing."""
-
-    def __enter__(self) -> Self:
-        """Do nothing."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Do nothing."""
+        """Release the terminal."""
 
     def begin(self, heading: RunHeading, rows: Sequence[TraceRow]) -> None:
-        """Do nothing."""
+        """Begin with a run and the iterations that it finished before."""
 
     def step(self, row: TraceRow) -> None:
-        """Do nothing."""
+        """Add a finished iteration."""
 
     def notice(self, text: str) -> None:
-        """Do nothing."""
+        """Show something outside the iterations; may be called inside a signal handler."""
 
 
-class LineProgress(SilentProgress):
+class LineProgress(Progress):
     """Writes one line per iteration, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
@@ -98,17 +80,27 @@ class LineProgress(SilentProgress):
 
     def step(self, row: TraceRow) -> None:
         """Write the iteration's line."""
-        self._write(step_line(row))
+        parts = [
+            f"t={row['iteration']}",
+            f"frontier {row['frontier']}",
+            row["action"],
+            f"step ${row['step_cost']:.4f}",
+            f"spent ${row['spent']:.4f}",
+            f"objective {objective_text(row['objective'])}",
+            f"best {objective_text(row['best_objective'])}",
+            *row["events"],
+        ]
+        self._write("  ".join(parts))
 
     def notice(self, text: str) -> None:
-        """Write the notice to standard error, past buffers that a signal may have caught busy."""
+        """Write to standard error, past buffers that a signal may have interrupted."""
         os.write(STANDARD_ERROR, f"{printable(text)}\n".encode())
 
     def _write(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-class LiveProgress:
+class LiveProgress(Progress):
     """Keeps one panel up to date in a terminal."""
 
     def __init__(self, console: Console) -> None:
@@ -121,14 +113,13 @@ class LiveProgress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave the last picture of the panel standing."""
+        """Stop; the last state of the panel stays visible."""
         self._dashboard.finish()
         self._live.stop()
 
     def begin(self, heading: RunHeading, rows: Sequence[TraceRow]) -> None:
         """Show the heading and where the run stands."""
-        self._dashboard.sandbox = heading.sandbox
-        self._dashboard.begin(heading.title, heading.budget, heading.max_iterations, rows)
+        self._dashboard.begin(heading, rows)
 
     def step(self, row: TraceRow) -> None:
         """Show the iteration."""
@@ -140,22 +131,120 @@ class LiveProgress:
 
 
 def progress_on(console: Console, *, is_quiet: bool) -> Progress:
-    """Return a panel for a terminal, lines for anything else, nothing if quiet."""
+    """A panel for a terminal, lines for anything else, nothing if quiet."""
     if is_quiet:
-        return SilentProgress()
+        return Progress()
     return LiveProgress(console) if console.is_terminal else LineProgress(console)
 
 
-def step_line(row: TraceRow) -> str:
-    """Return an iteration in one line of text."""
-    parts = [
-        f"t={row['iteration']}",
-        f"frontier {row['frontier']}",
-        row["action"],
-        f"step ${row['step_cost']:.4f}",
-        f"spent ${row['spent']:.4f}",
-        f"objective {number(row['objective'])}",
-        f"best {number(row['best_objective'])}",
-        *row["events"],
-    ]
-    return "  ".join(parts)
+def remaining_iterations(budget: float, spent: float, iteration: int, max_iterations: int) -> int:
+    """Iterations left at the mean step cost so far.
+
+    Args:
+        budget: Dollars the run may spend (B).
+        spent: Dollars it has spent (C_t).
+        iteration: Iterations finished (t), at least 1.
+        max_iterations: Iterations after which it ends (T_max).
+    """
+    mean_cost, left = spent / iteration, max_iterations - iteration
+    if mean_cost > 0:
+        left = min(left, ceil((budget - spent) / mean_cost))
+    return max(0, left)
+
+
+class Dashboard:
+    """A rich renderable: budget, incumbent, current step, last events."""
+
+    def __init__(self) -> None:
+        self.notice = ""
+        self._heading = RunHeading("costada", 0.0, 0)
+        self._row: TraceRow | None = None
+        self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
+        self._began = self._step_began = monotonic()
+        self._ended: float | None = None
+        self._before = 0
+
+    def begin(self, heading: RunHeading, rows: Sequence[TraceRow]) -> None:
+        """Note the run's heading and the iterations finished before."""
+        self._heading = heading
+        for row in rows:
+            self.step(row)
+        self._before = rows[-1]["iteration"] if rows else 0
+
+    def step(self, row: TraceRow) -> None:
+        """Note a finished iteration."""
+        previous = self._row["best_objective"] if self._row else None
+        self._row = row
+        self._step_began = monotonic()
+        events = [event_words(event) for event in row["events"]]
+        if row["global_gain"] > 0:
+            before = "" if previous is None else f"from {previous:.6g} "
+            events.insert(0, f"best {before}to {objective_text(row['best_objective'])}")
+        if row["failure"]:
+            events.append(f"failed: {row['failure'].splitlines()[0]}")
+        self._events.extend(f"t={row['iteration']}  {event}" for event in events)
+
+    def finish(self) -> None:
+        """Stop the clock."""
+        self._ended = monotonic()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the panel as it stands now, in one column where two do not fit."""
+        spent = self._row["spent"] if self._row else 0.0
+        budget = self._heading.budget
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            "budget",
+            ProgressBar(total=budget or 1.0, completed=spent, width=44),
+            f"${spent:.4f} of ${budget:g}",
+        )
+        columns = 2 if options.max_width >= TWO_COLUMNS_FROM else 1
+        facts = self._facts()
+        grid = Table.grid(padding=(0, 2))
+        for _ in range(columns):
+            grid.add_column(style="dim", min_width=12)
+            grid.add_column(min_width=22)
+        for first in range(0, len(facts), columns):
+            grid.add_row(*chain.from_iterable(facts[first : first + columns]))
+        parts: list[RenderableType] = [bar, Text(), grid]
+        if self._events:
+            parts += [Text()]
+            parts += [Text(line, style="dim", no_wrap=True) for line in self._events]
+        if self.notice:
+            parts += [Text(), Text(self.notice, style="bold yellow")]
+        sandbox = self._heading.sandbox
+        yield Panel(
+            Group(*parts),
+            title=Text(self._heading.title),
+            title_align="left",
+            subtitle=Text(f"sandbox {sandbox}", style="dim") if sandbox else None,
+            subtitle_align="left",
+            width=PANEL_WIDTH,
+        )
+
+    def _facts(self) -> list[tuple[str, str]]:
+        now = self._ended or monotonic()
+        waiting = f"{clock(now - self._began)} ({clock(now - self._step_began)} in this step)"
+        row, most = self._row, self._heading.max_iterations
+        if row is None:
+            return [("iteration", f"1 of at most {most}"), ("time", waiting)]
+        facts = [
+            ("best", f"{objective_text(row['best_objective'])} (score {row['best_score']:.4f})"),
+            ("last step", f"${row['step_cost']:.4f}"),
+            ("frontier", str(row["frontier"])),
+            ("mode", f"{row['action']} (intensity {row['intensity']:.2f})"),
+            ("iterations", f"{row['iteration']} of at most {most}"),
+            ("time", waiting),
+        ]
+        num_here = row["iteration"] - self._before
+        if not self._ended and num_here >= 1:
+            left = remaining_iterations(self._heading.budget, row["spent"], row["iteration"], most)
+            seconds = left * (self._step_began - self._began) / num_here
+            wait = timedelta(seconds=seconds - (monotonic() - self._step_began))
+            end = datetime.now() + max(wait, timedelta())
+            form = "%Y-%m-%d %H:%M" if wait.days else "%H:%M"
+            facts += [
+                ("left", f"about {counted(left, 'iteration')}"),
+                ("end", f"about {end:{form}}"),
+            ]
+        return facts

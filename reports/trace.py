@@ -1,17 +1,21 @@
-"""The trace of a run as the paper prints it, and as JSON."""
+"""The trace of a run: its rows read from the run file, as the paper's table, and as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
-from costada.reports.terminal import Sheet
+from costada.controller.method import OUT_OF_MONEY, StopReason, stop_reason
+from costada.reports.terminal import TerminalTable
+from costada.store.history import RunHistory
+from costada.store.rows import Origin
+from costada.store.run_store import RunStore
 
 if TYPE_CHECKING:
     from costada.nodes.end_step import TraceRow
-    from costada.store.rows import Origin
-
+    from costada.reports.run_view import RunSettings
 
 COLUMNS = (
     ("t", "iteration"),
@@ -30,35 +34,80 @@ COLUMNS = (
     ("events", ""),
 )
 WORD_COLUMNS = ("action", "events")
-SPARE_COLUMNS = ("uses", "w", "L", "nu", "r", "I", "u", "rho")
-"""What a narrow terminal does without, the first of them first."""
+OPTIONAL_COLUMNS = ("uses", "w", "L", "nu", "r", "I", "u", "rho")
+"""Columns that a narrow terminal leaves out, in this order."""
+
+
+def stored_rows(store: RunStore, run_id: str) -> Sequence[TraceRow]:
+    """The trace rows of a run in order, read without loading the graph."""
+    return cast("Sequence[TraceRow]", store.steps(run_id))
+
+
+def rows_of_file(database: Path) -> Sequence[TraceRow]:
+    """The trace rows of the run in a file, empty if it has not begun.
+
+    Raises:
+        ValueError: If there is no such file.
+    """
+    if not database.is_file():
+        raise ValueError(f"{database.parent}: holds no run (there is no {database.name} in it)")
+    with RunStore(database, is_read_only=True) as store:
+        run_ids = store.run_ids()
+        return stored_rows(store, run_ids[-1]) if run_ids else []
+
+
+def origin_of_file(database: Path) -> Origin | None:
+    """Where the run in a file was forked from, `None` if it was not forked."""
+    with RunHistory.of(database) as history:
+        return history.origin(history.last_run())
+
+
+def end_after(
+    last: Mapping[str, Any], settings: RunSettings, *, is_failing: bool = False
+) -> StopReason | None:
+    """Why a run ended after its last row, `None` if it had not ended."""
+    return stop_reason(
+        settings.budget,
+        last["spent"],
+        last["iteration"],
+        settings.max_iterations,
+        is_out_of_money=OUT_OF_MONEY in last["events"],
+        is_failing=is_failing,
+    )
+
+
+def num_cached(store: RunStore, run_id: str) -> int:
+    """How many iterations of a run used the evaluation of a program seen before."""
+    return sum(bool(row.get("is_cached")) for row in store.steps(run_id))
 
 
 def trace_json(rows: Sequence[TraceRow]) -> str:
-    """Return the rows as one JSON array, a row per line."""
+    """The rows as one JSON array, a row per line."""
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
     return f"[\n{lines}\n]" if rows else "[]"
 
 
-def trace_sheet(rows: Sequence[TraceRow]) -> Sheet:
-    """Return the paper's controller trace table (Sec. 5) of the rows."""
-    return Sheet(
+def trace_table(rows: Sequence[TraceRow]) -> TerminalTable:
+    """The paper's controller trace table (Sec. 5) of the rows."""
+    return TerminalTable(
         header=[symbol for symbol, _ in COLUMNS],
         rows=[_cells(row) for row in rows],
         words=WORD_COLUMNS,
-        spare=SPARE_COLUMNS,
+        optional=OPTIONAL_COLUMNS,
         meanings={symbol: meaning for symbol, meaning in COLUMNS if meaning},
         bold=frozenset(place for place, row in enumerate(rows) if row["global_gain"] > 0),
-        ways="--json or a wider terminal",
+        alternatives="--json or a wider terminal",
     )
 
 
-def origin_words(origin: Origin) -> str:
-    """Return in one line where a run was forked from."""
-    return f"Forked from {origin.folder} after iteration {origin.iteration} (run {origin.run_id})."
-
-
 def _cells(row: TraceRow) -> tuple[str, ...]:
+    remarks = [event_words(event) for event in row["events"]]
+    if row["attempts"] > 1:
+        remarks.append(f"{row['attempts']} attempts")
+    if row.get("is_cached"):
+        remarks.append("known program")
+    if row["failure"]:
+        remarks.append("failed")
     return (
         str(row["iteration"]),
         str(row["frontier"]),
@@ -73,21 +122,15 @@ def _cells(row: TraceRow) -> tuple[str, ...]:
         f"{row['low_yield_cost']:.4f}",
         str(row["consolidation_left"]),
         str(row["tactic_uses_left"]),
-        _remarks(row),
+        ", ".join(remarks),
     )
 
 
+def origin_words(origin: Origin) -> str:
+    """One line that says where a run was forked from."""
+    return f"Forked from {origin.folder} after iteration {origin.iteration} (run {origin.run_id})."
+
+
 def event_words(event: str) -> str:
-    """Return an event of a trace row as shown to a person."""
+    """An event of a trace row in words."""
     return event.replace("_", " ").replace(":", ": ")
-
-
-def _remarks(row: TraceRow) -> str:
-    remarks = [event_words(event) for event in row["events"]]
-    if row["attempts"] > 1:
-        remarks.append(f"{row['attempts']} attempts")
-    if row.get("is_cached"):
-        remarks.append("known program")
-    if row["failure"]:
-        remarks.append("failed")
-    return ", ".join(remarks)

@@ -74,9 +74,6 @@ def preset_named(name: str) -> Preset:
 
 
 OFFLINE = "offline"
-OBJECT_MARK = "object:"
-"""Begins the name of something that a run got as a Python object and cannot find again."""
-
 LARGEST_SETTINGS = 2**20
 """Bytes of a settings file."""
 

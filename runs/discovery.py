@@ -127,7 +127,7 @@ def discover(
 
 def _label(given: object) -> str | None:
     """Return the name of a problem or model, or a note that it was given as an object."""
-    from costada.runs.config import OBJECT_MARK
+    from costada.reports.run_view import OBJECT_MARK
 
     if given is None or isinstance(given, str | Path):
         return None if given is None else str(given)
@@ -156,7 +156,7 @@ def _in_folder(
 ) -> Discovery:
     from langgraph.runtime import RunControl
 
-    from costada.reports.progress import SilentProgress
+    from costada.reports.progress import Progress
     from costada.runs.folder import RunFolder
     from costada.runs.resume import extend_to
     from costada.runs.runner import carry_out
@@ -166,4 +166,4 @@ def _in_folder(
         extend_to(folder, config)
     else:
         folder.claim(config)
-    return carry_out(plan, folder, SilentProgress(), RunControl(), accepts_loss=accepts_loss)
+    return carry_out(plan, folder, Progress(), RunControl(), accepts_loss=accepts_loss)

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.sandbox.layers import Layer
-from costada.runs.config import LARGEST_SETTINGS, OBJECT_MARK, RunConfig, load_config
+from costada.reports.run_view import OBJECT_MARK
+from costada.runs.config import LARGEST_SETTINGS, RunConfig, load_config
 from costada.runs.lease import is_held
 from costada.store.files import append_text, make_folder, read_text, replace_text
 from costada.store.run_files import RunFiles

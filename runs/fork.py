@@ -11,7 +11,7 @@ from uuid import uuid4
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 
 from costada.nodes.state import SearchState
-from costada.reports.trace_rows import stored_rows
+from costada.reports.trace import stored_rows
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder, StepLog
 from costada.runs.runner import THREAD

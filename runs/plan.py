@@ -13,7 +13,8 @@ from costada.graph.build import DiscoveryGraph, create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.nodes.context import ChatModel
 from costada.nodes.settings import Settings
-from costada.runs.config import OBJECT_MARK, RunConfig, is_openai
+from costada.reports.run_view import OBJECT_MARK
+from costada.runs.config import RunConfig, is_openai
 from costada.runs.gateway import check_gateway
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore

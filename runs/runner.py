@@ -19,7 +19,7 @@ from costada.nodes.settings import problem_texts
 from costada.nodes.state import SearchInput, SearchState
 from costada.reports.picture import ReportData, write_report
 from costada.reports.progress import Progress, RunHeading
-from costada.reports.trace_rows import stored_rows
+from costada.reports.trace import stored_rows
 from costada.runs.folder import RunFolder, StepLog
 from costada.runs.gateway import gateway_of, stop_gateway
 from costada.runs.lease import hold_lease

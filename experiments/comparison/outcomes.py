@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from costada.controller.method import OUT_OF_MONEY
 from costada.evaluators.fingerprint import known_part
 from costada.experiments.comparison.metrics import Point, RunOutcome
-from costada.reports.trace_rows import end_after, stored_rows
+from costada.reports.trace import end_after, stored_rows
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.store.candidates import SEED_ID

@@ -21,7 +21,7 @@ from costada.experiments.comparison.comparison import (
 )
 from costada.experiments.comparison.metrics import RunOutcome
 from costada.reports.formats import percent
-from costada.reports.terminal import Sheet, print_sheet
+from costada.reports.terminal import TerminalTable
 
 LEGEND = (
     "Means over seeds with 95 % bootstrap intervals; differences are paired by seed."
@@ -41,22 +41,22 @@ def section_of_outcomes(outcomes: Sequence[RunOutcome]) -> Section:
 
 def print_section(section: Section, console: Console) -> None:
     """Print quality and spending of every method."""
-    print_sheet(_quality(section, "AUC", AUC), console)
-    print_sheet(_quality(section, "final score", FINAL_SCORE), console)
-    print_sheet(_spending(section), console)
+    _quality(section, "AUC", AUC).print(console)
+    _quality(section, "final score", FINAL_SCORE).print(console)
+    _spending(section).print(console)
     console.print(LEGEND)
 
 
-def _quality(section: Section, heading: str, metric: str) -> Sheet:
+def _quality(section: Section, heading: str, metric: str) -> TerminalTable:
     against = f"minus {section.baseline}" if section.baseline else ""
     rows = []
     for name, found in section.summaries.items():
         difference = section.differences.get(name, {}).get(metric)
         rows.append((name, _cell(found.get(metric), ".4f"), _cell(difference, "+.4f")))
-    return Sheet(("method", heading, against), rows, words=("method",), spare=(against,))
+    return TerminalTable(("method", heading, against), rows, words=("method",), optional=(against,))
 
 
-def _spending(section: Section) -> Sheet:
+def _spending(section: Section) -> TerminalTable:
     rows = []
     for name, found in section.summaries.items():
         guide = found[dollars_metric("guide")].mean / found[COST].mean
@@ -70,7 +70,7 @@ def _spending(section: Section) -> Sheet:
         )
         rows.append(row)
     header = ("method", "guide $", "iterations", "overshoot", "largest", "runs")
-    return Sheet(header, rows, words=("method",), spare=("runs", "largest", "guide $"))
+    return TerminalTable(header, rows, words=("method",), optional=("runs", "largest", "guide $"))
 
 
 def _cell(summary: Summary | None, form: str) -> str:

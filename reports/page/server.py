@@ -1,4 +1,4 @@
-"""A run's page on this machine: served from the run's file, to read only."""
+"""The live page of a run, served on the loopback address; only reads the run file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from costada.reports.page.feed import Feed
 from costada.reports.page.page import live_html, policy
-from costada.runs.folder import RunFolder
+from costada.reports.run_view import RunView
 
 TOKEN_BYTES = 32
 SCHEME = "bearer "
@@ -24,12 +24,12 @@ REFUSAL = "open the address that the command printed: it ends with a token\n"
 
 
 def new_token() -> str:
-    """Return a random token that is safe in a URL."""
+    """A random token that is safe in a URL."""
     return token_urlsafe(TOKEN_BYTES)
 
 
 def shows_token(token: str, query: str, authorization: str) -> bool:
-    """Return whether a request shows the token, in its query or its authorization header."""
+    """Whether a request shows the token, in its query or its authorization header."""
     given = parse_qs(query).get("token", [])
     if authorization[: len(SCHEME)].lower() == SCHEME:
         given.append(authorization[len(SCHEME) :])
@@ -53,27 +53,27 @@ HEADERS = {
 class PageServer(ThreadingHTTPServer):
     """Answers for one run; bound to the loopback address, so no other machine reaches it.
 
-    A request must show the token that `address` holds, for other users of this machine reach it as
-    well. It must name this server as its host, and as its origin if it names one: a page from
-    elsewhere whose name was made to lead here names another one and is refused.
+    A request must show the token in `address`, since other users of this machine can connect too.
+    It must name this server as its host, and as its origin if it names one, which refuses pages
+    from other sites after DNS rebinding.
     """
 
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, folder: RunFolder, port: int = 0) -> None:
+    def __init__(self, run: RunView, port: int = 0) -> None:
         """Bind the server.
 
         Args:
-            folder: The run's files; only read.
+            run: The run's files; only read.
             port: Where to listen; 0 for any free port.
 
         Raises:
             ValueError: If the folder holds no run.
             OSError: If the port is taken.
         """
-        folder.load()
-        self.feed = Feed(folder)
+        run.load()
+        self.feed = Feed(run)
         super().__init__((LOOPBACK, port), PageHandler)
         self.token = new_token()
         self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
@@ -81,7 +81,7 @@ class PageServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """Return where a browser finds the page, and what opens it."""
+        """The page's URL, with its token."""
         return f"http://{LOOPBACK}:{self.server_port}/?token={self.token}"
 
 
@@ -103,7 +103,7 @@ class PageHandler(BaseHTTPRequestHandler):
         self._answer(has_body=False)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: the terminal belongs to the command."""
+        """Log nothing: the terminal belongs to the command."""
 
     def _answer(self, *, has_body: bool) -> None:
         wanted = urlsplit(self.path)
@@ -113,14 +113,14 @@ class PageHandler(BaseHTTPRequestHandler):
         try:
             kind, text = self._page(wanted.path)
         except LookupError:
-            self._send(HTTPStatus.NOT_FOUND, TEXT, "there is nothing here\n", has_body)
+            self._send(HTTPStatus.NOT_FOUND, TEXT, "not found\n", has_body)
         except (ValueError, OSError, sqlite3.Error) as error:
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, f"{error}\n", has_body)
         else:
             self._send(HTTPStatus.OK, kind, text, has_body)
 
     def _refusal(self, query: str) -> tuple[HTTPStatus, str, str] | None:
-        """Return what a request hears that may not be answered, `None` for one that may."""
+        """The answer to a request that is refused, `None` if it is not."""
         if self.headers.get("Host", "") not in self.server.hosts:
             return HTTPStatus.MISDIRECTED_REQUEST, TEXT, "not this host\n"
         origin = self.headers.get("Origin")
@@ -131,7 +131,7 @@ class PageHandler(BaseHTTPRequestHandler):
         return None
 
     def _page(self, path: str) -> tuple[str, str]:
-        """Return content type and text of a path; raises `LookupError` if there is none."""
+        """Content type and text of a path; raises `LookupError` if there is none."""
         feed = self.server.feed
         if path == "/":
             return HTML, live_html(feed.figures())

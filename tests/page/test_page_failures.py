@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from page_runs import step
 
-from costada.reports.page.feed import Fault, faults, kind_of
+from costada.reports.page.failures import Failure, failures_of, kind_of
 from costada.store.history import PastCall, PastCandidate, PastFailure
 from costada.store.rows import CallStatus, OutcomeKind
 
@@ -47,14 +47,14 @@ def past_candidate(name: str, **facts: Any) -> PastCandidate:
 
 
 def test_every_failure_is_told_once_with_its_place_and_iteration() -> None:
-    found = faults(
+    found = failures_of(
         calls=[past_call(1, CallStatus.ERROR, "RateLimitError"), past_call(3, CallStatus.DONE, "")],
         candidates=[
             past_candidate("2.1", is_valid=False, error="TypeError: no"),
             past_candidate("2.2"),
             past_candidate("2.1>1@15", is_valid=False, error="TypeError: no", is_copy=True),
         ],
-        failures=[
+        outcomes=[
             PastFailure(1, "generation", 1, OutcomeKind.FAILURE, "RateLimitError"),
             PastFailure(4, "generation", 1, OutcomeKind.REFUSAL, "status 400"),
         ],
@@ -67,19 +67,19 @@ def test_every_failure_is_told_once_with_its_place_and_iteration() -> None:
         ],
     )
     assert found == [
-        Fault(1, 1, "Model", "request failed", "RateLimitError"),
-        Fault(2, 1, "Program", "raised TypeError", "TypeError: no"),
-        Fault(3, 1, "Answer", "no program in the answer", "The answer is empty."),
-        Fault(4, 0, "Answer", "no tactic in the guide's answer", ""),
-        Fault(4, 1, "Model", "request refused", "status 400"),
+        Failure(1, 1, "Model", "request failed", "RateLimitError"),
+        Failure(2, 1, "Program", "raised TypeError", "TypeError: no"),
+        Failure(3, 1, "Answer", "no program in the answer", "The answer is empty."),
+        Failure(4, 0, "Answer", "no tactic in the guide's answer", ""),
+        Failure(4, 1, "Model", "request refused", "status 400"),
     ]
 
 
 def test_the_reason_of_an_earlier_attempt_without_a_program_is_not_known() -> None:
-    found = faults([], [past_candidate("1.2")], [], [], [step(1, attempts=2)])
-    assert found == [Fault(1, 1, "Answer", "no program in the answer", "")]
+    found = failures_of([], [past_candidate("1.2")], [], [], [step(1, attempts=2)])
+    assert found == [Failure(1, 1, "Answer", "no program in the answer", "")]
 
 
 def test_a_long_reason_is_told_by_its_beginning() -> None:
-    found = faults([], [past_candidate("1.1", is_valid=False, error="x" * 900)], [], [], [])
+    found = failures_of([], [past_candidate("1.1", is_valid=False, error="x" * 900)], [], [], [])
     assert found[0].text == "x" * 300

@@ -81,7 +81,7 @@ def test_the_heading_tells_the_problem_as_it_was_when_the_run_began(tmp_path: Pa
 @pytest.mark.parametrize(
     ("last", "state", "words"),
     [
-        (step(3), "stopped", "Stopped; go on with costada resume "),
+        (step(3), "stopped", "Stopped; resume with costada resume "),
         (step(3, spent=1.0), "finished", "Finished: the budget is used up"),
         (step(3, events=["out_of_money"]), "finished", "Finished: the budget is used up"),
         (step(10), "finished", "Finished: the iteration limit is reached"),

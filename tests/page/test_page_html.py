@@ -73,13 +73,13 @@ def test_a_number_that_is_none_is_refused() -> None:
 def test_hostile_texts_add_no_element_to_the_page(hostile: RunFolder, tmp_path: Path) -> None:
     calm = settings(tmp_path / "calm")
     write_steps(calm, [step(1)])
-    pages = [write_page(run.path).read_text("utf-8") for run in (hostile, calm)]
+    pages = [write_page(run).read_text("utf-8") for run in (hostile, calm)]
     tags = [[tag for tag, _ in Elements(text).tags] for text in pages]
     assert tags[0] == tags[1]
 
 
 def test_only_the_page_s_own_script_and_style_are_allowed(hostile: RunFolder) -> None:
-    elements = Elements(write_page(hostile.path).read_text("utf-8"))
+    elements = Elements(write_page(hostile).read_text("utf-8"))
     (allowed,) = [
         attributes["content"]
         for tag, attributes in elements.tags
@@ -95,7 +95,7 @@ def test_only_the_page_s_own_script_and_style_are_allowed(hostile: RunFolder) ->
 
 
 def test_the_page_names_no_address_outside_itself(hostile: RunFolder) -> None:
-    elements = Elements(write_page(hostile.path).read_text("utf-8"))
+    elements = Elements(write_page(hostile).read_text("utf-8"))
     for tag, attributes in elements.tags:
         assert not {"src", "srcset", "style", "onclick", "onload"} & set(attributes), tag
         assert (attributes.get("href") or "#").startswith("#")
@@ -126,7 +126,7 @@ def test_the_same_run_gives_the_same_page_but_for_its_time(tmp_path: Path) -> No
     run = settings(tmp_path / "run")
     write_steps(run, [step(1)])
     texts = [
-        re.sub(r'"written":"[^"]+"', "", write_page(run.path, tmp_path / name).read_text("utf-8"))
+        re.sub(r'"written":"[^"]+"', "", write_page(run, tmp_path / name).read_text("utf-8"))
         for name in ("one.html", "two.html")
     ]
     assert texts[0] == texts[1]
@@ -134,4 +134,4 @@ def test_the_same_run_gives_the_same_page_but_for_its_time(tmp_path: Path) -> No
 
 def test_a_run_that_has_not_begun_has_no_page(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the run has not begun"):
-        write_page(settings(tmp_path / "run").path)
+        write_page(settings(tmp_path / "run"))

@@ -22,7 +22,7 @@ ERROR = "TypeError: no\n  File candidate.py, line 3, in value\n    return total 
 
 
 def opened(page: Any, run: RunFolder, anchor: str = "") -> Any:
-    page.goto(write_page(run.path).as_uri() + anchor)
+    page.goto(write_page(run).as_uri() + anchor)
     page.wait_for_selector("#table tbody tr")
     return page
 
@@ -285,7 +285,7 @@ def test_five_thousand_iterations_open_and_answer_at_once(page: Any, tmp_path: P
         return f"Prompt {iteration}. " * 40, f"Answer {iteration}. " * 20, f"x = {iteration}\n" * 40
 
     run = long_run(tmp_path / "run", 5000, text)
-    file = write_page(run.path)
+    file = write_page(run)
     assert file.stat().st_size < 8_000_000
     opened(page, run, "#t=4321")
     assert page.evaluate("performance.now()") < 10_000

@@ -16,7 +16,7 @@ from fakes import ScriptedModel, hashed_answer, toy_problem
 from costada.experiments.comparison.metrics import Point, crossing
 from costada.experiments.comparison.outcomes import append_outcomes, find_outcomes
 from costada.models.chat_models import chat_model
-from costada.reports.trace_rows import stored_rows
+from costada.reports.trace import stored_rows
 from costada.runs.discovery import discover
 from costada.store.run_store import RunStore
 

@@ -11,7 +11,7 @@ from fakes import ScriptedModel, evaluate_value, hashed_answer, is_guide_prompt,
 from langgraph.runtime import RunControl
 
 from costada.evaluators.problem import Problem
-from costada.reports.progress import SilentProgress
+from costada.reports.progress import Progress
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.interruption import STOPPING, draining_on_signal
@@ -83,7 +83,7 @@ class Run:
         if not place.settings.exists():
             place.claim(CONFIG)
         with draining_on_signal(control, self.notices.append):
-            return carry_out(plan, place, SilentProgress(), control)
+            return carry_out(plan, place, Progress(), control)
 
     @property
     def trace(self) -> list[str]:

@@ -13,23 +13,17 @@ from langgraph.graph import END, START, StateGraph
 from matplotlib.image import imread
 from typing_extensions import TypedDict
 
+from costada.reports.formats import duration, short_dollars
 from costada.reports.graph_drawing import (
     LEFT,
     RIGHT,
-    dollars,
-    draw_graph,
-    duration,
-    fill,
-    headline,
-    layout,
-    shade_of,
-)
-from costada.reports.mermaid import mermaid
-from costada.reports.node_spending import (
     NodeSpending,
     RunSpending,
+    draw_graph,
+    fill_colour,
+    layout,
     spending_by_node,
-    spending_of_folder,
+    spending_of_run,
 )
 from costada.runs.folder import RunFolder
 from costada.store.rows import CallRow, CallStatus
@@ -76,7 +70,7 @@ def call(role: str, cost: str, bound: str = "0", **changes: Any) -> CallRow:
     ],
 )
 def test_dollars_are_short_and_never_rounded_to_nothing(amount: str, text: str) -> None:
-    assert dollars(Decimal(amount)) == text
+    assert short_dollars(Decimal(amount)) == text
 
 
 @pytest.mark.parametrize(
@@ -97,10 +91,14 @@ def test_times_are_told_in_the_unit_a_person_would_take(seconds: float, text: st
 
 
 def test_a_node_is_the_bluer_the_more_dollars_it_has_spent() -> None:
-    assert (fill(0.0), fill(1.0)) == ("#ffffff", "#2166ac")
-    assert fill(0.5) == "#90b2d6"
-    first, second, third = (shade_of(name, SPENDING) for name in NODES)
-    assert (first.fill, second.fill, third.fill) == (fill(1.0), fill(0.25), fill(0.0))
+    assert (fill_colour(0.0), fill_colour(1.0)) == ("#ffffff", "#2166ac")
+    assert fill_colour(0.5) == "#90b2d6"
+    first, second, third = (SPENDING.style_of(name) for name in NODES)
+    assert (first.fill, second.fill, third.fill) == (
+        fill_colour(1.0),
+        fill_colour(0.25),
+        fill_colour(0.0),
+    )
     assert (first.ink, second.ink) == ("#ffffff", "#000000")
     assert (first.caption, third.caption) == ("$0.40 · 2.0 s", "$0 · 0 s")
     assert (first.bar, second.bar, third.bar) == (0.25, 1.0, 0.0)
@@ -115,22 +113,22 @@ def luminance(colour: str) -> float:
 def test_names_stay_readable_on_every_colour() -> None:
     for cents in range(101):
         nodes = {"dear": NodeSpending(Decimal(1)), "it": NodeSpending(Decimal(cents) / 100)}
-        shade = shade_of("it", RunSpending(1, nodes))
+        shade = RunSpending(1, nodes).style_of("it")
         lighter, darker = sorted((luminance(shade.fill), luminance(shade.ink)), reverse=True)
         assert (lighter + 0.05) / (darker + 0.05) >= 4.5, cents
 
 
 def test_a_run_that_was_not_timed_shows_dollars_only() -> None:
     spending = RunSpending(1, {"first": NodeSpending(Decimal("0.4"))})
-    assert shade_of("first", spending).caption == "$0.40"
-    assert shade_of("second", spending).caption == "$0"
-    assert headline(spending) == "1 iteration, $0.40"
-    assert headline(SPENDING) == "12 iterations, $0.50, 10 s"
+    assert spending.style_of("first").caption == "$0.40"
+    assert spending.style_of("second").caption == "$0"
+    assert spending.headline() == "1 iteration, $0.40"
+    assert SPENDING.headline() == "12 iterations, $0.50, 10 s"
 
 
 def test_a_run_that_has_spent_nothing_yet_is_white() -> None:
     spending = RunSpending(0, {})
-    assert shade_of("first", spending).fill == "#ffffff"
+    assert spending.style_of("first").fill == "#ffffff"
     ElementTree.fromstring(draw_graph(loop(), "svg", spending))
 
 
@@ -154,20 +152,6 @@ def test_the_same_run_gives_the_same_picture_byte_for_byte() -> None:
     assert draw_graph(loop(), "svg", SPENDING) == draw_graph(loop(), "svg", SPENDING)
 
 
-def test_mermaid_text_carries_the_same_numbers_and_colours() -> None:
-    text = mermaid(loop(), SPENDING)
-    assert '\tfirst("first<br/>$0.40 · 2.0 s")\n' in text
-    assert f"\tstyle second fill:{fill(0.25)},color:#000000,stroke:#2166ac\n" in text
-    assert "title: 12 iterations, $0.50, 10 s\n" in text
-    assert "style __start__" not in text
-    little = RunSpending(1, {"first": NodeSpending(Decimal("0.00001"), 0.001)})
-    assert 'first("first<br/>#60;$0.0001 · #60;0.01 s")' in mermaid(loop(), little)
-
-
-def test_without_a_run_mermaid_text_is_langgraphs_own() -> None:
-    assert mermaid(loop()) == loop().draw_mermaid()
-
-
 def test_calls_are_put_down_to_the_node_that_makes_them() -> None:
     store = RunStore()
     store.call_log.put_call("run", call("generation", "0.010"))
@@ -186,7 +170,7 @@ def test_calls_are_put_down_to_the_node_that_makes_them() -> None:
 
 
 def test_the_dollars_of_the_picture_are_those_of_the_ledger(finished: Path) -> None:
-    spending = spending_of_folder(RunFolder(finished))
+    spending = spending_of_run(RunFolder(finished))
     last = json.loads((finished / "steps.jsonl").read_text().splitlines()[-1])
     assert spending.iterations == 3
     assert float(spending.dollars) == pytest.approx(last["spent"])

@@ -18,7 +18,7 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from costada.reports.trace_rows import rows_of_file
+from costada.reports.trace import rows_of_file
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
 from costada.runs.runner import is_finished

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rich.live import Live
 from rich.table import Table
 
-from costada.reports.terminal import SafeConsole, Sheet, print_sheet, printable
+from costada.reports.terminal import SafeConsole, TerminalTable, printable
 
 Invoke = Callable[..., Any]
 
@@ -117,7 +117,7 @@ def test_live_pictures_and_tables_are_cleaned_and_keep_the_commands_of_their_own
     table.add_row(HOSTILE)
     with Live(table, console=console, auto_refresh=False):
         console.print(HOSTILE, markup=False)
-    print_sheet(Sheet(["name"], [[HOSTILE]], words=["name"], bold=frozenset({0})), console)
+    TerminalTable(["name"], [[HOSTILE]], words=["name"], bold=frozenset({0})).print(console)
     assert found_in(file.getvalue()) == []
     assert "\x1b[?25l" in file.getvalue()
     assert "[bold]y" in file.getvalue()

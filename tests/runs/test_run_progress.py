@@ -10,9 +10,7 @@ from costada.reports.progress import (
     LiveProgress,
     Progress,
     RunHeading,
-    SilentProgress,
     progress_on,
-    step_line,
 )
 from costada.runs.interruption import STOPPING
 
@@ -48,16 +46,22 @@ def test_what_holds_the_candidates_is_shown(*, is_terminal: bool) -> None:
     assert "sandbox landlock" in text.getvalue()
 
 
+def line_of(row: Any) -> str:
+    target, text = console(is_terminal=False)
+    LineProgress(target).step(row)
+    return text.getvalue().removesuffix("\n")
+
+
 def test_a_line_says_frontier_action_money_and_events(make_row: Row) -> None:
     row = make_row(frontier=2, objective=None, events=["guide_charged", "backoff"])
-    assert step_line(row) == (
+    assert line_of(row) == (
         "t=1  frontier 2  exploration  step $0.0150  spent $0.0150"
         "  objective none  best 4.99  guide_charged  backoff"
     )
 
 
 def test_nothing_valid_yet_is_said_so(make_row: Row) -> None:
-    assert "best none" in step_line(make_row(best_objective=None, best_score=0.0))
+    assert "best none" in line_of(make_row(best_objective=None, best_score=0.0))
 
 
 def test_a_terminal_gets_a_panel_with_budget_best_frontier_mode_and_events(make_row: Row) -> None:
@@ -118,7 +122,7 @@ def test_a_pipe_reports_a_wish_to_stop_on_standard_error(
 def test_quiet_shows_nothing(make_row: Row) -> None:
     target, text = console(is_terminal=True)
     progress = progress_on(target, is_quiet=True)
-    assert isinstance(progress, SilentProgress)
+    assert type(progress) is Progress
     follow(progress, [make_row()])
     assert text.getvalue() == ""
 

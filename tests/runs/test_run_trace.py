@@ -7,16 +7,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from costada.reports.terminal import print_sheet
-from costada.reports.trace import trace_json, trace_sheet
-from costada.reports.trace_rows import rows_of_file
+from costada.reports.trace import rows_of_file, trace_json, trace_table
 
 Row = Callable[..., Any]
 
 
 def printed(rows: list[Any], width: int = 170) -> str:
     text = io.StringIO()
-    print_sheet(trace_sheet(rows), Console(file=text, width=width, color_system=None))
+    trace_table(rows).print(Console(file=text, width=width, color_system=None))
     return text.getvalue()
 
 

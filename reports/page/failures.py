@@ -1,0 +1,124 @@
+"""What went wrong in a run, sorted by kind."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from costada.store.history import PastCall, PastCandidate, PastFailure
+from costada.store.rows import CallStatus, OutcomeKind
+from costada.values.evaluation import EVALUATOR_FAULT, SANDBOX_FAULT
+
+MODEL, ANSWER, PROGRAM = "Model", "Answer", "Program"
+"""Where it went wrong: at the provider, in its answer, or in the program it wrote."""
+
+LONGEST_EXCERPT = 300
+REQUEST_KINDS = {
+    CallStatus.ERROR: "request failed",
+    CallStatus.LOST: "request lost with its process",
+}
+SIGNS = (
+    (re.compile(r"\Atimeout:"), "ran out of time"),
+    (re.compile(r"\A(the program held more than|MemoryError)"), "ran out of memory"),
+    (re.compile(r"\Athe program was killed by"), "was killed"),
+    (re.compile(r"\Athe program ended its process"), "ended its process"),
+    (re.compile(r"\A(malformed answer:|the program failed, and its error)"), "gave no answer"),
+)
+RAISED = re.compile(r"^(\w+)(?::|$)", re.MULTILINE)
+EXCEPTIONS = frozenset(
+    name
+    for name, value in vars(builtins).items()
+    if isinstance(value, type) and issubclass(value, BaseException)
+)
+"""Names that a kind may carry; a program can call its own exceptions anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failure; `text` is the beginning of its reason, empty if none is stored."""
+
+    iteration: int
+    attempt: int
+    place: str
+    kind: str
+    text: str
+
+
+def failures_of(
+    calls: Sequence[PastCall],
+    candidates: Sequence[PastCandidate],
+    outcomes: Sequence[PastFailure],
+    tactics: Iterable[tuple[int, Mapping[str, Any]]],
+    steps: Sequence[Mapping[str, Any]],
+) -> list[Failure]:
+    """Every failure of the given iterations, in order.
+
+    A repeated request counts as often as it failed. An answer without a program counts once its
+    iteration is finished; the reason is known only of an iteration's last attempt.
+    """
+    found = [
+        Failure(
+            call.iteration,
+            call.attempt,
+            MODEL,
+            REQUEST_KINDS[call.status],
+            _excerpt(call.facts.get("error")),
+        )
+        for call in calls
+        if call.status in REQUEST_KINDS
+    ]
+    attempts_with_a_reason = {(each.iteration, each.attempt) for each in found}
+    for outcome in outcomes:
+        place = outcome.iteration, outcome.attempt
+        if place in attempts_with_a_reason:
+            continue
+        kind = "request refused" if outcome.kind is OutcomeKind.REFUSAL else "no answer"
+        found.append(Failure(*place, MODEL, kind, _excerpt(outcome.text)))
+    attempts_with_a_reason = {(each.iteration, each.attempt) for each in found}
+    evaluated = {candidate.id for candidate in candidates}
+    for step in steps:
+        iteration, attempts = step["iteration"], step["attempts"]
+        for attempt in range(1, attempts + 1):
+            place = iteration, attempt
+            if f"{iteration}.{attempt}" in evaluated or place in attempts_with_a_reason:
+                continue
+            reason = _excerpt(step["failure"]) if attempt == attempts else ""
+            found.append(Failure(*place, ANSWER, "no program in the answer", reason))
+    for iteration, record in tactics:
+        if "tactics" in record and not record["tactics"]:
+            found.append(Failure(iteration, 0, ANSWER, "no tactic in the guide's answer", ""))
+    for candidate in candidates:
+        facts = candidate.facts
+        if facts["is_valid"] or facts.get("is_copy"):
+            continue
+        error = str(facts.get("error") or "")
+        suffix = candidate.id.partition(".")[2]
+        number = int(suffix) if suffix.isdecimal() else 0
+        kind = kind_of(error, facts.get("artifacts") or ())
+        found.append(Failure(candidate.iteration, number, PROGRAM, kind, _excerpt(error)))
+    return sorted(found, key=lambda failure: (failure.iteration, failure.attempt))
+
+
+def kind_of(error: str, marks: Iterable[str] = ()) -> str:
+    """Why a program failed, in a few words.
+
+    Args:
+        error: The evaluator's reason.
+        marks: Names of the artifacts beside it.
+    """
+    if SANDBOX_FAULT in marks:
+        return "the sandbox broke down"
+    if EVALUATOR_FAULT in marks:
+        return "the evaluator failed"
+    for sign, kind in SIGNS:
+        if sign.search(error):
+            return kind
+    named = [name for name in RAISED.findall(error) if name in EXCEPTIONS]
+    return f"raised {named[-1]}" if named else "refused by the evaluator"
+
+
+def _excerpt(text: object) -> str:
+    return str(text or "")[:LONGEST_EXCERPT]

@@ -1,0 +1,45 @@
+"""A run as reports see it: its run file, its settings, and whether a process holds it."""
+
+from pathlib import Path
+from typing import Protocol
+
+OBJECT_MARK = "object:"
+"""Begins the name of a problem or model that a run got as a Python object."""
+
+
+class RunSettings(Protocol):
+    """The settings that reports show; `costada.runs.config.RunConfig` has them."""
+
+    @property
+    def problem(self) -> str: ...  # noqa: D102
+    @property
+    def method(self) -> str: ...  # noqa: D102
+    @property
+    def budget(self) -> float: ...  # noqa: D102
+    @property
+    def max_iterations(self) -> int: ...  # noqa: D102
+    @property
+    def lost_calls(self) -> str: ...  # noqa: D102
+
+
+class RunView(Protocol):
+    """The folder of a run; `costada.runs.folder.RunFolder` is one."""
+
+    @property
+    def path(self) -> Path:
+        """The folder itself."""
+
+    @property
+    def database(self) -> Path:
+        """Checkpoints, programs and the ledger."""
+
+    @property
+    def resume_command(self) -> str:
+        """The command that resumes the run."""
+
+    def load(self) -> RunSettings:
+        """The run's settings; raises `ValueError` if the folder holds no run."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process holds the run."""
