@@ -11,7 +11,7 @@ from costada.reports.formats import counted, percent
 from costada.reports.summary import REASONS, RoleSum
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
-from costada.runs.runner import Discovery
+from costada.values.discovery import Discovery
 
 ENDS = {"interrupted": "Interrupted", "failures": "Stopped"}
 
