@@ -3,6 +3,7 @@
 import os
 from difflib import get_close_matches
 from functools import lru_cache
+from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
 
@@ -12,8 +13,8 @@ from costada.evaluators.problem import Problem
 BENCHMARKS = Path(str(files("costada.evaluators"))) / "benchmarks"
 """Holds one problem folder for each benchmark."""
 
-LANDSCAPE = "landscape"
-"""The problem of the simulated landscape: no benchmark, and only for the simulated model."""
+ENTRY_POINTS = "costada.problems"
+"""Group of entry points; each is a function without arguments that returns a `Problem`."""
 
 
 @lru_cache(maxsize=1)
@@ -23,8 +24,8 @@ def problem_names() -> tuple[str, ...]:
 
 
 def is_built_in(name: str) -> bool:
-    """Whether a name stands for a problem of this package."""
-    return name in (*problem_names(), LANDSCAPE)
+    """Whether a name is that of a benchmark or of a problem that an installed package registers."""
+    return name in problem_names() or bool(entry_points(group=ENTRY_POINTS, name=name))
 
 
 def benchmark_folder(name: str) -> Path:
@@ -54,10 +55,9 @@ def problem(name_or_path: str | Path) -> Problem:
     text = os.fspath(name_or_path)
     if text in problem_names():
         return load_folder(BENCHMARKS / text)
-    if text == LANDSCAPE:
-        from costada.experiments.landscape.problem import landscape
-
-        return landscape()
+    for registered in entry_points(group=ENTRY_POINTS, name=text):
+        found: Problem = registered.load()()
+        return found
     if os.sep in text or Path(text).is_dir():
         return load_folder(text)
     raise ValueError(

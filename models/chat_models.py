@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
+from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any
 
@@ -18,7 +19,9 @@ from costada.models.retries import with_retries
 from costada.models.retry_policy import RetryPolicy
 
 _OFFLINE = "offline"
-_SIMULATED = "simulated"
+ENTRY_POINTS = "costada.models"
+"""Group of entry points; each is a chat model class that takes `seed=`."""
+
 _FORMS = '"offline", "simulated", "openai:NAME" or "PROVIDER:NAME"'
 _KEY_UNUSED = "not-needed"
 _KEY_VARIABLES = {
@@ -104,10 +107,8 @@ def chat_model(
         from costada.models.offline import OfflineModel
 
         return _limited(OfflineModel(seed=seed), max_tokens)
-    if model_id == _SIMULATED:
-        from costada.experiments.landscape.model import SimulatedModel
-
-        return _limited(SimulatedModel(seed=seed), max_tokens)
+    for registered in entry_points(group=ENTRY_POINTS, name=model_id):
+        return _limited(registered.load()(seed=seed), max_tokens)
     provider, name = _split(model_id)
     longest = max_tokens or MAX_TOKENS
     settings = _Settings(base_url, temperature, longest, timeout, api_key_variable)
@@ -140,7 +141,8 @@ def _split(model_id: str) -> tuple[str, str]:
 
 def _suggestion(provider: str, name: str, known: tuple[str, ...]) -> str:
     word = provider.lower()
-    if close := get_close_matches(word, [_OFFLINE, _SIMULATED], n=1, cutoff=0.8):
+    unprefixed = [_OFFLINE, *entry_points(group=ENTRY_POINTS).names]
+    if close := get_close_matches(word, unprefixed, n=1, cutoff=0.8):
         return close[0]
     if not name:
         return f"{word}:NAME" if word in known else f"openai:{provider or 'NAME'}"

@@ -7,7 +7,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from costada.controller.constants import Constants
 from costada.evaluators.problem import Problem, check_problem, confine, layer_of
-from costada.evaluators.registry import LANDSCAPE, problem
+from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.build import DiscoveryGraph, create_discovery_graph
 from costada.models.chat_models import chat_model
@@ -20,7 +20,7 @@ from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation
 
-SIMULATED = "simulated"
+SIMULATED, LANDSCAPE = "simulated", "landscape"
 
 
 @dataclass(frozen=True, slots=True)
