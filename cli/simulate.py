@@ -51,8 +51,12 @@ def simulate(
     out: Out = None,
 ) -> None:
     """Compare methods on a simulated landscape: no model, no key, thousands of runs a minute."""
-    from costada.experiments.landscape.batch import Batch, methods_named
-    from costada.experiments.landscape.table import print_section, section_of_outcomes
+    from costada.experiments.landscape.batch import (
+        Batch,
+        methods_named,
+        print_section,
+        section_of_outcomes,
+    )
     from costada.reports.terminal import SafeConsole, table_console
 
     with refusing(ExitCode.BAD_INPUT):

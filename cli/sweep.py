@@ -17,8 +17,7 @@ from costada.cli import options
 from costada.cli.errors import refusing, telling_warnings
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem_names
-from costada.experiments.sweep.loop import StopWish, SweepLoop
-from costada.experiments.sweep.process import start
+from costada.experiments.sweep.loop import StopWish, SweepLoop, start
 from costada.experiments.sweep.progress import (
     exit_code,
     headline,

@@ -48,9 +48,8 @@ def theory(
     Prints which share of the best possible gain each method obtains, beside the bound for methods
     that do not look at cost.
     """
-    from costada.experiments.theory.conclusions import conclusions
     from costada.experiments.theory.proposition import findings
-    from costada.experiments.theory.text import theory_json, theory_text
+    from costada.experiments.theory.report import conclusions, theory_json, theory_text
 
     with refusing(ExitCode.BAD_INPUT):
         num_steps = _num_steps(steps)
@@ -80,7 +79,7 @@ def _num_steps(text: str) -> tuple[int, ...]:
 
 
 def _write(found: list[Finding], record: str, out: Path) -> None:
-    from costada.experiments.theory.figure import write_theory_figure
+    from costada.experiments.theory.report import write_theory_figure
     from costada.store.files import replace_text
 
     replace_text(out / f"{STEM}.json", f"{record}\n")

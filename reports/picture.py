@@ -62,7 +62,7 @@ def write_report(data: ReportData, path: Path) -> None:
 
 
 def drawn_report(data: ReportData) -> Figure:
-    """Return the picture; matplotlib is loaded here and draws without a display."""
+    """The picture; matplotlib is loaded here and draws without a display."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -42,7 +42,7 @@ POOLED = (COST, OVERSHOOT, ITERATIONS)
 
 
 def dollars_metric(role: str) -> str:
-    """Return the name of the metric that is the dollars of a role's calls."""
+    """The name of the metric that is the dollars of a role's calls."""
     return f"dollars_{role}"
 
 
@@ -96,13 +96,13 @@ class Section:
 
 
 def ordered_methods(names: set[str]) -> list[str]:
-    """Return names of methods as they are always shown: ours in their order, others after them."""
+    """Names of methods as they are always shown: ours in their order, others after them."""
     known = [name for name in METHODS if name in names]
     return [*known, *sorted(names - set(known))]
 
 
 def section_of(runs: Mapping[str, Runs], baseline: str) -> Section:
-    """Return what the runs of one model and budget, by method, were worth.
+    """What the runs of one model and budget, by method, were worth.
 
     Args:
         runs: The runs; every method has the same problems.
@@ -152,7 +152,7 @@ def _summaries(runs: Runs, is_single: bool) -> dict[str, Summary]:
 
 
 def roles_of(runs: Runs) -> list[str]:
-    """Return the roles that calls of the runs were paid for, ours first."""
+    """The roles that calls of the runs were paid for, ours first."""
     named = {role for some in runs.values() for run in some for role in run.dollars_by_role}
     return [*(role for role in ROLES if role in named), *sorted(named - set(ROLES))]
 
@@ -169,7 +169,7 @@ def _values(runs: Runs, name: str, metric: Metric) -> list[list[float]]:
 
 
 def summarize(strata: Sequence[Sequence[float]]) -> Summary:
-    """Return the summary of values, given by problem; every problem has some."""
+    """The summary of values, given by problem; every problem has some."""
     values = [value for stratum in strata for value in stratum]
     has_std = len(strata) == 1 and len(values) >= FEWEST
     return Summary(
@@ -274,7 +274,7 @@ class Comparison:
 
 
 def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None) -> Comparison:
-    """Return the comparison of runs.
+    """The comparison of runs.
 
     Args:
         outcomes: The runs, at least one.
@@ -304,7 +304,7 @@ def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None
 def _kept_apart(
     outcomes: Sequence[RunOutcome], field: Literal["problem", "model"]
 ) -> tuple[list[RunOutcome], list[Mix]]:
-    """Return the runs with a label in the field where its name stands for several kinds.
+    """The runs with a label in the field where its name stands for several kinds.
 
     A kind are runs with the same facts: those of the problem, or for a model all settings. The
     label is the start of their hash.
@@ -363,7 +363,7 @@ def _sections(outcomes: Sequence[RunOutcome], baseline: str) -> list[Section]:
 
 
 def _comparable(sections: Sequence[Section]) -> list[Section]:
-    """Return the sections of a setting that have every method of it."""
+    """The sections of a setting that have every method of it."""
     methods = {method for section in sections for method in section.runs}
     return [section for section in sections if set(section.runs) == methods]
 

@@ -50,7 +50,7 @@ OTHER_COLOURS = ("#882255", "#44aa99", "#999933", "#332288", "#aa4499", "#661100
 
 
 def looks_of(methods: Sequence[str]) -> Mapping[str, Look]:
-    """Return the look of each method; those that are not ours share further colours in turn."""
+    """The look of each method; those that are not ours share further colours in turn."""
     others = [name for name in ordered_methods(set(methods)) if name not in LOOKS]
     further = {
         name: Look(OTHER_COLOURS[number % len(OTHER_COLOURS)], MIXED, 1.5)
@@ -82,7 +82,7 @@ SETTINGS: Any = {
 
 
 def budget_paths(sections: Sequence[Section], looks: Looks, name: str) -> str:
-    """Return the budget-path figure: mean best score so far over the share of the budget.
+    """The budget-path figure: mean best score so far over the share of the budget.
 
     A panel per section; a band around the mean reaches from the lowest to the highest run, or
     holds the middle half of many runs.
@@ -108,7 +108,7 @@ def budget_paths(sections: Sequence[Section], looks: Looks, name: str) -> str:
 
 
 def trajectories(section: Section, looks: Looks, name: str) -> str:
-    """Return the three panels of one problem: objective over dollars, step cost, total cost.
+    """The three panels of one problem: objective over dollars, step cost, total cost.
 
     Each method shows its run with the median final score; arguments as in `budget_paths`.
     """
@@ -128,7 +128,7 @@ def trajectories(section: Section, looks: Looks, name: str) -> str:
 
 
 def median_run(runs: Sequence[RunOutcome]) -> RunOutcome:
-    """Return the run with the (lower) median final score; of equal ones, the smallest seed."""
+    """The run with the (lower) median final score; of equal ones, the smallest seed."""
     middle = median_low(best_score_at(run, 1.0) for run in runs)
     return next(run for run in runs if best_score_at(run, 1.0) == middle)
 
@@ -187,7 +187,7 @@ def _step_cost(axes: Axes, run: RunOutcome, style: dict[str, Any]) -> None:
 
 
 def _smoothed(values: Sequence[float]) -> list[float]:
-    """Return the mean of each value and its neighbours, fewer of them at the ends."""
+    """The mean of each value and its neighbours, fewer of them at the ends."""
     reach = SMOOTHED // 2
     return [
         fmean(values[max(0, number - reach) : number + reach + 1]) for number in range(len(values))
@@ -260,7 +260,7 @@ def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
 
 
 def _svg(draw: Callable[[Figure], None], name: str) -> str:
-    """Return what is drawn as one SVG element, its ids made unique by a prefix."""
+    """What is drawn as one SVG element, its ids made unique by a prefix."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

@@ -78,7 +78,7 @@ class RunOutcome:
 
 
 def digest(facts: object) -> str:
-    """Return the hash of plain values."""
+    """The hash of plain values."""
     return sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
@@ -100,7 +100,7 @@ class Interval:
 
 
 def mean_interval(strata: Sequence[Sequence[float]]) -> Interval | None:
-    """Return the interval of the mean over strata of the mean in each.
+    """The interval of the mean over strata of the mean in each.
 
     A stratum holds the values of one benchmark, one per seed, each resampled by itself. For a
     paired comparison the values are the differences between two runs of the same seed.
@@ -126,7 +126,7 @@ def mean_interval(strata: Sequence[Sequence[float]]) -> Interval | None:
 
 @lru_cache(maxsize=KEPT_DRAWS)
 def _draws(size: int, stratum: int) -> NDArray[np.float64]:
-    """Return the weight of each of `size` values in each resample of a stratum."""
+    """The weight of each of `size` values in each resample of a stratum."""
     random = np.random.default_rng((RANDOM_SEED, stratum))
     counts = random.multinomial(size, np.full(size, 1.0 / size), size=RESAMPLES)
     return counts / size
@@ -140,12 +140,12 @@ ROUNDING = 1e-12
 
 
 def has_reached(dollars: float, spent: float) -> bool:
-    """Return whether so many dollars were spent (C_t >= qB); equal but for rounding counts."""
+    """Whether so many dollars were spent (C_t >= qB); equal but for rounding counts."""
     return has_crossed(dollars, spent) or isclose(dollars, spent, rel_tol=ROUNDING)
 
 
 def point_at(outcome: RunOutcome, dollars: float) -> Point:
-    """Return the run after the first completed iteration with so many dollars spent.
+    """The run after the first completed iteration with so many dollars spent.
 
     The last iteration if it ended before; the initial program if it has none.
     """
@@ -158,7 +158,7 @@ def point_at(outcome: RunOutcome, dollars: float) -> Point:
 
 
 def crossing(outcome: RunOutcome, cutoff: float = 1.0) -> Point:
-    """Return the run where it crosses a share of its budget (tau_q: first t with C_t >= qB).
+    """The run where it crosses a share of its budget (tau_q: first t with C_t >= qB).
 
     Args:
         outcome: The run.
@@ -168,12 +168,12 @@ def crossing(outcome: RunOutcome, cutoff: float = 1.0) -> Point:
 
 
 def best_score_at(outcome: RunOutcome, cutoff: float) -> float:
-    """Return the best normalised score up to the crossing (BestScore@qB, Sec. 5.1)."""
+    """The best normalised score up to the crossing (BestScore@qB, Sec. 5.1)."""
     return crossing(outcome, cutoff).best_score
 
 
 def objective_at(outcome: RunOutcome, cutoff: float) -> float | None:
-    """Return the objective of the candidate that is best by score at the crossing.
+    """The objective of the candidate that is best by score at the crossing.
 
     It need not improve with the cutoff where objective and score measure different things.
     """
@@ -181,12 +181,12 @@ def objective_at(outcome: RunOutcome, cutoff: float) -> float | None:
 
 
 def cost_at_crossing(outcome: RunOutcome) -> float:
-    """Return the dollars charged when the run crossed its budget (C_tau; its mean is AvgCost)."""
+    """The dollars charged when the run crossed its budget (C_tau; its mean is AvgCost)."""
     return crossing(outcome).spent
 
 
 def overshoot_ratio(outcome: RunOutcome) -> float:
-    """Return the share of the budget spent beyond it ((C_tau - B) / B).
+    """The share of the budget spent beyond it ((C_tau - B) / B).
 
     Negative for a run that ended within the budget.
     """
@@ -206,12 +206,12 @@ class Curve:
     scores: tuple[float, ...]
 
     def at(self, share: float) -> float:
-        """Return the value at a share: each step is charged before its score counts."""
+        """The value at a share: each step is charged before its score counts."""
         return self.scores[bisect_right(self.shares, share) - 1]
 
 
 def curve_of(outcome: RunOutcome) -> Curve:
-    """Return the curve of a run up to its crossing; it goes on flat if it ended before."""
+    """The curve of a run up to its crossing; it goes on flat if it ended before."""
     shares, scores = [0.0], [outcome.seed_score]
     for point in outcome.points:
         is_over = has_reached(outcome.budget, point.spent)
@@ -223,7 +223,7 @@ def curve_of(outcome: RunOutcome) -> Curve:
 
 
 def normalized_auc(outcome: RunOutcome) -> float:
-    """Return the mean height of the curve over the budget (normalised AUC, Sec. 5.1).
+    """The mean height of the curve over the budget (normalised AUC, Sec. 5.1).
 
     The score of the iteration that crosses the budget counts from there on, so it adds nothing.
     """
@@ -234,12 +234,12 @@ def normalized_auc(outcome: RunOutcome) -> float:
 
 
 def mean_at(curves: Sequence[Sequence[Curve]], share: float) -> float:
-    """Return the mean over benchmarks of the mean over runs; one sequence per benchmark."""
+    """The mean over benchmarks of the mean over runs; one sequence per benchmark."""
     return fmean(fmean(curve.at(share) for curve in of_problem) for of_problem in curves)
 
 
 def share_to_reach(curves: Sequence[Sequence[Curve]], score: float) -> float | None:
-    """Return the smallest share of the budget at which the mean curve reaches a score, if any."""
+    """The smallest share of the budget at which the mean curve reaches a score, if any."""
     shares = sorted({share for some in curves for curve in some for share in curve.shares})
     first = bisect_left(shares, True, key=lambda share: mean_at(curves, share) >= score)
     return shares[first] if first < len(shares) else None

@@ -67,7 +67,7 @@ class Found:
 
 
 def find_outcomes(directory: Path) -> Found:
-    """Return the finished runs below a folder, and what was left out.
+    """The finished runs below a folder, and what was left out.
 
     Of several runs with one key (see `RunOutcome`) the first is taken.
 
@@ -99,7 +99,7 @@ def append_outcomes(path: Path, outcomes: Iterable[RunOutcome]) -> None:
 
 
 def config_facts(config: RunConfig) -> dict[str, str]:
-    """Return the settings of a run that decide its result, as texts by name; none that is unset.
+    """The settings of a run that decide its result, as texts by name; none that is unset.
 
     A setting counts unless `NOT_DECIDING` names it.
     """
@@ -107,7 +107,7 @@ def config_facts(config: RunConfig) -> dict[str, str]:
 
 
 def _line(outcome: RunOutcome) -> str:
-    """Return an outcome as one line, without the place where it was found."""
+    """An outcome as one line, without the place where it was found."""
     facts = {name: value for name, value in asdict(outcome).items() if name != "place"}
     return json.dumps(facts, allow_nan=False) + "\n"
 
@@ -183,7 +183,7 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
 
 
 def _settings(setup: RunSetup, config: RunConfig, store: RunStore, run_id: str) -> dict[str, str]:
-    """Return what decided a run: its settings now, and where it began or was judged otherwise."""
+    """What decided a run: its settings now, and where it began or was judged otherwise."""
     began = {**setup.settings, **config_facts(config)}
     began.pop("constants.max_iterations", None)
     at_start = began.pop("budget", "")
@@ -203,7 +203,7 @@ def _unfinished(last: TraceRow, config: RunConfig) -> str:
 
 
 def _is_failing(rows: Sequence[TraceRow], max_failures: int) -> bool:
-    """Return whether the failures in a row reached the limit in the last step.
+    """Whether the failures in a row reached the limit in the last step.
 
     A run that was gone on with after that had counted anew.
     """
@@ -230,7 +230,7 @@ def _dollars_by_role(store: RunStore, run_id: str) -> dict[str, float]:
 
 
 def _checked(outcome: RunOutcome) -> RunOutcome:
-    """Return the outcome.
+    """The outcome.
 
     Raises:
         ValueError: If a number is not finite, the budget not positive, or a curve falls.

@@ -50,12 +50,12 @@ class Number:
 
 @lru_cache
 def published_numbers() -> tuple[Number, ...]:
-    """Return the numbers of the paper that are known."""
+    """The numbers of the paper that are known."""
     return TypeAdapter(tuple[Number, ...]).validate_python(_file()["number"])
 
 
 def published_table(comparison: Comparison) -> Table:
-    """Return the paper's numbers for what is compared, with our numbers of the same thing."""
+    """The paper's numbers for what is compared, with our numbers of the same thing."""
     header = ("quantity", "problem", "method", "as published", "model there", "here", "source")
     rows = [
         (

@@ -70,7 +70,7 @@ class Column:
 
 
 def by_method(section: Section, title: str, note: str, columns: Sequence[Column]) -> Table:
-    """Return the table of a section with a row per method; without columns it has no row."""
+    """The table of a section with a row per method; without columns it has no row."""
     summaries = section.summaries
     rows = (
         [(method, *(column.text(by) for column in columns)) for method, by in summaries.items()]
@@ -94,12 +94,12 @@ def _best_rows(summaries: Sequence[Summaries], column: Column) -> list[int]:
 
 
 def score_column(heading: str, metric: str) -> Column:
-    """Return mean and sample standard deviation of a score."""
+    """Mean and sample standard deviation of a score."""
     return Column(heading, lambda by: words.score_spread(by[metric]), lambda by: by[metric].mean)
 
 
 def objective_column(heading: str, metric: str, section: Section) -> Column:
-    """Return mean and sample standard deviation of an objective."""
+    """Mean and sample standard deviation of an objective."""
     sign = -1.0 if section.is_minimized else 1.0
     return Column(
         heading,
@@ -109,12 +109,12 @@ def objective_column(heading: str, metric: str, section: Section) -> Column:
 
 
 def dollars_column(role: str) -> Column:
-    """Return the mean dollars of a role's calls."""
+    """The mean dollars of a role's calls."""
     return Column(role, lambda by: words.dollars(by.get(dollars_metric(role))))
 
 
 def best_score_column() -> Column:
-    """Return the best final score."""
+    """The best final score."""
     return Column(
         "best score",
         lambda by: words.score(by[FINAL_SCORE].largest),
@@ -123,7 +123,7 @@ def best_score_column() -> Column:
 
 
 def best_objective_column(section: Section) -> Column:
-    """Return the best final objective."""
+    """The best final objective."""
 
     def rank(by: Summaries) -> float:
         found = by.get(FINAL_OBJECTIVE)
@@ -135,7 +135,7 @@ def best_objective_column(section: Section) -> Column:
 
 
 def best_objective(by: Summaries, section: Section) -> str:
-    """Return the best final objective of a method, as a cell."""
+    """The best final objective of a method, as a cell."""
     found = by.get(FINAL_OBJECTIVE)
     if found is None:
         return words.NOTHING
@@ -146,7 +146,7 @@ INTERVAL = f"{CONFIDENCE:.0%} interval"
 
 
 def section_tables(section: Section) -> tuple[Table, ...]:
-    """Return the tables of one section; those without a row are left out."""
+    """The tables of one section; those without a row are left out."""
     tables = (
         final_quality(section),
         objectives_at_cutoffs(section),
@@ -160,7 +160,7 @@ def section_tables(section: Section) -> tuple[Table, ...]:
 
 
 def final_quality(section: Section) -> Table:
-    """Return the quality at the end: mean, sample standard deviation, best."""
+    """The quality at the end: mean, sample standard deviation, best."""
     columns = [
         score_column("score", FINAL_SCORE),
         Column(INTERVAL, lambda by: words.score_interval(by[FINAL_SCORE].interval)),
@@ -178,7 +178,7 @@ def final_quality(section: Section) -> Table:
 
 
 def given_up_note(section: Section) -> str:
-    """Return how many runs of each method failures ended; empty if there is none."""
+    """How many runs of each method failures ended; empty if there is none."""
     counts = {
         method: sum(run.has_given_up for some in runs.values() for run in some)
         for method, runs in section.runs.items()
@@ -188,7 +188,7 @@ def given_up_note(section: Section) -> str:
 
 
 def objectives_at_cutoffs(section: Section) -> Table:
-    """Return the objectives at each share of the budget."""
+    """The objectives at each share of the budget."""
     columns = [objective_column(f"{cutoff:g} B", OBJECTIVES[cutoff], section) for cutoff in CUTOFFS]
     note = "The objective of the candidate that is best by score at each share of the budget."
     title = f"Objective at shares of the budget{_way(section)}"
@@ -196,13 +196,13 @@ def objectives_at_cutoffs(section: Section) -> Table:
 
 
 def scores_at_cutoffs(section: Section) -> Table:
-    """Return the normalised scores at each share of the budget."""
+    """The normalised scores at each share of the budget."""
     columns = [score_column(f"{cutoff:g} B", SCORES[cutoff]) for cutoff in CUTOFFS]
     return by_method(section, "Normalised score at shares of the budget", "", columns)
 
 
 def area_and_cost(section: Section) -> Table:
-    """Return normalised AUC, AvgCost and overshoot."""
+    """Normalised AUC, AvgCost and overshoot."""
     columns = [
         score_column("AUC", AUC),
         Column(INTERVAL, lambda by: words.score_interval(by[AUC].interval)),
@@ -217,7 +217,7 @@ def area_and_cost(section: Section) -> Table:
 
 
 def differences(section: Section) -> Table:
-    """Return the differences to the baseline, paired by problem and seed."""
+    """The differences to the baseline, paired by problem and seed."""
     rows = tuple(
         (
             method,
@@ -243,7 +243,7 @@ def differences(section: Section) -> Table:
 
 
 def share_matrix(section: Section) -> Table:
-    """Return the share of the budget at which each method is as far as another at its end."""
+    """The share of the budget at which each method is as far as another at its end."""
     methods = tuple(section.runs)
     rows = tuple(
         (one, *(words.percent(section.shares[one, other]) for other in methods)) for one in methods
@@ -257,14 +257,14 @@ def share_matrix(section: Section) -> Table:
 
 
 def dollars_by_role(section: Section) -> Table:
-    """Return what calls of each kind cost per run."""
+    """What calls of each kind cost per run."""
     roles = list(dict.fromkeys(role for runs in section.runs.values() for role in roles_of(runs)))
     columns = [dollars_column(role) for role in roles]
     return by_method(section, "Dollars by kind of call, mean per run", "", columns)
 
 
 def rerun_table(reruns: Sequence[Rerun]) -> Table:
-    """Return runs with a small budget beside larger budgets cut off at the same dollars."""
+    """Runs with a small budget beside larger budgets cut off at the same dollars."""
     header = (
         *("problem", "model", METHOD, "budget", "its score", "its objective"),
         *("cut from", "score there", "objective there", "score, rerun - cutoff"),
@@ -289,7 +289,7 @@ def rerun_table(reruns: Sequence[Rerun]) -> Table:
 
 
 def mix_table(mixes: Sequence[Mix]) -> Table:
-    """Return what keeps runs of one name apart, one row per setting and kind."""
+    """What keeps runs of one name apart, one row per setting and kind."""
     rows = tuple(
         (mix.name, label, setting, values[number], str(mix.counts[number]), mix.places[number])
         for mix in mixes
@@ -302,7 +302,7 @@ def mix_table(mixes: Sequence[Mix]) -> Table:
 
 
 def mix_lines(mixes: Sequence[Mix]) -> list[str]:
-    """Return in one line for each kind what keeps it apart."""
+    """In one line for each kind what keeps it apart."""
     return [
         f"kept apart: {mix.name} [{label}], {counted(mix.counts[number], 'run')} from"
         f" {mix.places[number] or 'a file'}: "
@@ -313,7 +313,7 @@ def mix_lines(mixes: Sequence[Mix]) -> list[str]:
 
 
 def overview(comparison: Comparison) -> Table:
-    """Return one row per problem, model, budget and method."""
+    """One row per problem, model, budget and method."""
     header = (
         *("problem", "model", METHOD, "budget", "runs"),
         *("objective", "best", "score", "AUC", "AvgCost"),

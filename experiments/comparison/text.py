@@ -28,7 +28,7 @@ LATEX = {
 
 
 def to_markdown(comparison: Comparison, published: Table | None, left_out: Sequence[str]) -> str:
-    """Return the comparison as a Markdown page.
+    """The comparison as a Markdown page.
 
     Args:
         comparison: What is compared.
@@ -50,7 +50,7 @@ def to_markdown(comparison: Comparison, published: Table | None, left_out: Seque
 
 
 def to_latex(comparison: Comparison, published: Table | None) -> str:
-    """Return every table of the comparison for LaTeX with the package booktabs."""
+    """Every table of the comparison for LaTeX with the package booktabs."""
     tables = [
         _latex_table(heading, table)
         for heading, tables in _parts(comparison, published)
@@ -60,7 +60,7 @@ def to_latex(comparison: Comparison, published: Table | None) -> str:
 
 
 def to_csv(comparison: Comparison) -> str:
-    """Return one row per problem, model, budget, method and metric.
+    """One row per problem, model, budget, method and metric.
 
     Differences to the baseline and shares to reach another method are metrics too, the other
     method after a colon. `low` and `high` bound the confidence interval of the mean.
@@ -137,7 +137,7 @@ def _markdown_row(cells: Sequence[str]) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Return text that Markdown shows as it is, on one line."""
+    """Text that Markdown shows as it is, on one line."""
     return re.sub(r"([\\`*<>\[\]|~])", r"\\\1", " ".join(text.split()))
 
 

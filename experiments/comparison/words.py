@@ -31,19 +31,19 @@ DEFINITIONS = {
 
 
 def section_title(section: Section) -> str:
-    """Return what is compared in a section, in a few words."""
+    """What is compared in a section, in a few words."""
     problems = section.problems
     what = problems[0] if len(problems) == 1 else f"mean of {len(problems)} problems"
     return f"{what}, {section.model}, {money(section.budget)}"
 
 
 def money(dollars: float) -> str:
-    """Return dollars as a budget is given."""
+    """Dollars as a budget is given."""
     return f"${dollars:g}"
 
 
 def objective(value: float, digits: int = OBJECTIVE_DIGITS) -> str:
-    """Return an objective with so many significant digits."""
+    """An objective with so many significant digits."""
     if value == 0:
         return "0"
     if not SMALLEST_PLAIN <= abs(value) < LARGEST_PLAIN:
@@ -52,7 +52,7 @@ def objective(value: float, digits: int = OBJECTIVE_DIGITS) -> str:
 
 
 def objective_spread(summary: Summary | None) -> str:
-    """Return mean and sample standard deviation of an objective."""
+    """Mean and sample standard deviation of an objective."""
     if summary is None:
         return NOTHING
     mean = objective(summary.mean)
@@ -60,12 +60,12 @@ def objective_spread(summary: Summary | None) -> str:
 
 
 def score(value: float) -> str:
-    """Return a normalised score, or an area under its curve."""
+    """A normalised score, or an area under its curve."""
     return f"{value:.4f}"
 
 
 def score_spread(summary: Summary | None) -> str:
-    """Return mean and sample standard deviation of normalised scores or areas."""
+    """Mean and sample standard deviation of normalised scores or areas."""
     if summary is None:
         return NOTHING
     mean = score(summary.mean)
@@ -73,17 +73,17 @@ def score_spread(summary: Summary | None) -> str:
 
 
 def score_interval(interval: Interval | None, sign: str = "") -> str:
-    """Return the bounds of an interval of scores; the sign `+` shows signs."""
+    """The bounds of an interval of scores; the sign `+` shows signs."""
     if interval is None:
         return NOTHING
     return f"{interval.low:{sign}.4f} to {interval.high:{sign}.4f}"
 
 
 def dollars(summary: Summary | None) -> str:
-    """Return a mean of dollars."""
+    """A mean of dollars."""
     return NOTHING if summary is None else f"${summary.mean:.4f}"
 
 
 def percent(share: float | None) -> str:
-    """Return a share in percent."""
+    """A share in percent."""
     return NOTHING if share is None else f"{100 * share:.2f} %"

@@ -1,6 +1,8 @@
 """A chat model that proposes programs of a simulated landscape; no language model is behind it."""
 
 import hashlib
+import json
+import re
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -11,9 +13,142 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatResult
 
-from costada.experiments.landscape.answering import answered
-from costada.experiments.landscape.tokens import Tokens
-from costada.values.prompt_data import prompt_data
+from costada.experiments.landscape.landscape import (
+    GUIDE_TOKENS,
+    INSIGHT_TOKENS,
+    LABEL_TOKENS,
+    STRATEGY_TOKENS,
+    Attempt,
+    Landscape,
+    Tokens,
+    Wording,
+    call_tokens,
+    drawn_landscape,
+    generation_tokens,
+)
+from costada.experiments.landscape.problem import proposed_program, read_program
+from costada.models.offline.strategizing import insight_reply, label_reply, strategy_reply
+from costada.values.prompt_data import PromptData, prompt_data
+
+TACTICS_PER_ANSWER = 3
+
+PROMISING_ODDS = 2.0
+"""How many times as likely a guide names an approach whose ceiling lies above the best score; an
+assumption: it knows something, but is no oracle."""
+
+REFINEMENTS = ("start", "constraints", "polish")
+"""What refinement tactics are called; each keeps the approach of the program."""
+
+_NAMED = re.compile(r"landscape\.approach_(\d{1,2})", re.ASCII)
+
+
+def named_approaches(
+    landscape: Landscape, current: int, best_score: float, rng: Random
+) -> tuple[int, ...]:
+    """The approaches that three breakthrough tactics name, all different.
+
+    Args:
+        landscape: The instance.
+        current: Approach of the best program, which is not named.
+        best_score: Score of that program.
+        rng: Source of randomness.
+    """
+    weights = {
+        number: PROMISING_ODDS if approach.ceiling > best_score else 1.0
+        for number, approach in enumerate(landscape.approaches)
+        if number != current
+    }
+    keys = {number: rng.expovariate(weight) for number, weight in weights.items()}
+    return tuple(sorted(keys, key=keys.__getitem__)[:TACTICS_PER_ANSWER])
+
+
+def breakthrough_reply(approaches: tuple[int, ...]) -> str:
+    """The JSON of tactics that name approaches."""
+    return _reply([(f"Take approach {each}.", f"landscape.approach_{each}") for each in approaches])
+
+
+def refinement_reply() -> str:
+    """The JSON of tactics that keep the approach."""
+    return _reply([(f"Carry it further: {each}.", f"landscape.{each}") for each in REFINEMENTS])
+
+
+def named_approach(approach_type: str) -> int | None:
+    """The number of the approach that a tactic names, None if it names none."""
+    match = _NAMED.fullmatch(approach_type)
+    return int(match[1]) if match else None
+
+
+def _reply(ideas: list[tuple[str, str]]) -> str:
+    records = [
+        {
+            "idea": idea,
+            "description": "Change the numbers of the program accordingly.",
+            "what_to_optimize": "score",
+            "cautions": "",
+            "approach_type": approach_type,
+        }
+        for idea, approach_type in ideas
+    ]
+    return json.dumps({"ideas": records}, indent=2)
+
+
+def attempt_of(asked: PromptData) -> Attempt | None:
+    """What an answer starts from, None where it sees no program of the landscape."""
+    seen = read_program(asked.program)
+    if seen is None:
+        return None
+    wording = Wording(asked.mode or asked.action)
+    is_moving = wording is Wording.BREAKTHROUGH
+    named = named_approach(asked.approach) if is_moving else None
+    return Attempt(seen.approach, seen.quality, wording, named)
+
+
+NO_LANDSCAPE = "I see no program of the simulated landscape here."
+
+
+def answered(asked: PromptData | None, seed: int, rng: Random) -> tuple[str, Tokens]:
+    """The answer to a prompt and what it is billed for.
+
+    Args:
+        asked: Data of the prompt.
+        seed: Chooses the landscape.
+        rng: Source of all other randomness.
+    """
+    if asked is None:
+        return NO_LANDSCAPE, generation_tokens(0, 1.0, rng)
+    match asked.kind:
+        case "generation":
+            return _program_answer(asked, seed, rng)
+        case "guide":
+            return _guide_answer(asked, seed, rng), call_tokens(GUIDE_TOKENS, rng)
+        case "labels":
+            return label_reply(rng), call_tokens(LABEL_TOKENS, rng)
+        case "insight":
+            return insight_reply(asked), call_tokens(INSIGHT_TOKENS, rng)
+        case "strategy":
+            return strategy_reply(asked, rng), call_tokens(STRATEGY_TOKENS, rng)
+    return NO_LANDSCAPE, generation_tokens(0, 1.0, rng)
+
+
+def _program_answer(asked: PromptData, seed: int, rng: Random) -> tuple[str, Tokens]:
+    attempt = attempt_of(asked)
+    if attempt is None:
+        return NO_LANDSCAPE, generation_tokens(len(asked.others), 1.0, rng)
+    landscape = drawn_landscape(seed)
+    program = asked.program.strip("\n") + "\n"
+    code, tokens = proposed_program(program, attempt, len(asked.others), landscape, rng)
+    return f"Simulated answer.\n\n```python\n{code}```\n", tokens
+
+
+def _guide_answer(asked: PromptData, seed: int, rng: Random) -> str:
+    seen = read_program(asked.program)
+    if seen is None:
+        return NO_LANDSCAPE
+    if asked.mode == "refinement":
+        return refinement_reply()
+    landscape = drawn_landscape(seed)
+    return breakthrough_reply(named_approaches(landscape, seen.approach, seen.quality, rng))
+
 
 MODEL_NAME = "simulated"
 

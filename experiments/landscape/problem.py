@@ -1,8 +1,18 @@
-"""The problem "landscape": programs of a simulated landscape, judged as text and never executed."""
+"""The one line of a landscape program that says what it is: read, and written anew."""
 
 import re
+from dataclasses import dataclass
+from random import Random
 
 from costada.evaluators.problem import Problem
+from costada.experiments.landscape.landscape import (
+    Attempt,
+    Landscape,
+    Outcome,
+    Tokens,
+    attempted,
+    generation_tokens,
+)
 from costada.values.evaluation import Evaluation, failed
 
 SEED_QUALITY = 0.3642
@@ -14,13 +24,13 @@ _FRAME = '''"""A program of the simulated landscape: it is read, never executed.
 
 # EVOLVE-BLOCK-START
 def search():
-    """Return what an approach brings when it is carried this far."""
+    """What an approach brings when it is carried this far."""
     return landscape.approach_<approach>(quality=<quality>, variant=<variant>)
 # EVOLVE-BLOCK-END
 
 
 def solution():
-    """Return what the evaluator scores."""
+    """What the evaluator scores."""
     return search()
 '''
 
@@ -42,7 +52,7 @@ Nothing is executed: a program has the form of the initial one, other numbers ap
 
 
 def landscape() -> Problem:
-    """Return the problem of the simulated landscape; `models.simulated` proposes its programs."""
+    """The problem of the simulated landscape; `models.simulated` proposes its programs."""
     return Problem(
         name="landscape",
         task=TASK,
@@ -55,7 +65,7 @@ def landscape() -> Problem:
 
 
 def evaluate(code: str) -> Evaluation:
-    """Return the quality that a program names, or what is wrong with its text."""
+    """The quality that a program names, or what is wrong with its text."""
     match = PROGRAM.fullmatch(code)
     if match is None:
         return failed("program: expected the initial one with nothing changed but its numbers")
@@ -67,5 +77,55 @@ def evaluate(code: str) -> Evaluation:
 
 
 def program_text(approach: int, quality: str, variant: int) -> str:
-    """Return the program with these numbers; whether they are allowed is for `evaluate` to say."""
+    """The program with these numbers; whether they are allowed is for `evaluate` to say."""
     return f"{_HEAD}{approach}{_MIDDLE}{quality}{_LATER}{variant}{_TAIL}"
+
+
+CALL = re.compile(
+    r"landscape\.approach_(?P<approach>\d{1,2})\(quality=(?P<quality>\d\.\d{4}), variant=\d+\)",
+    re.ASCII,
+)
+
+BROKEN = "broken"
+"""What a program that fails gives as its quality."""
+
+MAX_VARIANT = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class SeenProgram:
+    """What a program says of itself."""
+
+    approach: int
+    quality: float
+
+
+def read_program(code: str) -> SeenProgram | None:
+    """What a program says of itself, None if it is no program of the landscape."""
+    match = CALL.search(code)
+    return SeenProgram(int(match["approach"]), float(match["quality"])) if match else None
+
+
+def with_outcome(code: str, outcome: Outcome, variant: int) -> str:
+    """The parent's text with the numbers of an outcome."""
+    quality = BROKEN if outcome.quality is None else f"{outcome.quality:.4f}"
+    call = f"landscape.approach_{outcome.approach}(quality={quality}, variant={variant})"
+    return CALL.sub(call, code, count=1)
+
+
+def proposed_program(
+    code: str, attempt: Attempt, num_others: int, landscape: Landscape, rng: Random
+) -> tuple[str, Tokens]:
+    """The program that an attempt brings, and the tokens that its call is billed for.
+
+    Args:
+        code: Text of the parent.
+        attempt: What the answer starts from.
+        num_others: Programs shown beside the parent.
+        landscape: The instance.
+        rng: Source of randomness.
+    """
+    outcome = attempted(attempt, landscape, rng)
+    factor = landscape.approaches[outcome.approach].cost_factor
+    program = with_outcome(code, outcome, rng.randrange(1, MAX_VARIANT))
+    return program, generation_tokens(num_others, factor, rng)

@@ -125,14 +125,14 @@ class SweepTable(SweepLines):
 
 
 def sweep_progress_on(console: Console, *, is_quiet: bool) -> SweepProgress:
-    """Return a table for a terminal, lines for anything else, nothing if quiet."""
+    """A table for a terminal, lines for anything else, nothing if quiet."""
     if is_quiet:
         return SilentSweep()
     return SweepTable(console) if console.is_terminal else SweepLines(console)
 
 
 def sweep_table(runs: Sequence[SweepRun], seconds: float, notice: str = "") -> RenderableType:
-    """Return the running runs as a table, and all of them as numbers.
+    """The running runs as a table, and all of them as numbers.
 
     Args:
         runs: Every run of the sweep.
@@ -152,7 +152,7 @@ def sweep_table(runs: Sequence[SweepRun], seconds: float, notice: str = "") -> R
 
 
 def end_line(runs: Sequence[SweepRun], run: SweepRun) -> str:
-    """Return in one line how a run ended, and how many have."""
+    """In one line how a run ended, and how many have."""
     num_ended = sum(each.status in (Status.FINISHED, Status.FAILED) for each in runs)
     parts = [f"[{num_ended}/{len(runs)}] {run.name}: {run.status}"]
     if run.step:
@@ -166,7 +166,7 @@ def end_line(runs: Sequence[SweepRun], run: SweepRun) -> str:
 
 
 def clock(seconds: float) -> str:
-    """Return a duration in hours, minutes and seconds."""
+    """A duration in hours, minutes and seconds."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -192,14 +192,14 @@ def _totals(runs: Sequence[SweepRun], seconds: float) -> str:
 
 
 def largest_bill(runs: Sequence[SweepRun]) -> float:
-    """Return the dollars that unfinished runs may still spend within their budgets."""
+    """The dollars that unfinished runs may still spend within their budgets."""
     return sum(
         max(0.0, run.config.budget - run.spent) for run in runs if run.status is not Status.FINISHED
     )
 
 
 def headline(runs: Sequence[SweepRun], num_jobs: int) -> str:
-    """Return how many runs there are and what they may cost."""
+    """How many runs there are and what they may cost."""
     num_finished = sum(run.status is Status.FINISHED for run in runs)
     num_begun = sum(run.status is not Status.FINISHED and run.has_begun for run in runs)
     parts = [f"{_counted(runs)}, at most {num_jobs} at once"]
@@ -214,7 +214,7 @@ def headline(runs: Sequence[SweepRun], num_jobs: int) -> str:
 
 
 def sweep_text(runs: Sequence[SweepRun], out: Path, seconds: float) -> str:
-    """Return the result in a few lines; failures come last."""
+    """The result in a few lines; failures come last."""
     finished = [run for run in runs if run.status is Status.FINISHED]
     spent = sum(run.spent for run in runs)
     lines = [
@@ -233,13 +233,13 @@ def sweep_text(runs: Sequence[SweepRun], out: Path, seconds: float) -> str:
 
 
 def sweep_json(runs: Sequence[SweepRun]) -> str:
-    """Return the runs as one JSON array, a run per line; dollars are numbers."""
+    """The runs as one JSON array, a run per line; dollars are numbers."""
     lines = ",\n".join(f"  {json.dumps(_facts(run))}" for run in runs)
     return f"[\n{lines}\n]"
 
 
 def exit_code(runs: Sequence[SweepRun]) -> ExitCode:
-    """Return what the command answers: any failure counts more than an interruption."""
+    """What the command answers: any failure counts more than an interruption."""
     statuses = {run.status for run in runs}
     if Status.FAILED in statuses:
         return ExitCode.FAILED
@@ -265,14 +265,14 @@ def _facts(run: SweepRun) -> dict[str, object]:
 
 
 def _limit(runs: Sequence[SweepRun]) -> str:
-    """Return how firmly a budget holds; the runs of a sweep share their policy."""
+    """How firmly a budget holds; the runs of a sweep share their policy."""
     if any(run.config.budget_policy == "crossing" for run in runs):
         return "a run's last iteration may go beyond its budget"
     return "no run goes beyond its budget"
 
 
 def _budgets(runs: Sequence[SweepRun]) -> str:
-    """Return what the largest bill is made of."""
+    """What the largest bill is made of."""
     todo = [run for run in runs if run.status is not Status.FINISHED]
     budgets = sorted({run.config.budget for run in todo})
     counts = [(sum(run.config.budget == each for run in todo), each) for each in budgets]

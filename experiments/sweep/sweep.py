@@ -39,7 +39,7 @@ class LastStep:
 
 
 def last_step(steps: Path) -> LastStep | None:
-    """Return the last whole row of a trace file, `None` while there is none.
+    """The last whole row of a trace file, `None` while there is none.
 
     Raises:
         ValueError: If the row is damaged.
@@ -108,17 +108,17 @@ class SweepRun:
 
     @property
     def has_begun(self) -> bool:
-        """Return whether its folder holds settings, so that it is gone on with."""
+        """Whether its folder holds settings, so that it is gone on with."""
         return self.folder.settings.is_file()
 
     @property
     def spent(self) -> float:
-        """Return the dollars charged by its last finished iteration."""
+        """The dollars charged by its last finished iteration."""
         return self.step.spent if self.step else 0.0
 
 
 def sweep_runs(grid: SweepGrid, given: Mapping[str, object], out: Path) -> tuple[SweepRun, ...]:
-    """Return every run of a sweep, all first seeds before the second ones.
+    """Every run of a sweep, all first seeds before the second ones.
 
     Args:
         grid: What the runs differ in.
@@ -140,7 +140,7 @@ def sweep_runs(grid: SweepGrid, given: Mapping[str, object], out: Path) -> tuple
 
 
 def looked_up(run: SweepRun) -> SweepRun:
-    """Return the run as its folder shows it, finished or waiting.
+    """The run as its folder shows it, finished or waiting.
 
     Raises:
         ValueError: If the folder holds another run, another process is at work in it, or a link
@@ -264,7 +264,7 @@ def _refuse_links(run: SweepRun) -> None:
 
 
 def _is_reported(folder: RunFolder) -> bool:
-    """Return whether the files a person reads are those of the last iteration."""
+    """Whether the files a person reads are those of the last iteration."""
     if not (folder.report.is_file() and folder.steps.is_file()):
         return False
     return folder.report.stat().st_mtime_ns >= folder.steps.stat().st_mtime_ns

@@ -49,21 +49,21 @@ class Instance:
 
     @property
     def bound(self) -> float:
-        """Return the share of OPT that no cost-blind choice exceeds (1/K + 1/kappa)."""
+        """The share of OPT that no cost-blind choice exceeds (1/K + 1/kappa)."""
         return 1 / self.num_frontiers + 1 / self.cost_ratio
 
     @property
     def gain(self) -> float:
-        """Return by how much every step raises the best score (g)."""
+        """By how much every step raises the best score (g)."""
         return TOTAL_GAIN / self.num_steps
 
     @property
     def constants(self) -> Constants:
-        """Return the constants of a run; a cheap step costs the reference cost (c = c-bar)."""
+        """The constants of a run; a cheap step costs the reference cost (c = c-bar)."""
         return Constants(num_frontiers=self.num_frontiers, max_iterations=self.num_steps + 1)
 
     def price(self, frontier: int, cheap: int) -> int:
-        """Return what a step costs, in cheap steps."""
+        """What a step costs, in cheap steps."""
         return 1 if frontier == cheap else self.cost_ratio
 
 
@@ -119,7 +119,7 @@ class Finding:
 
 
 def share_of_opt(policy: Policy, instance: Instance) -> Share:
-    """Return the policy's part of OPT, every place of the cheap frontier played once."""
+    """The policy's part of OPT, every place of the cheap frontier played once."""
     places = [policy.spend(instance, cheap) for cheap in range(instance.num_frontiers)]
     num_steps = [sum(len(course.choices) for course in courses) for courses in places]
     best = instance.num_steps * len(places[0])
@@ -130,7 +130,7 @@ def share_of_opt(policy: Policy, instance: Instance) -> Share:
 def findings(
     frontiers: Sequence[int], cost_ratios: Sequence[int], num_steps: Sequence[int]
 ) -> list[Finding]:
-    """Return all policies on every instance of a grid."""
+    """All policies on every instance of a grid."""
     grid = [Instance(*values) for values in product(frontiers, cost_ratios, num_steps)]
     return [
         Finding(instance, {policy.name: share_of_opt(policy, instance) for policy in POLICIES})
@@ -141,7 +141,7 @@ def findings(
 def spend_by_method(
     method: Method, change: Callable[[Instance], Constants], instance: Instance, cheap: int
 ) -> Sequence[Course]:
-    """Return how a method's own controller spends the budget.
+    """How a method's own controller spends the budget.
 
     Archives play no part: there is no migration, and no frontier is added.
 
@@ -170,7 +170,7 @@ def spend_by_method(
 
 
 def spend_by_ranking(instance: Instance, cheap: int) -> Sequence[Course]:
-    """Return what the policy of the proof does: try each frontier once, then the best ratio.
+    """What the policy of the proof does: try each frontier once, then the best ratio.
 
     The ratio is the observed gain per cost; the lowest index wins a tie.
     """
@@ -189,7 +189,7 @@ def spend_by_ranking(instance: Instance, cheap: int) -> Sequence[Course]:
 
 
 def spend_by_urn(instance: Instance, cheap: int) -> Sequence[Course]:
-    """Return what the strategy does that EvoX begins with, over several random draws.
+    """What the strategy does that EvoX begins with, over several random draws.
 
     It knows no frontiers and draws the parent evenly from all programs. Here every program
     belongs to the frontier of its parent, and each frontier begins with one.
@@ -208,7 +208,7 @@ def _urn_course(rng: Random, instance: Instance, cheap: int) -> Course:
 
 
 def _paid(choices: list[int], spent: int, instance: Instance) -> tuple[int, ...]:
-    """Return the choices without the last one if the budget did not cover it."""
+    """The choices without the last one if the budget did not cover it."""
     return tuple(choices if spent <= instance.num_steps else choices[:-1])
 
 
@@ -217,7 +217,7 @@ def _usual(instance: Instance) -> Constants:
 
 
 def _with_small_bonus(instance: Instance) -> Constants:
-    """Return constants whose optimism is as large as the gain of a step; no run uses them."""
+    """Constants whose optimism is as large as the gain of a step; no run uses them."""
     return replace(instance.constants, optimism_scale=instance.gain)
 
 

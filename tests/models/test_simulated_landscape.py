@@ -5,21 +5,20 @@ from statistics import fmean, median
 
 import pytest
 
-from costada.experiments.landscape.advice import named_approaches
 from costada.experiments.landscape.landscape import (
     NUM_APPROACHES,
+    STRATEGY_FAILURE_RATE,
     Approach,
-    Landscape,
-    drawn_landscape,
-)
-from costada.experiments.landscape.proposals import (
     Attempt,
+    Landscape,
     Wording,
     attempted,
+    drawn_landscape,
     failure_probability,
+    generation_tokens,
     improvement_probability,
 )
-from costada.experiments.landscape.tokens import STRATEGY_FAILURE_RATE, generation_tokens
+from costada.experiments.landscape.model import named_approaches
 from costada.models.offline.failures import FAILURE_RATE
 
 DRAWS = 4000

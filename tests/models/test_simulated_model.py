@@ -4,12 +4,9 @@ import pytest
 from langchain_core.messages import HumanMessage
 
 from costada.evaluators.registry import problem
-from costada.experiments.landscape.advice import named_approach
-from costada.experiments.landscape.model import SimulatedModel
-from costada.experiments.landscape.problem import program_text
-from costada.experiments.landscape.programs import read_program
-from costada.experiments.landscape.proposals import Attempt, Wording
-from costada.experiments.landscape.reading import attempt_of
+from costada.experiments.landscape.landscape import Attempt, Wording
+from costada.experiments.landscape.model import SimulatedModel, attempt_of, named_approach
+from costada.experiments.landscape.problem import program_text, read_program
 from costada.models.chat_models import chat_model
 from costada.models.prices import OFFLINE_PRICE, price_book
 from costada.nodes.calls.conversation import Conversation

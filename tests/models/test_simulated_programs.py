@@ -3,9 +3,14 @@
 import pytest
 
 from costada.evaluators.registry import is_built_in, problem, problem_names
-from costada.experiments.landscape.problem import evaluate, program_text
-from costada.experiments.landscape.programs import SeenProgram, read_program, with_outcome
-from costada.experiments.landscape.proposals import Outcome
+from costada.experiments.landscape.landscape import Outcome
+from costada.experiments.landscape.problem import (
+    SeenProgram,
+    evaluate,
+    program_text,
+    read_program,
+    with_outcome,
+)
 from costada.prompts.replies import Proposal, parse_program
 
 SEED = problem("landscape").initial_program

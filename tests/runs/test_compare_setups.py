@@ -15,7 +15,7 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.experiments.comparison.comparison import compare_outcomes
 from costada.experiments.comparison.outcomes import NOT_DECIDING, config_facts, find_outcomes
 from costada.experiments.comparison.tables import final_quality
-from costada.experiments.landscape.run import simulate_run
+from costada.experiments.landscape.simulation import simulate_run
 from costada.runs.config import RunConfig
 from costada.runs.discovery import discover
 from costada.values.evaluation import Direction, Evaluation

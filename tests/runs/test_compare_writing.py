@@ -14,8 +14,8 @@ from costada.evaluators.registry import problem, problem_names
 from costada.experiments.comparison.comparison import Comparison, compare_outcomes
 from costada.experiments.comparison.figures import LOOKS, looks_of
 from costada.experiments.comparison.metrics import Point
-from costada.experiments.comparison.page import to_html
 from costada.experiments.comparison.published import published_numbers, published_table
+from costada.experiments.comparison.report import to_html
 from costada.experiments.comparison.tables import Table, final_quality, rerun_table, section_tables
 from costada.experiments.comparison.text import to_csv, to_latex, to_markdown
 from costada.experiments.comparison.words import objective

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from costada.experiments.sweep.process import RunProcess
+from costada.experiments.sweep.loop import RunProcess
 from costada.models.gateway.journal import Journal
 from costada.models.gateway.protocol import hold_address
 from costada.store.purse import Purse

@@ -5,13 +5,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from costada.reports.progress import (
-    LineProgress,
-    LiveProgress,
-    Progress,
-    RunHeading,
-    progress_on,
-)
+from costada.reports.progress import LineProgress, LiveProgress, Progress, RunHeading, progress_on
 from costada.runs.interruption import STOPPING
 
 Row = Callable[..., Any]

@@ -9,7 +9,7 @@ from costada.cli.simulate import CURVES_FILE, simulate
 from costada.controller.constants import Constants
 from costada.controller.methods import METHODS
 from costada.experiments.landscape.batch import Batch, in_order, methods_named, simulated
-from costada.experiments.landscape.run import INPUT_UNITS, OUTPUT_UNITS, simulate_run
+from costada.experiments.landscape.simulation import INPUT_UNITS, OUTPUT_UNITS, simulate_run
 
 
 @pytest.mark.parametrize("method", METHODS)

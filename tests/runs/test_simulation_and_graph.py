@@ -7,10 +7,9 @@ import pytest
 from costada.controller.constants import Constants
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem
-from costada.experiments.landscape.advice import named_approach
-from costada.experiments.landscape.answers import Advice, Evolution
-from costada.experiments.landscape.run import SimulatedRun
-from costada.experiments.landscape.tokens import Tokens
+from costada.experiments.landscape.landscape import Tokens
+from costada.experiments.landscape.model import named_approach
+from costada.experiments.landscape.simulation import Advice, Evolution, SimulatedRun
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.models.offline.strategizing import STRATEGIES, strategy_text

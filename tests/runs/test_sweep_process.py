@@ -9,8 +9,16 @@ from typing import Any
 
 import pytest
 
-from costada.experiments.sweep.loop import STOPPING, StopWish, SweepLoop
-from costada.experiments.sweep.process import ENTRY, RunProcess, last_error, options_of, start
+from costada.experiments.sweep.loop import (
+    ENTRY,
+    STOPPING,
+    RunProcess,
+    StopWish,
+    SweepLoop,
+    last_error,
+    options_of,
+    start,
+)
 from costada.experiments.sweep.progress import SilentSweep, exit_code
 from costada.experiments.sweep.sweep import Status, SweepGrid, SweepRun, last_step, sweep_runs
 from costada.runs.exit_codes import ExitCode

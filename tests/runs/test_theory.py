@@ -7,10 +7,13 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.image import imread
 
-from costada.experiments.theory.conclusions import conclusions
-from costada.experiments.theory.figure import write_theory_figure
 from costada.experiments.theory.proposition import Finding, Instance, Share, findings
-from costada.experiments.theory.text import theory_json, theory_text
+from costada.experiments.theory.report import (
+    conclusions,
+    theory_json,
+    theory_text,
+    write_theory_figure,
+)
 
 Invoke = Callable[..., Any]
 

@@ -6,14 +6,18 @@ that equal answers lead to equal decisions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
 from costada.controller.allocation import Allocation
 from costada.controller.archive import Archive, Candidate
 from costada.controller.baselines.evox import EvoX
 from costada.controller.constants import Constants
-from costada.controller.guidance import is_active
+from costada.controller.guidance import Mode, is_active
 from costada.controller.method import (
     LABELS,
     Controller,
@@ -26,18 +30,203 @@ from costada.controller.method import (
 from costada.controller.methods import METHODS
 from costada.controller.money import has_crossed
 from costada.controller.sampling import draw_inspirations, draw_parent, draws
+from costada.evaluators.strategies import Selection, StrategyRecord, initial_strategy
 from costada.experiments.comparison.metrics import Point, RunOutcome
-from costada.experiments.landscape.answers import Answers, LandscapeAnswers, Request
-from costada.experiments.landscape.population import chosen_sources
-from costada.experiments.landscape.problem import evaluate, landscape
-from costada.experiments.landscape.proposals import Wording
-from costada.experiments.landscape.tokens import Tokens
+from costada.experiments.landscape.landscape import (
+    GUIDE_TOKENS,
+    INSIGHT_TOKENS,
+    LABEL_TOKENS,
+    STRATEGY_TOKENS,
+    STRATEGY_FAILURE_RATE,
+    Attempt,
+    Landscape,
+    Tokens,
+    Wording,
+    call_tokens,
+    drawn_landscape,
+)
+from costada.experiments.landscape.model import REFINEMENTS, named_approaches
+from costada.experiments.landscape.problem import (
+    SeenProgram,
+    evaluate,
+    landscape,
+    proposed_program,
+    read_program,
+)
 from costada.nodes.settings import Settings, problem_texts, settings_texts
 from costada.runs.config import PRESETS
 from costada.runs.user_input import unknown_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+_STRATEGIES = files("costada.models") / "offline" / "strategies"
+
+
+class Strategy(Protocol):
+    """What the class in a strategy's text offers."""
+
+    def add(self, record: StrategyRecord) -> None:
+        """Learn of a candidate."""
+        ...
+
+    def select(self, n_context: int, rng: Random) -> tuple[str, str, list[str]]:
+        """The id of the parent, a label and the ids of the context."""
+        ...
+
+
+@lru_cache(maxsize=1)
+def packaged_strategies() -> Mapping[str, str]:
+    """The texts that an evolution may bring, by name."""
+    texts = (file for file in _STRATEGIES.iterdir() if file.name.endswith(".txt"))
+    return {file.name: file.read_text(encoding="utf-8") for file in sorted(texts, key=str)}
+
+
+def chosen_sources(
+    strategy: str, population: Sequence[Candidate], count: int, rng: Random
+) -> Selection:
+    """What a strategy chooses from the candidates of a run.
+
+    Args:
+        strategy: Name of a packaged strategy; "" for the initial one.
+        population: The candidates, in the order of their iterations.
+        count: Most candidates the context may hold.
+        rng: Source of randomness.
+    """
+    searcher = _strategy_class(strategy)()
+    for candidate in population:
+        searcher.add(_record(candidate))
+    parent_id, label, context_ids = searcher.select(count, rng)
+    return Selection(parent_id, label, tuple(context_ids))
+
+
+def _record(candidate: Candidate) -> StrategyRecord:
+    return StrategyRecord(
+        id=candidate.id,
+        code=candidate.code,
+        score=candidate.score,
+        metrics=dict(candidate.metrics),
+        error=candidate.error,
+        parent_id=candidate.parent_id,
+        iteration=candidate.iteration,
+        generation=candidate.generation,
+    )
+
+
+@lru_cache(maxsize=16)
+def _strategy_class(name: str) -> type[Strategy]:
+    namespace: dict[str, object] = {}
+    text = packaged_strategies()[name] if name else initial_strategy()
+    exec(text, namespace)  # noqa: S102  a text of this package
+    return cast(type[Strategy], namespace["Strategy"])
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the prompt of one attempt would say.
+
+    Attributes:
+        parent: The candidate to change.
+        num_others: Programs shown beside it.
+        wording: What it asks for.
+        named: Approach that its breakthrough tactic names; None without one.
+    """
+
+    parent: Candidate
+    num_others: int
+    wording: Wording
+    named: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """What a guide gave: for each tactic the approach it names, None if it keeps the program's."""
+
+    named: tuple[int | None, ...]
+    tokens: Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Evolution:
+    """What an evolution brings: a packaged strategy, None where none is valid.
+
+    `calls` are the tokens of each call that it takes; the last one brings the strategy.
+    """
+
+    strategy: str | None
+    calls: tuple[Tokens, ...]
+
+
+class Answers(Protocol):
+    """Answers every call of one run; all randomness comes from the generator it is given."""
+
+    def attempt(self, request: Request, rng: Random) -> tuple[str, Tokens]:
+        """The program of an answer, valid or not, and its tokens."""
+        ...
+
+    def advise(self, mode: str, best: Candidate, rng: Random) -> Advice:
+        """The tactics of a guide; none where it gave nothing usable."""
+        ...
+
+    def label(self, rng: Random) -> Tokens:
+        """The tokens of the label call, which only EvoX buys."""
+        ...
+
+    def evolve(self, shown: str, rng: Random) -> Evolution:
+        """What an evolution of EvoX brings.
+
+        Args:
+            shown: Name of the strategy to improve on.
+            rng: Source of randomness.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LandscapeAnswers:
+    """Draws every answer from the distributions of one landscape."""
+
+    landscape: Landscape
+
+    @classmethod
+    def of_seed(cls, seed: int) -> LandscapeAnswers:
+        """The answers for runs with a seed."""
+        return cls(drawn_landscape(seed))
+
+    def attempt(self, request: Request, rng: Random) -> tuple[str, Tokens]:
+        """A program made from the parent, and its tokens."""
+        seen = _seen(request.parent)
+        attempt = Attempt(seen.approach, seen.quality, request.wording, request.named)
+        return proposed_program(
+            request.parent.code, attempt, request.num_others, self.landscape, rng
+        )
+
+    def advise(self, mode: str, best: Candidate, rng: Random) -> Advice:
+        """Three tactics."""
+        if mode == Mode.REFINEMENT:
+            return Advice((None,) * len(REFINEMENTS), call_tokens(GUIDE_TOKENS, rng))
+        seen = _seen(best)
+        named = named_approaches(self.landscape, seen.approach, seen.quality, rng)
+        return Advice(named, call_tokens(GUIDE_TOKENS, rng))
+
+    def label(self, rng: Random) -> Tokens:
+        """The tokens of the label call."""
+        return call_tokens(LABEL_TOKENS, rng)
+
+    def evolve(self, shown: str, rng: Random) -> Evolution:
+        """Another packaged strategy; once in a while it takes a call more."""
+        strategy = rng.choice([name for name in packaged_strategies() if name != shown])
+        is_refused = rng.random() < STRATEGY_FAILURE_RATE
+        calls = [INSIGHT_TOKENS, STRATEGY_TOKENS] + [STRATEGY_TOKENS] * is_refused
+        return Evolution(strategy, tuple(call_tokens(lengths, rng) for lengths in calls))
+
+
+def _seen(candidate: Candidate) -> SeenProgram:
+    seen = read_program(candidate.code)
+    if seen is None:
+        raise ValueError(f"code: got {candidate.code!r}, expected a program of the landscape")
+    return seen
 
 
 MODEL = "simulated"
@@ -64,7 +253,7 @@ def simulate_run(
     constants: Constants | None = None,
     answers: Answers | None = None,
 ) -> RunOutcome:
-    """Return a finished run of a method on the landscape of a seed.
+    """A finished run of a method on the landscape of a seed.
 
     Args:
         method: Its name.
@@ -135,11 +324,11 @@ class SimulatedRun:
             reason = self._stop_reason(self.controller.iteration)
 
     def _stop_reason(self, iteration: int) -> StopReason | None:
-        """Return why the run ends after an iteration, None when it goes on."""
+        """Why the run ends after an iteration, None when it goes on."""
         return stop_reason(self._budget, self._spent, iteration, self._constants.max_iterations)
 
     def outcome(self) -> RunOutcome:
-        """Return the run as far as it has come."""
+        """The run as far as it has come."""
         seed = self.population[0]
         return RunOutcome(
             problem=self._problem.name,
@@ -157,7 +346,7 @@ class SimulatedRun:
         )
 
     def _settings(self) -> dict[str, str]:
-        """Return what decides the run besides method and seed; no graph carries it out."""
+        """What decides the run besides method and seed; no graph carries it out."""
         settings = Settings(constants=self._constants, price=PRICE)
         known = settings_texts(settings, self._budget)
         del known["budget"]
@@ -193,7 +382,7 @@ class SimulatedRun:
             self.controller = self.controller.fail_guide()
 
     def _redesigned(self, controller: EvoX, iteration: int, rng: Random) -> EvoX:
-        """Return the controller after the label call, or an evolution as far as it is paid for."""
+        """The controller after the label call, or an evolution as far as it is paid for."""
         if controller.pending == LABELS:
             self._charge("guide", self._answers.label(rng))
             return controller.with_labels()
@@ -208,7 +397,7 @@ class SimulatedRun:
         return controller.adopt(evolution.strategy)
 
     def _attempts(self, allocation: Allocation, iteration: int) -> Candidate | None:
-        """Return the candidate of the step, None if every attempt failed."""
+        """The candidate of the step, None if every attempt failed."""
         for attempt in range(1, self._constants.max_attempts + 1):
             request = self._request(allocation, iteration, attempt)
             rng = draws(self._seed, iteration, f"answer {attempt}")
@@ -246,7 +435,7 @@ class SimulatedRun:
         return Request(parent, len(others), wording, named)
 
     def _population_request(self, controller: EvoX, iteration: int) -> Request:
-        """Return the same request for every attempt of an iteration."""
+        """The same request for every attempt of an iteration."""
         seed = draws(self._seed, iteration, "strategy").getrandbits(32)
         count = self._constants.num_inspirations
         chosen = chosen_sources(controller.strategy, self.population, count, Random(seed))
@@ -301,7 +490,7 @@ class SimulatedRun:
 def _inserted(
     archives: tuple[Archive, ...], frontier: int, candidate: Candidate
 ) -> tuple[Archive, ...]:
-    """Return the archives with the candidate in one of them; themselves when it is refused."""
+    """The archives with the candidate in one of them; themselves when it is refused."""
     if not archives:
         return archives
     changed = archives[frontier].insert(candidate)
