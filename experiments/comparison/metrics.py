@@ -6,13 +6,11 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import sha256
 from math import fsum, isclose
 from statistics import fmean
 
 import numpy as np
-from numpy.typing import NDArray
 
 from costada.controller.money import has_crossed
 
@@ -86,9 +84,9 @@ RESAMPLES = 5_000
 CONFIDENCE = 0.95
 RANDOM_SEED = 20_250_101
 """Fixed, so that the same runs always have the same intervals."""
+
 FEWEST = 2
-"""With fewer values there is nothing to resample."""
-KEPT_DRAWS = 8
+"""Values of a stratum that can be resampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,34 +100,26 @@ class Interval:
 def mean_interval(strata: Sequence[Sequence[float]]) -> Interval | None:
     """The interval of the mean over strata of the mean in each.
 
-    A stratum holds the values of one benchmark, one per seed, each resampled by itself. For a
+    A stratum holds the values of one benchmark, one per seed, and is resampled by itself. For a
     paired comparison the values are the differences between two runs of the same seed.
 
     Returns:
         None if a stratum has fewer than two values, or there is none.
     """
+    from scipy.stats import bootstrap
+
     if not strata or min(map(len, strata)) < FEWEST:
         return None
-    arrays = [np.asarray(values, dtype=np.float64) for values in strata]
-    centre = float(np.mean([values.mean() for values in arrays]))
-    moved = np.mean(
-        [
-            _draws(len(values), number) @ (values - values.mean())
-            for number, values in enumerate(arrays)
-        ],
-        axis=0,
-    )
-    tail = 50.0 * (1.0 - CONFIDENCE)
-    low, high = np.percentile(moved, (tail, 100.0 - tail))
-    return Interval(centre + float(low), centre + float(high))
-
-
-@lru_cache(maxsize=KEPT_DRAWS)
-def _draws(size: int, stratum: int) -> NDArray[np.float64]:
-    """The weight of each of `size` values in each resample of a stratum."""
-    random = np.random.default_rng((RANDOM_SEED, stratum))
-    counts = random.multinomial(size, np.full(size, 1.0 / size), size=RESAMPLES)
-    return counts / size
+    found = bootstrap(
+        strata,
+        lambda *resampled, axis: np.mean([each.mean(axis) for each in resampled], axis=0),
+        n_resamples=RESAMPLES,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        vectorized=True,
+        random_state=np.random.default_rng(RANDOM_SEED),
+    ).confidence_interval
+    return Interval(float(found.low), float(found.high))
 
 
 CUTOFFS = (0.25, 0.5, 0.75, 1.0)

@@ -24,13 +24,13 @@ _FRAME = '''"""A program of the simulated landscape: it is read, never executed.
 
 # EVOLVE-BLOCK-START
 def search():
-    """What an approach brings when it is carried this far."""
+    """Return what an approach brings when it is carried this far."""
     return landscape.approach_<approach>(quality=<quality>, variant=<variant>)
 # EVOLVE-BLOCK-END
 
 
 def solution():
-    """What the evaluator scores."""
+    """Return what the evaluator scores."""
     return search()
 '''
 
