@@ -1,7 +1,8 @@
 """Evidence that the search stalls: progress predicates, stagnation, low-yield spending."""
 
-from dataclasses import dataclass
 from math import log1p
+
+from pydantic.dataclasses import dataclass
 
 from costada.controller.constants import Constants
 from costada.controller.money import visible_ratio
@@ -41,6 +42,10 @@ class Credit:
     cost_divisor: float
     utility: float
     allocation_reward: float
+
+
+NO_CREDIT = Credit(0.0, 0.0, 1.0, 0.0, 0.0)
+"""The credit before the first step."""
 
 
 def global_weight(remaining_ratio: float, constants: Constants) -> float:

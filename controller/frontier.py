@@ -1,6 +1,8 @@
 """What one frontier remembers, and the moving average behind both of its statistics."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from pydantic.dataclasses import dataclass
 
 from costada.controller.constants import Constants
 

@@ -4,8 +4,10 @@ A cycle opens when a guide yields tactics and ends when no tactic has a use left
 not end it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
+
+from pydantic.dataclasses import dataclass
 
 from costada.controller.constants import Constants
 from costada.controller.credit import made_incumbent_progress, normalized_gain
@@ -78,10 +80,20 @@ def tactic_uses_left(cycle: GuidanceCycle | None) -> int:
     return 0 if cycle is None else sum(cycle.uses_left)
 
 
-def after_use(cycle: GuidanceCycle, tactic: int) -> GuidanceCycle:
-    """Return the cycle after one attempt followed a tactic; the rotation moves on."""
+def after_use(cycle: GuidanceCycle | None) -> tuple[GuidanceCycle, int]:
+    """The cycle after one attempt followed its current tactic, and the index of that tactic.
+
+    The rotation moves on, and the step counts as guided (guided_t, B.4.3).
+
+    Raises:
+        ValueError: No tactic has a use left.
+    """
+    tactic = current_tactic(cycle)
+    if cycle is None or tactic is None:
+        raise ValueError("cycle: no tactic has a use left, expected an active cycle")
     uses_left = tuple(uses - (index == tactic) for index, uses in enumerate(cycle.uses_left))
-    return replace(cycle, uses_left=uses_left, next_tactic=tactic + 1, is_guided=True)
+    used = replace(cycle, uses_left=uses_left, next_tactic=tactic + 1, is_guided=True)
+    return used, tactic
 
 
 def cycle_succeeded(

@@ -1,35 +1,25 @@
-"""What a method decides, as one contract: the loop asks, CostAda or a baseline answers."""
+"""What the search loop asks of a method: CostAda, a baseline, or a third party's."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
 from random import Random
-from typing import Literal, Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 from costada.controller.allocation import Allocation
 from costada.controller.archive import Archive, EliteWeights
+from costada.controller.constants import Constants
 from costada.controller.credit import Credit
 from costada.controller.guidance import GuidanceCycle
 from costada.controller.intervention import Intervention
-from costada.controller.money import has_crossed
-
-StopReason = Literal["budget", "failures", "iterations"]
-
-OUT_OF_MONEY = "out_of_money"
-"""The trace's event of a step whose last attempt a hard budget could not pay for."""
-
-Record = Mapping[str, object]
-"""A controller in JSON types."""
-
-LABELS, STRATEGY = "labels", "strategy"
-"""Calls that only EvoX buys; the others are named by `Mode`."""
+from costada.controller.money import Balance
 
 
 class ParentRule(StrEnum):
     """Where the parent of an attempt comes from.
 
-    `ARCHIVE`: drawn from the frontier's archive by the step's action. `SEED`: always the initial
-    program, shown alone. `POPULATION`: chosen by the strategy that EvoX is searching with, among
+    `ARCHIVE`: drawn from the frontier's archive by the step's action; the method is `Archiving`.
+    `SEED`: always the initial program, shown alone. `POPULATION`: chosen by EvoX's strategy among
     all valid candidates of the run.
     """
 
@@ -46,13 +36,20 @@ class PaidStep:
         score: Score of its last attempt (f_t); None when that failed.
         is_kept: Whether its candidate found a place among the parents of later steps.
         cost: Dollars of all calls of the step (c_t). Cost-blind methods must not read it.
-        spent: Dollars the ledger shows after the step (C_t). Cost-blind methods must not read it.
+
+    Raises:
+        ValueError: The score is not finite, or the cost is negative or not finite.
     """
 
     score: float | None
     is_kept: bool
     cost: float
-    spent: float
+
+    def __post_init__(self) -> None:
+        if self.score is not None and not isfinite(self.score):
+            raise ValueError(f"score: got {self.score}, expected a finite number or None")
+        if not (isfinite(self.cost) and self.cost >= 0):
+            raise ValueError(f"cost: got {self.cost}, expected finite dollars of at least 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,124 +68,101 @@ class Evidence:
 
 
 class Controller(Protocol):
-    """One method between two steps: plain values that never change, only replaced by new ones.
+    """One method between two steps: a frozen dataclass, replaced and never changed.
 
-    A step asks, in this order: `allocate`; `open_cycle` or `fail_guide` where a guide was called;
-    `use_tactic` for each attempt while a tactic is left; `credit` and `maintain` once it is paid;
-    `intervene` at its end. `pending` names the call to buy next, if any.
+    It travels in the graph's state as it is, so its fields are plain values, tuples, enums and
+    further frozen dataclasses, best those of `pydantic.dataclasses`. Randomness, constants and the
+    balance come in as arguments. Each step asks once, tells once and decides once.
     """
 
     @property
     def parents(self) -> ParentRule:
-        """Return where parents come from."""
+        """Where parents come from."""
         ...
 
     @property
     def iteration(self) -> int:
-        """Return the iterations completed (t)."""
+        """Iterations completed (t)."""
         ...
 
     @property
     def incumbent_score(self) -> float:
-        """Return the best score of the run (y_t)."""
+        """Best score of the run (y_t)."""
         ...
 
     @property
     def pending(self) -> str | None:
-        """Return which call is bought before anything else happens: a `Mode`, LABELS, STRATEGY."""
+        """Which call is bought before anything else happens; `None` for none."""
         ...
+
+    def ask(self, balance: Balance, rng: Random, constants: Constants) -> Allocation:
+        """Choose the frontier, action and intensity of the next step."""
+        ...
+
+    def tell(
+        self, allocation: Allocation, step: PaidStep, balance: Balance, constants: Constants
+    ) -> tuple[Self, Credit]:
+        """Book a paid step: the controller after it, and what the step earned."""
+        ...
+
+    def decide(
+        self,
+        allocation: Allocation,
+        balance: Balance,
+        constants: Constants,
+        *,
+        is_last: bool = False,
+    ) -> tuple[Self, Intervention]:
+        """End a step: the controller after it, and whether the next step begins with a call.
+
+        `is_last` says that the run ends with this step, so that no call is bought any more. Where
+        `iteration` has not risen, the pending call belongs to this very step, and the method
+        decides again once that is paid.
+        """
+        ...
+
+    def record(self) -> Evidence:
+        """What the trace shows of the method."""
+        ...
+
+
+@runtime_checkable
+class Guided(Protocol):
+    """A method whose pending call is a guide, and whose attempts follow the guide's tactics."""
 
     @property
     def cycle(self) -> GuidanceCycle | None:
-        """Return the batch of tactics under way."""
+        """The active batch of tactics (G_t)."""
         ...
 
-    @property
-    def evidence(self) -> Evidence:
-        """Return what the method goes by."""
-        ...
-
-    @property
-    def archive_weights(self) -> tuple[EliteWeights, ...]:
-        """Return how each frontier's archive judges a newcomer; one entry per frontier."""
-        ...
-
-    def with_budget(self, budget: float) -> Self:
-        """Return the controller of a run that may spend so many dollars (B) from here on.
-
-        What was decided before stays decided. A cost-blind method returns itself.
-        """
-        ...
-
-    def allocate(self, rng: Random) -> Allocation:
-        """Return the frontier, action and intensity of the next step."""
-        ...
-
-    def open_cycle(self, num_tactics: int) -> Self:
-        """Return the controller after the pending guide yielded tactics."""
+    def open_cycle(self, num_tactics: int, constants: Constants) -> Self:
+        """The controller after the pending guide yielded tactics."""
         ...
 
     def fail_guide(self) -> Self:
-        """Return the controller after the pending guide yielded no usable tactic."""
+        """The controller after the pending guide yielded no usable tactic."""
         ...
 
     def use_tactic(self) -> tuple[Self, int]:
-        """Return the controller after an attempt took a tactic, and the index of that tactic."""
+        """The controller after an attempt took a tactic, and the index of that tactic."""
         ...
 
-    def credit(self, allocation: Allocation, step: PaidStep) -> tuple[Self, Credit]:
-        """Return the controller after a paid step, and what the step earned."""
+
+@runtime_checkable
+class Archiving(Protocol):
+    """A method whose frontiers keep archives that parents are drawn from."""
+
+    @property
+    def archive_weights(self) -> tuple[EliteWeights, ...]:
+        """How each frontier's archive ranks a newcomer; one entry per frontier."""
         ...
 
     def maintain(
-        self, archives: tuple[Archive, ...], rng: Random
+        self, archives: tuple[Archive, ...], rng: Random, constants: Constants
     ) -> tuple[Self, tuple[Archive, ...]]:
-        """Return controller and archives after spawning and migration, the same if none is due.
+        """Controller and archives after spawning and migration, the same if none is due.
 
-        Called with the archives that the step left, before `intervene`. Archives that did not
-        change stay the same objects; new frontiers come last.
+        Called after `tell` and before `decide`. Archives that did not change stay the same
+        objects; new frontiers come last.
         """
         ...
-
-    def intervene(
-        self, allocation: Allocation, *, is_last: bool = False
-    ) -> tuple[Self, Intervention]:
-        """Return the controller at the end of a step, and what was decided there.
-
-        `is_last` says that the run ends with this step: no call is bought for it any more.
-        A controller whose `iteration` has not risen buys its pending call for this very step and
-        is asked again once that is paid.
-        """
-        ...
-
-    def record(self) -> Record:
-        """Return the controller in JSON types."""
-        ...
-
-
-def stop_reason(
-    budget: float,
-    spent: float,
-    iteration: int,
-    max_iterations: int,
-    *,
-    is_out_of_money: bool = False,
-    is_failing: bool = False,
-) -> StopReason | None:
-    """Return why a run ends after the completed step, None when it goes on (Alg. 1).
-
-    The same for every method: the step that crosses the budget is the last one.
-
-    Args:
-        budget: Dollars the run may spend (B).
-        spent: Dollars it has spent (C_t).
-        iteration: Iterations completed (t).
-        max_iterations: Iterations after which a run ends whatever it spent (T_max).
-        is_out_of_money: Whether what is left cannot pay for the call that was to be made next.
-        is_failing: Whether so many attempts in a row failed that something must be wrong.
-    """
-    if is_out_of_money or has_crossed(budget, spent):
-        return "budget"
-    if is_failing:
-        return "failures"
-    return "iterations" if iteration >= max_iterations else None

@@ -10,18 +10,16 @@ from costada.controller.baselines.evox import EvoX
 from costada.controller.baselines.uniform import Uniform
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
-from costada.controller.method import Controller, Record
+from costada.controller.method import Controller
 
 
 class ControllerKind(Protocol):
-    """How controllers of one kind come into being."""
+    """A class of controllers, which are frozen dataclasses."""
 
-    def start(self, seed_score: float, budget: float, constants: Constants) -> Controller:
-        """Return the controller before the first step."""
-        ...
+    __name__: str
 
-    def load(self, record: Record, constants: Constants) -> Controller:
-        """Return the controller that a record describes."""
+    def start(self, seed_score: float, constants: Constants) -> Controller:
+        """The controller before the first step, given the score of the initial program (y_0)."""
         ...
 
 
@@ -41,28 +39,18 @@ class Method:
     summary: str
     switches: Mapping[str, bool]
 
-    def start(self, seed_score: float, budget: float, constants: Constants) -> Controller:
-        """Return the controller of a run that begins.
-
-        Args:
-            seed_score: Score of the initial program (y_0).
-            budget: Dollars the run may spend (B).
-            constants: The run's constants; an ablation changes its switch in them.
-        """
-        return self.kind.start(seed_score, budget, self.adjusted(constants))
-
-    def load(self, record: Record, constants: Constants) -> Controller:
-        """Return the controller that `Controller.record` described."""
-        return self.kind.load(record, self.adjusted(constants))
+    def start(self, seed_score: float, constants: Constants) -> Controller:
+        """The controller of a run that begins."""
+        return self.kind.start(seed_score, self.adjusted(constants))
 
     def adjusted(self, constants: Constants) -> Constants:
-        """Return the constants with the switches of an ablation."""
+        """The constants with the switches of an ablation."""
         return replace(constants, **self.switches) if self.switches else constants
 
 
 DEFAULT_METHOD = "costada"
 
-METHODS: Mapping[str, Method] = {
+METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("costada", CostAda, "credit per dollar, conditioned on the remaining budget", {}),
@@ -90,3 +78,4 @@ METHODS: Mapping[str, Method] = {
         Method("best-of-n", BestOfN, "independent changes of the initial program", {}),
     )
 }
+"""The methods there are; a third party adds its own as an entry."""

@@ -9,7 +9,7 @@ from costada.nodes.state import SearchState
 
 def after_allocation(state: SearchState) -> Literal["preparation", "attempt"]:
     """Return `"preparation"` when a call is bought before the first step of a run."""
-    return "preparation" if state["controller"]["pending"] else "attempt"
+    return "preparation" if state["controller"].pending else "attempt"
 
 
 def after_evaluation(state: SearchState, *, settings: Settings) -> Literal["retry", "charge"]:
@@ -26,7 +26,7 @@ def next_step(state: SearchState) -> Literal["stop", "intervention", "next step"
     """Return whether the run is over, buys a guide, or goes straight on."""
     if state["stop_reason"]:
         return "stop"
-    return "intervention" if state["controller"]["pending"] else "next step"
+    return "intervention" if state["controller"].pending else "next step"
 
 
 def step_or_question(
@@ -47,7 +47,7 @@ def after_answer(
 
 def after_guide(state: SearchState) -> Literal["next step", "settle"]:
     """Return `"settle"` when the call belongs to a step that has not ended yet."""
-    is_ended = state["iteration"] == state["controller"]["iteration"]
+    is_ended = state["iteration"] == state["controller"].iteration
     return "next step" if is_ended else "settle"
 
 
@@ -57,4 +57,4 @@ def after_approval(
     """Return `"buy"` when the guide was approved, otherwise as `after_guide` without one."""
     if state["refused_answer"]:
         return "question"
-    return "buy" if state["controller"]["pending"] else after_guide(state)
+    return "buy" if state["controller"].pending else after_guide(state)

@@ -2,9 +2,9 @@
 
 from costada.controller.allocation import Allocation
 from costada.controller.intensity import Action
-from costada.controller.sampling import draws
+from costada.controller.step import ask_step
 from costada.nodes.calls.purse import drawn
-from costada.nodes.context import RunContext, controller_of
+from costada.nodes.context import RunContext, balance_of
 from costada.nodes.open_run import opened
 from costada.nodes.state import SearchState, StepRecord
 
@@ -19,11 +19,12 @@ def allocate_frontier(state: SearchState, *, context: RunContext) -> SearchState
     is_under_way = "run_id" in state and not state["stop_reason"]
     opening = drawn(state["run_id"], context) if is_under_way else opened(state, context)
     current = SearchState(**{**state, **opening})
-    controller = controller_of(current, context)
+    controller = current["controller"]
     if controller.pending:
         return opening
+    balance = balance_of(current, context)
+    allocation = ask_step(controller, balance, current["run_seed"], context.constants)
     iteration = controller.iteration + 1
-    allocation = controller.allocate(draws(current["run_seed"], iteration, "action"))
     return SearchState(**{**opening, "iteration": iteration, "step": _new_step(allocation)})
 
 

@@ -6,7 +6,7 @@ from langgraph.types import interrupt
 
 from costada.controller.money import remaining
 from costada.nodes.calls.bounds import expected_cost, upper_bound
-from costada.nodes.context import RunContext, budget_of, controller_of
+from costada.nodes.context import RunContext, budget_of
 from costada.nodes.guide import first_prompt, go_without
 from costada.nodes.state import SearchState
 
@@ -55,9 +55,9 @@ def approve_guide(state: SearchState, *, context: RunContext) -> SearchState:
 
 
 def _question(state: SearchState, context: RunContext) -> GuideQuestion:
-    controller = controller_of(state, context)
+    controller = state["controller"]
     prompt, spent = first_prompt(state, context), state.get("spent", 0.0)
-    budget, evidence = budget_of(state, context), controller.evidence
+    budget, evidence = budget_of(state, context), controller.record()
     return GuideQuestion(
         reason="guide",
         guide=str(controller.pending),

@@ -35,7 +35,7 @@ def build_context(state: SearchState, *, context: RunContext) -> SearchState:
             "objective": None,
         }
     )
-    return SearchState(controller=controller.record(), step=attempt)
+    return SearchState(controller=controller, step=attempt)
 
 
 def _with_failure(step: StepRecord) -> StepRecord:
@@ -52,7 +52,7 @@ def _sources(
     context: RunContext,
 ) -> tuple[Controller, Sources]:
     if controller.parents is ParentRule.POPULATION:
-        return chosen_sources(controller, state, context)
+        return chosen_sources(state, context)
     is_guided = assignment is not None
     return controller, draw_sources(controller, state, is_guided=is_guided, context=context)
 

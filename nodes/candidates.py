@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 
 from costada.controller.archive import Archive, Candidate
-from costada.controller.method import Controller
+from costada.controller.method import Archiving
 from costada.controller.migration import original_id
 from costada.evaluators.problem import Problem
 from costada.nodes.context import RunContext
@@ -17,10 +17,14 @@ from costada.values.evaluation import EVAL_TIME, EVALUATOR_FAULT, MARKS, SANDBOX
 from costada.values.prompt_data import PromptData
 
 
-def load_archives(
-    controller: Controller, state: SearchState, context: RunContext
-) -> tuple[Archive, ...]:
-    """Return the archive of every frontier (D^(k)) as of the state's `archive_seq`."""
+def load_archives(state: SearchState, context: RunContext) -> tuple[Archive, ...]:
+    """The archive of every frontier (D^(k)) as of the state's `archive_seq`.
+
+    None for a method that does not draw its parents from archives.
+    """
+    controller = state["controller"]
+    if not isinstance(controller, Archiving):
+        return ()
     return tuple(
         Archive(
             members=tuple(

@@ -6,8 +6,9 @@ from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 
-from costada.controller.method import Controller
+from costada.controller.constants import Constants
 from costada.controller.methods import METHODS, Method
+from costada.controller.money import Balance
 from costada.evaluators.problem import Problem
 from costada.models.prices import PriceBook
 from costada.nodes.settings import Settings
@@ -40,8 +41,13 @@ class RunContext:
 
     @property
     def method(self) -> Method:
-        """Return how the budget is spent."""
+        """How the budget is spent."""
         return METHODS[self.settings.method]
+
+    @property
+    def constants(self) -> Constants:
+        """The method's constants."""
+        return self.method.adjusted(self.settings.constants)
 
 
 def budget_of(state: SearchState, context: RunContext) -> float:
@@ -61,7 +67,6 @@ def budget_of(state: SearchState, context: RunContext) -> float:
     return max(own, state.get("extended_budget", 0.0))
 
 
-def controller_of(state: SearchState, context: RunContext) -> Controller:
-    """Return the controller as the state has it, with the budget as it is now."""
-    saved = context.method.load(state["controller"], context.settings.constants)
-    return saved.with_budget(budget_of(state, context))
+def balance_of(state: SearchState, context: RunContext) -> Balance:
+    """Budget and spending of a run, in dollars, as of the last charge."""
+    return Balance(budget_of(state, context), state.get("spent", 0.0))

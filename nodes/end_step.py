@@ -1,12 +1,13 @@
 """The trace row of a finished step: what the controller saw, spent and decided."""
 
+from dataclasses import asdict
 from typing import TypedDict
 
 from costada.controller.guidance import tactic_uses_left
 from costada.controller.intervention import Intervention
-from costada.controller.method import OUT_OF_MONEY, Controller
-from costada.controller.money import remaining_ratio
-from costada.nodes.context import RunContext, budget_of
+from costada.controller.method import Controller, Guided
+from costada.controller.step import OUT_OF_MONEY
+from costada.nodes.context import RunContext, balance_of
 from costada.nodes.state import SearchState, StepRecord
 from costada.store.rows import CandidateRow
 
@@ -58,7 +59,8 @@ def trace_row(
     context: RunContext,
 ) -> TraceRow:
     """Return the row of a step from its state, the controller after it and its incumbent."""
-    step, evidence = state["step"], controller.evidence
+    step, evidence = state["step"], controller.record()
+    cycle = controller.cycle if isinstance(controller, Guided) else None
     return TraceRow(
         iteration=state["iteration"],
         frontier=step["frontier"] + 1,
@@ -66,16 +68,16 @@ def trace_row(
         intensity=step["intensity"],
         step_cost=step["cost"],
         spent=state["spent"],
-        remaining_ratio=remaining_ratio(budget_of(state, context), state["spent"]),
+        remaining_ratio=balance_of(state, context).ratio,
         score=step["score"],
         objective=step["objective"],
         best_score=best.score,
         best_objective=best.objective,
-        **state["credit"],
+        **asdict(state["credit"]),
         stagnation=evidence.stagnation,
         low_yield_cost=evidence.low_yield_cost,
         consolidation_left=evidence.consolidation_left,
-        tactic_uses_left=tactic_uses_left(controller.cycle),
+        tactic_uses_left=tactic_uses_left(cycle),
         attempts=step["attempt"],
         events=_events(step, decided),
         failure=context.store.text(step["failure"]) or None,

@@ -2,10 +2,10 @@
 
 from langgraph.types import StreamWriter
 
-from costada.controller.method import stop_reason
+from costada.controller.step import stop_reason
 from costada.nodes.allocate_frontier import allocation_of
 from costada.nodes.calls.purse import settle
-from costada.nodes.context import RunContext, budget_of, controller_of
+from costada.nodes.context import RunContext, balance_of, budget_of
 from costada.nodes.end_step import trace_row
 from costada.nodes.state import SearchState
 
@@ -18,17 +18,19 @@ def gate_intervention(
     The finished step's trace row goes into the store and to the custom stream. A step that still
     buys a call for itself is not finished.
     """
-    before = controller_of(state, context)
-    stop = _stop(state, context)
-    controller, decided = before.intervene(allocation_of(state["step"]), is_last=bool(stop))
+    stop, balance = _stop(state, context), balance_of(state, context)
+    allocation, constants = allocation_of(state["step"]), context.constants
+    controller, decided = state["controller"].decide(
+        allocation, balance, constants, is_last=bool(stop)
+    )
     if controller.iteration < state["iteration"]:
-        return SearchState(controller=controller.record())
+        return SearchState(controller=controller)
     best = context.store.candidates.get(state["run_id"], state["best"])
     row = trace_row(state, controller, decided, best, context)
     context.store.put_step(state["run_id"], state["iteration"], row)
     writer(row)
     ended = SearchState(
-        controller=controller.record(),
+        controller=controller,
         iterations=state["iteration"],
         best_score=best.score,
         best_objective=best.objective,

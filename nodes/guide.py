@@ -6,14 +6,15 @@ from functools import partial
 from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict
 
+from costada.controller.baselines.evox import LABELS, STRATEGY
 from costada.controller.guidance import is_active
-from costada.controller.method import LABELS, STRATEGY, Controller
+from costada.controller.method import Controller, Guided
 from costada.models.asking import ModelFailure
 from costada.models.replies import answer_text
 from costada.nodes.calls.asking import CallKey
 from costada.nodes.calls.budget import ask_within_budget
 from costada.nodes.candidates import load_candidate, shown
-from costada.nodes.context import RunContext, controller_of
+from costada.nodes.context import RunContext
 from costada.nodes.evox.evolution import (
     ask_for_labels,
     evolution_prompt,
@@ -51,8 +52,8 @@ class Assignment:
 
 def take_tactic(state: SearchState, context: RunContext) -> tuple[Controller, Assignment | None]:
     """Return the controller after one use of the current tactic, and that tactic, if any."""
-    controller = controller_of(state, context)
-    if not is_active(controller.cycle):
+    controller = state["controller"]
+    if not isinstance(controller, Guided) or not is_active(controller.cycle):
         return controller, None
     used, index = controller.use_tactic()
     batch = _load_batch(state, context)
@@ -106,7 +107,7 @@ WITHOUT = {LABELS: without_labels, STRATEGY: without_strategy}
 
 def guide(state: SearchState, config: RunnableConfig, *, context: RunContext) -> SearchState:
     """Return what the pending call brought: tactics, or what EvoX asks for."""
-    buy = BUYERS.get(str(state["controller"]["pending"]), buy_tactics)
+    buy = BUYERS.get(str(state["controller"].pending), buy_tactics)
     return buy(state, config, context=context)
 
 
@@ -116,7 +117,7 @@ def buy_tactics(state: SearchState, config: RunnableConfig, *, context: RunConte
     The calls belong to the step that follows, which is charged for them. A guide that a hard budget
     cannot pay for counts as one without a usable tactic, and the run goes on without it.
     """
-    iteration = controller_of(state, context).iteration + 1
+    iteration = state["controller"].iteration + 1
     prompt = _tactics_prompt(state, context)
     tactics = _ask_for_tactics(prompt, iteration, state, config, context)
     return _advised(tactics, state, context)
@@ -124,29 +125,32 @@ def buy_tactics(state: SearchState, config: RunnableConfig, *, context: RunConte
 
 def first_prompt(state: SearchState, context: RunContext) -> Prompt:
     """Return the messages that the pending call begins with."""
-    write = FIRST_PROMPTS.get(str(state["controller"]["pending"]), _tactics_prompt)
+    write = FIRST_PROMPTS.get(str(state["controller"].pending), _tactics_prompt)
     return write(state, context)
 
 
 def go_without(state: SearchState, context: RunContext) -> SearchState:
     """Return what the run goes on with when the pending call is not made: as if it had failed."""
-    skip = WITHOUT.get(str(state["controller"]["pending"]), partial(_advised, ()))
+    skip = WITHOUT.get(str(state["controller"].pending), partial(_advised, ()))
     return skip(state, context)
 
 
 def _advised(tactics: tuple[Tactic, ...], state: SearchState, context: RunContext) -> SearchState:
-    controller = controller_of(state, context)
+    controller = state["controller"]
     iteration = controller.iteration + 1
     batch = TacticBatch(
         mode=str(controller.pending), baseline_score=controller.incumbent_score, tactics=tactics
     )
     save_batch(batch, state["run_id"], iteration, context)
-    advised = controller.open_cycle(len(tactics)) if tactics else controller.fail_guide()
-    return SearchState(controller=advised.record())
+    if not isinstance(controller, Guided):
+        raise TypeError(f"controller: got {type(controller).__name__}, expected a guided method")
+    if not tactics:
+        return SearchState(controller=controller.fail_guide())
+    return SearchState(controller=controller.open_cycle(len(tactics), context.constants))
 
 
 def _tactics_prompt(state: SearchState, context: RunContext) -> Prompt:
-    problem, controller = context.problem, controller_of(state, context)
+    problem, controller = context.problem, state["controller"]
     request = GuideRequest(
         task=problem.task,
         evaluator_source=problem.evaluator_source,

@@ -7,8 +7,9 @@ from uuid import UUID, uuid4
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.runtime import get_runtime
 
-from costada.controller.archive import Archive
+from costada.controller.credit import NO_CREDIT
 from costada.controller.method import Controller
+from costada.controller.step import num_seeds, seed_archives
 from costada.evaluators.contract import new_key
 from costada.evaluators.problem import check_problem, layer_of
 from costada.models.runnable_tree import model_facts
@@ -16,7 +17,7 @@ from costada.nodes.calls.purse import drawn
 from costada.nodes.candidates import candidate_row, save_archive, to_candidate
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.settings import problem_texts, settings_texts
-from costada.nodes.state import CreditRecord, SearchState, StepRecord
+from costada.nodes.state import SearchState, StepRecord
 from costada.store.rows import CandidateRow
 from costada.store.setup import RunSetup, as_texts
 from costada.values.evaluation import Evaluation
@@ -89,9 +90,8 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
     evaluation = check_problem(problem)
     run_id = uuid4().hex
     granted = drawn(run_id, context)
-    constants = context.settings.constants
     budget = budget_of(granted, context)
-    controller = context.method.start(evaluation.score, budget, constants)
+    controller = context.method.start(evaluation.score, context.settings.constants)
     begun = SearchState(
         **{**_without_earlier_run(state, evaluation, budget), **granted},
         run_id=run_id,
@@ -103,7 +103,7 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
         failures=0,
         labels={"diverge": "", "refine": ""},
         stop_reason="",
-        controller=controller.record(),
+        controller=controller,
     )
     layer, setup = layer_of(problem) or "", _setup(context, granted.get("granted_budget"))
     context.store.open_run(begun["run_id"], context.name, problem.name, layer, setup)
@@ -126,7 +126,7 @@ def _without_earlier_run(state: SearchState, evaluation: Evaluation, budget: flo
         granted_budget=None,
         trace={},
         step=cast(StepRecord, {}),
-        credit=cast(CreditRecord, {}),
+        credit=NO_CREDIT,
     )
     return cast(SearchState, {name: value for name, value in fresh.items() if name in state})
 
@@ -152,12 +152,10 @@ def _plant(
     evaluation: Evaluation, controller: Controller, state: SearchState, context: RunContext
 ) -> str:
     """Put the starting program on every frontier and return its candidate id on the first."""
-    weights = controller.archive_weights
-    seeds = [_seed(frontier, evaluation, context) for frontier in range(len(weights))]
-    for frontier, seed in enumerate(seeds):
+    seeds = [_seed(frontier, evaluation, context) for frontier in range(num_seeds(controller))]
+    archives = seed_archives(controller, list(map(to_candidate, seeds)), context.constants)
+    for frontier, (seed, archive) in enumerate(zip(seeds, archives, strict=True)):
         context.store.candidates.put(state["run_id"], seed)
-        size = context.settings.constants.archive_size
-        archive = Archive((to_candidate(seed),), size, weights[frontier])
         save_archive(archive, frontier, state, context)
     return seeds[0].id
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from costada.controller.archive import Candidate
-from costada.controller.intensity import Action
 from costada.controller.method import Controller, ParentRule
-from costada.controller.sampling import draw_inspirations, draw_parent, draws
+from costada.controller.step import draw_attempt
+from costada.nodes.allocate_frontier import allocation_of
 from costada.nodes.candidates import load_archives, load_candidate
 from costada.nodes.context import RunContext
 from costada.nodes.state import SearchState
@@ -40,17 +40,20 @@ def draw_sources(
     """Return what the next attempt starts from; a guided one starts from the incumbent."""
     if controller.parents is ParentRule.SEED:
         return Sources(load_candidate(SEED_ID, state, context), (), None)
-    step = state["step"]
-    rng = draws(state["run_seed"], state["iteration"], f"sources of attempt {step['attempt'] + 1}")
-    archives = load_archives(controller, state, context)
-    archive = archives[step["frontier"]]
-    drawn = draw_parent(archive, Action(step["action"]), rng)
-    parent = load_candidate(state["best"], state, context) if is_guided else drawn
-    count = context.settings.constants.num_inspirations
-    children = archive.children_of(parent.id)
+    step, archives = state["step"], load_archives(state, context)
+    parent, inspirations = draw_attempt(
+        archives,
+        allocation_of(step),
+        state["iteration"],
+        step["attempt"] + 1,
+        state["run_seed"],
+        context.constants,
+        incumbent=load_candidate(state["best"], state, context) if is_guided else None,
+    )
+    children = archives[step["frontier"]].children_of(parent.id)
     return Sources(
         parent=parent,
-        inspirations=draw_inspirations(archive, archives, parent, count),
+        inspirations=inspirations,
         siblings=Siblings(parent.score, tuple(child.score for child in children))
         if children
         else None,

@@ -1,15 +1,21 @@
-"""The state that travels along the edges: small, typed, plain values only.
+"""The state that travels along the edges: small and typed.
 
 Programs, prompts and calls live in the run's store; the state carries their ids and hashes, so a
 checkpoint stays the same size however long the run is.
 """
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import cache
+from typing import Annotated, Any, Self
 
-from langgraph.channels import EphemeralValue
+from langgraph.channels import EphemeralValue, LastValue
+from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
-from costada.controller.method import Record
+from costada.controller.credit import Credit
+from costada.controller.method import Controller
+from costada.controller.methods import METHODS
 
 
 class StepRecord(TypedDict):
@@ -52,14 +58,67 @@ class StepRecord(TypedDict):
     is_cut_short: bool
 
 
-class CreditRecord(TypedDict):
-    """What the step earned (delta_t, g_t, d_t, u_t, r_t, Sec. 4.2 and 4.3)."""
+def state_types() -> tuple[type, ...]:
+    """The frozen dataclasses that a graph's state holds: credit, and every method's controller.
 
-    local_gain: float
-    global_gain: float
-    cost_divisor: float
-    utility: float
-    allocation_reward: float
+    A strict saver of a graph around this one may list them in `allowed_msgpack_modules`.
+    """
+    return (Credit, *dict.fromkeys(method.kind for method in METHODS.values()))
+
+
+@cache
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
+
+
+class FrozenValue(LastValue[Any]):
+    """A channel whose value is one of `state_types` in the state, and plain in a checkpoint.
+
+    Plain values come back equal from every saver, and no saver has to import what a checkpoint
+    names.
+    """
+
+    __slots__ = ()
+
+    def checkpoint(self) -> Any:
+        """The name of the value's type and its fields."""
+        if not self.is_available():
+            return super().checkpoint()
+        value = self.get()
+        return [type(value).__name__, _adapter(type(value)).dump_python(value, mode="json")]
+
+    def from_checkpoint(self, checkpoint: Any) -> Self:
+        """A channel with the value that a checkpoint describes.
+
+        Raises:
+            ValueError: No method has a controller of this name, or a field is not what it holds.
+        """
+        if isinstance(checkpoint, list):
+            name, plain = checkpoint
+            kinds = [kind for kind in state_types() if kind.__name__ == name]
+            checkpoint = _restored(kinds, plain, name)
+        return super().from_checkpoint(checkpoint)
+
+    def update(self, values: Sequence[Any]) -> bool:
+        """Take a value; a strict saver may give back a pending one as its fields."""
+        return super().update([_from_fields(value) for value in values])
+
+
+def _from_fields(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    kinds = [kind for kind in state_types() if {each.name for each in fields(kind)} == value.keys()]
+    return _restored(kinds, value, f"a value with the fields {', '.join(value)}")
+
+
+def _restored(kinds: list[type], plain: object, described: str) -> object:
+    if len(kinds) != 1:
+        raise ValueError(
+            f"checkpoint: it holds {described}, expected one of"
+            f" {', '.join(kind.__name__ for kind in state_types())}; register the method that the"
+            " run uses, and let a strict saver allow costada.nodes.state.state_types()"
+        )
+    return _adapter(kinds[0]).validate_python(plain)
 
 
 class SearchInput(TypedDict, total=False):
@@ -122,6 +181,6 @@ class SearchState(SearchInput, SearchOutput, total=False):
     labels: dict[str, str]
     seconds: dict[str, float]
     trace: dict[str, str]
-    controller: Record
+    controller: Annotated[Controller, FrozenValue]
     step: StepRecord
-    credit: CreditRecord
+    credit: Annotated[Credit, FrozenValue]

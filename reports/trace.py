@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from costada.controller.method import OUT_OF_MONEY, StopReason, stop_reason
+from costada.controller.step import OUT_OF_MONEY, StopReason, stop_reason
 from costada.reports.terminal import TerminalTable
 from costada.store.history import RunHistory
 from costada.store.rows import Origin

@@ -12,8 +12,8 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING
 
-from costada.controller.method import stop_reason
 from costada.controller.money import remaining
+from costada.controller.step import stop_reason
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease

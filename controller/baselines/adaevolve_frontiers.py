@@ -4,9 +4,12 @@ The numbers in capitals are AdaEvolve's own, as SkyDiscover configures it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf, log, sqrt
 from random import Random
+from typing import Literal
+
+from pydantic.dataclasses import dataclass
 
 from costada.controller.archive import Archive, Candidate, EliteWeights
 from costada.controller.constants import Constants
@@ -27,6 +30,10 @@ OPTIMISM_SCALE = 1.41
 
 MIN_VISITS = 3
 """Evaluations of a frontier before its reward is compared."""
+
+
+Preset = Literal["balanced", "quality", "diversity", "pareto", "exploration"]
+"""How the archive of an added frontier ranks; see `PRESETS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,7 @@ class AdaEvolveFrontier:
     visits: int = 0
     reward: float = 0.0
     decayed_visits: float = 0.0
-    preset: str | None = None
+    preset: Preset | None = None
 
 
 def relative_improvement(score: float, best_score: float, reference: float) -> float:
@@ -144,7 +151,7 @@ NEVER_SPAWNED = -SPAWN_INTERVAL
 NUM_FOUNDERS = 5
 """Candidates a new frontier begins with."""
 
-PRESETS: Mapping[str, EliteWeights] = {
+PRESETS: Mapping[Preset, EliteWeights] = {
     "balanced": EliteWeights(fitness=0.7, novelty=0.3, protected_share=0.2),
     "quality": EliteWeights(fitness=0.8, novelty=0.2, protected_share=0.3),
     "diversity": EliteWeights(fitness=0.5, novelty=0.5, protected_share=0.1),
@@ -176,7 +183,7 @@ def should_spawn(frontiers: Sequence[AdaEvolveFrontier], last_spawn: int, iterat
     )
 
 
-def draw_preset(frontiers: Sequence[AdaEvolveFrontier], rng: Random) -> str:
+def draw_preset(frontiers: Sequence[AdaEvolveFrontier], rng: Random) -> Preset:
     """Return the name of a preset, drawn evenly from those the frontiers use least."""
     used = [frontier.preset for frontier in frontiers]
     fewest = min(used.count(name) for name in PRESETS)
@@ -193,7 +200,7 @@ def founders(archives: Sequence[Archive]) -> tuple[Candidate, ...]:
 
 
 def founded_archive(
-    archives: Sequence[Archive], preset: str, iteration: int, constants: Constants
+    archives: Sequence[Archive], preset: Preset, iteration: int, constants: Constants
 ) -> Archive:
     """Return the archive of a new frontier: copies of the best, entered like migrants.
 

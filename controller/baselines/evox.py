@@ -1,21 +1,25 @@
 """EvoX: one population, searched by a strategy that the model rewrites; blind to cost."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from math import floor, log1p, sqrt
 from random import Random
-from typing import ClassVar, Self, TypedDict, cast
+from typing import ClassVar, Self
+
+from pydantic.dataclasses import dataclass
 
 from costada.controller.allocation import Allocation
-from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights
-from costada.controller.baselines.progress import CostBlind
+from costada.controller.baselines.progress import checked_seed_score
 from costada.controller.constants import Constants
 from costada.controller.credit import Credit, normalized_gain
 from costada.controller.frontier import higher_score
-from costada.controller.guidance import GuidanceCycle
 from costada.controller.intensity import Action
 from costada.controller.intervention import Intervention
-from costada.controller.method import LABELS, STRATEGY, Evidence, PaidStep, ParentRule, Record
+from costada.controller.method import Evidence, PaidStep, ParentRule
+from costada.controller.money import Balance
+
+LABELS, STRATEGY = "labels", "strategy"
+"""The calls that EvoX buys: what its labels stand for, and a new search strategy."""
 
 IMPROVEMENT_THRESHOLD = 0.01
 """Rise of the best score within one iteration that counts as progress."""
@@ -82,95 +86,6 @@ class ScoredStrategy:
     end: float
 
 
-@dataclass(frozen=True, slots=True)
-class EvoXState:
-    """EvoX between two steps.
-
-    Attributes:
-        iteration: Iterations completed (t).
-        incumbent_score: Best score of the run (y_t).
-        window_start: Best score when the window of the active strategy began.
-        last_score: Best score at the last test for stagnation; None before the first.
-        stagnation: Iterations in a row without an improvement above the threshold.
-        active: Name of the strategy in use; "" for the initial one.
-        active_since: Iterations completed when it came into use.
-        is_scored: Whether its window is over, so that it is not scored again.
-        fallback: Name of the strategy to return to; None if there is none.
-        scored: The strategies with a score, oldest first.
-        has_evolved: Whether the step under way has had its evolution.
-        has_fallen_back: Whether a strategy failed in the step under way.
-        pending: The call to buy next.
-    """
-
-    iteration: int
-    incumbent_score: float
-    window_start: float
-    last_score: float | None = None
-    stagnation: int = 0
-    active: str = INITIAL_STRATEGY
-    active_since: int = 0
-    is_scored: bool = False
-    fallback: str | None = None
-    scored: tuple[ScoredStrategy, ...] = ()
-    has_evolved: bool = False
-    has_fallen_back: bool = False
-    pending: str | None = LABELS
-
-
-class ScoredRecord(TypedDict):
-    """A `ScoredStrategy` in JSON types."""
-
-    strategy: str
-    score: float
-    since: int
-    until: int
-    start: float
-    end: float
-
-
-class EvoXRecord(TypedDict):
-    """An `EvoXState` in JSON types."""
-
-    iteration: int
-    incumbent_score: float
-    window_start: float
-    last_score: float | None
-    stagnation: int
-    active: str
-    active_since: int
-    is_scored: bool
-    fallback: str | None
-    scored: list[ScoredRecord]
-    has_evolved: bool
-    has_fallen_back: bool
-    pending: str | None
-
-
-def to_record(state: EvoXState) -> EvoXRecord:
-    """Return the state as plain JSON values; `from_record` gives back an equal state."""
-    values = asdict(state)
-    return cast(EvoXRecord, {**values, "scored": list(values["scored"])})
-
-
-def from_record(record: EvoXRecord) -> EvoXState:
-    """Return the state a record describes."""
-    return EvoXState(
-        iteration=record["iteration"],
-        incumbent_score=record["incumbent_score"],
-        window_start=record["window_start"],
-        last_score=record["last_score"],
-        stagnation=record["stagnation"],
-        active=record["active"],
-        active_since=record["active_since"],
-        is_scored=record["is_scored"],
-        fallback=record["fallback"],
-        scored=tuple(ScoredStrategy(**each) for each in record["scored"]),
-        has_evolved=record["has_evolved"],
-        has_fallen_back=record["has_fallen_back"],
-        pending=record["pending"],
-    )
-
-
 def best_strategy(scored: Sequence[ScoredStrategy]) -> ScoredStrategy:
     """Return the strategy with the highest score, the oldest on a tie.
 
@@ -196,122 +111,85 @@ def draw_context(
 
 
 @dataclass(frozen=True, slots=True)
-class EvoX(CostBlind):
+class EvoX:
     """The controller of EvoX: it decides when a new strategy is due, and scores the old ones.
 
     Strategies are known by the names of their texts. A run begins with the initial strategy and
-    buys the labels first. Where the search stagnates, `intervene` asks for the STRATEGY call in
-    the same step; `adopt` or `keep_strategy` tells what came of it.
+    buys the labels first. Where the search stagnates, `decide` asks for the STRATEGY call in the
+    same step; `adopt` or `keep_strategy` tells what came of it.
+
+    Attributes:
+        iteration: Iterations completed (t).
+        incumbent_score: Best score of the run (y_t).
+        window_start: Best score when the window of the active strategy began.
+        last_score: Best score at the last test for stagnation; None before the first.
+        stagnation: Iterations in a row without an improvement above the threshold.
+        strategy: Name of the strategy in use; "" for the initial one.
+        active_since: Iterations completed when it came into use.
+        is_scored: Whether its window is over, so that it is not scored again.
+        fallback: Name of the strategy to return to; None if there is none.
+        scored: The strategies with a score, oldest first.
+        has_evolved: Whether the current step has had its evolution.
+        has_fallen_back: Whether a strategy failed in the current step.
+        pending: The call to buy next.
     """
 
-    state: EvoXState
-    constants: Constants
+    iteration: int
+    incumbent_score: float
+    window_start: float
+    last_score: float | None = None
+    stagnation: int = 0
+    strategy: str = INITIAL_STRATEGY
+    active_since: int = 0
+    is_scored: bool = False
+    fallback: str | None = None
+    scored: tuple[ScoredStrategy, ...] = ()
+    has_evolved: bool = False
+    has_fallen_back: bool = False
+    pending: str | None = LABELS
 
     parents: ClassVar[ParentRule] = ParentRule.POPULATION
 
     @classmethod
-    def start(cls, seed_score: float, budget: float, constants: Constants) -> Self:
-        """Return the controller before the first step; the budget means nothing to it."""
-        return cls(EvoXState(0, seed_score, seed_score), constants)
+    def start(cls, seed_score: float, constants: Constants) -> Self:
+        """The controller before the first step, which buys the labels."""
+        score = checked_seed_score(seed_score)
+        return cls(0, score, score)
 
-    @classmethod
-    def load(cls, record: Record, constants: Constants) -> Self:
-        """Return the controller that a record describes."""
-        return cls(from_record(cast(EvoXRecord, record)), constants)
-
-    def record(self) -> Record:
-        """Return the controller in JSON types."""
-        return to_record(self.state)
-
-    @property
-    def iteration(self) -> int:
-        """Return the iterations completed (t)."""
-        return self.state.iteration
-
-    @property
-    def incumbent_score(self) -> float:
-        """Return the best score of the run (y_t)."""
-        return self.state.incumbent_score
-
-    @property
-    def pending(self) -> str | None:
-        """Return LABELS before the first step, STRATEGY where an evolution is due."""
-        return self.state.pending
-
-    @property
-    def cycle(self) -> GuidanceCycle | None:
-        """Return None: there are no tactics."""
-        return None
-
-    @property
-    def evidence(self) -> Evidence:
-        """Return the iterations in a row without an improvement above the threshold."""
-        return Evidence(stagnation=self.state.stagnation)
-
-    @property
-    def archive_weights(self) -> tuple[EliteWeights, ...]:
-        """Return the weights of the one frontier; no parent comes from its archive."""
-        return (FITNESS_ONLY,)
-
-    @property
-    def strategy(self) -> str:
-        """Return the name of the strategy in use; "" for the initial one."""
-        return self.state.active
-
-    def allocate(self, rng: Random) -> Allocation:
-        """Return the one frontier; the strategy chooses everything else."""
+    def ask(self, balance: Balance, rng: Random, constants: Constants) -> Allocation:
+        """The one frontier; the strategy chooses everything else."""
         return Allocation(0, Action.BALANCED, 0.0)
 
-    def open_cycle(self, num_tactics: int) -> Self:
-        """Refuse tactics.
-
-        Raises:
-            ValueError: Always.
-        """
-        raise ValueError(f"num_tactics: got {num_tactics}, expected no tactics in EvoX")
-
-    def fail_guide(self) -> Self:
-        """Return the controller after the label call came to nothing.
-
-        Raises:
-            ValueError: No labels are pending.
-        """
-        return self.with_labels()
-
-    def use_tactic(self) -> tuple[Self, int]:
-        """Refuse to name a tactic.
-
-        Raises:
-            ValueError: Always.
-        """
-        raise ValueError("cycle: got None, expected a method with tactics")
+    def record(self) -> Evidence:
+        """The iterations in a row without an improvement above the threshold."""
+        return Evidence(stagnation=self.stagnation)
 
     def with_labels(self) -> Self:
-        """Return the controller after the label call, whatever it brought.
+        """The controller after the label call, whatever it brought.
 
         Raises:
             ValueError: No labels are pending.
         """
         self._require(LABELS)
-        return self._with(replace(self.state, pending=None))
+        return replace(self, pending=None)
 
-    def credit(self, allocation: Allocation, step: PaidStep) -> tuple[Self, Credit]:
-        """Return the controller after a paid step, and its gains; EvoX credits nothing else."""
+    def tell(
+        self, allocation: Allocation, step: PaidStep, balance: Balance, constants: Constants
+    ) -> tuple[Self, Credit]:
+        """Note the score of a paid step; EvoX credits nothing but the gain."""
         gain = normalized_gain(step.score, self.incumbent_score)
-        best_score = higher_score(self.incumbent_score, step.score)
-        earned = Credit(gain, gain, cost_divisor=1.0, utility=0.0, allocation_reward=0.0)
-        return self._with(replace(self.state, incumbent_score=best_score)), earned
+        told = replace(self, incumbent_score=higher_score(self.incumbent_score, step.score))
+        return told, Credit(gain, gain, cost_divisor=1.0, utility=0.0, allocation_reward=0.0)
 
-    def maintain(
-        self, archives: tuple[Archive, ...], rng: Random
-    ) -> tuple[Self, tuple[Archive, ...]]:
-        """Return both as they are: nothing spawns or migrates."""
-        return self, archives
-
-    def intervene(
-        self, allocation: Allocation, *, is_last: bool = False
+    def decide(
+        self,
+        allocation: Allocation,
+        balance: Balance,
+        constants: Constants,
+        *,
+        is_last: bool = False,
     ) -> tuple[Self, Intervention]:
-        """Return the controller at the end of a step, or with the evolution due before it.
+        """End a step, or ask for the evolution that is due before its end.
 
         Stagnation is judged once per step, and not in the last one of the run, whose strategy
         could not be used. The notes say what became of the strategy in this step.
@@ -320,123 +198,107 @@ class EvoX(CostBlind):
             ValueError: A call is pending.
         """
         self._require(None)
-        state = self.state
-        if not state.has_evolved and not is_last:
-            state = self._judged()
-        if state.pending is None:
-            state = replace(
-                state,
-                iteration=state.iteration + 1,
-                has_evolved=False,
-                has_fallen_back=False,
+        happened = {
+            "strategy_failed": self.has_fallen_back,
+            "strategy_adopted": self.has_evolved and not self.is_scored,
+            "strategy_kept": self.has_evolved and self.is_scored,
+        }
+        notes = tuple(event for event, is_true in happened.items() if is_true)
+        decided = self if self.has_evolved or is_last else self._judged(constants)
+        if decided.pending is None:
+            iteration = self.iteration + 1
+            decided = replace(
+                decided, iteration=iteration, has_evolved=False, has_fallen_back=False
             )
-        return self._with(state), Intervention(None, False, False, notes=self._notes())
+        return decided, Intervention(None, False, False, notes)
 
-    def _judged(self) -> EvoXState:
-        state, score = self.state, self.incumbent_score
-        stagnation = strategy_stagnation(state.stagnation, state.last_score, score)
-        is_due = stagnation >= switch_interval(self.constants)
+    def _judged(self, constants: Constants) -> Self:
+        count = strategy_stagnation(self.stagnation, self.last_score, self.incumbent_score)
+        is_due = count >= switch_interval(constants)
         return replace(
-            state,
-            last_score=score,
-            stagnation=0 if is_due else stagnation,
+            self,
+            last_score=self.incumbent_score,
+            stagnation=0 if is_due else count,
             pending=STRATEGY if is_due else None,
         )
 
-    def _notes(self) -> tuple[str, ...]:
-        happened = {
-            "strategy_failed": self.state.has_fallen_back,
-            "strategy_adopted": self.state.has_evolved and not self.state.is_scored,
-            "strategy_kept": self.state.has_evolved and self.state.is_scored,
-        }
-        return tuple(event for event, is_true in happened.items() if is_true)
-
-    def strategy_score(self) -> float | None:
-        """Return what the strategy in use is worth so far (J), None if it has been scored."""
-        if self.state.is_scored:
+    def strategy_score(self, constants: Constants) -> float | None:
+        """What the strategy in use is worth so far (J), None if it has been scored."""
+        if self.is_scored:
             return None
-        interval = switch_interval(self.constants)
-        return window_score(self.state.window_start, self.incumbent_score, interval)
+        return window_score(self.window_start, self.incumbent_score, switch_interval(constants))
 
-    def scored_strategies(self) -> tuple[ScoredStrategy, ...]:
-        """Return all strategies with a score, the one in use included, oldest first."""
-        score, state = self.strategy_score(), self.state
+    def scored_strategies(self, constants: Constants) -> tuple[ScoredStrategy, ...]:
+        """All strategies with a score, the one in use included, oldest first."""
+        score = self.strategy_score(constants)
         if score is None:
-            return state.scored
-        ends = state.window_start, state.incumbent_score
-        until = state.iteration + (state.pending == STRATEGY)
-        return (
-            *state.scored,
-            ScoredStrategy(state.active, score, state.active_since, until, *ends),
-        )
+            return self.scored
+        ends = self.window_start, self.incumbent_score
+        until = self.iteration + (self.pending == STRATEGY)
+        active = ScoredStrategy(self.strategy, score, self.active_since, until, *ends)
+        return (*self.scored, active)
 
-    def draw_strategies(self, rng: Random) -> tuple[ScoredStrategy, tuple[ScoredStrategy, ...]]:
-        """Return the strategy to improve on, the best there is, and those shown beside it."""
-        scored = self.scored_strategies()
+    def draw_strategies(
+        self, rng: Random, constants: Constants
+    ) -> tuple[ScoredStrategy, tuple[ScoredStrategy, ...]]:
+        """The strategy to improve on, the best there is, and those shown beside it."""
+        scored = self.scored_strategies(constants)
         parent = best_strategy(scored)
         return parent, draw_context(scored, parent, rng)
 
-    def adopt(self, strategy: str) -> Self:
-        """Return the controller with a new strategy in use and the old one to fall back on.
+    def adopt(self, strategy: str, constants: Constants) -> Self:
+        """The controller with a new strategy in use and the old one to fall back on.
 
         Args:
             strategy: Name of the new strategy's text.
+            constants: The method's constants.
 
         Raises:
             ValueError: No evolution is pending, or the name is empty.
         """
         if not strategy:
             raise ValueError("strategy: got an empty text, expected the name of a new strategy")
-        return self._with(
-            replace(
-                self.keep_strategy().state,
-                active=strategy,
-                active_since=self.iteration + 1,
-                is_scored=False,
-                fallback=self.state.active,
-            )
+        return replace(
+            self.keep_strategy(constants),
+            strategy=strategy,
+            active_since=self.iteration + 1,
+            is_scored=False,
+            fallback=self.strategy,
         )
 
-    def keep_strategy(self) -> Self:
-        """Return the controller after an evolution that brought no valid strategy.
+    def keep_strategy(self, constants: Constants) -> Self:
+        """The controller after an evolution that brought no valid strategy.
 
         Raises:
             ValueError: No evolution is pending.
         """
         self._require(STRATEGY)
-        return self._with(
-            replace(
-                self.state,
-                scored=self.scored_strategies(),
-                is_scored=True,
-                window_start=self.incumbent_score,
-                has_evolved=True,
-                pending=None,
-            )
+        return replace(
+            self,
+            scored=self.scored_strategies(constants),
+            is_scored=True,
+            window_start=self.incumbent_score,
+            has_evolved=True,
+            pending=None,
         )
 
     def fall_back(self) -> Self:
-        """Return the controller after the strategy in use has failed.
+        """The controller after the strategy in use has failed.
 
         The one before it is in use again, or the initial one if that has been used up. What has
         failed gets no score. The initial strategy stays.
         """
-        if self.state.active == INITIAL_STRATEGY:
+        if self.strategy == INITIAL_STRATEGY:
             return self
-        return self._with(
-            replace(
-                self.state,
-                active=self.state.fallback or INITIAL_STRATEGY,
-                active_since=self.iteration,
-                is_scored=True,
-                fallback=None,
-                has_fallen_back=True,
-            )
+        return replace(
+            self,
+            strategy=self.fallback or INITIAL_STRATEGY,
+            active_since=self.iteration,
+            is_scored=True,
+            fallback=None,
+            has_fallen_back=True,
         )
 
     def _require(self, pending: str | None) -> None:
         if self.pending != pending:
             raise ValueError(f"pending: got {self.pending!r}, expected {pending!r}")
-
-    def _with(self, state: EvoXState) -> Self:
-        return type(self)(state, self.constants)

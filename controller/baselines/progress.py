@@ -1,15 +1,18 @@
-"""What methods have in common that never buy a guide."""
+"""What the methods share that are blind to cost."""
 
-from dataclasses import dataclass
+from dataclasses import replace
 from math import isfinite
-from typing import ClassVar, Self
+from typing import Self
+
+from pydantic.dataclasses import dataclass
 
 from costada.controller.frontier import higher_score
+from costada.controller.method import Evidence
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What a method needs that does not look at money.
+    """Steps and scores of a method that does not look at money.
 
     Attributes:
         iteration: Iterations completed (t).
@@ -17,88 +20,37 @@ class Progress:
         stagnation: Steps since the incumbent last rose.
     """
 
-    iteration: int
+    iteration: int = 0
     incumbent_score: float
     stagnation: int = 0
 
+    def is_new_incumbent(self, score: float | None) -> bool:
+        """Whether a score is above all earlier ones; None is no score."""
+        return score is not None and score > self.incumbent_score
 
-def begin(seed_score: float) -> Progress:
-    """Return the progress before the first step.
+    def scored(self, score: float | None) -> Self:
+        """The method once a step is paid; the iteration counts when the step ends."""
+        return replace(
+            self,
+            incumbent_score=higher_score(self.incumbent_score, score),
+            stagnation=0 if self.is_new_incumbent(score) else self.stagnation + 1,
+        )
+
+    def completed(self) -> Self:
+        """The method at the end of a step."""
+        return replace(self, iteration=self.iteration + 1)
+
+    def record(self) -> Evidence:
+        """The steps since the incumbent last rose; nothing acts on them."""
+        return Evidence(stagnation=self.stagnation)
+
+
+def checked_seed_score(seed_score: float) -> float:
+    """The score of the initial program.
 
     Raises:
-        ValueError: The seed score is not finite.
+        ValueError: It is not finite.
     """
     if not isfinite(seed_score):
         raise ValueError(f"seed_score: got {seed_score}, expected a finite number")
-    return Progress(iteration=0, incumbent_score=float(seed_score))
-
-
-def is_new_incumbent(progress: Progress, score: float | None) -> bool:
-    """Return whether a score is above all earlier ones; None is no score."""
-    return score is not None and score > progress.incumbent_score
-
-
-def scored(progress: Progress, score: float | None) -> Progress:
-    """Return the progress once a step is paid; the iteration counts when the step ends.
-
-    Raises:
-        ValueError: The score is neither finite nor None.
-    """
-    if score is not None and not isfinite(score):
-        raise ValueError(f"score: got {score}, expected a finite number or None")
-    return Progress(
-        iteration=progress.iteration,
-        incumbent_score=higher_score(progress.incumbent_score, score),
-        stagnation=0 if is_new_incumbent(progress, score) else progress.stagnation + 1,
-    )
-
-
-def completed(progress: Progress) -> Progress:
-    """Return the progress at the end of a step."""
-    return Progress(progress.iteration + 1, progress.incumbent_score, progress.stagnation)
-
-
-class CostBlind:
-    """A method for which the budget changes nothing but when the run ends."""
-
-    __slots__ = ()
-
-    def with_budget(self, budget: float) -> Self:
-        """Return the controller itself: it does not know its budget."""
-        return self
-
-
-class Unguided(CostBlind):
-    """A method that plans no call and follows no tactic.
-
-    A run never asks it for one; who does is told so.
-    """
-
-    __slots__ = ()
-
-    pending: ClassVar[str | None] = None
-    cycle: ClassVar[None] = None
-
-    def open_cycle(self, num_tactics: int) -> Self:
-        """Refuse: no guide was pending.
-
-        Raises:
-            ValueError: Always.
-        """
-        raise ValueError(f"num_tactics: got {num_tactics}, expected no guide to be called")
-
-    def fail_guide(self) -> Self:
-        """Refuse: no guide was pending.
-
-        Raises:
-            ValueError: Always.
-        """
-        raise ValueError("pending: got None, expected a scheduled guide")
-
-    def use_tactic(self) -> tuple[Self, int]:
-        """Refuse: there is no tactic.
-
-        Raises:
-            ValueError: Always.
-        """
-        raise ValueError("cycle: no tactic has a use left, expected an active cycle")
+    return float(seed_score)

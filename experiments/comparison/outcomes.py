@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
-from costada.controller.method import OUT_OF_MONEY
+from costada.controller.step import OUT_OF_MONEY
 from costada.evaluators.fingerprint import known_part
 from costada.experiments.comparison.metrics import Point, RunOutcome
 from costada.reports.trace import end_after, stored_rows

@@ -15,21 +15,22 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from costada.controller.allocation import Allocation
 from costada.controller.archive import Archive, Candidate
-from costada.controller.baselines.evox import EvoX
+from costada.controller.baselines.evox import LABELS, EvoX
 from costada.controller.constants import Constants
 from costada.controller.guidance import Mode, is_active
-from costada.controller.method import (
-    LABELS,
-    Controller,
-    PaidStep,
-    ParentRule,
-    Record,
-    StopReason,
-    stop_reason,
-)
+from costada.controller.method import Controller, Guided, ParentRule
 from costada.controller.methods import METHODS
-from costada.controller.money import has_crossed
-from costada.controller.sampling import draw_inspirations, draw_parent, draws
+from costada.controller.money import Balance, has_crossed
+from costada.controller.sampling import draws
+from costada.controller.step import (
+    StopReason,
+    ask_step,
+    draw_attempt,
+    num_seeds,
+    seed_archives,
+    stop_reason,
+    tell_step,
+)
 from costada.evaluators.strategies import Selection, StrategyRecord, initial_strategy
 from costada.experiments.comparison.metrics import Point, RunOutcome
 from costada.experiments.landscape.landscape import (
@@ -298,15 +299,15 @@ class SimulatedRun:
         if method not in METHODS:
             raise ValueError(unknown_name("method", method, METHODS))
         self._method, self._seed, self._budget = method, seed, budget
-        self._constants = constants
+        self._given, self._constants = constants, METHODS[method].adjusted(constants)
         self._answers = answers or LandscapeAnswers.of_seed(seed)
         self._problem = landscape()
         seed_score = evaluate(self._problem.initial_program).score
-        self.controller = METHODS[method].start(seed_score, budget, constants)
-        self.archives = tuple(
-            Archive((self._seed_candidate(index, seed_score),), constants.archive_size, weights)
-            for index, weights in enumerate(self.controller.archive_weights)
-        )
+        self.controller = METHODS[method].start(seed_score, constants)
+        seeds = [
+            self._seed_candidate(each, seed_score) for each in range(num_seeds(self.controller))
+        ]
+        self.archives = seed_archives(self.controller, seeds, self._constants)
         self.best = self.archives[0].members[0]
         self.population = [self.best]
         self._named: tuple[int | None, ...] = ()
@@ -315,12 +316,12 @@ class SimulatedRun:
         self._before_step = 0
         self._points: list[Point] = []
 
-    def steps(self) -> Iterator[Record]:
-        """Yield the controller's record after each step, until the run stops."""
+    def steps(self) -> Iterator[Controller]:
+        """Yield the controller after each step, until the run stops."""
         reason = None
         while reason is None:
             self._step()
-            yield self.controller.record()
+            yield self.controller
             reason = self._stop_reason(self.controller.iteration)
 
     def _stop_reason(self, iteration: int) -> StopReason | None:
@@ -347,7 +348,7 @@ class SimulatedRun:
 
     def _settings(self) -> dict[str, str]:
         """What decides the run besides method and seed; no graph carries it out."""
-        settings = Settings(constants=self._constants, price=PRICE)
+        settings = Settings(constants=self._given, price=PRICE)
         known = settings_texts(settings, self._budget)
         del known["budget"]
         return {**known, "simulation": type(self._answers).__qualname__}
@@ -357,27 +358,34 @@ class SimulatedRun:
         self._before_step = sum(self._units.values())
         if self.controller.pending:
             self._buy_call(iteration)
-        allocation = self.controller.allocate(draws(self._seed, iteration, "action"))
+        allocation = ask_step(self.controller, self._balance, self._seed, self._constants)
         candidate = self._attempts(allocation, iteration)
-        self._credit(allocation, candidate, iteration)
+        self._tell(allocation, candidate)
         is_last = self._stop_reason(iteration) is not None
-        self.controller, _ = self.controller.intervene(allocation, is_last=is_last)
+        self._decide(allocation, is_last=is_last)
         if self.controller.iteration < iteration:
             self._buy_call(iteration)
-            self.controller, _ = self.controller.intervene(allocation)
+            self._decide(allocation, is_last=False)
         best = self.best.score
         self._points.append(Point(iteration, self._spent, best, best))
+
+    def _decide(self, allocation: Allocation, *, is_last: bool) -> None:
+        self.controller, _ = self.controller.decide(
+            allocation, self._balance, self._constants, is_last=is_last
+        )
 
     def _buy_call(self, iteration: int) -> None:
         pending, rng = str(self.controller.pending), draws(self._seed, iteration, "guide")
         if isinstance(self.controller, EvoX):
             self.controller = self._redesigned(self.controller, iteration, rng)
             return
+        if not isinstance(self.controller, Guided):
+            raise TypeError(f"controller: got {self._method!r}, expected a guided method")
         advice = self._answers.advise(pending, self.best, rng)
         self._charge("guide", advice.tokens)
         self._named, self._mode = advice.named, pending
         if advice.named:
-            self.controller = self.controller.open_cycle(len(advice.named))
+            self.controller = self.controller.open_cycle(len(advice.named), self._constants)
         else:
             self.controller = self.controller.fail_guide()
 
@@ -386,15 +394,17 @@ class SimulatedRun:
         if controller.pending == LABELS:
             self._charge("guide", self._answers.label(rng))
             return controller.with_labels()
-        shown, _ = controller.draw_strategies(draws(self._seed, iteration, "strategies"))
+        shown, _ = controller.draw_strategies(
+            draws(self._seed, iteration, "strategies"), self._constants
+        )
         evolution = self._answers.evolve(shown.strategy, rng)
         for tokens in evolution.calls:
             if has_crossed(self._budget, self._spent):
-                return controller.keep_strategy()
+                return controller.keep_strategy(self._constants)
             self._charge("guide", tokens)
         if evolution.strategy is None:
-            return controller.keep_strategy()
-        return controller.adopt(evolution.strategy)
+            return controller.keep_strategy(self._constants)
+        return controller.adopt(evolution.strategy, self._constants)
 
     def _attempts(self, allocation: Allocation, iteration: int) -> Candidate | None:
         """The candidate of the step, None if every attempt failed."""
@@ -425,11 +435,15 @@ class SimulatedRun:
         if isinstance(self.controller, EvoX):
             return self._population_request(self.controller, iteration)
         tactic = self._take_tactic()
-        rng = draws(self._seed, iteration, f"sources of attempt {attempt}")
-        archive = self.archives[allocation.frontier]
-        drawn = draw_parent(archive, allocation.action, rng)
-        parent = drawn if tactic is None else self.best
-        others = draw_inspirations(archive, self.archives, parent, self._constants.num_inspirations)
+        parent, others = draw_attempt(
+            self.archives,
+            allocation,
+            iteration,
+            attempt,
+            self._seed,
+            self._constants,
+            incumbent=None if tactic is None else self.best,
+        )
         wording = Wording(allocation.action if tactic is None else self._mode)
         named = None if tactic is None else self._named[tactic]
         return Request(parent, len(others), wording, named)
@@ -443,28 +457,27 @@ class SimulatedRun:
         return Request(parent, len(chosen.context_ids), LABEL_WORDING[chosen.label])
 
     def _take_tactic(self) -> int | None:
-        if not is_active(self.controller.cycle):
+        if not isinstance(self.controller, Guided) or not is_active(self.controller.cycle):
             return None
         self.controller, tactic = self.controller.use_tactic()
         return tactic
 
-    def _credit(self, allocation: Allocation, candidate: Candidate | None, iteration: int) -> None:
-        is_archiving = self.controller.parents is ParentRule.ARCHIVE
-        before = self.archives if is_archiving else ()
-        after = before
+    def _tell(self, allocation: Allocation, candidate: Candidate | None) -> None:
         if candidate is not None:
             self.population.append(candidate)
             self.best = candidate if candidate.score > self.best.score else self.best
-            after = _inserted(before, allocation.frontier, candidate)
-        paid = PaidStep(
-            score=candidate.score if candidate else None,
-            is_kept=after is not before if is_archiving else candidate is not None,
-            cost=(sum(self._units.values()) - self._before_step) / UNITS,
-            spent=self._spent,
+        cost = (sum(self._units.values()) - self._before_step) / UNITS
+        booked = tell_step(
+            self.controller,
+            self.archives if self.controller.parents is ParentRule.ARCHIVE else (),
+            allocation,
+            candidate,
+            cost,
+            self._balance,
+            self._seed,
+            self._constants,
         )
-        credited, _ = self.controller.credit(allocation, paid)
-        rng = draws(self._seed, iteration, "maintenance")
-        self.controller, self.archives = credited.maintain(after, rng)
+        self.controller, self.archives = booked.controller, booked.archives
 
     def _charge(self, role: str, tokens: Tokens) -> None:
         self._units[role] += tokens.taken * INPUT_UNITS + tokens.given * OUTPUT_UNITS
@@ -472,6 +485,10 @@ class SimulatedRun:
     @property
     def _spent(self) -> float:
         return sum(self._units.values()) / UNITS
+
+    @property
+    def _balance(self) -> Balance:
+        return Balance(self._budget, self._spent)
 
     def _seed_candidate(self, frontier: int, score: float) -> Candidate:
         return Candidate(
@@ -485,15 +502,3 @@ class SimulatedRun:
             artifacts={},
             changes="",
         )
-
-
-def _inserted(
-    archives: tuple[Archive, ...], frontier: int, candidate: Candidate
-) -> tuple[Archive, ...]:
-    """The archives with the candidate in one of them; themselves when it is refused."""
-    if not archives:
-        return archives
-    changed = archives[frontier].insert(candidate)
-    if changed is archives[frontier]:
-        return archives
-    return (*archives[:frontier], changed, *archives[frontier + 1 :])

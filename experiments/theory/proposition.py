@@ -18,8 +18,9 @@ from random import Random
 from costada.controller.baselines.evox import EvoX
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
-from costada.controller.method import PaidStep
+from costada.controller.method import Guided, PaidStep
 from costada.controller.methods import METHODS, Method
+from costada.controller.money import Balance
 
 SEED_SCORE = 0.1
 TOTAL_GAIN = 0.8
@@ -152,20 +153,21 @@ def spend_by_method(
         cheap: Index of the cheap frontier.
     """
     cost = instance.constants.reference_cost
-    controller = method.start(SEED_SCORE, instance.num_steps * cost, change(instance))
+    constants, budget = method.adjusted(change(instance)), instance.num_steps * cost
+    controller = method.start(SEED_SCORE, constants)
     rng, choices, spent, num_guides = Random(0), [], 0, 0
     while spent < instance.num_steps:
-        if controller.pending is not None:
+        if controller.pending is not None and isinstance(controller, Guided):
             controller, num_guides = controller.fail_guide(), num_guides + 1
-        allocation = controller.allocate(rng)
+        allocation = controller.ask(Balance(budget, spent * cost), rng, constants)
         price = instance.price(allocation.frontier, cheap)
         spent += price
         choices.append(allocation.frontier)
         score = SEED_SCORE + instance.gain * len(choices)
-        controller, _ = controller.credit(
-            allocation, PaidStep(score, True, cost=price * cost, spent=spent * cost)
-        )
-        controller, _ = controller.intervene(allocation)
+        balance = Balance(budget, spent * cost)
+        step = PaidStep(score, is_kept=True, cost=price * cost)
+        controller, _ = controller.tell(allocation, step, balance, constants)
+        controller, _ = controller.decide(allocation, balance, constants)
     return (Course(_paid(choices, spent, instance), num_guides),)
 
 

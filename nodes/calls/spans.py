@@ -12,7 +12,7 @@ from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, get_
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from costada.models.errors import describe
-from costada.nodes.context import RunContext, controller_of
+from costada.nodes.context import RunContext
 from costada.nodes.state import SearchState
 from costada.store.call_log import CallKey
 from costada.store.rows import CallRow
@@ -105,7 +105,7 @@ def _describe_node(
     """Say which step a node worked for, and what the run's account was after it."""
     now = SearchState(**{**before, **update})
     opens_run = "run_id" in update
-    iteration = 1 if opens_run else controller_of(before, context).iteration + 1
+    iteration = 1 if opens_run else before["controller"].iteration + 1
     span.set_attributes(
         {
             "costada.node": name,

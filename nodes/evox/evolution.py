@@ -16,7 +16,7 @@ from costada.models.asking import ModelFailure
 from costada.models.replies import answer_text
 from costada.nodes.calls.asking import CallKey
 from costada.nodes.calls.budget import ask_within_budget
-from costada.nodes.context import RunContext, controller_of
+from costada.nodes.context import RunContext
 from costada.nodes.evox.strategies import (
     evox_of,
     population,
@@ -78,7 +78,7 @@ def ask_for_labels(
     state: SearchState, config: RunnableConfig, *, context: RunContext
 ) -> SearchState:
     """Return the advice behind the labels, bought once and charged to the first step."""
-    controller = controller_of(state, context)
+    controller = state["controller"]
     desk = Desk(state, config, context, controller.iteration + 1)
     return _with_labels(desk.ask(labels_prompt(state, context), 1), state, context)
 
@@ -100,7 +100,7 @@ def _with_labels(reply: str, state: SearchState, context: RunContext) -> SearchS
     put_text = context.store.put_text
     return SearchState(
         labels={"diverge": put_text(labels.diverge), "refine": put_text(labels.refine)},
-        controller=evox_of(controller_of(state, context)).with_labels().record(),
+        controller=evox_of(state).with_labels(),
     )
 
 
@@ -112,27 +112,27 @@ def evolve_strategy(
     The calls belong to the step that has just been made, which is charged for them. One that uses
     up the budget is the last: no step is left for a strategy.
     """
-    controller = evox_of(controller_of(state, context))
+    controller = evox_of(state)
     desk = Desk(state, config, context, controller.iteration + 1)
     request = _request(controller, desk)
     for attempt in range(2, MAX_STRATEGY_CALLS + 2):
         found = _new_strategy(desk.ask(strategy_prompt(request), attempt), context)
         if not isinstance(found, FailedAttempt):
-            adopted = controller.adopt(context.store.put_text(found))
-            return SearchState(controller=adopted.record())
+            adopted = controller.adopt(context.store.put_text(found), context.constants)
+            return SearchState(controller=adopted)
         request = replace(request, failure=found)
     return without_strategy(state, context)
 
 
 def without_strategy(state: SearchState, context: RunContext) -> SearchState:
     """Return the controller with the strategy in use."""
-    controller = evox_of(controller_of(state, context))
-    return SearchState(controller=controller.keep_strategy().record())
+    controller = evox_of(state)
+    return SearchState(controller=controller.keep_strategy(context.constants))
 
 
 def evolution_prompt(state: SearchState, context: RunContext) -> Prompt:
     """Return the messages that an evolution begins with: what does the history tell?"""
-    controller = evox_of(controller_of(state, context))
+    controller = evox_of(state)
     return _evolving(controller, controller.iteration + 1, state, context).insight_prompt
 
 
@@ -156,7 +156,7 @@ def _evolving(
 ) -> _Evolving:
     rows = [population_row(row) for row in population(state, context)]
     rng = draws(state["run_seed"], iteration, "strategies")
-    parent, others = controller.draw_strategies(rng)
+    parent, others = controller.draw_strategies(rng, context.constants)
     return _Evolving(
         task=context.problem.task,
         parent=_shown(parent, rows, context),

@@ -75,12 +75,13 @@ def _previous(row: CandidateRow, state: SearchState, context: RunContext) -> Pre
     )
 
 
-def evox_of(controller: Controller) -> EvoX:
+def evox_of(state: SearchState) -> EvoX:
     """Return the controller of EvoX.
 
     Raises:
         TypeError: It is another method's.
     """
+    controller = state["controller"]
     if not isinstance(controller, EvoX):
         raise TypeError(f"controller: got {type(controller).__name__}, expected EvoX")
     return controller
@@ -96,9 +97,7 @@ def strategy_text(name: str, context: RunContext) -> str:
     return context.store.text(name) or initial_strategy()
 
 
-def chosen_sources(
-    controller: Controller, state: SearchState, context: RunContext
-) -> tuple[Controller, Sources]:
+def chosen_sources(state: SearchState, context: RunContext) -> tuple[Controller, Sources]:
     """Return what the next attempt starts from, and the controller after any fall-back.
 
     A strategy that fails to choose is given up for the one before it. All attempts of a step
@@ -106,7 +105,7 @@ def chosen_sources(
     """
     rows = population(state, context)
     records = [strategy_record(row, context.problem) for row in rows]
-    working, selection = _selection(evox_of(controller), records, state, context)
+    working, selection = _selection(evox_of(state), records, state, context)
     ids = selection.context_ids
     return working, Sources(
         parent=load_candidate(selection.parent_id, state, context),

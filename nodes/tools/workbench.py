@@ -7,7 +7,7 @@ from costada.controller.archive import Candidate
 from costada.controller.method import ParentRule
 from costada.evaluators.problem import Problem
 from costada.nodes.candidates import load_archives, load_candidate, shown, to_candidate
-from costada.nodes.context import RunContext, controller_of
+from costada.nodes.context import RunContext
 from costada.nodes.evaluate import Proposed, judged
 from costada.nodes.evox.strategies import population
 from costada.nodes.state import SearchState
@@ -139,7 +139,7 @@ class Workbench:
 
 def _searched(state: SearchState, context: RunContext) -> list[Candidate]:
     """Return what an attempt may start from, by the method's rule for parents."""
-    controller, step = controller_of(state, context), state["step"]
+    controller, step = state["controller"], state["step"]
     parent = load_candidate(step["parent"], state, context)
     if controller.parents is ParentRule.SEED:
         return [parent]
@@ -147,7 +147,7 @@ def _searched(state: SearchState, context: RunContext) -> list[Candidate]:
     known = [parent, load_candidate(state["best"], state, context), *shown_beside]
     if controller.parents is ParentRule.POPULATION:
         return [*known, *map(to_candidate, population(state, context))]
-    archives = load_archives(controller, state, context)
+    archives = load_archives(state, context)
     return [*known, *(member for archive in archives for member in archive.members)]
 
 

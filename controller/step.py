@@ -1,0 +1,145 @@
+"""One step of a search as pure functions: the graph's nodes and the simulation both call these.
+
+In the order of a step: `ask_step`, `draw_attempt` for each attempt, `tell_step`, then the method's
+own `decide` and `stop_reason`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from costada.controller.allocation import Allocation
+from costada.controller.archive import FITNESS_ONLY, Archive, Candidate
+from costada.controller.constants import Constants
+from costada.controller.credit import Credit
+from costada.controller.method import Archiving, Controller, PaidStep
+from costada.controller.money import Balance, has_crossed
+from costada.controller.sampling import draw_inspirations, draw_parent, draws
+
+StopReason = Literal["budget", "failures", "iterations"]
+
+OUT_OF_MONEY = "out_of_money"
+"""The trace's event of a step whose last attempt a hard budget could not pay for."""
+
+
+def seed_archives(
+    controller: Controller, seeds: Sequence[Candidate], constants: Constants
+) -> tuple[Archive, ...]:
+    """The archives before the first step: one copy of the seed each, see `num_seeds`."""
+    weights = controller.archive_weights if isinstance(controller, Archiving) else (FITNESS_ONLY,)
+    pairs = zip(seeds, weights, strict=True)
+    return tuple(Archive((seed,), constants.archive_size, each) for seed, each in pairs)
+
+
+def num_seeds(controller: Controller) -> int:
+    """Copies of the initial program that a run begins with: one per frontier."""
+    return len(controller.archive_weights) if isinstance(controller, Archiving) else 1
+
+
+def ask_step(
+    controller: Controller, balance: Balance, run_seed: int, constants: Constants
+) -> Allocation:
+    """Frontier, action and intensity of the next step (k_t, a_t, I_t, Sec. 4.3)."""
+    rng = draws(run_seed, controller.iteration + 1, "action")
+    return controller.ask(balance, rng, constants)
+
+
+def draw_attempt(
+    archives: Sequence[Archive],
+    allocation: Allocation,
+    iteration: int,
+    attempt: int,
+    run_seed: int,
+    constants: Constants,
+    *,
+    incumbent: Candidate | None = None,
+) -> tuple[Candidate, tuple[Candidate, ...]]:
+    """Parent and inspirations of an attempt (p^par and context set, Alg. 1).
+
+    Args:
+        archives: Of all frontiers, by index.
+        allocation: Where and how the step searches.
+        iteration: The iteration (t).
+        attempt: Number of the attempt in it, from 1.
+        run_seed: Start of the run's randomness.
+        constants: Source of the number of inspirations.
+        incumbent: Parent of an attempt that follows a tactic.
+    """
+    rng = draws(run_seed, iteration, f"sources of attempt {attempt}")
+    archive = archives[allocation.frontier]
+    drawn = draw_parent(archive, allocation.action, rng)
+    parent = incumbent or drawn
+    return parent, draw_inspirations(archive, archives, parent, constants.num_inspirations)
+
+
+@dataclass(frozen=True, slots=True)
+class BookedStep:
+    """Controller and archives after a paid step, and what the step earned."""
+
+    controller: Controller
+    archives: tuple[Archive, ...]
+    credit: Credit
+
+
+def tell_step(
+    controller: Controller,
+    archives: tuple[Archive, ...],
+    allocation: Allocation,
+    candidate: Candidate | None,
+    cost: float,
+    balance: Balance,
+    run_seed: int,
+    constants: Constants,
+) -> BookedStep:
+    """Keep the step's candidate, credit the step and maintain the frontiers (Sec. 4.2, 4.3).
+
+    Args:
+        controller: As it was when the step was asked for, all tactics taken.
+        archives: Of all frontiers; empty for a method that keeps none.
+        allocation: Where and how the step searched.
+        candidate: What its last attempt brought; None when that failed.
+        cost: Dollars of all calls of the step (c_t).
+        balance: Budget and spending after the step.
+        run_seed: Start of the run's randomness.
+        constants: The method's constants.
+    """
+    is_kept, kept = candidate is not None, list(archives)
+    if archives and candidate is not None:
+        kept[allocation.frontier] = archives[allocation.frontier].insert(candidate)
+        is_kept = kept[allocation.frontier] is not archives[allocation.frontier]
+    step = PaidStep(candidate.score if candidate else None, is_kept, cost)
+    iteration = controller.iteration + 1
+    told, earned = controller.tell(allocation, step, balance, constants)
+    if not isinstance(told, Archiving):
+        return BookedStep(told, tuple(kept), earned)
+    rng = draws(run_seed, iteration, "maintenance")
+    maintained, changed = told.maintain(tuple(kept), rng, constants)
+    return BookedStep(maintained, changed, earned)
+
+
+def stop_reason(
+    budget: float,
+    spent: float,
+    iteration: int,
+    max_iterations: int,
+    *,
+    is_out_of_money: bool = False,
+    is_failing: bool = False,
+) -> StopReason | None:
+    """Why a run ends after the completed step, None when it continues (Alg. 1).
+
+    The same for every method: the step that crosses the budget is the last one.
+
+    Args:
+        budget: Dollars the run may spend (B).
+        spent: Dollars it has spent (C_t).
+        iteration: Iterations completed (t).
+        max_iterations: Iterations after which a run ends whatever it spent (T_max).
+        is_out_of_money: Whether what is left cannot pay for the call that was to be made next.
+        is_failing: Whether so many attempts in a row failed that something must be wrong.
+    """
+    if is_out_of_money or has_crossed(budget, spent):
+        return "budget"
+    if is_failing:
+        return "failures"
+    return "iterations" if iteration >= max_iterations else None
