@@ -3,7 +3,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 ROOMS := agents cli controller evaluators experiments graph models nodes prompts reports runs store values
 
-.PHONY: help install demo reproduce docs test check format lock test-lowest test-highest bench
+.PHONY: help install demo reproduce docs test check editor format lock test-lowest test-highest bench
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -40,6 +40,9 @@ check: install  ## Lint, types, import directions
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -m costada $(ROOMS:%=-p costada.%)
 	PYTHONPATH=.types $(BIN)/lint-imports
+
+editor: install  ## Check with pyright, which is fetched, that an editor resolves all imports
+	$(BIN)/uv tool run pyright
 
 format: install  ## Format the code
 	$(BIN)/ruff check --fix .
