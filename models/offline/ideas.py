@@ -1,7 +1,7 @@
 """The ideas the offline model knows: what it proposes as a guide and carries out as a generator.
 
 All are general searches and program changes. Each is known by its approach, the name of a library
-function, which is how a tactic in a prompt finds its way back to the edit that carries it out.
+function, which is how a tactic finds its way back to the edit that carries it out.
 """
 
 import re
@@ -9,14 +9,17 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from costada.models.offline.constructor import find_constructor
-from costada.models.offline.expressions import disturb_array
-from costada.models.offline.loops import more_evaluations, repeat_corrections
-from costada.models.offline.methods import METHODS, Method
-from costada.models.offline.scene import EditKind, Scene
-from costada.models.offline.searches import cheaper_scoring, polish, search_with, shrink_step
-from costada.models.offline.slack import use_slack
-from costada.models.offline.source import Edit
+from costada.models.offline.loop_edits import repeat_corrections, use_slack
+from costada.models.offline.program import EditKind, Scene
+from costada.models.offline.search_edits import (
+    METHODS,
+    cheaper_scoring,
+    more_evaluations,
+    polish,
+    search_with,
+    shrink_step,
+)
+from costada.models.offline.small_edits import disturb_array
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,7 @@ class Idea:
         idea: The idea in a sentence.
         steps: How to carry it out, in sentences.
         cautions: What can go wrong.
-        words: A pattern that finds the idea in the words of a tactic by somebody else.
+        words: A pattern that finds the idea in the words of a tactic by another model.
         edit: What carries it out.
         merit: How readily it is proposed, relative to the others.
         is_search: Whether it makes a new search of a program, not a better one.
@@ -44,7 +47,7 @@ class Idea:
     is_search: bool = False
 
     def fits(self, scene: Scene) -> bool:
-        """Tell whether a program offers a place for the idea."""
+        """Whether a program offers a place for the idea."""
         return self.edit(scene, Random(0)) is not None
 
 
@@ -152,7 +155,7 @@ _REFINEMENTS = (
         "Keep the step and the seed.",
         "The time limit holds for the whole program.",
         r"iteration|evaluation|budget|longer|more steps",
-        lambda scene, rng: more_evaluations(scene, 2.0, rng),
+        partial(more_evaluations, 2.0),
         6.0,
     ),
     Idea(
@@ -180,36 +183,28 @@ _REFINEMENTS = (
 )
 
 
-def _search_idea(method: Method) -> Idea:
-    idea, move, words, merit = _SEARCHES[method.name]
-    return Idea(
-        approach=method.approach,
-        idea=idea,
-        steps=_SEARCH_STEPS.format(move=move),
-        cautions="Return a valid array even if nothing better is found; bound the evaluations.",
-        words=words,
-        edit=partial(_search_edit, method),
-        merit=merit,
-        is_search=True,
-    )
-
-
-def _search_edit(method: Method, scene: Scene, rng: Random) -> Edit | None:
-    return search_with(scene, method, rng)
-
-
-IDEAS = (*(_search_idea(each) for each in METHODS), *_REFINEMENTS)
-
-
-def has_search(scene: Scene) -> bool:
-    """Tell whether a program already searches."""
-    constructor = find_constructor(scene.program)
-    return constructor is not None and bool(constructor.searches)
+IDEAS = (
+    *(
+        Idea(
+            approach=METHODS[name].approach,
+            idea=idea,
+            steps=_SEARCH_STEPS.format(move=move),
+            cautions="Return a valid array even if nothing better is found; bound the evaluations.",
+            words=words,
+            edit=partial(search_with, METHODS[name]),
+            merit=merit,
+            is_search=True,
+        )
+        for name, (idea, move, words, merit) in _SEARCHES.items()
+    ),
+    *_REFINEMENTS,
+)
 
 
 def find_idea(approach: str, text: str) -> Idea | None:
-    """Return the idea of that approach, else the first whose words occur in the text."""
+    """The idea of that approach, else the first whose words occur in the text."""
     for idea in IDEAS:
         if idea.approach == approach.strip().rstrip("()"):
             return idea
+    text = " ".join(text.split())
     return next((idea for idea in IDEAS if re.search(idea.words, text, re.IGNORECASE)), None)

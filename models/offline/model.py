@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
@@ -10,22 +11,38 @@ from typing import Any
 
 from langchain_core.callbacks import CallbackManagerForLLMRun, Callbacks
 from langchain_core.language_models import BaseChatModel, LangSmithParams, LanguageModelInput
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolCallChunk
-from langchain_core.messages.tool import tool_call_chunk
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, ToolMessage
+from langchain_core.messages.ai import InputTokenDetails, OutputTokenDetails, UsageMetadata
+from langchain_core.messages.tool import tool_call, tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, LLMResult
 from langchain_core.prompt_values import PromptValue
 from langchain_core.runnables import Runnable
 
-from costada.models.offline.answering import answer
-from costada.models.offline.reading import asked
-from costada.models.offline.tools import tool_answer
-from costada.models.offline.usage import cut_short, estimated_usage
+from costada.models.offline.answers import answer
 from costada.models.replies import text_with_tool_calls
+from costada.values.prompt_data import PromptData, prompt_data, trial_data
 
 MODEL_NAME = "offline"
 
 ITERATION = "costada_iteration"
 """Metadata of a call that tells apart calls with equal messages."""
+
+CHARACTERS_PER_TOKEN = 4
+
+MIN_REASONING, MAX_REASONING = 2_400, 4_800
+"""Bounds of the hidden tokens of an answer, all whole numbers between them equally likely.
+
+Reasoning models think before they write, and bill it as output. With this allowance a step
+costs what one of a mid-sized reasoning model does.
+"""
+
+EVALUATE, SEARCH, SUBMIT = "evaluate_candidate", "search_archive", "submit"
+
+SEARCH_RATE = 0.2
+"""Share of attempts with tools that begin with a look at the archive."""
+
+MAX_TRIALS = 2
+"""Edits that are tried at most before the best of them is handed in."""
 
 _LINES_PER_CHUNK = 4
 
@@ -39,15 +56,16 @@ _TIMING = re.compile(r"^- \w*(?:time|seconds)\w*: .*$", re.MULTILINE)
 class OfflineModel(BaseChatModel):
     """A stand-in for a language model in demos, tests and lessons.
 
-    No language model is behind it. It reads the program in a prompt and answers with a general
-    edit of it: other numbers, another order, a part of another program, or a search that judges
-    arrays by the program's own statements. It knows no benchmark and no solution. As a guide it
-    proposes general searches and refinements. One answer in ten fails on purpose.
+    No language model is behind it. It takes the program from the data beside a prompt (see
+    `costada.values.prompt_data`) and answers with a general edit of it: other numbers, another
+    order, a part of another program, or a search that judges arrays by the program's own
+    statements. It knows no benchmark and no solution. As a guide it proposes general searches and
+    refinements. One answer in ten fails on purpose.
 
     The same seed, messages and iteration of a run always get the same answer, in any order and on
     any thread; attempts that start from the same prompt differ by their iteration. Run times among
     the metrics of a prompt make no difference, so that a run with the same seed can be repeated.
-    Token counts are estimates, see `usage`; `max_tokens`, bound to the model, limits an answer.
+    Token counts are estimates; `max_tokens`, bound to the model, limits an answer.
     With tools it tries up to two edits and submits the better one.
 
     Attributes:
@@ -113,15 +131,23 @@ class OfflineModel(BaseChatModel):
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
         reply = self._reply(messages, stop, _iteration(run_manager, kwargs), kwargs)
-        for part in _parts(reply.text):
+        lines = reply.text.splitlines(keepends=True)
+        for start in range(0, len(lines), _LINES_PER_CHUNK):
+            part = "".join(lines[start : start + _LINES_PER_CHUNK])
             chunk = ChatGenerationChunk(message=AIMessageChunk(content=part))
             if run_manager:
                 run_manager.on_llm_new_token(part, chunk=chunk)
             yield chunk
+        calls = [
+            tool_call_chunk(
+                name=call["name"], args=json.dumps(call["args"]), id=call["id"], index=n
+            )
+            for n, call in enumerate(reply.tool_calls)
+        ]
         yield ChatGenerationChunk(
             message=AIMessageChunk(
                 content="",
-                tool_call_chunks=_call_chunks(reply),
+                tool_call_chunks=calls,
                 usage_metadata=reply.usage_metadata,
                 response_metadata=reply.response_metadata,
                 chunk_position="last",
@@ -136,12 +162,18 @@ class OfflineModel(BaseChatModel):
         options: Mapping[str, Any],
     ) -> AIMessage:
         prompt = "\n\n".join(text_with_tool_calls(message) for message in messages)
-        rng = _generator(self.seed, iteration, prompt)
+        origin = self.seed if iteration is None else f"{self.seed}/{iteration}"
+        digest = hashlib.sha256(f"{origin}\n{_TIMING.sub('', prompt)}".encode()).digest()
+        rng = Random(int.from_bytes(digest))
+        data = (prompt_data(each.additional_kwargs) for each in messages)
+        asked = next((each for each in data if each is not None), None)
         with _PARSING:
-            data = asked(messages)
-            called = tool_answer(messages, data, rng) if options.get("tools") and data else None
-            text = text_with_tool_calls(called) if called else answer(data, rng)
-        text, calls = _until(text, stop), called.tool_calls if called else []
+            if options.get("tools") and asked is not None and asked.kind == "generation":
+                message = _with_tools(messages, asked, rng)
+            else:
+                message = AIMessage(answer(asked, rng))
+        text, calls = text_with_tool_calls(message), message.tool_calls
+        text = text[: min([text.find(word) for word in stop or [] if word in text], default=None)]
         usage, reason = estimated_usage(prompt, text, rng), "tool_calls" if calls else "stop"
         limit = options.get("max_tokens")
         if limit is not None and usage["output_tokens"] > limit:
@@ -154,40 +186,70 @@ class OfflineModel(BaseChatModel):
         )
 
 
-def _call_chunks(reply: AIMessage) -> list[ToolCallChunk]:
-    return [
-        tool_call_chunk(name=call["name"], args=json.dumps(call["args"]), id=call["id"], index=n)
-        for n, call in enumerate(reply.tool_calls)
-    ]
-
-
 def _with_iteration(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a call with its iteration among them.
+    """The options of a call with its iteration among them.
 
-    LangChain streams an answer whose messages a graph streams, and tells `_stream` no metadata.
+    LangChain streams an answer whose messages a graph streams, and passes `_stream` no metadata.
     """
     metadata = options.get("metadata") or {}
     return {**options, ITERATION: metadata[ITERATION]} if ITERATION in metadata else options
 
 
 def _iteration(run_manager: CallbackManagerForLLMRun | None, options: Mapping[str, Any]) -> object:
-    """Return the iteration that a call was made in, None outside of a run."""
+    """The iteration that a call was made in, None outside of a run."""
     metadata = run_manager.metadata if run_manager else {}
     return options.get(ITERATION, metadata.get(ITERATION))
 
 
-def _generator(seed: int, iteration: object, prompt: str) -> Random:
-    origin = seed if iteration is None else f"{seed}/{iteration}"
-    digest = hashlib.sha256(f"{origin}\n{_TIMING.sub('', prompt)}".encode()).digest()
-    return Random(int.from_bytes(digest))
+def _with_tools(messages: Sequence[BaseMessage], asked: PromptData, rng: Random) -> AIMessage:
+    """The next answer of a conversation with tools, which tries its edits before it submits one.
+
+    An edit that raises the score is handed in at once; of two that do not, the better one. Scores
+    count as the prompt shows them, with four decimals.
+    """
+    results = [each for each in messages if isinstance(each, ToolMessage)]
+
+    def call(name: str, **arguments: str) -> AIMessage:
+        made = tool_call(name=name, args=dict(arguments), id=f"offline-{len(results) + 1}")
+        return AIMessage("", tool_calls=[made])
+
+    if not results and rng.random() < SEARCH_RATE:
+        return call(SEARCH)
+    tried = sum(each.name == EVALUATE for each in results)
+    trials = [trial for each in results if (trial := trial_data(each.additional_kwargs))]
+    best = max(trials, key=lambda each: round(each.score, 4), default=None)
+    if best is not None and (tried >= MAX_TRIALS or round(best.score, 4) > round(asked.score, 4)):
+        return call(SUBMIT, candidate=best.candidate)
+    changes = answer(asked, rng)
+    return AIMessage(changes) if tried >= MAX_TRIALS else call(EVALUATE, changes=changes)
 
 
-def _until(text: str, stop: list[str] | None) -> str:
-    ends = [text.find(word) for word in stop or [] if word in text]
-    return text[: min(ends, default=len(text))]
+def estimated_tokens(text: str) -> int:
+    """Tokens of a text: a quarter of its characters, rounded up."""
+    return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
 
 
-def _parts(text: str) -> Iterator[str]:
-    lines = text.splitlines(keepends=True)
-    for start in range(0, len(lines), _LINES_PER_CHUNK):
-        yield "".join(lines[start : start + _LINES_PER_CHUNK])
+def estimated_usage(prompt: str, reply: str, rng: Random) -> UsageMetadata:
+    """Usage of a call; the reasoning allowance is part of the output."""
+    return _usage(estimated_tokens(prompt), reply, rng.randint(MIN_REASONING, MAX_REASONING))
+
+
+def cut_short(reply: str, usage: UsageMetadata, limit: int) -> tuple[str, UsageMetadata]:
+    """What is left of a reply and its usage when it may have `limit` tokens at most.
+
+    The reasoning comes first, so a low limit leaves no reply.
+    """
+    reasoning = min(limit, usage["output_token_details"]["reasoning"])
+    begun = reply[: (limit - reasoning) * CHARACTERS_PER_TOKEN]
+    return begun, _usage(usage["input_tokens"], begun, reasoning)
+
+
+def _usage(taken: int, reply: str, reasoning: int) -> UsageMetadata:
+    given = estimated_tokens(reply) + reasoning
+    return UsageMetadata(
+        input_tokens=taken,
+        output_tokens=given,
+        total_tokens=taken + given,
+        input_token_details=InputTokenDetails(cache_read=0),
+        output_token_details=OutputTokenDetails(reasoning=reasoning),
+    )

@@ -1,9 +1,10 @@
-"""A program as the offline model sees it: text, syntax tree and the lines meant to change."""
+"""A program as the offline model sees it, and what an edit of it is."""
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from random import Random
 
 _BLOCK = re.compile(r"\s*#.*EVOLVE-BLOCK-(?P<edge>START|END)")
 
@@ -42,77 +43,67 @@ class Program:
     last_line: int
 
     def is_editable(self, node: ast.stmt | ast.expr) -> bool:
-        """Tell whether all lines of a node lie in the part meant to change."""
+        """Whether all lines of a node lie in the part meant to change."""
         return self.first_line <= node.lineno and (node.end_lineno or 0) <= self.last_line
 
-    def functions(self) -> tuple[ast.FunctionDef, ...]:
-        """Return the editable functions at the top level, in order."""
-        return tuple(
-            node
-            for node in self.tree.body
-            if isinstance(node, ast.FunctionDef) and self.is_editable(node)
-        )
+    def functions(self) -> list[ast.FunctionDef]:
+        """The editable functions at the top level, in order."""
+        found = (node for node in self.tree.body if isinstance(node, ast.FunctionDef))
+        return [node for node in found if self.is_editable(node)]
 
     def function(self, name: str) -> ast.FunctionDef | None:
-        """Return the editable top-level function of that name."""
+        """The editable top-level function of that name."""
         return next((node for node in self.functions() if node.name == name), None)
 
+    def nodes(self) -> Iterator[ast.AST]:
+        """All nodes of the editable functions."""
+        return (node for function in self.functions() for node in ast.walk(function))
+
     def source(self, node: ast.stmt | ast.expr) -> str:
-        """Return the text of a node."""
+        """The text of a node."""
         span = self.replacing(node, "")
         return self.text[span.start : span.end]
 
     def lines(self, first: int, last: int) -> str:
-        """Return whole lines, counted from 1, both ends included."""
+        """Whole lines, counted from 1, both ends included."""
         return "\n".join(self.text.split("\n")[first - 1 : last])
 
     def replacing(self, node: ast.stmt | ast.expr, text: str) -> Splice:
-        """Return the splice that puts a text in the place of a node."""
+        """The splice that puts a text in the place of a node."""
         first = self._offset(node.lineno, node.col_offset)
-        end = self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
-        return Splice(first, end, text)
-
-    def between(self, left: ast.expr, right: ast.expr) -> Splice:
-        """Return the splice that keeps the text between two nodes, ready to be altered."""
-        start, end = self.replacing(left, "").end, self.replacing(right, "").start
-        return Splice(start, end, self.text[start:end])
+        return Splice(first, self._offset(last_line(node), node.end_col_offset or 0), text)
 
     def before(self, node: ast.stmt, text: str) -> Splice:
-        """Return the splice that puts whole lines above a statement."""
+        """The splice that puts whole lines above a statement."""
         return self.replacing_lines(_first_line(node), _first_line(node) - 1, text)
 
     def after(self, node: ast.stmt, text: str) -> Splice:
-        """Return the splice that puts whole lines below a statement."""
-        last = node.end_lineno or node.lineno
-        return self.replacing_lines(last + 1, last, text)
+        """The splice that puts whole lines below a statement."""
+        return self.replacing_lines(last_line(node) + 1, last_line(node), text)
 
     def replacing_lines(self, first: int, last: int, text: str) -> Splice:
-        """Return the splice that puts a text in the place of whole lines, both ends included."""
+        """The splice that puts a text in the place of whole lines, both ends included."""
         ends = self._offset(first, 0), self._offset(last + 1, 0)
         return Splice(*ends, text if not text or text.endswith("\n") else text + "\n")
 
     def without(self, node: ast.stmt) -> Splice:
-        """Return the splice that removes the lines of a statement and the blank ones below."""
-        lines = self.text.split("\n")
-        last = node.end_lineno or node.lineno
+        """The splice that removes the lines of a statement and the blank ones below."""
+        lines, last = self.text.split("\n"), last_line(node)
         while last < len(lines) - 1 and not lines[last].strip():
             last += 1
         return self.replacing_lines(_first_line(node), last, "")
 
     def importing(self, lines: Iterable[str]) -> Splice:
-        """Return the splice that puts import lines above the first editable statement."""
-        editable = [
-            node
-            for node in self.tree.body
-            if self.is_editable(node) and not isinstance(node, ast.Expr)
-        ]
+        """The splice that puts import lines above the first editable statement."""
+        statements = (node for node in self.tree.body if not isinstance(node, ast.Expr))
+        editable = [node for node in statements if self.is_editable(node)]
         line = _first_line(editable[0]) if editable else self.first_line
         is_among_imports = editable and isinstance(editable[0], ast.Import | ast.ImportFrom)
         text = "\n".join(lines) + ("\n" if is_among_imports else "\n\n\n")
         return self.replacing_lines(line, line - 1, text)
 
     def changed(self, splices: Iterable[Splice]) -> str:
-        """Return the text with all splices carried out; they must not overlap."""
+        """The text with all splices carried out; they must not overlap."""
         text = self.text
         for splice in sorted(splices, key=lambda each: (each.start, each.end), reverse=True):
             text = text[: splice.start] + splice.text + text[splice.end :]
@@ -125,66 +116,93 @@ class Program:
         return min(start + len(here.encode()[:column].decode()), len(self.text))
 
 
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The programs of one prompt.
+
+    Attributes:
+        program: The program to change.
+        others: The other programs shown.
+        is_bold: Whether the prompt asks for something unlike the program, not for polish.
+    """
+
+    program: Program
+    others: tuple[Program, ...] = ()
+    is_bold: bool = False
+
+
+EditKind = Callable[[Scene, Random], Edit | None]
+"""An edit of one kind; None where the program offers no place for it."""
+
+
 def read_program(text: str) -> Program | None:
-    """Return the program, or None where the text is no program that can be parsed."""
+    """The program, or None where the text is no program that can be parsed."""
     text = text.replace("\r\n", "\n").replace("\r", "\n").rstrip() + "\n"
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    first, last = _editable_lines(text)
-    return Program(text, tree, first, last)
+    lines = text.split("\n")
+    edges = {"START": 0, "END": len(lines) + 1}
+    for number, line in enumerate(lines, start=1):
+        if found := _BLOCK.match(line):
+            edges[found["edge"]] = number
+    return Program(text, tree, edges["START"] + 1, edges["END"] - 1)
 
 
 def names(node: ast.AST) -> set[str]:
-    """Return the names that occur in a node."""
+    """The names that occur in a node."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
 def calls(node: ast.AST) -> Iterator[ast.Call]:
-    """Return the calls in a node."""
+    """The calls in a node."""
     return (each for each in ast.walk(node) if isinstance(each, ast.Call))
 
 
-def called_name(call: ast.Call) -> str:
-    """Return the last part of the name of what is called, or an empty text."""
-    if isinstance(call.func, ast.Attribute):
-        return call.func.attr
-    return call.func.id if isinstance(call.func, ast.Name) else ""
+def called_name(node: ast.AST | None) -> str:
+    """The last part of the name of what is called; "" where nothing is."""
+    if not isinstance(node, ast.Call):
+        return ""
+    if isinstance(node.func, ast.Attribute):
+        return node.func.attr
+    return node.func.id if isinstance(node.func, ast.Name) else ""
 
 
 def assigned_name(node: ast.stmt) -> str | None:
-    """Return the name a plain `name = value` statement assigns to."""
+    """The name a plain `name = value` statement assigns to."""
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target = node.targets[0]
         return target.id if isinstance(target, ast.Name) else None
     return None
 
 
+def stored_names(node: ast.AST) -> set[str]:
+    """The names and arrays that a node assigns to, as a whole or in part."""
+    return {
+        ast.unparse(each).split("[")[0]
+        for each in ast.walk(node)
+        if isinstance(each, ast.Name | ast.Subscript) and isinstance(each.ctx, ast.Store)
+    }
+
+
 def range_call(loop: ast.expr) -> ast.Call | None:
-    """Return the call of `range` in what a loop runs over, be it reversed or not."""
-    if not isinstance(loop, ast.Call):
-        return None
-    if called_name(loop) == "reversed" and len(loop.args) == 1:
+    """The call of `range` in what a loop runs over, reversed or not."""
+    if isinstance(loop, ast.Call) and called_name(loop) == "reversed" and len(loop.args) == 1:
         return range_call(loop.args[0])
-    return loop if called_name(loop) == "range" else None
+    return loop if isinstance(loop, ast.Call) and called_name(loop) == "range" else None
 
 
-def indented(text: str, spaces: int) -> str:
-    """Return the text with each line that is not blank moved to the right."""
-    return "\n".join(" " * spaces + line if line.strip() else "" for line in text.split("\n"))
+def last_line(node: ast.stmt | ast.expr) -> int:
+    """The line a node ends on."""
+    return node.end_lineno or node.lineno
+
+
+def indented(text: str) -> str:
+    """The text with each line that is not blank moved to the right."""
+    return "\n".join(f"    {line}" if line.strip() else "" for line in text.split("\n"))
 
 
 def _first_line(node: ast.stmt) -> int:
     decorators = node.decorator_list if isinstance(node, ast.FunctionDef) else []
     return min([node.lineno, *(each.lineno for each in decorators)])
-
-
-def _editable_lines(text: str) -> tuple[int, int]:
-    lines = text.split("\n")
-    edges = {
-        found["edge"]: number
-        for number, line in enumerate(lines, start=1)
-        if (found := _BLOCK.match(line))
-    }
-    return edges.get("START", 0) + 1, edges.get("END", len(lines) + 1) - 1

@@ -10,7 +10,7 @@ import ast
 from dataclasses import dataclass
 
 from costada.models.offline.constructor import EVALUATIONS, Constructor, find_constructor
-from costada.models.offline.source import (
+from costada.models.offline.program import (
     Program,
     assigned_name,
     called_name,
@@ -25,7 +25,7 @@ LOOP_TURNS = 25
 """Turns of a loop whose length is not written in the program."""
 
 LEAST_SHARE = 0.5
-"""Share of its evaluations a search must keep when a change makes scoring dearer."""
+"""Share of its evaluations a search must keep when a change makes scoring slower."""
 
 _LIBRARY_CALL = 1.5e-6
 _BUILTIN_CALL = 1.0e-7
@@ -37,13 +37,13 @@ _OVERHEAD = 2.0e-5
 
 @dataclass(frozen=True, slots=True)
 class _Counter:
-    """Adds up the seconds of a function of one program."""
+    """Adds up the seconds of a function of one program, which must not call itself."""
 
     program: Program
     lists: frozenset[str]
 
     def seconds(self, node: ast.AST) -> float:
-        """Return the seconds one run of a node takes."""
+        """Seconds that one run of a node takes."""
         turns, inner = 1.0, list(ast.iter_child_nodes(node))
         if isinstance(node, ast.For):
             turns, inner = _turns(node.iter), [*node.body]
@@ -55,33 +55,33 @@ class _Counter:
 
     def _own(self, node: ast.AST) -> float:
         if isinstance(node, ast.Call):
-            return self._call(node)
+            if isinstance(node.func, ast.Attribute):
+                return _LIBRARY_CALL
+            callee = self.program.function(called_name(node))
+            return _BUILTIN_CALL if callee is None else function_seconds(self.program, callee)
         if isinstance(node, ast.Subscript):
-            is_list = bool(self.lists & {_root(node)})
+            root: ast.expr = node
+            while isinstance(root, ast.Subscript):
+                root = root.value
+            is_list = isinstance(root, ast.Name) and root.id in self.lists
             return _LIST_ACCESS if is_list else _ARRAY_ACCESS
         return _OPERATION if isinstance(node, ast.BinOp | ast.Compare) else 0.0
 
-    def _call(self, call: ast.Call) -> float:
-        if isinstance(call.func, ast.Attribute):
-            return _LIBRARY_CALL
-        callee = self.program.function(called_name(call))
-        return _BUILTIN_CALL if callee is None else function_seconds(self.program, callee)
-
 
 def function_seconds(program: Program, function: ast.FunctionDef) -> float:
-    """Return the estimated seconds of one run of a function; it must not call itself."""
+    """Estimated seconds of one run of a function; it must not call itself."""
     lists = frozenset(
         name
         for each in ast.walk(function)
         if isinstance(each, ast.Assign) and (name := assigned_name(each))
-        if isinstance(each.value, ast.Call) and called_name(each.value) in ("tolist", "list")
+        if called_name(each.value) in ("tolist", "list")
     )
     counter = _Counter(program, lists)
     return sum(counter.seconds(each) for each in function.body)
 
 
 def scoring_seconds(program: Program, constructor: Constructor) -> float:
-    """Return the estimated seconds of scoring one array."""
+    """Estimated seconds of scoring one array."""
     counter = _Counter(program, frozenset())
     try:
         parts = [*constructor.scoring, ast.parse(constructor.value)]
@@ -91,22 +91,30 @@ def scoring_seconds(program: Program, constructor: Constructor) -> float:
 
 
 def evaluation_limit(program: Program, constructor: Constructor) -> int:
-    """Return how often the searches of a program may score an array, at least 10."""
+    """How often the searches of a program may score an array, at least 10."""
     exact = SEARCH_SECONDS / scoring_seconds(program, constructor)
     return max(10, int(exact) // 10 * 10)
 
 
+def evaluation_counts(constructor: Constructor) -> list[tuple[ast.Constant, int]]:
+    """The numbers written for `evaluations` in the searches of a constructor."""
+    return [
+        (keyword.value, keyword.value.value)
+        for search in constructor.searches
+        if isinstance(search.value, ast.Call)
+        for keyword in search.value.keywords
+        if keyword.arg == EVALUATIONS
+        if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, int)
+    ]
+
+
 def within_limit(code: str) -> str:
-    """Return the program with its searches cut down to what fits, all by the same share."""
-    return _cut_down(code, 0.0) or code
+    """The program with its searches cut down to what fits, all by the same share."""
+    return affordable(code, 0.0) or code
 
 
-def affordable(code: str) -> str | None:
-    """Return the same, or None where less than `LEAST_SHARE` of the evaluations would be left."""
-    return _cut_down(code, LEAST_SHARE)
-
-
-def _cut_down(code: str, least: float) -> str | None:
+def affordable(code: str, least: float = LEAST_SHARE) -> str | None:
+    """The same, or None where less than that share of the evaluations would be left."""
     program = read_program(code)
     constructor = find_constructor(program) if program else None
     if program is None or constructor is None:
@@ -121,18 +129,6 @@ def _cut_down(code: str, least: float) -> str | None:
     return program.changed(
         program.replacing(node, str(max(5, count * limit // total))) for node, count in counts
     )
-
-
-def evaluation_counts(constructor: Constructor) -> list[tuple[ast.Constant, int]]:
-    """Return the numbers written for `evaluations` in the searches of a constructor."""
-    return [
-        (keyword.value, keyword.value.value)
-        for search in constructor.searches
-        if isinstance(search.value, ast.Call)
-        for keyword in search.value.keywords
-        if keyword.arg == EVALUATIONS
-        if isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, int)
-    ]
 
 
 def _turns(loop: ast.expr) -> float:
@@ -154,10 +150,3 @@ def _number(node: ast.expr) -> int | None:
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         return None
     return value if isinstance(value, int) else None
-
-
-def _root(node: ast.Subscript) -> str:
-    inner: ast.expr = node
-    while isinstance(inner, ast.Subscript):
-        inner = inner.value
-    return inner.id if isinstance(inner, ast.Name) else ""
