@@ -13,7 +13,7 @@ from toy_graph import run_until, trace
 from costada.controller.constants import Constants
 from costada.controller.methods import METHODS
 from costada.graph.build import create_discovery_graph
-from costada.models.offline.strategizing import STRATEGIES, strategy_text
+from costada.models.offline.answers import STRATEGIES, strategy_text
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
 from costada.values.prices import Price

@@ -20,7 +20,7 @@ from toy_graph import PRICE, run_until, trace
 from costada.controller.constants import Constants
 from costada.controller.methods import METHODS
 from costada.graph.build import create_discovery_graph
-from costada.models.offline.strategizing import STRATEGIES, strategy_text
+from costada.models.offline.answers import STRATEGIES, strategy_text
 from costada.nodes.settings import Settings
 from costada.store.checkpoints import RunSaver
 from costada.store.purse import Purse

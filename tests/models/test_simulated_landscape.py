@@ -19,7 +19,7 @@ from costada.experiments.landscape.landscape import (
     improvement_probability,
 )
 from costada.experiments.landscape.model import named_approaches
-from costada.models.offline.failures import FAILURE_RATE
+from costada.models.offline.answers import FAILURE_RATE
 
 DRAWS = 4000
 

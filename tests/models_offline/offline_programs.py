@@ -6,8 +6,7 @@ from langchain_core.messages import BaseMessage
 
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem
-from costada.models.offline.scene import Scene
-from costada.models.offline.source import Program, read_program
+from costada.models.offline.program import Program, Scene, read_program
 from costada.nodes.calls.conversation import Conversation
 from costada.prompts.render import Prompt, generation_prompt, guide_prompt
 from costada.prompts.requests import GenerationRequest, GuideRequest, ShownProgram

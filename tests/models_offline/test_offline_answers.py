@@ -7,9 +7,7 @@ from hypothesis import strategies as st
 from offline_programs import AREA, PACKING, PROGRAMS, generation, guide, messages, scene, shown
 
 from costada.models.offline import OfflineModel
-from costada.models.offline.answering import answer
-from costada.models.offline.blocks import fenced, replace_blocks
-from costada.models.offline.failures import FAILURE_RATE
+from costada.models.offline.answers import FAILURE_RATE, answer, fenced, replace_blocks
 from costada.models.offline.ideas import IDEAS, find_idea
 from costada.prompts.replies import Proposal, parse_program
 from costada.prompts.requests import FailedAttempt

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from offline_programs import generation, scene
 
-from costada.models.offline.answering import USUAL_EDITS, answer
+from costada.models.offline.answers import USUAL_EDITS, answer
 from costada.models.offline.ideas import IDEAS
-from costada.models.offline.searches import shrink_step
+from costada.models.offline.search_edits import shrink_step
 
 NAMES = st.sampled_from(["x", "y", "n", "np", "points", "best", "loss", "_", "f", "evaluations"])
 NUMBERS = st.sampled_from(["0", "1", "-3", "0.5", "1e308", "10**40", "True", "2j", "'a'", "None"])

@@ -4,24 +4,33 @@ import numpy as np
 import pytest
 from offline_programs import AREA, PACKING, PROGRAMS, SCALAR, SPREAD, parsed, result, scene, value
 
-from costada.models.offline.answering import USUAL_EDITS
+from costada.models.offline.answers import USUAL_EDITS
 from costada.models.offline.constructor import find_constructor, with_fresh_functions
-from costada.models.offline.crossover import take_function, take_numbers
-from costada.models.offline.expense import evaluation_counts, evaluation_limit
 from costada.models.offline.ideas import IDEAS
-from costada.models.offline.literals import change_literals, new_seed
-from costada.models.offline.loops import change_evaluations, repeat_corrections
-from costada.models.offline.methods import METHODS
-from costada.models.offline.searches import cheaper_scoring, polish, search_with, shrink_step
-from costada.models.offline.slack import use_slack
+from costada.models.offline.loop_edits import repeat_corrections, use_slack
+from costada.models.offline.running_time import evaluation_counts, evaluation_limit
+from costada.models.offline.search_edits import (
+    METHODS,
+    change_evaluations,
+    cheaper_scoring,
+    polish,
+    search_with,
+    shrink_step,
+)
+from costada.models.offline.small_edits import (
+    change_literals,
+    new_seed,
+    take_function,
+    take_numbers,
+)
 
 KINDS = {kind.__name__: kind for kind, _ in USUAL_EDITS}
 KINDS |= {each.approach: each.edit for each in IDEAS}
 SEEDS = range(2)
 
 
-def searching(text: str, method: int = 1) -> str:
-    edit = search_with(scene(text), METHODS[method], Random(0))
+def searching(text: str, method: str = "row_search") -> str:
+    edit = search_with(METHODS[method], scene(text), Random(0))
     assert edit is not None
     return edit.code
 
@@ -55,10 +64,10 @@ def outside(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("program", ["packing", "area", "spread"])
-@pytest.mark.parametrize("method", METHODS, ids=lambda each: each.name)
+@pytest.mark.parametrize("method", METHODS.values(), ids=lambda each: each.name)
 def test_no_search_makes_a_program_worse(program, method):
     text = PROGRAMS[program]
-    edit = search_with(scene(text), method, Random(1))
+    edit = search_with(method, scene(text), Random(1))
     if edit is None:
         assert method.appetite > 1
     else:
@@ -71,7 +80,7 @@ def test_a_row_search_makes_a_program_better(program):
 
 
 def test_a_second_search_takes_the_place_of_the_first():
-    edit = search_with(scene(searching(AREA)), METHODS[2], Random(0))
+    edit = search_with(METHODS["annealing"], scene(searching(AREA)), Random(0))
     assert edit is not None
     assert "row_search" not in edit.code
     assert edit.code.count("annealing(") == 2

@@ -11,7 +11,7 @@ from langgraph.graph import END, START, StateGraph
 from offline_programs import PACKING, generation, guide, messages, shown
 
 from costada.models.offline import OfflineModel
-from costada.models.offline.usage import MAX_REASONING, MIN_REASONING, estimated_tokens
+from costada.models.offline.model import MAX_REASONING, MIN_REASONING, estimated_tokens
 
 PROMPT = messages(generation())
 

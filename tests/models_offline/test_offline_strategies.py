@@ -12,9 +12,7 @@ from costada.evaluators.strategies import (
 )
 from costada.evaluators.strategy_check import check_strategy
 from costada.models.offline import OfflineModel
-from costada.models.offline.answering import answer
-from costada.models.offline.failures import FAILURE_RATE
-from costada.models.offline.strategizing import STRATEGIES, strategy_text
+from costada.models.offline.answers import FAILURE_RATE, STRATEGIES, answer, strategy_text
 from costada.prompts.evox import (
     InsightRequest,
     LabelRequest,

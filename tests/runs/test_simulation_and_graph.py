@@ -12,7 +12,7 @@ from costada.experiments.landscape.model import named_approach
 from costada.experiments.landscape.simulation import Advice, Evolution, SimulatedRun
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
-from costada.models.offline.strategizing import STRATEGIES, strategy_text
+from costada.models.offline.answers import STRATEGIES, strategy_text
 from costada.nodes.settings import Settings
 from costada.prompts.evox import parse_strategy
 from costada.prompts.replies import parse_program
