@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from time import time
@@ -18,7 +18,7 @@ from costada.models.deadline import CallTimeout, run_with_deadline
 from costada.models.metering import CallMeter, MeteredCall
 from costada.models.prices import PriceBook, price_book
 from costada.models.replies import encodable_message
-from costada.models.requests import ModelRequest, RequestNotSent, bounded_request, limits
+from costada.models.requests import ModelRequest, RequestNotSent, bounded_request, limit_parameters
 from costada.models.retries import retry_options, without_hidden_retries
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity
@@ -76,7 +76,7 @@ class Payment:
         if self._refused and self._refused.model == asked.model:
             longer = max(asked.input_bound, self._refused.input_bound)
             asked = asked._replace(input_bound=longer)
-        return limits(model, bound, affordable_answer(asked, left, self.prices))
+        return limit_parameters(model, bound, affordable_answer(asked, left, self.prices))
 
     def begin(self, sent: ModelRequest) -> None:
         """Reserve the most that a request can cost, before it leaves.
@@ -101,7 +101,7 @@ class Payment:
         """
         key, bound = self._sent.pop(call.number)
         quote = self.prices.quote(call)
-        cost = quote.cost(call.input_tokens, call.output_tokens, call.cached_tokens)
+        cost = quote.cost(call.usage)
         is_in_doubt = call.may_be_billed and self.counts_lost
         self.purse.put(
             key,
@@ -109,12 +109,7 @@ class Payment:
             bound=max(bound - cost, Decimal(0)) if is_in_doubt else 0,
             agent=self.name,
             model=call.model,
-            input_tokens=call.input_tokens,
-            output_tokens=call.output_tokens,
-            cached_tokens=call.cached_tokens,
-            cache_write_tokens=call.cache_write_tokens,
-            cache_write_1h_tokens=call.cache_write_1h_tokens,
-            reasoning_tokens=call.reasoning_tokens,
+            **asdict(call.usage),
             price_source=quote.source,
             is_estimated=call.is_estimated,
             error=call.error,

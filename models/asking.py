@@ -11,9 +11,8 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from costada.models.deadline import CallTimeout, run_with_deadline
-from costada.models.errors import (
-    UnmeteredCall,
-    describe,
+from costada.models.errors import UnmeteredCall, describe
+from costada.models.provider_errors import (
     http_status,
     is_down,
     is_no_protocol,
@@ -29,7 +28,6 @@ from costada.models.runnable_tree import asked_models
 _REQUEST_REMEDY = "check the model's parameters and that the prompt fits its context window"
 _CREDIT_REMEDY = "add credit to the provider's account"
 _ADDRESS_REMEDY = "check the model's name and base_url"
-_ABOUT_THE_REQUEST = (400, 422)
 _REMEDIES: dict[int | None, str] = {
     400: _REQUEST_REMEDY,
     401: "put a valid API key into the environment",
@@ -77,7 +75,7 @@ def ask(
     config: RunnableConfig,
     policy: RetryPolicy | None = None,
 ) -> AIMessage | ModelFailure:
-    """Return the model's answer, or why there is none.
+    """The model's answer, or why there is none.
 
     Rate limits, server errors, timeouts, lost connections, unreadable and empty answers are
     failures: data. What another attempt cannot cure is raised.
@@ -85,7 +83,7 @@ def ask(
     Args:
         model: A chat model, bare or wrapped.
         messages: The prompt.
-        config: Handed to the model; its callbacks carry the meter.
+        config: Passed to the model; its callbacks carry the meter.
         policy: The deadline of the call, and the longest wait that a provider may ask for.
 
     Raises:
@@ -110,7 +108,7 @@ def ask(
 
 
 def checked_answer(answer: AIMessage) -> AIMessage | ModelFailure:
-    """Return an answer, or the failure that one without text and tool calls is."""
+    """An answer, or a failure if it has neither text nor tool calls."""
     if answer_text(answer).strip() or calls_tools(answer):
         return answer
     reason = answer.response_metadata.get("finish_reason")
@@ -122,34 +120,31 @@ def _failure(error: BaseException, model: Runnable[Any, Any], policy: RetryPolic
         return ModelFailure(describe(error), FailureKind.TIMEOUT)
     if isinstance(error, UnmeteredCall) or not is_providers(error):
         raise error
-    told = describe(error)
+    description = describe(error)
     if is_out_of_quota(error):
         raise ValueError(
-            f"the quota of model {_names(model)} is used up: {_CREDIT_REMEDY} ({told})"
+            f"the quota of model {_names(model)} is used up: {_CREDIT_REMEDY} ({description})"
         )
-    status, asked = http_status(error), retry_after(error)
-    if asked is not None and asked > policy.longest_wait and is_down(error):
-        moment = (datetime.now().astimezone() + timedelta(seconds=asked)).isoformat(" ", "seconds")
+    status, wait = http_status(error), retry_after(error)
+    if wait is not None and wait > policy.longest_wait and is_down(error):
+        moment = (datetime.now().astimezone() + timedelta(seconds=wait)).isoformat(" ", "seconds")
         raise ValueError(
-            f"model {_names(model)} asks to wait {asked:.0f} s, longer than longest_wait"
-            f" ({policy.longest_wait:g} s); resume after {moment} ({told})"
+            f"model {_names(model)} asks to wait {wait:.0f} s, longer than longest_wait"
+            f" ({policy.longest_wait:g} s); resume after {moment} ({description})"
         )
     if is_no_protocol(error):
-        reason = f"model {_names(model)} did not answer as a chat model: {_ADDRESS_REMEDY} ({told})"
-        return ModelFailure(reason, FailureKind.NO_PROTOCOL)
-    if status not in _REMEDIES:
-        return ModelFailure(told, _kind(error), asked)
-    reason = f"model {_names(model)} refused the request with status {status}: "
-    reason += f"{_REMEDIES[status]} ({told})"
-    if status in _ABOUT_THE_REQUEST:
+        reason = f"model {_names(model)} did not answer as a chat model: {_ADDRESS_REMEDY}"
+        return ModelFailure(f"{reason} ({description})", FailureKind.NO_PROTOCOL)
+    if status in _REMEDIES:
+        reason = f"model {_names(model)} refused the request with status {status}: "
+        reason += f"{_REMEDIES[status]} ({description})"
+        if _REMEDIES[status] is not _REQUEST_REMEDY:
+            raise ValueError(reason)
         return ModelFailure(reason, FailureKind.REFUSED)
-    raise ValueError(reason)
-
-
-def _kind(error: BaseException) -> FailureKind:
     if is_timeout(error):
-        return FailureKind.TIMEOUT
-    return FailureKind.DOWN if is_down(error) else FailureKind.OTHER
+        return ModelFailure(description, FailureKind.TIMEOUT, wait)
+    kind = FailureKind.DOWN if is_down(error) else FailureKind.OTHER
+    return ModelFailure(description, kind, wait)
 
 
 def _names(model: Runnable[Any, Any]) -> str:

@@ -2,9 +2,7 @@
 
 import math
 import os
-from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Any
@@ -44,17 +42,6 @@ MAX_TOKENS = 32_000
 """Default limit of an answer, in tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    """How a model is asked; see `chat_model`."""
-
-    base_url: str | None
-    temperature: float
-    max_tokens: int
-    timeout: float
-    api_key_variable: str | None
-
-
 def chat_model(
     model_id: str,
     *,
@@ -68,7 +55,7 @@ def chat_model(
     api_key_variable: str | None = None,
     seed: int = 0,
 ) -> Runnable[LanguageModelInput, AIMessage]:
-    """Return the chat model a model id stands for.
+    """The chat model a model id stands for.
 
     "openai:NAME" is OpenAI or, with a base URL, any server that speaks its protocol;
     "PROVIDER:NAME" is any provider LangChain knows; "offline" is the built-in model that needs
@@ -103,23 +90,24 @@ def chat_model(
         _require("max_tokens", max_tokens, minimum=1)
     if not timeout > 0:
         raise ValueError(f"timeout must be > 0 seconds, got {timeout}")
-    if model_id == _OFFLINE:
-        from costada.models.offline import OfflineModel
-
-        return _limited(OfflineModel(seed=seed), max_tokens)
-    for registered in entry_points(group=ENTRY_POINTS, name=model_id):
-        return _limited(registered.load()(seed=seed), max_tokens)
-    provider, name = _split(model_id)
-    longest = max_tokens or MAX_TOKENS
-    settings = _Settings(base_url, temperature, longest, timeout, api_key_variable)
-    build = _openai_model if provider == "openai" else partial(_langchain_model, provider)
-    return with_retries(build(name, settings), max_attempts, retry_wait, longest_wait)
-
-
-def _limited(
-    model: BaseChatModel, max_tokens: int | None
-) -> Runnable[LanguageModelInput, AIMessage]:
-    return model if max_tokens is None else model.bind(max_tokens=max_tokens)
+    if (model := _unprefixed_model(model_id, seed)) is not None:
+        return model if max_tokens is None else model.bind(max_tokens=max_tokens)
+    provider, name = _provider_and_name(model_id)
+    variable = api_key_variable or _KEY_VARIABLES.get(provider)
+    options: dict[str, Any] = {
+        "temperature": temperature,
+        "max_tokens": max_tokens or MAX_TOKENS,
+        "timeout": timeout,
+        "max_retries": 0,
+    }
+    if provider == "openai":
+        model = _openai_model(name, base_url, variable, options)
+    else:
+        is_keyless = provider in _OWN_LOGIN and not api_key_variable
+        model = _langchain_model(
+            provider, name, base_url, None if is_keyless else variable, options
+        )
+    return with_retries(model, max_attempts, retry_wait, longest_wait)
 
 
 def _require(name: str, value: float, *, minimum: float) -> None:
@@ -127,53 +115,68 @@ def _require(name: str, value: float, *, minimum: float) -> None:
         raise ValueError(f"{name} must be >= {minimum}, got {value}")
 
 
-def _split(model_id: str) -> tuple[str, str]:
-    """Return provider and model name of an id, or raise ValueError with a better id."""
+def _unprefixed_model(model_id: str, seed: int) -> BaseChatModel | None:
+    """The offline model, or one registered under an entry point."""
+    if model_id == _OFFLINE:
+        from costada.models.offline import OfflineModel
+
+        return OfflineModel(seed=seed)
+    for registered in entry_points(group=ENTRY_POINTS, name=model_id):
+        model: BaseChatModel = registered.load()(seed=seed)
+        return model
+    return None
+
+
+def _provider_and_name(model_id: str) -> tuple[str, str]:
+    """Split an id, or raise ValueError with a better one."""
     provider, _, name = model_id.partition(":")
     known = (*_KEY_VARIABLES, *_OWN_LOGIN)
     if provider in known and name:
         return provider, name
-    raise ValueError(
-        f"model id must be {_FORMS}, got {model_id!r}: did you mean "
-        f"{_suggestion(provider, name, known)!r}? Known providers: {', '.join(known)}"
-    )
-
-
-def _suggestion(provider: str, name: str, known: tuple[str, ...]) -> str:
     word = provider.lower()
     unprefixed = [_OFFLINE, *entry_points(group=ENTRY_POINTS).names]
     if close := get_close_matches(word, unprefixed, n=1, cutoff=0.8):
-        return close[0]
-    if not name:
-        return f"{word}:NAME" if word in known else f"openai:{provider or 'NAME'}"
-    return f"{(get_close_matches(word, known, n=1) or ['openai'])[0]}:{name}"
+        suggestion = close[0]
+    elif not name:
+        suggestion = f"{word}:NAME" if word in known else f"openai:{provider or 'NAME'}"
+    else:
+        suggestion = f"{(get_close_matches(word, known, n=1) or ['openai'])[0]}:{name}"
+    raise ValueError(
+        f"model id must be {_FORMS}, got {model_id!r}: did you mean "
+        f"{suggestion!r}? Known providers: {', '.join(known)}"
+    )
 
 
-def _openai_model(name: str, settings: _Settings) -> BaseChatModel:
+def _openai_model(
+    name: str, base_url: str | None, key_variable: str | None, options: dict[str, Any]
+) -> BaseChatModel:
     from langchain_openai import ChatOpenAI
     from openai import DefaultHttpxClient
 
-    base_url = settings.base_url or os.environ.get("OPENAI_API_BASE")
+    base_url = base_url or os.environ.get("OPENAI_API_BASE")
     base_url = base_url or os.environ.get("OPENAI_BASE_URL")
-    key = _api_key("openai", settings.api_key_variable, is_optional=bool(base_url))
+    key = _api_key("openai", str(key_variable), is_optional=bool(base_url))
     return ChatOpenAI(
         model=name,
         api_key=SecretStr(key or _KEY_UNUSED),
         base_url=base_url,
-        temperature=settings.temperature,
-        max_tokens=settings.max_tokens,
-        timeout=settings.timeout,
-        max_retries=0,
         stream_usage=True,
         use_responses_api=False if base_url else None,
         http_client=DefaultHttpxClient(event_hooks=hooks()),
         # A connection kept open belongs to one event loop: the next asyncio.run would
         # fail on it after the request was billed.
         default_headers={"Connection": "close"},
+        **options,
     )
 
 
-def _langchain_model(provider: str, name: str, settings: _Settings) -> BaseChatModel:
+def _langchain_model(
+    provider: str,
+    name: str,
+    base_url: str | None,
+    key_variable: str | None,
+    options: dict[str, Any],
+) -> BaseChatModel:
     if find_spec("langchain") is None:
         raise ValueError(
             f"provider {provider!r} needs the packages langchain and langchain-{provider}: "
@@ -181,17 +184,10 @@ def _langchain_model(provider: str, name: str, settings: _Settings) -> BaseChatM
         )
     from langchain.chat_models import init_chat_model
 
-    options: dict[str, Any] = {
-        "temperature": settings.temperature,
-        "max_tokens": settings.max_tokens,
-        "timeout": settings.timeout,
-        "max_retries": 0,
-    }
-    if settings.base_url:
-        options["base_url"] = settings.base_url
-    if provider not in _OWN_LOGIN or settings.api_key_variable:
-        key = _api_key(provider, settings.api_key_variable, is_optional=False)
-        options["api_key"] = SecretStr(key)
+    if base_url:
+        options["base_url"] = base_url
+    if key_variable:
+        options["api_key"] = SecretStr(_api_key(provider, key_variable, is_optional=False))
     try:
         model: BaseChatModel = init_chat_model(name, model_provider=provider, **options)
     except ImportError as error:
@@ -199,9 +195,8 @@ def _langchain_model(provider: str, name: str, settings: _Settings) -> BaseChatM
     return model
 
 
-def _api_key(provider: str, variable: str | None, *, is_optional: bool) -> str:
-    """Return a key from the environment, "" if it is absent and optional."""
-    variable = variable or _KEY_VARIABLES[provider]
+def _api_key(provider: str, variable: str, *, is_optional: bool) -> str:
+    """A key from the environment, "" if it is absent and optional."""
     key = os.environ.get(variable, "").strip()
     if not key and not is_optional:
         raise ValueError(

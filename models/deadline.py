@@ -53,7 +53,7 @@ class Extended(Protocol):
 
 
 def run_with_deadline(seconds: float, work: Callable[[], Result]) -> Result:
-    """Return what some work returns, or raise what it raises, if it ends in time.
+    """What some work returns or raises, if it ends in time.
 
     It runs in a thread of its own, in a copy of the caller's context, because no timeout of a
     connection ends a body that arrives byte by byte. Work that is given up, at the deadline or
@@ -91,7 +91,7 @@ def run_with_deadline(seconds: float, work: Callable[[], Result]) -> Result:
 
 
 def seconds_left() -> float | None:
-    """Return the seconds until the deadline of the call around it, `None` outside of any."""
+    """Seconds until the deadline of the call around it, `None` outside of any."""
     call = _CALL.get()
     return None if call is None else call.ends_at - monotonic()
 
@@ -104,24 +104,21 @@ def check_time_left() -> None:
 
 
 def hooks() -> dict[str, list[Callable[[Extended], None]]]:
-    """Return the event hooks of a client of httpx that let its connections be shut down."""
-    return {"request": [_trace_connections], "response": [_note_connection]}
+    """Event hooks for a client of httpx that let its connections be shut down."""
 
+    def trace_connections(request: Extended) -> None:
+        if call := _CALL.get():
+            request.extensions["trace"] = partial(_note_opened, call)
 
-def _trace_connections(request: Extended) -> None:
-    """Note the connections that are opened for a request."""
-    call = _CALL.get()
-    if call is not None:
-        request.extensions["trace"] = partial(_note_opened, call)
+    def note_connection(response: Extended) -> None:
+        """Note the connection of a response, which may have been open before."""
+        call, stream = _CALL.get(), response.extensions.get("network_stream")
+        if call is not None and stream is not None:
+            call.connections.append(stream.get_extra_info("socket"))
+
+    return {"request": [trace_connections], "response": [note_connection]}
 
 
 def _note_opened(call: _Call, event: str, facts: Mapping[str, Any]) -> None:
     if event in _OPENED:
         call.connections.append(facts["return_value"].get_extra_info("socket"))
-
-
-def _note_connection(response: Extended) -> None:
-    """Note the connection of a response, which may have been open before."""
-    call, stream = _CALL.get(), response.extensions.get("network_stream")
-    if call is not None and stream is not None:
-        call.connections.append(stream.get_extra_info("socket"))

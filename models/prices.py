@@ -1,14 +1,13 @@
-"""The price of every model that may answer, known before the first call."""
+"""The price of every model that may answer, known before the first call.
 
+List prices come with the package genai-prices: a table on disk, never the network.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from genai_prices.types import ModelPrice, TieredPrices
-from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from langchain_core.runnables import Runnable
@@ -23,6 +22,19 @@ from costada.models.runnable_tree import (
 from costada.values.prices import Price, call_cost
 from costada.values.usage import Usage
 
+if TYPE_CHECKING:
+    from genai_prices.types import ModelPrice, TieredPrices
+
+OFFLINE_MODELS = (("offline", "costada"), ("simulated", "costada"))
+OFFLINE_PRICE = Price("0.60", "1.92")
+"""What models without a provider pretend to cost: the paper's GLM-5 price (App. D.1)."""
+
+HOW_TO_PRICE = (
+    "Settings(price=Price(input, output)) or --price-in and --price-out, in dollars per million"
+    " tokens (guide_price for a guide model, other_prices by name for fallbacks and for a name that"
+    " is bound to a model)"
+)
+
 _CATALOG_NAMES = {
     "amazon_bedrock": "aws",
     "bedrock": "aws",
@@ -33,6 +45,56 @@ _CATALOG_NAMES = {
     "mistralai": "mistral",
     "xai": "x-ai",
 }
+
+
+class Quote(Protocol):
+    """What one model's tokens cost, and where the price comes from."""
+
+    @property
+    def source(self) -> str:
+        """Where the price comes from."""
+
+    @property
+    def input_per_million(self) -> Decimal:
+        """Dollars for a million input tokens (p_in), before tiers and discounts."""
+
+    @property
+    def output_per_million(self) -> Decimal:
+        """Dollars for a million output tokens (p_out), before tiers and discounts."""
+
+    def cost(self, usage: Usage) -> Decimal:
+        """Dollars of one call."""
+
+    def worst_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
+        """The most dollars that a call can cost, whatever a cache does with its input."""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenPrice:
+    """A price that the user gave."""
+
+    price: Price
+    source: str = "given"
+
+    @property
+    def input_per_million(self) -> Decimal:
+        """Dollars for a million input tokens (p_in)."""
+        return self.price.input_per_million
+
+    @property
+    def output_per_million(self) -> Decimal:
+        """Dollars for a million output tokens (p_out)."""
+        return self.price.output_per_million
+
+    def cost(self, usage: Usage) -> Decimal:
+        """Dollars of one call; what is written to a cache costs the input price."""
+        return call_cost(usage, self.price)
+
+    def worst_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
+        """Dollars of a call whose input is fresh or cached, whichever costs more."""
+        return max(
+            self.cost(Usage(input_tokens, output_tokens, cached)) for cached in (0, input_tokens)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,57 +118,51 @@ class PackagedPrice:
         """Dollars for a million answer tokens, below any long-prompt tier (p_out)."""
         return _base_rate(self._rates.output_mtok)
 
-    def cost(
-        self,
-        input_tokens: int,
-        output_tokens: int,
-        cached_tokens: int = 0,
-        cache_write_tokens: int = 0,
-        cache_write_1h_tokens: int = 0,
-    ) -> Decimal:
-        """Return the exact price of one call in dollars.
+    def cost(self, usage: Usage) -> Decimal:
+        """Exact dollars of one call.
 
         Long-prompt tiers apply by the size of the input. Tokens read from a cache or written to it
         cost the input rate where the table has no rate for them.
 
-        Args:
-            input_tokens: Prompt tokens, those read from or written to a cache included (T_in).
-            output_tokens: Answer tokens, reasoning ones included (T_out).
-            cached_tokens: The part of the input read from the provider's prompt cache.
-            cache_write_tokens: The part of the input written to the provider's prompt cache.
-            cache_write_1h_tokens: The part of what was written that is kept for an hour.
-
         Raises:
-            ValueError: If a count is negative or larger than the one that it is a part of.
+            ValueError: If more tokens were read from a cache and written to it than were sent.
         """
-        from genai_prices import Usage
+        import genai_prices
 
-        counts = {
-            "input_tokens": input_tokens,
-            "output_tokens": output_tokens,
-            "cache_read_tokens": cached_tokens,
-            "cache_write_tokens": cache_write_tokens,
-            "cache_write_1h_tokens": cache_write_1h_tokens,
-        }
-        is_part = cache_write_1h_tokens <= cache_write_tokens <= input_tokens - cached_tokens
-        if min(counts.values()) < 0 or not is_part:
-            raise ValueError(f"token counts must be >= 0 and parts <= their whole, got {counts}")
-        return self._rates.calc_price(Usage(**counts))["total_price"]
+        if usage.cached_tokens + usage.cache_write_tokens > usage.input_tokens:
+            raise ValueError(f"token counts must be parts <= their whole, got {usage}")
+        counts = genai_prices.Usage(
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            cache_read_tokens=usage.cached_tokens,
+            cache_write_tokens=usage.cache_write_tokens,
+            cache_write_1h_tokens=usage.cache_write_1h_tokens,
+        )
+        return self._rates.calc_price(counts)["total_price"]
 
     def worst_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """Return the dollars of a call whose input is all fresh, read from or written to a cache.
+        """Dollars of a call whose input is all fresh, read from or written to a cache.
 
-        Whichever is dearest counts. Arguments and errors are those of `cost`.
+        Whichever costs most counts.
         """
-        fresh, whole = 0, input_tokens
-        parts = ((fresh,), (whole,), (fresh, whole), (fresh, whole, whole))
-        return max(self.cost(input_tokens, output_tokens, *part) for part in parts)
+        whole = input_tokens
+        possible = (
+            Usage(whole, output_tokens),
+            Usage(whole, output_tokens, cached_tokens=whole),
+            Usage(whole, output_tokens, cache_write_tokens=whole),
+            Usage(whole, output_tokens, cache_write_tokens=whole, cache_write_1h_tokens=whole),
+        )
+        return max(map(self.cost, possible))
+
+
+def _base_rate(rate: "Decimal | TieredPrices | None") -> Decimal:
+    return rate if isinstance(rate, Decimal) else getattr(rate, "base", Decimal(0))
 
 
 def packaged_price(
     model: str, provider: str | None = None, base_url: str | None = None
 ) -> PackagedPrice | None:
-    """Return the packaged price of a model, or None when the table does not know it.
+    """The packaged price of a model, or None when the table does not know it.
 
     A base URL decides who is paid, so it comes before the provider's name: a model on a private
     server has no list price, whatever it is called. Without either there is no price, since the
@@ -136,70 +192,13 @@ def packaged_price(
     return PackagedPrice(f"genai-prices {__version__} {seller.id}/{entry.id}", rates)
 
 
-def _base_rate(rate: "Decimal | TieredPrices | None") -> Decimal:
-    return rate if isinstance(rate, Decimal) else getattr(rate, "base", Decimal(0))
-
-
-OFFLINE_MODELS = (("offline", "costada"), ("simulated", "costada"))
-OFFLINE_PRICE = Price("0.60", "1.92")
-"""What models without a provider pretend to cost: the paper's GLM-5 price (App. D.1)."""
-
-
-class Quote(Protocol):
-    """What one model's tokens cost, and who says so."""
-
-    @property
-    def source(self) -> str:
-        """Where the price comes from."""
-
-    @property
-    def input_per_million(self) -> Decimal:
-        """Dollars for a million input tokens (p_in), before tiers and discounts."""
-
-    @property
-    def output_per_million(self) -> Decimal:
-        """Dollars for a million output tokens (p_out), before tiers and discounts."""
-
-    def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int) -> Decimal:
-        """Return the dollars of one call."""
-
-    def worst_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """Return the most dollars that a call can cost, whatever a cache does with its input."""
-
-
 @dataclass(frozen=True, slots=True)
-class GivenPrice:
-    """A price that the user gave."""
-
-    price: Price
-    source: str = "given"
-
-    @property
-    def input_per_million(self) -> Decimal:
-        """Dollars for a million input tokens (p_in)."""
-        return self.price.input_per_million
-
-    @property
-    def output_per_million(self) -> Decimal:
-        """Dollars for a million output tokens (p_out)."""
-        return self.price.output_per_million
-
-    def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int) -> Decimal:
-        """Return the dollars of one call; what is written to a cache costs the input price."""
-        return call_cost(Usage(input_tokens, output_tokens, cached_tokens), self.price)
-
-    def worst_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """Return the dollars of a call whose input is fresh or cached, whichever is dearer."""
-        return max(self.cost(input_tokens, output_tokens, each) for each in (0, input_tokens))
-
-
-@dataclass(frozen=True, slots=True)
-class CallCost:
-    """What one call cost, cache writes included, beside the prices of its model."""
+class ReportedCost:
+    """What the provider says that one call cost, beside the list prices of its model."""
 
     dollars: Decimal
     listed: Quote
-    source: str
+    source: str = "provider"
 
     @property
     def input_per_million(self) -> Decimal:
@@ -211,17 +210,14 @@ class CallCost:
         """Dollars for a million output tokens (p_out), as listed."""
         return self.listed.output_per_million
 
-    def cost(self, input_tokens: int, output_tokens: int, cached_tokens: int) -> Decimal:
-        """Return the dollars of the call."""
+    def cost(self, usage: Usage) -> Decimal:
+        """Dollars of the call."""
         return self.dollars
 
     def worst_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """Return the dollars of the call."""
+        """Dollars of the call."""
         return self.dollars
 
-
-REPORTED = "provider"
-"""Source of a cost that the provider reported with its answer."""
 
 FROM_CACHE = GivenPrice(Price(0, 0), source="local cache")
 
@@ -232,18 +228,18 @@ class PriceBook:
 
     quotes: Mapping[str, Quote]
 
-    def priced(self, model: str) -> Quote:
-        """Return the quote of a model by the name that its requests ask for.
+    def listed(self, model: str) -> Quote:
+        """The quote of a model by the name that its requests ask for.
 
         Raises:
             ValueError: It has no price.
         """
         if model not in self.quotes:
-            raise ValueError(no_price(model))
+            raise ValueError(_no_price(model))
         return self.quotes[model]
 
     def quote(self, call: MeteredCall) -> Quote:
-        """Return what prices a call; the answer of a local cache is free.
+        """What prices a call; the answer of a local cache is free.
 
         A price that the user gave comes first, then what the provider says it charged, then the
         packaged price.
@@ -253,18 +249,16 @@ class PriceBook:
         """
         if call.is_cache_hit:
             return FROM_CACHE
-        known = self.priced(call.model)
-        if call.reported_cost is not None and not isinstance(known, GivenPrice):
-            return CallCost(call.reported_cost, known, REPORTED)
-        if isinstance(known, PackagedPrice):
-            return CallCost(_listed_cost(call, known), known, known.source)
-        return known
+        listed = self.listed(call.model)
+        if call.reported_cost is not None and not isinstance(listed, GivenPrice):
+            return ReportedCost(call.reported_cost, listed)
+        return listed
 
 
 def price_book(
     models: Iterable[tuple[Runnable[Any, Any], Price | None]], other_prices: Mapping[str, Price]
 ) -> PriceBook:
-    """Return the quotes for all chat models inside the given runnables.
+    """The quotes for all chat models inside the given runnables.
 
     A price given with a runnable is that of its first model, by the name of its constructor.
     Further models, such as fallbacks, and names that are bound to a model have theirs in
@@ -283,22 +277,12 @@ def price_book(
         if price and own not in names and names[0] not in quotes:
             raise ValueError(
                 f"price: got that of {own!r} for a model that is asked as {names[0]!r};"
-                f" {no_price(names[0])}"
+                f" {_no_price(names[0])}"
             )
         if price and quotes.setdefault(own, GivenPrice(price)) != GivenPrice(price):
             raise ValueError(f"model {own!r} has two prices; expected one for each name")
         quotes |= {each.name: _quote(each) for each in asked if each.name not in quotes}
     return PriceBook(quotes)
-
-
-def _listed_cost(call: MeteredCall, listed: PackagedPrice) -> Decimal:
-    return listed.cost(
-        call.input_tokens,
-        call.output_tokens,
-        call.cached_tokens,
-        call.cache_write_tokens,
-        call.cache_write_1h_tokens,
-    )
 
 
 def _quote(asked: ModelIdentity) -> Quote:
@@ -309,27 +293,14 @@ def _quote(asked: ModelIdentity) -> Quote:
     if packaged is not None:
         return packaged
     if base_url is not None and packaged_price(name, provider) is not None:
-        raise ValueError(_no_price_there(name, base_url))
-    raise ValueError(no_price(name))
+        raise ValueError(
+            f"model {name!r} has no known price at {urlsplit(base_url).hostname}: its list price"
+            " holds for the provider's own address only; give the price that is charged there:"
+            f" {HOW_TO_PRICE}; or call the provider itself: without base_url, OPENAI_API_BASE and"
+            " OPENAI_BASE_URL"
+        )
+    raise ValueError(_no_price(name))
 
 
-HOW_TO_PRICE = (
-    "Settings(price=Price(input, output)) or --price-in and --price-out, in dollars per million"
-    " tokens (guide_price for a guide model, other_prices by name for fallbacks and for a name that"
-    " is bound to a model)"
-)
-
-
-def no_price(name: str) -> str:
-    """Return what to say of a model without a price."""
+def _no_price(name: str) -> str:
     return f"model {name!r} has no known price; give one: {HOW_TO_PRICE}"
-
-
-def _no_price_there(name: str, base_url: str) -> str:
-    """Return what to say of a model that is listed, but not at the address that is called."""
-    return (
-        f"model {name!r} has no known price at {urlsplit(base_url).hostname}: its list price holds"
-        " for the provider's own address only; give the price that is charged there:"
-        f" {HOW_TO_PRICE}; or call the provider itself: without base_url, OPENAI_API_BASE and"
-        " OPENAI_BASE_URL"
-    )

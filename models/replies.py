@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from decimal import Decimal
 from math import isfinite
 from typing import Any
@@ -10,161 +10,26 @@ from typing import Any
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, Generation, LLMResult
 
+from costada.values.usage import NO_TOKENS, Usage
+
+MESSAGE_MARK = "\x1e"
+"""Separates the words of a stored message from its JSON form, which never holds it."""
+
+_STORED_FIELDS = {
+    "content",
+    "tool_calls",
+    "invalid_tool_calls",
+    "additional_kwargs",
+    "response_metadata",
+}
+
 _BYTES_PER_TOKEN = 3
-_WRITTEN_FOR_AN_HOUR = "ephemeral_1h_input_tokens"
-_CACHE_WRITES = ("ephemeral_5m_input_tokens", _WRITTEN_FOR_AN_HOUR)
-
-
-@dataclass(frozen=True, slots=True)
-class TokenCounts:
-    """Tokens billed for one call (T_in and T_out, App. D.1).
-
-    Attributes:
-        input_tokens: Prompt tokens, those read from or written to a cache included.
-        output_tokens: Answer tokens, the reasoning ones included.
-        cached_tokens: The part of the input that was read from the provider's prompt cache.
-        reasoning_tokens: The part of the output that the model thought and did not show.
-        cache_write_tokens: The part of the input that was written to the provider's prompt cache.
-        cache_write_1h_tokens: The part of what was written that is kept for an hour.
-    """
-
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-    cache_write_tokens: int = 0
-    cache_write_1h_tokens: int = 0
-
-    def __add__(self, other: "TokenCounts") -> "TokenCounts":
-        """Return the counts of two parts of one answer together."""
-        return TokenCounts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
-
-
-NO_TOKENS = TokenCounts(0, 0)
-
-
-def counts_from_metadata(usage: object) -> TokenCounts | None:
-    """Return the counts in LangChain's `usage_metadata`, or None when it tells nothing.
-
-    Under a service tier the details of cache and reasoning carry the tier's name as a prefix. What
-    was written to the cache is told in one number, by how long it is kept, or both ways.
-    """
-    if not isinstance(usage, Mapping):
-        return None
-    inputs = usage.get("input_token_details")
-    details = replace(
-        NO_TOKENS,
-        cached_tokens=_detail(inputs, "cache_read"),
-        reasoning_tokens=_detail(usage.get("output_token_details"), "reasoning"),
-        cache_write_tokens=max(_detail(inputs, "cache_creation"), _detail(inputs, *_CACHE_WRITES)),
-        cache_write_1h_tokens=_detail(inputs, _WRITTEN_FOR_AN_HOUR),
-    )
-    return _complete(usage, _count(usage, "input_tokens"), details)
-
-
-def counts_from_record(usage: object) -> TokenCounts | None:
-    """Return the counts in a provider's own `usage` object, or None when it tells nothing.
-
-    Anthropic's `input_tokens` leave out what was read from the cache or written to it.
-    """
-    if not isinstance(usage, Mapping):
-        return None
-    inputs = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
-    outputs = usage.get("completion_tokens_details") or usage.get("output_tokens_details")
-    kept = usage.get("cache_creation")
-    read = _count(usage, "cache_read_input_tokens") or 0
-    written = max(_count(usage, "cache_creation_input_tokens") or 0, _detail(kept, *_CACHE_WRITES))
-    details = replace(
-        NO_TOKENS,
-        cached_tokens=read or _detail(inputs, "cached_tokens"),
-        reasoning_tokens=_detail(outputs, "reasoning_tokens"),
-        cache_write_tokens=written or _detail(inputs, "cache_write_tokens"),
-        cache_write_1h_tokens=_detail(kept, _WRITTEN_FOR_AN_HOUR),
-    )
-    sent = _count(usage, "prompt_tokens")
-    if sent is None and (sent := _count(usage, "input_tokens")) is not None:
-        sent += read + written
-    return _complete(usage, sent, details)
-
-
-def repeats(parts: Sequence[TokenCounts]) -> bool:
-    """Return whether each part of a stream counts the whole answer so far, as some servers do.
-
-    A prompt is counted once, so parts that both count it do not add up.
-    """
-    return sum(part.input_tokens > 0 for part in parts) > 1
-
-
-def streamed_counts(parts: Sequence[TokenCounts]) -> TokenCounts | None:
-    """Return the counts of a stream from those of its parts, or None when no part told any."""
-    if not parts:
-        return None
-    if not repeats(parts):
-        return sum(parts, NO_TOKENS)
-    return TokenCounts(*map(max, zip(*map(astuple, parts), strict=True)))
-
-
-def estimate_counts(prompts: Iterable[str], answer: str) -> TokenCounts:
-    """Return a guess from text alone: one token for each three bytes of UTF-8, rounded up.
-
-    It needs no tokenizer and therefore no download. Hidden reasoning leaves no text, so the
-    guess can be far too low for a model that thinks.
-    """
-    return TokenCounts(_estimate("".join(prompts)), _estimate(answer))
-
-
-def _estimate(text: str) -> int:
-    return -(-len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN)
-
-
-def _complete(
-    usage: Mapping[object, object], sent: int | None, details: TokenCounts
-) -> TokenCounts | None:
-    """Return the counts with their details, or None when one is missing or both are zero.
-
-    No request is free of prompt tokens: servers that do not count report zeros. Cached input or
-    reasoning was counted apart from its whole, and is added, where it is larger than the whole;
-    cached input also where the total exceeds both counts by just that. What else the total holds
-    beyond both is output.
-    """
-    received = _count(usage, "completion_tokens", "output_tokens")
-    total = _count(usage, "total_tokens") or 0
-    if sent is None or (received is None and total <= sent):
-        return None
-    given, cached = received or 0, details.cached_tokens + details.cache_write_tokens
-    if cached > sent or total - sent - given == cached:
-        sent += cached
-    if details.reasoning_tokens > given:
-        given += details.reasoning_tokens
-    counts = replace(details, input_tokens=sent, output_tokens=max(given, total - sent))
-    return counts if counts.input_tokens + counts.output_tokens else None
-
-
-def _count(usage: Mapping[object, object], *names: str) -> int | None:
-    for name in names:
-        value = usage.get(name)
-        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-            return value
-    return None
-
-
-def _detail(details: object, *names: str) -> int:
-    """Return the sum of the counts of these names, with any prefix."""
-    if not isinstance(details, Mapping):
-        return 0
-    ends = tuple(f"_{name}" for name in names)
-    keys = [key for key in details if key in names or str(key).endswith(ends)]
-    return sum(_count(details, key) or 0 for key in keys)
-
-
-WHOLE = "\x1e"
-"""Stands between the words of a kept message and the whole of it; JSON never holds it."""
-
-_KEPT = {"content", "tool_calls", "invalid_tool_calls", "additional_kwargs", "response_metadata"}
+_ONE_HOUR_WRITES = "ephemeral_1h_input_tokens"
+_CACHE_WRITES = ("ephemeral_5m_input_tokens", _ONE_HOUR_WRITES)
 
 
 def encodable_text(text: str) -> str:
-    """Return a text with no half of a surrogate pair in it.
+    """A text without half of a surrogate pair.
 
     JSON can bring halves, and no request, file or database takes them. Two that belong together,
     as the parts of a stream can bring them, become the character they stand for, and one alone a
@@ -178,82 +43,77 @@ def encodable_text(text: str) -> str:
 
 
 def encodable_message(message: AIMessage) -> AIMessage:
-    """Return an answer as it is read: all that it says can be encoded."""
-    texts = {name: _encodable(getattr(message, name)) for name in (*_KEPT, "id", "name")}
+    """An answer in which everything can be encoded."""
+
+    def encodable(value: Any) -> Any:
+        if isinstance(value, str):
+            return encodable_text(value)
+        if isinstance(value, Mapping):
+            return {encodable(key): encodable(each) for key, each in value.items()}
+        return [encodable(each) for each in value] if isinstance(value, list | tuple) else value
+
+    texts = {name: encodable(getattr(message, name)) for name in (*_STORED_FIELDS, "id", "name")}
     return message.model_copy(update=texts)
 
 
 def answer_text(message: BaseMessage) -> str:
-    """Return the words of a message; reasoning, images and tool calls are left out.
+    """The words of a message; reasoning, images and tool calls are left out.
 
     Content may be a string or a list of strings and typed blocks, as providers differ.
     """
     if isinstance(message.content, str):
         return message.content
-    return "".join(_block_text(block) for block in message.content)
+    words = []
+    for block in message.content:
+        text = block if isinstance(block, str) else block.get("text")
+        is_text = isinstance(block, str) or block.get("type") == "text"
+        words.append(text if is_text and isinstance(text, str) else "")
+    return "".join(words)
 
 
 def text_with_tool_calls(message: BaseMessage) -> str:
-    """Return the words of a message and below them the tools that it calls, for people to read."""
-    calls = message.tool_calls if isinstance(message, AIMessage) else []
-    wrong = message.invalid_tool_calls if isinstance(message, AIMessage) else []
-    told = [_call_text(call["name"], call["args"]) for call in calls]
-    told += [_call_text(call["name"], {"": call["args"]}) for call in wrong]
-    return "\n\n".join(part for part in (answer_text(message), *told) if part)
+    """The words of a message and below them the tools that it calls, for people to read."""
+    parts = [answer_text(message)]
+    if isinstance(message, AIMessage):
+        calls = [(call["name"], call["args"]) for call in message.tool_calls]
+        calls += [(call["name"], {"": call["args"]}) for call in message.invalid_tool_calls]
+        for name, arguments in calls:
+            lines = [f"[tool call] {name}"]
+            for field, value in arguments.items():
+                shown = value if isinstance(value, str) else json.dumps(value)
+                lines.append(f"{field}: {shown}" if field else shown)
+            parts.append("\n".join(lines))
+    return "\n\n".join(part for part in parts if part)
 
 
 def message_to_text(message: BaseMessage) -> str:
-    """Return the text that a message is kept as: its words, and all of it where it calls tools.
+    """The text as which a message is stored: its words, and all of it where it calls tools.
 
     `message_from_text` makes the message of it again, and `visible_text` what a person should see.
     """
     words = answer_text(message)
     is_plain = not isinstance(message, AIMessage) or not calls_tools(message)
-    if is_plain and WHOLE not in words:
+    if is_plain and MESSAGE_MARK not in words:
         return words
-    whole = message.model_dump(mode="json", include=_KEPT, fallback=str)
-    return f"{text_with_tool_calls(message)}{WHOLE}{json.dumps(whole)}"
+    whole = message.model_dump(mode="json", include=_STORED_FIELDS, fallback=str)
+    return f"{text_with_tool_calls(message)}{MESSAGE_MARK}{json.dumps(whole)}"
 
 
 def message_from_text(text: str) -> AIMessage:
-    """Return the message that was kept as a text, without its token counts."""
-    _, is_whole, whole = text.rpartition(WHOLE)
-    return AIMessage.model_validate(json.loads(whole)) if is_whole else AIMessage(text)
+    """The message that was stored as a text, without its token counts."""
+    _, mark, whole = text.rpartition(MESSAGE_MARK)
+    return AIMessage.model_validate(json.loads(whole)) if mark else AIMessage(text)
 
 
 def visible_text(text: str) -> str:
-    """Return the part of a kept message that is for people: its words and the tools it calls."""
-    words, is_whole, _ = text.rpartition(WHOLE)
-    return words if is_whole else text
+    """The part of a stored message that is for people: its words and the tools it calls."""
+    words, mark, _ = text.rpartition(MESSAGE_MARK)
+    return words if mark else text
 
 
 def calls_tools(message: AIMessage) -> bool:
-    """Return whether a message asks for tools, be it in a form that can be read or not."""
+    """Whether a message calls tools, in a form that can be read or not."""
     return bool(message.tool_calls or message.invalid_tool_calls)
-
-
-def _encodable(value: Any) -> Any:
-    """Return a value with no half of a surrogate pair in the texts that it holds."""
-    if isinstance(value, str):
-        return encodable_text(value)
-    if isinstance(value, Mapping):
-        return {_encodable(key): _encodable(each) for key, each in value.items()}
-    return [_encodable(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-def _call_text(name: object, arguments: Mapping[str, object]) -> str:
-    lines = [f"[tool call] {name}"]
-    for field, value in arguments.items():
-        said = value if isinstance(value, str) else json.dumps(value)
-        lines.append(f"{field}: {said}" if field else said)
-    return "\n".join(lines)
-
-
-def _block_text(block: str | dict[str, object]) -> str:
-    if isinstance(block, str):
-        return block
-    text = block.get("text")
-    return text if block.get("type") == "text" and isinstance(text, str) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +124,7 @@ class Reply:
         answer: Text of the first choice, as `message_to_text` makes it of one that calls tools.
         finish_reason: Why the model stopped, in the provider's words.
         provider_id: The provider's id of the response.
-        counts: Billed tokens of all choices together, or None if the provider told none.
+        usage: Billed tokens of all choices together, or None if the provider reported none.
         is_cache_hit: A LangChain cache answered instead of a provider.
         cost: What the provider says it charged in dollars, if it does.
     """
@@ -272,18 +132,18 @@ class Reply:
     answer: str
     finish_reason: str | None = None
     provider_id: str | None = None
-    counts: TokenCounts | None = None
+    usage: Usage | None = None
     is_cache_hit: bool = False
     cost: Decimal | None = None
 
     @property
     def is_counted(self) -> bool:
-        """Whether the provider told all counts: an answer that says something has tokens."""
-        return self.counts is not None and bool(self.counts.output_tokens or not self.answer)
+        """Whether the provider reported all counts: an answer with content has tokens."""
+        return self.usage is not None and bool(self.usage.output_tokens or not self.answer)
 
 
 def read_reply(result: LLMResult) -> Reply:
-    """Return what one successful request brought.
+    """What one successful request brought.
 
     Each of several choices repeats the counts of the whole response: they are read once.
     """
@@ -293,18 +153,23 @@ def read_reply(result: LLMResult) -> Reply:
     facts = {**(result.llm_output or {}), **message.response_metadata}
     for choice in choices[:1]:
         facts |= choice.generation_info or {}
+    usage = _message_usage(result)
+    if usage is None and result.llm_output is not None:
+        usage = usage_from_record(result.llm_output.get("token_usage"))
+    metadata: object = getattr(message, "usage_metadata", None)
     return Reply(
         answer=message_to_text(message),
         finish_reason=_text(facts.get("finish_reason") or facts.get("stop_reason")),
         provider_id=_text(facts.get("id")),
-        counts=_reported_counts(result),
-        is_cache_hit=_is_cache_hit(message),
+        usage=usage,
+        # LangChain gives a message from its cache a total cost of zero.
+        is_cache_hit=isinstance(metadata, Mapping) and metadata.get("total_cost") == 0,
         cost=_reported_cost(facts.get("token_usage")),
     )
 
 
 def read_failure(result: object, arrived: str) -> Reply:
-    """Return what is known of an answer behind a failed request.
+    """What is known of an answer behind a failed request.
 
     A provider bills an answer that LangChain then fails to parse. Its body, kept with the error,
     tells the price of it.
@@ -317,21 +182,15 @@ def read_failure(result: object, arrived: str) -> Reply:
         return Reply(arrived)
     for choice in _choices(result):
         body = _message(choice).response_metadata.get("body")
-        usage = body.get("usage") if isinstance(body, Mapping) else None
-        counts = counts_from_record(usage)
-        if isinstance(body, Mapping) and counts is not None and _is_credible(counts, body):
-            return Reply(
-                arrived,
-                provider_id=_text(body.get("id")),
-                counts=counts,
-                cost=_reported_cost(usage),
-            )
-    return Reply(arrived, counts=_message_counts(result))
-
-
-def _is_credible(counts: TokenCounts, body: Mapping[object, object]) -> bool:
-    """Return whether a body that holds answers, by either protocol's name, counts their tokens."""
-    return bool(counts.output_tokens or not (body.get("choices") or body.get("output")))
+        if not isinstance(body, Mapping):
+            continue
+        usage = usage_from_record(body.get("usage"))
+        # A body that holds answers, by either protocol's name, must count their tokens.
+        holds_answers = bool(body.get("choices") or body.get("output"))
+        if usage is not None and (usage.output_tokens or not holds_answers):
+            cost = _reported_cost(body.get("usage"))
+            return Reply(arrived, provider_id=_text(body.get("id")), usage=usage, cost=cost)
+    return Reply(arrived, usage=_message_usage(result))
 
 
 def _choices(result: LLMResult) -> Iterator[Generation]:
@@ -345,28 +204,21 @@ def _message(choice: Generation) -> BaseMessage:
     return choice.message if isinstance(choice, ChatGeneration) else AIMessage(choice.text)
 
 
-def _reported_counts(result: LLMResult) -> TokenCounts | None:
-    counts = _message_counts(result)
-    if counts is None and result.llm_output is not None:
-        counts = counts_from_record(result.llm_output.get("token_usage"))
-    return counts
-
-
-def _message_counts(result: LLMResult) -> TokenCounts | None:
-    """Return the counts of the first message that has any, LangChain's form before the raw one.
+def _message_usage(result: LLMResult) -> Usage | None:
+    """The usage of the first message that has any, LangChain's form before the raw one.
 
     A streamed structured answer carries only the provider's raw record.
     """
     for message in map(_message, _choices(result)):
-        counts = counts_from_metadata(getattr(message, "usage_metadata", None))
-        counts = counts or counts_from_record(message.response_metadata.get("token_usage"))
-        if counts is not None:
-            return counts
+        usage = usage_from_metadata(getattr(message, "usage_metadata", None))
+        usage = usage or usage_from_record(message.response_metadata.get("token_usage"))
+        if usage is not None:
+            return usage
     return None
 
 
 def _reported_cost(usage: object) -> Decimal | None:
-    """Return the dollars that some providers (OpenRouter) put beside the token counts.
+    """The dollars that some providers (OpenRouter) report beside the token counts.
 
     With a key of the caller's own, what the model's provider charges comes on top.
     """
@@ -386,11 +238,125 @@ def _dollars(value: object) -> Decimal | None:
     return Decimal(str(value)) if isfinite(value) and value >= 0 else None
 
 
-def _is_cache_hit(message: BaseMessage) -> bool:
-    """Tell whether LangChain marked the message as cached: it adds a total cost of zero."""
-    usage: object = getattr(message, "usage_metadata", None)
-    return isinstance(usage, Mapping) and usage.get("total_cost") == 0
-
-
 def _text(value: object) -> str | None:
     return encodable_text(value) if isinstance(value, str) and value else None
+
+
+def usage_from_metadata(usage: object) -> Usage | None:
+    """The token counts in LangChain's `usage_metadata`, or None where it has none.
+
+    Under a service tier the details of cache and reasoning carry the tier's name as a prefix. What
+    was written to the cache is given as one number, by how long it is kept, or both ways.
+    """
+    if not isinstance(usage, Mapping):
+        return None
+    inputs = usage.get("input_token_details")
+    return _complete(
+        usage,
+        sent=_count(usage, "input_tokens"),
+        cached=_detail(inputs, "cache_read"),
+        reasoning=_detail(usage.get("output_token_details"), "reasoning"),
+        written=max(_detail(inputs, "cache_creation"), _detail(inputs, *_CACHE_WRITES)),
+        written_1h=_detail(inputs, _ONE_HOUR_WRITES),
+    )
+
+
+def usage_from_record(usage: object) -> Usage | None:
+    """The token counts in a provider's own `usage` object, or None where it has none.
+
+    Anthropic's `input_tokens` leave out what was read from the cache or written to it.
+    """
+    if not isinstance(usage, Mapping):
+        return None
+    inputs = usage.get("prompt_tokens_details") or usage.get("input_tokens_details")
+    outputs = usage.get("completion_tokens_details") or usage.get("output_tokens_details")
+    kept = usage.get("cache_creation")
+    read = _count(usage, "cache_read_input_tokens") or 0
+    written = max(_count(usage, "cache_creation_input_tokens") or 0, _detail(kept, *_CACHE_WRITES))
+    sent = _count(usage, "prompt_tokens")
+    if sent is None and (sent := _count(usage, "input_tokens")) is not None:
+        sent += read + written
+    return _complete(
+        usage,
+        sent=sent,
+        cached=read or _detail(inputs, "cached_tokens"),
+        reasoning=_detail(outputs, "reasoning_tokens"),
+        written=written or _detail(inputs, "cache_write_tokens"),
+        written_1h=_detail(kept, _ONE_HOUR_WRITES),
+    )
+
+
+def _complete(
+    usage: Mapping[object, object],
+    *,
+    sent: int | None,
+    cached: int,
+    reasoning: int,
+    written: int,
+    written_1h: int,
+) -> Usage | None:
+    """The counts with their details, or None when one is missing or both are zero.
+
+    No request is free of prompt tokens: servers that do not count report zeros. Cached input or
+    reasoning was counted apart from its whole, and is added, where it is larger than the whole;
+    cached input also where the total exceeds both counts by just that. What else the total holds
+    beyond both is output.
+    """
+    received = _count(usage, "completion_tokens", "output_tokens")
+    total = _count(usage, "total_tokens") or 0
+    if sent is None or (received is None and total <= sent):
+        return None
+    given = received or 0
+    if cached + written > sent or total - sent - given == cached + written:
+        sent += cached + written
+    if reasoning > given:
+        given += reasoning
+    given = max(given, total - sent)
+    return Usage(sent, given, cached, reasoning, written, written_1h) if sent + given else None
+
+
+def _count(usage: Mapping[object, object], *names: str) -> int | None:
+    for name in names:
+        value = usage.get(name)
+        if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+            return value
+    return None
+
+
+def _detail(details: object, *names: str) -> int:
+    """The sum of the counts of these names, with any prefix."""
+    if not isinstance(details, Mapping):
+        return 0
+    ends = tuple(f"_{name}" for name in names)
+    keys = [key for key in details if key in names or str(key).endswith(ends)]
+    return sum(_count(details, key) or 0 for key in keys)
+
+
+def is_cumulative(parts: Sequence[Usage]) -> bool:
+    """Whether each part of a stream counts the whole answer so far, as some servers do.
+
+    A prompt is counted once, so parts that both count it do not add up.
+    """
+    return sum(part.input_tokens > 0 for part in parts) > 1
+
+
+def streamed_usage(parts: Sequence[Usage]) -> Usage | None:
+    """The usage of a stream from that of its parts, or None when no part reported any."""
+    if not parts:
+        return None
+    if not is_cumulative(parts):
+        return sum(parts, NO_TOKENS)
+    return Usage(*map(max, zip(*map(astuple, parts), strict=True)))
+
+
+def estimated_usage(prompts: Iterable[str], answer: str) -> Usage:
+    """A guess from text alone: one token for each three bytes of UTF-8, rounded up.
+
+    It needs no tokenizer and therefore no download. Hidden reasoning leaves no text, so the
+    guess can be far too low for a model that thinks.
+    """
+
+    def tokens(text: str) -> int:
+        return -(-len(text.encode("utf-8", "surrogatepass")) // _BYTES_PER_TOKEN)
+
+    return Usage(tokens("".join(prompts)), tokens(answer))

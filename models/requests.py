@@ -10,27 +10,28 @@ from langchain_core.runnables import Runnable
 from langchain_core.runnables.base import RunnableBindingBase
 from pydantic import BaseModel
 
+from costada.models.langchain_openai import RequestFacts, messages_of, request_facts
 from costada.models.runnable_tree import (
-    RequestFacts,
     model_identity,
-    request_facts,
     requested_model,
-    said_in,
+    sent_parameters,
     with_every_model_changed,
 )
 
 OUTPUT_CAPS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 """What providers call the most tokens that an answer may have."""
 
+STANDARD_CAP = "max_tokens"
+"""What LangChain calls it where a model does not say."""
+
 FRAME_TOKENS = 32
 """Tokens that a provider adds around one message, at most."""
 
-_BESIDE_CONTENT = ("tool_calls", "invalid_tool_calls", "tool_call_id", "name")
+_READ_BESIDE_CONTENT = ("tool_calls", "invalid_tool_calls", "tool_call_id", "name")
 """What of a message a model reads besides its content."""
 
-_SAID_BESIDE = ("tools", "functions", "response_format")
+_READ_BESIDE_MESSAGES = ("tools", "functions", "response_format")
 """Parameters of a request that become part of what the model reads."""
-
 
 _READ_ELSEWHERE = (
     "conversation",
@@ -54,7 +55,7 @@ class ModelRequest(NamedTuple):
         input_bound: Most tokens that the prompt can have, tools and schemas included.
         is_all_text: Whether the model reads nothing but the text of the request. Of an image, a
             file or a search on the web the bytes sent do not tell the tokens.
-        number: Of the request among those of its logical call, from 1; 0 before it leaves.
+        number: Position among the requests of its logical call, from 1; 0 before it leaves.
     """
 
     model: str
@@ -67,40 +68,67 @@ class ModelRequest(NamedTuple):
 
 
 def model_request(facts: RequestFacts, prompts: Sequence[BaseMessage | str]) -> ModelRequest:
-    """Return what the callback of a request's start was told."""
-    provider, said = facts.metadata.get("ls_provider"), said_in(facts.params)
-    choices = said.get("n")
+    """Describe a request from what LangChain passes to its callbacks."""
+    provider, sent = facts.metadata.get("ls_provider"), sent_parameters(facts.params)
+    choices = sent.get("n")
     return ModelRequest(
         model=requested_model(facts),
         provider=str(provider) if provider else None,
-        output_cap=max(stated_caps(said), default=None),
+        output_cap=max(stated_caps(sent), default=None),
         choices=choices if isinstance(choices, int) and choices > 1 else 1,
         input_bound=sum(map(_size, prompts))
         + FRAME_TOKENS * len(prompts)
-        + sum(_json_size(said[name]) for name in _SAID_BESIDE if said.get(name)),
+        + sum(_json_size(sent[name]) for name in _READ_BESIDE_MESSAGES if sent.get(name)),
         is_all_text=all(map(_is_text, prompts))
-        and all(map(_is_ours, said.get("tools") or ()))
-        and not any(said.get(name) for name in _READ_ELSEWHERE),
+        and all(map(_is_run_by_caller, sent.get("tools") or ()))
+        and not any(sent.get(name) for name in _READ_ELSEWHERE),
     )
 
 
-def stated_caps(said: Mapping[str, Any]) -> list[int]:
-    """Return the numbers of tokens to which a request limits its answer, whatever their names."""
-    caps = [said.get(name) for name in OUTPUT_CAPS]
+def bounded_request(
+    model: BaseChatModel, given: LanguageModelInput, bound: Mapping[str, Any]
+) -> ModelRequest:
+    """Describe a request before LangChain does; of several limits of the answer the lowest.
+
+    Args:
+        model: The chat model that is asked.
+        given: The prompt.
+        bound: What is bound to the model for this request.
+    """
+    facts = request_facts(model, bound)
+    caps = [*stated_caps(vars(model)), *stated_caps(facts.params)]
+    caps += stated_caps(facts.params.get("extra_body") or {})
+    request = model_request(facts, messages_of(model, given))
+    return request._replace(output_cap=min(caps, default=None))
+
+
+def stated_caps(params: Mapping[str, Any]) -> list[int]:
+    """The numbers of tokens to which a request limits its answer, whatever their names."""
+    caps = [params.get(name) for name in OUTPUT_CAPS]
     return [cap for cap in caps if isinstance(cap, int)]
 
 
 def byte_size(text: str) -> int:
-    """Return the bytes of a text: no tokenizer makes more tokens of it."""
+    """The bytes of a text: no tokenizer makes more tokens of it."""
     return len(text.encode("utf-8", "surrogatepass"))
 
 
 def _size(prompt: BaseMessage | str) -> int:
     if isinstance(prompt, str):
         return byte_size(prompt)
-    content, beside = prompt.content, [getattr(prompt, name, None) for name in _BESIDE_CONTENT]
+    content = prompt.content
+    beside = [getattr(prompt, name, None) for name in _READ_BESIDE_CONTENT]
     size = byte_size(content) if isinstance(content, str) else _json_size(content)
     return size + sum(_json_size(each) for each in beside if each)
+
+
+def _json_size(value: object) -> int:
+    def plain(value: object) -> object:
+        if isinstance(value, type) and issubclass(value, BaseModel):
+            return value.model_json_schema()
+        return str(value)
+
+    return byte_size(json.dumps(value, default=plain, ensure_ascii=False))
 
 
 def _is_text(prompt: BaseMessage | str) -> bool:
@@ -109,33 +137,20 @@ def _is_text(prompt: BaseMessage | str) -> bool:
     return all(isinstance(block, str) or block.get("type") == "text" for block in prompt.content)
 
 
-def _is_ours(tool: object) -> bool:
-    """Tell a tool that the caller runs from one of the provider's, which brings its own text."""
+def _is_run_by_caller(tool: object) -> bool:
+    """Whether the caller runs a tool; a tool of the provider brings its own text."""
     return not isinstance(tool, Mapping) or tool.get("type", "function") in ("function", "custom")
 
 
-def _json_size(value: object) -> int:
-    return byte_size(json.dumps(value, default=_plain, ensure_ascii=False))
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, type) and issubclass(value, BaseModel):
-        return value.model_json_schema()
-    return str(value)
-
-
-STANDARD_NAME = "max_tokens"
-"""What LangChain calls the most tokens of an answer where a model does not say."""
-
 Limit = Callable[[ModelRequest], int]
-"""Told of a request that is about to leave, it returns the most tokens its answer may have."""
+"""Takes a request that is about to leave and returns the most tokens its answer may have."""
 
 
 class RequestNotSent(Exception):
     """A request was not sent, because no answer worth having was allowed."""
 
 
-class CappedModel(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type: ignore[no-redef]
+class LimitedModel(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type: ignore[no-redef]
     """One chat model; each request to it is given a limit first.
 
     A request is what its `batch` sends; retries and fallbacks around it cause further ones. The
@@ -158,7 +173,7 @@ class CappedModel(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type: 
         return_exceptions: bool = False,
         **kwargs: Any,
     ) -> list[AIMessage]:
-        """Return the model's answers, or in place of one the error that held it back."""
+        """Ask for each input; an error that prevented a request may take an answer's place."""
         answers: list[Any] = []
         for each in inputs:
             try:
@@ -168,38 +183,18 @@ class CappedModel(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type: 
                     raise
                 answers.append(error)
             else:
-                limited = {**kwargs, **limits(self.asked, kwargs, cap)}
+                limited = {**kwargs, **limit_parameters(self.asked, kwargs, cap)}
                 answers += super().batch(
                     [each], config, return_exceptions=return_exceptions, **limited
                 )
         return answers
 
 
-def bounded_request(
-    model: BaseChatModel, given: LanguageModelInput, bound: Mapping[str, Any]
-) -> ModelRequest:
-    """Return what LangChain will announce; of several limits of the answer the lowest.
-
-    Args:
-        model: The chat model that is asked.
-        given: The prompt.
-        bound: What is bound to the model for this request.
-    """
-    facts = request_facts(model, bound)
-    asked = model_request(facts, model._convert_input(given).to_messages())
-    caps = [*stated_caps(vars(model)), *stated_caps(facts.params)]
-    caps += stated_caps(facts.params.get("extra_body") or {})
-    return asked._replace(output_cap=min(caps, default=None))
-
-
 def with_limited_answers(model: Runnable[Any, Any], limit: Limit) -> Runnable[Any, Any]:
-    """Return the model with a limit for each request that it, or a model inside it, sends.
-
-    The limit is bound under every name that a model's class gives it: the OpenAI client reads one
-    of its names in one of its protocols and the other in the other.
+    """Limit the answer of each request that a model, or a model inside it, sends through `batch`.
 
     Args:
-        model: A chat model, bare or wrapped; asked through `batch`.
+        model: A chat model, bare or wrapped.
         limit: Called before each request.
 
     Raises:
@@ -207,15 +202,16 @@ def with_limited_answers(model: Runnable[Any, Any], limit: Limit) -> Runnable[An
     """
     return with_every_model_changed(
         model,
-        lambda part: CappedModel(bound=part, asked=part, limit=limit),
+        lambda part: LimitedModel(bound=part, asked=part, limit=limit),
         "answers cannot be limited",
     )
 
 
-def limits(model: BaseChatModel, bound: Mapping[str, Any], cap: int) -> dict[str, Any]:
-    """Return the parameters that limit an answer, by every name that the model has for it.
+def limit_parameters(model: BaseChatModel, bound: Mapping[str, Any], cap: int) -> dict[str, Any]:
+    """The parameters that limit an answer, under every name that the model has for it.
 
-    Limits in the request's `extra_body`, which would hold instead, are replaced there.
+    The OpenAI client reads one of its names in one of its protocols and the other in the other.
+    Limits in the request's `extra_body`, which would win, are replaced there.
 
     Args:
         model: The chat model that is asked.
@@ -224,7 +220,7 @@ def limits(model: BaseChatModel, bound: Mapping[str, Any], cap: int) -> dict[str
     """
     fields = type(model).model_fields
     known = {name for field, facts in fields.items() for name in (field, facts.alias)}
-    names = [name for name in OUTPUT_CAPS if name in known] or [STANDARD_NAME]
+    names = [name for name in OUTPUT_CAPS if name in known] or [STANDARD_CAP]
     extra = request_facts(model, bound).params.get("extra_body") or {}
     replaced = {name: cap for name in OUTPUT_CAPS if name in extra}
     return dict.fromkeys(names, cap) | ({"extra_body": {**extra, **replaced}} if replaced else {})
@@ -233,7 +229,7 @@ def limits(model: BaseChatModel, bound: Mapping[str, Any], cap: int) -> dict[str
 def with_tools(
     model: Runnable[Any, Any], tools: Sequence[Mapping[str, object]]
 ) -> Runnable[Any, Any]:
-    """Return the model with tools that it, or a model inside it, may call in its answers.
+    """Bind tools that a model, or a model inside it, may call in its answers.
 
     Args:
         model: A chat model, bare or in bindings, retries, fallbacks and sequences.

@@ -21,27 +21,18 @@ from langchain_core.runnables.configurable import (
 from pydantic import BaseModel
 
 from costada.models.gateway.protocol import UPSTREAM
+from costada.models.langchain_openai import RequestFacts, client_address, request_facts
 
-_PARTS = (
-    "bound",
-    "runnable",
-    "mapper",
-    "steps",
-    "steps__",
-    "deps",
-    "branches",
-    "default",
-)
-_HAND_ON = (RunnableWithFallbacks, RunnableBranch, RunnableEachBase, DynamicRunnable)
-"""What hands the parameters of a call on to each of its parts."""
+_PARTS = ("bound", "runnable", "mapper", "steps", "steps__", "deps", "branches", "default")
+_REPLACEABLE_PARTS = frozenset({"bound", "runnable", "fallbacks", "first", "middle", "last"})
+_FORWARDING = (RunnableWithFallbacks, RunnableBranch, RunnableEachBase, DynamicRunnable)
+"""Runnables that pass the parameters of a call on to each of their parts."""
 
 _VERSION = re.compile(r"-[\d.-]+")
 """What LangChain appends to the name of a model whose version it knows, Azure's for one."""
 
 _SECRET = re.compile(r"key|secret|password|credential|authorization|header|token$", re.IGNORECASE)
 """Parameters that are left out of what is written down."""
-
-_ADDRESSES = ("openai_api_base", "base_url", "anthropic_api_url", "endpoint")
 
 
 class ModelIdentity(NamedTuple):
@@ -59,11 +50,9 @@ class ModelIdentity(NamedTuple):
 
 
 class AskedModel(NamedTuple):
-    """A chat model inside a runnable, as it is asked there.
+    """A chat model inside a runnable, and the parameters that the runnable binds to its requests.
 
-    Attributes:
-        model: The chat model.
-        bound: The parameters that the runnable adds to its requests; one may name another model.
+    One of them may name another model.
     """
 
     model: BaseChatModel
@@ -75,56 +64,8 @@ class AskedModel(NamedTuple):
         return model_identity(self.model, self.bound)
 
 
-class RequestFacts(NamedTuple):
-    """What LangChain tells callbacks of a request before it leaves.
-
-    Attributes:
-        params: The parameters of the request.
-        metadata: Facts about the request, to which callers may add.
-        serialized: A description of the chat model.
-    """
-
-    params: Mapping[str, Any]
-    metadata: Mapping[str, Any]
-    serialized: Mapping[str, Any]
-
-
-def request_facts(model: BaseChatModel, bound: Mapping[str, Any]) -> RequestFacts:
-    """Return what LangChain will tell callbacks of a request, without making it.
-
-    Args:
-        model: The chat model that is asked.
-        bound: What is bound to it for this request.
-    """
-    metadata = {**model._get_ls_params(**bound), **(model.metadata or {})}
-    serialized = {"name": model.get_name()}
-    return RequestFacts(model._get_invocation_params(**bound), metadata, serialized)
-
-
-def requested_model(facts: RequestFacts) -> str:
-    """Name the model that a request asks, as its provider knows it.
-
-    Prices, bounds, journal and purse all go by this name. What is sent decides: a bound `model`
-    replaces the one of the constructor, and one in `extra_body` replaces both. LangChain's own name
-    counts where it is the same without a path or with a version.
-    """
-    params, told = facts.params, str(facts.metadata.get("ls_model_name") or "")
-    names = (said_in(params).get("model"), params.get("model"), params.get("model_name"))
-    sent = next((name for name in names if name and isinstance(name, str)), "")
-    is_same = sent.endswith(f"/{told}") or _VERSION.fullmatch(told.removeprefix(sent))
-    if told and is_same and sent in names[1:]:
-        return told
-    return sent or told or str(facts.serialized.get("name") or "unknown")
-
-
-def said_in(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a request's body says: what is in `extra_body` replaces the other parameters."""
-    extra = params.get("extra_body")
-    return {**params, **(extra if isinstance(extra, Mapping) else {})}
-
-
 def underlying_models(runnable: Runnable[Any, Any]) -> tuple[BaseChatModel, ...]:
-    """Return the chat models a runnable holds, in its order, each of them once.
+    """The chat models a runnable holds, in its order, each of them once.
 
     Bindings, retries, fallbacks, sequences (as structured output makes them), parallels and
     branches are looked into, and functions as far as LangChain sees through them. A model that
@@ -135,7 +76,7 @@ def underlying_models(runnable: Runnable[Any, Any]) -> tuple[BaseChatModel, ...]
 
 
 def asked_models(runnable: Runnable[Any, Any]) -> tuple[AskedModel, ...]:
-    """Return the chat models a runnable can ask, each with all that is bound to it.
+    """The chat models a runnable can ask, each with all that is bound to it.
 
     As `underlying_models`, but a model that is bound in two ways is found twice, and one with
     configurable fields is found as it is configured.
@@ -143,31 +84,7 @@ def asked_models(runnable: Runnable[Any, Any]) -> tuple[AskedModel, ...]:
     return tuple(_walk(runnable, is_configured=True))
 
 
-def returns_raw_answers(runnable: Runnable[Any, Any]) -> bool:
-    """Return whether a runnable hands on what its model answers as it is.
-
-    True for a chat model, bound, retried or with fallbacks; anything else may change the answer.
-    """
-    if isinstance(runnable, BaseChatModel):
-        return True
-    if isinstance(runnable, RunnableWithFallbacks):
-        return all(map(returns_raw_answers, (runnable.runnable, *runnable.fallbacks)))
-    if isinstance(runnable, RunnableBindingBase):
-        return returns_raw_answers(runnable.bound)
-    return False
-
-
-def model_identity(model: BaseChatModel, bound: Mapping[str, Any] | None = None) -> ModelIdentity:
-    """Return who a chat model is when it is asked with bound parameters, without calling it."""
-    facts = request_facts(model, bound or {})
-    provider = facts.metadata.get("ls_provider")
-    return ModelIdentity(
-        requested_model(facts), str(provider) if provider else None, _base_url(model)
-    )
-
-
 def _walk(runnable: Runnable[Any, Any], *, is_configured: bool) -> Iterator[AskedModel]:
-    """Yield each chat model inside a runnable, once for each way in which it is bound."""
     pending: list[tuple[Runnable[Any, Any], Mapping[str, Any]]] = [(runnable, {})]
     seen: list[tuple[Runnable[Any, Any], Mapping[str, Any]]] = []
     while pending:
@@ -184,10 +101,10 @@ def _walk(runnable: Runnable[Any, Any], *, is_configured: bool) -> Iterator[Aske
 def _parts(
     runnable: Runnable[Any, Any], bound: Mapping[str, Any], *, is_configured: bool
 ) -> list[tuple[Runnable[Any, Any], Mapping[str, Any]]]:
-    """Return what a composed runnable consists of, each part with the parameters it is given.
+    """The parts of a composed runnable, each with the parameters it is given.
 
     LangChain has no one name for a part, and fallbacks and configurable runnables show those of
-    their first part as their own. A sequence hands parameters to its first step, functions and
+    their first part as their own. A sequence passes parameters to its first step, functions and
     parallels to none.
     """
     if isinstance(runnable, RunnableBindingBase):
@@ -204,12 +121,11 @@ def _parts(
     parts = [part for part in held if isinstance(part, Runnable)]
     if isinstance(runnable, RunnableSequence):
         return [(part, {} if number else bound) for number, part in enumerate(parts)]
-    hands_on = isinstance(runnable, _HAND_ON)
-    return [(part, bound if hands_on else {}) for part in parts]
+    is_forwarding = isinstance(runnable, _FORWARDING)
+    return [(part, bound if is_forwarding else {}) for part in parts]
 
 
 def _flat(parts: object) -> list[object]:
-    """Return a part, or the parts in a mapping or in nested sequences, in order."""
     if isinstance(parts, Mapping):
         return _flat(list(parts.values()))
     if isinstance(parts, list | tuple):
@@ -217,61 +133,87 @@ def _flat(parts: object) -> list[object]:
     return [parts]
 
 
-def _base_url(model: BaseChatModel) -> str | None:
-    """Return the address of a model's provider: its client knows what the environment set."""
-    client = getattr(model, "root_client", None)
-    addresses = [(model.metadata or {}).get(UPSTREAM), getattr(client, "base_url", None)]
-    addresses += [getattr(model, name, None) for name in _ADDRESSES]
-    return next((str(address) for address in addresses if address), None)
+def returns_raw_answers(runnable: Runnable[Any, Any]) -> bool:
+    """Whether a runnable returns what its model answers unchanged.
+
+    True for a chat model, bound, retried or with fallbacks; anything else may change the answer.
+    """
+    if isinstance(runnable, BaseChatModel):
+        return True
+    if isinstance(runnable, RunnableWithFallbacks):
+        return all(map(returns_raw_answers, (runnable.runnable, *runnable.fallbacks)))
+    return isinstance(runnable, RunnableBindingBase) and returns_raw_answers(runnable.bound)
+
+
+def model_identity(model: BaseChatModel, bound: Mapping[str, Any] | None = None) -> ModelIdentity:
+    """Who a chat model is when it is asked with bound parameters, without calling it."""
+    facts = request_facts(model, bound or {})
+    provider = facts.metadata.get("ls_provider")
+    upstream = (model.metadata or {}).get(UPSTREAM)
+    base_url = str(upstream) if upstream else client_address(model)
+    return ModelIdentity(requested_model(facts), str(provider) if provider else None, base_url)
+
+
+def requested_model(facts: RequestFacts) -> str:
+    """Name the model that a request asks, as its provider knows it.
+
+    Prices, bounds, journal and purse all use this name. What is sent decides: a bound `model`
+    replaces the one of the constructor, and one in `extra_body` replaces both. LangChain's own name
+    counts where it is the same without a path or with a version.
+    """
+    params, reported = facts.params, str(facts.metadata.get("ls_model_name") or "")
+    names = (sent_parameters(params).get("model"), params.get("model"), params.get("model_name"))
+    sent = next((name for name in names if name and isinstance(name, str)), "")
+    is_same = sent.endswith(f"/{reported}") or _VERSION.fullmatch(reported.removeprefix(sent))
+    if reported and is_same and sent in names[1:]:
+        return reported
+    return sent or reported or str(facts.serialized.get("name") or "unknown")
+
+
+def sent_parameters(params: Mapping[str, Any]) -> dict[str, Any]:
+    """What a request's body says: `extra_body` replaces the other parameters."""
+    extra = params.get("extra_body")
+    return {**params, **(extra if isinstance(extra, Mapping) else {})}
 
 
 def model_facts(runnable: Runnable[Any, Any]) -> dict[str, object]:
-    """Return what decides how the models of a runnable answer, in plain values, as they tell it.
+    """What decides how the models of a runnable answer, in plain values.
 
     Class, provider, name and address of each chat model, and the parameters of its requests except
     for the seed. What may hold a key is left out.
     """
-    asked = [_facts_of(each) for each in asked_models(runnable)]
-    return asked[0] if len(asked) == 1 else {str(n): each for n, each in enumerate(asked, 1)}
+    described: list[dict[str, object]] = []
+    for model, bound in asked_models(runnable):
+        name, provider, base_url = model_identity(model, bound)
+        if base_url is not None:
+            parts = urlsplit(base_url)
+            base_url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        described.append(
+            {
+                **_without_secrets(request_facts(model, bound).params),
+                "class": type(model).__qualname__,
+                "name": name,
+                "provider": provider,
+                "base_url": base_url,
+            }
+        )
+    if len(described) == 1:
+        return described[0]
+    return {str(number): each for number, each in enumerate(described, 1)}
 
 
-def _facts_of(asked: AskedModel) -> dict[str, object]:
-    identity = asked.identity
-    params = request_facts(asked.model, asked.bound).params
+def _without_secrets(params: Mapping[str, Any]) -> dict[str, object]:
     return {
-        **_open_params(params),
-        "class": type(asked.model).__qualname__,
-        "name": identity.name,
-        "provider": identity.provider,
-        "base_url": _without_key(identity.base_url),
+        name: _without_secrets(value) if isinstance(value, Mapping) else value
+        for name, value in params.items()
+        if value is not None and name != "seed" and not _SECRET.search(name)
     }
-
-
-def _open_params(params: Mapping[str, Any]) -> dict[str, object]:
-    """Return the parameters that are set, without the seed and whatever may hold a key."""
-    told: dict[str, object] = {}
-    for name, value in params.items():
-        if value is None or name == "seed" or _SECRET.search(name):
-            continue
-        told[name] = _open_params(value) if isinstance(value, Mapping) else value
-    return told
-
-
-def _without_key(address: str | None) -> str | None:
-    """Return an address without user, password and query."""
-    if address is None:
-        return None
-    parts = urlsplit(address)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
-_REPLACEABLE_PARTS = frozenset({"bound", "runnable", "fallbacks", "first", "middle", "last"})
 
 
 def with_models_changed(
     runnable: Runnable[Any, Any], change: Callable[[BaseChatModel], Runnable[Any, Any]]
 ) -> Runnable[Any, Any]:
-    """Return a runnable like the given one, with each chat model in it replaced by its change.
+    """A runnable like the given one, with each chat model in it replaced by its change.
 
     Bindings, retries, fallbacks and sequences are looked into; the given runnable stays as it is.
     """
@@ -294,7 +236,7 @@ def with_every_model_changed(
     change: Callable[[BaseChatModel], Runnable[Any, Any]],
     failing: str,
 ) -> Runnable[Any, Any]:
-    """Return what `with_models_changed` does, unless it leaves a model as it is.
+    """As `with_models_changed`, but no model may stay as it is.
 
     Args:
         runnable: A chat model, bare or wrapped.

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from costada.graph.build import create_discovery_graph
 from costada.models.prices import Quote, price_book
-from costada.models.replies import answer_text, estimate_counts
+from costada.models.replies import answer_text, estimated_usage
 from costada.models.runnable_tree import asked_models
 from costada.nodes.calls.bounds import EXPECTED_ANSWER, call_bound, input_bound, output_cap
 from costada.prompts.render import Prompt
@@ -25,6 +25,7 @@ from costada.runs.config import RunConfig
 from costada.runs.plan import Plan
 from costada.store.run_store import RunStore
 from costada.values.prices import Price
+from costada.values.usage import Usage
 
 SHORT_ANSWER = 1_000
 """Tokens of the answers that make a run longest: a small change and few words."""
@@ -92,7 +93,7 @@ def forecast(plan: Plan) -> Forecast:
     prompt, settings = prompts[-1][1], plan.settings
     book = price_book([(plan.model, settings.price)], settings.other_prices)
     parts = asked_models(plan.model)
-    quotes = [book.priced(part.identity.name) for part in parts]
+    quotes = [book.listed(part.identity.name) for part in parts]
     caps = [output_cap(part) for part in parts]
     worst = max(call_bound(quote, prompt, cap) for quote, cap in zip(quotes, caps, strict=True))
     expected = _cost(quotes[0], prompt, EXPECTED_ANSWER)
@@ -211,11 +212,11 @@ def _size(role: str, prompt: Prompt) -> PromptSize:
 
 
 def _tokens(prompt: Prompt) -> int:
-    return estimate_counts((prompt.system, prompt.user), "").input_tokens
+    return estimated_usage((prompt.system, prompt.user), "").input_tokens
 
 
 def _cost(quote: Quote, prompt: Prompt, answer_tokens: int) -> float:
-    return float(quote.cost(_tokens(prompt), answer_tokens, 0))
+    return float(quote.cost(Usage(_tokens(prompt), answer_tokens)))
 
 
 def _num_steps(step_cost: float, plan: Plan) -> int:

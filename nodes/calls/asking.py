@@ -108,7 +108,7 @@ def _made(
     finally:
         sleep_between_requests.reset(sleep)
     if isinstance(answer, AIMessage):
-        meter.check_heard()
+        meter.check_seen()
     return answer
 
 

@@ -2,12 +2,13 @@
 
 from decimal import Decimal
 
-from costada.models.prices import REPORTED, PriceBook, Quote
-from costada.models.replies import estimate_counts
+from costada.models.prices import PriceBook, Quote, ReportedCost
+from costada.models.replies import estimated_usage
 from costada.models.requests import FRAME_TOKENS, OUTPUT_CAPS, ModelRequest, byte_size, stated_caps
-from costada.models.runnable_tree import AskedModel, asked_models, said_in
+from costada.models.runnable_tree import AskedModel, asked_models, sent_parameters
 from costada.nodes.context import ChatModel, RunContext
 from costada.prompts.render import Prompt
+from costada.values.usage import Usage
 
 COST_FACTOR, FEES = 10, 1
 """What a provider says it charged is believed up to so many times the upper bound of a request, and
@@ -32,21 +33,21 @@ def output_cap(asked: AskedModel) -> int:
     """Return the most tokens that an answer can have."""
     held = (getattr(asked.model, name, None) for name in OUTPUT_CAPS)
     own = next((cap for cap in held if cap), None)
-    return max(stated_caps(said_in(asked.bound)), default=own) or DEFAULT_OUTPUT_CAP
+    return max(stated_caps(sent_parameters(asked.bound)), default=own) or DEFAULT_OUTPUT_CAP
 
 
 def expected_cost(model: ChatModel, prompt: Prompt, context: RunContext) -> Decimal:
     """Return the dollars of a request with an ordinary answer, to the model that is asked first."""
     first = asked_models(model)[0]
-    tokens = estimate_counts((prompt.system, prompt.user), "").input_tokens
-    quote = context.prices.priced(first.identity.name)
-    return quote.cost(tokens, min(EXPECTED_ANSWER, output_cap(first)), 0)
+    tokens = estimated_usage((prompt.system, prompt.user), "").input_tokens
+    quote = context.prices.listed(first.identity.name)
+    return quote.cost(Usage(tokens, min(EXPECTED_ANSWER, output_cap(first))))
 
 
 def upper_bound(model: ChatModel, prompt: Prompt, context: RunContext) -> Decimal:
     """Return the most dollars that one request can cost; of several models the dearest counts."""
     return max(
-        call_bound(context.prices.priced(asked.identity.name), prompt, output_cap(asked))
+        call_bound(context.prices.listed(asked.identity.name), prompt, output_cap(asked))
         for asked in asked_models(model)
     )
 
@@ -58,7 +59,7 @@ def sent_bound(sent: ModelRequest, prices: PriceBook) -> Decimal:
         ValueError: The model that is asked has no price.
     """
     cap = DEFAULT_OUTPUT_CAP if sent.output_cap is None else sent.output_cap
-    return prices.priced(sent.model).worst_cost(sent.input_bound, cap * sent.choices)
+    return prices.listed(sent.model).worst_cost(sent.input_bound, cap * sent.choices)
 
 
 def check_told_cost(model: str, quote: Quote, bound: Decimal) -> None:
@@ -67,9 +68,9 @@ def check_told_cost(model: str, quote: Quote, bound: Decimal) -> None:
     Raises:
         ValueError: The provider says that a request cost far more than it can have by its price.
     """
-    if quote.source == REPORTED and quote.cost(0, 0, 0) > COST_FACTOR * bound + FEES:
+    if isinstance(quote, ReportedCost) and quote.dollars > COST_FACTOR * bound + FEES:
         raise ValueError(
-            f"model {model!r}: the provider says that a request cost ${quote.cost(0, 0, 0):,.2f},"
+            f"model {model!r}: the provider says that a request cost ${quote.dollars:,.2f},"
             f" expected at most ${bound:.6f} by its price; the call is charged as reported and"
             " nothing more is sent"
         )

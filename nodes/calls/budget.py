@@ -137,7 +137,7 @@ def affordable_answer(asked: ModelRequest, left: Decimal, prices: PriceBook) -> 
             lower.
         ValueError: The model that is asked has no price.
     """
-    quote, cap = prices.priced(asked.model), asked.output_cap or DEFAULT_OUTPUT_CAP
+    quote, cap = prices.listed(asked.model), asked.output_cap or DEFAULT_OUTPUT_CAP
 
     def worst(tokens: int) -> Decimal:
         return quote.worst_cost(asked.input_bound, tokens * asked.choices)

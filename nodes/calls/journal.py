@@ -1,7 +1,7 @@
 """The journal of one logical call: what was sent, what came of it, what need not be sent again."""
 
 import logging
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from decimal import Decimal
 from hashlib import sha256
 from time import time
@@ -176,7 +176,7 @@ class CallJournal:
             iteration=self._key.iteration,
             role=self._key.role,
             attempt=self._key.attempt,
-            cost=quote.cost(call.input_tokens, call.output_tokens, call.cached_tokens),
+            cost=quote.cost(call.usage),
             price_in=f"{quote.input_per_million:f}",
             price_out=f"{quote.output_per_million:f}",
             price_source=quote.source,
@@ -186,6 +186,7 @@ class CallJournal:
             status=status,
             request_hash=self._request_hash,
             bound=bound,
+            **asdict(call.usage),
             **facts,
         )
 
@@ -207,18 +208,4 @@ def _older(last_step: int) -> str:
 
 
 def _unanswered(sent: ModelRequest) -> MeteredCall:
-    return MeteredCall(
-        model=sent.model,
-        provider=sent.provider,
-        input_tokens=0,
-        output_tokens=0,
-        cached_tokens=0,
-        reasoning_tokens=0,
-        is_cache_hit=False,
-        is_estimated=False,
-        answer="",
-        finish_reason=None,
-        provider_id=None,
-        duration=0.0,
-        error=None,
-    )
+    return MeteredCall(sent.model, sent.provider)

@@ -9,11 +9,11 @@ def as_billed(calls: list[MeteredCall]) -> list[Bill]:
     return [
         Bill(
             call.model,
-            call.input_tokens,
-            call.output_tokens,
-            call.cached_tokens,
-            call.reasoning_tokens,
+            call.usage.input_tokens,
+            call.usage.output_tokens,
+            call.usage.cached_tokens,
+            call.usage.reasoning_tokens,
         )
         for call in calls
-        if call.input_tokens or call.output_tokens
+        if call.usage.input_tokens or call.usage.output_tokens
     ]

@@ -40,7 +40,11 @@ def test_a_meter_reports_what_was_written(calls: list[MeteredCall], is_streamed:
     model, config = caching(**FOR_AN_HOUR, cache_read=0), {"callbacks": [CallMeter(calls.append)]}
     list(model.stream("hi", config)) if is_streamed else model.invoke("hi", config)
     (call,) = calls
-    counts = call.input_tokens, call.cache_write_tokens, call.cache_write_1h_tokens
+    counts = (
+        call.usage.input_tokens,
+        call.usage.cache_write_tokens,
+        call.usage.cache_write_1h_tokens,
+    )
     assert counts == (1000, 1000, 1000)
 
 

@@ -13,10 +13,10 @@ from langchain_openai import ChatOpenAI
 from pydantic import BaseModel, SecretStr
 
 from costada.models.chat_models import chat_model
+from costada.models.langchain_openai import RequestFacts
 from costada.models.metering import CallMeter, MeteredCall
 from costada.models.runnable_tree import (
     ModelIdentity,
-    RequestFacts,
     asked_models,
     model_identity,
     requested_model,

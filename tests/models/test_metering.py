@@ -150,7 +150,7 @@ def test_a_request_without_answer_is_reported_once_with_the_reason(
     with pytest.raises(Exception, match="timed out"):
         client(server, timeout=0.2).invoke(PROMPT, {"callbacks": [CallMeter(calls.append)]})
     (call,) = calls
-    assert (call.input_tokens, call.output_tokens) == (0, 0)
+    assert (call.usage.input_tokens, call.usage.output_tokens) == (0, 0)
     assert "timed out" in (call.error or "")
     assert call.duration >= 0.2
 
@@ -185,7 +185,7 @@ def test_an_answer_without_counts_is_reported_and_stops_the_call(
     (call,) = calls
     assert call.is_estimated
     assert "answered without token counts" in (call.error or "")
-    assert (call.input_tokens, call.output_tokens) == (4, 2)
+    assert (call.usage.input_tokens, call.usage.output_tokens) == (4, 2)
 
 
 def test_an_answer_without_counts_is_estimated_on_request(
@@ -196,7 +196,7 @@ def test_an_answer_without_counts_is_estimated_on_request(
     client(server).invoke(PROMPT, {"callbacks": [meter]})
     (call,) = calls
     # 12 bytes of prompt, 5 bytes of "hello".
-    assert (call.input_tokens, call.output_tokens) == (4, 2)
+    assert (call.usage.input_tokens, call.usage.output_tokens) == (4, 2)
     assert call.is_estimated
     assert call.error is None
 
@@ -233,6 +233,6 @@ def test_counts_may_come_from_the_raw_record_alone(calls: list[MeteredCall]) -> 
     response = LLMResult(generations=[list(result.generations)], llm_output=usage)
     meter.on_llm_end(response, run_id=run_id)
     meter.on_llm_end(response, run_id=run_id)
-    assert [(call.model, call.input_tokens, call.output_tokens) for call in calls] == [
+    assert [(call.model, call.usage.input_tokens, call.usage.output_tokens) for call in calls] == [
         ("Custom", 7, 5)
     ]

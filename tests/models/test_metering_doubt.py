@@ -31,8 +31,9 @@ from pydantic import BaseModel
 
 from costada.models.errors import UnmeteredCall
 from costada.models.metering import UNSEEN_INPUT, CallMeter, MeteredCall
-from costada.models.replies import TokenCounts, read_reply, repeats, streamed_counts
+from costada.models.replies import read_reply, is_cumulative, streamed_usage
 from costada.models.requests import ModelRequest
+from costada.values.usage import Usage
 
 PROMPT = "twelve bytes"
 
@@ -59,20 +60,20 @@ def test_counts_of_a_stream_that_never_ended_are_a_part_of_its_bill_only(
         meter.on_llm_error(ConnectionError("gone"), run_id=run_id)
     meter.close()
     (call,) = calls
-    assert (call.input_tokens, call.output_tokens, call.may_be_billed) == (70, 1, True)
+    assert (call.usage.input_tokens, call.usage.output_tokens, call.may_be_billed) == (70, 1, True)
 
 
 def test_counts_that_each_part_repeats_do_not_add_up() -> None:
-    parts = [TokenCounts(70, 1), TokenCounts(70, 2, 30), TokenCounts(70, 5, 30, 3)]
-    assert repeats(parts)
-    assert streamed_counts(parts) == TokenCounts(70, 5, 30, 3)
+    parts = [Usage(70, 1), Usage(70, 2, 30), Usage(70, 5, 30, 3)]
+    assert is_cumulative(parts)
+    assert streamed_usage(parts) == Usage(70, 5, 30, 3)
 
 
 def test_counts_that_parts_share_add_up() -> None:
-    parts = [TokenCounts(70, 1, 30), TokenCounts(0, 19)]
-    assert not repeats(parts)
-    assert streamed_counts(parts) == TokenCounts(70, 20, 30)
-    assert streamed_counts([]) is None
+    parts = [Usage(70, 1, 30), Usage(0, 19)]
+    assert not is_cumulative(parts)
+    assert streamed_usage(parts) == Usage(70, 20, 30)
+    assert streamed_usage([]) is None
 
 
 def test_the_input_bound_knows_messages_tools_and_schemas(server: BillingServer) -> None:
@@ -264,7 +265,7 @@ def test_what_an_image_or_a_tool_of_the_provider_takes_is_not_measured_in_bytes(
     picture = {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}
     model.invoke([HumanMessage([picture])], config)
     model.bind(tools=[{"type": "file_search"}]).invoke(PROMPT, config)
-    assert [call.input_tokens for call in calls] == [50_000, 50_000]
+    assert [call.usage.input_tokens for call in calls] == [50_000, 50_000]
     with pytest.raises(UnmeteredCall):
         model.invoke([HumanMessage([{"type": "text", "text": PROMPT}])], config)
 

@@ -72,7 +72,7 @@ def test_a_broken_stream_is_reported_with_what_had_arrived(
     with pytest.raises(Exception, match=r"Connection error|peer closed"):
         list(client(server).stream(PROMPT, config))
     (call,) = calls
-    assert (call.answer, call.input_tokens, call.is_estimated) == ("one two", 0, False)
+    assert (call.answer, call.usage.input_tokens, call.is_estimated) == ("one two", 0, False)
 
 
 def test_a_broken_stream_is_estimated_on_request(
@@ -84,7 +84,7 @@ def test_a_broken_stream_is_estimated_on_request(
         list(client(server).stream(PROMPT, {"callbacks": [meter]}))
     (call,) = calls
     # 12 bytes of prompt, 7 bytes of "one two".
-    assert (call.input_tokens, call.output_tokens, call.is_estimated) == (4, 3, True)
+    assert (call.usage.input_tokens, call.usage.output_tokens, call.is_estimated) == (4, 3, True)
 
 
 def test_a_broken_stream_is_charged_what_its_parts_had_counted(calls: list[MeteredCall]) -> None:
@@ -98,7 +98,7 @@ def test_a_broken_stream_is_charged_what_its_parts_had_counted(calls: list[Meter
         meter.on_llm_new_token(text, run_id=run_id, chunk=ChatGenerationChunk(message=message))
     meter.on_llm_error(ConnectionError("gone"), run_id=run_id)
     (call,) = calls
-    assert (call.input_tokens, call.output_tokens, call.answer) == (70, 20, "one two")
+    assert (call.usage.input_tokens, call.usage.output_tokens, call.answer) == (70, 20, "one two")
 
 
 def test_a_stream_the_reader_leaves_is_reported_once(

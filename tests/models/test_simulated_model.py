@@ -127,7 +127,7 @@ def test_usage_comes_with_every_answer_and_is_priced_as_glm_5():
     usage = model.invoke(prompt()).usage_metadata
     quote = price_book([(model, None)], {}).quotes["simulated"]
     counts = usage["input_tokens"], usage["output_tokens"]
-    assert quote.cost(*counts, 0) == call_cost(Usage(*counts), OFFLINE_PRICE)
+    assert quote.cost(Usage(*counts)) == call_cost(Usage(*counts), OFFLINE_PRICE)
 
 
 def test_another_problem_gets_an_answer_without_a_program():

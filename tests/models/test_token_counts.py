@@ -2,12 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costada.models.replies import (
-    TokenCounts,
-    counts_from_metadata,
-    counts_from_record,
-    estimate_counts,
-)
+from costada.models.replies import estimated_usage, usage_from_metadata, usage_from_record
+from costada.values.usage import Usage
 
 
 def test_langchain_metadata_is_read_with_its_details() -> None:
@@ -18,7 +14,7 @@ def test_langchain_metadata_is_read_with_its_details() -> None:
         "input_token_details": {"cache_read": 60, "audio": 1},
         "output_token_details": {"reasoning": 30},
     }
-    assert counts_from_metadata(usage) == TokenCounts(100, 40, 60, 30)
+    assert usage_from_metadata(usage) == Usage(100, 40, 60, 30)
 
 
 def test_details_under_a_service_tier_are_found() -> None:
@@ -28,7 +24,7 @@ def test_details_under_a_service_tier_are_found() -> None:
         "input_token_details": {"flex_cache_read": 60, "flex": 40},
         "output_token_details": {"flex_reasoning": 30, "flex": 10},
     }
-    assert counts_from_metadata(usage) == TokenCounts(100, 40, 60, 30)
+    assert usage_from_metadata(usage) == Usage(100, 40, 60, 30)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +53,7 @@ def test_what_was_written_to_the_cache_is_read_once(written: dict[str, int]) -> 
         "input_token_details": {"cache_read": 10, **written},
     }
     for_an_hour = written.get("ephemeral_1h_input_tokens", 0)
-    assert counts_from_metadata(usage) == TokenCounts(100, 40, 10, 0, 50, for_an_hour)
+    assert usage_from_metadata(usage) == Usage(100, 40, 10, 0, 50, for_an_hour)
 
 
 ANTHROPIC = {
@@ -91,7 +87,7 @@ OPENAI = {
 def test_records_tell_what_was_written_to_the_cache(
     usage: dict[str, object], for_an_hour: int
 ) -> None:
-    assert counts_from_record(usage) == TokenCounts(20, 5, 3, 0, 7, for_an_hour)
+    assert usage_from_record(usage) == Usage(20, 5, 3, 0, 7, for_an_hour)
 
 
 def test_cached_input_that_only_the_total_holds_is_input() -> None:
@@ -101,14 +97,14 @@ def test_cached_input_that_only_the_total_holds_is_input() -> None:
         "total_tokens": 230,
         "input_token_details": {"cache_read": 60, "cache_creation": 30},
     }
-    assert counts_from_metadata(usage) == TokenCounts(190, 40, 60, 0, 30)
+    assert usage_from_metadata(usage) == Usage(190, 40, 60, 0, 30)
 
 
 def test_what_the_total_holds_beyond_both_counts_is_output() -> None:
     record = {"prompt_tokens": 1000, "total_tokens": 5000}
     metadata = {"input_tokens": 1000, "output_tokens": 0, "total_tokens": 5000}
-    assert counts_from_record(record) == TokenCounts(1000, 4000)
-    assert counts_from_metadata(metadata) == TokenCounts(1000, 4000)
+    assert usage_from_record(record) == Usage(1000, 4000)
+    assert usage_from_metadata(metadata) == Usage(1000, 4000)
 
 
 def test_reasoning_beside_the_output_is_not_added_twice() -> None:
@@ -118,7 +114,7 @@ def test_reasoning_beside_the_output_is_not_added_twice() -> None:
         "total_tokens": 42,
         "completion_tokens_details": {"reasoning_tokens": 30},
     }
-    assert counts_from_record(usage) == TokenCounts(7, 35, 0, 30)
+    assert usage_from_record(usage) == Usage(7, 35, 0, 30)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +136,7 @@ def test_reasoning_beside_the_output_is_not_added_twice() -> None:
     ids=["chat completions", "responses"],
 )
 def test_both_forms_of_a_raw_record_are_read(usage: dict[str, object]) -> None:
-    assert counts_from_record(usage) == TokenCounts(7, 5, 3, 2)
+    assert usage_from_record(usage) == Usage(7, 5, 3, 2)
 
 
 @pytest.mark.parametrize(
@@ -160,24 +156,24 @@ def test_both_forms_of_a_raw_record_are_read(usage: dict[str, object]) -> None:
     ],
 )
 def test_a_record_that_does_not_say_both_counts_says_nothing(usage: object) -> None:
-    assert counts_from_record(usage) is None
+    assert usage_from_record(usage) is None
 
 
 def test_metadata_of_zeros_says_nothing() -> None:
-    assert counts_from_metadata({"input_tokens": 0, "output_tokens": 0}) is None
+    assert usage_from_metadata({"input_tokens": 0, "output_tokens": 0}) is None
 
 
 def test_an_answer_of_no_tokens_is_counted() -> None:
-    assert counts_from_record({"prompt_tokens": 7, "completion_tokens": 0}) == TokenCounts(7, 0)
+    assert usage_from_record({"prompt_tokens": 7, "completion_tokens": 0}) == Usage(7, 0)
 
 
 def test_an_estimate_is_a_third_of_the_bytes_rounded_up() -> None:
-    assert estimate_counts(["abc", "d"], "ä") == TokenCounts(2, 1)
-    assert estimate_counts([], "") == TokenCounts(0, 0)
+    assert estimated_usage(["abc", "d"], "ä") == Usage(2, 1)
+    assert estimated_usage([], "") == Usage(0, 0)
 
 
 @given(st.lists(st.text(st.characters()), max_size=4), st.text())
 def test_an_estimate_exists_for_any_text(prompts: list[str], answer: str) -> None:
-    counts = estimate_counts(prompts, answer)
+    counts = estimated_usage(prompts, answer)
     assert 3 * counts.output_tokens >= len(answer)
     assert 3 * counts.input_tokens >= sum(map(len, prompts))

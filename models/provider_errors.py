@@ -1,0 +1,257 @@
+"""Telling a provider's failures from programming errors, and passing ones from lasting ones."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from math import isfinite
+from socket import gaierror
+
+from langchain_core.exceptions import (
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelError,
+    ModelInvalidRequestError,
+    ModelNotFoundError,
+    ModelPermissionDeniedError,
+    ModelRateLimitError,
+    ModelTimeoutError,
+    OutputParserException,
+)
+from pydantic import ValidationError
+
+from costada.models.langchain_openai import (
+    failed_before_sending,
+    failed_reading_response,
+    raised_by_model_code,
+    traceback_frames,
+)
+from costada.models.retry_policy import YEAR
+
+_METER = "costada.models.metering"
+
+_STATUS_OF_KIND: dict[type[ModelError], int] = {
+    ModelInvalidRequestError: 400,
+    ModelAuthenticationError: 401,
+    ModelPermissionDeniedError: 403,
+    ModelNotFoundError: 404,
+    ModelRateLimitError: 429,
+}
+_PASSING_STATUSES = frozenset({408, 409, 425, 429})
+_PASSING_KINDS = (
+    ConnectionError,
+    TimeoutError,
+    ModelAPIError,
+    ModelConnectionError,
+    ModelTimeoutError,
+)
+_OUT_OF_QUOTA = frozenset(
+    {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached"}
+)
+_OUT_OF_CREDIT = ("credit balance is too low", "insufficient_quota")
+
+# SDKs of different providers name their errors alike, and not all are installed: classes by name.
+_LOST_CONNECTION = frozenset({"APIConnectionError", "TransportError"})
+_TIMED_OUT = frozenset({"APITimeoutError", "ReadTimeout", "Timeout", "ServerTimeoutError"})
+_SDK_FAILURES = frozenset({"APIError", "LengthFinishReasonError", "ContentFilterFinishReasonError"})
+_NEVER_SENT = frozenset(
+    {
+        "ClientConnectorError",
+        "ConnectError",
+        "ConnectTimeout",
+        "ConnectTimeoutError",
+        "ConnectionTimeoutError",
+        "EndpointConnectionError",
+        "InvalidSchema",
+        "InvalidURL",
+        "LocalProtocolError",
+        "MissingSchema",
+        "NewConnectionError",
+        "NoCredentialsError",
+        "ParamValidationError",
+        "PoolTimeout",
+        "ProxyError",
+        "UnsupportedProtocol",
+    }
+)
+
+
+def http_status(error: BaseException) -> int | None:
+    """The HTTP status an error stands for, wherever its SDK puts it."""
+    response = getattr(error, "response", None)
+    codes = (
+        getattr(error, "status_code", None),
+        getattr(response, "status_code", None),
+        getattr(error, "code", None),
+    )
+    for code in codes:
+        if isinstance(code, int) and 200 <= code < 600:
+            return int(code)
+    for kind, status in _STATUS_OF_KIND.items():
+        if isinstance(error, kind):
+            return status
+    return None
+
+
+def may_have_been_billed(error: BaseException, has_left: bool) -> bool:
+    """Whether a request that ended with an error may be on the provider's bill.
+
+    An error status is not billed, and neither is a request that was never sent. A timeout, a lost
+    connection, an error event inside a stream that had begun well, or an answer that cannot be read
+    may be.
+
+    Args:
+        error: What ended the request.
+        has_left: Whether anything was sent while the request was made, or can have been unseen.
+    """
+    status = http_status(error)
+    has_status = hasattr(error, "status_code") or hasattr(error, "response")
+    # The OpenAI SDK gives the error event of a stream a code and no status.
+    is_stream_event = _is_named(error, _SDK_FAILURES) and not has_status
+    if status is not None and status >= 400 and not is_stream_event:
+        return False
+    causes = list(_causes(error))
+    if any(map(_never_connected, causes)) or failed_before_sending(error):
+        return False
+    return has_left or any(map(_is_of_a_network, causes)) or failed_reading_response(error)
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the same request may succeed a little later.
+
+    True for rate limits, server errors, timeouts and lost connections. False for a quota that is
+    used up, which some providers report as a rate limit, and for whatever the receiver of a meter's
+    reports raises: its answer is paid already.
+    """
+    if _came_through_meter(error) or is_out_of_quota(error):
+        return False
+    status = http_status(error)
+    if status is not None:
+        return status in _PASSING_STATUSES or status >= 500
+    return isinstance(error, _PASSING_KINDS) or _is_named(error, _LOST_CONNECTION)
+
+
+def is_out_of_quota(error: BaseException) -> bool:
+    """Whether a provider refuses a request because the account has no money or quota left."""
+    in_answer = _reported_in_answer(error)
+    codes = [getattr(error, "code", None), getattr(error, "type", None), in_answer.get("code")]
+    if any(isinstance(code, str) and code in _OUT_OF_QUOTA for code in codes):
+        return True
+    text = str(error).lower()
+    return http_status(error) in (400, 429) and any(words in text for words in _OUT_OF_CREDIT)
+
+
+def is_timeout(error: BaseException) -> bool:
+    """Whether a request reached its provider and no complete answer came in time."""
+    is_late = isinstance(error, TimeoutError | ModelTimeoutError) or _is_named(error, _TIMED_OUT)
+    return is_late and not any(map(_never_connected, _causes(error)))
+
+
+def is_down(error: BaseException) -> bool:
+    """Whether an error says that the provider is unavailable.
+
+    True for rate limits, server errors and lost connections, also where an answer of status 200
+    reports one; false for timeouts, which may be due to the request.
+    """
+    code = str(_reported_in_answer(error).get("code", ""))
+    if code.isdecimal():
+        return int(code) in _PASSING_STATUSES or int(code) >= 500
+    return is_passing(error) and not is_timeout(error)
+
+
+def is_no_protocol(error: BaseException) -> bool:
+    """Whether what answered is not a chat model, such as a server of web pages.
+
+    A chat model's answer may report an error or miss the wanted schema.
+    """
+    is_of_protocol = isinstance(error, ValidationError) or bool(_reported_in_answer(error))
+    has_failed = (http_status(error) or 0) >= 400
+    return not (has_failed or is_of_protocol) and failed_reading_response(error)
+
+
+def is_providers(error: BaseException) -> bool:
+    """Whether an error is the provider's, including replies that cannot be read."""
+    if not isinstance(error, Exception) or _came_through_meter(error):
+        return False
+    return (
+        http_status(error) is not None
+        or is_passing(error)
+        or isinstance(error, ModelError | OutputParserException)
+        or _is_named(error, _SDK_FAILURES)
+        or failed_reading_response(error)
+    )
+
+
+def retry_after(error: BaseException) -> float | None:
+    """Seconds that a provider asks to wait before the next request, if it does; at most a year."""
+    headers = getattr(getattr(error, "response", None), "headers", None)
+    if not isinstance(headers, Mapping):
+        return None
+    milliseconds = _seconds(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    seconds = _seconds(value)
+    if seconds is not None or not value:
+        return seconds
+    try:
+        moment = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return min(YEAR, max(0.0, (moment - datetime.now(UTC)).total_seconds()))
+
+
+def _seconds(value: object) -> float | None:
+    try:
+        seconds = float(str(value))
+    except ValueError:
+        return None
+    return min(YEAR, max(0.0, seconds)) if isfinite(seconds) else None
+
+
+def _reported_in_answer(error: BaseException) -> Mapping[str, object]:
+    """The error that an answer of status 200 reports, as LangChain raises it, if any."""
+    if not isinstance(error, ValueError) or not failed_reading_response(error):
+        return {}
+    reported = error.args[0] if error.args else None
+    return reported if isinstance(reported, Mapping) else {}
+
+
+def _never_connected(error: BaseException) -> bool:
+    return isinstance(error, ConnectionRefusedError | gaierror) or _is_named(error, _NEVER_SENT)
+
+
+def _is_of_a_network(error: BaseException) -> bool:
+    """Whether an error says itself that a request was sent.
+
+    An error of Python's own that a chat model raises in its own code says nothing.
+    """
+    return (
+        isinstance(error, ModelError)
+        or (isinstance(error, ConnectionError | TimeoutError) and not raised_by_model_code(error))
+        or _is_named(error, _LOST_CONNECTION | _SDK_FAILURES | {"RpcError"})
+        or http_status(error) is not None
+    )
+
+
+def _came_through_meter(error: BaseException) -> bool:
+    return any(module == _METER for module, _ in traceback_frames(error))
+
+
+def _is_named(error: BaseException, names: frozenset[str]) -> bool:
+    return any(kind.__name__ in names for kind in type(error).__mro__)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and those it was made of, but not an earlier one that was being handled.
+
+    Some clients pass the cause as an argument (requests) or as a reason (urllib).
+    """
+    pending, seen = [error], set[int]()
+    while pending:
+        current = pending.pop()
+        if isinstance(current, BaseException) and id(current) not in seen:
+            seen.add(id(current))
+            yield current
+            pending += [current.__cause__, getattr(current, "reason", None), *current.args]
