@@ -165,7 +165,7 @@ def test_the_offline_model_needs_neither_key_nor_server() -> None:
 
 
 def test_importing_the_room_loads_no_provider() -> None:
-    modules = "chat_models metering prices failures identity"
+    modules = "chat_models metering prices asking runnable_tree"
     imports = "; ".join(f"import costada.models.{name}" for name in modules.split())
     heavy = "{'openai', 'langchain_openai', 'genai_prices', 'langchain', 'numpy'}"
     code = f"import sys; {imports}; print(sorted({heavy} & set(sys.modules)))"

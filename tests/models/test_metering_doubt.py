@@ -31,7 +31,7 @@ from pydantic import BaseModel
 
 from costada.models.errors import UnmeteredCall
 from costada.models.metering import UNSEEN_INPUT, CallMeter, MeteredCall
-from costada.models.replies import read_reply, is_cumulative, streamed_usage
+from costada.models.replies import is_cumulative, read_reply, streamed_usage
 from costada.models.requests import ModelRequest
 from costada.values.usage import Usage
 
