@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from costada.evaluators.registry import problem
-from costada.evaluators.sandbox.interruption import allow_evaluations, interrupt_evaluations
+from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
 from costada.models.errors import UnmeteredCall, describe
 from costada.nodes.end_step import TraceRow
 from costada.reports.page.server import REFUSAL, shows_token
@@ -221,7 +221,7 @@ class Offer:
         running = [run for run in self.runs.values() if run.status()["phase"] == "running"]
         for run in running:
             run.request_end()
-        interrupt_evaluations()
+        cancel_evaluations()
         deadline = monotonic() + seconds
         for run in running:
             run.wait(max(0.0, deadline - monotonic()))

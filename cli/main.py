@@ -21,7 +21,7 @@ from costada.cli.simulate import simulate
 from costada.cli.sweep import sweep
 from costada.cli.theory import theory
 from costada.cli.watch import watch
-from costada.evaluators.sandbox.inside.walls import PR_SET_DUMPABLE, set_process_option
+from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_process_option
 from costada.runs.exit_codes import (
     EPILOG_OF_CALCULATIONS,
     EPILOG_OF_EVALUATE,

@@ -35,7 +35,7 @@ from costada.evaluators.folder_files import EVALUATOR_FILE, reads_elsewhere, sho
 from costada.evaluators.problem import Problem
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
-from costada.evaluators.sandbox.result import CandidateResult
+from costada.evaluators.sandbox.results import CandidateResult
 from costada.evaluators.sandbox.run import run_evaluator
 from costada.evaluators.sandboxed import Confined
 from costada.evaluators.trusted_module import load_trusted, own_imports

@@ -12,10 +12,10 @@ from typing import cast
 
 from costada.evaluators.contract import Evaluator, Holdout, Score
 from costada.evaluators.fingerprint import fingerprint
-from costada.evaluators.sandbox.choice import chosen_layer
+from costada.evaluators.sandbox.codec import encode
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.wire import encode
 from costada.evaluators.sandboxed import Confined, SandboxedEvaluator
 from costada.values.evaluation import (
     FAULTS,

@@ -9,7 +9,7 @@ from typing import Any
 
 from langchain_core.runnables import Runnable, RunnableConfig
 
-from costada.evaluators.sandbox.interruption import Interruption, current_interruption
+from costada.evaluators.sandbox.cancellation import CancellationToken, current_token
 from costada.nodes.calls.purse import note
 from costada.nodes.calls.telemetry import traced
 from costada.nodes.context import RunContext
@@ -93,12 +93,12 @@ class CancellableNode(Runnable[SearchState, SearchState]):
         self, input: SearchState, config: RunnableConfig | None = None, **kwargs: Any
     ) -> SearchState:
         """Return what the node returns; a cancellation stops its evaluation."""
-        interruption = Interruption()
-        current_interruption.set(interruption)
+        interruption = CancellationToken()
+        current_token.set(interruption)
         try:
             return await asyncio.to_thread(self._ready(config), input)
         except asyncio.CancelledError:
-            interruption.request()
+            interruption.cancel()
             raise
 
     def _ready(self, config: RunnableConfig | None) -> Callable[..., SearchState]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 
-from costada.evaluators.sandbox.choice import described_layer
+from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.store.rows import CallRow
 from costada.values.evaluation import MARKS, Evaluation

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from costada.evaluators.sandbox.interruption import allow_evaluations, interrupt_evaluations
+from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
 from costada.runs.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def draining_on_signal(control: RunControl, notify: Callable[[str], None]) -> It
             os.write(STANDARD_ERROR, STOPPED)
             os._exit(ExitCode.INTERRUPTED)
         control.request_drain(signal.Signals(number).name)
-        interrupt_evaluations()
+        cancel_evaluations()
         notify(STOPPING)
 
     with _handling(SIGNALS, handle):
@@ -71,7 +71,7 @@ def interrupting_evaluations() -> Iterator[None]:
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        interrupt_evaluations()
+        cancel_evaluations()
         before(number, frame)
 
     with _handling((signal.SIGINT,), handle):

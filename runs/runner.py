@@ -12,7 +12,7 @@ from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 
 from costada.controller.money import remaining
-from costada.evaluators.sandbox.choice import described_layer
+from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.graph.build import DiscoveryGraph
 from costada.nodes.end_step import TraceRow
 from costada.nodes.settings import problem_texts

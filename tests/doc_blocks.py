@@ -27,7 +27,7 @@ import typer
 from warm import end_of_command, keyless_environment, output_of_script
 
 from costada.cli.main import app
-from costada.evaluators.sandbox.choice import chosen_layer
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 
 ROOT = Path(__file__).parents[1]

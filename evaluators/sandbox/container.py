@@ -1,20 +1,22 @@
-"""Docker or Podman around the process that candidates are forked from.
+"""Docker or Podman around a slot's server process.
 
-Its image is empty and made on the spot: the container sees the interpreter and the packages of this
-machine, so nothing is downloaded and the versions agree. Descriptors cannot be handed to a
-container, so orders come through a socket in a folder that both see; that works only where the
-engine runs on this machine and under its kernel.
+The image is empty and made on the spot: the container sees the interpreter and the packages of this
+machine, so nothing is downloaded and the versions agree. Descriptors cannot be passed into a
+container, so orders come through a socket in a folder that both sides see; that works only where
+the engine runs on this machine and under its kernel.
 """
 
 import os
+import socket
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from shutil import which
+from time import monotonic
 
-from costada.evaluators.sandbox.door import DOOR_NAME, INNER_DOOR
 from costada.evaluators.sandbox.limits import MEBIBYTE
 
 IMAGE = "costada-empty:1"
@@ -24,6 +26,13 @@ EMPTY_ARCHIVE = bytes(10240)
 MAX_PROCESSES = 4096
 MEMORY_SHARE = 0.75
 ENGINE_SECONDS = 30.0
+ACCEPT_SECONDS = 0.1
+INNER_FOLDER = "/tmp/costada"  # noqa: S108  (in a file system of the sandbox)
+"""The only folder that a server can write to, in bubblewrap and in a container."""
+
+SOCKET_FOLDER = "socket"
+INNER_SOCKET_FOLDER = "/tmp/costada-socket"  # noqa: S108  (in the container)
+INNER_SOCKET = f"{INNER_SOCKET_FOLDER}/control"
 PROXY_VARIABLES = ("ALL_PROXY", "FTP_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
 """Engines set these in a container if they are configured to, user names and all."""
 
@@ -42,12 +51,12 @@ class Engine:
 
     Attributes:
         program: Its name.
-        question: Arguments that make it tell its kernel, and whether it runs without root.
-        options: What it needs to be told beside what all are told.
+        query: Arguments that print its kernel, and whether it runs without root.
+        options: Options that only this engine needs.
     """
 
     program: str
-    question: tuple[str, ...]
+    query: tuple[str, ...]
     options: tuple[str, ...] = ()
 
 
@@ -61,78 +70,65 @@ ENGINES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Inside:
-    """What a container holds.
-
-    Attributes:
-        home: A folder in memory, the only one that can be written to.
-        home_mb: Its size in MiB.
-        mounts: Paths of this machine that are seen at the same place, not to be changed.
-        environment: Environment variables.
-    """
-
-    home: str
-    home_mb: int
-    mounts: Sequence[str]
-    environment: Mapping[str, str]
-
-
-def run_command(home: Path, inside: Inside) -> list[str]:
-    """Return the command that runs what is appended to it in a container.
+def run_command(
+    folder: Path, mounts: Sequence[str], files_mb: int, environment: Mapping[str, str]
+) -> list[str]:
+    """The command that runs the command appended to it in a container; makes the image.
 
     Args:
-        home: Folder of the slot, with its door; the container is named after it.
-        inside: What the container holds.
+        folder: Folder of the slot, with its socket; the container is named after it.
+        mounts: Paths of this machine that the container sees at the same place, read-only.
+        files_mb: Size of the writable folder in MiB.
+        environment: Environment variables in the container.
 
     Raises:
         FileNotFoundError: If no engine is installed.
         RuntimeError: If none works, or only on another machine, with the reasons.
     """
     engine, is_rootless = local_engine()
-    _make_image(engine)
-    return command_of(engine, home, inside, is_rootless=is_rootless)
+    if _ask(engine, "image", "inspect", IMAGE).returncode != 0:
+        made = _ask(engine, "import", "-", IMAGE, sent=EMPTY_ARCHIVE)
+        if made.returncode != 0:
+            raise RuntimeError(f"{engine.program} makes no image: {_last_line(made.stderr)}")
+    return command_of(engine, folder, mounts, files_mb, environment, is_rootless=is_rootless)
 
 
-def command_of(engine: Engine, home: Path, inside: Inside, *, is_rootless: bool) -> list[str]:
-    """Return the same for one engine; asks nothing of it."""
+def command_of(
+    engine: Engine,
+    folder: Path,
+    mounts: Sequence[str],
+    files_mb: int,
+    environment: Mapping[str, str],
+    *,
+    is_rootless: bool,
+) -> list[str]:
+    """The same for one engine, which is not called."""
     memory = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * MEMORY_SHARE)
-    # Where the engine runs without root, root in the container is this user already.
-    user = [] if is_rootless else ["--user", f"{os.getuid()}:{os.getgid()}"]
-    size = inside.home_mb * MEBIBYTE
-    return [
-        *(engine.program, "run", "--rm", "--pull", "never", "--name", home.name),
-        *("--stop-signal", "KILL", *CONFINEMENT, "--memory", str(memory), *user, *engine.options),
-        *("--tmpfs", f"{inside.home}:rw,nosuid,nodev,noexec,size={size},mode=1777"),
-        *_mount(str(home / DOOR_NAME), INNER_DOOR),
-        *(word for path in _outermost(inside.mounts) for word in _mount(path, path)),
-        *(word for pair in _variables(inside.environment) for word in ("--env", pair)),
-        *("--workdir", inside.home, IMAGE),
-    ]
-
-
-def _mount(path: str, place: str) -> tuple[str, str]:
-    return "--mount", f"type=bind,source={path},target={place},readonly"
-
-
-def _outermost(paths: Iterable[str]) -> list[str]:
-    """Return the paths that do not lie in one of the others."""
-    given = set(paths)
-    return [
+    given = set(mounts)
+    outermost = [
         path
-        for path in dict.fromkeys(paths)
+        for path in dict.fromkeys(mounts)
         if os.path.exists(path) and not given & {str(parent) for parent in Path(path).parents}
     ]
-
-
-def _variables(environment: Mapping[str, str]) -> list[str]:
     cleared = dict.fromkeys((*PROXY_VARIABLES, *map(str.lower, PROXY_VARIABLES)), "")
-    return [f"{name}={value}" for name, value in {**cleared, **environment}.items()]
+    size = files_mb * MEBIBYTE
+    command = [engine.program, "run", "--rm", "--pull", "never", "--name", folder.name]
+    command += ["--stop-signal", "KILL", *CONFINEMENT, "--memory", str(memory)]
+    if not is_rootless:  # otherwise root in the container is this user already
+        command += ["--user", f"{os.getuid()}:{os.getgid()}"]
+    command += [*engine.options, "--tmpfs"]
+    command += [f"{INNER_FOLDER}:rw,nosuid,nodev,noexec,size={size},mode=1777"]
+    places = {str(folder / SOCKET_FOLDER): INNER_SOCKET_FOLDER} | {path: path for path in outermost}
+    for source, target in places.items():
+        command += ["--mount", f"type=bind,source={source},target={target},readonly"]
+    for name, value in {**cleared, **environment}.items():
+        command += ["--env", f"{name}={value}"]
+    return [*command, "--workdir", INNER_FOLDER, IMAGE]
 
 
 @cache
 def local_engine() -> tuple[Engine, bool]:
-    """Return the first engine that runs on this machine, and whether it does so without root.
+    """The first engine that runs on this machine, and whether it does so without root.
 
     Raises:
         FileNotFoundError: If none is installed.
@@ -143,7 +139,7 @@ def local_engine() -> tuple[Engine, bool]:
         raise FileNotFoundError("neither docker nor podman is installed")
     faults = []
     for engine in installed:
-        answer = _ask(engine, *engine.question)
+        answer = _ask(engine, *engine.query)
         kernel, _, rest = answer.stdout.decode("utf-8", "replace").strip().partition(" ")
         if answer.returncode != 0 or not kernel:
             faults.append(f"{engine.program} does not answer: {_last_line(answer.stderr)}")
@@ -154,18 +150,10 @@ def local_engine() -> tuple[Engine, bool]:
     raise RuntimeError("; ".join(faults))
 
 
-def _make_image(engine: Engine) -> None:
-    if _ask(engine, "image", "inspect", IMAGE).returncode == 0:
-        return
-    made = _ask(engine, "import", "-", IMAGE, sent=EMPTY_ARCHIVE)
-    if made.returncode != 0:
-        raise RuntimeError(f"{engine.program} makes no image: {_last_line(made.stderr)}")
-
-
-def remove(home: Path) -> None:
-    """End the container of a slot, if there is one, and all that is in it."""
+def remove(folder: Path) -> None:
+    """Remove the container of a slot, if there is one, with all its processes."""
     engine, _ = local_engine()
-    _ask(engine, "rm", "--force", home.name)
+    _ask(engine, "rm", "--force", folder.name)
 
 
 def _ask(engine: Engine, *words: str, sent: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -180,3 +168,36 @@ def _ask(engine: Engine, *words: str, sent: bytes = b"") -> subprocess.Completed
 
 def _last_line(text: bytes) -> str:
     return (text.decode("utf-8", "replace").strip() or "it said nothing").splitlines()[-1]
+
+
+class ContainerSocket:
+    """A socket in a slot's folder, to which the server in the container connects once."""
+
+    def __init__(self, folder: Path) -> None:
+        """Listen; users of the container have other ids than here, so all may connect."""
+        shared = folder / SOCKET_FOLDER
+        shared.mkdir()
+        shared.chmod(0o755)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.settimeout(ACCEPT_SECONDS)
+        # The address of a socket has at most about 100 characters; the folder's path may have more.
+        shared_fd = os.open(shared, os.O_RDONLY)
+        address = f"/proc/self/fd/{shared_fd}/{os.path.basename(INNER_SOCKET)}"
+        self._listener.bind(address)
+        os.chmod(address, 0o666)  # noqa: S103  (the folder above is private)
+        os.close(shared_fd)
+        self._listener.listen(1)
+
+    def accept(self, process: subprocess.Popen[bytes], seconds: float) -> socket.socket | None:
+        """The first connection; None if the process ends or the time is over before it comes."""
+        end = monotonic() + seconds
+        while process.poll() is None and monotonic() < end:
+            with suppress(TimeoutError):
+                connection, _ = self._listener.accept()
+                connection.setblocking(True)
+                return connection
+        return None
+
+    def close(self) -> None:
+        """Stop listening; an accepted connection stays open."""
+        self._listener.close()

@@ -16,17 +16,17 @@ from costada.evaluators.sandbox.limits import MEBIBYTE
 MOUNTS = Path("/proc/self/mountinfo")
 OWN_GROUPS = Path("/proc/self/cgroup")
 UNIFIED = "0::"
-"""Begins the line that tells the group in the hierarchy of version 2."""
+"""Begins the line that names the group in the hierarchy of version 2."""
 
 DELEGATE_MARKS = ("user.delegate", "trusted.delegate")
 """Attributes by which systemd marks what it delegates."""
 
 NAME = "costada"
 CONTROLLERS = ("memory", "pids")
-SPARE_MB = 64
-"""For what the process that candidates are forked from takes while one runs."""
+SERVER_MB = 64
+"""Memory that the server process takes while a candidate runs."""
 
-SPARE_TASKS = 8
+SERVER_TASKS = 8
 ENTER = 'echo $$ > "$0"; exec "$@"'
 MAX_REMOVALS, REMOVAL_SECONDS = 50, 0.01
 
@@ -35,7 +35,7 @@ class ControlGroup:
     """The group of one slot."""
 
     def __init__(self, above: Path) -> None:
-        """Make it.
+        """Create the group below another one.
 
         Raises:
             OSError: If the system refuses.
@@ -45,7 +45,7 @@ class ControlGroup:
         self._num_ooms = 0
 
     def entered_by(self, command: list[str]) -> list[str]:
-        """Return a command that runs another one in the group."""
+        """A command that runs another one in the group."""
         return ["/bin/sh", "-c", ENTER, str(self._folder / "cgroup.procs"), *command]
 
     @property
@@ -54,24 +54,20 @@ class ControlGroup:
         return not (self._folder / "cgroup.procs").read_text()
 
     def bound(self, limits: Mapping[str, int]) -> None:
-        """Bound what one candidate adds to the slot; see `inside/ward.py` for the limits."""
-        megabytes = limits["memory_mb"] + limits["scratch_mb"] + SPARE_MB
-        num_tasks = (1 + limits["processes"]) * limits["threads"] + SPARE_TASKS
-        self._bound("memory", megabytes * MEBIBYTE)
-        self._bound("pids", num_tasks)
+        """Bound what one candidate adds to the slot; see `inside/fork_server.py` for the limits."""
+        megabytes = limits["memory_mb"] + limits["scratch_mb"] + SERVER_MB
+        num_tasks = (1 + limits["processes"]) * limits["threads"] + SERVER_TASKS
+        for controller, more in {"memory": megabytes * MEBIBYTE, "pids": num_tasks}.items():
+            with suppress(OSError):  # not delegated
+                now = int((self._folder / f"{controller}.current").read_text())
+                _write(self._folder / f"{controller}.max", str(now + more))
         with suppress(OSError):
             _write(self._folder / "memory.swap.max", "0")
         self._num_ooms = self._ooms()
 
-    def _bound(self, controller: str, more: int) -> None:
-        """Bound what a controller counts to so much more than now, if it is delegated."""
-        with suppress(OSError):
-            now = int((self._folder / f"{controller}.current").read_text())
-            _write(self._folder / f"{controller}.max", str(now + more))
-
     @property
     def has_run_out(self) -> bool:
-        """Whether the kernel killed for want of memory since the limits were set."""
+        """Whether the kernel killed for lack of memory since the limits were set."""
         return self._ooms() > self._num_ooms
 
     def _ooms(self) -> int:
@@ -82,7 +78,7 @@ class ControlGroup:
         return 0
 
     def remove(self) -> None:
-        """Kill all that is in it, and remove it; the next process does what is left undone."""
+        """Kill all that is in it and remove it; what cannot be removed, a later process removes."""
         _kill(self._folder)
         for _ in range(MAX_REMOVALS):
             with suppress(OSError):
@@ -93,11 +89,16 @@ class ControlGroup:
 
 
 def new_group() -> ControlGroup | None:
-    """Return a group for a slot; None where none is delegated to this process."""
+    """A group for a slot; None where none is delegated to this process."""
     above = _delegated()
     if above is None:
         return None
-    _remove_stale(above)
+    for group in above.glob(f"{NAME}-*-*"):  # left by processes that were killed
+        owner = group.name.split("-")[1]
+        if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+            _kill(group)
+            with suppress(OSError):
+                group.rmdir()
     for controller in CONTROLLERS:
         with suppress(OSError):  # not delegated, or processes are in the group, such as this one
             _write(above / "cgroup.subtree_control", f"+{controller}")
@@ -108,7 +109,7 @@ def new_group() -> ControlGroup | None:
 
 
 def unified_mount() -> tuple[Path, str] | None:
-    """Return where the hierarchy of version 2 is mounted, and which group of it lies there."""
+    """Where the hierarchy of version 2 is mounted, and which of its groups is the root there."""
     with suppress(OSError):
         for line in MOUNTS.read_text().splitlines():
             before, _, after = line.partition(" - ")
@@ -119,7 +120,7 @@ def unified_mount() -> tuple[Path, str] | None:
 
 
 def _delegated() -> Path | None:
-    """Return the group that is delegated to this process: its own, or the one above that."""
+    """The group that is delegated to this process: its own, or the one above that."""
     mount = unified_mount()
     if mount is None:
         return None
@@ -134,7 +135,7 @@ def _delegated() -> Path | None:
 
 
 def _is_delegated(group: Path) -> bool:
-    """Return whether a group is where what was given to this user begins."""
+    """Whether a group is the root of what was given to this user."""
     if not os.access(group, os.W_OK) or not os.access(group / "cgroup.procs", os.W_OK):
         return False
     for mark in DELEGATE_MARKS:
@@ -144,23 +145,13 @@ def _is_delegated(group: Path) -> bool:
     return owner == os.geteuid() != owner_above
 
 
-def _remove_stale(above: Path) -> None:
-    """Remove groups of processes that ended without doing so."""
-    for group in above.glob(f"{NAME}-*-*"):
-        owner = group.name.split("-")[1]
-        if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
-            _kill(group)
-            with suppress(OSError):
-                group.rmdir()
-
-
 def _kill(group: Path) -> None:
     with suppress(OSError):
         _write(group / "cgroup.kill", "1")
 
 
 def _write(path: Path, text: str) -> None:
-    """Write to a file of a group, which is there only if its controller is."""
+    """Write to a file of a group, which exists only if its controller does."""
     descriptor = os.open(path, os.O_WRONLY)
     try:
         os.write(descriptor, text.encode())

@@ -1,21 +1,20 @@
-"""One candidate in one slot: started, listened to, stopped when it is time."""
+"""Runs one candidate in one slot: starts it, reads its answers, stops it when it is time."""
 
 import os
 import selectors
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from math import ceil, inf
 from time import monotonic
 
-from costada.evaluators.sandbox.interruption import current_interruption
-from costada.evaluators.sandbox.launch import SlotKind
+from costada.evaluators.sandbox.cancellation import current_token
+from costada.evaluators.sandbox.codec import LENGTH_BYTES, encode
+from costada.evaluators.sandbox.layers import SlotKind
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
-from costada.evaluators.sandbox.pool import SLOTS
-from costada.evaluators.sandbox.slot import READY_SECONDS, Slot
-from costada.evaluators.sandbox.streams import Frames, Questions, Stream
-from costada.evaluators.sandbox.wire import LENGTH_BYTES, encode
+from costada.evaluators.sandbox.slot import READY_SECONDS, SLOTS, Slot
 
+CHUNK_BYTES = 65536
 MAX_PRINTED_BYTES = 64 * MEBIBYTE
 CPU_GRACE_SECONDS = 5
 GRACE_SECONDS = 2.0
@@ -35,13 +34,144 @@ NUM_OPENING_FRAMES = 2
 """One before the program is loaded, one after; then comes one for each call."""
 
 CHILD_LIMITS = ("memory_mb", "scratch_mb", "threads", "processes")
-INTERRUPTED = "the evaluation was interrupted"
+CANCELLED = "the evaluation was interrupted"
 TOO_MANY_FRAMES = "malformed answer: more than was asked for"
+
+
+@dataclass(slots=True)
+class Stream:
+    """A pipe that is read without blocking; its beginning is kept.
+
+    Attributes:
+        fd: The reading end.
+        kept_bytes: How much is kept.
+        max_bytes: How much may come.
+        reason: Why the run is stopped if more comes.
+    """
+
+    fd: int
+    kept_bytes: int
+    max_bytes: int
+    reason: str
+    kept: bytearray = field(default_factory=bytearray)
+    num_read: int = 0
+    is_open: bool = True
+
+    def read(self) -> None:
+        """Read what is there, at most one chunk."""
+        with suppress(BlockingIOError):
+            chunk = os.read(self.fd, CHUNK_BYTES)
+            self.is_open = bool(chunk)
+            self.num_read += len(chunk)
+            self.kept += chunk[: self.kept_bytes - len(self.kept)]
+
+    def drain(self) -> None:
+        """Read all that is there, as far as it is allowed."""
+        before = -1
+        while self.is_open and before != self.num_read <= self.max_bytes:
+            before = self.num_read
+            self.read()
+
+    @property
+    def excess(self) -> str | None:
+        """The reason if more than allowed came; None if not."""
+        return self.reason if self.num_read > self.max_bytes else None
+
+
+class RequestPipe:
+    """The pipe to the candidate: the request, then the arguments of each call in its turn."""
+
+    def __init__(self, fd: int) -> None:
+        """Write to a descriptor, which is closed after the last message."""
+        self.fd = fd
+        os.set_blocking(fd, False)
+        self._rest = memoryview(b"")
+        self._is_last = False
+        self.is_open = True
+
+    def put(self, message: bytes, *, is_last: bool = False) -> None:
+        """Write a message as far as there is room, in place of the rest of the one before."""
+        self._rest = memoryview(message)
+        self._is_last = is_last
+        self.write()
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether anything still has to be written."""
+        return len(self._rest) > 0
+
+    def write(self) -> None:
+        """Write as much of the rest as there is room for; nothing to a reader that is gone."""
+        with suppress(BlockingIOError):
+            try:
+                while self._rest:
+                    self._rest = self._rest[os.write(self.fd, self._rest) :]
+            except BrokenPipeError:
+                self._rest = memoryview(b"")
+        if self._is_last and not self._rest:
+            self.close()
+
+    def close(self) -> None:
+        """Close the pipe: nothing more comes."""
+        if self.is_open:
+            os.close(self.fd)
+        self.is_open = False
+
+
+class Frames:
+    """Cuts the result stream into its messages as they arrive.
+
+    Attributes:
+        max_frames: How many may have come by now; no more are noted.
+        arrivals: When each came, on the monotonic clock.
+    """
+
+    def __init__(self, stream: Stream, max_frames: int) -> None:
+        """Read from a stream that keeps all that may come."""
+        self._stream = stream
+        self.max_frames = max_frames
+        self._bounds: list[tuple[int, int]] = []
+        self._start = 0
+        self.arrivals: list[float] = []
+
+    def update(self) -> None:
+        """Note the frames that are complete by now, and the time."""
+        kept = self._stream.kept
+        while len(self._bounds) < self.max_frames:
+            if len(kept) < (begin := self._start + LENGTH_BYTES):
+                return
+            end = begin + int.from_bytes(kept[self._start : begin], "big")
+            if len(kept) < end:
+                return
+            self._bounds.append((begin, end))
+            self.arrivals.append(monotonic())
+            self._start = end
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether anything came after the last complete frame."""
+        return len(self._stream.kept) > self._start
+
+    @property
+    def are_too_many(self) -> bool:
+        """Whether anything came after the last frame that may come."""
+        return len(self._bounds) == self.max_frames and self.has_rest
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the second frame, which holds why a program cannot be loaded, is empty."""
+        begin, end = self._bounds[1]
+        return begin == end
+
+    def messages(self) -> list[memoryview]:
+        """The messages of the complete frames, in order."""
+        whole = memoryview(self._stream.kept)
+        return [whole[begin:end] for begin, end in self._bounds]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a child is asked.
+    """What a worker is asked.
 
     Attributes:
         opening: What it reads before it loads the program.
@@ -52,16 +182,47 @@ class Request:
     calls: tuple[bytes, ...]
 
 
+def request_for(
+    source: bytes, call: Mapping[str, object], calls: Sequence[Mapping[str, object]]
+) -> Request:
+    """The request to load a source, and calls of it.
+
+    Args:
+        source: The program.
+        call: What to do with it; see `inside/worker.py`.
+        calls: The keyword arguments of each call.
+
+    Raises:
+        ValueError: If an argument of a call is no plain data.
+    """
+    opening = _framed(_framed(encode(dict(call))) + source)
+    return Request(opening, tuple(_framed(encode(dict(arguments))) for arguments in calls))
+
+
+def _framed(message: bytes) -> bytes:
+    return len(message).to_bytes(LENGTH_BYTES, "big") + message
+
+
+def too_slow(seconds: float) -> str:
+    """The reason for stopping a program that passed the wall limit."""
+    return f"timeout: the program exceeded {seconds:g} s"
+
+
+def too_long(max_bytes: int) -> str:
+    """The reason for refusing an answer that is longer than allowed."""
+    return f"the program returned more than {max_bytes} bytes"
+
+
 @dataclass(slots=True)
 class Execution:
-    """A candidate's run, as far as it is known.
+    """The state of a candidate's run.
 
     Attributes:
         slot: Where it runs.
         limits: What it may take.
         request: What is asked.
         seconds: What is left of the wall limit.
-        questions: Where the request goes.
+        requests: Where the request goes.
         answers: What came over the result pipe.
         log: What was printed.
         frames: The answers, one by one.
@@ -69,8 +230,8 @@ class Execution:
         asked: When the arguments of each call were sent.
         stopped: Why it was stopped; None if not.
         stop_end: When it must be over after it was stopped.
-        ended: When its end was told, or given up.
-        status: Exit status, negative for a signal; None until the slot tells.
+        ended: When its end was reported, or given up.
+        status: Exit status, negative for a signal; None until the slot reports it.
         passed: Which limit the slot saw it pass; None if none.
         is_slot_lost: Whether the slot died or does not react.
         num_in_time: How many calls were over when one passed its own time, for which it was
@@ -81,7 +242,7 @@ class Execution:
     limits: Limits
     request: Request
     seconds: float
-    questions: Questions
+    requests: RequestPipe
     answers: Stream
     log: Stream
     frames: Frames = field(init=False)
@@ -100,25 +261,16 @@ class Execution:
         self.frames = Frames(self.answers, NUM_OPENING_FRAMES)
 
     @property
-    def num_calls(self) -> int:
-        """How many calls are asked for."""
-        return len(self.request.calls)
-
-    @property
     def has_ended(self) -> bool:
         """Whether there is nothing more to wait for."""
         return self.status is not None or self.is_slot_lost
 
     @property
     def deadline(self) -> float:
-        """When the run must have got on."""
+        """When the current call, the run or its stop must be over."""
         if self.stopped is not None:
             return self.stop_end
-        return min(self._end, self._call_end)
-
-    @property
-    def _end(self) -> float:
-        return self.started + self.seconds
+        return min(self.started + self.seconds, self._call_end)
 
     @property
     def _call_end(self) -> float:
@@ -127,45 +279,40 @@ class Execution:
             return inf
         return self.asked[-1] + self.limits.call_seconds
 
-    def listen(self) -> None:
-        """Note the answers that have come, and ask for the next when its turn has."""
+    def update(self) -> None:
+        """Note the answers that have come, and send the next call when its turn has."""
         self.frames.update()
-        if excess := self.answers.passed or self.log.passed:
+        if excess := self.answers.excess or self.log.excess:
             self.stop(excess)
         if self.frames.are_too_many:
             self.stop(TOO_MANY_FRAMES)
-        num_asked = len(self.asked)
-        is_due = len(self.frames.arrivals) == NUM_OPENING_FRAMES + num_asked < self._last_frame
+        num_asked, num_calls = len(self.asked), len(self.request.calls)
+        is_answered = len(self.frames.arrivals) == NUM_OPENING_FRAMES + num_asked
         is_running = self.stopped is None and not self.has_ended
-        if is_due and is_running and self.frames.is_loaded:
-            message = self.request.calls[num_asked]
+        if is_answered and num_asked < num_calls and is_running and self.frames.is_loaded:
             self.asked.append(monotonic())
             self.frames.max_frames += 1
-            self.questions.put(message, is_last=num_asked + 1 == self.num_calls)
-
-    @property
-    def _last_frame(self) -> int:
-        return NUM_OPENING_FRAMES + self.num_calls
+            self.requests.put(self.request.calls[num_asked], is_last=num_asked + 1 == num_calls)
 
     def expire(self) -> None:
-        """Take in that the deadline has passed: stop, or give up a slot that does not stop."""
+        """The deadline has passed: stop, or give up a slot that does not stop."""
         if self.stopped is not None:
             self.is_slot_lost = True
-        elif self._call_end < self._end:
+        elif self._call_end < self.started + self.seconds:
             self.num_in_time = len(self.asked) - 1
             self.stop(f"timeout: the call exceeded {self.limits.call_seconds:g} s")
         else:
             self.stop(too_slow(self.limits.wall_seconds))
 
     def stop(self, reason: str) -> None:
-        """Have the run ended, for the first reason there is."""
+        """Have the run ended; the first reason counts."""
         if self.stopped is None:
             self.stopped = reason
             self.stop_end = monotonic() + GRACE_SECONDS
             self.slot.cancel()
 
     def end(self) -> None:
-        """Take in the slot's answer."""
+        """Take the slot's answer."""
         answer = self.slot.answer()
         if answer is None:
             self.is_slot_lost = True
@@ -175,78 +322,43 @@ class Execution:
             self.log.drain()
 
 
-def request_for(
-    source: bytes, call: Mapping[str, object], calls: Sequence[Mapping[str, object]]
-) -> Request:
-    """Return what a child is asked: to load a source, and calls of it.
-
-    Args:
-        source: The program.
-        call: What is to be done with it; see `inside/child.py`.
-        calls: The keyword arguments of each call.
-
-    Raises:
-        ValueError: If an argument of a call is no plain data.
-    """
-    message = encode(dict(call))
-    opening = _framed(_framed(message) + source)
-    return Request(opening, tuple(_framed(encode(dict(arguments))) for arguments in calls))
-
-
-def _framed(message: bytes) -> bytes:
-    return len(message).to_bytes(LENGTH_BYTES, "big") + message
-
-
-def too_slow(seconds: float) -> str:
-    """Return what is said of a program that passed the wall limit."""
-    return f"timeout: the program exceeded {seconds:g} s"
-
-
-def too_long(max_bytes: int) -> str:
-    """Return what is said of an answer that is longer than allowed."""
-    return f"the program returned more than {max_bytes} bytes"
-
-
 def execute(slot: Slot, request: Request, limits: Limits, seconds: float) -> Execution:
-    """Return how a fresh child of the slot dealt with a request; nothing of it is alive then.
+    """Carry out a request in a fresh worker of the slot; nothing of it is alive afterwards.
 
     A slot that is lost on the way, or left by an exception, has been destroyed.
 
     Raises:
         BrokenPipeError: If the slot was lost before.
-        InterruptedError: If the evaluation was asked to stop.
+        InterruptedError: If the evaluation was cancelled.
         OSError: If pipes cannot be made.
     """
-    interruption = current_interruption.get()
-    with _destroyed_unless_ended(slot), ExitStack() as stack:
+    token = current_token.get()
+    with ExitStack() as unless_ended, ExitStack() as stack:
+        unless_ended.callback(slot.destroy)  # its candidate may still be running
         slot.await_ready(READY_SECONDS)
         execution = _begin(slot, request, limits, seconds, stack)
         selector = stack.enter_context(selectors.DefaultSelector())
         for stream in (execution.answers, execution.log):
             selector.register(stream.fd, selectors.EVENT_READ, stream)
         selector.register(slot.control, selectors.EVENT_READ, slot)
-        selector.register(interruption, selectors.EVENT_READ, interruption)
+        selector.register(token, selectors.EVENT_READ, token)
         while not execution.has_ended:
-            _listen(execution, selector)
+            _process_events(execution, selector)
         execution.ended = monotonic()
+        unless_ended.pop_all()
     if execution.is_slot_lost:
         slot.destroy()
         if not execution.frames.arrivals and execution.stopped is None:
             raise BrokenPipeError("the slot was lost before the program began")
-    if execution.stopped == INTERRUPTED:
-        raise InterruptedError(INTERRUPTED)
+    if execution.stopped == CANCELLED:
+        raise InterruptedError(CANCELLED)
     return execution
 
 
 def execute_in_any(
-    kind: SlotKind,
-    request: Request,
-    limits: Limits,
-    seconds: float,
-    *,
-    needs_all: bool = False,
+    kind: SlotKind, request: Request, limits: Limits, seconds: float, *, needs_all: bool = False
 ) -> Execution:
-    """Return the same for any slot of a kind; one that is killed before the program is replaced.
+    """The same in any slot of a kind; one that is killed before the program is replaced.
 
     Args:
         kind: What the slot is for.
@@ -256,12 +368,12 @@ def execute_in_any(
         needs_all: Whether the program names what a slot loads late.
 
     Raises:
-        InterruptedError: If the evaluation was asked to stop.
+        InterruptedError: If the evaluation was cancelled.
         OSError: If pipes or folders cannot be made.
         RuntimeError: If no slot starts, with the reason.
     """
     for _ in range(MAX_ATTEMPTS):
-        with suppress(BrokenPipeError), SLOTS.lend(kind) as slot:
+        with suppress(BrokenPipeError), SLOTS.acquire(kind) as slot:
             if needs_all:
                 slot.load_all()
             return execute(slot, request, limits, seconds)
@@ -271,75 +383,57 @@ def execute_in_any(
     )
 
 
-def _listen(execution: Execution, selector: selectors.BaseSelector) -> None:
-    """Wait for the next thing to happen, and take it in."""
+def _process_events(execution: Execution, selector: selectors.BaseSelector) -> None:
+    """Wait for the next event or the deadline, and handle it."""
     if (remaining := execution.deadline - monotonic()) <= 0:
         execution.expire()
         return
-    with _writing(execution.questions, selector):
-        happened = selector.select(min(remaining, MAX_WAIT_SECONDS))
-    for key, _ in happened:
+    requests = execution.requests
+    if is_writing := requests.has_rest:
+        selector.register(requests.fd, selectors.EVENT_WRITE, requests)
+    events = selector.select(min(remaining, MAX_WAIT_SECONDS))
+    if is_writing:
+        selector.unregister(requests.fd)
+    for key, _ in events:
         if isinstance(key.data, Stream):
             key.data.read()
             if not key.data.is_open:
                 selector.unregister(key.data.fd)
-        elif isinstance(key.data, Questions):
+        elif isinstance(key.data, RequestPipe):
             key.data.write()
         elif isinstance(key.data, Slot):
             execution.end()
         else:
             selector.unregister(key.data)
-            execution.stop(INTERRUPTED)
-    execution.listen()
-
-
-@contextmanager
-def _writing(questions: Questions, selector: selectors.BaseSelector) -> Iterator[None]:
-    """Have the selector wait for room to write, too, if something has to be written."""
-    if not questions.has_rest:
-        yield
-        return
-    selector.register(questions.fd, selectors.EVENT_WRITE, questions)
-    yield
-    selector.unregister(questions.fd)
+            execution.stop(CANCELLED)
+    execution.update()
 
 
 def _begin(
     slot: Slot, request: Request, limits: Limits, seconds: float, stack: ExitStack
 ) -> Execution:
-    theirs_request, question_fd = os.pipe()
-    questions = Questions(question_fd)
-    stack.callback(questions.close)
+    """Order a worker; the stack closes our ends of its pipes."""
+    theirs_request, request_fd = os.pipe()
+    requests = RequestPipe(request_fd)
+    stack.callback(requests.close)
     answer_fd, theirs_answer = os.pipe()
     log_fd, theirs_log = os.pipe()
     for fd in (answer_fd, log_fd):
         stack.callback(os.close, fd)
         os.set_blocking(fd, False)
-    too_chatty = f"the program printed more than {MAX_PRINTED_BYTES // MEBIBYTE} MB"
     max_answer_bytes = limits.result_bytes + (FRAME_BYTES + ERROR_BYTES) * len(request.calls)
-    excess = too_long(limits.result_bytes)
-    answers = Stream(answer_fd, max_answer_bytes, max_answer_bytes, excess)
+    reason = too_long(limits.result_bytes)
+    answers = Stream(answer_fd, max_answer_bytes, max_answer_bytes, reason)
+    too_chatty = f"the program printed more than {MAX_PRINTED_BYTES // MEBIBYTE} MB"
     log = Stream(log_fd, limits.log_bytes, MAX_PRINTED_BYTES, too_chatty)
     cpu_seconds = (ceil(limits.wall_seconds) + CPU_GRACE_SECONDS) * (os.cpu_count() or 1)
-    cpu_seconds = min(cpu_seconds, MAX_CPU_SECONDS)
-    bounds = {name: getattr(limits, name) for name in CHILD_LIMITS} | {"cpu_seconds": cpu_seconds}
+    bounds = {name: getattr(limits, name) for name in CHILD_LIMITS}
+    bounds["cpu_seconds"] = min(cpu_seconds, MAX_CPU_SECONDS)
     theirs = [theirs_request, theirs_answer, theirs_log]
     try:
         slot.order(bounds, theirs)
     finally:
         for fd in theirs:
             os.close(fd)
-    questions.put(request.opening)
-    return Execution(slot, limits, request, seconds, questions, answers, log)
-
-
-@contextmanager
-def _destroyed_unless_ended(slot: Slot) -> Iterator[None]:
-    """Destroy the slot if anything is raised: its candidate may still be running."""
-    is_ended = False
-    try:
-        yield
-        is_ended = True
-    finally:
-        if not is_ended:
-            slot.destroy()
+    requests.put(request.opening)
+    return Execution(slot, limits, request, seconds, requests, answers, log)

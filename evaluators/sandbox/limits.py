@@ -41,26 +41,22 @@ class Limits:
         Raises:
             ValueError: Naming the limit, its value and what was expected.
         """
-        self._check_seconds("wall_seconds", self.wall_seconds)
-        if self.call_seconds is not None:
-            self._check_seconds("call_seconds", self.call_seconds)
-        for name in ("memory_mb", "scratch_mb", "threads", "log_bytes", "source_bytes"):
-            self._check_count(name, least=1)
-        self._check_count("result_bytes", least=1)
-        self._check_count("processes", least=0)
+        for name in ("wall_seconds", "call_seconds"):
+            value = getattr(self, name)
+            if name == "call_seconds" and value is None:
+                continue
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < inf:
+                raise ValueError(f"{name} is {value!r}; expected a positive number")
+        counts = ("memory_mb", "scratch_mb", "threads", "log_bytes", "source_bytes", "result_bytes")
+        for name in (*counts, "processes"):
+            value, least = getattr(self, name), int(name != "processes")
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                expected = f"expected a whole number of at least {least}"
+                raise ValueError(f"{name} is {value!r}; {expected}")
+            if value > LARGEST:
+                raise ValueError(f"{name} is {value!r}; expected at most {LARGEST}")
 
     @property
     def files_mb(self) -> int:
         """Size of a file system that holds the scratch folder and the source, in MiB."""
         return self.scratch_mb + ceil(self.source_bytes / MEBIBYTE)
-
-    def _check_seconds(self, name: str, value: object) -> None:
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < inf:
-            raise ValueError(f"{name} is {value!r}; expected a positive number")
-
-    def _check_count(self, name: str, *, least: int) -> None:
-        value = getattr(self, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise ValueError(f"{name} is {value!r}; expected a whole number of at least {least}")
-        if value > LARGEST:
-            raise ValueError(f"{name} is {value!r}; expected at most {LARGEST}")

@@ -7,7 +7,7 @@ from time import monotonic
 
 from langgraph.runtime import get_runtime
 
-from costada.evaluators.sandbox.interruption import current_interruption
+from costada.evaluators.sandbox.cancellation import current_token
 from costada.models.asking import ModelFailure
 from costada.models.retries import growing_wait, with_jitter
 from costada.models.retry_policy import RetryPolicy
@@ -76,7 +76,7 @@ def sleep_interruptibly(seconds: float) -> None:
     """Wait; raises `InterruptedError` soon after the run is asked to stop or to drain."""
     deadline = monotonic() + seconds
     with DefaultSelector() as selector:
-        selector.register(current_interruption.get(), EVENT_READ)
+        selector.register(current_token.get(), EVENT_READ)
         while (left := deadline - monotonic()) > 0:
             if selector.select(min(left, TICK_SECONDS)) or _is_draining():
                 raise InterruptedError("the run was asked to stop while it waited for its provider")

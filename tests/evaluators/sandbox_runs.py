@@ -9,8 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
-from costada.evaluators.sandbox.choice import chosen_layer
-from costada.evaluators.sandbox.inside import guard
+from costada.evaluators.sandbox.inside import process_tree
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run import run_candidate
@@ -88,9 +88,9 @@ def zygotes_of(pid: int) -> list[int]:
     return [
         one
         for one in descendants(pid)
-        if b"zygote.py" in (words := command_of(one))
+        if b"server_main.py" in (words := command_of(one))
         and not re.match(rb"[^\0]*bwrap\0", words)
-        and name_of(one) != guard.NAME
+        and name_of(one) != process_tree.SUPERVISOR_NAME
     ]
 
 
@@ -148,7 +148,7 @@ def start_script(text: str, folder: Path, **environment: str) -> subprocess.Pope
     """Start Python code that has `run`, `Limits` and the rest, with folder as TMPDIR."""
     opening = (
         "import os, signal, sys, threading, time, warnings\n"
-        "from costada.evaluators.sandbox.choice import chosen_layer\n"
+        "from costada.evaluators.sandbox.layer_choice import chosen_layer\n"
         "from costada.evaluators.sandbox.layers import Layer\n"
         "from costada.evaluators.sandbox.limits import Limits\n"
         "from costada.evaluators.sandbox.run import run_candidate\n"

@@ -25,7 +25,7 @@ from sandbox_runs import (
 
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.pool import SLOTS
+from costada.evaluators.sandbox.slot import SLOTS
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "pidfd_open"), reason="watching strangers' processes needs Linux"

@@ -9,7 +9,7 @@ import pytest
 from sandbox_runs import run
 
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.pool import SLOTS
+from costada.evaluators.sandbox.slot import SLOTS
 
 
 def test_plain_data_and_arrays_come_back(layer):

@@ -7,7 +7,7 @@ import pytest
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem
-from costada.evaluators.sandbox.choice import chosen_layer
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.values.evaluation import EVALUATOR_FAULT, NO_VERDICT, Direction

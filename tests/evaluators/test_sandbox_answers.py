@@ -6,8 +6,8 @@ from time import monotonic
 import pytest
 from sandbox_runs import run
 
+from costada.evaluators.sandbox.codec import encode
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.wire import encode
 
 FIND_PIPE = """
 import fcntl, os
@@ -110,7 +110,7 @@ def test_a_flood_of_empty_answers_is_stopped_at_once(layer):
 def test_a_forged_error_is_cut():
     message = "encode({'error': 'E' * 900_000, 'is_own_fault': True})"
     source = (
-        f"from costada.evaluators.sandbox.wire import encode\n{FIND_PIPE}\n"
+        f"from costada.evaluators.sandbox.codec import encode\n{FIND_PIPE}\n"
         "def f():\n"
         f"    message = {message}\n"
         "    send(len(message).to_bytes(8, 'big') + message)\n"

@@ -8,7 +8,7 @@ import sys
 import pytest
 from sandbox_runs import becomes_true, descendants, run
 
-from costada.evaluators.sandbox.choice import described_layer
+from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 
@@ -141,7 +141,7 @@ HOARD = """
 import json, os, pyseccomp, sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from costada.evaluators.sandbox.choice import chosen_layer, described_layer
+from costada.evaluators.sandbox.layer_choice import chosen_layer, described_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run import run_candidate

@@ -114,9 +114,9 @@ def answered(*outputs):
     frame = sys._getframe()
     while "result_fd" not in frame.f_locals:
         frame = frame.f_back
-    write, wire = frame.f_globals["_send"], frame.f_globals["wire"]
+    write, codec = frame.f_globals["_send"], frame.f_globals["codec"]
     for output in outputs:
-        write(frame.f_locals["result_fd"], wire.encode({"output": output}))
+        write(frame.f_locals["result_fd"], codec.encode({"output": output}))
 """
 
 

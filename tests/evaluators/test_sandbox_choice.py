@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from sandbox_runs import LAYERS, becomes_true, start_script, told_by_script, why_absent
 
-from costada.evaluators.sandbox.choice import chosen_layer
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 
 TELL = (

@@ -9,13 +9,12 @@ import pytest
 from sandbox_runs import becomes_true, start_script, told_by_script, why_absent
 
 from costada.evaluators.sandbox import container
-from costada.evaluators.sandbox.choice import BY_STRENGTH, PROBE_FILE
-from costada.evaluators.sandbox.container import ENGINES, Inside, command_of, local_engine
+from costada.evaluators.sandbox.container import ENGINES, command_of, local_engine
 from costada.evaluators.sandbox.execution import execute, request_for
-from costada.evaluators.sandbox.judgement import results_of
-from costada.evaluators.sandbox.launch import SeenFile, SlotKind
-from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.layer_choice import BY_STRENGTH, PROBE_FILE
+from costada.evaluators.sandbox.layers import Layer, ReadableFile, SlotKind
 from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.results import results_of
 from costada.evaluators.sandbox.slot import Slot
 
 pytestmark = pytest.mark.skipif(
@@ -25,7 +24,7 @@ AMPLE = Limits(wall_seconds=60)
 KIND = SlotKind(Layer.CONTAINER, ())
 DOCKER, PODMAN = ENGINES
 HERE = Path(__file__).parent
-INSIDE = Inside("/inner", 3, ["/usr", "/usr/lib", "/no/such/path"], {"HOME": "/inner/work"})
+INSIDE = (["/usr", "/usr/lib", "/no/such/path"], 3, {"HOME": "/tmp/costada/work"})
 
 
 def script(folder, name, text):
@@ -72,7 +71,7 @@ def slot(engine, tmp_path_factory):
     """A slot that was started among secrets, with a file that its candidates may read."""
     folder = tmp_path_factory.mktemp("problem")
     (folder / "data.txt").write_text("known")
-    seen = SeenFile(str(folder / "data.txt"), str(folder), (0, 0))
+    seen = ReadableFile(str(folder / "data.txt"), str(folder), (0, 0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HTTPS_PROXY", "http://user:CANARY@proxy")
         patch.setenv("OPENAI_API_KEY", "sk-CANARY")
@@ -100,7 +99,7 @@ def test_an_engine_is_told_to_show_little_and_allow_nothing(monkeypatch):
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
     monkeypatch.setattr(os, "getuid", lambda: 12)
     monkeypatch.setattr(os, "getgid", lambda: 34)
-    command = command_of(DOCKER, Path("/t/costada-x"), INSIDE, is_rootless=False)
+    command = command_of(DOCKER, Path("/t/costada-x"), *INSIDE, is_rootless=False)
     proxies = "ALL_PROXY FTP_PROXY HTTPS_PROXY HTTP_PROXY NO_PROXY"
     cleared = " ".join(f"--env {name}=" for name in (proxies + " " + proxies.lower()).split())
     assert " ".join(command) == (
@@ -108,15 +107,15 @@ def test_an_engine_is_told_to_show_little_and_allow_nothing(monkeypatch):
         " --network none --ipc none --hostname sandbox --read-only --cap-drop ALL"
         " --security-opt no-new-privileges --security-opt label=disable --pids-limit 4096"
         " --tmpfs /dev/shm:rw,size=4k,mode=0555 --memory 3000000 --user 12:34"
-        " --tmpfs /inner:rw,nosuid,nodev,noexec,size=3145728,mode=1777"
-        " --mount type=bind,source=/t/costada-x/door,target=/tmp/costada-door,readonly"
+        " --tmpfs /tmp/costada:rw,nosuid,nodev,noexec,size=3145728,mode=1777"
+        " --mount type=bind,source=/t/costada-x/socket,target=/tmp/costada-socket,readonly"
         " --mount type=bind,source=/usr,target=/usr,readonly"
-        f" {cleared} --env HOME=/inner/work --workdir /inner costada-empty:1"
+        f" {cleared} --env HOME=/tmp/costada/work --workdir /tmp/costada costada-empty:1"
     )
 
 
 def test_podman_without_root_keeps_its_own_user_and_adds_nothing():
-    command = command_of(PODMAN, Path("/t/costada-x"), INSIDE, is_rootless=True)
+    command = command_of(PODMAN, Path("/t/costada-x"), *INSIDE, is_rootless=True)
     assert command[0] == "podman"
     assert "--user" not in command
     assert {"--http-proxy=false", "--read-only-tmpfs=false"} <= set(command)
@@ -159,7 +158,7 @@ def test_an_engine_that_makes_no_image_is_told(only_path, tmp_path):
         f'[ "$1" = info ] && echo {os.uname().release} && exit 0; echo disk full >&2; exit 1',
     )
     with pytest.raises(RuntimeError, match="docker makes no image: disk full"):
-        container.run_command(tmp_path, INSIDE)
+        container.run_command(tmp_path, *INSIDE)
 
 
 def test_a_container_that_does_not_start_is_told_and_leaves_nothing(
@@ -210,7 +209,7 @@ def test_the_layer_is_refused_with_the_reason_of_an_engine_that_answers_but_runs
 def test_the_image_is_made_once_and_has_no_files(tmp_path, monkeypatch):
     put_stand_in(tmp_path, monkeypatch)
     for _ in range(2):
-        container.run_command(tmp_path, INSIDE)
+        container.run_command(tmp_path, *INSIDE)
     local_engine.cache_clear()
     log = (tmp_path / "log.jsonl").read_text()
     assert log.count('"import"') == 1
@@ -288,7 +287,7 @@ def test_a_container_that_is_killed_fails_the_evaluation_with_a_reason(engine):
 def test_a_container_ends_with_the_process_that_wanted_it(engine, tmp_path):
     before = containers(engine)
     text = (
-        "from costada.evaluators.sandbox.launch import SlotKind\n"
+        "from costada.evaluators.sandbox.layers import SlotKind\n"
         "from costada.evaluators.sandbox.slot import Slot\n"
         "slot = Slot(SlotKind(Layer.CONTAINER, ()))\n"
         "print('ready', flush=True)\n"

@@ -8,7 +8,7 @@ from time import monotonic
 import pytest
 from sandbox_runs import becomes_true, has_ended_inside, run, start_script, told_by_script
 
-from costada.evaluators.sandbox.interruption import allow_evaluations, interrupt_evaluations
+from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
 from costada.evaluators.sandbox.layers import Layer
 
 FOREVER = "import time\ndef f():\n    while True: time.sleep(1)"
@@ -34,7 +34,7 @@ def noted(path):
 def test_evaluations_stop_when_another_thread_asks(layer):
     run("def f(): pass", layer)
     asked = []
-    threading.Timer(0.3, lambda: (asked.append(monotonic()), interrupt_evaluations())).start()
+    threading.Timer(0.3, lambda: (asked.append(monotonic()), cancel_evaluations())).start()
     with pytest.raises(InterruptedError, match="the evaluation was interrupted"):
         run(FOREVER, layer)
     assert monotonic() - asked[0] < SECONDS
@@ -46,7 +46,7 @@ def test_all_evaluations_under_way_stop(tmp_path):
         futures = [pool.submit(run, noted(note), Layer.PROCESS) for note in notes]
         assert becomes_true(lambda: sum(note.exists() for note in notes) >= 2, 30)
         started = monotonic()
-        interrupt_evaluations()
+        cancel_evaluations()
         errors = [future.exception(10) for future in futures]
     assert [type(error) for error in errors] == [InterruptedError] * 3
     assert monotonic() - started < 2 * SECONDS
@@ -54,8 +54,8 @@ def test_all_evaluations_under_way_stop(tmp_path):
 
 
 def test_evaluations_run_again_only_when_they_are_allowed_to():
-    interrupt_evaluations()
-    interrupt_evaluations()
+    cancel_evaluations()
+    cancel_evaluations()
     for _ in range(2):
         with pytest.raises(InterruptedError):
             run("import time\ndef f(): time.sleep(30)", Layer.PROCESS)
@@ -65,7 +65,7 @@ def test_evaluations_run_again_only_when_they_are_allowed_to():
 
 def test_a_signal_handler_may_ask(layer):
     run("def f(): pass", layer)
-    former = signal.signal(signal.SIGALRM, lambda *_: interrupt_evaluations())
+    former = signal.signal(signal.SIGALRM, lambda *_: cancel_evaluations())
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.3)
         started = monotonic()
@@ -113,10 +113,10 @@ def test_ctrl_c_ends_a_program_at_once_and_leaves_nothing(layer, tmp_path, momen
 
 def test_a_fork_of_the_trusted_process_has_a_wish_of_its_own(tmp_path):
     text = (
-        "from costada.evaluators.sandbox.interruption import interrupt_evaluations\n"
+        "from costada.evaluators.sandbox.cancellation import cancel_evaluations\n"
         "number = os.fork()\n"
         "if number == 0:\n"
-        "    interrupt_evaluations()\n"
+        "    cancel_evaluations()\n"
         "    os._exit(0)\n"
         "os.waitpid(number, 0)\n"
         "source = 'import time\\ndef f(): time.sleep(0.2); return 1'\n"

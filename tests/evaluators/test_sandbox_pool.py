@@ -20,12 +20,10 @@ from sandbox_runs import (
     zygotes_of,
 )
 
-from costada.evaluators.sandbox.launch import SlotKind
-from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.layers import Layer, SlotKind
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.pool import SLOTS, Pool
 from costada.evaluators.sandbox.run import run_evaluator
-from costada.evaluators.sandbox.slot import Slot
+from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
 
 SLOT = (
     "import os, time, zlib\n"
@@ -48,7 +46,7 @@ def wards(pool, kinds):
     """Return the scratch folders of slots that are lent one after the other."""
     names = []
     for kind in kinds:
-        with pool.lend(kind) as slot:
+        with pool.acquire(kind) as slot:
             names.append(slot.scratch)
     return names
 
@@ -83,10 +81,10 @@ def test_a_third_borrower_waits_for_a_slot(pool):
     events = []
 
     def borrow():
-        with pool.lend(KIND):
+        with pool.acquire(KIND):
             events.append("lent")
 
-    with pool.lend(KIND), pool.lend(KIND):
+    with pool.acquire(KIND), pool.acquire(KIND):
         third = threading.Thread(target=borrow)
         third.start()
         third.join(0.3)
@@ -97,7 +95,10 @@ def test_a_third_borrower_waits_for_a_slot(pool):
 
 def test_a_slot_that_does_not_start_is_not_counted(pool):
     for _ in range(3):
-        with pytest.raises(RuntimeError), pool.lend(SlotKind(Layer.PROCESS, ("no_such_module",))):
+        with (
+            pytest.raises(RuntimeError),
+            pool.acquire(SlotKind(Layer.PROCESS, ("no_such_module",))),
+        ):
             pass
     assert len(wards(pool, [KIND])) == 1
 
@@ -155,7 +156,7 @@ def killed_once(when):
     def kill():
         assert becomes_true(when, 20)
         for number in descendants(os.getpid()):
-            if b"zygote.py" in command_of(number):
+            if b"server_main.py" in command_of(number):
                 with suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
 

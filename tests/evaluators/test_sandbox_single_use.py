@@ -12,16 +12,13 @@ import pytest
 from sandbox_runs import becomes_true, descendants, has_ended, start_script
 
 from costada.evaluators.benchmarks.circle_packing.evaluator import ENTRY_POINT, score_packing
+from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
 from costada.evaluators.sandbox.execution import execute, request_for
-from costada.evaluators.sandbox.forking import can_fork
-from costada.evaluators.sandbox.inside import census
-from costada.evaluators.sandbox.interruption import allow_evaluations, interrupt_evaluations
-from costada.evaluators.sandbox.judgement import results_of
-from costada.evaluators.sandbox.launch import SlotKind
-from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.inside import process_tree
+from costada.evaluators.sandbox.layers import Layer, SlotKind, can_fork
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.pool import SLOTS
-from costada.evaluators.sandbox.slot import Slot
+from costada.evaluators.sandbox.results import results_of
+from costada.evaluators.sandbox.slot import SLOTS, Slot
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="watching strangers' processes needs Linux"
@@ -34,7 +31,7 @@ ONE_OF_EACH_CATEGORY = list({program["category"]: program for program in COLLECT
 
 
 def run(source, limits=AMPLE, entry_point="f", kind=SINGLE_USE):
-    with SLOTS.lend(kind) as slot:
+    with SLOTS.acquire(kind) as slot:
         return run_in(slot, source, limits, entry_point)
 
 
@@ -77,14 +74,14 @@ def test_nothing_passes_from_a_candidate_to_the_next():
 
 def test_a_candidate_may_remove_its_own_folder():
     source = "import os, shutil\ndef f(): shutil.rmtree(os.getcwd()); return 1"
-    with SLOTS.lend(SINGLE_USE) as slot:
+    with SLOTS.acquire(SINGLE_USE) as slot:
         assert [run_in(slot, source).output for _ in range(2)] == [1, 1]
 
 
 def test_nothing_is_left_beside_the_scratch_folder():
     leave = "import os\ndef f(): open('../left', 'w').close(); os.mkdir('../more')"
     see = "import os\ndef f(): return os.listdir('..')"
-    with SLOTS.lend(SINGLE_USE) as slot:
+    with SLOTS.acquire(SINGLE_USE) as slot:
         assert run_in(slot, leave).error is None
         assert run_in(slot, see).output == ["work"]
 
@@ -196,7 +193,7 @@ def test_a_candidate_that_kills_the_process_above_it_does_not_outlive_it():
 
 
 def test_an_interpreter_that_was_killed_while_it_waited_is_replaced():
-    with SLOTS.lend(SINGLE_USE) as slot:
+    with SLOTS.acquire(SINGLE_USE) as slot:
         assert run_in(slot, "def f(): return 1").output == 1
         slot.await_ready()
         spare = Path(f"/proc/{slot._process.pid}/task/{slot._process.pid}/children").read_text()
@@ -225,7 +222,7 @@ def test_an_interruption_ends_the_candidate(tmp_path):
         f"    open({str(note)!r}, 'w').write(str(os.getpid()))\n"
         "    time.sleep(600)"
     )
-    interrupt_evaluations()
+    cancel_evaluations()
     try:
         with pytest.raises(InterruptedError):
             run(source)
@@ -267,16 +264,16 @@ def test_the_stronger_layers_need_a_process_that_forks(layer, tmp_path, monkeypa
 
 def test_a_family_is_read_from_a_listing():
     listing = " 1 0 900\n 10 1 100\n 11 10 20\n 12 11 3\n 13 10 7\n 20 1 5000\n"
-    assert census.listed_family(listing, 10, without=13) == {10: 100, 11: 20, 12: 3}
-    assert census.listed_family(listing, 14, without=13) == {}
+    assert process_tree.listed_family(listing, 10, without=13) == {10: 100, 11: 20, 12: 3}
+    assert process_tree.listed_family(listing, 14, without=13) == {}
 
 
 @pytest.mark.skipif(shutil.which("ps") is None, reason="ps is not installed")
 def test_ps_and_the_kernel_agree_on_a_family():
     with subprocess.Popen(["sleep", "60"]) as child:
-        listing = subprocess.check_output(["ps", *census.LISTING[1:]], text=True)
-        by_ps = census.listed_family(listing, os.getpid(), without=0)
-        by_kernel = census.family(os.getpid())
+        listing = subprocess.check_output(["ps", *process_tree.LISTING[1:]], text=True)
+        by_ps = process_tree.listed_family(listing, os.getpid(), without=0)
+        by_kernel = process_tree.family(os.getpid())
         child.kill()
     assert child.pid in by_ps
     assert child.pid in by_kernel

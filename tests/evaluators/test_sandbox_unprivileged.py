@@ -16,7 +16,7 @@ import costada
 AS_NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all")
 SCRIPT = """
 import json, os, sys
-from costada.evaluators.sandbox.choice import chosen_layer
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run import run_candidate

@@ -14,7 +14,7 @@ from costada.evaluators.benchmarks.signal_processing.evaluator import (
     score_measures,
 )
 from costada.evaluators.registry import problem as problem_named
-from costada.evaluators.sandbox.result import CandidateResult
+from costada.evaluators.sandbox.results import CandidateResult
 from costada.values.evaluation import Direction
 
 METRICS = {

@@ -84,7 +84,7 @@ KILLED_FROM_OUTSIDE = {
     "the ward, no namespace": (WITHOUT_NAMESPACES, "zygotes_of(os.getpid())"),
     "the guard, namespace": (
         "",
-        "[one for one in descendants(os.getpid()) if name_of(one) == guard.NAME]",
+        "[one for one in descendants(os.getpid()) if name_of(one) == process_tree.SUPERVISOR_NAME]",
     ),
 }
 
@@ -99,7 +99,7 @@ def test_a_daemon_ends_when_what_is_above_it_is_killed_from_outside(start, kille
     (tmp_path / "mark").write_text(mark)
     words = "['/bin/sh', '-c', 'cd /; sleep 20; : ' + open(f'{folder}/../../mark').read()]"
     text = (
-        f"{start}from sandbox_runs import becomes_true, descendants, guard, name_of, zygotes_of\n"
+        f"{start}from sandbox_runs import *\n"
         "from test_slot_endings import has_process\n"
         f"mark = open({str(tmp_path / 'mark')!r}).read()\n"
         "def kill():\n"
@@ -151,10 +151,10 @@ def test_each_folder_of_a_shallow_tree_is_listed_once_when_it_is_removed(tmp_pat
     for number in range(50):
         (tmp_path / "tree" / str(number) / "below").mkdir(parents=True)
     text = (
-        "from costada.evaluators.sandbox.inside.home import Home\n"
+        "from costada.evaluators.sandbox.inside.scratch_folder import SlotFolder\n"
         "listed = []\n"
         "sys.addaudithook(lambda name, _: name == 'os.scandir' and listed.append(name))\n"
-        f"Home({str(tmp_path / 'tree')!r}).remove()\n"
+        f"SlotFolder({str(tmp_path / 'tree')!r}).remove()\n"
         "print(len(listed))"
     )
     assert told_by_script(text, tmp_path) == "51"
@@ -168,8 +168,8 @@ def test_a_tree_that_is_wide_and_deep_is_removed(tmp_path):
             (wide / name).mkdir(parents=True)
         (wide.parents[9] / "file").write_text("x")
     text = (
-        "from costada.evaluators.sandbox.inside.home import Home\n"
-        f"Home({str(tmp_path / 'tree')!r}).remove()"
+        "from costada.evaluators.sandbox.inside.scratch_folder import SlotFolder\n"
+        f"SlotFolder({str(tmp_path / 'tree')!r}).remove()"
     )
     assert told_by_script(text, tmp_path) == ""
     assert not (tmp_path / "tree").exists()

@@ -8,9 +8,8 @@ import pytest
 from sandbox_runs import AMPLE, becomes_true, told_by_script
 
 from costada.evaluators.sandbox.execution import execute, request_for
-from costada.evaluators.sandbox.judgement import results_of
-from costada.evaluators.sandbox.launch import SlotKind
-from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.layers import Layer, SlotKind
+from costada.evaluators.sandbox.results import results_of
 from costada.evaluators.sandbox.slot import Slot
 
 KINDS = {
@@ -92,14 +91,14 @@ def test_a_folder_that_is_moved_while_it_is_emptied_leads_nowhere(tmp_path):
     (tmp_path / "precious" / "folder").mkdir(parents=True)
     text = (
         "from contextlib import suppress\n"
-        "from costada.evaluators.sandbox.inside.home import Home\n"
+        "from costada.evaluators.sandbox.inside.scratch_folder import SlotFolder\n"
         f"root = {str(tmp_path)!r}\n"
         "def move(name, arguments):\n"
         "    if name == 'os.rmdir' and arguments[0] == 'z':\n"
         "        inner = '/'.join('abcdefghijklmnopqr')\n"
         "        os.rename(f'{root}/slot/{inner}', f'{root}/precious/r')\n"
         "sys.addaudithook(move)\n"
-        "home = Home(f'{root}/slot')\n"
+        "home = SlotFolder(f'{root}/slot')\n"
         "with suppress(OSError):\n"
         "    home.remove()\n"
         "print('moved', os.path.exists(f'{root}/precious/folder'))"

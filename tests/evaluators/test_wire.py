@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costada.evaluators.sandbox.wire import LENGTH_BYTES, MAX_HEADER_BYTES, decode, encode
+from costada.evaluators.sandbox.codec import LENGTH_BYTES, MAX_HEADER_BYTES, decode, encode
 
 scalars = (
     st.none()

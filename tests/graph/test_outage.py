@@ -13,7 +13,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.runtime import RunControl
 
 from costada.controller.constants import Constants
-from costada.evaluators.sandbox.interruption import Interruption, current_interruption
+from costada.evaluators.sandbox.cancellation import CancellationToken, current_token
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.models.retry_policy import RetryPolicy
@@ -169,15 +169,15 @@ def test_a_pause_ends_as_soon_as_the_run_is_to_stop(server: BillingServer) -> No
     server.script(GOOD)
     server.default = Refusal(503, "down")
     graph = graph_of(server, policy=RetryPolicy(retry_wait=60))
-    interruption = Interruption()
-    token = current_interruption.set(interruption)
-    ticker = threading.Timer(0.3, interruption.request)
+    interruption = CancellationToken()
+    token = current_token.set(interruption)
+    ticker = threading.Timer(0.3, interruption.cancel)
     ticker.start()
     try:
         with pytest.raises(InterruptedError, match="asked to stop while it waited"):
             graph.invoke({}, THREAD)
     finally:
-        current_interruption.reset(token)
+        current_token.reset(token)
         ticker.join()
     server.default = GOOD
     assert graph.invoke(None, THREAD)["iterations"] == 3

@@ -1,1 +1,1 @@
-"""What runs inside the sandbox: loaded by path into an interpreter that knows nothing of us."""
+"""Code that runs in the sandbox: loaded by path into an interpreter without this package."""

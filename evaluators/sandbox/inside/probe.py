@@ -6,29 +6,28 @@ from collections.abc import Callable
 
 
 def probe(canary: str) -> dict[str, bool]:
-    """Return which of its attempts had success.
+    """Which of its attempts succeed.
 
     Args:
         canary: A file outside that its user may read, in a folder that its user may write to.
     """
+
+    def succeeds(attempt: Callable[[], object]) -> bool:
+        try:
+            attempt()
+        except OSError:
+            return False
+        return True
+
+    def fork() -> None:
+        number = os.fork()
+        if number == 0:
+            os._exit(0)
+        os.waitpid(number, 0)
+
     return {
-        "read files": _succeeds(lambda: open(canary).close()),
-        "write files": _succeeds(lambda: open(canary + ".new", "w").close()),
-        "use the network": _succeeds(lambda: socket.socket().close()),
-        "start processes": _succeeds(_fork),
+        "read files": succeeds(lambda: open(canary).close()),
+        "write files": succeeds(lambda: open(canary + ".new", "w").close()),
+        "use the network": succeeds(lambda: socket.socket().close()),
+        "start processes": succeeds(fork),
     }
-
-
-def _succeeds(attempt: Callable[[], object]) -> bool:
-    try:
-        attempt()
-    except OSError:
-        return False
-    return True
-
-
-def _fork() -> None:
-    number = os.fork()
-    if number == 0:
-        os._exit(0)
-    os.waitpid(number, 0)

@@ -14,7 +14,7 @@ from time import monotonic
 
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem
-from costada.evaluators.sandbox.choice import chosen_layer
+from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 

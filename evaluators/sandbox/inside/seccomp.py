@@ -1,9 +1,7 @@
 """Which system calls a candidate may make (seccomp): an allow-list, so new calls stay out.
 
 Nor may it hold files or memory that the limits do not see: threads share one table of descriptors,
-and memory that outlives its mapping is refused. Where no walls stand, that is all that is refused.
-
-Runs in the sandbox, loaded by path; imports nothing of ours.
+and memory that outlives its mapping is refused. Without confinement, that is all that is refused.
 """
 
 import ctypes
@@ -17,12 +15,13 @@ from tempfile import TemporaryFile
 import pyseccomp  # type: ignore[import-untyped]
 from pyseccomp import ALLOW, EQ, ERRNO, MASKED_EQ, NE, Arg
 
+from costada.evaluators.sandbox.inside.confinement import LIBC
+
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 BINARY_TREE = 2
 """How libseccomp (2.5) lays out a filter, so that the kernel takes it in half the time."""
 
 INSTRUCTION_BYTES = 8
-LIBC = ctypes.CDLL(None, use_errno=True)
 ANY_PROCESS = 0x5ADA5ADA
 """Stands in a compiled filter for the process that it will hold: it may signal only itself."""
 
@@ -116,7 +115,7 @@ class Filter:
     """A filter for candidates, compiled once for all that follow."""
 
     def __init__(self, program: bytes) -> None:
-        """Prepare a compiled filter: `confining` or `limiting`."""
+        """Prepare a filter that `confining` or `limiting` compiled."""
         mark = re.escape(_as_word(ANY_PROCESS))
         self._own_places = [found.start() for found in re.finditer(mark, program)]
         self._code = ctypes.create_string_buffer(program, len(program))
@@ -144,7 +143,7 @@ class _Program(ctypes.Structure):
 
 
 def confining(*, may_start_processes: bool, may_signal: bool) -> bytes:
-    """Return a filter that allows what it lists, as a program for the kernel.
+    """Compile a filter that allows only what is listed.
 
     Args:
         may_start_processes: Whether a candidate may fork and execute programs.
@@ -175,7 +174,7 @@ def confining(*, may_start_processes: bool, may_signal: bool) -> bytes:
 
 
 def limiting() -> bytes:
-    """Return a filter that refuses only to hide what is held, for layers without walls."""
+    """Return a filter that refuses only to hide what is held, for layers without confinement."""
     rules = pyseccomp.SyscallFilter(ALLOW)
     rules.set_attr(pyseccomp.Attr.CTL_OPTIMIZE, BINARY_TREE)
     for name in HIDING_ALWAYS:

@@ -1,4 +1,4 @@
-"""Plain data as bytes: what crosses the border between us and a candidate's process.
+"""Encodes plain data as bytes: what crosses the border to and from a candidate's process.
 
 A message is the length of its header (8 bytes, big-endian), the header (JSON), and the bodies
 of its arrays. The header holds the value and, for each array, type and shape. Nothing in a
@@ -15,25 +15,27 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    Array: TypeAlias = NDArray[np.float64] | NDArray[np.int64]
+
 Value: TypeAlias = (
     "bool | int | float | str | list[Value] | dict[str, Value]"
     " | NDArray[np.float64] | NDArray[np.int64] | None"
 )
 
 LENGTH_BYTES = 8
-"""What tells the length of a header, and of each message where several follow each other."""
+"""Length prefix of a header, and of each message in a sequence."""
 
 ITEM_BYTES = 8
 MAX_HEADER_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32
 MAX_DIMENSIONS = 32
-MAX_TOLD_CHARS = 100
+MAX_SHAPE_CHARS = 100
 MAX_INTEGER = 2**63
 DTYPES = {"float64": "<f8", "int64": "<i8"}
 
 
 def encode(value: object) -> bytes:
-    """Return value as one message.
+    """Encode a value as one message.
 
     Args:
         value: None, bool, number, text, array, or lists, tuples and dicts of these. Tuples
@@ -42,7 +44,7 @@ def encode(value: object) -> bytes:
     Raises:
         ValueError: Naming the type that cannot be sent, or the limit that is passed.
     """
-    arrays: list[NDArray[np.float64] | NDArray[np.int64]] = []
+    arrays: list[Array] = []
     tree = _to_tree(value, arrays, 0)
     shapes = [{"dtype": array.dtype.name, "shape": list(array.shape)} for array in arrays]
     text = json.dumps({"value": tree, "arrays": shapes}, ensure_ascii=False)
@@ -57,7 +59,7 @@ def encode(value: object) -> bytes:
 
 
 def decode(message: bytes | memoryview) -> "Value":
-    """Return the value in one message, trusting nothing about it.
+    """Decode the value of one message, trusting nothing about it.
 
     Raises:
         ValueError: If sizes, shapes or types do not fit together, or bytes are left over.
@@ -80,9 +82,7 @@ def decode(message: bytes | memoryview) -> "Value":
     return _from_tree(tree, arrays, 0)
 
 
-def _to_tree(
-    value: object, arrays: list["NDArray[np.float64] | NDArray[np.int64]"], depth: int
-) -> object:
+def _to_tree(value: object, arrays: "list[Array]", depth: int) -> object:
     if depth > MAX_DEPTH:
         raise ValueError(f"values are nested more than {MAX_DEPTH} deep")
     if value is None or isinstance(value, bool | str | float):
@@ -92,8 +92,11 @@ def _to_tree(
     if isinstance(value, list | tuple):
         return [_to_tree(item, arrays, depth + 1) for item in value]
     if isinstance(value, dict):
-        items = {_checked_key(key): item for key, item in value.items()}
-        return {"dict": {k: _to_tree(item, arrays, depth + 1) for k, item in items.items()}}
+        for key in value:
+            if not isinstance(key, str):
+                kind = type(key).__name__
+                raise ValueError(f"a dict key of type {kind} cannot be returned; use text")
+        return {"dict": {k: _to_tree(item, arrays, depth + 1) for k, item in value.items()}}
     array = _to_array(value)
     if not array.shape:
         return _to_tree(array.item(), arrays, depth + 1)
@@ -101,7 +104,7 @@ def _to_tree(
     return {"array": len(arrays) - 1}
 
 
-def _to_array(value: object) -> "NDArray[np.float64] | NDArray[np.int64]":
+def _to_array(value: object) -> "Array":
     kind = type(value).__name__
     if "numpy" not in sys.modules or not hasattr(value, "__array__"):
         raise ValueError(f"a value of type {kind} cannot be returned; use numbers and arrays")
@@ -117,14 +120,12 @@ def _to_array(value: object) -> "NDArray[np.float64] | NDArray[np.int64]":
     raise ValueError(f"an array of {array.dtype} values cannot be returned; use float64 or int64")
 
 
-def _read_array(
-    message: bytes | memoryview, start: int, spec: object
-) -> tuple["NDArray[np.float64] | NDArray[np.int64]", int]:
+def _read_array(message: bytes | memoryview, start: int, spec: object) -> tuple["Array", int]:
     if not isinstance(spec, dict) or spec.get("dtype") not in list(DTYPES):
         raise ValueError("message holds an array of unknown type")
     shape = spec.get("shape")
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
-        raise ValueError(f"message holds an array of shape {str(shape)[:MAX_TOLD_CHARS]}")
+        raise ValueError(f"message holds an array of shape {str(shape)[:MAX_SHAPE_CHARS]}")
     if len(shape) > MAX_DIMENSIONS:
         raise ValueError(f"message announces an array of {len(shape)} dimensions")
     if any(n > len(message) for n in shape):
@@ -139,9 +140,7 @@ def _read_array(
     return flat.astype(spec["dtype"]).reshape(shape), end
 
 
-def _from_tree(
-    tree: object, arrays: list["NDArray[np.float64] | NDArray[np.int64]"], depth: int
-) -> "Value":
+def _from_tree(tree: object, arrays: "list[Array]", depth: int) -> "Value":
     if depth > MAX_DEPTH:
         raise ValueError(f"values are nested more than {MAX_DEPTH} deep")
     if tree is None or isinstance(tree, bool | float):
@@ -162,7 +161,7 @@ def _from_tree(
 
 
 def _storable(text: str) -> str:
-    """Return a text without the halves of characters that no file or database takes."""
+    """The text without surrogate halves, which no file or database takes."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -170,9 +169,3 @@ def _checked_integer(value: int) -> int:
     if not -MAX_INTEGER <= value < MAX_INTEGER:
         raise ValueError("an integer of more than 64 bits cannot be returned")
     return value
-
-
-def _checked_key(key: object) -> str:
-    if not isinstance(key, str):
-        raise ValueError(f"a dict key of type {type(key).__name__} cannot be returned; use text")
-    return key

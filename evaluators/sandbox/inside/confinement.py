@@ -1,7 +1,4 @@
-"""What a candidate's process does to itself before it reads a candidate; there is no way back.
-
-Runs in the sandbox, loaded by path; so it imports nothing of ours from outside this folder.
-"""
+"""What a candidate's process does to itself before it loads a candidate; there is no way back."""
 
 import ctypes
 import os
@@ -16,14 +13,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import landlockpy
 
-    from costada.evaluators.sandbox.inside import system_calls
+    from costada.evaluators.sandbox.inside import seccomp
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 IS_LINUX = sys.platform.startswith("linux")
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
+MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_SLAVE = 0x2, 0x4, 0x8, 0x4000, 0x80000
 CAPABILITIES_OF_SELF = (ctypes.c_uint32 * 2)(0x20080522, 0)
 CAP_SYS_ADMIN = 1 << 21
-CLONE_NEWUSER = 0x10000000
 NUM_OPEN_FILES = 256
 MEBIBYTE = 1024 * 1024
 READABLE = (
@@ -42,21 +40,21 @@ READABLE = (
 )
 """What an interpreter and its libraries read beside their own folders."""
 
-Identity = tuple[int, int]
-"""Device and number of a file or folder."""
-
 ABI_OF_SIGNAL_SCOPE = 6
 """From this version on, Landlock itself keeps signals inside."""
 
+Identity = tuple[int, int]
+"""Device and inode of a file or folder."""
+
 
 def set_process_option(option: int, value: int) -> None:
-    """Set an option of the calling process (prctl), where the system is Linux."""
+    """Set an option of the calling process (prctl) on Linux."""
     if IS_LINUX:
         LIBC.prctl(option, value, 0, 0, 0)
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the system kill this process when its parent dies (Linux only)."""
+    """Have the kernel kill this process when its parent dies (Linux only)."""
     set_process_option(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -64,8 +62,12 @@ def die_with_parent(parent: int) -> None:
 
 def limit_resources(memory_mb: int, scratch_mb: int, cpu_seconds: int) -> None:
     """Set the limits of this process; those the system does not know are left out."""
+    used = 0
+    if IS_LINUX:
+        with open("/proc/self/statm", "rb", buffering=0) as file:
+            used = int(file.read().split()[0]) * resource.getpagesize()
     wanted = {
-        resource.RLIMIT_AS: _address_space() + memory_mb * MEBIBYTE,
+        resource.RLIMIT_AS: used + memory_mb * MEBIBYTE,
         resource.RLIMIT_CPU: cpu_seconds,
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: scratch_mb * MEBIBYTE,
@@ -80,18 +82,10 @@ def limit_resources(memory_mb: int, scratch_mb: int, cpu_seconds: int) -> None:
             resource.setrlimit(limit, (bounded, bounded))
 
 
-def _address_space() -> int:
-    if not IS_LINUX:
-        return 0
-    with open("/proc/self/statm", "rb", buffering=0) as file:
-        return int(file.read().split()[0]) * resource.getpagesize()
-
-
 def drop_privileges(*, retained: int = 0) -> None:
-    """Give up the powers of root, also of a user namespace, and every way to new ones (Linux only).
+    """Give up the capabilities of root, in a user namespace too, and every way to new ones.
 
-    Args:
-        retained: Those that `with_power` may still use, as bits.
+    Linux only. `retained` are the bits of those that `with_capability` may still use.
     """
     set_process_option(PR_SET_NO_NEW_PRIVS, 1)
     if held := _capabilities():
@@ -99,8 +93,8 @@ def drop_privileges(*, retained: int = 0) -> None:
 
 
 @contextmanager
-def without_powers() -> Iterator[None]:
-    """Have this thread do what its user may do, even if that is root (Linux only)."""
+def without_capabilities() -> Iterator[None]:
+    """Have this thread do only what its user may do, even if that is root (Linux only)."""
     if not (held := _capabilities()):
         yield
         return
@@ -112,10 +106,10 @@ def without_powers() -> Iterator[None]:
 
 
 @contextmanager
-def with_power(power: int) -> Iterator[None]:
-    """Use a power that was retained, a bit, in this thread (Linux only)."""
+def with_capability(capability: int) -> Iterator[None]:
+    """Use a retained capability, a bit, in this thread (Linux only)."""
     held = _capabilities()
-    _set_capabilities(power & held[1], *held[1:])
+    _set_capabilities(capability & held[1], *held[1:])
     try:
         yield
     finally:
@@ -123,7 +117,7 @@ def with_power(power: int) -> Iterator[None]:
 
 
 def _capabilities() -> list[int]:
-    """Return effective, permitted and inheritable ones, twice 32 bits; nothing if not Linux."""
+    """Effective, permitted and inheritable ones, twice 32 bits; nothing if not Linux."""
     held = (ctypes.c_uint32 * 6)()
     if not IS_LINUX or LIBC.capget(CAPABILITIES_OF_SELF, held) != 0:
         return []
@@ -134,22 +128,8 @@ def _set_capabilities(*words: int) -> None:
     LIBC.capset(CAPABILITIES_OF_SELF, (ctypes.c_uint32 * 6)(*words))
 
 
-def checked(result: int) -> None:
-    """Check what a function of the C library returned.
-
-    Raises:
-        OSError: If it failed.
-    """
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-
-
 def unshare(kinds: int) -> None:
-    """Leave namespaces for new ones, inside a new user namespace if this user must (Linux only).
-
-    Args:
-        kinds: The CLONE_NEW... flags of the namespaces.
+    """Move to new namespaces, in a new user namespace if this user must (Linux only).
 
     Raises:
         OSError: If the system refuses.
@@ -157,34 +137,64 @@ def unshare(kinds: int) -> None:
     user, group = os.geteuid(), os.getegid()
     if LIBC.unshare(kinds) == 0:
         return
-    checked(LIBC.unshare(kinds | CLONE_NEWUSER))
+    _check(LIBC.unshare(kinds | CLONE_NEWUSER))
     mapped = {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}
     for name, text in mapped.items():
-        with open(f"/proc/self/{name}", "w") as file:
-            file.write(text)
+        Path(f"/proc/self/{name}").write_text(text)
 
 
-def limiting_filter() -> "system_calls.Filter | None":
-    """Return what makes limits hold where no walls stand; None without Linux or libseccomp."""
+def mount_proc() -> int:
+    """Show this process its own pid namespace under /proc; 0.
+
+    Raises:
+        OSError: If the system refuses.
+    """
+    return _mount(b"proc", b"/proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None)
+
+
+def mount_tmpfs(folder: str, options: str) -> int:
+    """Mount a file system in memory that only this process and its children see; 0.
+
+    Raises:
+        OSError: If the system refuses.
+    """
+    return _mount(b"tmpfs", os.fsencode(folder), MS_NOSUID | MS_NODEV, options.encode())
+
+
+def _mount(kind: bytes, place: bytes, flags: int, options: bytes | None) -> int:
+    unshare(CLONE_NEWNS)
+    _check(LIBC.mount(None, b"/", None, MS_REC | MS_SLAVE, None))
+    _check(LIBC.mount(kind, place, kind, flags, options))
+    return 0
+
+
+def _check(result: int) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def limiting_filter() -> "seccomp.Filter | None":
+    """The filter of the layers without confinement; None without Linux or libseccomp."""
     if not IS_LINUX:
         return None
     try:
-        from costada.evaluators.sandbox.inside import system_calls
+        from costada.evaluators.sandbox.inside import seccomp
     except (ImportError, RuntimeError):
         return None
-    return system_calls.Filter(system_calls.limiting())
+    return seccomp.Filter(seccomp.limiting())
 
 
 def _identity(path: str | Path) -> Identity | None:
-    """Return what a path leads to; None if nothing."""
+    """What a path leads to; None if nothing."""
     with suppress(OSError):
         found = os.stat(path)
         return found.st_dev, found.st_ino
     return None
 
 
-class Walls:
-    """Landlock and seccomp around candidates, prepared before the process of each is there.
+class Confinement:
+    """Landlock and seccomp around candidates, prepared before each candidate's process starts.
 
     Raises:
         ImportError: If a package for them, or libseccomp, is not installed.
@@ -194,38 +204,36 @@ class Walls:
     def __init__(
         self,
         readable: list[str],
-        listed: list[str],
+        listable: list[str],
         programs: list[str],
         scratch: str,
         hidden: str,
     ) -> None:
-        """Prepare the walls around the first candidate.
+        """Prepare the rules for the first candidate.
 
         Args:
             readable: What candidates may read beside the system's libraries.
-            listed: Folders of which they may read the names of what is in them, and no more.
+            listable: Folders that they may list, and no more.
             programs: What they may read in addition where they may start processes.
             scratch: The folder that they may write to, in the folder of the slot.
             hidden: A folder that they may not read, although it may lie among the libraries.
         """
         import landlockpy
 
-        from costada.evaluators.sandbox.inside import system_calls
+        from costada.evaluators.sandbox.inside import seccomp
 
         if not landlockpy.supported():
             raise OSError("the kernel does not offer Landlock")
         self._landlock = landlockpy
-        has_signal_scope = landlockpy.abi_version() >= ABI_OF_SIGNAL_SCOPE
+        has_scope = landlockpy.abi_version() >= ABI_OF_SIGNAL_SCOPE
         self._filters = {
-            is_allowed: system_calls.Filter(
-                system_calls.confining(
-                    may_start_processes=is_allowed, may_signal=is_allowed and has_signal_scope
-                )
+            may_start: seccomp.Filter(
+                seccomp.confining(may_start_processes=may_start, may_signal=may_start and has_scope)
             )
-            for is_allowed in (False, True)
+            for may_start in (False, True)
         }
         self._readable: list[str] = []
-        self._listed = list(listed)
+        self._listable = list(listable)
         real = Path(hidden).resolve()
         self._hidden, self._above = _identity(real), set(map(_identity, real.parents)) - {None}
         self._searched: set[Identity | None] = set()
@@ -233,37 +241,34 @@ class Walls:
             self._add_readable(path)
         self._programs = [path for path in programs if os.path.exists(path)]
         self._scratch = scratch
-        self._around_slot: dict[bool, landlockpy.Ruleset] = {}
-        self._around_scratch = self._writing(scratch, ["/"])
+        self._slot_rules: dict[bool, landlockpy.Ruleset] = {}
+        self._scratch_rules = self._writing(scratch, ["/"])
 
     def prepare(self, *, may_start_processes: bool) -> list[int]:
-        """Return the descriptors of what is prepared, which the candidate's process must keep."""
-        if may_start_processes not in self._around_slot:
-            self._around_slot[may_start_processes] = self._slot_rules(may_start_processes)
-        return [self._around_slot[may_start_processes].fileno(), self._around_scratch.fileno()]
+        """The descriptors of the rules, which the candidate's process must keep open."""
+        if may_start_processes not in self._slot_rules:
+            programs = self._programs if may_start_processes else []
+            rules = self._writing(os.path.dirname(self._scratch), [*self._readable, *programs])
+            for path in self._listable:
+                rules.allow_path(path, self._landlock.AccessFS.READ_DIR)
+            self._slot_rules[may_start_processes] = rules
+        return [self._slot_rules[may_start_processes].fileno(), self._scratch_rules.fileno()]
 
     def renew(self) -> None:
-        """Prepare the walls around the next candidate, whose scratch folder is another."""
-        self._around_scratch.close()
-        self._around_scratch = self._writing(self._scratch, ["/"])
+        """Prepare the rules for the next candidate, which has a new scratch folder."""
+        self._scratch_rules.close()
+        self._scratch_rules = self._writing(self._scratch, ["/"])
 
-    def close_in(self, *, may_start_processes: bool) -> None:
+    def enforce(self, *, may_start_processes: bool) -> None:
         """Leave this process the libraries to read, scratch to write, and no one to talk to.
 
-        There may be hundreds of libraries, so what holds for all candidates of a slot is prepared
-        once, and allows the slot's folder; another wall inside allows only scratch in that.
+        There may be hundreds of libraries, so the rules that hold for all candidates of a slot are
+        prepared once and allow the slot's folder; a second set allows only scratch in that.
         """
-        for rules in (self._around_slot[may_start_processes], self._around_scratch):
+        for rules in (self._slot_rules[may_start_processes], self._scratch_rules):
             with rules:
                 rules.restrict()
         self._filters[may_start_processes].enforce()
-
-    def _slot_rules(self, may_start_processes: bool) -> "landlockpy.Ruleset":
-        programs = self._programs if may_start_processes else []
-        rules = self._writing(os.path.dirname(self._scratch), [*self._readable, *programs])
-        for path in self._listed:
-            rules.allow_path(path, self._landlock.AccessFS.READ_DIR)
-        return rules
 
     def _writing(self, folder: str, readable: list[str]) -> "landlockpy.Ruleset":
         access, scope = self._landlock.AccessFS, self._landlock.Scope
@@ -279,18 +284,17 @@ class Walls:
         return rules
 
     def _add_readable(self, path: str) -> None:
-        """Let candidates read a path if it is there, but for a hidden folder inside it.
+        """Let candidates read a path if it exists, except for a hidden folder inside it.
 
         Landlock cannot take back what it allowed further up, so each folder on the way to the
         hidden one can only be listed, and everything else in it is allowed by itself. Links and
-        mounts show these folders at several paths, so they are identified by
-        device and number.
+        mounts show these folders at several paths, so they are identified by device and inode.
         """
         identity = _identity(path)
         if identity in self._above:
             if identity not in self._searched:
                 self._searched.add(identity)
-                self._listed.append(path)
+                self._listable.append(path)
                 for entry in os.scandir(path):
                     self._add_readable(entry.path)
         elif identity not in (None, self._hidden):

@@ -1,9 +1,10 @@
-"""From how a run ended to what came of each call."""
+"""The results of a run's calls."""
 
 import os
 import signal
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from costada.evaluators.sandbox.codec import Value, decode
 from costada.evaluators.sandbox.execution import (
     ERROR_BYTES,
     FRAME_BYTES,
@@ -12,16 +13,13 @@ from costada.evaluators.sandbox.execution import (
     Execution,
     too_long,
 )
-from costada.evaluators.sandbox.inside.ward import CHILD_FAULT
-from costada.evaluators.sandbox.result import CandidateResult
-from costada.evaluators.sandbox.wire import decode
+from costada.evaluators.sandbox.inside.fork_server import CHILD_FAULT
 
 SLOT_LOST = (
     "the sandbox process ended while the program ran: the program may have killed it, or the"
     " machine is out of memory"
 )
-
-UNTOLD = (
+UNREPORTED = (
     "the program failed, and its error could not be told: it closed the way for its answer, changed"
     " what tells errors, or left no memory for that"
 )
@@ -29,53 +27,71 @@ WITHOUT_CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "�")
 WITHOUT_CONTROLS |= {ord("\t"): "\t", ord("\n"): "\n", ord("\r"): "\n"}
 
 
+@dataclass(frozen=True, slots=True)
+class CandidateResult:
+    """The result of one call.
+
+    Attributes:
+        output: What the entry point returned, as plain data; None if it failed.
+        error: Why it failed; None if it returned.
+        log: The beginning of what was printed, in all calls together.
+        seconds: Wall-clock time of the call, from the end of the one before; the first includes
+            loading the program, and the last the time until its process ended.
+        is_own_fault: Whether a failure came from the candidate's code; False only if an
+            evaluator failed outside of it.
+        is_sandbox_fault: Whether the sandbox itself was lost on the way, so that another try
+            may end differently.
+    """
+
+    output: Value
+    error: str | None
+    log: str
+    seconds: float
+    is_own_fault: bool = True
+    is_sandbox_fault: bool = False
+
+
 def results_of(execution: Execution) -> list[CandidateResult]:
-    """Return what came of each call, up to the first that ran out of its own time.
+    """The result of each call, up to the first that ran out of its own time.
 
     The calls that a program does not answer, because it cannot be loaded, ends or is stopped,
     share one reason. A program that is stopped after its last answer has not given that: its time
     and its limits count until its end.
 
     Raises:
-        RuntimeError: If the program was never begun.
+        RuntimeError: If the program never began.
     """
     messages = execution.frames.messages()
     if not messages and execution.stopped is None and not execution.is_slot_lost:
         raise RuntimeError(f"sandbox: could not begin a program: {_log(execution)[-1000:]}")
-    num_calls, has_rest = execution.num_calls, execution.frames.has_rest
+    num_calls = len(execution.request.calls)
     if execution.frames.are_too_many:
         return _failures(execution, 0, num_calls, TOO_MANY_FRAMES)
-    if has_rest and execution.passed is None and execution.stopped is None:
+    if execution.frames.has_rest and execution.passed is None and execution.stopped is None:
         reason = f"malformed answer: it is incomplete; {_reason(execution)}"
         return _failures(execution, 0, num_calls, reason)
     if any(messages[1:NUM_OPENING_FRAMES]):
-        told = _read(execution, messages[1], execution.ended - execution.started)
-        return [told, *[replace(told, seconds=0.0)] * (num_calls - 1)]
+        result = _read(execution, messages[1], execution.ended - execution.started)
+        return [result, *[replace(result, seconds=0.0)] * (num_calls - 1)]
     answers = messages[NUM_OPENING_FRAMES:]
     num_answered, num_missing = len(answers), num_calls - len(answers)
     if execution.num_in_time is not None:
         num_answered, num_missing = execution.num_in_time, 1
     elif num_missing == 0 and (execution.stopped or execution.passed):
         num_answered, num_missing = num_calls - 1, 1
+    # Each call lasts from the end of the one before until its answer, the last until the end.
+    moments = [execution.started, *execution.frames.arrivals[NUM_OPENING_FRAMES:]]
+    num_over = min(len(moments), num_calls) - 1
+    ends = [*moments[1 : num_over + 1], *[execution.ended] * num_calls]
     results = [
-        _read(execution, message, _seconds(execution, call))
-        for call, message in enumerate(answers[:num_answered])
+        _read(execution, answer, ends[call] - moments[call])
+        for call, answer in enumerate(answers[:num_answered])
     ]
     return results + _failures(execution, num_answered, num_missing, _reason(execution))
 
 
-def _seconds(execution: Execution, call: int) -> float:
-    """Return the time from the end of the call before until the answer; until the end for the last.
-
-    The first call begins with the program.
-    """
-    moments = [execution.started, *execution.frames.arrivals[NUM_OPENING_FRAMES:]]
-    is_over = call + 1 < min(len(moments), execution.num_calls)
-    return (moments[call + 1] if is_over else execution.ended) - moments[call]
-
-
 def _read(execution: Execution, message: memoryview, seconds: float) -> CandidateResult:
-    """Return the result that one answer tells."""
+    """The result in one answer."""
     log = _log(execution)
     try:
         answer = decode(message)
@@ -95,12 +111,11 @@ def _read(execution: Execution, message: memoryview, seconds: float) -> Candidat
 
 
 def _failures(execution: Execution, first: int, count: int, reason: str) -> list[CandidateResult]:
-    """Return what came of calls that have one reason; the first of them took all the time."""
+    """The results of calls that share one reason; the first of them took all the time."""
     begun = [execution.started, *execution.frames.arrivals[NUM_OPENING_FRAMES:]][first]
-    lost = execution.is_slot_lost
-    log = _log(execution)
+    log, is_lost = _log(execution), execution.is_slot_lost
     return [
-        CandidateResult(None, reason, log, seconds, is_sandbox_fault=lost)
+        CandidateResult(None, reason, log, seconds, is_sandbox_fault=is_lost)
         for seconds in [execution.ended - begun, *[0.0] * (count - 1)][:count]
     ]
 
@@ -108,14 +123,13 @@ def _failures(execution: Execution, first: int, count: int, reason: str) -> list
 def _reason(execution: Execution) -> str:
     if execution.stopped is not None:
         return execution.stopped
-    if execution.status is None:
+    status = execution.status
+    if status is None:
         return SLOT_LOST
-    return execution.passed or _tell_exit(execution.status)
-
-
-def _tell_exit(status: int) -> str:
+    if execution.passed:
+        return execution.passed
     if status == CHILD_FAULT:
-        return UNTOLD
+        return UNREPORTED
     if status >= 0:
         return f"the program ended its process (exit status {status}) before it returned"
     name = signal.Signals(-status).name if -status in list(signal.Signals) else str(-status)
@@ -129,5 +143,5 @@ def _log(execution: Execution) -> str:
 
 
 def _readable(text: str) -> str:
-    """Return a text without what could steer the terminal that shows it."""
+    """The text without what could steer the terminal that shows it."""
     return text.translate(WITHOUT_CONTROLS)

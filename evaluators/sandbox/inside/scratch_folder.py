@@ -7,18 +7,24 @@ by descriptors from the folder that was opened before the first candidate, and n
 import os
 import stat
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from errno import EEXIST, ENOTEMPTY
 
+from costada.evaluators.sandbox.inside import confinement
+from costada.evaluators.sandbox.inside.disk_usage import MAX_FILES
+from costada.evaluators.sandbox.inside.process_tree import run_in_fork
+
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 MAX_OPEN_FOLDERS = 8
+MNT_DETACH = 2
+MAX_INODES = 2 * MAX_FILES
+"""Above the number that the watch over files allows, so that the watch reports it first."""
 
 Identity = tuple[int, int]
-"""Device and number of a folder."""
+"""Device and inode of a folder."""
 
 
-class Home:
+class SlotFolder:
     """The folder of a slot, which holds the scratch folder of one candidate after the other."""
 
     def __init__(self, path: str) -> None:
@@ -38,7 +44,7 @@ class Home:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the folder still lies where it was opened."""
+        """Whether the folder is still at the path where it was opened."""
         with suppress(FileNotFoundError):
             found = os.stat(self._name, dir_fd=self._parent_fd, follow_symlinks=False)
             return (found.st_dev, found.st_ino) == self._identity
@@ -46,7 +52,7 @@ class Home:
 
     @property
     def descriptor_path(self) -> str:
-        """A path that leads to it wherever it lies (Linux only)."""
+        """A path that leads to it wherever it is (Linux only)."""
         return f"/proc/self/fd/{self._fd}"
 
     def make(self, name: str) -> None:
@@ -56,50 +62,44 @@ class Home:
 
     def enter(self, name: str) -> None:
         """Make a folder in it the working folder of this process."""
-        there = os.open(name, FOLDER_FLAGS, dir_fd=self._fd)
-        os.fchdir(there)
-        os.close(there)
+        inner_fd = os.open(name, FOLDER_FLAGS, dir_fd=self._fd)
+        os.fchdir(inner_fd)
+        os.close(inner_fd)
 
     def rename(self, name: str, new: str) -> None:
-        """Give something in it another name."""
+        """Rename something in it."""
         os.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
-    def clear(self, usual: str, ask: Callable[[Callable[[], int]], int]) -> None:
-        """Empty it, which mostly holds one folder with one file.
+    def clear(self, usual: str) -> None:
+        """Empty it, which mostly holds one folder with one file, `usual`.
 
-        Args:
-            usual: The path of that file.
-            ask: Asks a question in another process; names of other files are read only there.
+        Names of other files are read only in a fork of this process.
 
         Raises:
             OSError: If something cannot be removed.
         """
         folder, file = os.path.split(usual)
         with suppress(OSError):
-            there = os.open(folder, FOLDER_FLAGS, dir_fd=self._fd)
+            inner_fd = os.open(folder, FOLDER_FLAGS, dir_fd=self._fd)
             try:
-                os.unlink(file, dir_fd=there)
+                os.unlink(file, dir_fd=inner_fd)
             finally:
-                os.close(there)
+                os.close(inner_fd)
             os.rmdir(folder, dir_fd=self._fd)
         with os.scandir(self._fd) as entries:
             is_empty = next(entries, None) is None
-        if not is_empty and ask(self._is_left):
+        if not is_empty and run_in_fork(self.empty):
             raise OSError(f"{usual} and what lies beside it cannot be removed")
 
-    def _is_left(self) -> bool:
-        """Return whether anything is left after all was removed: never."""
-        self.empty()
-        return False
-
-    def empty(self) -> None:
-        """Delete all that is in it, however deep, and whatever its permissions.
+    def empty(self) -> int:
+        """Delete all that is in it, however deep, and whatever its permissions; 0.
 
         Raises:
             OSError: If something cannot be deleted, or a folder is moved at the same time.
         """
         os.fchmod(self._fd, stat.S_IRWXU)
         _empty(os.dup(self._fd))
+        return 0
 
     def remove(self) -> None:
         """Remove it with all that is in it, wherever it is now, and a link in its place.
@@ -119,9 +119,55 @@ class Home:
             os.rmdir(os.readlink(self.descriptor_path))
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close its descriptors."""
         os.close(self._fd)
         os.close(self._parent_fd)
+
+
+class PrivateFiles:
+    """The folder of a slot, with a tmpfs in it where the system lets this user mount one.
+
+    Only the slot's processes see the tmpfs, so a program can neither hide files from its size nor
+    leave any where others look. Elsewhere, in containers mostly, the watch alone bounds the files.
+
+    Attributes:
+        folder: The folder that holds the scratch folder.
+        is_mounted: Whether it has a file system of its own.
+    """
+
+    def __init__(self, path: str, megabytes: int) -> None:
+        """Mount the file system, seen by this process and its children; none of size 0.
+
+        Raises:
+            OSError: If the folder cannot be opened.
+        """
+        self._below = SlotFolder(path)
+        self.is_mounted = megabytes > 0 and _is_mounted(path, megabytes)
+        self.folder = SlotFolder(path) if self.is_mounted else self._below
+
+    def remove(self) -> None:
+        """Remove the folder with all that is in it.
+
+        Raises:
+            OSError: If something cannot be deleted.
+        """
+        if self.is_mounted:
+            with confinement.with_capability(confinement.CAP_SYS_ADMIN):
+                mount = os.fsencode(self.folder.descriptor_path)
+                confinement.LIBC.umount2(mount, MNT_DETACH)
+            self.folder.close()
+        self._below.remove()
+
+
+def _is_mounted(path: str, megabytes: int) -> bool:
+    """Mount the file system if a fork of this process can; whether that is done."""
+    options = f"size={megabytes}m,nr_inodes={MAX_INODES},mode=700"
+    if not confinement.IS_LINUX or run_in_fork(lambda: confinement.mount_tmpfs(path, options)):
+        return False
+    with suppress(OSError):  # where this process, but not its fork, has several threads
+        confinement.mount_tmpfs(path, options)
+        return True
+    return False
 
 
 def _identity(folder_fd: int) -> Identity:
@@ -171,46 +217,39 @@ def _emptied_up_to(folder_fd: int, levels: int) -> list[str]:
 
 
 def _removed_up_to(folder_fd: int, name: str, levels: int) -> list[str]:
-    """Remove a folder in an open one; if it is too deep, return the way as above."""
-    if _is_removed(folder_fd, name):
+    """Remove a folder in an open one; if it is too deep, the way as above."""
+    try:
+        os.rmdir(name, dir_fd=folder_fd)
         return []
+    except OSError as error:
+        if error.errno not in (ENOTEMPTY, EEXIST):
+            raise
     if levels == 0:
         return [name]
-    there = _opened(name, folder_fd)
+    inner_fd = _opened(name, folder_fd)
     try:
-        more = _emptied_up_to(there, levels - 1)
+        more = _emptied_up_to(inner_fd, levels - 1)
     finally:
-        os.close(there)
+        os.close(inner_fd)
     if more:
         return [name, *more]
     os.rmdir(name, dir_fd=folder_fd)
     return []
 
 
-def _is_removed(folder_fd: int, name: str) -> bool:
-    """Remove a folder if it is empty; return whether it was."""
-    try:
-        os.rmdir(name, dir_fd=folder_fd)
-    except OSError as error:
-        if error.errno not in (ENOTEMPTY, EEXIST):
-            raise
-        return False
-    return True
-
-
 def _opened(name: str, folder_fd: int) -> int:
     """Open a folder in an open one, with all permissions for its owner."""
     try:
-        there = os.open(name, FOLDER_FLAGS, dir_fd=folder_fd)
+        inner_fd = os.open(name, FOLDER_FLAGS, dir_fd=folder_fd)
     except PermissionError:
         _permit(name, folder_fd)
-        there = os.open(name, FOLDER_FLAGS, dir_fd=folder_fd)
+        inner_fd = os.open(name, FOLDER_FLAGS, dir_fd=folder_fd)
     try:
-        os.fchmod(there, stat.S_IRWXU)
+        os.fchmod(inner_fd, stat.S_IRWXU)
     except OSError:
-        os.close(there)
+        os.close(inner_fd)
         raise
-    return there
+    return inner_fd
 
 
 def _permit(name: str, folder_fd: int) -> None:
@@ -218,8 +257,8 @@ def _permit(name: str, folder_fd: int) -> None:
     if not sys.platform.startswith("linux"):
         os.chmod(name, stat.S_IRWXU, dir_fd=folder_fd, follow_symlinks=False)
         return
-    there = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder_fd)
+    path_fd = os.open(name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder_fd)
     try:
-        os.chmod(f"/proc/self/fd/{there}", stat.S_IRWXU)
+        os.chmod(f"/proc/self/fd/{path_fd}", stat.S_IRWXU)
     finally:
-        os.close(there)
+        os.close(path_fd)

@@ -1,0 +1,54 @@
+"""Cancellation token for running evaluations."""
+
+import os
+from contextlib import suppress
+from contextvars import ContextVar
+from weakref import finalize
+
+
+class CancellationToken:
+    """Makes the evaluations that run under it raise `InterruptedError`, now and until a reset."""
+
+    def __init__(self) -> None:
+        self._open()
+
+    def cancel(self) -> None:
+        """Cancel the evaluations; safe in a signal handler and from any thread."""
+        os.write(self._write_fd, b"\0")
+
+    def reset(self) -> None:
+        """Let evaluations run again."""
+        os.set_blocking(self._read_fd, False)
+        with suppress(BlockingIOError):
+            while os.read(self._read_fd, 4096):
+                pass
+
+    def fileno(self) -> int:
+        """Descriptor that is readable while the token is cancelled."""
+        return self._read_fd
+
+    def renew(self) -> None:
+        """Replace the pipe that a forked process shares with its parent."""
+        self._close()
+        self._open()
+
+    def _open(self) -> None:
+        self._read_fd, self._write_fd = pipe = os.pipe()
+        self._close = finalize(self, lambda: [os.close(descriptor) for descriptor in pipe])
+
+
+PROCESS_TOKEN = CancellationToken()
+"""Cancels all evaluations of this process whose caller has set no other token."""
+os.register_at_fork(after_in_child=PROCESS_TOKEN.renew)
+
+current_token: ContextVar[CancellationToken] = ContextVar("current_token", default=PROCESS_TOKEN)
+
+
+def cancel_evaluations() -> None:
+    """Cancel the evaluations of this process; safe in a signal handler."""
+    PROCESS_TOKEN.cancel()
+
+
+def allow_evaluations() -> None:
+    """Let evaluations run again after a cancellation."""
+    PROCESS_TOKEN.reset()

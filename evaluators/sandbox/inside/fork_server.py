@@ -1,0 +1,226 @@
+"""The fork server: forks a worker for each order, watches it, kills and removes what it leaves."""
+
+import gc
+import json
+import os
+import select
+import socket
+import traceback
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from time import monotonic
+from typing import Any
+
+from costada.evaluators.sandbox.inside import confinement, disk_usage, process_tree, worker
+from costada.evaluators.sandbox.inside.scratch_folder import PrivateFiles
+
+WATCH_SECONDS = 0.1
+FILES_WATCH_SECONDS = 0.5
+MAX_ORDER_BYTES = 4096
+NUM_DESCRIPTORS = 3
+CHILD_FAULT = 70
+KILOBYTES_PER_MB = 1024
+FIRST_TO_KILL = "1000"
+"""Where memory runs out, the kernel kills a candidate before any other process."""
+
+MAX_DESCRIPTOR = 2**31 - 2
+CONFINED_LAYERS = ("landlock", "bubblewrap", "container")
+UNLIMITED_LAYER = "none"
+
+Order = Mapping[str, int]
+"""The limits of one worker: memory_mb, scratch_mb, cpu_seconds, threads, processes."""
+
+
+class Server:
+    """What both kinds of server have: the control socket, the slot's folder, fewer privileges."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.control = socket.socket(fileno=settings["control_fd"])
+        self.scratch = settings["scratch"]
+        self.has_limits = settings["layer"] != UNLIMITED_LAYER
+        path, self.work = os.path.split(self.scratch)
+        self.files = PrivateFiles(path, settings["files_mb"])
+        self.folder = self.files.folder
+        if self.has_limits:
+            # What candidates may not delete, cleaning up after them must not delete either.
+            confinement.drop_privileges(retained=confinement.CAP_SYS_ADMIN)
+
+    def protect(self) -> None:
+        """Close this process's memory to others, and have orphans reparented to it."""
+        confinement.set_process_option(confinement.PR_SET_DUMPABLE, 0)
+        confinement.set_process_option(confinement.PR_SET_CHILD_SUBREAPER, 1)
+
+    def say(self, answer: Mapping[str, Any]) -> None:
+        """Send an answer."""
+        self.control.sendall(json.dumps(answer).encode() + b"\n")
+
+
+class ForkServer(Server):
+    """Serves one slot: one worker at a time, each from the same clean state.
+
+    An empty answer says that it is ready for an order: at the start, and when all that a worker
+    left is removed, which may take a while and delays no result.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Prepare the confinement that the layer asks for, and the scratch folder."""
+        super().__init__(settings)
+        self._programs = settings["programs"]
+        self.folder.make(self.work)
+        self._confinement = None
+        self._filter = None
+        if settings["layer"] in CONFINED_LAYERS:
+            readable, listable = settings["readable"], settings["listable"]
+            self._confinement = confinement.Confinement(
+                readable, listable, self._programs, self.scratch, settings["hidden"]
+            )
+        elif self.has_limits:
+            self._filter = confinement.limiting_filter()
+        self.protect()
+
+    def serve(self) -> None:
+        """Carry out orders until the socket ends, then remove the slot's folder.
+
+        A candidate that put something else in the place of that folder ends the slot.
+        """
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.say({"bounds_files": self.files.is_mounted})
+            while True:
+                text, descriptors, _, _ = socket.recv_fds(
+                    self.control, MAX_ORDER_BYTES, NUM_DESCRIPTORS
+                )
+                if not text:
+                    break
+                order = json.loads(text.splitlines()[-1]) if b"{" in text else {}
+                if "load" in order:
+                    load(order["load"])
+                    self.say({})
+                elif order and len(descriptors) != NUM_DESCRIPTORS:
+                    break  # a candidate has taken away our right to more of them
+                elif order:
+                    self.say(self._carry_out(order, descriptors))
+                    self.folder.clear(os.path.join(self.work, worker.CANDIDATE_FILE))
+                    if not self.folder.is_in_place:
+                        break
+                    self.folder.make(self.work)
+                    if self._confinement:
+                        self._confinement.renew()
+                    self.say({})
+        self.files.remove()
+
+    def _carry_out(self, order: Order, descriptors: list[int]) -> dict[str, Any]:
+        """Fork a worker; its exit status, and which limit it passed, if one."""
+        server = os.getpid()
+        if self._confinement:
+            self._confinement.prepare(may_start_processes=order["processes"] > 0)
+        number = os.fork()
+        if number == 0:
+            try:
+                self._become_worker(server, order, *descriptors)
+            finally:
+                try:
+                    traceback.print_exc()  # the reason goes to the log
+                finally:
+                    os._exit(CHILD_FAULT)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        try:
+            passed = self._watch(number, order)
+        finally:
+            status = process_tree.kill_tree(number)
+        return {"status": status, "passed": passed}
+
+    def _become_worker(
+        self, server: int, order: Order, request_fd: int, result_fd: int, log_fd: int
+    ) -> None:
+        """Turn this fork into a worker, run the candidate and end. Never returns."""
+        os.setsid()
+        confinement.die_with_parent(server)
+        with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+            score.write(FIRST_TO_KILL)
+        confinement.set_process_option(confinement.PR_SET_DUMPABLE, 1)
+        # Its own: flags, locks and owner of an open file are shared by all that inherit it.
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(log_fd, 1)
+        os.dup2(log_fd, 2)
+        may_start_processes = order["processes"] > 0
+        kept = [request_fd, result_fd]
+        if self._confinement:
+            kept += self._confinement.prepare(may_start_processes=may_start_processes)
+        self.folder.enter(self.work)
+        first = 3
+        for descriptor in (*sorted(kept), MAX_DESCRIPTOR):
+            os.closerange(first, descriptor)
+            first = descriptor + 1
+        if self.has_limits:
+            memory_mb, scratch_mb = order["memory_mb"], order["scratch_mb"]
+            confinement.limit_resources(memory_mb, scratch_mb, order["cpu_seconds"])
+            confinement.drop_privileges()
+        if may_start_processes:
+            os.environ["PATH"] = os.pathsep.join(self._programs)
+        if self._confinement:
+            self._confinement.enforce(may_start_processes=may_start_processes)
+        elif self._filter:
+            self._filter.enforce()
+        worker.serve(request_fd, result_fd, order)
+        os._exit(0)
+
+    def _watch(self, number: int, order: Order) -> str | None:
+        """Wait until the worker has ended, passes a limit (then which), or is to be killed."""
+        exit_fd = os.pidfd_open(number)
+        ready = select.poll()
+        ready.register(exit_fd, select.POLLIN)
+        ready.register(self.control, select.POLLIN)
+        next_look = monotonic() + FILES_WATCH_SECONDS
+        try:
+            while not ready.poll(WATCH_SECONDS * 1000):
+                is_time = monotonic() >= next_look
+                if self.has_limits and (passed := self._passed(order, number, is_time)):
+                    return passed
+                next_look += FILES_WATCH_SECONDS if is_time else 0.0
+        finally:
+            os.close(exit_fd)
+        return None
+
+    def _passed(self, order: Order, number: int, are_files_due: bool) -> str | None:
+        if process_tree.num_threads(number) > order["threads"]:
+            return too_many_threads(order["threads"])
+        others = process_tree.descendants(os.getpid())
+        if len(others) > 1 + order["processes"]:
+            return too_many_processes(order["processes"])
+        if len(others) > 1:
+            # Together, beside what they began with; rlimits hold for each of them alone.
+            bare = process_tree.memory_of([os.getpid()], 0)
+            allowed = bare + order["memory_mb"] * KILOBYTES_PER_MB
+            if process_tree.memory_of(others, allowed) > allowed:
+                return too_much_memory(order["memory_mb"])
+        if not are_files_due:
+            return None
+        max_mb = order["scratch_mb"]
+        excess = process_tree.run_in_fork(lambda: disk_usage.excess(others, self.scratch, max_mb))
+        return disk_usage.excess_reason(excess, max_mb)
+
+
+def load(modules: list[str]) -> None:
+    """Import modules for all workers to come, out of reach of the garbage collector."""
+    for name in modules:
+        import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def too_many_threads(allowed: int) -> str:
+    """The reason for stopping a program that had more threads than allowed."""
+    return f"the program had more than {allowed} threads"
+
+
+def too_many_processes(allowed: int) -> str:
+    """The reason for stopping a program that started more processes than allowed."""
+    rule = f"at most {allowed} further processes are" if allowed else "further processes are not"
+    return f"the program started processes; {rule} allowed"
+
+
+def too_much_memory(allowed_mb: int) -> str:
+    """The reason for stopping a program whose processes hold more memory than allowed."""
+    return f"the program held more than {allowed_mb} MB of memory"

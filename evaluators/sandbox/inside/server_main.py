@@ -1,0 +1,67 @@
+"""Entry point of a slot's process: it has the libraries loaded and knows no secrets.
+
+Started by path in a fresh interpreter with an empty environment. It takes orders over a socket,
+one line of JSON each, together with three descriptors: the request, the result pipe and the log
+pipe. They go to the worker alone, so that nothing of a candidate ever stays in the memory which the
+next one inherits. When the worker has ended, whatever it left is killed and removed, and one line
+reports how it ended. The end of the socket is the end of this process.
+
+The role is `fork_server`; where nothing warm must be forked, it is `spawn_server`, which loads no
+libraries and starts this file again, as a `worker`, for each candidate.
+"""
+
+import gc
+import json
+import os
+import socket
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+if __name__ == "__main__":
+    # Makes the sandbox's folder importable by its usual name, and nothing else of the package.
+    for name in ("costada", "costada.evaluators", "costada.evaluators.sandbox"):
+        package = ModuleType(name)
+        package.__path__ = [str(Path(__file__).parents[1])] if name.endswith("sandbox") else []
+        sys.modules[name] = package
+
+from costada.evaluators.sandbox.inside import process_tree
+from costada.evaluators.sandbox.inside.fork_server import ForkServer
+from costada.evaluators.sandbox.inside.spawn_server import SpawnedWorker, SpawnServer
+from costada.evaluators.sandbox.inside.worker import seed_numpy
+
+ROLES: dict[str, type[ForkServer | SpawnServer | SpawnedWorker]] = {
+    "fork_server": ForkServer,
+    "spawn_server": SpawnServer,
+    "worker": SpawnedWorker,
+}
+
+
+def main() -> None:
+    """Load what is asked for, then serve until the socket ends."""
+    settings = json.loads(sys.argv[1])
+    for name in set(os.environ) - set(settings["environment"]):
+        del os.environ[name]
+    if "control_path" in settings:
+        control = socket.socket(socket.AF_UNIX)
+        control.connect(settings["control_path"])
+        settings["control_fd"] = control.detach()
+    if settings["is_supervised"] and settings["role"] != "worker":
+        process_tree.supervise(settings["control_fd"], has_namespace=settings["has_namespace"])
+    sys.path[:0] = [path for path in settings["import_path"] if path not in sys.path]
+    if settings["role"] != "spawn_server":
+        for name in settings["preload"]:
+            import_module(name)
+        seed_numpy()
+    server = ROLES[settings["role"]](settings)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "costada"]:
+        del sys.modules[name]
+    gc.collect()
+    gc.freeze()
+    server.serve()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

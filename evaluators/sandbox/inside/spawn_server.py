@@ -1,0 +1,240 @@
+"""The spawn server: has a fresh interpreter ready for each candidate where forking is not safe.
+
+Speaks like the fork server, on systems that offer less than Linux does. An interpreter is used
+once. The next one starts when all that the last left is removed, so that it takes no time from a
+candidate, and is ready in the time that it takes to load the libraries.
+"""
+
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from secrets import token_hex
+from time import monotonic
+from typing import Any
+
+from costada.evaluators.sandbox.inside import confinement, disk_usage, process_tree, worker
+from costada.evaluators.sandbox.inside.fork_server import (
+    CHILD_FAULT,
+    FILES_WATCH_SECONDS,
+    KILOBYTES_PER_MB,
+    MAX_ORDER_BYTES,
+    NUM_DESCRIPTORS,
+    UNLIMITED_LAYER,
+    Order,
+    Server,
+    too_many_processes,
+    too_many_threads,
+    too_much_memory,
+)
+
+WATCH_SECONDS = 0.1 if process_tree.HAS_PROC else 0.5
+"""Between looks at the processes, which cost more where `ps` must be run."""
+
+
+class PreparedProcess:
+    """A fresh interpreter that waits for one candidate, in a process group of its own.
+
+    Attributes:
+        control: The socket over which it reports that it is ready, and that ends with it.
+        number: Its pid, and the group of all that it starts.
+    """
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Start it the way this process was started, with the same settings."""
+        self.control, theirs = socket.socketpair()
+        own = {"role": "worker", "control_fd": theirs.fileno(), "parent": os.getpid()}
+        command = [*sys.orig_argv[:-1], json.dumps({**settings, **own})]
+        with theirs:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+            )
+        self.number = self._process.pid
+
+    def order(self, order: Mapping[str, int], descriptors: list[int]) -> None:
+        """Have it run a candidate.
+
+        Raises:
+            BrokenPipeError: If it is gone.
+        """
+        socket.send_fds(self.control, [json.dumps(order).encode()], descriptors)
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    def end(self) -> int:
+        """Kill it and all that came from it; its exit status."""
+        self.control.close()
+        _kill(process_tree.family(self.number))
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.number, signal.SIGKILL)
+        status = self._process.wait()
+        with suppress(ChildProcessError):
+            # Orphans become children of this process (Linux), which has no others by now.
+            while os.waitpid(-1, os.WNOHANG):
+                orphans = process_tree.family(os.getpid())
+                _kill(number for number in orphans if number != os.getpid())
+        return status
+
+
+def _kill(numbers: Iterable[int]) -> None:
+    for number in numbers:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(number, signal.SIGKILL)
+
+
+class SpawnServer(Server):
+    """Serves one slot: one prepared process at a time, each for one candidate."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Start the first interpreter, and prepare to notice the end of children."""
+        super().__init__(settings)
+        self._settings = settings
+        self._child_fd, write_fd = os.pipe()
+        os.set_blocking(write_fd, False)
+        signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.protect()
+        self._prepared = PreparedProcess(settings)
+
+    def serve(self) -> None:
+        """Carry out orders until the socket or a waiting interpreter ends; remove the folder."""
+        with suppress(BrokenPipeError, ConnectionResetError):
+            while self._is_prepared():
+                is_mounted = self.files.is_mounted
+                self.say({"group": self._prepared.number, "bounds_files": is_mounted})
+                if not (message := self._receive()):
+                    break
+                text, descriptors = message
+                self.say(self._carry_out(json.loads(text.splitlines()[-1]), descriptors))
+                self.folder.empty()
+                if not self.folder.is_in_place:
+                    break
+                self._prepared = PreparedProcess(self._settings)
+        self._prepared.end()
+        self.files.remove()
+
+    def _is_prepared(self) -> bool:
+        """Wait until the interpreter has loaded the libraries; whether it has."""
+        while True:
+            readable, _, _ = select.select([self.control, self._prepared.control], [], [])
+            if self._prepared.control in readable:
+                return bool(self._prepared.control.recv(1))
+            if not self.control.recv(MAX_ORDER_BYTES):
+                return False
+
+    def _receive(self) -> tuple[bytes, list[int]] | None:
+        """The next order and its descriptors; None if there is nothing to wait for."""
+        while True:
+            readable, _, _ = select.select([self.control, self._prepared.control], [], [])
+            if self._prepared.control in readable:
+                return None
+            text, descriptors, _, _ = socket.recv_fds(
+                self.control, MAX_ORDER_BYTES, NUM_DESCRIPTORS
+            )
+            if descriptors:
+                return text, descriptors
+            if not text:
+                return None
+
+    def _carry_out(self, order: Order, descriptors: list[int]) -> dict[str, Any]:
+        """Have the interpreter run a candidate; its exit status, and which limit it passed."""
+        self.folder.make(self.work)
+        bare = process_tree.family(self._prepared.number)[self._prepared.number]
+        try:
+            self._prepared.order(order, descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+            passed = self._watch(order, bare)
+        finally:
+            status = self._prepared.end()
+            with suppress(FileNotFoundError):
+                self.folder.rename(self.work, token_hex(8))
+        return {"status": status, "passed": passed}
+
+    def _watch(self, order: Order, bare: int) -> str | None:
+        """Wait until the candidate has ended, passes a limit (then which), or is to be killed."""
+        next_look = monotonic() + WATCH_SECONDS
+        next_search = monotonic() + FILES_WATCH_SECONDS
+        while self._prepared.status is None:
+            awaited: list[socket.socket | int] = [self.control, self._child_fd]
+            readable, _, _ = select.select(awaited, [], [], max(0.0, next_look - monotonic()))
+            if self.control in readable:
+                return None
+            if self._child_fd in readable:
+                os.read(self._child_fd, MAX_ORDER_BYTES)
+            if (now := monotonic()) >= next_look:
+                if self.has_limits and (passed := self._passed(order, bare, now >= next_search)):
+                    return passed
+                next_look = now + WATCH_SECONDS
+                next_search += FILES_WATCH_SECONDS if now >= next_search else 0.0
+        return None
+
+    def _passed(self, order: Order, bare: int, are_files_due: bool) -> str | None:
+        number = self._prepared.number
+        held = process_tree.family(number)
+        if len(held) > 1 + order["processes"]:
+            return too_many_processes(order["processes"])
+        if sum(held.values()) > bare + order["memory_mb"] * KILOBYTES_PER_MB:
+            return too_much_memory(order["memory_mb"])
+        if process_tree.num_threads(number) > order["threads"]:
+            return too_many_threads(order["threads"])
+        if not are_files_due:
+            return None
+        max_mb = order["scratch_mb"]
+        return disk_usage.excess_reason(disk_usage.excess(held, self.scratch, max_mb), max_mb)
+
+
+class SpawnedWorker:
+    """Runs in a prepared process: has the libraries loaded, takes one order, ends."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Prepare for an order over the socket."""
+        self._control = socket.socket(fileno=settings["control_fd"])
+        self._scratch = settings["scratch"]
+        self._programs = settings["programs"]
+        self._has_limits = settings["layer"] != UNLIMITED_LAYER
+        self._filter = confinement.limiting_filter() if self._has_limits else None
+        confinement.die_with_parent(settings["parent"])
+
+    def serve(self) -> None:
+        """Report that the libraries are loaded, and carry out the order that comes then."""
+        self._control.sendall(b"\n")
+        text, descriptors, _, _ = socket.recv_fds(self._control, MAX_ORDER_BYTES, NUM_DESCRIPTORS)
+        if descriptors:
+            self._control.close()
+            try:
+                self._become_worker(json.loads(text), *descriptors)
+            finally:
+                os._exit(CHILD_FAULT)
+
+    def _become_worker(self, order: Order, request_fd: int, result_fd: int, log_fd: int) -> None:
+        """Turn this process into a candidate's, run it and end. Never returns."""
+        os.dup2(log_fd, 1)
+        os.dup2(log_fd, 2)
+        os.close(log_fd)
+        os.chdir(self._scratch)
+        if self._has_limits:
+            memory_mb, scratch_mb = order["memory_mb"], order["scratch_mb"]
+            confinement.limit_resources(memory_mb, scratch_mb, order["cpu_seconds"])
+            confinement.drop_privileges()
+            if not confinement.IS_LINUX and order["processes"] == 0:
+                # On Linux, this limit would count threads too.
+                resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+        if order["processes"] > 0:
+            os.environ["PATH"] = os.pathsep.join(self._programs)
+        if self._filter:
+            self._filter.enforce()
+        worker.serve(request_fd, result_fd, order)
+        os._exit(0)

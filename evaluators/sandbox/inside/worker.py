@@ -1,0 +1,314 @@
+"""A candidate's own process: loads one program, calls it, answers with plain data.
+
+Every answer is a frame on the result pipe: eight bytes of length, then a message (see codec.py).
+The first is empty and says that the confinement is in force, the second that the program is loaded
+(empty) or why not; then comes one for each call. The other way come a frame with the request and
+the source, and one with the arguments of each call when the call before is answered: a program can
+compute nothing ahead.
+"""
+
+import encodings.utf_8_sig  # noqa: F401  (or each worker would load it)
+import errno
+import os
+import random
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from numbers import Real
+from types import ModuleType, TracebackType
+from typing import Any, NamedTuple, cast
+
+from costada.evaluators.sandbox import codec
+
+CANDIDATE_FILE = "candidate.py"
+EVALUATOR_FILE = "evaluator.py"
+MAX_ARTIFACT_CHARS = 20_000
+MAX_MESSAGE_CHARS = 2000
+MAX_FRAMES = 8
+MAX_LINE_CHARS = 200
+CHUNK_BYTES = 65536
+RESERVE_BYTES = 512 * 1024
+"""Kept to report the error of a program that has used up its memory."""
+
+SEED = 0
+REFUSALS = (errno.EACCES, errno.ENOSYS, errno.EPERM, errno.EROFS)
+POLICY = (
+    "(programs may not start processes, share memory, use the network, or touch files outside their"
+    " working folder)"
+)
+
+Request = Mapping[str, Any]
+
+
+def serve(request_fd: int, result_fd: int, limits: Mapping[str, int]) -> None:
+    """Carry out the request that comes through one descriptor; write the answers to the other."""
+    no_memory = codec.encode({"error": _out_of_memory(limits), "is_own_fault": True})
+    # The process this one was forked from may have drawn, and looked for a folder of its own.
+    tempfile.tempdir = None
+    random.seed(SEED)
+    opening = None
+    with suppress(MemoryError):
+        opening = _opening(request_fd, limits, no_memory)
+    _send(result_fd, b"")
+    if opening is None:
+        _send(result_fd, no_memory)
+        return
+    request, loading = opening
+    function = None
+    with loading:
+        function = MODES[request["mode"]](request)
+    _send(result_fd, loading.answer)
+    while function:
+        attempt = Attempt(loading.files)
+        with attempt:
+            if not (message := _received(request_fd)):
+                break
+            arguments = cast(Request, codec.decode(message))
+            attempt.answer = codec.encode({"output": function(**arguments)})
+        _send(result_fd, attempt.answer)
+
+
+def _opening(
+    request_fd: int, limits: Mapping[str, int], no_memory: bytes
+) -> "tuple[Request, Attempt]":
+    """The request, whose source is a file now, and the attempt to load that.
+
+    Raises:
+        MemoryError: If the limit leaves no room for them.
+    """
+    text = _received(request_fd)
+    end = codec.LENGTH_BYTES + int.from_bytes(text[: codec.LENGTH_BYTES], "big")
+    request = cast(Request, codec.decode(text[codec.LENGTH_BYTES : end]))
+    source = text[end:]
+    with open(CANDIDATE_FILE, "wb") as file:
+        file.write(source)
+    return request, Attempt(Files(request, source, limits, no_memory))
+
+
+class File(NamedTuple):
+    """What an error may show of a file: the name to show it under, and its text."""
+
+    name: str
+    text: str
+
+
+class Files:
+    """The request's files, found before a program can change the working folder or the files."""
+
+    def __init__(
+        self, request: Request, source: bytes, limits: Mapping[str, int], no_memory: bytes
+    ) -> None:
+        """Note the files and their texts, and the limits that errors name."""
+        self.limits = limits
+        self.no_memory = no_memory
+        self.candidate = os.path.abspath(CANDIDATE_FILE)
+        self.shown = {self.candidate: File(CANDIDATE_FILE, source.decode("utf-8-sig", "replace"))}
+        self.has_evaluator = "folder" in request
+        if self.has_evaluator:
+            path = os.path.join(request["folder"], EVALUATOR_FILE)
+            text = ""
+            with suppress(OSError), open(path, encoding="utf-8-sig", errors="replace") as file:
+                text = file.read()  # if it cannot be read, loading it fails with the reason
+            self.shown[path] = File(EVALUATOR_FILE, text)
+
+
+class Attempt:
+    """Runs what is under `with`; if that raises anything at all, the error is the answer."""
+
+    def __init__(self, files: Files) -> None:
+        """Prepare to report errors, even when there is no more memory and they resist it.
+
+        Raises:
+            MemoryError: If there is none left for that.
+        """
+        self.answer = b""
+        self.files = files
+        try:
+            self._reserve = mmap(-1, RESERVE_BYTES, MAP_PRIVATE | MAP_ANONYMOUS)
+        except OSError:
+            raise MemoryError from None
+
+    def __enter__(self) -> None:
+        """Begin the attempt."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        """Keep the error, if there is one."""
+        if error is not None:
+            self._reserve.close()
+            self.answer = self.files.no_memory
+            with suppress(MemoryError):
+                files = self.files
+                text = error_report(error, files.shown, files.limits)
+                is_own = not files.has_evaluator or _concerns(error, files.candidate)
+                self.answer = codec.encode({"error": text, "is_own_fault": is_own})
+        return True
+
+
+def _send(result_fd: int, message: bytes) -> None:
+    view = memoryview(len(message).to_bytes(codec.LENGTH_BYTES, "big") + message)
+    while view:
+        view = view[os.write(result_fd, view) :]
+
+
+def _received(request_fd: int) -> bytes:
+    """The next frame; nothing if there is none."""
+    return _read(request_fd, int.from_bytes(_read(request_fd, codec.LENGTH_BYTES), "big"))
+
+
+def _read(request_fd: int, size: int) -> bytes:
+    chunks = []
+    while size and (chunk := os.read(request_fd, min(size, CHUNK_BYTES))):
+        chunks.append(chunk)
+        size -= len(chunk)
+    return b"".join(chunks)
+
+
+def load_module(name: str, path: str) -> ModuleType:
+    """Run the file at path as a module that sys.modules knows under the name given."""
+    module = ModuleType(name)
+    module.__file__, module.__package__ = path, ""
+    module.__loader__ = SourceFileLoader(name, path)
+    module.__spec__ = ModuleSpec(name, module.__loader__, origin=path)
+    sys.modules[name] = module
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    exec(code, module.__dict__)  # noqa: S102  (this process is there for it)
+    return module
+
+
+def _candidate(request: Request) -> Callable[..., object]:
+    """Load the candidate; its entry point."""
+    entry_point = request["entry_point"]
+    module = load_module("candidate", os.path.abspath(CANDIDATE_FILE))
+    function = getattr(module, entry_point, None)
+    if not callable(function):
+        raise AttributeError(f"the program defines no function {entry_point}")
+    return cast(Callable[..., object], function)
+
+
+def _evaluator(request: Request) -> Callable[..., object]:
+    """Load a problem folder's evaluator; its evaluation of the candidate's file."""
+    folder = request["folder"]
+    sys.path.insert(0, folder)
+    module = load_module("evaluator", os.path.join(folder, EVALUATOR_FILE))
+    return lambda: _as_dict(module.evaluate(os.path.abspath(CANDIDATE_FILE)))
+
+
+MODES: Mapping[str, Callable[[Request], Callable[..., object]]] = {
+    "candidate": _candidate,
+    "evaluator": _evaluator,
+}
+
+
+def _as_dict(result: object) -> dict[str, object]:
+    metrics = getattr(result, "metrics", result)
+    if not isinstance(metrics, dict):
+        raise TypeError(f"evaluate returned {type(result).__name__}; expected a dict of metrics")
+    artifacts = getattr(result, "artifacts", None) or {}
+    return {
+        "metrics": {str(name): _plain(value) for name, value in metrics.items()},
+        "artifacts": {str(name): str(_plain(value)) for name, value in artifacts.items()},
+    }
+
+
+def _plain(value: object) -> float | str | None:
+    """A number as a float, None as it is, and anything else as text."""
+    if value is None:
+        return None
+    if isinstance(value, Real) or getattr(value, "shape", None) == ():
+        return float(value)  # type: ignore[arg-type]
+    if isinstance(value, bytes):
+        value = value.decode("utf-8", "replace")
+    return str(value).replace(os.getcwd() + os.sep, "")[:MAX_ARTIFACT_CHARS]
+
+
+def seed_numpy() -> None:
+    """Seed NumPy's random numbers, if it is loaded, for all forks of this process alike."""
+    if "numpy" in sys.modules:
+        import numpy.random
+
+        numpy.random.seed(SEED)
+
+
+def error_report(error: BaseException, files: Mapping[str, File], limits: Mapping[str, int]) -> str:
+    """An exception in words a model can act on: its message, and the candidate's own frames.
+
+    Args:
+        error: The exception that ended the candidate.
+        files: The files whose frames are shown, by full path.
+        limits: The limits of the run; the one that was passed is named.
+    """
+    message = Message(type(error).__name__)
+    with message:
+        message.text = _message(error, limits)
+    text = message.text
+    for filename, file in files.items():
+        text = text.replace(filename, file.name).replace(os.path.dirname(filename) + os.sep, "")
+    if len(text) > MAX_MESSAGE_CHARS:
+        half = MAX_MESSAGE_CHARS // 2
+        text = f"{text[:half]} ... {text[-half:]}"
+    report = [text]
+    for filename, number, function in _frames(error.__traceback__, files)[-MAX_FRAMES:]:
+        report.append(f'  File "{files[filename].name}", line {number}, in {function}')
+        lines = files[filename].text.splitlines()
+        if number <= len(lines) and (line := lines[number - 1].strip()[:MAX_LINE_CHARS]):
+            report.append(f"    {line}")
+    return "\n".join(report)
+
+
+class Message:
+    """The message of an error; its type's name alone if its own code fails in producing more."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __enter__(self) -> None:
+        """Begin to produce it."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> bool:
+        return not isinstance(error, MemoryError)
+
+
+def _message(error: BaseException, limits: Mapping[str, int]) -> str:
+    if isinstance(error, MemoryError):
+        traceback.clear_frames(error.__traceback__)
+        return _out_of_memory(limits)
+    if isinstance(error, SystemExit):
+        return f"SystemExit: the program called exit ({error.code!r}) instead of returning"
+    text = "".join(traceback.format_exception_only(error)).strip()
+    if isinstance(error, OSError) and error.errno in REFUSALS:
+        return f"{text}\n{POLICY}"
+    if isinstance(error, OSError) and error.errno in (errno.EFBIG, errno.ENOSPC):
+        return f"{text}\n(the limit of the program's files is {limits['scratch_mb']} MB)"
+    return text
+
+
+def _out_of_memory(limits: Mapping[str, int]) -> str:
+    return f"MemoryError: out of memory, the limit is {limits['memory_mb']} MB"
+
+
+def _concerns(error: BaseException, filename: str) -> bool:
+    """Whether the exception arose in, or by calling, the code of a file."""
+    if isinstance(error, SyntaxError) and error.filename == filename:
+        return True
+    return bool(_frames(error.__traceback__, [filename]))
+
+
+def _frames(trace: TracebackType | None, filenames: Container[str]) -> list[tuple[str, int, str]]:
+    """File name, line and function of each frame that lies in one of the files."""
+    return [
+        (frame.f_code.co_filename, line, frame.f_code.co_name)
+        for frame, line in traceback.walk_tb(trace)
+        if frame.f_code.co_filename in filenames
+    ]

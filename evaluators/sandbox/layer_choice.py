@@ -1,0 +1,136 @@
+"""Chooses the layer that confines candidates on this machine, by trying each one."""
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from tempfile import gettempdir
+from threading import Lock
+from typing import NamedTuple
+
+from costada.evaluators.sandbox.execution import execute_in_any, request_for
+from costada.evaluators.sandbox.layers import PRELOAD, UNCONFINED, Layer, SlotKind
+from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.results import results_of
+
+BY_STRENGTH = (Layer.BUBBLEWRAP, Layer.LANDLOCK, Layer.PROCESS)
+PROBE_FILE = Path(__file__).parent / "inside" / "probe.py"
+PROBE_SECONDS = 20.0
+TEMPORARY_FOLDER = """
+import os, sys, tempfile
+with tempfile.TemporaryDirectory(prefix="costada-probe-") as folder:
+    sys.stdout.buffer.write(os.fsencode(folder) + b"\\n")
+    sys.stdout.flush()
+    sys.stdin.readline()
+"""
+"""Holds a temporary folder until it reads a line or its parent is gone."""
+
+ONLY_PROCESS = (
+    "sandbox: only the process layer works here, so programs can read your files and use the"
+    " network; install bubblewrap, or use a Linux kernel with Landlock (5.13 or newer)"
+)
+_choosing = Lock()
+
+
+def chosen_layer(layer: Layer) -> Layer:
+    """The layer that confines candidates; AUTO becomes the strongest that works here.
+
+    Each layer is tried once in a process: a probe tries to get out of it. Where AUTO finds only
+    the process layer, there is one warning.
+
+    Raises:
+        RuntimeError: If AUTO finds no layer that works.
+        ValueError: If the layer asked for does not work here, with the reason.
+    """
+    with _choosing:
+        if layer is Layer.AUTO:
+            return _strongest()
+        fault = _probed(layer).fault
+    if fault:
+        raise ValueError(f"sandbox is {layer.value!r}, which does not work here: {fault}")
+    return layer
+
+
+@cache
+def _strongest() -> Layer:
+    faults = []
+    for layer in BY_STRENGTH:
+        if not (fault := _probed(layer).fault):
+            break
+        faults.append(f"{layer.value}: {fault}")
+    else:
+        raise RuntimeError(f"sandbox: no layer works here ({'; '.join(faults)})")
+    if layer is Layer.PROCESS:
+        warnings.warn(ONLY_PROCESS, RuntimeWarning, stacklevel=2)
+    return layer
+
+
+def described_layer(layer: Layer) -> str:
+    """The name of a chosen layer, with what it leaves open on this machine."""
+    if _probed(layer).bounds_files or layer is Layer.NONE:
+        return layer.value
+    return f"{layer.value} (no file system of its own: the size of files is only watched)"
+
+
+class Probed(NamedTuple):
+    """Why a layer does not work here, None if it does; and whether it bounds the size of files."""
+
+    fault: str | None
+    bounds_files: bool = False
+
+
+@cache
+def _probed(layer: Layer) -> Probed:
+    with _temporary_folder() as folder:
+        canary = folder / "canary"
+        canary.write_text("readable")
+        try:
+            successes, bounds_files = _probe(layer, canary)
+        except (OSError, RuntimeError) as error:
+            if isinstance(error, InterruptedError):
+                raise
+            return Probed(str(error).removeprefix("sandbox: "))
+    escapes = [name for name, is_done in successes.items() if is_done]
+    if escapes and layer not in UNCONFINED:
+        return Probed(f"a probe inside it could {', '.join(escapes)}")
+    return Probed(None, bounds_files)
+
+
+def _probe(layer: Layer, canary: Path) -> tuple[Mapping[str, bool], bool]:
+    """What a probe could do in a layer, and whether the layer bounds the size of files.
+
+    It tries to read a file, write outside, open a socket and fork.
+    """
+    call = {"mode": "candidate", "entry_point": "probe"}
+    request = request_for(PROBE_FILE.read_bytes(), call, [{"canary": str(canary)}])
+    # Where nothing keeps the probe from forking, the watch over processes must not end it.
+    limits = Limits(processes=int(layer in UNCONFINED))
+    execution = execute_in_any(SlotKind(layer, PRELOAD), request, limits, PROBE_SECONDS)
+    bounds_files = execution.slot.bounds_files
+    [result] = results_of(execution)
+    if not isinstance(result.output, dict):
+        raise RuntimeError(f"a probe failed: {result.error}")
+    return {name: bool(is_done) for name, is_done in result.output.items()}, bounds_files
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A folder that is removed when the block ends, also when this process is killed."""
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", TEMPORARY_FOLDER],
+        env={**os.environ, "TMPDIR": gettempdir()},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as holder:
+        folder = holder.stdout.readline() if holder.stdout else b""
+        if not folder:
+            raise OSError(f"sandbox: no folder can be made in {gettempdir()}")
+        try:
+            yield Path(os.fsdecode(folder[:-1]))
+        finally:
+            holder.communicate(b"\n")
