@@ -17,7 +17,7 @@ from costada.cli import options
 from costada.cli.errors import refusing, telling_warnings
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem_names
-from costada.experiments.sweep.loop import StopWish, SweepLoop, start
+from costada.experiments.sweep.loop import StopSignals, SweepLoop, start
 from costada.experiments.sweep.progress import (
     exit_code,
     headline,
@@ -32,8 +32,8 @@ from costada.experiments.sweep.sweep import (
     SweepRun,
     check_inputs,
     hold_sweep,
-    looked_up,
     sweep_runs,
+    with_progress,
 )
 from costada.reports.terminal import SafeConsole, show
 from costada.runs.config import RunConfig
@@ -145,13 +145,13 @@ def sweep(
             options.check_tools(tool_evaluations, generator)
             wanted = sweep_runs(_grid(problems, methods, seeds, budget), shared, out)
             if dry_run:
-                _print_forecast(tuple(map(looked_up, wanted)), num_jobs, as_json=as_json)
+                _print_forecast(tuple(map(with_progress, wanted)), num_jobs, as_json=as_json)
                 return
             held.enter_context(hold_sweep(out))
-            runs = tuple(map(looked_up, wanted))
+            runs = tuple(map(with_progress, wanted))
             with telling_warnings():
                 check_inputs(runs)
-        with refusing(ExitCode.FAILED, hint="Go on by giving the same command again."):
+        with refusing(ExitCode.FAILED, hint="Repeat the command to resume."):
             began = monotonic()
             runs = _carry_out(runs, num_jobs, is_quiet=quiet, as_json=as_json)
     show(sweep_json(runs) if as_json else sweep_text(runs, out, monotonic() - began))
@@ -183,7 +183,7 @@ def _carry_out(
 ) -> tuple[SweepRun, ...]:
     progress = sweep_progress_on(SafeConsole(stderr=as_json, highlight=False), is_quiet=is_quiet)
     progress.begin(headline(runs, num_jobs))
-    with progress, StopWish(progress.notice) as wish:
+    with progress, StopSignals(progress.notice) as wish:
         return SweepLoop(runs, num_jobs, start, progress, wish).carry_out()
 
 

@@ -1,4 +1,4 @@
-"""What a sweep may cost and what came of it, in words for a person and in JSON for a program."""
+"""The progress and the result of a sweep, for a terminal and as JSON."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from costada.experiments.sweep.sweep import Status, SweepRun
+from costada.reports.formats import counted
 from costada.reports.terminal import printable
 from costada.runs.exit_codes import ExitCode
 
@@ -24,58 +25,30 @@ STANDARD_ERROR = 2
 BAR_WIDTH = 20
 
 
-class SweepProgress(Protocol):
-    """Follows one sweep from begin to end, as a context manager."""
+class SweepProgress:
+    """Shows nothing of the sweep that it follows; the base of what does."""
 
     def __enter__(self) -> Self:
         """Take over the terminal, if there is one."""
-        ...
-
-    def __exit__(self, *_: object) -> None:
-        """Give the terminal back."""
-        ...
-
-    def begin(self, headline: str) -> None:
-        """Learn how many runs there are and what they may cost."""
-        ...
-
-    def show(self, runs: Sequence[SweepRun]) -> None:
-        """Learn how far all runs have come, about once a second."""
-        ...
-
-    def end(self, runs: Sequence[SweepRun], run: SweepRun) -> None:
-        """Learn that a run has ended."""
-        ...
-
-    def notice(self, text: str) -> None:
-        """Learn of something else; may be called inside a signal handler."""
-        ...
-
-
-class SilentSweep:
-    """Shows nothing."""
-
-    def __enter__(self) -> Self:
-        """Do nothing."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Do nothing."""
+        """Release the terminal."""
 
     def begin(self, headline: str) -> None:
-        """Do nothing."""
+        """Begin with how many runs there are and what they may cost."""
 
     def show(self, runs: Sequence[SweepRun]) -> None:
-        """Do nothing."""
+        """Show the state of all runs, about once a second."""
 
     def end(self, runs: Sequence[SweepRun], run: SweepRun) -> None:
-        """Do nothing."""
+        """Show that a run has ended."""
 
     def notice(self, text: str) -> None:
-        """Do nothing."""
+        """Show something else; may be called inside a signal handler."""
 
 
-class SweepLines(SilentSweep):
+class SweepLines(SweepProgress):
     """Writes one line per ended run, for logs and pipes."""
 
     def __init__(self, console: Console) -> None:
@@ -90,7 +63,7 @@ class SweepLines(SilentSweep):
         self._write(end_line(runs, run))
 
     def notice(self, text: str) -> None:
-        """Write the notice to standard error, past buffers that a signal may have caught busy."""
+        """Write to standard error, past buffers that a signal may have interrupted."""
         os.write(STANDARD_ERROR, f"{printable(text)}\n".encode())
 
     def _write(self, text: str) -> None:
@@ -112,11 +85,11 @@ class SweepTable(SweepLines):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Take the table away; the lines stay."""
+        """Remove the table; the lines stay."""
         self._live.stop()
 
     def show(self, runs: Sequence[SweepRun]) -> None:
-        """Draw the table anew."""
+        """Redraw the table."""
         self._live.update(sweep_table(runs, monotonic() - self._began, self._notice), refresh=True)
 
     def notice(self, text: str) -> None:
@@ -127,32 +100,37 @@ class SweepTable(SweepLines):
 def sweep_progress_on(console: Console, *, is_quiet: bool) -> SweepProgress:
     """A table for a terminal, lines for anything else, nothing if quiet."""
     if is_quiet:
-        return SilentSweep()
+        return SweepProgress()
     return SweepTable(console) if console.is_terminal else SweepLines(console)
 
 
 def sweep_table(runs: Sequence[SweepRun], seconds: float, notice: str = "") -> RenderableType:
-    """The running runs as a table, and all of them as numbers.
-
-    Args:
-        runs: Every run of the sweep.
-        seconds: Time since this sweep began.
-        notice: What else the user should know.
-    """
+    """The running runs as a table with the totals of all runs, `seconds` after the sweep began."""
     table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
     for name in ("running", "iteration", "spent", "", "best score", "time"):
         table.add_column(name, no_wrap=True, justify="left" if name == "running" else "right")
     for run in runs:
         if run.status is Status.RUNNING:
-            table.add_row(*_cells(run))
-    parts: list[RenderableType] = [Text(), table, Text(), Text(_totals(runs, seconds))]
+            table.add_row(
+                Text(run.name),
+                f"{run.step.iteration if run.step else 0}/{run.config.max_iterations}",
+                ProgressBar(total=run.config.budget, completed=run.spent, width=BAR_WIDTH),
+                f"${run.spent:.4f} of ${run.config.budget:g}",
+                f"{run.step.best_score:.6g}" if run.step else "",
+                clock(run.seconds),
+            )
+    counts = Counter(run.status for run in runs)
+    states = ", ".join(f"{counts[status]} {status}" for status in Status if counts[status])
+    spent, budget = sum(run.spent for run in runs), sum(run.config.budget for run in runs)
+    totals = f"{states}  spent ${spent:.4f}, budgets ${budget:g}  {clock(seconds)}"
+    parts: list[RenderableType] = [Text(), table, Text(), Text(totals)]
     if notice:
         parts.append(Text(notice, style="bold yellow"))
     return Group(*parts)
 
 
 def end_line(runs: Sequence[SweepRun], run: SweepRun) -> str:
-    """In one line how a run ended, and how many have."""
+    """One line that says how a run ended, and how many have."""
     num_ended = sum(each.status in (Status.FINISHED, Status.FAILED) for each in runs)
     parts = [f"[{num_ended}/{len(runs)}] {run.name}: {run.status}"]
     if run.step:
@@ -172,25 +150,6 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _cells(run: SweepRun) -> tuple[RenderableType, ...]:
-    return (
-        Text(run.name),
-        f"{run.step.iteration if run.step else 0}/{run.config.max_iterations}",
-        ProgressBar(total=run.config.budget, completed=run.spent, width=BAR_WIDTH),
-        f"${run.spent:.4f} of ${run.config.budget:g}",
-        f"{run.step.best_score:.6g}" if run.step else "",
-        clock(run.seconds),
-    )
-
-
-def _totals(runs: Sequence[SweepRun], seconds: float) -> str:
-    counts = Counter(run.status for run in runs)
-    parts = [f"{counts[status]} {status}" for status in Status if counts[status]]
-    spent = sum(run.spent for run in runs)
-    budget = sum(run.config.budget for run in runs)
-    return f"{', '.join(parts)}  spent ${spent:.4f}, budgets ${budget:g}  {clock(seconds)}"
-
-
 def largest_bill(runs: Sequence[SweepRun]) -> float:
     """The dollars that unfinished runs may still spend within their budgets."""
     return sum(
@@ -200,17 +159,27 @@ def largest_bill(runs: Sequence[SweepRun]) -> float:
 
 def headline(runs: Sequence[SweepRun], num_jobs: int) -> str:
     """How many runs there are and what they may cost."""
-    num_finished = sum(run.status is Status.FINISHED for run in runs)
-    num_begun = sum(run.status is not Status.FINISHED and run.has_begun for run in runs)
-    parts = [f"{_counted(runs)}, at most {num_jobs} at once"]
-    if num_finished:
-        parts.append(f"{num_finished} finished before")
+    unfinished = [run for run in runs if run.status is not Status.FINISHED]
+    num_begun = sum(run.has_begun for run in unfinished)
+    parts = [f"{counted(len(runs), 'run')}, at most {num_jobs} at once"]
+    if len(unfinished) < len(runs):
+        parts.append(f"{len(runs) - len(unfinished)} finished before")
     if num_begun:
         parts.append(f"{num_begun} begun before")
-    return (
-        f"{', '.join(parts)}. Largest bill from here on: ${largest_bill(runs):g}"
-        f" = {_budgets(runs)}; {_limit(runs)}."
+    budgets = Counter(run.config.budget for run in unfinished)
+    terms = " + ".join(f"{count} x ${each:g}" for each, count in sorted(budgets.items()))
+    spent = sum(run.spent for run in unfinished)
+    sources = terms or "nothing to do"
+    if spent:
+        sources += f" - ${spent:.4f} spent"
+        f"{terms or 'nothing to do'} - ${spent:.4f} spent" if spent else terms or "nothing to do"
     )
+    crosses = any(run.config.budget_policy == "crossing" for run in runs)
+    limit = (
+        "a run's last iteration may exceed its budget" if crosses else "no run exceeds its budget"
+    )
+    bill = f"Largest bill from here on: ${largest_bill(runs):g} = {sources}; {limit}."
+    return f"{', '.join(parts)}. {bill}"
 
 
 def sweep_text(runs: Sequence[SweepRun], out: Path, seconds: float) -> str:
@@ -218,68 +187,47 @@ def sweep_text(runs: Sequence[SweepRun], out: Path, seconds: float) -> str:
     finished = [run for run in runs if run.status is Status.FINISHED]
     spent = sum(run.spent for run in runs)
     lines = [
-        f"Finished {len(finished)} of {_counted(runs)}; all together spent ${spent:.4f}"
-        f" ({clock(seconds)} in this sweep).",
+        f"Finished {len(finished)} of {counted(len(runs), 'run')}; all together spent"
+        f" ${spent:.4f} ({clock(seconds)} in this sweep).",
         f"  runs            {out}",
     ]
     if len(finished) < len(runs):
-        lines.append("Go on by giving the same command again.")
+        lines.append("Repeat the command to resume.")
     failures = [run for run in runs if run.status is Status.FAILED]
     if failures:
         lines.append(f"Failed: {len(failures)}")
         lines += [f"  {run.name}: {run.error}" for run in failures]
-        lines.append("What else they said is in the .log files beside their folders.")
+        lines.append("Their full output is in the .log files beside their folders.")
     return "\n".join(lines)
 
 
 def sweep_json(runs: Sequence[SweepRun]) -> str:
     """The runs as one JSON array, a run per line; dollars are numbers."""
-    lines = ",\n".join(f"  {json.dumps(_facts(run))}" for run in runs)
+
+    def facts(run: SweepRun) -> dict[str, object]:
+        step = run.step
+        return {
+            "problem": run.config.problem,
+            "method": run.config.method,
+            "model": run.config.model,
+            "seed": run.config.seed,
+            "budget": run.config.budget,
+            "status": run.status,
+            "iterations": step.iteration if step else 0,
+            "spent": run.spent,
+            "best_score": step.best_score if step else None,
+            "best_objective": step.best_objective if step else None,
+            "error": run.error or None,
+            "folder": str(run.folder.path),
+        }
+
+    lines = ",\n".join(f"  {json.dumps(facts(run))}" for run in runs)
     return f"[\n{lines}\n]"
 
 
 def exit_code(runs: Sequence[SweepRun]) -> ExitCode:
-    """What the command answers: any failure counts more than an interruption."""
+    """The command's exit code: any failure counts more than an interruption."""
     statuses = {run.status for run in runs}
     if Status.FAILED in statuses:
         return ExitCode.FAILED
     return ExitCode.FINISHED if statuses <= {Status.FINISHED} else ExitCode.INTERRUPTED
-
-
-def _facts(run: SweepRun) -> dict[str, object]:
-    step = run.step
-    return {
-        "problem": run.config.problem,
-        "method": run.config.method,
-        "model": run.config.model,
-        "seed": run.config.seed,
-        "budget": run.config.budget,
-        "status": run.status,
-        "iterations": step.iteration if step else 0,
-        "spent": run.spent,
-        "best_score": step.best_score if step else None,
-        "best_objective": step.best_objective if step else None,
-        "error": run.error or None,
-        "folder": str(run.folder.path),
-    }
-
-
-def _limit(runs: Sequence[SweepRun]) -> str:
-    """How firmly a budget holds; the runs of a sweep share their policy."""
-    if any(run.config.budget_policy == "crossing" for run in runs):
-        return "a run's last iteration may go beyond its budget"
-    return "no run goes beyond its budget"
-
-
-def _budgets(runs: Sequence[SweepRun]) -> str:
-    """What the largest bill is made of."""
-    todo = [run for run in runs if run.status is not Status.FINISHED]
-    budgets = sorted({run.config.budget for run in todo})
-    counts = [(sum(run.config.budget == each for run in todo), each) for each in budgets]
-    terms = " + ".join(f"{count} x ${each:g}" for count, each in counts) or "nothing to do"
-    spent = sum(run.spent for run in todo)
-    return f"{terms} - ${spent:.4f} spent" if spent else terms
-
-
-def _counted(runs: Sequence[SweepRun]) -> str:
-    return "1 run" if len(runs) == 1 else f"{len(runs)} runs"

@@ -1,4 +1,4 @@
-"""The runs of a sweep: which there are, where each lives, and how far it has come."""
+"""The runs of a sweep: their settings, their folders and their progress."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ class SweepRun:
     """One run of a sweep.
 
     Attributes:
-        name: Its place below the sweep's folder, which says what is particular about it.
+        name: Its path below the sweep's folder.
         config: Its settings.
-        folder: Where it lives.
+        folder: Its folder.
         status: How far it has come.
         step: Its last finished iteration, if it has one.
         error: Why it failed; empty if it did not.
@@ -108,7 +108,7 @@ class SweepRun:
 
     @property
     def has_begun(self) -> bool:
-        """Whether its folder holds settings, so that it is gone on with."""
+        """Whether its folder holds settings, so that it is resumed."""
         return self.folder.settings.is_file()
 
     @property
@@ -129,24 +129,40 @@ def sweep_runs(grid: SweepGrid, given: Mapping[str, object], out: Path) -> tuple
     Raises:
         ValueError: If a setting is wrong, or two runs would share a folder.
     """
-    runs = [
-        _sweep_run(given, out, problem, method, seed, budget, len(grid.budgets) > 1)
-        for seed, problem, method, budget in product(
-            grid.seeds, grid.problems, grid.methods, grid.budgets or (None,)
-        )
-    ]
-    _refuse_shared_folders(runs)
-    return tuple(runs)
+    runs: dict[Path, SweepRun] = {}
+    for seed, problem, method, budget in product(
+        grid.seeds, grid.problems, grid.methods, grid.budgets or (None,)
+    ):
+        wanted = {"problem": problem, "method": method, "seed": seed, "budget": budget}
+        config = RunConfig.model_validate({**given, **wanted})
+        problem_name = re.sub(r"[^\w-]+", "-", Path(config.problem).name).strip("-") or "problem"
+        parts = [problem_name, config.method, f"seed-{config.seed}"]
+        if len(grid.budgets) > 1:
+            parts.insert(2, f"budget-{config.budget}")
+        path = out.joinpath(*parts)
+        if other := runs.get(path):
+            if other.config == config:
+                raise ValueError(f"{path}: asked for twice, expected each run once")
+            raise ValueError(
+                f"{path}: got two problems of that name, {other.config.problem} and"
+                f" {config.problem}; sweep them into different folders"
+            )
+        runs[path] = SweepRun("/".join(parts), config, RunFolder(path))
+    return tuple(runs.values())
 
 
-def looked_up(run: SweepRun) -> SweepRun:
+def with_progress(run: SweepRun) -> SweepRun:
     """The run as its folder shows it, finished or waiting.
 
     Raises:
-        ValueError: If the folder holds another run, another process is at work in it, or a link
+        ValueError: If the folder holds another run, another process is working on it, or a link
             leads out of the sweep's folder.
     """
-    _refuse_links(run)
+    below = run.folder.path
+    for _ in Path(run.name).parts:
+        if below.is_symlink():
+            raise ValueError(f"{below}: is a link, expected a folder below that of the sweep")
+        below = below.parent
     if not run.has_begun:
         run.folder.check_free()
         return run
@@ -157,6 +173,13 @@ def looked_up(run: SweepRun) -> SweepRun:
         is_done = is_finished(run.folder) and _is_reported(run.folder)
     status = Status.FINISHED if is_done else Status.WAITING
     return replace(run, status=status, step=last_step(run.folder.steps))
+
+
+def _is_reported(folder: RunFolder) -> bool:
+    """Whether the picture of the run shows its last iteration."""
+    if not (folder.report.is_file() and folder.steps.is_file()):
+        return False
+    return folder.report.stat().st_mtime_ns >= folder.steps.stat().st_mtime_ns
 
 
 def check_inputs(runs: Sequence[SweepRun]) -> None:
@@ -217,54 +240,3 @@ def hold_sweep(out: Path) -> Iterator[None]:
         os.close(folder)
         if is_new and not any(out.iterdir()):
             out.rmdir()
-
-
-def _sweep_run(
-    given: Mapping[str, object],
-    out: Path,
-    problem: str,
-    method: str,
-    seed: int,
-    budget: str | None,
-    has_budgets: bool,
-) -> SweepRun:
-    config = RunConfig.model_validate(
-        {**given, "problem": problem, "method": method, "seed": seed, "budget": budget}
-    )
-    parts = [_folder_name(config.problem), config.method, f"seed-{config.seed}"]
-    if has_budgets:
-        parts.insert(2, f"budget-{config.budget}")
-    return SweepRun("/".join(parts), config, RunFolder(out.joinpath(*parts)))
-
-
-def _folder_name(problem: str) -> str:
-    return re.sub(r"[^\w-]+", "-", Path(problem).name).strip("-") or "problem"
-
-
-def _refuse_shared_folders(runs: Sequence[SweepRun]) -> None:
-    first: dict[Path, RunConfig] = {}
-    for run in runs:
-        other = first.setdefault(run.folder.path, run.config)
-        if other is run.config:
-            continue
-        if other == run.config:
-            raise ValueError(f"{run.folder.path}: asked for twice, expected each run once")
-        raise ValueError(
-            f"{run.folder.path}: got two problems of that name, {other.problem} and"
-            f" {run.config.problem}; sweep them into different folders"
-        )
-
-
-def _refuse_links(run: SweepRun) -> None:
-    below = run.folder.path
-    for _ in Path(run.name).parts:
-        if below.is_symlink():
-            raise ValueError(f"{below}: is a link, expected a folder below that of the sweep")
-        below = below.parent
-
-
-def _is_reported(folder: RunFolder) -> bool:
-    """Whether the files a person reads are those of the last iteration."""
-    if not (folder.report.is_file() and folder.steps.is_file()):
-        return False
-    return folder.report.stat().st_mtime_ns >= folder.steps.stat().st_mtime_ns

@@ -244,8 +244,8 @@ def test_a_hard_budget_is_not_said_to_be_crossed(tmp_path: Path, invoke: Invoke)
     words = ("--problems", "circle_packing", "--methods", "uniform", "--seeds", 2, "--dry-run")
     hard = invoke("sweep", *words, "--out", tmp_path / "a", "--budget-policy", "hard")
     crossing = invoke("sweep", *words, "--out", tmp_path / "a", "--budget-policy", "crossing")
-    assert hard.output.endswith("$2 = 2 x $1; no run goes beyond its budget.\n")
-    assert crossing.output.endswith("; a run's last iteration may go beyond its budget.\n")
+    assert hard.output.endswith("$2 = 2 x $1; no run exceeds its budget.\n")
+    assert crossing.output.endswith("; a run's last iteration may exceed its budget.\n")
 
 
 def test_a_sweep_has_the_options_of_a_run_but_for_what_it_varies() -> None:

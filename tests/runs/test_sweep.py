@@ -16,8 +16,8 @@ from costada.experiments.sweep.sweep import (
     check_inputs,
     hold_sweep,
     last_step,
-    looked_up,
     sweep_runs,
+    with_progress,
 )
 from costada.runs.config import RunConfig, load_config
 from costada.runs.folder import RunFolder
@@ -101,13 +101,13 @@ def test_two_problem_folders_of_one_name_are_refused(near: Path, tmp_path: Path)
 
 def test_a_run_without_a_folder_waits(tmp_path: Path) -> None:
     (run,) = sweep_runs(grid(), SHARED, tmp_path)
-    assert looked_up(run) == run
+    assert with_progress(run) == run
     assert (run.status, run.step, run.has_begun) == (Status.WAITING, None, False)
 
 
 def test_a_finished_run_is_known_by_its_checkpoint(copied: SweepRun) -> None:
     os.utime(copied.folder.report)
-    found = looked_up(copied)
+    found = with_progress(copied)
     assert found.status is Status.FINISHED
     assert found.step is not None
     assert found.step.iteration == 3
@@ -115,7 +115,7 @@ def test_a_finished_run_is_known_by_its_checkpoint(copied: SweepRun) -> None:
 
 def test_a_run_killed_before_its_report_is_finished_once_more(copied: SweepRun) -> None:
     copied.folder.report.unlink()
-    assert looked_up(copied).status is Status.WAITING
+    assert with_progress(copied).status is Status.WAITING
 
 
 def test_a_run_with_other_settings_is_refused(copied: SweepRun) -> None:
@@ -123,7 +123,7 @@ def test_a_run_with_other_settings_is_refused(copied: SweepRun) -> None:
         copied.name, copied.config.model_copy(update={"max_iterations": 9}), copied.folder
     )
     with pytest.raises(ValueError, match="other settings: max_iterations was 3, got 9"):
-        looked_up(asked)
+        with_progress(asked)
 
 
 def test_files_that_are_no_run_are_refused(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_files_that_are_no_run_are_refused(tmp_path: Path) -> None:
     run.folder.path.mkdir(parents=True)
     run.folder.steps.write_text("")
     with pytest.raises(ValueError, match=re.escape("steps.jsonl: exists")):
-        looked_up(run)
+        with_progress(run)
 
 
 def test_only_problems_that_are_still_needed_are_tried(copied: SweepRun, tmp_path: Path) -> None:

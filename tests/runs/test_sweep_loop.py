@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from costada.experiments.sweep.loop import SIGNALS, STOPPING, StopWish, SweepLoop
-from costada.experiments.sweep.progress import SilentSweep
+from costada.experiments.sweep.loop import SIGNALS, STOPPING, StopSignals, SweepLoop
+from costada.experiments.sweep.progress import SweepProgress
 from costada.experiments.sweep.sweep import Status, SweepRun
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
@@ -47,11 +47,11 @@ def runs(tmp_path: Path) -> list[SweepRun]:
 def carry_out(
     runs: list[SweepRun],
     start: Callable[[SweepRun], ScriptedProcess],
-    wish: StopWish | None = None,
+    wish: StopSignals | None = None,
     num_jobs: int = 2,
 ) -> list[End]:
-    wish = wish or StopWish(lambda text: None)
-    ended = SweepLoop(runs, num_jobs, start, SilentSweep(), wish).carry_out()
+    wish = wish or StopSignals(lambda text: None)
+    ended = SweepLoop(runs, num_jobs, start, SweepProgress(), wish).carry_out()
     return [(run.status, run.error) for run in ended]
 
 
@@ -85,13 +85,13 @@ def test_a_failure_stops_no_other_run(runs: list[SweepRun]) -> None:
 
 
 def test_the_first_wish_lets_runs_save_and_starts_no_more(runs: list[SweepRun]) -> None:
-    wish = StopWish(lambda text: None)
+    wish = StopSignals(lambda text: None)
     started: list[ScriptedProcess] = []
 
     def start(run: SweepRun) -> ScriptedProcess:
         started.append(ScriptedProcess(looks=1000))
         if len(started) == 2:
-            wish.ask()
+            wish.count = 1
         return started[-1]
 
     assert carry_out(runs, start, wish) == [INTERRUPTED, INTERRUPTED, *[(Status.WAITING, "")] * 2]
@@ -99,7 +99,7 @@ def test_the_first_wish_lets_runs_save_and_starts_no_more(runs: list[SweepRun]) 
 
 
 def test_the_second_wish_ends_runs_at_once(runs: list[SweepRun]) -> None:
-    wish = StopWish(lambda text: None)
+    wish = StopSignals(lambda text: None)
 
     def start(run: SweepRun) -> ScriptedProcess:
         wish.count = 2
@@ -125,7 +125,7 @@ def test_a_process_that_cannot_be_started_ends_the_others_first(runs: list[Sweep
 @pytest.mark.parametrize("number", SIGNALS)
 def test_signals_are_counted_and_said_once_and_given_back(number: signal.Signals) -> None:
     before, heard = signal.getsignal(number), []
-    with StopWish(heard.append) as wish:
+    with StopSignals(heard.append) as wish:
         signal.raise_signal(number)
         signal.raise_signal(number)
     assert (wish.count, heard) == (2, [STOPPING])

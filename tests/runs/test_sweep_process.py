@@ -13,13 +13,13 @@ from costada.experiments.sweep.loop import (
     ENTRY,
     STOPPING,
     RunProcess,
-    StopWish,
+    StopSignals,
     SweepLoop,
     last_error,
     options_of,
     start,
 )
-from costada.experiments.sweep.progress import SilentSweep, exit_code
+from costada.experiments.sweep.progress import SweepProgress, exit_code
 from costada.experiments.sweep.sweep import Status, SweepGrid, SweepRun, last_step, sweep_runs
 from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
@@ -74,8 +74,8 @@ def test_a_second_ctrl_c_ends_runs_at_once(near: Path, tmp_path: Path) -> None:
         signal.raise_signal(signal.SIGINT)
         return process
 
-    with StopWish(heard.append) as wish:
-        ended = SweepLoop(runs, 2, begin, SilentSweep(), wish).carry_out()
+    with StopSignals(heard.append) as wish:
+        ended = SweepLoop(runs, 2, begin, SweepProgress(), wish).carry_out()
     assert heard == [STOPPING]
     assert [run.status for run in ended] == [Status.INTERRUPTED, Status.WAITING]
     assert exit_code(ended) is ExitCode.INTERRUPTED

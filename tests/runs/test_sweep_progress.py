@@ -6,8 +6,8 @@ import pytest
 from rich.console import Console
 
 from costada.experiments.sweep.progress import (
-    SilentSweep,
     SweepLines,
+    SweepProgress,
     SweepTable,
     exit_code,
     headline,
@@ -83,7 +83,7 @@ def test_a_terminal_shows_the_running_runs_and_the_sums() -> None:
 
 
 def test_quiet_shows_nothing_and_a_log_gets_lines() -> None:
-    assert isinstance(sweep_progress_on(console(True), is_quiet=True), SilentSweep)
+    assert type(sweep_progress_on(console(True), is_quiet=True)) is SweepProgress
     assert isinstance(sweep_progress_on(console(False), is_quiet=False), SweepLines)
 
 
@@ -91,7 +91,7 @@ def test_the_largest_bill_is_what_unfinished_runs_have_left() -> None:
     assert largest_bill(RUNS) == 0.25 + 0.25 + 0.5
     assert headline(RUNS, 2) == (
         "4 runs, at most 2 at once, 1 finished before. Largest bill from here on: $1"
-        " = 3 x $0.5 - $0.5000 spent; a run's last iteration may go beyond its budget."
+        " = 3 x $0.5 - $0.5000 spent; a run's last iteration may exceed its budget."
     )
     assert "Largest bill from here on: $0 = nothing to do" in headline(RUNS[:1], 2)
 
