@@ -25,7 +25,7 @@ from importlib.machinery import PathFinder
 from importlib.util import resolve_name
 from pathlib import Path
 from pickle import PickleError
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from costada.evaluators.folder_files import READING, content_hash
@@ -40,10 +40,9 @@ IN_PART = "~"
 EVALUATOR = ("evaluate", "score", "arguments", "calls", "holdout", "evaluator_source")
 """Fields that make up the evaluator proper."""
 
-NOT_DECIDING = (
-    *("human", "seed_objective", "seed_evaluation", "source", "fingerprint", "allow_invalid_start"),
-)
-"""Fields for reports, and the one that decides only whether a run may begin."""
+FOR_REPORTS = ("human", "seed_objective", "seed_evaluation", "source", "fingerprint")
+NOT_DECIDING = (*FOR_REPORTS, "allow_invalid_start")
+"""Fields that decide no verdict; the last one decides whether a run may begin."""
 
 FOR_MODELS = ("task", "initial_program", "timing_metrics")
 """Fields that decide what a model sees or starts from, not how programs are judged."""
@@ -60,13 +59,11 @@ CODE_FACTS = (
 """What decides how code behaves; file and lines do not."""
 
 GLOBAL_NAMES = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
-INERT_MEMBERS = frozenset(
-    (
-        *("__dict__", "__weakref__", "__doc__", "__module__", "__slots__", "_abc_impl"),
-        *("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"),
-        *("__static_attributes__", "__firstlineno__"),
-    )
-)
+INERT_MEMBERS = {
+    *("__dict__", "__weakref__", "__doc__", "__module__", "__slots__", "_abc_impl"),
+    *("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__"),
+    *("__static_attributes__", "__firstlineno__"),
+}
 """Attributes of a class that do not decide how it behaves."""
 
 SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
@@ -112,15 +109,6 @@ def _hashed(problem: Problem, without: Iterable[str]) -> ObjectHash:
     names = [field.name for field in fields(problem) if field.name not in left_out]
     known = {name: getattr(problem, name) for name in names}
     return ObjectHash({**known, "python": sys.version_info[:2]})
-
-
-@runtime_checkable
-class Decided(Protocol):
-    """An object that says what its behaviour depends on."""
-
-    def decided_by(self) -> tuple[object, ...]:
-        """Values that are equal only for objects that behave alike."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +190,8 @@ def _parts(value: Any) -> Iterable[object]:
         return PARTS[type(value)](value)
     if isinstance(value, type):
         return _class_parts(value)
-    if isinstance(value, Decided):
-        return value.decided_by()
+    if hasattr(value, "decided_by"):
+        return tuple(value.decided_by())
     if isinstance(value, Enum):
         return type(value), value.name
     if isinstance(value, Path):
@@ -261,11 +249,12 @@ def _imported(name: str, package: str) -> object:
         return Unknown(f"module {name}, which is in no package")
     if name in sys.modules:
         return sys.modules[name]
-    top = name.partition(".")[0]
-    spec = None if top in sys.stdlib_module_names else PathFinder.find_spec(top)
-    if top in sys.stdlib_module_names or (spec and spec.origin and _is_installed(spec.origin)):
-        return "installed", name, _version(top)
-    return ("absent", name) if spec is None else Unknown(f"module {name}, which is not loaded yet")
+    spec = PathFinder.find_spec(name.partition(".")[0])
+    if spec is None:
+        return "absent", name
+    if spec.origin and _is_installed(spec.origin):
+        return "installed", name, _version(name)
+    return Unknown(f"module {name}, which is not loaded yet")
 
 
 def _builtin_parts(function: types.BuiltinFunctionType) -> Iterable[object]:
@@ -298,23 +287,17 @@ def _class_parts(kind: type) -> Iterable[object]:
     return kind.__qualname__, kind.__bases__, *_sorted(members)
 
 
-def _instance_parts(value: Any) -> Iterable[object]:
+def _instance_parts(value: Any) -> Iterator[object]:
     """Class, attributes and content of an object of a user's class."""
     bases = type(value).__mro__
-    attributes = dict(getattr(value, "__dict__", {}))
-    for base in bases:
-        for name, member in vars(base).items():
-            if isinstance(member, types.MemberDescriptorType) and hasattr(value, name):
-                attributes[name] = getattr(value, name)
+    slots = [n for b in bases for n, m in vars(b).items() if isinstance(m, SLOTS[0])]
+    attributes = {name: getattr(value, name) for name in slots if hasattr(value, name)}
     yield type(value)
-    yield from _sorted(attributes)
+    yield from _sorted({**getattr(value, "__dict__", {}), **attributes})
     yield from (kind(value) for kind in BUILTINS if isinstance(value, kind))
-    stateless = (object, *BUILTINS)
     neutral = ("abc", "typing", "typing_extensions")
-    if any(
-        not _is_own(base) and base not in stateless and base.__module__ not in neutral
-        for base in bases
-    ):
+    foreign = [base for base in bases if not _is_own(base) and base.__module__ not in neutral]
+    if not {*foreign} <= {object, *BUILTINS}:
         yield from _reduced(value)
 
 
