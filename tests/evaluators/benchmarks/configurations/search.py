@@ -1,6 +1,6 @@
 """Searches for the configurations stored here.
 
-    python tests/evaluators/configurations/search.py heilbronn_triangle 300 [SEED]
+    python tests/evaluators/benchmarks/configurations/search.py heilbronn_triangle 300 [SEED]
 
 runs for 300 seconds and writes heilbronn_triangle.json whenever it beats what is there. Each
 benchmark is a nonlinear program, a linear function under smooth inequalities, solved from a

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from costada.evaluators.benchmarks.circle_packing.evaluator import score, score_packing
-from costada.evaluators.registry import problem as problem_named
 
 GAP = 0.1 * (math.sqrt(2) - 1)
 """Radius of the circle between four circles of radius 0.1 in a square grid."""
@@ -23,36 +22,6 @@ def grid(extra=GAP):
 
 def answer(centers, radii):
     return [centers, radii, math.fsum(radii)]
-
-
-def test_the_seed_program_scores_as_published():
-    problem = problem_named("circle_packing")
-    evaluation = problem.evaluate(problem.initial_program)
-    assert evaluation.is_valid
-    assert evaluation.objective == pytest.approx(0.9597642169962064, rel=1e-12)
-    assert evaluation.score == pytest.approx(0.36423689449571406, rel=1e-12)
-    assert set(evaluation.metrics) == {
-        "sum_radii",
-        "target_ratio",
-        "validity",
-        "eval_time",
-        "combined_score",
-    }
-    assert evaluation.metrics["combined_score"] == evaluation.score
-    assert evaluation.metrics["eval_time"] == evaluation.seconds > 0
-
-
-def test_the_problem_tells_model_and_guide_what_they_need():
-    problem = problem_named("circle_packing")
-    assert (problem.entry_point, problem.reference, problem.human) == ("run_packing", 2.635, 2.634)
-    assert problem.limits.wall_seconds == 360
-    assert "26 circles" in problem.task
-    assert problem.initial_program.count("# EVOLVE-BLOCK-START") == 1
-    block, fixed = problem.initial_program.split("# EVOLVE-BLOCK-END")
-    assert "def compute_max_radii(" in block
-    assert "def run_packing(" in fixed
-    assert "def score_packing(" in problem.evaluator_source
-    assert "NUM_CIRCLES = 26\nREFERENCE = 2.635\nTOLERANCE = 1e-06\n" in problem.evaluator_source
 
 
 def test_touching_circles_are_valid_and_need_no_flag():
