@@ -172,8 +172,6 @@ def headline(runs: Sequence[SweepRun], num_jobs: int) -> str:
     sources = terms or "nothing to do"
     if spent:
         sources += f" - ${spent:.4f} spent"
-        f"{terms or 'nothing to do'} - ${spent:.4f} spent" if spent else terms or "nothing to do"
-    )
     crosses = any(run.config.budget_policy == "crossing" for run in runs)
     limit = (
         "a run's last iteration may exceed its budget" if crosses else "no run exceeds its budget"
