@@ -174,10 +174,22 @@ class OfflineModel(BaseChatModel):
                 message = AIMessage(answer(asked, rng))
         text, calls = text_with_tool_calls(message), message.tool_calls
         text = text[: min([text.find(word) for word in stop or [] if word in text], default=None)]
-        usage, reason = estimated_usage(prompt, text, rng), "tool_calls" if calls else "stop"
+        reasoning = rng.randint(MIN_REASONING, MAX_REASONING)
+        reason = "tool_calls" if calls else "stop"
         limit = options.get("max_tokens")
-        if limit is not None and usage["output_tokens"] > limit:
-            (text, usage), calls, reason = cut_short(text, usage, limit), [], "length"
+        if limit is not None and estimated_tokens(text) + reasoning > limit:
+            # the reasoning comes first, so a low limit leaves no text
+            reasoning = min(limit, reasoning)
+            text = text[: (limit - reasoning) * CHARACTERS_PER_TOKEN]
+            calls, reason = [], "length"
+        taken, given = estimated_tokens(prompt), estimated_tokens(text) + reasoning
+        usage = UsageMetadata(
+            input_tokens=taken,
+            output_tokens=given,
+            total_tokens=taken + given,
+            input_token_details=InputTokenDetails(cache_read=0),
+            output_token_details=OutputTokenDetails(reasoning=reasoning),
+        )
         return AIMessage(
             content="" if calls else text,
             tool_calls=calls,
@@ -227,29 +239,3 @@ def _with_tools(messages: Sequence[BaseMessage], asked: PromptData, rng: Random)
 def estimated_tokens(text: str) -> int:
     """Tokens of a text: a quarter of its characters, rounded up."""
     return math.ceil(len(text) / CHARACTERS_PER_TOKEN)
-
-
-def estimated_usage(prompt: str, reply: str, rng: Random) -> UsageMetadata:
-    """Usage of a call; the reasoning allowance is part of the output."""
-    return _usage(estimated_tokens(prompt), reply, rng.randint(MIN_REASONING, MAX_REASONING))
-
-
-def cut_short(reply: str, usage: UsageMetadata, limit: int) -> tuple[str, UsageMetadata]:
-    """What is left of a reply and its usage when it may have `limit` tokens at most.
-
-    The reasoning comes first, so a low limit leaves no reply.
-    """
-    reasoning = min(limit, usage["output_token_details"]["reasoning"])
-    begun = reply[: (limit - reasoning) * CHARACTERS_PER_TOKEN]
-    return begun, _usage(usage["input_tokens"], begun, reasoning)
-
-
-def _usage(taken: int, reply: str, reasoning: int) -> UsageMetadata:
-    given = estimated_tokens(reply) + reasoning
-    return UsageMetadata(
-        input_tokens=taken,
-        output_tokens=given,
-        total_tokens=taken + given,
-        input_token_details=InputTokenDetails(cache_read=0),
-        output_token_details=OutputTokenDetails(reasoning=reasoning),
-    )

@@ -80,20 +80,15 @@ def function_seconds(program: Program, function: ast.FunctionDef) -> float:
     return sum(counter.seconds(each) for each in function.body)
 
 
-def scoring_seconds(program: Program, constructor: Constructor) -> float:
-    """Estimated seconds of scoring one array."""
+def evaluation_limit(program: Program, constructor: Constructor) -> int:
+    """How often the searches of a program may score an array, at least 10."""
     counter = _Counter(program, frozenset())
     try:
         parts = [*constructor.scoring, ast.parse(constructor.value)]
-        return _OVERHEAD + sum(counter.seconds(each) for each in parts)
+        seconds = _OVERHEAD + sum(counter.seconds(each) for each in parts)
     except RecursionError:
-        return SEARCH_SECONDS
-
-
-def evaluation_limit(program: Program, constructor: Constructor) -> int:
-    """How often the searches of a program may score an array, at least 10."""
-    exact = SEARCH_SECONDS / scoring_seconds(program, constructor)
-    return max(10, int(exact) // 10 * 10)
+        seconds = SEARCH_SECONDS
+    return max(10, int(SEARCH_SECONDS / seconds) // 10 * 10)
 
 
 def evaluation_counts(constructor: Constructor) -> list[tuple[ast.Constant, int]]:

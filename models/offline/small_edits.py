@@ -35,11 +35,11 @@ def change_literals(scene: Scene, rng: Random) -> Edit | None:
     program = scene.program
     places: dict[tuple[str, float], list[ast.Constant]] = {}
     for statement in program.nodes():
-        if isinstance(statement, _SIMPLE):
-            for node in ast.walk(statement):
-                value = node.value if isinstance(node, ast.Constant) else None
-                if isinstance(value, float) and 1e-6 < abs(value) < 1e6 and value != 1.0:
-                    places.setdefault((ast.unparse(statement), value), []).append(node)
+        inside = ast.walk(statement) if isinstance(statement, _SIMPLE) else ()
+        for node in (each for each in inside if isinstance(each, ast.Constant)):
+            value = node.value
+            if isinstance(value, float) and 1e-6 < abs(value) < 1e6 and value != 1.0:
+                places.setdefault((ast.unparse(statement), value), []).append(node)
     if not places:
         return None
     count = min(rng.randint(1, MAX_LITERALS), len(places))
