@@ -29,9 +29,9 @@ BREAKTHROUGH, REFINEMENT = Mode.BREAKTHROUGH, Mode.REFINEMENT
 def used_tactics(cycle: GuidanceCycle) -> list[int]:
     """Return the tactics in the order the rotation yields them."""
     order = []
-    while (tactic := current_tactic(cycle)) is not None:
+    while current_tactic(cycle) is not None:
+        cycle, tactic = after_use(cycle)
         order.append(tactic)
-        cycle = after_use(cycle, tactic)
     return order
 
 

@@ -4,26 +4,32 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from controller_steps import Step, run_step
-from trace_table import read_rows, replay
+from controller_trace import Step, read_rows, replay, run_step
 
 from costada.controller.allocation import Allocation
 from costada.controller.constants import Constants
-from costada.controller.costada import allocate, intervene, start
+from costada.controller.costada import CostAda
 from costada.controller.guidance import Mode
 from costada.controller.intensity import Action
+from costada.controller.money import Balance
 
 FULL = Constants()
 NO_CALIBRATION = Constants(calibrates_cost=False)
 NO_BUDGET = Constants(conditions_on_budget=False)
 NO_GATING = Constants(gates_intervention=False)
 HERE = Allocation(0, Action.BALANCED, 0.3)
+START = CostAda.start(0.5, FULL)
+
+
+def scheduled(constants: Constants, spent: float, stagnation: int, **more: float) -> Mode | None:
+    stalled = replace(START, stagnation=stagnation, **more)
+    return stalled.decide(HERE, Balance(1.0, spent), constants)[1].scheduled
 
 
 def seventh_step(constants: Constants) -> Step:
     """Return the seventh step of the trace after six steps of the full method."""
-    row = read_rows()[6]
-    return run_step(replay(6, FULL)[-1].state, row.cost, row.score, constants, Random(0))
+    row, before = read_rows()[6], replay(6, FULL)[-1]
+    return run_step(before.state, before.balance, row.cost, row.score, constants, Random(0))
 
 
 @pytest.mark.parametrize(
@@ -45,35 +51,35 @@ def test_the_reference_step_earns_what_its_variant_states(
 
 
 def test_hiding_the_budget_holds_intensity_and_bonus_at_a_full_budget() -> None:
-    early = start(0.5, 1.0, FULL)
-    early = replace(early, frontiers=tuple(replace(f, visits=3) for f in early.frontiers))
-    late = replace(early, spent=0.9)
-    rng = Random(0)
-    assert allocate(late, rng, NO_BUDGET).intensity == allocate(early, rng, FULL).intensity
-    assert allocate(late, rng, FULL).intensity < allocate(late, rng, NO_BUDGET).intensity
+    visited = replace(START, frontiers=tuple(replace(f, visits=3) for f in START.frontiers))
+
+    def strength(spent: float, constants: Constants) -> float:
+        return visited.ask(Balance(1.0, spent), Random(0), constants).intensity
+
+    assert strength(0.9, NO_BUDGET) == strength(0.0, FULL)
+    assert strength(0.9, FULL) < strength(0.9, NO_BUDGET)
 
 
-def test_hiding_the_budget_keeps_the_decision_on_the_ledger() -> None:
-    stalled = replace(start(0.5, 1.0, FULL), stagnation=9, spent=0.9701)
-    assert intervene(stalled, HERE, NO_BUDGET)[1].scheduled is None
-    assert intervene(stalled, HERE, NO_GATING)[1].scheduled is Mode.BREAKTHROUGH
-
-
-def test_without_calibration_low_yield_still_counts_dollars() -> None:
-    wasteful = replace(start(0.5, 1.0, FULL), stagnation=2, low_yield_cost=0.02, spent=0.1)
-    assert intervene(wasteful, HERE, NO_CALIBRATION)[1].scheduled is Mode.BREAKTHROUGH
-
-
-def test_without_gating_low_yield_alone_buys_nothing() -> None:
-    wasteful = replace(start(0.5, 1.0, FULL), stagnation=2, low_yield_cost=0.5, spent=0.1)
-    assert intervene(wasteful, HERE, FULL)[1].scheduled is Mode.BREAKTHROUGH
-    assert intervene(wasteful, HERE, NO_GATING)[1].scheduled is None
-
-
-def test_without_gating_patience_still_grows_as_the_budget_runs_out() -> None:
-    late = replace(start(0.5, 1.0, FULL), stagnation=5, spent=0.99)
-    assert intervene(late, HERE, NO_GATING)[1].scheduled is None
-    assert intervene(replace(late, stagnation=6), HERE, NO_GATING)[1].scheduled is not None
+@pytest.mark.parametrize(
+    ("constants", "spent", "stagnation", "low_yield_cost", "expected"),
+    [
+        pytest.param(NO_BUDGET, 0.9701, 9, 0.0, None, id="a hidden budget still pays"),
+        pytest.param(NO_GATING, 0.9701, 9, 0.0, Mode.BREAKTHROUGH, id="ungated, unaffordable"),
+        pytest.param(NO_CALIBRATION, 0.1, 2, 0.02, Mode.BREAKTHROUGH, id="low yield in dollars"),
+        pytest.param(FULL, 0.1, 2, 0.5, Mode.BREAKTHROUGH, id="low yield"),
+        pytest.param(NO_GATING, 0.1, 2, 0.5, None, id="ungated, low yield alone"),
+        pytest.param(NO_GATING, 0.99, 5, 0.0, None, id="ungated, patience not used up"),
+        pytest.param(NO_GATING, 0.99, 6, 0.0, Mode.BREAKTHROUGH, id="ungated, patience used up"),
+    ],
+)
+def test_an_ablation_changes_its_own_condition_for_a_guide(
+    constants: Constants,
+    spent: float,
+    stagnation: int,
+    low_yield_cost: float,
+    expected: Mode | None,
+) -> None:
+    assert scheduled(constants, spent, stagnation, low_yield_cost=low_yield_cost) is expected
 
 
 def test_without_gating_consolidation_and_cycles_still_suppress_guides() -> None:

@@ -5,32 +5,33 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from controller_steps import Step, run_step
+from controller_trace import Step, run_step
 
 from costada.controller.allocation import Allocation
 from costada.controller.constants import Constants
-from costada.controller.costada import intervene, start
+from costada.controller.costada import CostAda
 from costada.controller.guidance import GuidanceCycle, Mode
 from costada.controller.intensity import Action
-from costada.controller.state import ControllerState
+from costada.controller.money import Balance
 
 CONSTANTS = Constants()
 SCORE = 0.5
-STALLED = replace(start(SCORE, 1.0, CONSTANTS), stagnation=9, low_yield_cost=0.1, spent=0.1)
+STALLED = replace(CostAda.start(SCORE, CONSTANTS), stagnation=9, low_yield_cost=0.1)
+BALANCE = Balance(1.0, 0.1)
 HERE = Allocation(0, Action.BALANCED, 0.3)
 
 
-def last_use(state: ControllerState, mode: Mode) -> ControllerState:
+def last_use(state: CostAda, mode: Mode) -> CostAda:
     """Return the state with a cycle that allows one more attempt."""
     return replace(state, cycle=GuidanceCycle(mode, SCORE, (0, 0, 1)))
 
 
-def step(state: ControllerState, score: float = 0.1) -> Step:
+def step(state: CostAda, score: float = 0.1) -> Step:
     """Return one cheap step."""
-    return run_step(state, 0.001, score, CONSTANTS, Random(0))
+    return run_step(state, BALANCE, 0.001, score, CONSTANTS, Random(0))
 
 
-def next_guide(state: ControllerState) -> Mode | None:
+def next_guide(state: CostAda) -> Mode | None:
     """Return the mode of the next guide when nothing gains from here on."""
     for _ in range(12):
         state = step(state).state
@@ -86,7 +87,7 @@ def test_an_earlier_success_spares_the_cycle_from_backing_off() -> None:
 
 @pytest.mark.parametrize(("left", "expected"), [(0.0299, None), (0.0301, Mode.BREAKTHROUGH)])
 def test_a_guide_and_one_step_must_be_affordable(left: float, expected: Mode | None) -> None:
-    _, decision = intervene(replace(STALLED, spent=1.0 - left), HERE, CONSTANTS)
+    _, decision = STALLED.decide(HERE, Balance(1.0, 1.0 - left), CONSTANTS)
     assert decision.scheduled is expected
 
 
@@ -94,20 +95,20 @@ def test_a_guide_and_one_step_must_be_affordable(left: float, expected: Mode | N
 def test_low_yield_counts_only_with_half_the_budget_left(
     ratio: float, expected: Mode | None
 ) -> None:
-    wasteful = replace(STALLED, stagnation=2, spent=1.0 - ratio)
-    _, decision = intervene(wasteful, HERE, CONSTANTS)
+    wasteful = replace(STALLED, stagnation=2)
+    _, decision = wasteful.decide(HERE, Balance(1.0, 1.0 - ratio), CONSTANTS)
     assert decision.scheduled is expected
 
 
 def test_guides_that_keep_failing_are_bought_only_after_new_evidence() -> None:
-    state, guides = STALLED, []
+    state, balance, guides = STALLED, BALANCE, []
     for iteration in range(30):
-        after = run_step(state, 0.001, 0.1, CONSTANTS, Random(0), num_tactics=0)
+        after = run_step(state, balance, 0.001, 0.1, CONSTANTS, Random(0), num_tactics=0)
         if after.guide is not None:
             guides.append(iteration)
             assert after.intervention.backed_off
             assert after.intervention.scheduled is None
-        state = after.state
+        state, balance = after.state, after.balance
     gaps = [later - earlier for earlier, later in pairwise(guides)]
     assert gaps
     assert set(gaps) == {5}

@@ -1,23 +1,24 @@
 """What the paper asserts of the controller, over whole random trajectories."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from random import Random
 
-from controller_steps import Step, run_step
+from controller_trace import Step, run_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from costada.controller.allocation import Allocation
 from costada.controller.constants import Constants
-from costada.controller.costada import credit, start
-from costada.controller.credit import cost_divisor, global_weight, utility
+from costada.controller.costada import CostAda
+from costada.controller.credit import Credit, cost_divisor, global_weight, utility
 from costada.controller.intensity import Action
-from costada.controller.method import stop_reason
-from costada.controller.money import remaining_ratio
-from costada.controller.state import ControllerState, from_record, to_record
+from costada.controller.method import PaidStep
+from costada.controller.money import Balance
+from costada.controller.step import stop_reason
+from costada.nodes.state import FrozenValue
 from costada.values.prices import Price, call_cost
 from costada.values.usage import Usage
 
@@ -42,7 +43,7 @@ class Plan:
     attempts: int
     num_tactics: int
 
-    def score_after(self, state: ControllerState) -> float | None:
+    def score_after(self, state: CostAda) -> float | None:
         """Return the score of the step."""
         return None if self.rise is None else max(0.0, state.incumbent_score + self.rise)
 
@@ -59,14 +60,25 @@ PLANS = st.lists(
     max_size=40,
 )
 STATES = st.builds(
-    lambda first, rise, spent: replace(
-        start(first, 1.0, Constants()), incumbent_score=first + rise, spent=spent
-    ),
+    lambda first, rise: replace(CostAda.start(first, Constants()), incumbent_score=first + rise),
     RATIOS,
     RATIOS,
-    st.floats(0, 0.9),
 )
+SPENT = st.floats(0, 0.9)
 HERE = Allocation(0, Action.BALANCED, 0.3)
+
+
+def credit(state: CostAda, score: float, cost: float, spent: float) -> Credit:
+    step = PaidStep(score, is_kept=True, cost=cost)
+    return state.tell(HERE, step, Balance(1.0, spent), Constants())[1]
+
+
+def reloaded(state: CostAda) -> object:
+    """Return the controller as a checkpoint gives it back."""
+    channel = FrozenValue(CostAda)
+    channel.update([state])
+    serde = JsonPlusSerializer(allowed_msgpack_modules=None)
+    return channel.from_checkpoint(serde.loads_typed(serde.dumps_typed(channel.checkpoint()))).get()
 
 
 def trajectory(
@@ -76,12 +88,13 @@ def trajectory(
     budget: float = 0.3,
     price: Price = PRICE,
     rng_seed: int = 0,
-) -> Iterator[tuple[ControllerState, Step]]:
+) -> Iterator[tuple[CostAda, Step]]:
     """Yield the state before each step, and the step, until the run stops."""
-    state, rng = start(0.2, budget, constants), Random(rng_seed)
+    state, balance, rng = CostAda.start(0.2, constants), Balance(budget), Random(rng_seed)
     for plan in plans:
         step = run_step(
             state,
+            balance,
             float(call_cost(plan.usage, price)),
             plan.score_after(state),
             constants,
@@ -90,18 +103,15 @@ def trajectory(
             num_tactics=plan.num_tactics,
         )
         yield state, step
-        state = step.state
-        if stop_reason(state.budget, state.spent, state.iteration, constants.max_iterations):
+        state, balance = step.state, step.balance
+        if stop_reason(budget, balance.spent, state.iteration, constants.max_iterations):
             return
 
 
 @given(PLANS)
 @settings(max_examples=25)
 def test_the_remaining_ratio_stays_in_bounds_and_never_rises(plans: list[Plan]) -> None:
-    ratios = [
-        remaining_ratio(step.state.budget, step.state.spent)
-        for _, step in trajectory(plans, Constants())
-    ]
+    ratios = [step.balance.ratio for _, step in trajectory(plans, Constants())]
     assert all(0.0 <= ratio <= 1.0 for ratio in ratios)
     assert all(later <= earlier for earlier, later in pairwise([1.0, *ratios]))
 
@@ -148,10 +158,12 @@ def test_the_divisor_is_at_least_one(ratio: float, cost: float) -> None:
     assert cost_divisor(cost, ratio, Constants()) >= 1.0
 
 
-@given(STATES, RATIOS)
-def test_at_zero_cost_utility_is_the_plain_mixture(state: ControllerState, score: float) -> None:
-    _, earned = credit(state, HERE, score, 0.0, Constants(), state.spent)
-    weight = global_weight(remaining_ratio(state.budget, state.spent), Constants())
+@given(STATES, SPENT, RATIOS)
+def test_at_zero_cost_utility_is_the_plain_mixture(
+    state: CostAda, spent: float, score: float
+) -> None:
+    earned = credit(state, score, 0.0, spent)
+    weight = global_weight(Balance(1.0, spent).ratio, Constants())
     mixture = weight * earned.global_gain + (1 - weight) * earned.local_gain
     assert earned.utility == mixture
     assert earned.allocation_reward == earned.global_gain
@@ -168,15 +180,15 @@ def test_at_one_ratio_equal_gain_at_higher_cost_earns_no_more(
     )
 
 
-@given(STATES, RATIOS, st.floats(0, 0.1), st.floats(0, 0.1))
-def test_a_dearer_step_of_equal_score_never_earns_more_credit(
-    state: ControllerState, score: float, cost: float, extra: float
+@given(STATES, SPENT, RATIOS, st.floats(0, 0.1), st.floats(0, 0.1))
+def test_a_costlier_step_of_equal_score_never_earns_more_credit(
+    state: CostAda, spent: float, score: float, cost: float, extra: float
 ) -> None:
     rounding = 1e-15
-    _, cheap = credit(state, HERE, score, cost, Constants(), state.spent + cost)
-    _, dear = credit(state, HERE, score, cost + extra, Constants(), state.spent + cost + extra)
-    assert dear.utility <= cheap.utility + rounding
-    assert dear.allocation_reward <= cheap.allocation_reward
+    cheap = credit(state, score, cost, spent + cost)
+    costly = credit(state, score, cost + extra, spent + cost + extra)
+    assert costly.utility <= cheap.utility + rounding
+    assert costly.allocation_reward <= cheap.allocation_reward
 
 
 @given(PLANS, st.integers(-4, 8), st.integers(0, 9))
@@ -201,24 +213,21 @@ def test_scaling_all_money_together_changes_no_decision(
         assert one.guide == other.guide
 
 
-@given(PLANS)
-@settings(max_examples=25)
-def test_a_record_carries_any_state_through_json_exactly(plans: list[Plan]) -> None:
-    for _, step in trajectory(plans, Constants()):
-        assert from_record(json.loads(json.dumps(to_record(step.state)))) == step.state
-
-
 @given(PLANS, st.integers(0, 39))
 @settings(max_examples=25)
-def test_a_run_resumed_from_its_record_goes_on_as_if_never_stopped(
+def test_a_run_resumed_from_a_checkpoint_continues_as_if_never_stopped(
     plans: list[Plan], stop: int
 ) -> None:
     constants, rng, resumed_rng = Constants(), Random(1), Random(1)
-    state = resumed = start(0.2, 5.0, constants)
+    state = resumed = CostAda.start(0.2, constants)
+    balance = Balance(5.0)
     for number, plan in enumerate(plans):
         cost = float(call_cost(plan.usage, PRICE))
         if number == stop:
-            resumed = from_record(json.loads(json.dumps(to_record(resumed))))
-        state = run_step(state, cost, plan.score_after(state), constants, rng).state
-        resumed = run_step(resumed, cost, plan.score_after(resumed), constants, resumed_rng).state
+            resumed = reloaded(resumed)
+        step = run_step(state, balance, cost, plan.score_after(state), constants, rng)
+        score = plan.score_after(resumed)
+        resumed = run_step(resumed, balance, cost, score, constants, resumed_rng).state
+        state, balance = step.state, step.balance
+        assert reloaded(state) == state
     assert resumed == state

@@ -1,13 +1,11 @@
 """The printed controller trace: every row and column, and the state it ends in."""
 
 import pytest
-from controller_steps import Step
-from trace_table import BUDGET, Row, read_rows, replay
+from controller_trace import Row, Step, read_rows, replay
 
 from costada.controller.constants import Constants
 from costada.controller.guidance import Mode, tactic_uses_left
 from costada.controller.intensity import Action
-from costada.controller.money import remaining_ratio
 
 STEPS = replay(20, Constants())
 ROWS = read_rows()
@@ -40,7 +38,7 @@ def test_a_step_of_the_trace_is_reproduced_in_every_column(row: Row) -> None:
     assert state.iteration == row.iteration
     assert step.allocation.frontier + 1 == row.frontier
     assert printed(step.allocation.intensity, 3) == row.intensity
-    assert printed(remaining_ratio(BUDGET, state.spent), 4) == row.ratio
+    assert printed(step.balance.ratio, 4) == row.ratio
     assert printed(step.credit.utility, 4) == row.utility
     assert printed(step.credit.allocation_reward, 4) == row.reward
     assert state.stagnation == row.stagnation

@@ -1,12 +1,56 @@
-"""The controller trace as a fixture: inputs of twenty steps and every printed value."""
+"""Algorithm 1 driven without models, and the controller trace that the paper prints."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
-from controller_steps import Step, run_step
-
+from costada.controller.allocation import Allocation
 from costada.controller.constants import Constants
-from costada.controller.costada import raise_bests, start
+from costada.controller.costada import CostAda
+from costada.controller.credit import Credit
+from costada.controller.frontier import raised
+from costada.controller.guidance import Mode, is_active
+from costada.controller.intervention import Intervention
+from costada.controller.method import PaidStep
+from costada.controller.money import Balance
+
+
+@dataclass(frozen=True)
+class Step:
+    """One finished iteration, what it decided, and controller and money after it."""
+
+    guide: Mode | None
+    allocation: Allocation
+    credit: Credit
+    intervention: Intervention
+    state: CostAda
+    balance: Balance
+
+
+def run_step(
+    state: CostAda,
+    balance: Balance,
+    cost: float,
+    score: float | None,
+    constants: Constants,
+    rng: Random,
+    *,
+    attempts: int = 1,
+    num_tactics: int = 3,
+) -> Step:
+    """Return one iteration; a pending guide yields `num_tactics` tactics, or fails at 0."""
+    allocation = state.ask(balance, rng, constants)
+    guide = state.pending
+    if guide is not None:
+        state = state.open_cycle(num_tactics, constants) if num_tactics else state.fail_guide()
+    for _ in range(attempts):
+        if is_active(state.cycle):
+            state, _tactic = state.use_tactic()
+    balance = replace(balance, spent=balance.spent + cost)
+    step = PaidStep(score, is_kept=True, cost=cost)
+    state, earned = state.tell(allocation, step, balance, constants)
+    state, decision = state.decide(allocation, balance, constants)
+    return Step(guide, allocation, earned, decision, state, balance)
+
 
 SEED_SCORE = 0.499
 BUDGET = 1.0
@@ -85,12 +129,14 @@ def _row(cells: list[str]) -> Row:
 
 def replay(num_steps: int, constants: Constants) -> list[Step]:
     """Return the first steps of the trace."""
-    state, rng, steps = start(SEED_SCORE, BUDGET, constants), Random(0), []
+    state, balance, rng = CostAda.start(SEED_SCORE, constants), Balance(BUDGET), Random(0)
+    steps = []
     for row in read_rows()[:num_steps]:
         attempts = 2 if row.iteration == TWO_ATTEMPTS else 1
-        step = run_step(state, row.cost, row.score, constants, rng, attempts=attempts)
+        step = run_step(state, balance, row.cost, row.score, constants, rng, attempts=attempts)
         steps.append(step)
-        state = step.state
+        state, balance = step.state, step.balance
         if row.iteration == MIGRATION:
-            state = raise_bests(state, [state.incumbent_score] * constants.num_frontiers)
+            bests = tuple(raised(each, state.incumbent_score) for each in state.frontiers)
+            state = replace(state, frontiers=bests)
     return steps

@@ -3,7 +3,18 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from baseline_samples import CONSTANTS, adaevolve, archive, bill, candidate, kept, played
+from controller_samples import (
+    CONSTANTS,
+    adaevolve,
+    archive,
+    ask,
+    bill,
+    candidate,
+    decide,
+    kept,
+    played,
+    tell,
+)
 
 from costada.controller.allocation import Allocation
 from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights
@@ -93,41 +104,41 @@ def test_even_the_smallest_archive_can_be_founded(preset: str) -> None:
 
 def test_a_spawn_leaves_the_new_frontier_without_a_best_and_is_noted() -> None:
     controller = adaevolve(*BARREN, iteration=69)
-    after, archives = controller.maintain(PAIR, Random(1))
+    after, archives = controller.maintain(PAIR, Random(1), CONSTANTS)
     assert archives[:2] == PAIR
     assert archives[0] is PAIR[0]
-    new = after.state.frontiers[2]
+    new = after.frontiers[2]
     assert new == AdaEvolveFrontier(preset=new.preset)
     assert after.archive_weights == (FITNESS_ONLY, FITNESS_ONLY, archives[2].weights)
-    assert (after.state.last_spawn, after.state.global_best) == (70, 0.5)
-    ended, decided = after.intervene(after.allocate(Random(1)))
+    assert (after.last_spawn, after.global_best) == (70, 0.5)
+    ended, decided = decide(after, ask(after, 1))
     assert decided.notes == ("spawned_frontier",)
-    assert ended.intervene(ended.allocate(Random(1)))[1].notes == ()
+    assert decide(ended, ask(ended, 1))[1].notes == ()
 
 
 def test_a_new_frontier_is_searched_next_for_it_has_no_visit() -> None:
-    spawned, _ = adaevolve(*BARREN, iteration=69).maintain(PAIR, Random(1))
-    ended, _ = spawned.intervene(spawned.allocate(Random(1)))
-    assert {ended.allocate(Random(seed)).frontier for seed in range(9)} == {2}
+    spawned, _ = adaevolve(*BARREN, iteration=69).maintain(PAIR, Random(1), CONSTANTS)
+    ended, _ = decide(spawned, ask(spawned, 1))
+    assert {ask(ended, seed).frontier for seed in range(9)} == {2}
 
 
 def test_the_first_own_candidate_of_a_new_frontier_counts_in_full() -> None:
     controller = adaevolve(BARREN[0], AdaEvolveFrontier(preset="quality"))
-    after, credit = controller.credit(Allocation(1, Action.BALANCED, 0.3), kept(0.3))
-    frontier = after.state.frontiers[1]
+    after, credit = tell(controller, Allocation(1, Action.BALANCED, 0.3), kept(0.3))
+    frontier = after.frontiers[1]
     assert (frontier.best_score, frontier.improvements, frontier.reward) == (0.3, 1, 1.0)
     assert frontier.signal == pytest.approx(0.1)
     assert (credit.local_gain, credit.global_gain, credit.utility) == (1.0, 0.0, 1.0)
-    assert after.state.history == (True, False)
+    assert after.history == (True, False)
 
 
 def test_a_frontier_spawned_in_the_iteration_of_a_migration_takes_part_in_it() -> None:
-    after, archives = adaevolve(*BARREN, iteration=74).maintain(PAIR, Random(1))
+    after, archives = adaevolve(*BARREN, iteration=74).maintain(PAIR, Random(1), CONSTANTS)
     assert [member.id for member in archives[1].members] == ["b", "a>1@75"]
     assert [member.id for member in archives[2].members] == ["b>2@75", "a>2@75"]
     assert [member.id for member in archives[0].members] == ["a", "b>2@75>0@75"]
-    assert after.state.frontiers[0].best_score == 0.5
-    assert after.state.frontiers[2].best_score == -float("inf")
+    assert after.frontiers[0].best_score == 0.5
+    assert after.frontiers[2].best_score == -float("inf")
 
 
 def test_a_migrant_gives_a_new_frontier_its_first_best() -> None:
@@ -135,16 +146,16 @@ def test_a_migrant_gives_a_new_frontier_its_first_best() -> None:
     held = archive(candidate("c", 0.9, "c"))
     frontiers = (BARREN[0], AdaEvolveFrontier(preset="quality"))
     after, _ = adaevolve(*frontiers, incumbent_score=0.9, iteration=74).maintain(
-        (many, held), Random(1)
+        (many, held), Random(1), CONSTANTS
     )
-    assert after.state.frontiers[1].best_score == pytest.approx(0.6)
-    assert after.state.frontiers[1].signal == pytest.approx(0.1)
-    assert after.state.frontiers[1].visits == 0
+    assert after.frontiers[1].best_score == pytest.approx(0.6)
+    assert after.frontiers[1].signal == pytest.approx(0.1)
+    assert after.frontiers[1].visits == 0
 
 
 def test_a_barren_run_spawns_late_for_each_new_frontier_begins_with_an_improvement() -> None:
     roomy = Constants(archive_size=300)
-    states = [c.state for c, _ in played("adaevolve", [0.4] * 200, bill(200), constants=roomy)]
+    states = [c for c, _ in played("adaevolve", [0.4] * 200, bill(200), constants=roomy)]
     grown = [t for t, state in enumerate(states, 1) if state.last_spawn == t]
     assert grown == [66, 133, 200]
     presets = [frontier.preset for frontier in states[-1].frontiers]

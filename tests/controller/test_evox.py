@@ -1,26 +1,25 @@
-import json
 from random import Random
 
 import pytest
+from controller_samples import CONSTANTS, ask, decide, tell
 
 from costada.controller.allocation import Allocation
-from costada.controller.archive import Archive, Candidate
-from costada.controller.baselines.evox import EvoX
+from costada.controller.baselines.evox import LABELS, STRATEGY, EvoX
 from costada.controller.constants import Constants
 from costada.controller.intensity import Action
-from costada.controller.method import LABELS, STRATEGY, Evidence, PaidStep, ParentRule
+from costada.controller.method import Evidence, PaidStep, ParentRule
+from costada.controller.step import num_seeds
 
-CONSTANTS = Constants()
 EVERYWHERE = Allocation(0, Action.BALANCED, 0.0)
 
 
-def started(seed_score: float = 0.5, constants: Constants = CONSTANTS) -> EvoX:
-    return EvoX.start(seed_score, 1.0, constants).with_labels()
+def started(seed_score: float = 0.5) -> EvoX:
+    return EvoX.start(seed_score, CONSTANTS).with_labels()
 
 
-def after_step(controller: EvoX, score: float | None) -> EvoX:
-    credited, _ = controller.credit(EVERYWHERE, PaidStep(score, score is not None, 0.01, 0.01))
-    return credited.intervene(EVERYWHERE)[0]
+def after_step(controller: EvoX, score: float | None, constants: Constants = CONSTANTS) -> EvoX:
+    told, _ = tell(controller, EVERYWHERE, PaidStep(score, score is not None, 0.01))
+    return decide(told, EVERYWHERE, constants)[0]
 
 
 def stagnant(controller: EvoX) -> EvoX:
@@ -31,7 +30,7 @@ def stagnant(controller: EvoX) -> EvoX:
 
 
 def evolved(controller: EvoX, strategy: str) -> EvoX:
-    return stagnant(controller).adopt(strategy).intervene(EVERYWHERE)[0]
+    return decide(stagnant(controller).adopt(strategy, CONSTANTS), EVERYWHERE)[0]
 
 
 def steps_until_evolution(scores: list[float], seed_score: float) -> int:
@@ -54,18 +53,16 @@ def test_a_jump_in_the_sixth_step_puts_the_evolution_off_to_ten_steps_later() ->
 
 
 def test_a_run_begins_with_the_labels_and_the_initial_strategy() -> None:
-    controller = EvoX.start(0.5, 1.0, CONSTANTS)
+    controller = EvoX.start(0.5, CONSTANTS)
     assert (controller.pending, controller.strategy, controller.iteration) == (LABELS, "", 0)
-    assert controller.with_labels() == controller.fail_guide()
     assert controller.with_labels().pending is None
 
 
 def test_one_frontier_without_choice_takes_parents_from_the_population() -> None:
     controller = started()
     assert controller.parents is ParentRule.POPULATION
-    assert len(controller.archive_weights) == 1
-    assert controller.allocate(Random(0)) == EVERYWHERE
-    assert controller.cycle is None
+    assert num_seeds(controller) == 1
+    assert ask(controller) == EVERYWHERE
 
 
 def test_a_step_raises_the_iteration_once() -> None:
@@ -75,57 +72,47 @@ def test_a_step_raises_the_iteration_once() -> None:
 
 
 def test_credit_tells_the_gain_over_the_incumbent_and_nothing_of_cost() -> None:
-    cheap = started().credit(EVERYWHERE, PaidStep(0.8, True, 0.0, 0.0))
-    dear = started().credit(EVERYWHERE, PaidStep(0.8, True, 9.0, 9.0))
-    assert cheap == dear
+    cheap, costly = (tell(started(), EVERYWHERE, PaidStep(0.8, True, cost)) for cost in (0, 9))
+    assert cheap == costly
     earned = cheap[1]
     assert (earned.local_gain, earned.global_gain) == pytest.approx((0.3, 0.3))
     assert (earned.cost_divisor, earned.utility, earned.allocation_reward) == (1.0, 0.0, 0.0)
 
 
-def test_nothing_spawns_or_migrates() -> None:
-    controller = started()
-    archives = (Archive((Candidate("0.1", "x = 1", 0.5, None, 0, 0, {}, {}, "", None),), 20),)
-    kept, same = controller.maintain(archives, Random(0))
-    assert kept is controller
-    assert same is archives
-
-
 def test_stagnation_is_the_evidence() -> None:
     controller = after_step(after_step(after_step(started(), None), None), None)
-    assert controller.evidence == Evidence(stagnation=2)
+    assert controller.record() == Evidence(stagnation=2)
 
 
 def test_an_evolution_is_bought_within_the_step_that_asked_for_it() -> None:
     asked = stagnant(started())
-    assert (asked.iteration, asked.pending, asked.evidence.stagnation) == (10, STRATEGY, 0)
-    adopted, decided = asked.adopt("a").intervene(EVERYWHERE)
+    assert (asked.iteration, asked.pending, asked.record().stagnation) == (10, STRATEGY, 0)
+    adopted, decided = decide(asked.adopt("a", CONSTANTS), EVERYWHERE)
     assert (adopted.iteration, adopted.pending, adopted.strategy) == (11, None, "a")
     assert decided.notes == ("strategy_adopted",)
-    kept, decided = asked.keep_strategy().intervene(EVERYWHERE)
+    kept, decided = decide(asked.keep_strategy(CONSTANTS), EVERYWHERE)
     assert (kept.iteration, kept.pending, kept.strategy) == (11, None, "")
     assert decided.notes == ("strategy_kept",)
 
 
 def test_a_step_evolves_at_most_once_even_where_every_step_is_stagnant() -> None:
     constants = Constants(max_iterations=10)
-    controller = after_step(started(constants=constants), None)
+    controller = after_step(started(), None, constants)
     for iteration in range(2, 5):
-        asked = after_step(controller, None)
+        asked = after_step(controller, None, constants)
         assert asked.pending == STRATEGY
-        controller, _ = asked.keep_strategy().intervene(EVERYWHERE)
+        controller, _ = decide(asked.keep_strategy(constants), EVERYWHERE, constants)
         assert (controller.iteration, controller.pending) == (iteration, None)
 
 
 def test_the_last_step_evolves_nothing() -> None:
     constants = Constants(max_iterations=3)
-    controller = after_step(started(constants=constants), None)
-    asked = after_step(controller, None)
+    asked = after_step(after_step(started(), None, constants), None, constants)
     assert asked.pending == STRATEGY
-    kept = asked.keep_strategy().intervene(EVERYWHERE)[0]
-    last, _ = kept.intervene(EVERYWHERE, is_last=True)
+    kept = decide(asked.keep_strategy(constants), EVERYWHERE, constants)[0]
+    last, _ = decide(kept, EVERYWHERE, constants, is_last=True)
     assert (last.iteration, last.pending) == (3, None)
-    assert kept.intervene(EVERYWHERE)[0].pending == STRATEGY
+    assert decide(kept, EVERYWHERE, constants)[0].pending == STRATEGY
 
 
 def test_the_next_evolution_comes_after_as_many_stagnant_steps_again() -> None:
@@ -135,38 +122,38 @@ def test_the_next_evolution_comes_after_as_many_stagnant_steps_again() -> None:
 
 def test_a_strategy_is_scored_over_its_own_window() -> None:
     controller = after_step(evolved(started(0.5), "a"), 0.8)
-    assert controller.strategy_score() == pytest.approx(0.133334, abs=1e-6)
+    assert controller.strategy_score(CONSTANTS) == pytest.approx(0.133334, abs=1e-6)
     later = evolved(controller, "b")
-    assert [each.strategy for each in later.state.scored] == ["", "a"]
-    assert later.state.scored[1].score == pytest.approx(0.133334, abs=1e-6)
-    assert later.strategy_score() == 0.0
+    assert [each.strategy for each in later.scored] == ["", "a"]
+    assert later.scored[1].score == pytest.approx(0.133334, abs=1e-6)
+    assert later.strategy_score(CONSTANTS) == 0.0
 
 
 def test_a_score_tells_when_its_window_was_and_how_far_it_came() -> None:
     later = evolved(after_step(evolved(started(0.5), "a"), 0.8), "b")
-    initial, first = later.state.scored
+    initial, first = later.scored
     assert (initial.since, initial.until, initial.start, initial.end) == (0, 11, 0.5, 0.5)
     assert (first.since, first.until, first.start, first.end) == (11, 22, 0.5, 0.8)
-    assert later.state.active_since == 22
+    assert later.active_since == 22
 
 
 def test_a_strategy_that_is_kept_is_scored_once() -> None:
-    kept, _ = stagnant(started()).keep_strategy().intervene(EVERYWHERE)
-    assert kept.strategy_score() is None
-    again, _ = stagnant(after_step(kept, 0.9)).keep_strategy().intervene(EVERYWHERE)
-    assert [each.strategy for each in again.state.scored] == [""]
+    kept, _ = decide(stagnant(started()).keep_strategy(CONSTANTS), EVERYWHERE)
+    assert kept.strategy_score(CONSTANTS) is None
+    again, _ = decide(stagnant(after_step(kept, 0.9)).keep_strategy(CONSTANTS), EVERYWHERE)
+    assert [each.strategy for each in again.scored] == [""]
 
 
 def test_the_best_strategy_becomes_the_parent_of_the_next() -> None:
     controller = evolved(after_step(evolved(started(), "a"), 0.8), "b")
-    parent, context = stagnant(controller).draw_strategies(Random(0))
+    parent, context = stagnant(controller).draw_strategies(Random(0), CONSTANTS)
     assert parent.strategy == "a"
     assert {each.strategy for each in context} == {"", "b"}
 
 
 def test_a_strategy_that_fails_makes_way_for_the_one_before() -> None:
     controller = evolved(evolved(started(), "a"), "b").fall_back()
-    assert (controller.strategy, controller.strategy_score()) == ("a", None)
+    assert (controller.strategy, controller.strategy_score(CONSTANTS)) == ("a", None)
     assert controller.fall_back().strategy == ""
     assert controller.fall_back().fall_back().strategy == ""
 
@@ -174,28 +161,15 @@ def test_a_strategy_that_fails_makes_way_for_the_one_before() -> None:
 def test_a_strategy_that_failed_never_gets_a_score() -> None:
     controller = evolved(evolved(started(), "a"), "b").fall_back()
     later = evolved(controller, "c")
-    assert [each.strategy for each in later.state.scored] == ["", "a"]
+    assert [each.strategy for each in later.scored] == ["", "a"]
     assert later.fall_back().strategy == "a"
 
 
 def test_a_failure_is_told_in_the_step_it_happened_in() -> None:
     failed = evolved(started(), "a").fall_back()
-    after, decided = failed.intervene(EVERYWHERE)
+    after, decided = decide(failed, EVERYWHERE)
     assert decided.notes == ("strategy_failed",)
-    assert after.intervene(EVERYWHERE)[1].notes == ()
-
-
-def test_a_record_survives_json_at_every_stage() -> None:
-    asked = stagnant(evolved(after_step(evolved(started(), "a"), 0.8), "b"))
-    stages = [EvoX.start(0.5, 1.0, CONSTANTS), started(), asked, asked.adopt("c")]
-    for controller in [*stages, asked.keep_strategy(), evolved(asked.adopt("c"), "d").fall_back()]:
-        record = controller.record()
-        assert json.loads(json.dumps(record)) == record
-        assert EvoX.load(record, CONSTANTS) == controller
-        assert (record["pending"], record["iteration"]) == (
-            controller.pending,
-            controller.iteration,
-        )
+    assert decide(after, EVERYWHERE)[1].notes == ()
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -203,12 +177,8 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="pending: got None, expected 'labels'"):
         controller.with_labels()
     with pytest.raises(ValueError, match="pending: got None, expected 'strategy'"):
-        controller.adopt("a")
+        controller.adopt("a", CONSTANTS)
     with pytest.raises(ValueError, match="pending: got 'strategy', expected None"):
-        stagnant(controller).intervene(EVERYWHERE)
+        decide(stagnant(controller), EVERYWHERE)
     with pytest.raises(ValueError, match="strategy: got an empty text"):
-        stagnant(controller).adopt("")
-    with pytest.raises(ValueError, match="num_tactics: got 3, expected no tactics"):
-        controller.open_cycle(3)
-    with pytest.raises(ValueError, match="expected a method with tactics"):
-        controller.use_tactic()
+        stagnant(controller).adopt("", CONSTANTS)

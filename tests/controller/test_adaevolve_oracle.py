@@ -4,11 +4,12 @@ from math import inf, log, sqrt
 from random import Random
 
 import pytest
-from baseline_samples import bill, candidate, open_archives, played, random_scores
+from controller_samples import BALANCE, bill, candidate, played, random_scores
 
 from costada.controller.archive import Archive, EliteWeights
 from costada.controller.baselines.adaevolve import AdaEvolve
 from costada.controller.constants import Constants
+from costada.controller.step import seed_archives
 
 WEIGHTS = {
     "balanced": EliteWeights(0.7, 0.3, 0.2),
@@ -88,7 +89,7 @@ class Oracle:
             if self.archives[k] is not before:
                 self.regular(k, score)
             self.y = max(self.y, score)
-        self.spawn(t, Random(f"{seed}/{t}/m"))
+        self.spawn(t, Random(f"{seed}/{t}/maintenance"))
         if t % 15 == 0:
             self.migrate(t)
         draw = rng.random()
@@ -154,27 +155,28 @@ def test_every_statistic_follows_the_description(
     scores: list[float | None], size: int, num_frontiers: int
 ) -> None:
     constants = Constants(archive_size=size, num_frontiers=num_frontiers)
-    start = AdaEvolve.start(0.5, 1.0, constants)
-    oracle = Oracle(0.5, open_archives(start, 0.5, size))
+    start = AdaEvolve.start(0.5, constants)
+    seeds = [candidate(f"0.{n + 1}", 0.5, "seed") for n in range(num_frontiers)]
+    oracle = Oracle(0.5, seed_archives(start, seeds, constants))
     run = played("adaevolve", scores, bill(len(scores)), constants=constants, seed=7)
     previous = start
     for t, (score, (controller, archives)) in enumerate(zip(scores, run, strict=True), start=1):
         expected = oracle.step(score, 2 if t % 4 == 0 else 1, seed=7)
         assert isinstance(controller, AdaEvolve)
-        assert chosen(previous, t) == expected
+        assert chosen(previous, t, constants) == expected
         assert_same(controller, archives, oracle)
         previous = controller
 
 
-def chosen(controller: AdaEvolve, t: int) -> tuple[int, str]:
+def chosen(controller: AdaEvolve, t: int, constants: Constants) -> tuple[int, str]:
     """Return the frontier and action that a controller draws for a step."""
-    allocation = controller.allocate(Random(f"7/{t}/allocate"))
+    allocation = controller.ask(BALANCE, Random(f"7/{t}/allocate"), constants)
     return allocation.frontier, allocation.action.value
 
 
 def assert_same(controller: AdaEvolve, archives: tuple[Archive, ...], oracle: Oracle) -> None:
     """Compare all that a controller remembers with what the description says."""
-    state = controller.state
+    state = controller
     assert [frontier.signal for frontier in state.frontiers] == pytest.approx(
         [s["G"] for s in oracle.frontiers], rel=1e-9
     )
