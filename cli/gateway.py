@@ -28,7 +28,7 @@ JournalFile = Annotated[
         "--journal",
         parser=options.named_path,
         metavar="FILE",
-        help="Where answers are kept; FILE.door holds the token.",
+        help="Where answers are kept; FILE.address holds the token.",
     ),
 ]
 Port = Annotated[
@@ -50,7 +50,7 @@ def gateway(
 ) -> None:
     """Keep every answer of a provider, so that no call is paid twice.
 
-    A run starts its own with --gateway. Requests must carry X-CostAda-Token, which FILE.door
+    A run starts its own with --gateway. Requests must carry X-CostAda-Token, which FILE.address
     holds, and X-CostAda-Call, which tells one call from another. Ctrl-C stops the gateway once
     calls under way have ended.
     """

@@ -50,13 +50,13 @@ def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
     _check_journal(folder)
     from costada.models.gateway.client import hold_gateway, through_gateway
 
-    door = _door(folder, plan)
+    address = _address(folder, plan)
     guide = plan.guide_model
-    with hold_gateway(door):
+    with hold_gateway(address):
         yield replace(
             plan,
-            model=through_gateway(plan.model, door),
-            guide_model=through_gateway(guide, door) if guide else None,
+            model=through_gateway(plan.model, address),
+            guide_model=through_gateway(guide, address) if guide else None,
         )
 
 
@@ -79,10 +79,10 @@ def stop_gateway(folder: RunFolder) -> None:
     from costada.models.gateway.client import stop_gateway
 
     file = address_file(gateway_journal(folder))
-    door = read_address(file)
-    if door is None:
+    address = read_address(file)
+    if address is None:
         return
-    stop_gateway(door)
+    stop_gateway(address)
     deadline = monotonic() + STOP_SECONDS
     while monotonic() < deadline:
         if not is_held(file):
@@ -119,13 +119,13 @@ def _upstream(plan: Plan) -> str:
     return found[0]
 
 
-def _door(folder: RunFolder, plan: Plan) -> GatewayAddress:
+def _address(folder: RunFolder, plan: Plan) -> GatewayAddress:
     upstream = _upstream(plan)
-    door = read_address(address_file(gateway_journal(folder)))
-    if door is not None and door.upstream != upstream:
+    address = read_address(address_file(gateway_journal(folder)))
+    if address is not None and address.upstream != upstream:
         stop_gateway(folder)
-        door = None
-    return door or _start(folder, upstream, plan.settings.retry_policy.call_timeout)
+        address = None
+    return address or _start(folder, upstream, plan.settings.retry_policy.call_timeout)
 
 
 def _start(folder: RunFolder, upstream: str, call_timeout: float) -> GatewayAddress:
@@ -150,8 +150,8 @@ def _start(folder: RunFolder, upstream: str, call_timeout: float) -> GatewayAddr
         )
     except TimeoutExpired:
         raise ValueError(f"gateway: not ready within {START_SECONDS:g} seconds") from None
-    door = read_address(address_file(journal))
-    if door is None:
+    address = read_address(address_file(journal))
+    if address is None:
         reason = started.stderr.strip().splitlines() or ["it ended without a word"]
         raise ValueError(f"gateway: cannot be started: {reason[-1]}")
-    return door
+    return address

@@ -1,1 +1,1 @@
-"""A process between client and provider that keeps every answer, whoever dies meanwhile."""
+"""A process between client and provider that persists responses across crashes."""

@@ -11,11 +11,13 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from costada.models.errors import describe
-from costada.models.gateway.journal import open_for_owner
-from costada.models.gateway.protocol import CALL_TIMEOUT, IDLE_SECONDS, GatewayAddress
+from costada.models.gateway.protocol import (
+    CALL_TIMEOUT,
+    IDLE_SECONDS,
+    GatewayAddress,
+    open_for_owner,
+)
 from costada.models.gateway.server import GatewaySettings, serve
-
-_OUTPUT, _ERRORS = 1, 2
 
 
 def main() -> None:
@@ -29,24 +31,25 @@ def main() -> None:
     given = parser.parse_args()
     if os.fork():
         os._exit(0)
+    stdout, stderr = 1, 2
 
-    def announce(door: GatewayAddress) -> None:
-        os.write(_OUTPUT, f"{door.base_url}\n".encode())
-        _write_to(given.log)
+    def announce(address: GatewayAddress) -> None:
+        os.write(stdout, f"{address.base_url}\n".encode())
+        log = open_for_owner(given.log, os.O_WRONLY | os.O_APPEND)
+        os.dup2(log, stdout)
+        os.dup2(log, stderr)
+        os.close(log)
 
+    settings = GatewaySettings(
+        given.upstream,
+        given.journal,
+        idle_seconds=given.idle_seconds,
+        call_timeout=given.call_timeout,
+    )
     try:
-        times = {"idle_seconds": given.idle_seconds, "call_timeout": given.call_timeout}
-        serve(GatewaySettings(given.upstream, given.journal, **times), announce)
+        serve(settings, announce)
     except (ValueError, OSError, sqlite3.Error) as error:
         sys.exit(str(error) if isinstance(error, ValueError) else describe(error))
-
-
-def _write_to(log: Path) -> None:
-    """Let output and errors go to a file of the owner's."""
-    descriptor = open_for_owner(log, os.O_WRONLY | os.O_APPEND)
-    for stream in (_OUTPUT, _ERRORS):
-        os.dup2(descriptor, stream)
-    os.close(descriptor)
 
 
 if __name__ == "__main__":

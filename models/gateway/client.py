@@ -3,14 +3,13 @@
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPException
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 
-from costada.models.deadline import hooks
 from costada.models.gateway.protocol import (
     CALL_HEADER,
     EXECUTION_HEADER,
@@ -20,6 +19,7 @@ from costada.models.gateway.protocol import (
     UPSTREAM,
     GatewayAddress,
 )
+from costada.models.langchain_openai import is_openai, with_address
 from costada.models.runnable_tree import (
     model_identity,
     underlying_models,
@@ -28,19 +28,21 @@ from costada.models.runnable_tree import (
 )
 
 Model = TypeVar("Model", bound=Runnable[Any, Any])
+ChatModel = Runnable[LanguageModelInput, AIMessage]
+CONTROL_SECONDS = 10.0
 
 
 def has_gateway(model: Runnable[Any, Any]) -> bool:
-    """Return whether a chat model inside a runnable calls through a gateway."""
+    """Whether a chat model inside a runnable calls through a gateway."""
     return any(map(_is_marked, underlying_models(model)))
 
 
 def with_call_key(model: Model, key: str) -> Model:
-    """Return a model for one execution of a logical call; without a gateway it is the same.
+    """A model for one execution of a logical call; without a gateway it is the same.
 
     All requests of the execution carry the key and a number of the execution, drawn here. From the
-    two the gateway tells a retry from a repetition after a crash: what an earlier execution was
-    answered is told again, what this one was answered is not.
+    two the gateway tells a retry from a repetition after a crash: what an earlier execution
+    received is replayed, what this one received is not.
 
     Args:
         model: A chat model, bare or wrapped.
@@ -60,94 +62,59 @@ def _is_marked(model: BaseChatModel) -> bool:
     return UPSTREAM in (model.metadata or {})
 
 
-ChatModel = Runnable[LanguageModelInput, AIMessage]
-CONTROL_SECONDS = 10.0
-
-
 def upstreams(model: ChatModel) -> set[str]:
-    """Return the addresses that the OpenAI-compatible models inside a runnable call."""
-    return {_address(part) for part in underlying_models(model) if _is_openai(part)}
+    """The addresses that the OpenAI-compatible models inside a runnable call."""
+    return {_address(part) for part in underlying_models(model) if is_openai(part)}
 
 
-def through_gateway(model: ChatModel, door: GatewayAddress) -> ChatModel:
-    """Return a model whose OpenAI-compatible models call the gateway instead of its upstream.
+def through_gateway(model: ChatModel, address: GatewayAddress) -> ChatModel:
+    """A model whose OpenAI-compatible models call the gateway instead of its upstream.
 
     Their calls need a key; see `with_call_key`. Models of other providers stay as they are.
 
     Raises:
-        ValueError: The model is composed in a way in which one of them would pass the gateway by.
+        ValueError: The model is composed in a way in which one of them would bypass the gateway.
     """
 
     def redirected(part: BaseChatModel) -> Runnable[Any, Any]:
-        is_behind = _is_openai(part) and _address(part) == door.upstream
-        return _redirected(part, door) if is_behind else part
+        if not is_openai(part) or _address(part) != address.upstream:
+            return part
+        metadata = {UPSTREAM: model_identity(part).base_url}
+        return with_address(part, address.base_url, {TOKEN_HEADER: address.token}, metadata)
 
-    return with_every_model_changed(model, redirected, "requests would pass the gateway by")
-
-
-@contextmanager
-def hold_gateway(door: GatewayAddress) -> Iterator[None]:
-    """Keep a gateway from ending as unused; the system lets go when this process dies.
-
-    Raises:
-        OSError: The gateway does not answer.
-        ValueError: It does not accept the token.
-    """
-    with closing(_connection(door)) as connection:
-        connection.request("GET", HOLD, headers={TOKEN_HEADER: door.token})
-        with closing(connection.getresponse()) as response:
-            if response.status != 200:
-                raise ValueError(f"{door.base_url}: no gateway of ours, status {response.status}")
-            yield
-
-
-def stop_gateway(door: GatewayAddress) -> None:
-    """Ask a gateway to end once nothing is under way; one that has ended is fine."""
-    with closing(_connection(door)) as connection:
-        try:
-            connection.request("POST", STOP, headers={TOKEN_HEADER: door.token})
-            connection.getresponse().read()
-        except (OSError, HTTPException):
-            return
-
-
-def _connection(door: GatewayAddress) -> HTTPConnection:
-    return HTTPConnection("127.0.0.1", door.port, timeout=CONTROL_SECONDS)
-
-
-def _is_openai(model: BaseChatModel) -> bool:
-    from langchain_openai import ChatOpenAI
-
-    return isinstance(model, ChatOpenAI)
+    return with_every_model_changed(model, redirected, "requests would bypass the gateway")
 
 
 def _address(model: BaseChatModel) -> str:
     return (model_identity(model).base_url or "").rstrip("/")
 
 
-def _redirected(model: BaseChatModel, door: GatewayAddress) -> BaseChatModel:
-    """Return a copy with clients of its own, which no proxy of the environment diverts."""
-    from langchain_openai import ChatOpenAI
-    from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
+@contextmanager
+def hold_gateway(address: GatewayAddress) -> Iterator[None]:
+    """Keep a gateway from ending as unused; the system lets go when this process dies.
 
-    chat = cast(ChatOpenAI, model)
-    headers = {TOKEN_HEADER: door.token}
-    client = chat.root_client.with_options(
-        base_url=door.base_url,
-        default_headers=headers,
-        http_client=DefaultHttpxClient(trust_env=False, event_hooks=hooks()),
-    )
-    async_client = chat.root_async_client.with_options(
-        base_url=door.base_url,
-        default_headers=headers,
-        http_client=DefaultAsyncHttpxClient(trust_env=False),
-    )
-    return chat.model_copy(
-        update={
-            "root_client": client,
-            "client": client.chat.completions,
-            "root_async_client": async_client,
-            "async_client": async_client.chat.completions,
-            "metadata": {**(chat.metadata or {}), UPSTREAM: model_identity(chat).base_url},
-        }
-    )
+    Raises:
+        OSError: The gateway does not answer.
+        ValueError: It does not accept the token.
+    """
+    with closing(_connection(address)) as connection:
+        connection.request("GET", HOLD, headers={TOKEN_HEADER: address.token})
+        with closing(connection.getresponse()) as response:
+            if response.status != 200:
+                message = f"{address.base_url}: no gateway of ours, status {response.status}"
+                raise ValueError(message)
+            yield
+
+
+def stop_gateway(address: GatewayAddress) -> None:
+    """Ask a gateway to end once nothing is running; one that has ended is fine."""
+    with closing(_connection(address)) as connection:
+        try:
+            connection.request("POST", STOP, headers={TOKEN_HEADER: address.token})
+            connection.getresponse().read()
+        except (OSError, HTTPException):
+            return
+
+
+def _connection(address: GatewayAddress) -> HTTPConnection:
+    return HTTPConnection("127.0.0.1", address.port, timeout=CONTROL_SECONDS)

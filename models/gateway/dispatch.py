@@ -1,16 +1,16 @@
 """Which request is sent to the provider, and which is answered from the journal.
 
-The rule. Whatever was or may have been billed is retold to each execution of its logical call,
-once and in the order of sending: an answer as it came, a request under way by waiting for it, a
-lost one as a broken connection. What an execution has been told in full, or is being told, is not
-told to it again; what it stopped listening to is. When nothing is left to tell, the request is
-sent. So a retry within an execution is sent, and a repetition by a later execution is not.
+The rule. Whatever was or may have been billed is replayed to each execution of its logical call,
+once and in the order of sending: an answer as it came, a running request by waiting for it, a
+lost one as a broken connection. What an execution has received in full, or is receiving, is not
+replayed to it; what it stopped reading is. When nothing is left to replay, the request is sent. So
+a retry within an execution is sent, and a repetition by a later execution is not.
 
 Refusals and requests that never left cost nothing, so they are sent again, with two exceptions
 for calls of several different requests. A refusal before a request that may have been billed is
-retold, as it made the execution turn to that one, to a fallback for example. And where an
-execution asks what no earlier one asked, though there is something left to tell, that is told as
-lost: nobody will ever ask for it, but it may be on the bill.
+replayed, as it made the execution turn to that one, to a fallback for example. And where an
+execution asks what no earlier one asked, though there is something left to replay, that is reported
+as lost: no execution will ever ask for it, but it may be on the bill.
 """
 
 import asyncio
@@ -35,10 +35,12 @@ from aiohttp import (
 from yarl import URL
 
 from costada.models.errors import describe
-from costada.models.gateway.journal import Journal, Outcome, RequestKey, Response
-from costada.models.gateway.protocol import Headers, kept_of_answer
+from costada.models.gateway.journal import Journal, RequestKey, RequestState, Response
+from costada.models.gateway.protocol import Headers, kept_of_response
 
-_EVENTS = "text/event-stream"
+CONNECT_SECONDS = 30.0
+_EVENT_STREAM = "text/event-stream"
+_NEVER_LEFT = (ClientConnectorError, ConnectionTimeoutError, ClientHttpProxyError, InvalidURL)
 
 
 class InflightRequest:
@@ -46,61 +48,61 @@ class InflightRequest:
 
     Attributes:
         number: Its number in the journal.
-        fate: What became of it so far.
+        state: How far it has come.
         status: HTTP status, 0 until the response has begun.
         headers: Those of the response that clients get.
     """
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.fate = Outcome.SENT
+        self.state = RequestState.SENT
         self.status = 0
         self.headers: Headers = ()
         self._pieces: list[bytes] = []
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     @classmethod
-    def landed(cls, number: int, response: Response) -> "InflightRequest":
-        """Return a flight that ended before, as the journal has it."""
-        flight = cls(number)
-        flight.open(response.status, response.headers)
+    def from_journal(cls, number: int, response: Response) -> "InflightRequest":
+        """A request that ended before, as the journal has it."""
+        inflight = cls(number)
+        inflight.begin_response(response.status, response.headers)
         if response.body:
-            flight.add(response.body)
-        flight.end(response.fate)
-        return flight
+            inflight.add(response.body)
+        inflight.finish(response.state)
+        return inflight
 
-    def open(self, status: int, headers: Headers) -> None:
+    def begin_response(self, status: int, headers: Headers) -> None:
         """Note the beginning of the response."""
         self.status, self.headers = status, headers
-        self._tell()
+        self._notify()
 
     def add(self, piece: bytes) -> None:
         """Note a piece of the response's body."""
         self._pieces.append(piece)
-        self._tell()
+        self._notify()
 
-    def end(self, fate: Outcome) -> None:
-        """Note what became of the request."""
-        self.fate = fate
-        self._tell()
+    def finish(self, state: RequestState) -> None:
+        """Note how the request ended."""
+        self.state = state
+        self._notify()
 
     @property
     def size(self) -> int | None:
-        """Bytes of a complete body, `None` while it may grow or if it broke off."""
-        is_complete = self.fate not in (Outcome.SENT, Outcome.LOST)
+        """Bytes of a complete body, `None` while it may grow or if it is incomplete."""
+        is_complete = self.state not in (RequestState.SENT, RequestState.LOST)
         return sum(map(len, self._pieces)) if is_complete else None
 
-    def response(self, fate: Outcome) -> Response:
-        """Return what has arrived, as the journal keeps it."""
-        return Response(fate, self.status, self.headers, b"".join(self._pieces))
+    def response(self, state: RequestState) -> Response:
+        """What has arrived, as the journal keeps it."""
+        return Response(state, self.status, self.headers, b"".join(self._pieces))
 
-    async def is_worth_telling(self) -> bool:
-        """Wait for the moment when a client can be told, and return whether there is a response.
+    async def has_response(self) -> bool:
+        """Wait until a client can be answered, and return whether there is a response.
 
-        A stream is told from its first byte on, anything else once it is complete.
+        A stream is passed on from its first byte on, anything else once it is complete.
         """
-        while self.fate is Outcome.SENT and not self._is_stream():
-            await self._news.wait()
+        while self.state is RequestState.SENT and not self._is_stream():
+            await self._changed.wait()
         return self.status != 0
 
     async def pieces(self) -> AsyncIterator[bytes]:
@@ -110,26 +112,22 @@ class InflightRequest:
             while position < len(self._pieces):
                 yield self._pieces[position]
                 position += 1
-            if self.fate is not Outcome.SENT:
+            if self.state is not RequestState.SENT:
                 return
-            await self._news.wait()
+            await self._changed.wait()
 
     def _is_stream(self) -> bool:
         kinds = [value for name, value in self.headers if name.lower() == "content-type"]
-        return is_success(self.status) and any(kind.startswith(_EVENTS) for kind in kinds)
+        return _is_success(self.status) and any(kind.startswith(_EVENT_STREAM) for kind in kinds)
 
-    def _tell(self) -> None:
-        self._news.set()
-        self._news = asyncio.Event()
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
-def is_success(status: int) -> bool:
-    """Return whether an HTTP status says that the request was carried out, and so billed."""
+def _is_success(status: int) -> bool:
+    """Whether an HTTP status says that the request was carried out, and so billed."""
     return 200 <= status < 300
-
-
-CONNECT_SECONDS = 30.0
-_NEVER_LEFT = (ClientConnectorError, ConnectionTimeoutError, ClientHttpProxyError, InvalidURL)
 
 
 class Request(NamedTuple):
@@ -142,7 +140,7 @@ class Request(NamedTuple):
 
 
 def checked_upstream(url: str) -> str:
-    """Return the address of a provider without a final slash.
+    """The address of a provider without a final slash.
 
     Raises:
         ValueError: It is no address, or carries a key.
@@ -159,7 +157,7 @@ class Upstream:
     """The provider. A connection serves one request, so none is ever sent twice by itself."""
 
     def __init__(self, url: str, call_timeout: float) -> None:
-        """Prepare for sending to an address; to be called in a running event loop.
+        """Prepare for sending to an address; call it in a running event loop.
 
         A response that is not complete after `call_timeout` seconds is given up as lost.
         """
@@ -173,8 +171,8 @@ class Upstream:
             trust_env=True,
         )
 
-    async def fly(self, request: Request, flight: InflightRequest) -> Outcome:
-        """Send a request, let the flight have what arrives, and return what became of it."""
+    async def send(self, request: Request, inflight: InflightRequest) -> RequestState:
+        """Send a request, collect its response, and return how it ended."""
         try:
             async with self._session.request(
                 request.method,
@@ -183,16 +181,16 @@ class Upstream:
                 data=request.body,
                 allow_redirects=False,
             ) as response:
-                flight.open(response.status, kept_of_answer(response.headers.items()))
+                headers = kept_of_response(response.headers.items())
+                inflight.begin_response(response.status, headers)
                 async for piece in response.content.iter_any():
-                    flight.add(piece)
+                    inflight.add(piece)
         except _NEVER_LEFT:
-            return Outcome.UNSENT
+            return RequestState.UNSENT
         except (ClientError, OSError, TimeoutError):
-            return (
-                Outcome.LOST if flight.status == 0 or is_success(flight.status) else Outcome.REFUSED
-            )
-        return Outcome.ANSWERED if is_success(flight.status) else Outcome.REFUSED
+            may_be_billed = inflight.status == 0 or _is_success(inflight.status)
+            return RequestState.LOST if may_be_billed else RequestState.REFUSED
+        return RequestState.ANSWERED if _is_success(inflight.status) else RequestState.REFUSED
 
     async def close(self) -> None:
         """Close what is open."""
@@ -200,80 +198,80 @@ class Upstream:
 
 
 class Dispatcher:
-    """Lets each request fly once, and everybody who asks the same follow it."""
+    """Sends each request once, and lets everyone who asks the same follow it."""
 
     def __init__(self, upstream: Upstream, journal: Journal, log: Callable[[str], None]) -> None:
-        """Take the provider, the journal, and whom to tell of losses."""
+        """Take the provider, the journal, and where to log losses."""
         self._upstream = upstream
         self._journal = journal
         self._log = log
-        self._told: defaultdict[str, set[int]] = defaultdict(set)
+        self._delivered: defaultdict[str, set[int]] = defaultdict(set)
         self._seen: defaultdict[str, set[int]] = defaultdict(set)
-        self._flights: dict[int, InflightRequest] = {}
+        self._inflight: dict[int, InflightRequest] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def is_busy(self) -> bool:
-        """Whether any request is under way."""
+        """Whether any request is running."""
         return bool(self._tasks)
 
-    def take(self, key: RequestKey, execution: str, request: Request) -> InflightRequest:
-        """Return the flight that an execution is to follow; see the rule above.
+    def dispatch(self, key: RequestKey, execution: str, request: Request) -> InflightRequest:
+        """The request that an execution is to follow; see the rule above.
 
         Raises:
             sqlite3.Error: The request cannot be journaled; it was not sent.
         """
-        flight = self._retold(key, execution) or self._start(key, request)
-        self._told[execution].add(flight.number)
-        self._seen[execution].add(flight.number)
-        return flight
+        inflight = self._replayed(key, execution) or self._start(key, request)
+        self._delivered[execution].add(inflight.number)
+        self._seen[execution].add(inflight.number)
+        return inflight
 
-    def give_back(self, flight: InflightRequest, execution: str) -> None:
-        """Note that an execution stopped listening to a flight before its end."""
-        self._told[execution].discard(flight.number)
+    def release(self, inflight: InflightRequest, execution: str) -> None:
+        """Note that an execution stopped reading a response before its end."""
+        self._delivered[execution].discard(inflight.number)
 
     async def drain(self) -> None:
-        """Wait until no request is under way."""
+        """Wait until no request is running."""
         while self._tasks:
             await asyncio.wait(tuple(self._tasks))
 
-    def _retold(self, key: RequestKey, execution: str) -> InflightRequest | None:
-        told, seen = self._told[execution], self._seen[execution]
-        untold = [entry for entry in self._journal.history(key.call) if entry.number not in told]
-        equal = [entry for entry in untold if entry.request_hash == key.request_hash]
+    def _replayed(self, key: RequestKey, execution: str) -> InflightRequest | None:
+        delivered, seen = self._delivered[execution], self._seen[execution]
+        entries = [e for e in self._journal.history(key.call) if e.number not in delivered]
+        equal = [entry for entry in entries if entry.request_hash == key.request_hash]
         for entry in equal:
             if entry.may_be_billed:
                 return self._found(entry.number)
-        left = [e.number for e in untold if e.may_be_billed and e.number not in seen]
+        left = [e.number for e in entries if e.may_be_billed and e.number not in seen]
         if not left:
             return None
         for entry in equal:
             if entry.number < left[-1]:
                 return self._found(entry.number)
         self._log(f"{key.call}: not the request that an earlier execution sent")
-        return InflightRequest.landed(left[0], Response(Outcome.LOST))
+        return InflightRequest.from_journal(left[0], Response(RequestState.LOST))
 
     def _found(self, number: int) -> InflightRequest:
-        flight = self._flights.get(number)
-        return flight or InflightRequest.landed(number, self._journal.response(number))
+        inflight = self._inflight.get(number)
+        return inflight or InflightRequest.from_journal(number, self._journal.response(number))
 
     def _start(self, key: RequestKey, request: Request) -> InflightRequest:
-        flight = InflightRequest(self._journal.begin(key))
-        self._flights[flight.number] = flight
-        task = asyncio.create_task(self._fly(key.call, request, flight))
+        inflight = InflightRequest(self._journal.begin(key))
+        self._inflight[inflight.number] = inflight
+        task = asyncio.create_task(self._run(key.call, request, inflight))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return flight
+        return inflight
 
-    async def _fly(self, call: str, request: Request, flight: InflightRequest) -> None:
-        """Follow a request to its end; those who wait learn of it once it is journaled."""
-        fate = await self._upstream.fly(request, flight)
-        if fate is Outcome.LOST:
+    async def _run(self, call: str, request: Request, inflight: InflightRequest) -> None:
+        """Run a request to its end; those who wait see the end once it is journaled."""
+        state = await self._upstream.send(request, inflight)
+        if state is RequestState.LOST:
             self._log(f"{call}: sent, but no complete response came")
         try:
-            self._journal.finish(flight.number, flight.response(fate))
+            self._journal.finish(inflight.number, inflight.response(state))
         except sqlite3.Error as error:
-            self._log(f"{call}: {fate}, but this cannot be journaled: {describe(error)}")
+            self._log(f"{call}: {state}, but this cannot be journaled: {describe(error)}")
         else:
-            del self._flights[flight.number]
-        flight.end(fate)
+            del self._inflight[inflight.number]
+        inflight.finish(state)

@@ -14,7 +14,7 @@ PREFIX = "/v1"
 
 HOLD, STOP = "/hold", "/stop"
 IDLE_SECONDS = 600.0
-"""A gateway that nobody uses for so long, with no request under way, ends by itself."""
+"""An unused gateway without a running request ends after so long."""
 
 CALL_TIMEOUT = 3600.0
 """Seconds after which a gateway gives a response up as lost, even if a client still waits."""
@@ -33,8 +33,8 @@ UPSTREAM = "costada_upstream"
 
 Headers = tuple[tuple[str, str], ...]
 
-_OWN = "x-costada-"
-_OF_ONE_CONNECTION = frozenset(
+_OWN_HEADERS = "x-costada-"
+_CONNECTION_HEADERS = frozenset(
     {
         "accept-encoding",
         "connection",
@@ -50,39 +50,20 @@ _OF_ONE_CONNECTION = frozenset(
         "upgrade",
     }
 )
-_KEPT = frozenset(
+_KEPT_HEADERS = frozenset(
     {"content-type", "retry-after", "retry-after-ms", "x-request-id", "x-should-retry"}
 )
-_KEPT_BEGINNINGS = ("openai-", "x-ratelimit-")
+_KEPT_HEADER_PREFIXES = ("openai-", "x-ratelimit-")
 
-
-OWNER_ONLY = 0o600
-
-
-def open_for_owner(path: Path, flags: int) -> int:
-    """Return the descriptor of a file that only its owner can read, created if need be.
-
-    Raises:
-        ValueError: It is a link, or has another name elsewhere.
-        OSError: It cannot be opened.
-    """
-    refuse_link(path)
-    descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, OWNER_ONLY)
-    if os.fstat(descriptor).st_nlink > 1:
-        os.close(descriptor)
-        raise ValueError(f"{path}: expected a file with one name only; remove it")
-    os.fchmod(descriptor, OWNER_ONLY)
-    return descriptor
-
-
-def refuse_link(path: Path) -> None:
-    """Raise `ValueError` for a symbolic link."""
-    if path.is_symlink():
-        raise ValueError(f"{path}: is a link, expected a file of the gateway's own; remove it")
+_OWNER_ONLY = 0o600
+_LOCK_SECONDS = 1.0
+_TICK_SECONDS = 0.01
+_TO_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+"""A pipe in the place of an address file keeps no reader waiting."""
 
 
 def path_below(target: str) -> str | None:
-    """Return what follows the prefix in the target of a request, as the provider gets it.
+    """What follows the prefix in the target of a request, as the provider gets it.
 
     `None` where any server on the way might take it for a path outside: it has steps upwards, empty
     steps, backslashes or control characters, encoded once or more often.
@@ -98,33 +79,48 @@ def path_below(target: str) -> str | None:
 
 
 def sent_upstream(headers: Mapping[str, str]) -> Headers:
-    """Return the headers of a request that the provider gets: not the gateway's own."""
+    """The headers of a request that the provider gets: not the gateway's own."""
     return tuple(
         (name, value)
         for name, value in headers.items()
-        if name.lower() not in _OF_ONE_CONNECTION and not name.lower().startswith(_OWN)
+        if name.lower() not in _CONNECTION_HEADERS and not name.lower().startswith(_OWN_HEADERS)
     )
 
 
-def kept_of_answer(headers: Iterable[tuple[str, str]]) -> Headers:
-    """Return the headers of a response that clients act on; the others are dropped."""
+def kept_of_response(headers: Iterable[tuple[str, str]]) -> Headers:
+    """The headers of a response that clients act on; the others are dropped."""
     return tuple(
         (name, value)
         for name, value in headers
-        if name.lower() in _KEPT or name.lower().startswith(_KEPT_BEGINNINGS)
+        if name.lower() in _KEPT_HEADERS or name.lower().startswith(_KEPT_HEADER_PREFIXES)
     )
 
 
-TO_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-"""A pipe in the place of a door file keeps no reader waiting."""
+def open_for_owner(path: Path, flags: int) -> int:
+    """Open a file that only its owner can read, creating it if need be; returns the descriptor.
 
-LOCK_SECONDS = 1.0
-_TICK_SECONDS = 0.01
+    Raises:
+        ValueError: It is a link, or has another name elsewhere.
+        OSError: It cannot be opened.
+    """
+    refuse_link(path)
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, _OWNER_ONLY)
+    if os.fstat(descriptor).st_nlink > 1:
+        os.close(descriptor)
+        raise ValueError(f"{path}: expected a file with one name only; remove it")
+    os.fchmod(descriptor, _OWNER_ONLY)
+    return descriptor
+
+
+def refuse_link(path: Path) -> None:
+    """Raise `ValueError` for a symbolic link."""
+    if path.is_symlink():
+        raise ValueError(f"{path}: is a link, expected a file of the gateway's own; remove it")
 
 
 @dataclass(frozen=True, slots=True)
 class GatewayAddress:
-    """A gateway that is at work.
+    """A running gateway.
 
     Attributes:
         port: Where it listens, on 127.0.0.1.
@@ -145,17 +141,17 @@ class GatewayAddress:
 
 
 def address_file(journal: Path) -> Path:
-    """Return where the gateway of a journal keeps its door."""
-    return journal.with_name(f"{journal.name}.door")
+    """Where the gateway of a journal keeps its address."""
+    return journal.with_name(f"{journal.name}.address")
 
 
 def read_address(path: Path) -> GatewayAddress | None:
-    """Return the gateway that holds a door file, `None` if none does or it is not open yet.
+    """The gateway that holds an address file, `None` if none does or it is not ready yet.
 
-    What a dead gateway left in the file is never returned: the system has taken its lock back.
+    What a dead gateway left in the file is never returned: the system has released its lock.
     """
     try:
-        with open(os.open(path, TO_READ), encoding="utf-8") as file:
+        with open(os.open(path, _TO_READ), encoding="utf-8") as file:
             text = file.read() if _is_locked(file.fileno()) else ""
     except FileNotFoundError:
         return None
@@ -163,36 +159,36 @@ def read_address(path: Path) -> GatewayAddress | None:
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a gateway holds a door file, open or not."""
+    """Whether a gateway holds an address file, ready or not."""
     try:
-        with open(os.open(path, TO_READ), "rb") as file:
+        with open(os.open(path, _TO_READ), "rb") as file:
             return _is_locked(file.fileno())
     except FileNotFoundError:
         return False
 
 
 class AddressFile:
-    """The door file, held by one gateway."""
+    """The address file, held by one gateway."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        os.ftruncate(descriptor, 0)
+        self.clear()
 
-    def open(self, door: GatewayAddress) -> None:
+    def write(self, address: GatewayAddress) -> None:
         """Let clients find the gateway."""
-        os.write(self._descriptor, json.dumps(asdict(door)).encode())
+        os.write(self._descriptor, json.dumps(asdict(address)).encode())
 
-    def close(self) -> None:
-        """Let nobody find it any more."""
+    def clear(self) -> None:
+        """Let no client find it."""
         os.ftruncate(self._descriptor, 0)
 
 
 @contextmanager
 def hold_address(path: Path) -> Iterator[AddressFile]:
-    """Hold the door file for this process; the file stays and only its owner can read it.
+    """Hold the address file for this process; the file stays and only its owner can read it.
 
     Raises:
-        ValueError: Another gateway is at work on the same journal, or the file is a link.
+        ValueError: Another gateway uses the same journal, or the file is a link.
         OSError: The file cannot be created.
     """
     descriptor = open_for_owner(path, os.O_RDWR)
@@ -202,13 +198,13 @@ def hold_address(path: Path) -> Iterator[AddressFile]:
         try:
             yield file
         finally:
-            file.close()
+            file.clear()
     finally:
         os.close(descriptor)
 
 
 def _is_locked(descriptor: int) -> bool:
-    """Return whether another process locks a file; a lock of our own ends when it is closed."""
+    """Whether another process locks a file; a lock of our own ends when it is closed."""
     import fcntl
 
     try:
@@ -219,16 +215,15 @@ def _is_locked(descriptor: int) -> bool:
 
 
 def _lock(descriptor: int, path: Path) -> None:
-    """Lock a door file; those who look for a gateway lock it as well, for a moment."""
+    """Lock an address file; its readers lock it as well, for a moment."""
     import fcntl
 
-    deadline = monotonic() + LOCK_SECONDS
+    deadline = monotonic() + _LOCK_SECONDS
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
         except BlockingIOError:
             if monotonic() > deadline:
-                raise ValueError(f"{path}: another gateway is at work on this journal") from None
+                raise ValueError(f"{path}: another gateway uses this journal") from None
             sleep(_TICK_SECONDS)
-        else:
-            return

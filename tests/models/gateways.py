@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from billing_server import Answer, Body, Reply
 
-from costada.models.gateway.journal import Journal, Outcome
+from costada.models.gateway.journal import Journal, RequestState
 from costada.models.gateway.protocol import (
     CALL_HEADER,
     EXECUTION_HEADER,
@@ -70,7 +70,7 @@ class Gateway:
         self.log = folder / "gateway.log"
         self.call = "run/1/generation/1"
         self._options = ["--upstream", upstream, "--journal", str(self.journal), *options]
-        self.door: GatewayAddress = self.start()
+        self.address: GatewayAddress = self.start()
 
     def spawn(self) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "costada.models.gateway", *self._options]
@@ -80,13 +80,13 @@ class Gateway:
 
     def start(self) -> GatewayAddress:
         self.spawn()
-        door = read_address(address_file(self.journal))
-        assert door is not None
-        self.door = door
-        return door
+        address = read_address(address_file(self.journal))
+        assert address is not None
+        self.address = address
+        return address
 
     def kill(self) -> None:
-        os.kill(self.door.pid, signal.SIGKILL)
+        os.kill(self.address.pid, signal.SIGKILL)
         self.wait()
 
     def wait(self) -> None:
@@ -97,10 +97,10 @@ class Gateway:
             with suppress(ProcessLookupError):
                 self.kill()
 
-    def fates(self) -> list[Outcome]:
+    def states(self) -> list[RequestState]:
         """Return what the journal says; to be read when the gateway has ended."""
         with closing(Journal(self.journal)) as journal:
-            return [fate for _, fate in journal.fates()]
+            return [state for _, state in journal.states()]
 
     def ask(
         self,
@@ -111,10 +111,10 @@ class Gateway:
         timeout: float = PATIENCE,
     ) -> Told:
         """Return the response to a chat request."""
-        sent = {TOKEN_HEADER: self.door.token, CALL_HEADER: call or self.call, **(headers or {})}
+        sent = {TOKEN_HEADER: self.address.token, CALL_HEADER: call or self.call, **(headers or {})}
         if execution:
             sent[EXECUTION_HEADER] = execution
-        with closing(HTTPConnection("127.0.0.1", self.door.port, timeout=timeout)) as connection:
+        with closing(HTTPConnection("127.0.0.1", self.address.port, timeout=timeout)) as connection:
             connection.request(
                 "POST", "/v1/chat/completions", json.dumps(body or {"model": "stand-in"}), sent
             )
@@ -124,8 +124,8 @@ class Gateway:
     def client_process(self, body: Mapping[str, Any] | None = None) -> subprocess.Popen[bytes]:
         """Start a client that asks once and prints the answer."""
         words = [
-            str(self.door.port),
-            self.door.token,
+            str(self.address.port),
+            self.address.token,
             self.call,
             json.dumps(body or {"model": "m"}),
         ]

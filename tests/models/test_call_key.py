@@ -35,7 +35,7 @@ def client(url: str) -> ChatOpenAI:
 def model(running_server: BillingServer, running_gateway: Gateway) -> Runnable:
     return through_gateway(
         chat_model("openai:stand-in", base_url=running_server.url, retry_wait=0),
-        running_gateway.door,
+        running_gateway.address,
     )
 
 
@@ -98,7 +98,7 @@ def test_the_key_reaches_models_in_fallbacks_sequences_and_bindings(
     server.default = Reply('{"x": 3}')
     broken, whole = client(server.url), client(server.url)
     structured = whole.bind(temperature=0).with_structured_output(Point)  # type: ignore[attr-defined]
-    composed = through_gateway(broken.with_fallbacks([structured]), gateway.door)
+    composed = through_gateway(broken.with_fallbacks([structured]), gateway.address)
     with_call_key(composed, gateway.call).invoke("hi")
     server.script(Refusal(400))
     for _ in range(2):
@@ -115,7 +115,7 @@ def test_a_model_behind_a_gateway_is_not_called_without_a_key(model: Runnable):
 def test_models_of_other_servers_are_left_alone(server: BillingServer, gateway: Gateway):
     with BillingServer() as other:
         stranger = client(other.url)
-        assert through_gateway(stranger, gateway.door) is stranger
+        assert through_gateway(stranger, gateway.address) is stranger
         assert with_call_key(stranger, gateway.call) is stranger
         assert not has_gateway(stranger)
     assert upstreams(stranger.with_fallbacks([client(server.url)])) == {
@@ -128,7 +128,7 @@ def test_a_model_is_not_changed_by_sending_a_copy_of_it_through_a_gateway(
     server: BillingServer, gateway: Gateway
 ):
     original = client(server.url)
-    through_gateway(original, gateway.door)
+    through_gateway(original, gateway.address)
     assert original.invoke("hi").content == "hello"
     assert len(server.bill) == 1
 
@@ -138,6 +138,6 @@ def test_a_proxy_of_the_environment_does_not_come_between(
 ):
     for name in ("http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    door: GatewayAddress = gateway.door
-    model = through_gateway(client(server.url), door)
+    address: GatewayAddress = gateway.address
+    model = through_gateway(client(server.url), address)
     assert with_call_key(model, gateway.call).invoke("hi").content == "hello"

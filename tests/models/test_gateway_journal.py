@@ -1,4 +1,4 @@
-"""The files of a gateway: its journal and its door."""
+"""The files of a gateway: its journal and its address."""
 
 import os
 import sqlite3
@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from costada.models.gateway.dispatch import checked_upstream
-from costada.models.gateway.journal import Entry, Journal, Outcome, RequestKey, Response
+from costada.models.gateway.journal import Journal, JournalEntry, RequestKey, RequestState, Response
 from costada.models.gateway.protocol import (
     GatewayAddress,
     address_file,
     hold_address,
     is_held,
-    kept_of_answer,
+    kept_of_response,
     read_address,
     sent_upstream,
 )
 
 KEY = RequestKey("run/1/guide/1", "hash")
-ANSWER = Response(Outcome.ANSWERED, 200, (("Content-Type", "application/json"),), b"\x00{}")
-DOOR = GatewayAddress(port=1234, pid=5678, token="secret", upstream="http://host/v1")
+ANSWER = Response(RequestState.ANSWERED, 200, (("Content-Type", "application/json"),), b"\x00{}")
+ADDRESS = GatewayAddress(port=1234, pid=5678, token="secret", upstream="http://host/v1")
 
 
 def permissions(path: Path) -> int:
@@ -33,7 +33,9 @@ def test_an_answer_is_read_back_as_it_came(tmp_path: Path):
     with closing(Journal(tmp_path / "j.sqlite")) as journal:
         number = journal.begin(KEY)
         journal.finish(number, ANSWER)
-        assert journal.history(KEY.call) == [Entry(number, KEY.request_hash, Outcome.ANSWERED)]
+        assert journal.history(KEY.call) == [
+            JournalEntry(number, KEY.request_hash, RequestState.ANSWERED)
+        ]
         assert journal.response(number) == ANSWER
 
 
@@ -44,8 +46,11 @@ def test_what_was_under_way_when_the_gateway_died_is_lost(tmp_path: Path):
         assert journal.num_lost == 0
     with closing(Journal(tmp_path / "j.sqlite")) as journal:
         assert journal.num_lost == 1
-        assert journal.fates() == [(KEY.call, Outcome.ANSWERED), (KEY.call, Outcome.LOST)]
-        assert journal.response(2) == Response(Outcome.LOST)
+        assert journal.states() == [
+            (KEY.call, RequestState.ANSWERED),
+            (KEY.call, RequestState.LOST),
+        ]
+        assert journal.response(2) == Response(RequestState.LOST)
 
 
 def test_only_the_owner_can_read_the_journal(tmp_path: Path):
@@ -57,8 +62,8 @@ def test_only_the_owner_can_read_the_journal(tmp_path: Path):
 def test_the_journal_of_another_version_is_refused(tmp_path: Path):
     Journal(tmp_path / "j.sqlite").close()
     with closing(sqlite3.connect(tmp_path / "j.sqlite")) as database, database:
-        database.execute("UPDATE costada_journal SET version = 2")
-    with pytest.raises(ValueError, match=r"journal of version 2, expected 1"):
+        database.execute("UPDATE costada_journal SET version = 1")
+    with pytest.raises(ValueError, match=r"journal of version 1, expected 2"):
         Journal(tmp_path / "j.sqlite")
 
 
@@ -67,25 +72,25 @@ def test_the_door_is_found_while_its_gateway_lives(tmp_path: Path):
     assert read_address(path) is None
     with hold_address(path) as file:
         assert read_address(path) is None
-        file.open(DOOR)
-        assert read_address(path) == DOOR
+        file.write(ADDRESS)
+        assert read_address(path) == ADDRESS
         assert permissions(path) == 0o600
-        file.close()
+        file.clear()
         assert read_address(path) is None
         assert is_held(path)
     assert not is_held(path)
 
 
-def test_what_a_dead_gateway_left_is_no_door(tmp_path: Path):
+def test_what_a_dead_gateway_left_is_no_address(tmp_path: Path):
     path = address_file(tmp_path / "gateway.sqlite")
     path.write_text('{"port": 1, "pid": 1, "token": "t", "upstream": "u"}')
     assert read_address(path) is None
 
 
 def test_a_pipe_in_the_place_of_a_door_keeps_nobody_waiting(tmp_path: Path):
-    os.mkfifo(tmp_path / "door")
-    assert read_address(tmp_path / "door") is None
-    assert not is_held(tmp_path / "door")
+    os.mkfifo(tmp_path / "address")
+    assert read_address(tmp_path / "address") is None
+    assert not is_held(tmp_path / "address")
 
 
 def test_a_file_that_others_could_read_is_closed_to_them(tmp_path: Path):
@@ -112,7 +117,7 @@ def test_keys_go_upstream_and_headers_of_the_gateway_do_not():
 
 def test_only_headers_that_clients_act_on_are_kept():
     given = [("Retry-After", "2"), ("Set-Cookie", "id=1"), ("x-ratelimit-limit-tokens", "9")]
-    assert kept_of_answer(given) == (given[0], given[2])
+    assert kept_of_response(given) == (given[0], given[2])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from billing_server import BillingServer, Refusal, Reply
 from gateways import Gate, Gateway, until
 
 from costada.models.gateway.client import hold_gateway, stop_gateway
-from costada.models.gateway.journal import Outcome
+from costada.models.gateway.journal import RequestState
 from costada.models.gateway.protocol import CALL_HEADER, TOKEN_HEADER, address_file, is_held
 
 PRIVATE = "a-prompt-that-nobody-else-may-read"
@@ -66,9 +66,9 @@ def test_the_answer_of_a_killed_client_is_kept_though_nobody_waits(
         assert gate.arrived.wait(20)
         client.kill()
     gate.opened.set()
-    stop_gateway(own_gateway.door)
+    stop_gateway(own_gateway.address)
     own_gateway.wait()
-    assert own_gateway.fates() == [Outcome.ANSWERED]
+    assert own_gateway.states() == [RequestState.ANSWERED]
     own_gateway.start()
     assert own_gateway.ask().content == "late"
     assert len(server.bill) == 1
@@ -84,7 +84,7 @@ def test_a_call_under_way_when_the_gateway_dies_is_lost_and_sent_again_only_when
         own_gateway.kill()
     gate.opened.set()
     until(lambda: len(server.bill) == 1)
-    assert own_gateway.fates() == [Outcome.LOST]
+    assert own_gateway.states() == [RequestState.LOST]
     own_gateway.start()
     with pytest.raises((ConnectionError, HTTPException)):
         own_gateway.ask(execution="resumed")
@@ -110,9 +110,9 @@ def test_a_provider_that_breaks_off_breaks_off_for_the_client_too(
     with pytest.raises((ConnectionError, HTTPException)):
         own_gateway.ask(execution="one", body={"stream": True})
     assert own_gateway.ask(execution="one", body={"stream": True}).status == 200
-    stop_gateway(own_gateway.door)
+    stop_gateway(own_gateway.address)
     own_gateway.wait()
-    assert own_gateway.fates() == [Outcome.LOST, Outcome.ANSWERED]
+    assert own_gateway.states() == [RequestState.LOST, RequestState.ANSWERED]
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
@@ -134,7 +134,7 @@ def test_a_provider_out_of_reach_is_said_so_and_nothing_counts_as_sent(tmp_path:
     told = gateway.ask()
     gateway.end()
     assert (told.status, "nothing was sent" in told.text) == (502, True)
-    assert gateway.fates() == [Outcome.UNSENT]
+    assert gateway.states() == [RequestState.UNSENT]
 
 
 def test_a_stream_arrives_piece_by_piece_and_survives_its_client(
@@ -186,7 +186,7 @@ def test_who_does_not_know_the_token_is_refused(
 ):
     told = gateway.ask(headers={TOKEN_HEADER: token})
     assert (told.status, server.requests) == (403, [])
-    assert gateway.door.token not in told.text
+    assert gateway.address.token not in told.text
 
 
 def test_a_request_without_a_key_is_refused(gateway: Gateway, server: BillingServer):
@@ -199,7 +199,7 @@ def test_neither_keys_nor_prompts_are_kept_and_nobody_else_can_read_the_answers(
     own_gateway: Gateway, tmp_path: Path
 ):
     own_gateway.ask(body={"prompt": PRIVATE}, headers={"Authorization": f"Bearer {PRIVATE}"})
-    stop_gateway(own_gateway.door)
+    stop_gateway(own_gateway.address)
     own_gateway.wait()
     for path in tmp_path.iterdir():
         assert path.stat().st_mode & 0o077 == 0
@@ -218,7 +218,7 @@ def test_a_gateway_that_nobody_uses_ends_by_itself(server: BillingServer, tmp_pa
 
 def test_a_gateway_that_is_held_does_not_end(server: BillingServer, tmp_path: Path):
     gateway = Gateway(tmp_path, server.url, "--idle-seconds", "0.4")
-    with hold_gateway(gateway.door):
+    with hold_gateway(gateway.address):
         with pytest.raises(AssertionError):
             until(lambda: not is_held(address_file(gateway.journal)), seconds=1.0)
         assert gateway.ask().content == "hello"
@@ -230,17 +230,17 @@ def test_a_gateway_ends_only_after_the_call_under_way(own_gateway: Gateway, serv
     server.script(gate)
     with own_gateway.client_process({"model": "stand-in"}) as client:
         assert gate.arrived.wait(20)
-        os.kill(own_gateway.door.pid, signal.SIGTERM)
+        os.kill(own_gateway.address.pid, signal.SIGTERM)
         until(lambda: own_gateway.log.read_text())
         gate.opened.set()
         assert client.stdout is not None
         assert b"late" in client.stdout.read()
     own_gateway.wait()
-    assert own_gateway.fates() == [Outcome.ANSWERED]
+    assert own_gateway.states() == [RequestState.ANSWERED]
 
 
 def test_a_second_gateway_on_the_same_journal_is_refused(gateway: Gateway):
-    assert "another gateway is at work on this journal" in gateway.spawn().stderr
+    assert "another gateway uses this journal" in gateway.spawn().stderr
     assert gateway.ask().content == "hello"
 
 
@@ -295,11 +295,11 @@ def test_no_path_leads_out_of_what_a_gateway_stands_for(
 
 def sent(gateway: Gateway, path: str) -> int:
     """Return the status of a request for a path, sent as it is."""
-    with closing(create_connection(("127.0.0.1", gateway.door.port), timeout=10)) as connection:
+    with closing(create_connection(("127.0.0.1", gateway.address.port), timeout=10)) as connection:
         lines = (
             f"POST {path} HTTP/1.1",
-            f"Host: 127.0.0.1:{gateway.door.port}",
-            f"{TOKEN_HEADER}: {gateway.door.token}",
+            f"Host: 127.0.0.1:{gateway.address.port}",
+            f"{TOKEN_HEADER}: {gateway.address.token}",
             f"{CALL_HEADER}: {path}",
             "Content-Length: 2",
             "Connection: close",

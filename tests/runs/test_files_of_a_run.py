@@ -168,13 +168,15 @@ def test_databases_and_what_lies_beside_them_are_their_owners_alone(tmp_path: Pa
         assert are_private(place)
 
 
-@pytest.mark.parametrize("name", ["gateway.sqlite", "gateway.sqlite-wal", "gateway.sqlite.door"])
+@pytest.mark.parametrize("name", ["gateway.sqlite", "gateway.sqlite-wal", "gateway.sqlite.address"])
 def test_a_gateway_writes_through_no_link(tmp_path: Path, name: str) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / name).symlink_to(victim)
-    door = hold_address(tmp_path / name)
-    opened = door.__enter__ if name.endswith(".door") else partial(Journal, tmp_path / JOURNAL)
+    address = hold_address(tmp_path / name)
+    opened = (
+        address.__enter__ if name.endswith(".address") else partial(Journal, tmp_path / JOURNAL)
+    )
     with pytest.raises(ValueError, match=f"{re.escape(name)}: is a link"):
         opened()
     assert victim.read_text() == "precious"

@@ -67,9 +67,9 @@ def plan(server: BillingServer) -> Plan:
 
 
 def door_of(folder: RunFolder) -> GatewayAddress:
-    door = read_address(address_file(gateway_journal(folder)))
-    assert door is not None
-    return door
+    address = read_address(address_file(gateway_journal(folder)))
+    assert address is not None
+    return address
 
 
 def wait_for_end(folder: RunFolder) -> None:
@@ -88,26 +88,26 @@ def test_the_gateway_of_a_killed_run_is_found_again_and_a_dead_one_replaced_on_i
 ):
     with gateway_of(plan, folder) as first:
         ask(first)
-        door = door_of(folder)
+        address = door_of(folder)
     with gateway_of(plan, folder) as second:
         assert ask(second) == "hello"
-        assert door_of(folder) == door
-    os.kill(door.pid, signal.SIGKILL)
+        assert door_of(folder) == address
+    os.kill(address.pid, signal.SIGKILL)
     wait_for_end(folder)
     with gateway_of(plan, folder) as third:
         assert ask(third) == "hello"
-        assert door_of(folder).pid != door.pid
+        assert door_of(folder).pid != address.pid
     assert len(server.bill) == 1
 
 
 def test_a_run_that_goes_on_with_another_server_gets_another_gateway(plan: Plan, folder: RunFolder):
     with gateway_of(plan, folder):
-        door = door_of(folder)
+        address = door_of(folder)
     with BillingServer() as other:
         model = chat_model("openai:stand-in", base_url=other.url)
         with gateway_of(replace(plan, model=model), folder):
             assert door_of(folder).upstream == other.url
-    assert door_of(folder).pid != door.pid
+    assert door_of(folder).pid != address.pid
 
 
 def test_a_stopped_gateway_leaves_its_journal_and_log(plan: Plan, folder: RunFolder):
@@ -115,7 +115,7 @@ def test_a_stopped_gateway_leaves_its_journal_and_log(plan: Plan, folder: RunFol
         stop_gateway(folder)
     assert not is_held(address_file(gateway_journal(folder)))
     assert {path.name for path in folder.path.iterdir()} == {"gateway.sqlite", "gateway.log"}
-    assert gateway_log(folder).read_text() == "costada gateway: told to stop\n"
+    assert gateway_log(folder).read_text() == "costada gateway: asked to stop\n"
 
 
 def test_stopping_where_no_gateway_is_changes_nothing(folder: RunFolder):
@@ -180,7 +180,7 @@ def test_the_command_prints_its_address_and_ends_when_told(
         assert process.stdout.readline().strip() == door_of(folder).base_url
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate()
-    assert (process.returncode, errors) == (0, "costada gateway: told to stop\n")
+    assert (process.returncode, errors) == (0, "costada gateway: asked to stop\n")
     Journal(gateway_journal(folder)).close()
 
 
@@ -208,7 +208,7 @@ def test_a_model_whose_requests_would_pass_the_gateway_by_is_refused(
     model = ChatOpenAI(model="stand-in", base_url=server.url, api_key=SecretStr("none"))
     chosen = model.configurable_fields(model_name=ConfigurableField(id="llm"))
     with (
-        pytest.raises(ValueError, match="in which requests would pass the gateway by"),
+        pytest.raises(ValueError, match="in which requests would bypass the gateway"),
         gateway_of(replace(plan, model=chosen), folder),
     ):
         pass
