@@ -356,9 +356,10 @@ class SimulatedRun:
     def _step(self) -> None:
         iteration = self.controller.iteration + 1
         self._before_step = sum(self._units.values())
+        before = self._balance
         if self.controller.pending:
             self._buy_call(iteration)
-        allocation = ask_step(self.controller, self._balance, self._seed, self._constants)
+        allocation = ask_step(self.controller, before, self._seed, self._constants)
         candidate = self._attempts(allocation, iteration)
         self._tell(allocation, candidate)
         is_last = self._stop_reason(iteration) is not None
