@@ -18,7 +18,12 @@ from costada.models.deadline import CallTimeout, run_with_deadline
 from costada.models.metering import CallMeter, MeteredCall
 from costada.models.prices import PriceBook, price_book
 from costada.models.replies import encodable_message
-from costada.models.requests import ModelRequest, RequestNotSent, bounded_request, limit_parameters
+from costada.models.requests import (
+    OutgoingRequest,
+    RequestNotSent,
+    bounded_request,
+    limit_parameters,
+)
 from costada.models.retries import retry_options, without_hidden_retries
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity
@@ -44,7 +49,7 @@ class Payment:
     prices: PriceBook
     name: str
     counts_lost: bool
-    _refused: ModelRequest | None = None
+    _refused: OutgoingRequest | None = None
     _sent: dict[int, tuple[str, Decimal]] = field(default_factory=dict)
 
     def meter(self) -> CallMeter:
@@ -78,7 +83,7 @@ class Payment:
             asked = asked._replace(input_bound=longer)
         return limit_parameters(model, bound, affordable_answer(asked, left, self.prices))
 
-    def begin(self, sent: ModelRequest) -> None:
+    def begin(self, sent: OutgoingRequest) -> None:
         """Reserve the most that a request can cost, before it leaves.
 
         Raises:

@@ -34,7 +34,7 @@ from costada.models.replies import (
     usage_from_metadata,
     visible_text,
 )
-from costada.models.requests import ModelRequest, model_request
+from costada.models.requests import OutgoingRequest, outgoing_request
 from costada.values.usage import NO_TOKENS, Usage
 
 MOST_OUTPUT = 1_000_000
@@ -149,7 +149,7 @@ def _count_connections() -> None:
 class _Inflight:
     """A request without an end: who was asked, what was sent, what a stream has brought so far."""
 
-    request: ModelRequest
+    request: OutgoingRequest
     prompts: tuple[str, ...]
     model_class: tuple[str, ...]
     connections_before: tuple[int, int]
@@ -178,7 +178,7 @@ class CallMeter(BaseCallbackHandler):
         self,
         on_call: Callable[[MeteredCall], None],
         *,
-        on_start: Callable[[ModelRequest], None] | None = None,
+        on_start: Callable[[OutgoingRequest], None] | None = None,
         on_missing_usage: Literal["raise", "estimate"] = "raise",
     ) -> None:
         """Create a meter.
@@ -277,7 +277,7 @@ class CallMeter(BaseCallbackHandler):
             raise UnmeteredCall(self._refusal)
         params = extras.get("invocation_params") or {}
         facts = RequestFacts(params, metadata or {}, serialized or {})
-        request = model_request(facts, prompts)._replace(number=next(self._numbers))
+        request = outgoing_request(facts, prompts)._replace(number=next(self._numbers))
         if self._on_start:
             self._on_start(request)
         model_class = tuple(map(str, facts.serialized.get("id") or ()))
@@ -421,7 +421,7 @@ class CallMeter(BaseCallbackHandler):
             raise
 
 
-def _impossible(usage: Usage, request: ModelRequest, *, is_estimated: bool) -> str | None:
+def _impossible(usage: Usage, request: OutgoingRequest, *, is_estimated: bool) -> str | None:
     """Why a request cannot have caused the tokens that its answer counts, if it cannot.
 
     Answers without a limit, and prompts that are not all text, are held to what any model does. An

@@ -75,7 +75,9 @@ def text_with_tool_calls(message: BaseMessage) -> str:
     """The words of a message and below them the tools that it calls, for people to read."""
     parts = [answer_text(message)]
     if isinstance(message, AIMessage):
-        calls = [(call["name"], call["args"]) for call in message.tool_calls]
+        calls: list[tuple[str | None, dict[str, Any]]] = [
+            (call["name"], call["args"]) for call in message.tool_calls
+        ]
         calls += [(call["name"], {"": call["args"]}) for call in message.invalid_tool_calls]
         for name, arguments in calls:
             lines = [f"[tool call] {name}"]

@@ -43,7 +43,7 @@ _READ_ELSEWHERE = (
 """Parameters of a request by which a model reads what the request does not hold."""
 
 
-class ModelRequest(NamedTuple):
+class OutgoingRequest(NamedTuple):
     """Who is asked, and how much may be read and written.
 
     Attributes:
@@ -67,11 +67,11 @@ class ModelRequest(NamedTuple):
     number: int = 0
 
 
-def model_request(facts: RequestFacts, prompts: Sequence[BaseMessage | str]) -> ModelRequest:
+def outgoing_request(facts: RequestFacts, prompts: Sequence[BaseMessage | str]) -> OutgoingRequest:
     """Describe a request from what LangChain passes to its callbacks."""
     provider, sent = facts.metadata.get("ls_provider"), sent_parameters(facts.params)
     choices = sent.get("n")
-    return ModelRequest(
+    return OutgoingRequest(
         model=requested_model(facts),
         provider=str(provider) if provider else None,
         output_cap=max(stated_caps(sent), default=None),
@@ -87,7 +87,7 @@ def model_request(facts: RequestFacts, prompts: Sequence[BaseMessage | str]) -> 
 
 def bounded_request(
     model: BaseChatModel, given: LanguageModelInput, bound: Mapping[str, Any]
-) -> ModelRequest:
+) -> OutgoingRequest:
     """Describe a request before LangChain does; of several limits of the answer the lowest.
 
     Args:
@@ -98,7 +98,7 @@ def bounded_request(
     facts = request_facts(model, bound)
     caps = [*stated_caps(vars(model)), *stated_caps(facts.params)]
     caps += stated_caps(facts.params.get("extra_body") or {})
-    request = model_request(facts, messages_of(model, given))
+    request = outgoing_request(facts, messages_of(model, given))
     return request._replace(output_cap=min(caps, default=None))
 
 
@@ -142,7 +142,7 @@ def _is_run_by_caller(tool: object) -> bool:
     return not isinstance(tool, Mapping) or tool.get("type", "function") in ("function", "custom")
 
 
-Limit = Callable[[ModelRequest], int]
+Limit = Callable[[OutgoingRequest], int]
 """Takes a request that is about to leave and returns the most tokens its answer may have."""
 
 

@@ -4,7 +4,13 @@ from decimal import Decimal
 
 from costada.models.prices import PriceBook, Quote, ReportedCost
 from costada.models.replies import estimated_usage
-from costada.models.requests import FRAME_TOKENS, OUTPUT_CAPS, ModelRequest, byte_size, stated_caps
+from costada.models.requests import (
+    FRAME_TOKENS,
+    OUTPUT_CAPS,
+    OutgoingRequest,
+    byte_size,
+    stated_caps,
+)
 from costada.models.runnable_tree import AskedModel, asked_models, sent_parameters
 from costada.nodes.context import ChatModel, RunContext
 from costada.prompts.render import Prompt
@@ -52,7 +58,7 @@ def upper_bound(model: ChatModel, prompt: Prompt, context: RunContext) -> Decima
     )
 
 
-def sent_bound(sent: ModelRequest, prices: PriceBook) -> Decimal:
+def sent_bound(sent: OutgoingRequest, prices: PriceBook) -> Decimal:
     """Return the most dollars that a request under way can cost.
 
     Raises:

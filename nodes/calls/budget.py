@@ -10,7 +10,7 @@ from langchain_core.runnables import RunnableConfig
 
 from costada.models.asking import ModelFailure
 from costada.models.prices import PriceBook
-from costada.models.requests import ModelRequest, RequestNotSent, with_limited_answers
+from costada.models.requests import OutgoingRequest, RequestNotSent, with_limited_answers
 from costada.nodes.calls.asking import CallKey, ask_model
 from costada.nodes.calls.bounds import DEFAULT_OUTPUT_CAP
 from costada.nodes.calls.conversation import Conversation
@@ -68,7 +68,7 @@ def ask_within_budget(
 
         return ask_model(model, asked, key, config, context, held_back=held_back)
 
-    def limit(request: ModelRequest) -> int:
+    def limit(request: OutgoingRequest) -> int:
         longest = affordable_answer(request, money_left(key, state, context), context.prices)
         left = left_of_step(key, step_cap, context)
         return longest if left is None else min(longest, _within_step(request, left, context))
@@ -108,7 +108,7 @@ def _cut_short(left: Decimal | None, left_of_cap: Decimal | None) -> CutShort | 
     return None
 
 
-def _within_step(asked: ModelRequest, left: Decimal, context: RunContext) -> int:
+def _within_step(asked: OutgoingRequest, left: Decimal, context: RunContext) -> int:
     """Return the most answer tokens that a request may get by the step's cap."""
     try:
         return affordable_answer(asked, left, context.prices)
@@ -129,7 +129,7 @@ def money_left(key: CallKey, state: SearchState, context: RunContext) -> Decimal
     return Decimal(str(budget_of(state, context))) - before - step
 
 
-def affordable_answer(asked: ModelRequest, left: Decimal, prices: PriceBook) -> int:
+def affordable_answer(asked: OutgoingRequest, left: Decimal, prices: PriceBook) -> int:
     """Return the most answer tokens that a request may get: its own limit, or what can be bought.
 
     Raises:

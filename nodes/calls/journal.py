@@ -12,7 +12,7 @@ from costada.models.asking import FailureKind, ModelFailure, checked_answer
 from costada.models.gateway.client import has_gateway
 from costada.models.metering import MeteredCall
 from costada.models.replies import answer_text
-from costada.models.requests import ModelRequest
+from costada.models.requests import OutgoingRequest
 from costada.models.runnable_tree import returns_raw_answers
 from costada.nodes.calls.bounds import check_told_cost, sent_bound
 from costada.nodes.calls.purse import account_of, report
@@ -86,7 +86,7 @@ class CallJournal:
         facts = {"finish_reason": last.finish_reason}
         return checked_answer(AIMessage(last.answer, response_metadata=facts))
 
-    def begin(self, sent: ModelRequest) -> None:
+    def begin(self, sent: OutgoingRequest) -> None:
         """Write a request down that is about to leave, with the most that it can cost.
 
         Raises:
@@ -100,7 +100,7 @@ class CallJournal:
             self._ledger.under_way.end(self._key)
             raise
 
-    def _write_down(self, sent: ModelRequest) -> None:
+    def _write_down(self, sent: OutgoingRequest) -> None:
         bound = sent_bound(sent, self._context.prices)
         self._account = account_of(self._key.run_id, self._context)
         row = self._row(_unanswered(sent), CallStatus.STARTED, bound)
@@ -207,5 +207,5 @@ def _older(last_step: int) -> str:
     )
 
 
-def _unanswered(sent: ModelRequest) -> MeteredCall:
+def _unanswered(sent: OutgoingRequest) -> MeteredCall:
     return MeteredCall(sent.model, sent.provider)

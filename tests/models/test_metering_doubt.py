@@ -32,7 +32,7 @@ from pydantic import BaseModel
 from costada.models.errors import UnmeteredCall
 from costada.models.metering import UNSEEN_INPUT, CallMeter, MeteredCall
 from costada.models.replies import is_cumulative, read_reply, streamed_usage
-from costada.models.requests import ModelRequest
+from costada.models.requests import OutgoingRequest
 from costada.values.usage import Usage
 
 PROMPT = "twelve bytes"
@@ -77,7 +77,7 @@ def test_counts_that_parts_share_add_up() -> None:
 
 
 def test_the_input_bound_knows_messages_tools_and_schemas(server: BillingServer) -> None:
-    sent: list[ModelRequest] = []
+    sent: list[OutgoingRequest] = []
 
     def bound(model: Any) -> int:
         model.invoke(PROMPT, {"callbacks": [CallMeter(print, on_start=sent.append)]})
@@ -92,7 +92,7 @@ def test_the_input_bound_knows_messages_tools_and_schemas(server: BillingServer)
 
 
 def test_each_choice_may_be_as_long_as_the_cap(server: BillingServer) -> None:
-    sent: list[ModelRequest] = []
+    sent: list[OutgoingRequest] = []
     config: Any = {"callbacks": [CallMeter(print, on_start=sent.append)]}
     client(server, n=3).invoke(PROMPT, config)
     client(server).invoke(PROMPT, config)
@@ -281,7 +281,7 @@ def test_the_answer_of_a_model_without_a_price_is_never_asked_for(server: Billin
 def test_a_request_that_could_not_be_written_down_does_not_leave(
     server: BillingServer, calls: list[MeteredCall]
 ) -> None:
-    def full_disk(sent: ModelRequest) -> None:
+    def full_disk(sent: OutgoingRequest) -> None:
         raise OSError(f"no room for {sent.model}")
 
     with CallMeter(calls.append, on_start=full_disk) as meter, pytest.raises(OSError, match="room"):

@@ -23,7 +23,7 @@ from costada.models.chat_models import chat_model
 from costada.models.deadline import run_with_deadline
 from costada.models.gateway.client import through_gateway, with_call_key
 from costada.models.metering import CallMeter, MeteredCall
-from costada.models.requests import ModelRequest
+from costada.models.requests import OutgoingRequest
 from costada.models.retries import JITTER, growing_wait, sleep_between_requests, with_retries
 from costada.models.retry_policy import RetryPolicy
 
@@ -211,7 +211,7 @@ class Stuck(BaseChatModel):
 
 
 def test_no_request_of_a_call_that_was_given_up_leaves_any_more() -> None:
-    sent: list[ModelRequest] = []
+    sent: list[OutgoingRequest] = []
     others = set(threading.enumerate())
     model = Stuck(go=threading.Event(), ended=threading.Event())
     meter = CallMeter(lambda call: None, on_start=sent.append)

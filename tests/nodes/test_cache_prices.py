@@ -11,7 +11,7 @@ from costada.controller.constants import Constants
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.models.prices import GivenPrice, PackagedPrice, PriceBook, Quote
-from costada.models.requests import ModelRequest
+from costada.models.requests import OutgoingRequest
 from costada.nodes.calls.bounds import MESSAGE_TOKENS, call_bound, input_bound, sent_bound
 from costada.nodes.calls.budget import affordable_answer
 from costada.nodes.settings import Settings
@@ -33,7 +33,7 @@ READS = GivenPrice(Price(4, 10, 5))
 @pytest.mark.parametrize("quote", [WRITES, READS], ids=["writes", "reads"])
 def test_bounds_take_the_input_at_its_dearest_price(quote: Quote) -> None:
     prices = PriceBook({"x": quote})
-    sent = ModelRequest("x", None, output_cap=100, choices=2, input_bound=1000)
+    sent = OutgoingRequest("x", None, output_cap=100, choices=2, input_bound=1000)
     # 1,000 tokens at 5 and 200 at 10 dollars per million.
     assert sent_bound(sent, prices) == Decimal("0.007")
     prompt = Prompt("be brief", "improve it")
@@ -43,7 +43,7 @@ def test_bounds_take_the_input_at_its_dearest_price(quote: Quote) -> None:
 
 @pytest.mark.parametrize("quote", [WRITES, READS], ids=["writes", "reads"])
 def test_an_answer_is_as_long_as_the_dearest_input_leaves_money_for(quote: Quote) -> None:
-    announced = ModelRequest("x", None, output_cap=1000, choices=1, input_bound=1000)
+    announced = OutgoingRequest("x", None, output_cap=1000, choices=1, input_bound=1000)
     # 5,000 of 12,000 millionths go to the input, an answer token costs 10.
     left = Decimal("0.012")
     assert affordable_answer(announced, left, PriceBook({"x": quote})) == 700
