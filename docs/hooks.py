@@ -5,14 +5,16 @@ import logging
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import event_priority
+from pydantic.fields import FieldInfo
 from typer.testing import CliRunner
 
 from costada.runs.config import RunConfig
@@ -24,6 +26,9 @@ REMOTE_ASSET = re.compile(
     r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"?(?:https?:)?//[^>]*>"
 )
 LINKS = TemporaryDirectory()
+LARGE = 10**9
+"""Limits from here on only say that the number fits into the file."""
+
 LOG = logging.getLogger("mkdocs.hooks.costada")
 
 
@@ -103,27 +108,37 @@ def _option(option: typer.core.TyperOption) -> tuple[str, str, str]:
 
 
 def settings() -> str:
-    """The settings of a run with type, default and meaning."""
+    """The settings of a run with meaning, values and default."""
     described = dict(re.findall(r"^ +(\w+): (.+(?:\n {12}.+)*)", RunConfig.__doc__, re.MULTILINE))
+    schema = RunConfig.model_json_schema()
     rows = (
-        (
-            f"`{name}`",
-            _type(field.annotation),
-            _default(field),
-            field.description or described[name],
+        (f"`{name}`", field.description or described[name], _values(known, schema), _default(field))
+        for (name, field), known in zip(
+            RunConfig.model_fields.items(), schema["properties"].values(), strict=True
         )
-        for name, field in RunConfig.model_fields.items()
     )
-    return _table(("Setting", "Type", "Default", "Meaning"), rows)
+    return _table(("Setting", "Meaning", "Values", "Default"), rows)
 
 
-def _type(annotation: object) -> str:
-    text = annotation.__name__ if isinstance(annotation, type) else str(annotation)
-    return re.sub(r"[\w.]+\.|Optional\[|Literal", "", re.sub(r"Annotated\[(\w+),.*\]", r"\1", text))
+def _values(known: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    if "$ref" in known:
+        return _values(schema["$defs"][known["$ref"].split("/")[-1]], schema)
+    if "anyOf" in known:
+        return _values(known["anyOf"][0], schema)
+    if "enum" in known:
+        return ", ".join(f"`{value}`" for value in known["enum"])
+    words = {"integer": "whole number", "number": "number", "boolean": "`true`, `false`"}
+    bounds = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most"}
+    limits = [
+        f"{word} {known[key]:g}" for key, word in bounds.items() if known.get(key, 10**9) < 10**9
+    ]
+    return ", ".join([words.get(known.get("type", ""), "text"), *limits])
 
 
-def _default(field: object) -> str:
-    return "required" if field.is_required() else f"`{field.default}`"
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    return "" if field.default is None else f"`{json.dumps(field.default)}`".replace('"', "")
 
 
 def benchmarks() -> str:
