@@ -1,0 +1,539 @@
+"""Problem folders: their files, and evaluators that judge apart from candidates or beside them."""
+
+import os
+import sys
+from shutil import rmtree
+
+import pytest
+
+from costada.evaluators.folders import load_folder
+from costada.evaluators.problem import check_problem
+from costada.evaluators.sandbox.layer_choice import chosen_layer
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
+from costada.values.evaluation import EVALUATOR_FAULT, NO_VERDICT, Direction
+
+PROGRAM = "def answer(): return 5.0\n"
+NATIVE = """def score(output):
+    return {'combined_score': output / 10, 'value': output, 'hint': 'on'}
+"""
+RUN_PROGRAM = """
+import importlib.util
+def run_program(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    return program.answer()
+"""
+SKYDISCOVER = """
+from helper import run_program
+def evaluate(program_path):
+    try:
+        value = run_program(program_path)
+    except Exception as error:
+        return {"combined_score": 0.0, "error": str(error)}
+    return {"combined_score": value / 10, "value": value, "hint": "go on", "stage": None}
+"""
+OPENEVOLVE = """
+from dataclasses import dataclass, field
+from helper import run_program
+@dataclass
+class EvaluationResult:
+    metrics: dict
+    artifacts: dict = field(default_factory=dict)
+def evaluate(program_path):
+    value = run_program(program_path)
+    return EvaluationResult({"combined_score": value / 10}, {"stderr": b"quiet"})
+"""
+both = pytest.mark.parametrize("kind", ["score(output)", "evaluate(program_path)"])
+
+
+def returning(text, kind="evaluate(program_path)"):
+    return f"def {kind}:\n    return {text}\n"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("problems")
+
+
+@pytest.fixture
+def make_folder(place):
+    """Write a problem folder, always in the same place: its sandbox is prepared once."""
+
+    def make(evaluator=NATIVE, settings="", program=PROGRAM, name="tens", **neighbours):
+        folder = place / name
+        rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        texts = {"problem.md": "Return a number up to 10.", "initial_program.py": program}
+        texts |= {"evaluator.py": evaluator, "problem.toml": 'entry_point = "answer"\n' + settings}
+        texts |= {f"{module}.py": text for module, text in neighbours.items()}
+        for file_name, text in texts.items():
+            (folder / file_name).write_text(text)
+        return folder
+
+    return make
+
+
+def test_a_folder_without_settings_takes_its_name_and_the_defaults(make_folder):
+    folder = make_folder(SKYDISCOVER, helper=RUN_PROGRAM)
+    for settings in ("", None):
+        (folder / "problem.toml").write_text("") if settings is not None else (
+            folder / "problem.toml"
+        ).unlink()
+        problem = load_folder(folder)
+        assert (problem.name, problem.task) == ("tens", "Return a number up to 10.")
+        assert (problem.initial_program, problem.evaluator_source) == (PROGRAM, SKYDISCOVER)
+        assert (problem.entry_point, problem.reference, problem.human) == (None, None, None)
+        assert (problem.direction, problem.limits) == (Direction.MAXIMIZE, Limits())
+
+
+def test_settings_fill_every_field_of_the_problem(make_folder):
+    settings = (
+        'name = "ten"\ntimeout = 7\ncall_timeout = 2.5\nmemory_mb = 300\nthreads = 3\n'
+        'processes = 2\nscratch_mb = 9\nresult_mb = 3\npreload = ["json"]\nsandbox = "process"\n'
+        'source = "a book"\nhuman = 9.5\nreference = 0.25\ndirection = "minimize"\n'
+        'timing_metrics = ["lap"]\nseed_objective = 0.5\nallow_invalid_start = true\n'
+    )
+    problem = load_folder(make_folder(settings=settings))
+    assert problem.limits == Limits(
+        wall_seconds=7,
+        call_seconds=2.5,
+        memory_mb=300,
+        threads=3,
+        processes=2,
+        scratch_mb=9,
+        result_bytes=3 * MEBIBYTE,
+    )
+    assert (problem.name, problem.entry_point, problem.sandbox) == ("ten", "answer", Layer.PROCESS)
+    assert (tuple(problem.preload), tuple(problem.timing_metrics)) == (("json",), ("lap",))
+    assert (problem.source, problem.human, problem.seed_objective) == ("a book", 9.5, 0.5)
+    assert (problem.reference, problem.direction) == (0.25, Direction.MINIMIZE)
+    assert problem.allow_invalid_start
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("limit = 3", r"unknown key 'limit' \(known keys: name, timeout,"),
+        ("tiemout = 3", r"unknown key 'tiemout', did you mean 'timeout'\? \(known keys"),
+        ("memory = 9", r"unknown key 'memory', did you mean 'memory_mb'\?"),
+        ("timeout = 0", "timeout: Input should be greater than 0"),
+        ("timeout = '9'", "timeout: Input should be a valid number"),
+        ("timeout = inf", "timeout: Input should be a finite number"),
+        ("call_timeout = 0", "call_timeout: Input should be greater than 0"),
+        ("memory_mb = 1.5", "memory_mb: Input should be a valid integer"),
+        ("threads = 0", "threads: Input should be greater than or equal to 1"),
+        ("processes = -1", "processes: Input should be greater than or equal to 0"),
+        ("sandbox = 'jail'", "sandbox: Input should be 'auto', 'process', 'landlock'"),
+        ("preload = ['no_such_module']", "expected modules, found no no_such_module"),
+        ("direction = 'up'", "direction: Input should be 'maximize' or 'minimize'"),
+        ("reference = -1.0", "reference: Input should be greater than 0"),
+        ("direction = 'minimize'", "reference is missing; needed where direction is 'minimize'"),
+        ("name = ", "problem.toml is not valid TOML"),
+        ("#" * 2**20, r"problem.toml: larger than 1,048,576 bytes, expected settings"),
+    ],
+)
+def test_bad_settings_are_refused(make_folder, settings, expected):
+    with pytest.raises(ValueError, match=expected):
+        load_folder(make_folder(settings=settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ("", r"problem.toml: entry_point is missing; needed where"),
+        ("entry_point = 'a b'", "entry_point is 'a b'; expected a function name"),
+    ],
+)
+def test_the_entry_point_is_needed_and_a_name(make_folder, settings, expected):
+    folder = make_folder()
+    (folder / "problem.toml").write_text(settings)
+    with pytest.raises(ValueError, match=expected):
+        load_folder(folder)
+
+
+@pytest.mark.parametrize("name", ["problem.md", "initial_program.py", "evaluator.py"])
+def test_a_missing_or_empty_file_is_named(make_folder, name):
+    folder = make_folder()
+    (folder / name).write_text(" \n")
+    with pytest.raises(ValueError, match=f"{name} is empty"):
+        load_folder(folder)
+    (folder / name).write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=f"{name} is not UTF-8 text"):
+        load_folder(folder)
+    (folder / name).unlink()
+    with pytest.raises(ValueError, match=f"{name} is missing in .*tens"):
+        load_folder(folder)
+
+
+def test_a_path_that_is_no_folder_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="nowhere is not a folder"):
+        load_folder(tmp_path / "nowhere")
+
+
+def test_the_task_may_be_in_the_config_of_openevolve(make_folder):
+    folder = make_folder()
+    config = "llm: {}\nprompt:\n  system_message: |\n    Find another thing.\n"
+    (folder / "config.yaml").write_text(config)
+    assert load_folder(folder).task == "Return a number up to 10."
+    (folder / "problem.md").unlink()
+    assert load_folder(folder).task == "Find another thing.\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("prompt: {}", "config.yaml has no text at prompt.system_message"),
+        ("prompt: [", "config.yaml is not valid YAML"),
+    ],
+)
+def test_a_config_without_the_task_is_refused(make_folder, config, message):
+    folder = make_folder()
+    (folder / "problem.md").unlink()
+    (folder / "config.yaml").write_text(config)
+    with pytest.raises(ValueError, match=message):
+        load_folder(folder)
+
+
+def test_a_guide_reads_the_guide_blocks_of_an_evaluator_or_all_of_it(make_folder):
+    assert load_folder(make_folder()).evaluator_source == NATIVE
+    start, end = "# GUIDE-BLOCK-START\n", "# GUIDE-BLOCK-END\n"
+    marked = f"import math\n\n{start}TOP = 10\n{end}\n\n{start}{NATIVE}\n\n{end}\n\nx = 1\n"
+    assert load_folder(make_folder(marked)).evaluator_source == f"TOP = 10\n\n{NATIVE}"
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "metrics", "artifacts"),
+    [
+        (NATIVE, {"value": 5.0}, {"hint": "on"}),
+        (SKYDISCOVER, {"value": 5.0}, {"hint": "go on", "stage": "None"}),
+        (OPENEVOLVE, {}, {"stderr": "quiet"}),
+    ],
+    ids=["native", "skydiscover", "openevolve"],
+)
+def test_each_kind_of_evaluator_judges_the_candidate(make_folder, evaluator, metrics, artifacts):
+    problem = load_folder(make_folder(evaluator, helper=RUN_PROGRAM))
+    evaluation = check_problem(problem)
+    assert evaluation.is_valid
+    assert evaluation.score == evaluation.objective == 0.5
+    found = {k: v for k, v in evaluation.metrics.items() if k != "eval_time"}
+    assert (found, evaluation.artifacts) == ({"combined_score": 0.5, **metrics}, artifacts)
+    assert problem.evaluate("def answer(): return 8").score == 0.8
+
+
+def test_an_evaluator_may_read_the_files_beside_it(make_folder):
+    evaluator = (
+        "from pathlib import Path\ndef evaluate(program_path):\n"
+        "    seed = Path(__file__).with_name('initial_program.py').read_text()\n"
+        "    return {'combined_score': float(seed == Path(program_path).read_text())}"
+    )
+    problem = load_folder(make_folder(evaluator))
+    assert check_problem(problem).score == 1.0
+    assert problem.evaluate("x = 1").score == 0.0
+
+
+@both
+def test_numbers_of_any_kind_are_metrics_and_all_else_is_text(make_folder, kind):
+    values = (
+        "{'combined_score': np.float32(0.5), 'n': np.int64(3), 'q': Fraction(1, 4),"
+        " 'zero_d': np.array(2.0), 'ok': True, 'rows': [1, 2], 'bad': float('nan'),"
+        " 'points': np.zeros(2)}"
+    )
+    imports = "import numpy as np\nfrom fractions import Fraction\n"
+    evaluation = check_problem(load_folder(make_folder(imports + returning(values, kind))))
+    expected = {"combined_score": 0.5, "n": 3.0, "q": 0.25, "zero_d": 2.0, "ok": 1.0}
+    assert {k: v for k, v in evaluation.metrics.items() if k != "eval_time"} == expected
+    assert evaluation.artifacts == {"rows": "[1, 2]", "bad": "nan", "points": "[0. 0.]"}
+
+
+@both
+@pytest.mark.parametrize(
+    ("settings", "objective", "score"),
+    [
+        ("", 0.5, 0.5),
+        ("reference = 2.0", 0.5, 0.25),
+        ("direction = 'minimize'\nreference = 0.25", 0.5, 0.5),
+    ],
+)
+def test_reference_and_direction_make_the_score(make_folder, kind, settings, objective, score):
+    evaluator = returning(f"{{'combined_score': {objective}}}", kind)
+    evaluation = check_problem(load_folder(make_folder(evaluator, settings)))
+    assert (evaluation.objective, evaluation.score) == (objective, score)
+
+
+@both
+@pytest.mark.parametrize(
+    ("returned", "error"),
+    [
+        ("{'combined_score': 0.0, 'error': 'overlap'}", "overlap"),
+        ("{'combined_score': 0.7, 'validity': 0}", "the evaluator says validity 0"),
+        ("{'combined_score': 0.0, 'validity': -1, 'error': 'late'}", "late"),
+        ("{'combined_score': float('nan')}", "combined_score is 'nan'; expected a finite number"),
+        ("{'combined_score': float('inf')}", "combined_score is 'inf'; expected a finite number"),
+    ],
+)
+def test_a_candidate_the_evaluator_rejects_scores_zero(make_folder, kind, returned, error):
+    evaluation = load_folder(make_folder(returning(returned, kind))).evaluate(PROGRAM)
+    assert (evaluation.score, evaluation.objective, evaluation.error) == (0.0, None, error)
+
+
+@both
+@pytest.mark.parametrize("objective", [0, -3])
+def test_a_minimised_objective_that_is_not_positive_is_refused(make_folder, kind, objective):
+    settings = 'direction = "minimize"\nreference = 0.25\n'
+    evaluator = returning(f"{{'combined_score': {objective}}}", kind)
+    with pytest.raises(ValueError, match=f"combined_score is {objective}; expected a positive"):
+        check_problem(load_folder(make_folder(evaluator, settings)))
+
+
+@both
+def test_a_positive_score_with_an_error_and_a_zero_without_one_are_valid(make_folder, kind):
+    some = returning("{'combined_score': 0.7, 'error': 'one case of ten failed'}", kind)
+    evaluation = check_problem(load_folder(make_folder(some)))
+    assert (evaluation.score, evaluation.error) == (0.7, None)
+    assert evaluation.artifacts["error"] == "one case of ten failed"
+    none = returning("{'combined_score': 0}", kind)
+    assert check_problem(load_folder(make_folder(none))).is_valid
+
+
+@both
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_an_initial_program_without_a_finite_score_is_refused(make_folder, kind, value):
+    folder = make_folder(returning(f"{{'combined_score': float('{value}')}}", kind))
+    with pytest.raises(ValueError, match=f"initial program: combined_score is '{value}'"):
+        check_problem(load_folder(folder))
+
+
+FROM_EVALUATE = r"problem 'tens', initial program: evaluator.py(.|\n)*"
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "expected"),
+    [
+        (returning("{'score': 1}"), r"returned no combined_score; .*\(it returned score\)"),
+        (returning("{}"), r"returned no combined_score; .*\(it returned nothing\)"),
+        (returning("{'combined_score': 'high'}"), "combined_score is 'high'; expected a"),
+        (returning("{'combined_score': None}"), "combined_score is 'None'; expected a"),
+        (returning("0.5"), FROM_EVALUATE + "evaluate returned float; expected a dict of metrics"),
+        (
+            returning("1 / 0"),
+            FROM_EVALUATE + 'ZeroDivisionError: .*\n  File "evaluator.py", line 2',
+        ),
+        ("import openevolve_is_absent", FROM_EVALUATE + "No module named 'openevolve_is_absent'"),
+        ("def evaluate(:", FROM_EVALUATE + r'File "evaluator.py", line 1'),
+        ("x = 1", FROM_EVALUATE + "has no attribute 'evaluate'"),
+        (
+            "import sys\ndef evaluate(path): sys.exit(2)",
+            FROM_EVALUATE + r"SystemExit: the program called exit \(2\)",
+        ),
+        ("def score(o): return 0.5", "score returned float; expected an Evaluation or a dict with"),
+        ("def score(o): return {'points': 1}", r"returned no combined_score; .*it returned points"),
+        ("def score(o): return {'combined_score': 'high'}", "combined_score is 'high'; expected a"),
+        ("def score(o):\n    return o['x']", r"TypeError: .* \(evaluator.py, line 2\)"),
+    ],
+)
+def test_a_broken_evaluator_is_found_before_the_search(make_folder, evaluator, expected):
+    problem = load_folder(make_folder(evaluator))
+    with pytest.raises(ValueError, match=expected):
+        check_problem(problem)
+    evaluation = problem.evaluate(PROGRAM)
+    assert (evaluation.score, evaluation.is_valid) == (0.0, False)
+    assert EVALUATOR_FAULT in evaluation.artifacts
+
+
+@pytest.mark.parametrize("evaluator", [NATIVE, OPENEVOLVE])
+@pytest.mark.parametrize(
+    "program", ["def answer(): return 1 / 0", "x", "def answer(: return 1", "import nowhere_at_all"]
+)
+def test_an_initial_program_that_does_not_run_is_refused(make_folder, evaluator, program):
+    problem = load_folder(make_folder(evaluator, program=program, helper=RUN_PROGRAM))
+    with pytest.raises(ValueError, match="initial program: "):
+        check_problem(problem)
+    evaluation = problem.evaluate(program)
+    assert NO_VERDICT in evaluation.artifacts
+    assert EVALUATOR_FAULT not in evaluation.artifacts
+
+
+def test_an_initial_program_that_raises_is_refused_with_its_own_traceback(make_folder):
+    program = "def answer():\n    raise ValueError('not yet')"
+    folder = make_folder(OPENEVOLVE, program=program, helper=RUN_PROGRAM)
+    problem = load_folder(folder)
+    evaluation = problem.evaluate(program)
+    assert 'File "candidate.py", line 2, in answer' in evaluation.error
+    assert str(folder) not in evaluation.error
+    with pytest.raises(ValueError, match="initial program: ValueError: not yet"):
+        check_problem(problem)
+
+
+def test_an_evaluator_over_its_limit_is_stopped(make_folder):
+    problem = load_folder(make_folder(SKYDISCOVER, "timeout = 0.4", helper=RUN_PROGRAM))
+    evaluation = problem.evaluate("while True: pass")
+    assert evaluation.error == "timeout: the program exceeded 0.4 s"
+
+
+@pytest.mark.parametrize("evaluator", ["import helper\n" + NATIVE, SKYDISCOVER])
+def test_nothing_is_written_into_the_folder(make_folder, evaluator):
+    folder = make_folder(evaluator, helper=RUN_PROGRAM)
+    before = sorted(folder.rglob("*"))
+    check_problem(load_folder(folder))
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_keys_in_the_environment_stay_out_of_the_evaluator(make_folder, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-CANARY-1")
+    evaluator = "import os\n" + returning("{'combined_score': 1, 'env': dict(os.environ)}")
+    assert "CANARY" not in check_problem(load_folder(make_folder(evaluator))).artifacts["env"]
+
+
+@pytest.mark.parametrize("name", [".env", "../x", "/etc/passwd", "nothing.npy", "*/.key", "a**"])
+def test_a_declared_file_that_cannot_be_shown_is_refused(make_folder, name):
+    settings = f"files = ['helper.py', '{name}']"
+    folder = make_folder(SKYDISCOVER, settings, helper=RUN_PROGRAM)
+    (folder / ".env").write_text("x")
+    with pytest.raises(ValueError, match=r"files has .*; expected files below the folder"):
+        load_folder(folder)
+
+
+def test_an_evaluator_that_misses_a_file_is_told_how_to_declare_it(make_folder):
+    evaluator = "def evaluate(path):\n    return open(__file__[:-12] + chr(120)).read()"
+    verdict = load_folder(make_folder(evaluator)).evaluate("")
+    assert "Error: [Errno" in verdict.error
+    assert verdict.error.endswith("declare others as files in problem.toml")
+
+
+def test_a_score_may_return_an_evaluation_or_reject_by_a_value_error(make_folder):
+    evaluator = (
+        "from costada import Evaluation\ndef score(output):\n"
+        "    if output > 10:\n        raise ValueError('above 10 by 2')\n"
+        "    return Evaluation(score=0.25, objective=output, is_valid=True, metrics={'n': 2})\n"
+    )
+    problem = load_folder(make_folder(evaluator))
+    evaluation = check_problem(problem)
+    assert (evaluation.score, evaluation.objective, evaluation.metrics["n"]) == (0.25, 5.0, 2)
+    assert problem.evaluate("def answer(): return 12.0\n").error == "above 10 by 2"
+
+
+def test_arguments_are_what_the_entry_point_is_called_with(make_folder):
+    evaluator = NATIVE + "import numpy as np\nARGUMENTS = {'x': np.arange(4.0), 'factor': 2}\n"
+    problem = load_folder(make_folder(evaluator))
+    assert problem.evaluate("def answer(x, factor): return factor * x.sum()\n").objective == 1.2
+
+
+def test_calls_are_judged_together(make_folder):
+    evaluator = (
+        "CALLS = [{'x': 1}, {'x': 0}]\ndef score(results):\n"
+        "    errors = [r.error for r in results if r.error]\n"
+        "    return {'combined_score': results[0].output, 'failed': len(errors)}\n"
+    )
+    evaluation = load_folder(make_folder(evaluator)).evaluate("def answer(x): return 1 / x\n")
+    assert (evaluation.objective, evaluation.metrics["failed"]) == (1.0, 1.0)
+
+
+HELD_OUT = """
+from costada import Holdout
+CALLS = [{'x': 2}]
+def score(results): return share(results, 2)
+def share(results, x): return {'combined_score': float(results[0].output == x * x)}
+HOLDOUT = Holdout(
+    calls=lambda seed: [{'x': 5 + seed % 100}],
+    score=lambda results, seed, published: share(results, 5 + seed % 100),
+    margin=0.5,
+)
+"""
+
+
+def test_a_folder_may_take_a_second_look(make_folder):
+    problem = load_folder(make_folder(HELD_OUT))
+    assert problem.judge("def answer(x): return x * x", "key").score == 1
+    evaluation = problem.judge("def answer(x): return 4", "key")
+    assert "scores 1 on the published inputs and 0 on others" in evaluation.error
+    assert "~" not in problem.fingerprint
+    other = load_folder(make_folder(HELD_OUT.replace("0.5", "0.4")))
+    assert other.fingerprint != problem.fingerprint
+
+
+def test_the_score_runs_here_and_the_candidate_elsewhere(make_folder):
+    evaluator = (
+        "import os\ndef score(output):\n"
+        "    return {'combined_score': 1, 'judge': os.getpid(), 'candidate': output}\n"
+    )
+    program = "import os\ndef answer(): return os.getpid()\n"
+    evaluation = load_folder(make_folder(evaluator)).evaluate(program)
+    assert evaluation.metrics["judge"] == os.getpid() != evaluation.metrics["candidate"]
+
+
+@pytest.mark.filterwarnings("ignore:sandbox")
+def test_a_candidate_cannot_read_the_evaluator(make_folder):
+    if chosen_layer(Layer.AUTO) is Layer.PROCESS:
+        pytest.skip("nothing keeps a process from reading files here")
+    folder = make_folder()
+    program = f"def answer(): return len(open({str(folder / 'evaluator.py')!r}).read())\n"
+    evaluation = load_folder(folder).evaluate(program)
+    assert "Error" in evaluation.error
+
+
+def test_neighbours_can_be_imported_and_never_those_of_another_folder(make_folder):
+    evaluator = "from rules import TOP\ndef score(output):\n    return {'combined_score': TOP}\n"
+    first = load_folder(make_folder(evaluator, name="first", rules="TOP = 1"))
+    second = load_folder(make_folder(evaluator, name="second", rules="TOP = 2"))
+    assert [each.evaluate(PROGRAM).objective for each in (first, second)] == [1, 2]
+    assert "rules" not in sys.modules
+    assert not [path for path in sys.path if path.endswith("second")]
+
+
+def test_a_neighbour_wins_over_a_module_of_the_same_name_and_gives_it_back(make_folder):
+    import json
+
+    evaluator = "import json\ndef score(output):\n    return {'combined_score': json.TOP}\n"
+    assert load_folder(make_folder(evaluator, json="TOP = 3")).evaluate(PROGRAM).objective == 3
+    assert sys.modules["json"] is json
+
+
+def test_an_evaluator_may_define_dataclasses(make_folder):
+    evaluator = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\n"
+        "@dataclass\nclass Rule:\n    top: float = 10.0\n"
+        "def score(output):\n    return {'combined_score': output / Rule().top}\n"
+    )
+    assert check_problem(load_folder(make_folder(evaluator))).score == 0.5
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "expected"),
+    [
+        ("x = 1\n1 / 0\n" + NATIVE, r"evaluator.py, line 2: ZeroDivisionError: division by zero"),
+        ("import nowhere_at_all\n" + NATIVE, "evaluator.py, line 1: ModuleNotFoundError: No mod"),
+        ("import rules\n" + NATIVE, r"rules.py, line 2: NameError: name 'y' is not defined"),
+        ("import broken\n" + NATIVE, r"broken.py, line 1: SyntaxError: "),
+        ("import sys\nsys.exit('no data')\n" + NATIVE, "line 2: SystemExit: no data"),
+        ("def score(): pass", r"score is <function score .*; expected a function of one argument"),
+        ("score = 3", "score is 3; expected a function of one argument"),
+        (NATIVE + "ARGUMENTS = {'x': {1}}", r"arguments\['x'\] is \{1\}; expected a number, text"),
+        (NATIVE + "ARGUMENTS = [1]", r"arguments is \[1\]; expected a dict of keyword arguments"),
+        (NATIVE + "CALLS = []", r"calls is \[\]; expected a list of at least one dict"),
+        (NATIVE + "CALLS = [{}]\nARGUMENTS = {'x': 1}", "expected one of them"),
+        (NATIVE + "HOLDOUT = 3", r"HOLDOUT is 3; expected a costada\.Holdout"),
+    ],
+)
+def test_an_evaluator_that_cannot_work_is_refused_when_the_folder_is_read(
+    make_folder, evaluator, expected
+):
+    folder = make_folder(evaluator, rules="x = 1\ny", broken="def f(:")
+    with pytest.raises(ValueError, match=expected) as caught:
+        load_folder(folder)
+    assert str(folder) in str(caught.value)
+    assert not [name for name in sys.modules if name in ("rules", "broken")]
+
+
+@pytest.mark.parametrize("line", ["from rules import score", "score = lambda output: {}"])
+def test_a_score_may_come_from_a_neighbour_or_an_assignment(make_folder, line):
+    problem = load_folder(make_folder(line, rules=NATIVE))
+    assert problem.score is not None
+
+
+def test_an_evaluate_keeps_a_folder_whole_in_the_sandbox_whatever_else_it_defines(make_folder):
+    evaluator = NATIVE + "def evaluate(program_path): return {'combined_score': 0.7}\n"
+    problem = load_folder(make_folder(evaluator))
+    assert problem.score is None
+    assert check_problem(problem).score == 0.7
