@@ -1,12 +1,47 @@
-"""The second look at a program: which inputs it gets, and what follows from them."""
+"""From objective to score, and the second look at a program."""
 
+import math
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from costada.evaluators.contract import Holdout, holdout_seed, new_key
+from costada.evaluators.contract import Holdout, holdout_seed, new_key, normalize
 from costada.evaluators.problem import Problem
-from costada.values.evaluation import EVALUATOR_FAULT, Evaluation
+from costada.values.evaluation import EVALUATOR_FAULT, Direction, Evaluation
+
+MAXIMIZE, MINIMIZE = Direction
+positive = st.floats(min_value=1e-6, max_value=1e6)
+
+
+@pytest.mark.parametrize(
+    ("objective", "reference", "direction", "score"),
+    [
+        (1.0, 2.0, MAXIMIZE, 0.5),
+        (4.0, 2.0, MINIMIZE, 0.5),
+        (3.5, None, MAXIMIZE, 3.5),
+        *((value, 2.0, way, 0.0) for value in (math.nan, math.inf, -math.inf) for way in Direction),
+        *((value, 2.0, MINIMIZE, 0.0) for value in (0.0, -1.0, 5e-324)),
+    ],
+)
+def test_a_score_is_the_share_of_the_reference_or_zero(objective, reference, direction, score):
+    assert normalize(objective, reference, direction) == score
+
+
+def test_minimising_without_a_reference_is_refused():
+    with pytest.raises(ValueError, match="reference is None"):
+        normalize(1.0, None, MINIMIZE)
+
+
+@given(positive, positive, positive)
+def test_a_better_objective_never_scores_less_and_the_reference_scores_one(one, two, reference):
+    low, high = sorted((one, two))
+    assert normalize(low, reference, MAXIMIZE) <= normalize(high, reference, MAXIMIZE)
+    assert normalize(low, reference, MINIMIZE) >= normalize(high, reference, MINIMIZE)
+    assert normalize(reference, reference, MAXIMIZE) == 1.0
+    assert normalize(reference, reference, MINIMIZE) == 1.0
+
 
 SQUARE = "def square(x):\n    return x * x\n"
 TABLE = "def square(x):\n    return {2: 4, 3: 9}.get(x, 0)\n"
@@ -40,25 +75,21 @@ def squares(**changed):
 
 
 def test_the_seed_depends_on_key_and_program_and_on_nothing_else():
-    # BLAKE2b with key and eight bytes of digest, by Python's hashlib
     assert holdout_seed("key", SQUARE) == holdout_seed("key", SQUARE)
     seeds = {holdout_seed(key, code) for key in ("key", "kez") for code in (SQUARE, TABLE)}
     assert len(seeds) == 4
     assert len({new_key() for _ in range(9)}) == 9
 
 
-def test_a_method_keeps_its_score():
-    assert squares().judge(SQUARE, "key").score == 1
+@pytest.mark.parametrize(("code", "margin"), [(SQUARE, 0.5), (TABLE, 1.0)])
+def test_a_method_and_a_fall_of_just_the_margin_keep_their_score(code, margin):
+    assert squares(margin=margin).judge(code, "key").score == 1
 
 
 def test_remembered_answers_are_rejected_with_both_scores():
     evaluation = squares().judge(TABLE, "key")
     assert (evaluation.score, evaluation.is_valid) == (0, False)
     assert "scores 1 on the published inputs and 0 on others of the same kind" in evaluation.error
-
-
-def test_a_fall_of_just_the_margin_is_accepted():
-    assert squares(margin=1.0).judge(TABLE, "key").score == 1
 
 
 def test_a_program_that_fails_on_other_inputs_is_rejected_with_its_error():
@@ -84,9 +115,8 @@ def test_the_time_of_both_looks_counts():
 
 
 def test_inputs_of_a_second_look_need_calls():
-    problem = squares()
     with pytest.raises(ValueError, match="holdout is given without score and calls"):
-        replace(problem, calls=None, arguments={"x": 2})
+        replace(squares(), calls=None, arguments={"x": 2})
 
 
 def test_a_second_look_is_part_of_the_fingerprint():
