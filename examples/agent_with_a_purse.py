@@ -1,4 +1,4 @@
-"""An agent and the search that it orders, paid from one purse of fifty cents.
+"""An agent and the search that it starts, paid from one purse of fifty cents.
 
 Needs `pip install "costada[agents]"`:
 
@@ -21,7 +21,7 @@ from costada import (
 
 
 class ScriptedModel(BaseChatModel):
-    """Stands in for a provider, so that this runs without a key; any chat model with tools does."""
+    """Replaces a provider, so that no key is needed; any chat model with tools works."""
 
     model_name: str = "scripted"
 
@@ -30,18 +30,18 @@ class ScriptedModel(BaseChatModel):
         return self.model_name
 
     def bind_tools(self, tools: object, **kwargs: object) -> "ScriptedModel":
-        """Return the model itself: its script knows the tools."""
+        """The model itself: its script knows the tools."""
         return self
 
     def _generate(self, messages: list[BaseMessage], *args: object, **kwargs: object) -> ChatResult:
-        """Order a search of ten dollars; once it is done, sum it up."""
+        """Start a search with ten dollars, then summarise its result."""
         usage = {"input_tokens": 2000, "output_tokens": 500, "total_tokens": 2500}
         order = ToolCall(name="discover", args={"budget": 10.0}, id="order-1")
         if messages[-1].type == "human":
             answer = AIMessage("", tool_calls=[order], usage_metadata=usage)
         else:
-            told = messages[-1].text.splitlines()
-            answer = AIMessage(f"This is what I found.\n{told[0]}\n{told[1]}", usage_metadata=usage)
+            result = messages[-1].text.splitlines()
+            answer = AIMessage(f"This is what I found.\n{result[0]}\n{result[1]}", usage_metadata=usage)
         return ChatResult(generations=[ChatGeneration(message=answer)])
 
 
@@ -59,8 +59,8 @@ with Purse(0.50, policy="hard") as purse:
         ],
         middleware=[BudgetMiddleware(purse, price=Price(2, 8))],
     )
-    told = agent.invoke({"messages": [("user", "Pack 26 circles into a square, please.")]})
-    print(told["messages"][-1].text)
+    answered = agent.invoke({"messages": [("user", "Pack 26 circles into a square, please.")]})
+    print(answered["messages"][-1].text)
     search = purse.accounts()[1]
     print(f"the search spent ${search.spent}, the agent ${purse.spent - search.spent}")
     print(f"together ${purse.spent} of ${purse.budget}; ${purse.remaining} are left")

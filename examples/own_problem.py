@@ -1,4 +1,4 @@
-"""A problem of your own: a task in words, a program to start from, and a function that scores.
+"""Your own problem: a task in words, an initial program, and a function that scores.
 
 python examples/own_problem.py
 """
@@ -34,7 +34,7 @@ def place(n):
 
 
 def score(points: object) -> Evaluation:
-    """Return how far apart the two nearest points are; 1 would be the regular hexagon."""
+    """Distance of the two nearest points; 1 for the regular hexagon."""
     if not isinstance(points, np.ndarray) or points.shape != (NUM_POINTS, 2):
         raise ValueError(f"place must return an array of shape ({NUM_POINTS}, 2)")
     furthest = np.max(np.abs(np.linalg.norm(points, axis=1) - 1))

@@ -1,4 +1,4 @@
-"""A search from Python, without a key: spend four cents on packing circles.
+"""A search from Python without a key: spend four cents on packing circles.
 
 python examples/quick_start.py
 """
@@ -10,7 +10,7 @@ graph = create_discovery_graph(problem("circle_packing"), OfflineModel(), budget
 
 result = {}
 for mode, part in graph.stream({"seed": 2}, stream_mode=["custom", "values"]):
-    if mode == "custom":  # a row for each step, as the step ends
+    if mode == "custom":  # one row per step, when the step ends
         step = f"step {part['iteration']} on frontier {part['frontier']}"
         print(f"{step} cost ${part['step_cost']:.4f}, best objective {part['best_objective']:.4f}")
     else:

@@ -1,4 +1,4 @@
-"""A search inside a larger graph: a planner chooses, the search works, a writer reports.
+"""A search inside a larger graph: a planner chooses a seed, a search runs, a writer reports.
 
 python examples/research_pipeline.py
 """
@@ -10,14 +10,14 @@ from typing_extensions import TypedDict
 
 from costada import OfflineModel, as_discovery_node, create_discovery_graph, problem
 
-# Stands in for a provider, so that this runs without a key; any chat model does.
+# Replaces a provider, so that no key is needed; any chat model works.
 assistant = GenericFakeChatModel(
     messages=iter([AIMessage("2"), AIMessage("A better packing was found, see the program.")])
 )
 
 
 class Research(TypedDict, total=False):
-    """The pipeline's own state: it knows nothing of searches."""
+    """The state of the pipeline; it has no key of a search."""
 
     question: str
     start: int
@@ -28,13 +28,13 @@ class Research(TypedDict, total=False):
 
 
 def plan(state: Research) -> Research:
-    """Return where the search starts, as the planner says."""
+    """Ask the planner for the seed of the search."""
     answer = assistant.invoke(f"{state['question']} Name a seed, only the number.")
     return {"start": int(answer.text)}
 
 
 def write(state: Research) -> Research:
-    """Return a report in the writer's words, with the numbers that are known."""
+    """Ask the writer for a report and add the numbers."""
     answer = assistant.invoke(f"Report on this program:\n{state['code']}")
     facts = f"Sum of radii {state['quality']:.4f} for ${state['dollars']:.4f}."
     return {"report": f"{answer.text} {facts}"}
@@ -60,7 +60,7 @@ pipeline.add_edge("write", END)
 
 question = {"question": "How should 26 circles be packed into a square?"}
 for mode, part in pipeline.compile().stream(question, stream_mode=["custom", "updates"]):
-    if mode == "custom":  # the search's own rows, in the stream of the pipeline
+    if mode == "custom":  # the rows of the search, in the stream of the pipeline
         print(f"  step {part['iteration']}: best {part['best_objective']:.4f}")
     elif "write" in part:
         print(part["write"]["report"])

@@ -1,4 +1,4 @@
-"""Kill a run with SIGKILL in the middle, go on with it, and find that nothing was paid twice.
+"""Kill a run with SIGKILL, resume it, and check that nothing was paid twice.
 
 python examples/resume_after_a_crash.py
 """
@@ -13,10 +13,10 @@ from costada import Discovery, OfflineModel, RunStore, discover
 
 
 def search(folder: Path, *, resume: bool = False) -> Discovery:
-    """Return what the run finds.
+    """Run or resume a search.
 
-    A call that was in flight at the kill may have been billed. Nobody bills the offline model, so
-    that `lost_calls` may leave it out here; by default it counts at the most it can have cost.
+    A call in flight at the kill may have been billed, and by default counts with the most it can
+    have cost. The offline model is never billed, so `lost_calls="ignore"` is safe here.
     """
     return discover(
         "circle_packing",
@@ -30,7 +30,7 @@ def search(folder: Path, *, resume: bool = False) -> Discovery:
 
 
 def kill_a_run(folder: Path) -> None:
-    """Start a run in a process of its own and kill it after two steps."""
+    """Start a run in another process and kill it after two steps."""
     process = Process(target=search, args=(folder,))
     process.start()
     while steps_in(folder) < 2 and process.is_alive():
@@ -41,13 +41,13 @@ def kill_a_run(folder: Path) -> None:
 
 
 def steps_in(folder: Path) -> int:
-    """Return how many steps a run has finished."""
+    """Number of steps that a run has finished."""
     rows = folder / "steps.jsonl"
     return len(rows.read_text().splitlines()) if rows.exists() else 0
 
 
 def calls_of(folder: Path) -> list[str]:
-    """Return every completed call on the ledger of a run: where, for what, and its price."""
+    """The completed calls on the ledger of a run: step, role, attempt and cost."""
     with RunStore(folder / "run.sqlite", is_read_only=True) as store:
         (run_id,) = store.run_ids()
         calls = store.call_log.calls(run_id)
@@ -59,7 +59,7 @@ def calls_of(folder: Path) -> list[str]:
 
 
 def main() -> None:
-    """Compare a run that was killed and resumed with one that was left alone."""
+    """Compare a run that was killed and resumed with an uninterrupted one."""
     with tempfile.TemporaryDirectory() as name:
         killed, undisturbed = Path(name, "killed"), Path(name, "undisturbed")
         kill_a_run(killed)
