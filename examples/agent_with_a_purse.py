@@ -40,8 +40,10 @@ class ScriptedModel(BaseChatModel):
         if messages[-1].type == "human":
             answer = AIMessage("", tool_calls=[order], usage_metadata=usage)
         else:
-            result = messages[-1].text.splitlines()
-            answer = AIMessage(f"This is what I found.\n{result[0]}\n{result[1]}", usage_metadata=usage)
+            lines = messages[-1].text.splitlines()
+            answer = AIMessage(
+                f"This is what I found.\n{lines[0]}\n{lines[1]}", usage_metadata=usage
+            )
         return ChatResult(generations=[ChatGeneration(message=answer)])
 
 
