@@ -33,7 +33,7 @@ docs: install  ## Build the documentation site, links checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: install  ## Run the test suite
-	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest --numprocesses auto --dist loadfile
 
 check: install  ## Lint, types, import directions
 	$(BIN)/ruff check .

@@ -1,43 +1,108 @@
-"""What all tests share, and their order: the longest files first, so that no worker ends alone.
+"""Fixtures that several rooms share."""
 
-The garbage collector rests while libraries and tests are loaded, since all of that stays.
-"""
-
-import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from billing_server import BillingServer
 from hypothesis import settings
+from typer.testing import CliRunner
 
-gc.disable()
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-LONGEST_FIRST = (
-    "test_hostile_candidates.py",
-    "test_docs.py",
-    "test_page_in_chromium.py",
-    "test_cli_sweep.py",
-    "test_kill.py",
-    "test_readme.py",
-    "test_mcp_server.py",
-    "test_cli_run.py",
-    "test_sandbox_zygote.py",
-    "test_sandbox_bounds.py",
-    "test_gateway_process.py",
-)
+INITIAL_PROGRAM = """# EVOLVE-BLOCK-START
+def value():
+    total = 0.0
+    for step in range(4):
+        total += 0.05 * step
+    return total
+# EVOLVE-BLOCK-END
+"""
+EVALUATOR = """import runpy
 
 
-def pytest_collection_modifyitems(items):
-    """Put the files that take longest in front; the others keep their order."""
-    place = {name: number for number, name in enumerate(LONGEST_FIRST)}
-    items.sort(key=lambda item: place.get(item.path.name, len(place)))
+def evaluate(program_path):
+    value = runpy.run_path(program_path)["value"]()
+    return {"combined_score": max(0.0, 1.0 - abs(value - 0.7)), "validity": 1.0}
+"""
+
+Invoke = Callable[..., Any]
 
 
-def pytest_collection_finish():
-    """Let the garbage collector work from now on."""
-    gc.enable()
+def write_problem(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "problem.md").write_text("Make value() as near to a secret number as possible.\n")
+    (folder / "initial_program.py").write_text(INITIAL_PROGRAM)
+    (folder / "evaluator.py").write_text(EVALUATOR)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def near(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A problem folder whose evaluator reports nothing that depends on the clock."""
+    return write_problem(tmp_path_factory.mktemp("problems") / "near")
+
+
+@pytest.fixture(scope="session")
+def invoke() -> Invoke:
+    """Run a command in this process: invoke("run", folder, "--seed", 1)."""
+
+    def run(*arguments: object) -> Any:
+        from costada.cli.main import app
+
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def finished(near: Path, invoke: Invoke, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a finished run of three iterations."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    result = invoke("run", near, "--max-iterations", 3, "--out", folder)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.fixture
+def make_row() -> Callable[..., Any]:
+    """Build a trace row: quiet defaults, changed by keyword."""
+
+    def row(**changes: object) -> dict[str, object]:
+        quiet = {
+            "iteration": 1,
+            "frontier": 1,
+            "action": "exploration",
+            "intensity": 0.5,
+            "step_cost": 0.015,
+            "spent": 0.015,
+            "remaining_ratio": 0.985,
+            "score": 0.4,
+            "objective": 4.0,
+            "best_score": 0.499,
+            "best_objective": 4.99,
+            "local_gain": 0.0,
+            "global_gain": 0.0,
+            "cost_divisor": 1.2,
+            "utility": 0.0,
+            "allocation_reward": 0.0,
+            "stagnation": 1,
+            "low_yield_cost": 0.015,
+            "consolidation_left": 0,
+            "tactic_uses_left": 0,
+            "attempts": 1,
+            "events": [],
+            "failure": None,
+            "candidate_id": "1.1",
+            "is_cached": False,
+        }
+        unknown = set(changes) - set(quiet)
+        assert not unknown, unknown
+        return {**quiet, **changes}
+
+    return row
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Kill runs hundreds of times and compare their ledgers with the provider's bill.
 
-python tests/crash/soak.py [--runs 10] [--kills 30] [--power]
+python tests/system/soak.py [--runs 10] [--kills 30] [--power]
 """
 
 import argparse

@@ -1,10 +1,11 @@
-"""A headless Chromium, and a page in it that keeps what its console said."""
+"""A headless Chromium with a page, and an uninterrupted run to compare with."""
 
 import shutil
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from crash_runs import Record, go_on, record_of, serve
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -45,3 +46,15 @@ def page(tab: Any) -> Iterator[Any]:
     tab.goto("about:blank")
     tab.unroute_all()
     tab.emulate_media(color_scheme="null")
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Record:
+    """What a run leaves behind that nobody disturbs; it makes calls of every kind."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    server, _ = serve()
+    with server:
+        go_on(folder, server.url, {})
+    record = record_of(folder)
+    assert {call.role for call in record.calls} == {"generation", "retry", "guide"}
+    return record
