@@ -1,4 +1,8 @@
-"""The best configurations found for each benchmark, stored as coordinates."""
+"""The best configurations found for each benchmark, as coordinates.
+
+Found by solving the nonlinear programs (sequences of linear programs for the packings, SLSQP for
+the others) from random and annealed starts.
+"""
 
 import json
 from pathlib import Path
@@ -9,5 +13,5 @@ FOLDER = Path(__file__).parent / "configurations"
 
 
 def best_configuration(name):
-    """Return the coordinates, one row per point or circle; see configurations/search.py."""
+    """Return the coordinates, one row per point or circle."""
     return np.array(json.loads((FOLDER / f"{name}.json").read_text()))

@@ -17,9 +17,10 @@ from costada.evaluators.benchmarks.signal_processing.evaluator import (
     score_measures,
     slope_changes,
 )
-from costada.evaluators.registry import problem as problem_named
+from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.results import CandidateResult
 
+PROBLEM = problem("signal_processing")
 FILTER = "run_signal_processing(noisy_signal, window_size=20):\n    n = len(noisy_signal)\n"
 AVERAGE = "{'filtered_signal': [sum(noisy_signal[k:k+20]) / 20 for k in range(n - 19)]}\n"
 
@@ -82,6 +83,8 @@ def test_an_accuracy_below_a_tenth_scores_nothing_and_says_so(correlation):
     evaluation = score_measures([measures(correlation=correlation)] * 5, [0.1] * 5, [])
     assert (evaluation.score, evaluation.objective, evaluation.is_valid) == (0.0, 0.5, True)
     assert "the mean correlation with the clean signals is" in evaluation.artifacts["feedback"]
+    assert evaluation.metrics["correlation"] == correlation
+    assert evaluation.metrics["accuracy_score"] == max(0, correlation)
 
 
 def test_an_accuracy_of_a_tenth_counts():
@@ -89,27 +92,15 @@ def test_an_accuracy_of_a_tenth_counts():
     assert evaluation.score == pytest.approx(0.2 + 0.1 + 0.02 + 0.025 + 0.1)
 
 
-def test_a_negative_correlation_is_reported_but_counts_as_no_accuracy():
-    evaluation = score_measures([measures(correlation=-0.5)], [0.1], [])
-    assert evaluation.metrics["correlation"] == -0.5
-    assert evaluation.metrics["accuracy_score"] == 0
-
-
 @pytest.mark.parametrize(
     ("run", "reason"),
     [
         (broken("timeout: the call exceeded 10 s"), "timeout: the call exceeded 10 s"),
         (returned(None), "must return a dict with the key 'filtered_signal'"),
-        (returned([1.0, 2.0]), "must return a dict with the key 'filtered_signal'"),
         (returned({"signal": [1.0]}), "must return a dict with the key 'filtered_signal'"),
-        (returned({"filtered_signal": [1.0, 2.0]}), r"has shape (2,); expected (681,)"),
         (returned({"filtered_signal": np.ones(680)}), r"has shape (680,); expected (681,)"),
         (returned({"filtered_signal": np.ones(700)}), r"has shape (700,); expected (681,)"),
-        (returned({"filtered_signal": np.ones((681, 1))}), r"has shape (681, 1); expected"),
-        (returned({"filtered_signal": []}), r"has shape (0,); expected (681,)"),
-        (returned({"filtered_signal": 1.0}), "expected an array of shape (681,)"),
         (returned({"filtered_signal": np.full(681, math.nan)}), "filtered_signal[0] is nan"),
-        (returned({"filtered_signal": ["a"] * 681}), "filtered_signal holds text"),
     ],
 )
 def test_a_signal_that_fails_is_left_out_and_the_model_reads_why(run, reason):
@@ -139,7 +130,7 @@ def test_if_every_signal_fails_the_first_reason_is_the_verdict():
 
 
 def test_a_program_that_cannot_be_loaded_is_refused_with_one_reason():
-    evaluation = problem_named("signal_processing").evaluate("def run_signal_processing(:\n")
+    evaluation = PROBLEM.evaluate("def run_signal_processing(:\n")
     assert evaluation.error.startswith("signal 0, signal 1, signal 2, signal 3, signal 4: ")
     assert "SyntaxError" in evaluation.error
     assert "feedback" not in evaluation.artifacts
@@ -148,14 +139,13 @@ def test_a_program_that_cannot_be_loaded_is_refused_with_one_reason():
 def test_the_whole_input_may_be_used_and_other_entries_are_ignored():
     code = "def " + FILTER + "    assert window_size == 20\n"
     code += "    return {'extra': 1, 'filtered_signal': noisy_signal[19:]}"
-    evaluation = problem_named("signal_processing").evaluate(code)
+    evaluation = PROBLEM.evaluate(code)
     assert evaluation.metrics["avg_error"] == 0
     assert evaluation.metrics["success_rate"] == 1
 
 
 def test_a_call_that_hangs_costs_its_own_signal_only():
-    problem = problem_named("signal_processing")
-    problem = replace(problem, limits=replace(problem.limits, call_seconds=0.5))
+    problem = replace(PROBLEM, limits=replace(PROBLEM.limits, call_seconds=0.5))
     evaluation = problem.evaluate(
         f"import time\ndef {FILTER}    if n == 700:\n        time.sleep(60)\n    return {AVERAGE}"
     )
@@ -166,7 +156,7 @@ def test_a_call_that_hangs_costs_its_own_signal_only():
 
 def test_a_call_that_ends_the_process_or_raises_is_told_with_its_reason():
     code = f"def {FILTER}    if n == 600:\n        raise RuntimeError('too long')\n"
-    evaluation = problem_named("signal_processing").evaluate(code + f"    return {AVERAGE}")
+    evaluation = PROBLEM.evaluate(code + f"    return {AVERAGE}")
     assert evaluation.metrics["success_rate"] == 0.8
     assert "too long" in evaluation.artifacts["feedback"]
 
@@ -204,7 +194,7 @@ def run_signal_processing(noisy_signal, window_size=20):
     ids=["always", "where the signal is known"],
 )
 def test_a_program_that_computes_the_clean_signals_from_their_seeds_is_rejected(choice):
-    evaluation = problem_named("signal_processing").evaluate(REMEMBERING.format(choice=choice))
+    evaluation = PROBLEM.evaluate(REMEMBERING.format(choice=choice))
     assert (evaluation.is_valid, evaluation.score) == (False, 0.0)
     told = f"the program scores {score(runs()).score:.4g} on the published inputs and "
     assert told in evaluation.error
@@ -220,33 +210,31 @@ def test_a_program_that_answers_only_the_easy_ones_of_other_signals_is_rejected(
     filtered = gaussian_filter1d(noisy_signal, {0: 10, 3: 20}[i])
     filtered[-1] = noisy_signal[-1]
     return {'filtered_signal': filtered[19:]}"""
-    evaluation = problem_named("signal_processing").judge(REMEMBERING.format(choice=choice), "key")
+    evaluation = PROBLEM.judge(REMEMBERING.format(choice=choice), "key")
     assert (evaluation.is_valid, evaluation.score) == (False, 0.0)
     assert "expected at most 0.07 less" in evaluation.error
 
 
+SMOOTHING = """
+from scipy.ndimage import gaussian_filter1d
+def run_signal_processing(noisy_signal, window_size=20):
+    {check}
+    return {{'filtered_signal': gaussian_filter1d(noisy_signal, 8)[19:]}}
+"""
+
+
 def test_a_filter_that_fails_for_one_kind_of_signals_is_accepted():
-    failing = (
-        "from scipy.ndimage import gaussian_filter1d\ndef run_signal_processing(noisy_signal,"
-        " window_size=20):\n"
-        "    if len(noisy_signal) == 600:\n        raise IndexError(600)\n"
-        "    return {'filtered_signal': gaussian_filter1d(noisy_signal, 8)[19:]}"
-    )
-    evaluation = problem_named("signal_processing").judge(failing, "key")
+    failing = SMOOTHING.format(check="assert len(noisy_signal) != 600")
+    evaluation = PROBLEM.judge(failing, "key")
     assert evaluation.is_valid
     assert evaluation.metrics["success_rate"] == 0.8
 
 
 def test_filters_are_accepted_whatever_the_key():
-    problem = problem_named("signal_processing")
-    smoothing = (
-        "from scipy.ndimage import gaussian_filter1d\ndef run_signal_processing(noisy_signal,"
-        " window_size=20):\n"
-        "    return {'filtered_signal': gaussian_filter1d(noisy_signal, 8)[19:]}"
-    )
     for key in ("a", "b", "c"):
-        assert problem.judge(smoothing, key).score == pytest.approx(0.6825, abs=5e-5)
-        assert problem.judge(problem.initial_program, key).is_valid
+        smoothing = SMOOTHING.format(check="")
+        assert PROBLEM.judge(smoothing, key).score == pytest.approx(0.6825, abs=5e-5)
+        assert PROBLEM.judge(PROBLEM.initial_program, key).is_valid
 
 
 def test_fresh_signals_are_of_the_published_kinds_and_differ_by_seed():
