@@ -27,8 +27,7 @@ from costada.models.requests import (
 from costada.models.retries import retry_options, without_hidden_retries
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity
-from costada.nodes.calls.bounds import check_told_cost, sent_bound
-from costada.nodes.calls.budget import affordable_answer
+from costada.nodes.calls.budget import affordable_answer, check_reported_cost, sent_bound
 from costada.nodes.settings import LostCalls, check_lost_calls
 from costada.store.purse import OverBudget, Purse
 from costada.values.prices import Price
@@ -121,7 +120,7 @@ class Payment:
             seconds=call.duration,
             ended_at=time(),
         )
-        check_told_cost(call.model, quote, bound)
+        check_reported_cost(call.model, quote, bound)
 
 
 try:

@@ -1,10 +1,12 @@
-"""Candidate and Archive: what one frontier keeps, and which newcomer may replace whom."""
+"""Archive: the candidates that one frontier keeps, and which newcomer may replace whom."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, replace
-from math import floor, isfinite
+from math import floor
 
 from costada.controller.distance import code_distance
+from costada.values.candidate import Candidate
+from costada.values.program import Program
 
 NUM_NEIGHBORS = 5
 """Nearest others that make up the novelty of a member."""
@@ -27,42 +29,6 @@ class EliteWeights:
 
 FITNESS_ONLY = EliteWeights()
 """The weights of every frontier that a run begins with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """One evaluated program (p_t).
-
-    Attributes:
-        id: Unique within a run.
-        code: Full text of the program.
-        score: Normalised score, higher is better (F).
-        parent_id: Candidate it was edited or copied from, None for the seed.
-        iteration: Iteration in which it entered its archive, 0 for the seed.
-        generation: Edits that separate it from the seed.
-        metrics: Further numbers of the evaluator, by name.
-        artifacts: Texts of the evaluator, by name.
-        changes: Summary of the edit.
-        error: Why the evaluator refused it; only a seed may be invalid.
-
-    Raises:
-        ValueError: The score is not finite.
-    """
-
-    id: str
-    code: str
-    score: float
-    parent_id: str | None
-    iteration: int
-    generation: int
-    metrics: Mapping[str, float]
-    artifacts: Mapping[str, str]
-    changes: str
-    error: str | None = None
-
-    def __post_init__(self) -> None:
-        if not isfinite(self.score):
-            raise ValueError(f"score: got {self.score}, expected a finite number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +93,9 @@ class Archive:
         """Return the members edited or copied from a candidate, in order of entry."""
         return tuple(member for member in self.members if member.parent_id == parent_id)
 
-    def holds_code(self, code: str) -> bool:
-        """Return whether a member has exactly this text."""
-        return any(member.code == code for member in self.members)
+    def holds(self, program: Program) -> bool:
+        """Whether a member is exactly this program."""
+        return any(member.program == program for member in self.members)
 
     def insert(self, candidate: Candidate) -> "Archive":
         """Return the archive after a newcomer asked for a place; itself when it is refused.
@@ -155,7 +121,9 @@ class Archive:
         protected_ids = {member.id for member in self.protected()}
         rivals = (member for member in self.members if member.id not in protected_ids)
         return min(
-            rivals, key=lambda member: code_distance(member.code, candidate.code), default=None
+            rivals,
+            key=lambda member: code_distance(member.program.text, candidate.program.text),
+            default=None,
         )
 
 
@@ -208,5 +176,7 @@ def _weighted(
 def novelty(member: Candidate, archive: Archive) -> float:
     """Return the mean distance to the nearest other members, in [0, 1], 1 when alone."""
     others = (other for other in archive.members if other.id != member.id)
-    nearest = sorted(code_distance(member.code, other.code) for other in others)[:NUM_NEIGHBORS]
+    nearest = sorted(code_distance(member.program.text, other.program.text) for other in others)[
+        :NUM_NEIGHBORS
+    ]
     return sum(nearest) / len(nearest) if nearest else 1.0

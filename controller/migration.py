@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass, replace
 
-from costada.controller.archive import Archive, Candidate
+from costada.controller.archive import Archive
 from costada.controller.constants import Constants
+from costada.values.candidate import Candidate
 
 
 def is_migration_due(iteration: int, constants: Constants) -> bool:
@@ -53,7 +54,7 @@ def exchange(
         for candidate in ring[source].top(constants.num_migrants):
             before = ring[destination]
             migrant = migrant_copy(candidate, destination, iteration)
-            if not before.holds_code(migrant.code):
+            if not before.holds(migrant.program):
                 ring[destination] = before.insert(migrant)
             if ring[destination] is not before:
                 arrivals.append(Arrival(destination, migrant))
@@ -70,6 +71,7 @@ def migrant_copy(candidate: Candidate, destination: int, iteration: int) -> Cand
         id=f"{candidate.id}>{destination}@{iteration}",
         parent_id=candidate.id,
         iteration=iteration,
+        is_copy=True,
     )
 
 

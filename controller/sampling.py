@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from random import Random
 
-from costada.controller.archive import Archive, Candidate, novelty
+from costada.controller.archive import Archive, novelty
 from costada.controller.distance import code_distance
 from costada.controller.intensity import Action
+from costada.values.candidate import Candidate
+from costada.values.program import Program
 
 
 def draws(seed: int, iteration: int, purpose: str) -> Random:
@@ -64,17 +66,17 @@ def draw_inspirations(
         *_most_different(archive, parent, num_local),
         *_best_of_all(archives, parent, count - num_local),
     )
-    distinct: dict[str, Candidate] = {}
+    distinct: dict[Program, Candidate] = {}
     for candidate in chosen:
-        distinct.setdefault(candidate.code, candidate)
-    distinct.pop(parent.code, None)
+        distinct.setdefault(candidate.program, candidate)
+    distinct.pop(parent.program, None)
     return tuple(distinct.values())
 
 
 def _most_different(archive: Archive, parent: Candidate, count: int) -> list[Candidate]:
     better_half = archive.top(max(2 * count, len(archive.members) // 2))
     others = [member for member in better_half if member.id != parent.id]
-    others.sort(key=lambda member: -code_distance(member.code, parent.code))
+    others.sort(key=lambda member: -code_distance(member.program.text, parent.program.text))
     return others[:count]
 
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from costada.controller.allocation import Allocation
-from costada.controller.archive import FITNESS_ONLY, Archive, Candidate
+from costada.controller.archive import FITNESS_ONLY, Archive
 from costada.controller.constants import Constants
 from costada.controller.credit import Credit
 from costada.controller.method import Archiving, Controller, PaidStep
 from costada.controller.money import Balance, has_crossed
 from costada.controller.sampling import draw_inspirations, draw_parent, draws
+from costada.values.candidate import Candidate
 
 StopReason = Literal["budget", "failures", "iterations"]
 

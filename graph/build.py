@@ -1,7 +1,8 @@
 """The discovery graph: its nodes, their edges in the order of a step, and the public factory."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Mapping
 from functools import partial
+from math import inf
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -11,9 +12,8 @@ from langgraph.graph import END, START, StateGraph
 
 from costada.controller.constants import Constants
 from costada.evaluators.problem import Problem
-from costada.graph.arguments import check_arguments, check_generator, check_purse, check_saver
 from costada.graph.compiled import DiscoveryGraph as DiscoveryGraph
-from costada.graph.observed_nodes import cancellable, watched
+from costada.graph.node_wrappers import CancellableNode, Node, observed
 from costada.graph.routes import (
     after_allocation,
     after_answer,
@@ -24,6 +24,7 @@ from costada.graph.routes import (
     step_or_question,
 )
 from costada.models.prices import price_book
+from costada.models.requests import with_tools
 from costada.models.retries import with_visible_requests
 from costada.nodes.allocate_frontier import allocate_frontier
 from costada.nodes.approve_guide import approve_guide
@@ -32,54 +33,103 @@ from costada.nodes.build_context import build_context
 from costada.nodes.charge_ledger import charge_ledger
 from costada.nodes.context import ChatModel, RunContext
 from costada.nodes.evaluate import evaluate
+from costada.nodes.evox.nodes import NODES as EVOX_NODES
 from costada.nodes.gate_intervention import gate_intervention
 from costada.nodes.generate import generate
 from costada.nodes.guide import guide
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
 from costada.nodes.update_utility import update_utility
+from costada.prompts.tools import TOOLS
 from costada.store.checkpoints import RunSaver
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
-from costada.values.prices import Price
 
+NODES: Mapping[str, Node] = {
+    "allocate_frontier": allocate_frontier,
+    "build_context": build_context,
+    "generate": generate,
+    "evaluate": evaluate,
+    "charge_ledger": charge_ledger,
+    "update_utility": update_utility,
+    "gate_intervention": gate_intervention,
+    "guide": guide,
+    "ask_for_budget": ask_for_budget,
+    "approve_guide": approve_guide,
+}
+"""The steps of the method, and the two nodes that ask the caller."""
 
-def store_beside(checkpointer: BaseCheckpointSaver[Any] | bool | None) -> RunStore:
-    """Return a store that lives as long as the checkpoints do.
+METHOD_NODES: Mapping[str, Mapping[str, Node]] = {"evox": EVOX_NODES}
+"""Nodes that a method puts in place of these, by its name."""
 
-    An SQLite saver shares its file; without a saver, with one in memory or with a parent graph's
-    the store is in memory.
-
-    Raises:
-        ValueError: The saver keeps its checkpoints somewhere this function does not know.
-    """
-    if isinstance(checkpointer, SqliteSaver):
-        ((_, _, path), *_) = checkpointer.conn.execute("PRAGMA database_list").fetchall()
-        return RunStore(path or None)
-    if isinstance(checkpointer, InMemorySaver | bool | None):
-        return RunStore()
-    raise ValueError(
-        f"store: got None with a {type(checkpointer).__name__}, whose checkpoints outlive this"
-        " process; expected RunStore(path), so that a resumed run finds its programs again"
-    )
-
-
-NODES: tuple[Callable[..., SearchState], ...] = (
-    allocate_frontier,
-    build_context,
-    generate,
-    evaluate,
-    charge_ledger,
-    update_utility,
-    gate_intervention,
-    guide,
-)
+LONG_NODES = ("generate", "evaluate", "guide")
+"""Nodes that wait for models and evaluations."""
 
 CONTROL_NODES = 9
 """Nodes a step passes at most: allocate, approve, guide, and twice charge, update and gate."""
 
 ATTEMPT_NODES = 3
 """Nodes every attempt passes: build context, generate, evaluate."""
+
+
+def build_discovery_graph(
+    context: RunContext,
+) -> StateGraph[SearchState, None, SearchInput, SearchOutput]:
+    """Build the graph before it is compiled, for callers who add nodes of their own."""
+    settings = context.settings
+    asks_for_budget, approves_guides = settings.on_exhausted == "interrupt", settings.approve_guides
+    skipped = {"ask_for_budget": not asks_for_budget, "approve_guide": not approves_guides}
+    nodes = {**NODES, **METHOD_NODES.get(settings.method, {})}
+    graph = StateGraph(SearchState, input_schema=SearchInput, output_schema=SearchOutput)
+    for name, node in nodes.items():
+        if not skipped.get(name):
+            ready = observed(node, name, context)
+            graph.add_node(name, CancellableNode(ready, name) if name in LONG_NODES else ready)
+    before_guide = "approve_guide" if approves_guides else "guide"
+
+    graph.add_edge(START, "allocate_frontier")
+    graph.add_conditional_edges(
+        "allocate_frontier",
+        after_allocation,
+        {"attempt": "build_context", "preparation": before_guide},
+    )
+    graph.add_edge("build_context", "generate")
+    graph.add_edge("generate", "evaluate")
+    graph.add_conditional_edges(
+        "evaluate",
+        partial(after_evaluation, settings=settings),
+        {"retry": "build_context", "charge": "charge_ledger"},
+    )
+    graph.add_edge("charge_ledger", "update_utility")
+    graph.add_edge("update_utility", "gate_intervention")
+    next_steps: dict[Hashable, str] = {
+        "next step": "allocate_frontier",
+        "intervention": before_guide,
+        "stop": END,
+    }
+    if asks_for_budget:
+        next_steps["question"] = "ask_for_budget"
+        route = partial(step_or_question, constants=settings.constants)
+        graph.add_conditional_edges("gate_intervention", route, next_steps)
+        graph.add_conditional_edges("ask_for_budget", after_answer, next_steps)
+    else:
+        graph.add_conditional_edges("gate_intervention", next_step, next_steps)
+
+    after_call: dict[Hashable, str] = {"next step": "allocate_frontier", "settle": "charge_ledger"}
+    if approves_guides:
+        graph.add_conditional_edges(
+            "approve_guide",
+            after_approval,
+            {"buy": "guide", "question": "approve_guide", **after_call},
+        )
+    graph.add_conditional_edges("guide", after_guide, after_call)
+    return graph
+
+
+def superstep_limit(constants: Constants) -> int:
+    """The most supersteps a run can take, so that no user has to raise a limit."""
+    per_iteration = CONTROL_NODES + ATTEMPT_NODES * constants.max_attempts
+    return constants.max_iterations * per_iteration + 1
 
 
 def create_discovery_graph(
@@ -94,7 +144,7 @@ def create_discovery_graph(
     purse: Purse | None = None,
     name: str = "costada",
 ) -> DiscoveryGraph:
-    """Return a compiled graph whose every run improves a problem's program within a budget.
+    """Compile a graph whose every run improves a problem's program within a budget.
 
     Args:
         problem: The starting program and its evaluator.
@@ -118,13 +168,19 @@ def create_discovery_graph(
             model is to use tools and cannot.
     """
     settings = settings or Settings()
-    check_arguments(problem, budget, guide_model, settings, store)
-    check_saver(settings, checkpointer)
-    check_purse(purse, settings)
+    _check_arguments(problem, budget, guide_model, settings, store)
+    _check_saver(settings, checkpointer)
+    _check_purse(purse, settings)
     model = with_visible_requests(model, settings.retry_policy)
-    check_generator(settings, model)
+    if settings.generator == "agent":
+        try:
+            with_tools(model, TOOLS)
+        except ValueError as error:
+            raise ValueError(f"generator: got 'agent', and {error}") from None
+    priced = [(model, settings.price)]
     if guide_model is not None:
         guide_model = with_visible_requests(guide_model, settings.retry_policy)
+        priced.append((guide_model, settings.guide_price))
     context = RunContext(
         name=name,
         problem=problem,
@@ -132,95 +188,70 @@ def create_discovery_graph(
         guide_model=guide_model or model,
         budget=budget,
         settings=settings,
-        prices=price_book(_priced_models(model, guide_model, settings), settings.other_prices),
+        prices=price_book(priced, settings.other_prices),
         store=store or store_beside(checkpointer),
         purse=purse,
         is_saved_by_time=not isinstance(checkpointer, RunSaver),
     )
-    return _compiled(context, checkpointer)
-
-
-def _compiled(
-    context: RunContext, checkpointer: BaseCheckpointSaver[Any] | bool | None
-) -> DiscoveryGraph:
-    graph = build_discovery_graph(context).compile(checkpointer=checkpointer, name=context.name)
-    limit = superstep_limit(context.settings.constants)
+    graph = build_discovery_graph(context).compile(checkpointer=checkpointer, name=name)
+    limit = superstep_limit(settings.constants)
     return DiscoveryGraph.of(graph).with_config(recursion_limit=limit)
 
 
-def build_discovery_graph(
-    context: RunContext,
-) -> StateGraph[SearchState, None, SearchInput, SearchOutput]:
-    """Return the graph before it is compiled, for callers who add nodes of their own."""
-    settings = context.settings
-    graph = StateGraph(SearchState, input_schema=SearchInput, output_schema=SearchOutput)
-    _add_nodes(graph, context)
-    guide_first = "approve_guide" if settings.approve_guides else "guide"
-    before_attempt: dict[Hashable, str] = {"attempt": "build_context", "preparation": guide_first}
-    retry = partial(after_evaluation, settings=settings)
-    after_attempt: dict[Hashable, str] = {"retry": "build_context", "charge": "charge_ledger"}
-    graph.add_edge(START, "allocate_frontier")
-    graph.add_conditional_edges("allocate_frontier", after_allocation, before_attempt)
-    graph.add_edge("build_context", "generate")
-    graph.add_edge("generate", "evaluate")
-    graph.add_conditional_edges("evaluate", retry, after_attempt)
-    graph.add_edge("charge_ledger", "update_utility")
-    graph.add_edge("update_utility", "gate_intervention")
-    _add_end_of_step(graph, guide_first, context)
-    _add_guide(graph, context)
-    return graph
+def store_beside(checkpointer: BaseCheckpointSaver[Any] | bool | None) -> RunStore:
+    """Open a store that lives as long as the checkpoints do.
+
+    An SQLite saver shares its file; without a saver, with one in memory or with a parent graph's
+    the store is in memory.
+
+    Raises:
+        ValueError: The saver keeps its checkpoints somewhere this function does not know.
+    """
+    if isinstance(checkpointer, SqliteSaver):
+        ((_, _, path), *_) = checkpointer.conn.execute("PRAGMA database_list").fetchall()
+        return RunStore(path or None)
+    if isinstance(checkpointer, InMemorySaver | bool | None):
+        return RunStore()
+    raise ValueError(
+        f"store: got None with a {type(checkpointer).__name__}, whose checkpoints outlive this"
+        " process; expected RunStore(path), so that a resumed run finds its programs again"
+    )
 
 
-def _add_nodes(
-    graph: StateGraph[SearchState, None, SearchInput, SearchOutput], context: RunContext
+def _check_arguments(
+    problem: object, budget: object, guide_model: object, settings: object, store: object
 ) -> None:
-    for node in NODES:
-        ready = watched(node, context)
-        is_long = node in (generate, evaluate, guide)
-        graph.add_node(node.__name__, cancellable(ready, node.__name__) if is_long else ready)
+    if not isinstance(problem, Problem):
+        raise ValueError(f"problem: got {problem!r}, expected a Problem such as problem(NAME)")
+    if isinstance(budget, bool) or not isinstance(budget, int | float) or not 0 < budget < inf:
+        raise ValueError(f"budget: got {budget!r}, expected finite dollars above 0")
+    if not isinstance(settings, Settings):
+        raise ValueError(f"settings: got {settings!r}, expected Settings(...)")
+    if settings.guide_price is not None and guide_model is None:
+        raise ValueError("guide_price: got one without guide_model, expected both or none")
+    if not isinstance(store, RunStore | None):
+        raise ValueError(f"store: got {store!r}, expected RunStore(path) or None")
 
 
-def _add_guide(
-    graph: StateGraph[SearchState, None, SearchInput, SearchOutput], context: RunContext
-) -> None:
-    """Add the edges around the guide, by way of the caller if guides are to be approved."""
-    after_call: dict[Hashable, str] = {"next step": "allocate_frontier", "settle": "charge_ledger"}
-    if context.settings.approve_guides:
-        graph.add_node("approve_guide", watched(approve_guide, context))
-        decided: dict[Hashable, str] = {"buy": "guide", "question": "approve_guide", **after_call}
-        graph.add_conditional_edges("approve_guide", after_approval, decided)
-    graph.add_conditional_edges("guide", after_guide, after_call)
-
-
-def _add_end_of_step(
-    graph: StateGraph[SearchState, None, SearchInput, SearchOutput],
-    guide_first: str,
-    context: RunContext,
-) -> None:
-    """Add the edges behind the last node of a step, by way of the caller if it is to be asked."""
-    ways: dict[Hashable, str] = {
-        "next step": "allocate_frontier",
-        "intervention": guide_first,
-        "stop": END,
+def _check_saver(settings: Settings, checkpointer: BaseCheckpointSaver[Any] | bool | None) -> None:
+    """Refuse to ask the caller anything where no checkpoint would keep the run."""
+    asks = {
+        "on_exhausted": settings.on_exhausted == "interrupt",
+        "approve_guides": settings.approve_guides,
     }
-    if context.settings.on_exhausted == "stop":
-        graph.add_conditional_edges("gate_intervention", next_step, ways)
-        return
-    route = partial(step_or_question, constants=context.settings.constants)
-    with_question: dict[Hashable, str] = {**ways, "question": "ask_for_budget"}
-    graph.add_node("ask_for_budget", watched(ask_for_budget, context))
-    graph.add_conditional_edges("gate_intervention", route, with_question)
-    graph.add_conditional_edges("ask_for_budget", after_answer, with_question)
+    for field, is_asking in asks.items():
+        if is_asking and not checkpointer:
+            raise ValueError(
+                f"{field}: got {getattr(settings, field)!r} with checkpointer {checkpointer!r},"
+                " expected a LangGraph saver, or True below a parent graph that has one"
+            )
 
 
-def superstep_limit(constants: Constants) -> int:
-    """Return the most supersteps a run can take, so that no user has to raise a limit."""
-    per_iteration = CONTROL_NODES + ATTEMPT_NODES * constants.max_attempts
-    return constants.max_iterations * per_iteration + 1
-
-
-def _priced_models(
-    model: ChatModel, guide_model: ChatModel | None, settings: Settings
-) -> list[tuple[ChatModel, Price | None]]:
-    guides = [] if guide_model is None else [(guide_model, settings.guide_price)]
-    return [(model, settings.price), *guides]
+def _check_purse(purse: object, settings: Settings) -> None:
+    """Refuse a hard purse for a run that may cross its budget."""
+    if not isinstance(purse, Purse | None):
+        raise ValueError(f"purse: got {purse!r}, expected Purse(BUDGET) or None")
+    if purse and purse.policy == "hard" and settings.budget_policy != "hard":
+        raise ValueError(
+            f"budget_policy: got {settings.budget_policy!r} with a hard purse, expected 'hard'"
+        )

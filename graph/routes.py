@@ -8,12 +8,12 @@ from costada.nodes.state import SearchState
 
 
 def after_allocation(state: SearchState) -> Literal["preparation", "attempt"]:
-    """Return `"preparation"` when a call is bought before the first step of a run."""
+    """`"preparation"` when a call is bought before the step begins."""
     return "preparation" if state["controller"].pending else "attempt"
 
 
 def after_evaluation(state: SearchState, *, settings: Settings) -> Literal["retry", "charge"]:
-    """Return `"retry"` when the attempt failed and another one is allowed, and can be paid for."""
+    """`"retry"` when the attempt failed and another one is allowed, and can be paid for."""
     step = state["step"]
     is_last = step["attempt"] >= settings.constants.max_attempts
     is_failing = state["failures"] + step["attempt"] >= settings.max_failures
@@ -23,7 +23,7 @@ def after_evaluation(state: SearchState, *, settings: Settings) -> Literal["retr
 
 
 def next_step(state: SearchState) -> Literal["stop", "intervention", "next step"]:
-    """Return whether the run is over, buys a guide, or goes straight on."""
+    """Whether the run is over, buys a guide, or takes its next step."""
     if state["stop_reason"]:
         return "stop"
     return "intervention" if state["controller"].pending else "next step"
@@ -32,7 +32,7 @@ def next_step(state: SearchState) -> Literal["stop", "intervention", "next step"
 def step_or_question(
     state: SearchState, *, constants: Constants
 ) -> Literal["stop", "question", "intervention", "next step"]:
-    """Return `"question"` when more budget would let the run go on, otherwise as `next_step`."""
+    """`"question"` when the run could continue with more budget, otherwise as `next_step`."""
     is_out_of_money = state["stop_reason"] == "budget"
     can_go_on = is_out_of_money and state["iterations"] < constants.max_iterations
     return "question" if can_go_on else next_step(state)
@@ -41,20 +41,18 @@ def step_or_question(
 def after_answer(
     state: SearchState,
 ) -> Literal["stop", "question", "intervention", "next step"]:
-    """Return `"question"` when the answer was refused, otherwise as `next_step`."""
+    """`"question"` when the answer was refused, otherwise as `next_step`."""
     return "question" if state["refused_answer"] else next_step(state)
 
 
 def after_guide(state: SearchState) -> Literal["next step", "settle"]:
-    """Return `"settle"` when the call belongs to a step that has not ended yet."""
+    """`"settle"` when the call belongs to a step that has not ended yet."""
     is_ended = state["iteration"] == state["controller"].iteration
     return "next step" if is_ended else "settle"
 
 
-def after_approval(
-    state: SearchState,
-) -> Literal["question", "buy", "next step", "settle"]:
-    """Return `"buy"` when the guide was approved, otherwise as `after_guide` without one."""
+def after_approval(state: SearchState) -> Literal["question", "buy", "next step", "settle"]:
+    """`"buy"` when the guide was approved, otherwise as `after_guide` without one."""
     if state["refused_answer"]:
         return "question"
     return "buy" if state["controller"].pending else after_guide(state)

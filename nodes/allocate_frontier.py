@@ -3,33 +3,31 @@
 from costada.controller.allocation import Allocation
 from costada.controller.intensity import Action
 from costada.controller.step import ask_step
-from costada.nodes.calls.purse import drawn
+from costada.nodes.calls.purse import draw_budget
 from costada.nodes.context import RunContext, balance_of
-from costada.nodes.open_run import opened
+from costada.nodes.open_run import open_run
 from costada.nodes.state import SearchState, StepRecord
 
 
 def allocate_frontier(state: SearchState, *, context: RunContext) -> SearchState:
-    """Return the step that begins (k_t, a_t, I_t, Sec. 4.3).
+    """Begin a step: its frontier, action and intensity (k_t, a_t, I_t, Sec. 4.3).
 
-    Opens a run when none is under way: at the first step, and when a thread whose run is over
-    gets a new input; an input to a thread whose run is under way goes on with that. Where the
+    Opens a run at the first step, and when a thread whose run is over gets a new input. Where the
     method buys a call before its first step, that step begins when the call has been made.
     """
-    is_under_way = "run_id" in state and not state["stop_reason"]
-    opening = drawn(state["run_id"], context) if is_under_way else opened(state, context)
+    is_running = "run_id" in state and not state["stop_reason"]
+    opening = draw_budget(state["run_id"], context) if is_running else open_run(state, context)
     current = SearchState(**{**state, **opening})
-    controller = current["controller"]
+    controller, balance = current["controller"], balance_of(current, context)
     if controller.pending:
         return opening
-    balance = balance_of(current, context)
     allocation = ask_step(controller, balance, current["run_seed"], context.constants)
     iteration = controller.iteration + 1
     return SearchState(**{**opening, "iteration": iteration, "step": _new_step(allocation)})
 
 
 def allocation_of(step: StepRecord) -> Allocation:
-    """Return what the controller chose for a step."""
+    """What the controller chose for a step."""
     return Allocation(step["frontier"], Action(step["action"]), step["intensity"])
 
 

@@ -1,28 +1,29 @@
-"""Node: ask the caller whether the guide that was decided on is to be bought."""
+"""Node: ask the caller whether to buy the guide that was decided on."""
 
+from collections.abc import Callable
 from typing import TypedDict
 
 from langgraph.types import interrupt
 
 from costada.controller.money import remaining
-from costada.nodes.calls.bounds import expected_cost, upper_bound
+from costada.nodes.calls.budget import expected_cost, upper_bound
 from costada.nodes.context import RunContext, budget_of
-from costada.nodes.guide import first_prompt, go_without
+from costada.nodes.guide import tactics_prompt, without_tactics
 from costada.nodes.state import SearchState
+from costada.prompts.render import Prompt
 
 EXPECTED = 'Command(resume=True) or "buy" to buy it, Command(resume=False) or "skip" to do without'
 
 
 class GuideQuestion(TypedDict):
-    """What the interrupt carries: which call is to be bought, what it may cost, and the account.
+    """Value of the interrupt: which call is to be bought, what it may cost, and the account.
 
     `reason` is `"guide"`, `guide` what the call is for: `"breakthrough"` or `"refinement"` tactics,
     or with EvoX `"labels"` or a `"strategy"`. `stagnation` counts the steps without progress and
-    `low_yield_cost` the dollars in a row that earned nothing. `estimate` are the dollars that the
-    first request will cost with an ordinary answer, `at_most` with the longest possible; a guide
-    whose answer cannot be used is asked again. `spent`, `remaining` and `budget` are dollars,
-    `best_score` is normalised. `refused` says what was wrong with the answer before, empty when
-    this is the first time of asking.
+    `low_yield_cost` the dollars in a row that earned nothing. `estimate` is what the first request
+    costs with an ordinary answer, in dollars, `at_most` with the longest possible; a guide whose
+    answer cannot be used is asked again. `spent`, `remaining` and `budget` are dollars,
+    `best_score` is normalised. `refused` says what was wrong with the previous answer, if anything.
     """
 
     reason: str
@@ -40,35 +41,46 @@ class GuideQuestion(TypedDict):
 
 
 def approve_guide(state: SearchState, *, context: RunContext) -> SearchState:
-    """Return the run as it is when the guide is to be bought, or as it goes on without one.
+    """Ask the caller whether to buy tactics; see `ask_for_approval`."""
+    return ask_for_approval(tactics_prompt(state, context), without_tactics, state, context)
 
-    Interrupts the graph with a `GuideQuestion`; executed anew with the answer, and nothing happens
-    before that. A guide that is not bought counts as one that yielded nothing. Any other answer
-    is refused: the caller is asked again.
+
+def ask_for_approval(
+    prompt: Prompt,
+    skip: Callable[[SearchState, RunContext], SearchState],
+    state: SearchState,
+    context: RunContext,
+) -> SearchState:
+    """Interrupt the graph with a `GuideQuestion`; executed again with the answer.
+
+    An answer that is neither yes nor no is refused: the caller is asked again.
+
+    Args:
+        prompt: The messages that the call begins with.
+        skip: Updates the state as after a guide that yielded nothing.
+        state: Of the run.
+        context: Of the run.
     """
-    answer: object = interrupt(dict(_question(state, context)))
-    if answer is True or answer == "buy":
-        return SearchState(refused_answer="")
-    if answer is False or answer == "skip":
-        return SearchState(**{**go_without(state, context), "refused_answer": ""})
-    return SearchState(refused_answer=f"answer: got {answer!r}, expected {EXPECTED}")
-
-
-def _question(state: SearchState, context: RunContext) -> GuideQuestion:
-    controller = state["controller"]
-    prompt, spent = first_prompt(state, context), state.get("spent", 0.0)
-    budget, evidence = budget_of(state, context), controller.record()
-    return GuideQuestion(
+    controller, model = state["controller"], context.guide_model
+    evidence = controller.record()
+    budget, spent = budget_of(state, context), state.get("spent", 0.0)
+    question = GuideQuestion(
         reason="guide",
         guide=str(controller.pending),
         iteration=controller.iteration + 1,
         stagnation=evidence.stagnation,
         low_yield_cost=evidence.low_yield_cost,
-        estimate=float(expected_cost(context.guide_model, prompt, context)),
-        at_most=float(upper_bound(context.guide_model, prompt, context)),
+        estimate=float(expected_cost(model, prompt, context.prices)),
+        at_most=float(upper_bound(model, prompt, context.prices)),
         spent=spent,
         remaining=max(0.0, remaining(budget, spent)),
         budget=budget,
         best_score=controller.incumbent_score,
         refused=state.get("refused_answer", ""),
     )
+    answer: object = interrupt(dict(question))
+    if answer is True or answer == "buy":
+        return SearchState(refused_answer="")
+    if answer is False or answer == "skip":
+        return SearchState(**{**skip(state, context), "refused_answer": ""})
+    return SearchState(refused_answer=f"answer: got {answer!r}, expected {EXPECTED}")

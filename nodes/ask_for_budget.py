@@ -1,13 +1,12 @@
 """Node: ask the caller for more budget when the run has used up what it had."""
 
-from collections.abc import Mapping
 from math import inf
-from typing import TypedDict, cast
+from typing import TypedDict
 
 from langgraph.types import interrupt
 
 from costada.controller.money import remaining
-from costada.nodes.calls.purse import extend, settle
+from costada.nodes.calls.purse import close_account, extend_account
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.state import SearchState
 
@@ -15,11 +14,11 @@ EXPECTED = 'Command(resume={"budget": DOLLARS}) to go on or Command(resume={"sto
 
 
 class BudgetQuestion(TypedDict):
-    """What the interrupt carries: the state of the run, and why it cannot go on.
+    """Value of the interrupt: the state of the run, and why it cannot continue.
 
     `reason` is `"budget"`, `spent` and `budget` are dollars, `best_score` is normalised,
-    `best_objective` in the benchmark's units. `refused` says what was wrong with the answer before,
-    empty when this is the first time of asking.
+    `best_objective` in the benchmark's units. `refused` says what was wrong with the previous
+    answer, if anything.
     """
 
     reason: str
@@ -32,17 +31,17 @@ class BudgetQuestion(TypedDict):
 
 
 def ask_for_budget(state: SearchState, *, context: RunContext) -> SearchState:
-    """Return the run with the budget that the caller grants, or as it is when it is to end.
+    """Interrupt the graph with a `BudgetQuestion`; executed again with the answer.
 
-    Interrupts the graph with a `BudgetQuestion`; executed anew with the answer. One that is neither
-    a budget above what was spent and allowed, nor a stop, is refused, and so is one that the purse
-    of the run cannot pay for: the caller is asked again.
-    LangGraph would keep an answer that raises, and no other could be given.
+    An answer that is neither a higher budget nor a stop is refused, and so is a budget that the
+    purse of the run cannot pay for: the caller is asked again. LangGraph would keep an answer that
+    raises, and no other could be given.
     """
+    spent, budget = state["spent"], budget_of(state, context)
     question = BudgetQuestion(
         reason=state["stop_reason"],
-        spent=state["spent"],
-        budget=budget_of(state, context),
+        spent=spent,
+        budget=budget,
         iterations=state["iterations"],
         best_score=state["best_score"],
         best_objective=state["best_objective"],
@@ -50,36 +49,24 @@ def ask_for_budget(state: SearchState, *, context: RunContext) -> SearchState:
     )
     answer: object = interrupt(dict(question))
     if answer in ("stop", {"stop": True}):
-        settle(state["run_id"], context)
+        close_account(state["run_id"], context)
         return SearchState(refused_answer="")
-    refusal = _refusal(answer, question)
-    if refusal:
-        return SearchState(refused_answer=refusal)
-    return _granted(float(cast(Mapping[str, float], answer)["budget"]), state, context)
-
-
-def _granted(budget: float, state: SearchState, context: RunContext) -> SearchState:
-    """Return the run with a higher budget, or as it is where its purse has not that much left."""
-    refusal = extend(state["run_id"], budget, context)
-    if refusal:
-        return SearchState(refused_answer=refusal)
+    if not isinstance(answer, dict) or answer.keys() != {"budget"}:
+        return SearchState(refused_answer=f"answer: got {answer!r}, expected {EXPECTED}")
+    granted, least = answer["budget"], max(spent, budget)
+    is_number = isinstance(granted, int | float) and not isinstance(granted, bool)
+    if not is_number or not least < granted < inf:
+        refused = (
+            f"budget: got {granted!r}, expected finite dollars above {least:g}"
+            f" (spent: {spent:g}, budget so far: {budget:g})"
+        )
+        return SearchState(refused_answer=refused)
+    refused = extend_account(state["run_id"], float(granted), context)
+    if refused:
+        return SearchState(refused_answer=refused)
     return SearchState(
         refused_answer="",
-        extended_budget=budget,
-        remaining=remaining(budget, state["spent"]),
+        extended_budget=float(granted),
+        remaining=remaining(float(granted), spent),
         stop_reason="",
-    )
-
-
-def _refusal(answer: object, question: BudgetQuestion) -> str:
-    """Return what is wrong with a grant, nothing if it can be accepted."""
-    if not isinstance(answer, dict) or answer.keys() != {"budget"}:
-        return f"answer: got {answer!r}, expected {EXPECTED}"
-    budget, least = answer["budget"], max(question["spent"], question["budget"])
-    is_number = isinstance(budget, int | float) and not isinstance(budget, bool)
-    if is_number and least < budget < inf:
-        return ""
-    return (
-        f"budget: got {budget!r}, expected finite dollars above {least:g}"
-        f" (spent: {question['spent']:g}, budget so far: {question['budget']:g})"
     )

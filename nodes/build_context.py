@@ -1,85 +1,125 @@
 """Node: draw a parent and its inspirations, and write the prompt of the next attempt."""
 
-from costada.controller.method import Controller, ParentRule
-from costada.nodes.candidates import save_prompt, shown
-from costada.nodes.context import RunContext
-from costada.nodes.evox.strategies import chosen_sources
-from costada.nodes.guide import Assignment, take_tactic
-from costada.nodes.sources import Sources, draw_sources
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+
+from costada.controller.method import ParentRule
+from costada.controller.step import draw_attempt
+from costada.nodes.allocate_frontier import allocation_of
+from costada.nodes.context import RunContext, archives_of, candidate_of, shown
+from costada.nodes.guide import take_tactic
 from costada.nodes.state import SearchState, StepRecord
-from costada.prompts.render import generation_prompt
-from costada.prompts.requests import FailedAttempt, GenerationRequest
+from costada.prompts.render import Prompt, generation_prompt
+from costada.prompts.requests import FailedAttempt, GenerationRequest, Siblings
+from costada.store.candidates import SEED_ID
+from costada.values.candidate import Candidate
+from costada.values.prompt_data import PromptData
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What an attempt starts from: a parent (p^par), and the inspirations shown beside it."""
+
+    parent: Candidate
+    inspirations: Sequence[Candidate] = ()
+    siblings: Siblings | None = None
 
 
 def build_context(state: SearchState, *, context: RunContext) -> SearchState:
-    """Return the prompt of the next attempt, and the tactic use it takes, if any."""
-    step = _with_failure(state["step"])
+    """Write the prompt of the next attempt; an active cycle assigns it a tactic."""
     controller, assignment = take_tactic(state, context)
-    controller, sources = _sources(controller, assignment, state, context)
-    request = _request(step, sources, assignment, controller, context)
-    prompt, data = save_prompt(generation_prompt(request), context)
-    attempt = StepRecord(
-        **{
-            **step,
-            "attempt": step["attempt"] + 1,
-            "parent": sources.parent.id,
-            "inspirations": [candidate.id for candidate in sources.inspirations],
-            "label": sources.label,
-            "prompt": prompt,
-            "prompt_data": data,
-            "program": "",
-            "changes": "",
-            "candidate": "",
-            "failure": "",
-            "score": None,
-            "objective": None,
-        }
-    )
-    return SearchState(controller=controller, step=attempt)
-
-
-def _with_failure(step: StepRecord) -> StepRecord:
-    """Return the step with the attempt before among the failed ones, if there was one."""
-    if not step["failure"]:
-        return step
-    return {**step, "failed": [*step["failed"], [step["failure"], step["program"]]]}
-
-
-def _sources(
-    controller: Controller,
-    assignment: Assignment | None,
-    state: SearchState,
-    context: RunContext,
-) -> tuple[Controller, Sources]:
-    if controller.parents is ParentRule.POPULATION:
-        return chosen_sources(state, context)
-    is_guided = assignment is not None
-    return controller, draw_sources(controller, state, is_guided=is_guided, context=context)
-
-
-def _request(
-    step: StepRecord,
-    sources: Sources,
-    assignment: Assignment | None,
-    controller: Controller,
-    context: RunContext,
-) -> GenerationRequest:
-    text = context.store.text
-    failed = tuple(FailedAttempt(text(why), text(code) or None) for why, code in step["failed"])
-    shows_all = controller.parents is ParentRule.POPULATION
-    return GenerationRequest(
+    sources = _draw_sources(state, context, is_guided=assignment is not None)
+    failed = failed_attempts(state["step"], context)
+    request = GenerationRequest(
         task=context.problem.task,
         current=shown(sources.parent, context.problem),
-        action=step["action"],
-        others=tuple(shown(candidate, context.problem) for candidate in sources.inspirations),
+        action=state["step"]["action"],
+        others=tuple(shown(each, context.problem) for each in sources.inspirations),
         timeout=context.problem.limits.wall_seconds,
         entry_point=context.problem.entry_point,
         tactic=assignment.tactic if assignment else None,
         tactic_mode=assignment.mode if assignment else None,
         siblings=sources.siblings,
-        failure=failed[-1] if failed and not shows_all else None,
-        label=sources.wording,
-        label_name=sources.label,
-        previous=sources.previous,
-        earlier_failures=failed if shows_all else (),
+        failure=failed[-1] if failed else None,
     )
+    step = next_attempt(state["step"], sources, request, context)
+    return SearchState(controller=controller, step=step)
+
+
+def _draw_sources(state: SearchState, context: RunContext, *, is_guided: bool) -> Sources:
+    """Draw what the attempt starts from; a guided one starts from the incumbent."""
+    if state["controller"].parents is ParentRule.SEED:
+        return Sources(candidate_of(SEED_ID, state, context))
+    step, archives = state["step"], archives_of(state, context)
+    parent, inspirations = draw_attempt(
+        archives,
+        allocation_of(step),
+        state["iteration"],
+        step["attempt"] + 1,
+        state["run_seed"],
+        context.constants,
+        incumbent=candidate_of(state["best"], state, context) if is_guided else None,
+    )
+    siblings = archives[step["frontier"]].children_of(parent.id)
+    scores = tuple(each.score for each in siblings)
+    return Sources(parent, inspirations, Siblings(parent.score, scores) if scores else None)
+
+
+def failed_attempts(step: StepRecord, context: RunContext) -> tuple[FailedAttempt, ...]:
+    """The attempts of the step that failed so far, oldest first."""
+    text = context.store.text
+    return tuple(FailedAttempt(text(why), text(code) or None) for why, code in _failed(step))
+
+
+def _failed(step: StepRecord) -> list[list[str]]:
+    """Failure and program of every attempt that failed, the last one included."""
+    last = [[step["failure"], step["program"]]] if step["failure"] else []
+    return [*step["failed"], *last]
+
+
+def next_attempt(
+    step: StepRecord,
+    sources: Sources,
+    request: GenerationRequest,
+    context: RunContext,
+    *,
+    label: str = "",
+) -> StepRecord:
+    """The step with its next attempt, whose prompt is stored."""
+    prompt, data = _save_prompt(generation_prompt(request), context)
+    return {
+        **step,
+        "attempt": step["attempt"] + 1,
+        "parent": sources.parent.id,
+        "inspirations": [candidate.id for candidate in sources.inspirations],
+        "label": label,
+        "prompt": prompt,
+        "prompt_data": data,
+        "program": "",
+        "changes": "",
+        "candidate": "",
+        "failure": "",
+        "failed": _failed(step),
+        "score": None,
+        "objective": None,
+    }
+
+
+def _save_prompt(prompt: Prompt, context: RunContext) -> tuple[str, str]:
+    """Store the text of a step's prompt and what it was made of; returns both hashes."""
+    put_text = context.store.put_text
+    if prompt.data is None:
+        return put_text(prompt.user), ""
+    others = tuple(map(put_text, prompt.data.others))
+    data = replace(prompt.data, program=put_text(prompt.data.program), others=others)
+    return put_text(prompt.user), put_text(json.dumps(asdict(data)))
+
+
+def load_prompt(step: StepRecord, context: RunContext) -> Prompt:
+    """The prompt of the step's attempt."""
+    text = context.store.text
+    data = PromptData(**json.loads(text(step["prompt_data"])))
+    others = tuple(map(text, data.others))
+    data = replace(data, program=text(data.program), others=others)
+    return Prompt(context.problem.task, text(step["prompt"]), data)

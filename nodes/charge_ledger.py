@@ -1,18 +1,17 @@
 """Node: charge every call of the step to the ledger."""
 
 from costada.controller.money import remaining
-from costada.nodes.calls.purse import account_of, report
+from costada.nodes.calls.purse import open_account, report_cost
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.state import SearchState
 
 
 def charge_ledger(state: SearchState, *, context: RunContext) -> SearchState:
-    """Return the step cost (c_t) and the account after it (C_t, B - C_t, Sec. 3.1)."""
+    """Charge the step's calls (c_t) and update the account (C_t, B - C_t, Sec. 3.1)."""
     run_id, iteration = state["run_id"], state["iteration"]
-    charge = context.store.call_log.charge(
-        run_id, iteration, counts_lost=context.settings.lost_calls == "count"
-    )
-    report(account_of(run_id, context), run_id, iteration, context)
+    counts_lost = context.settings.lost_calls == "count"
+    charge = context.store.call_log.charge(run_id, iteration, counts_lost=counts_lost)
+    report_cost(open_account(run_id, context), run_id, iteration, context)
     spent = float(charge.spent)
     return SearchState(
         spent=spent,

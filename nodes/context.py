@@ -1,4 +1,4 @@
-"""What a run lends its nodes, and the randomness each of them may use."""
+"""What a run lends its nodes, and what they read of it."""
 
 from dataclasses import dataclass
 
@@ -6,15 +6,20 @@ from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 
+from costada.controller.archive import Archive
 from costada.controller.constants import Constants
+from costada.controller.method import Archiving
 from costada.controller.methods import METHODS, Method
 from costada.controller.money import Balance
 from costada.evaluators.problem import Problem
 from costada.models.prices import PriceBook
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchState
+from costada.prompts.requests import ShownProgram
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
+from costada.values.candidate import Candidate
+from costada.values.evaluation import EVAL_TIME, MARKS
 
 ChatModel = Runnable[LanguageModelInput, AIMessage]
 
@@ -23,9 +28,8 @@ ChatModel = Runnable[LanguageModelInput, AIMessage]
 class RunContext:
     """The models, the problem, the prices and the store of a compiled graph.
 
-    `budget` is dollars (B); a run may have been extended beyond it, or have drawn less from the
-    purse in `purse`, see `budget_of`. `prices` knows every model that may answer.
-    `is_saved_by_time` tells that the saver takes the latest time for the newest checkpoint.
+    `budget` is dollars (B); what a run may spend is `budget_of` it. `prices` knows every model that
+    may answer. `is_saved_by_time` says that the saver takes the latest checkpoint by its time.
     """
 
     name: str
@@ -51,9 +55,7 @@ class RunContext:
 
 
 def budget_of(state: SearchState, context: RunContext) -> float:
-    """Return the dollars the run may spend (B): the graph's, or what the run was extended to.
-
-    Of a run that draws from a purse it is what it was granted.
+    """Dollars that the run may spend (B): the graph's budget, a purse's grant, or an extension.
 
     Raises:
         ValueError: The run draws from a purse, and the graph has none.
@@ -70,3 +72,40 @@ def budget_of(state: SearchState, context: RunContext) -> float:
 def balance_of(state: SearchState, context: RunContext) -> Balance:
     """Budget and spending of a run, in dollars, as of the last charge."""
     return Balance(budget_of(state, context), state.get("spent", 0.0))
+
+
+def candidate_of(candidate_id: str, state: SearchState, context: RunContext) -> Candidate:
+    """A stored candidate of the run."""
+    return context.store.candidates.get(state["run_id"], candidate_id)
+
+
+def archives_of(state: SearchState, context: RunContext) -> tuple[Archive, ...]:
+    """The archive of every frontier (D^(k)) as of the state's `archive_seq`.
+
+    None for a method that does not draw its parents from archives.
+    """
+    controller, seq = state["controller"], state["archive_seq"]
+    if not isinstance(controller, Archiving):
+        return ()
+    table, size = context.store.candidates, context.constants.archive_size
+    return tuple(
+        Archive(tuple(table.archive(state["run_id"], frontier, seq)), size, weights)
+        for frontier, weights in enumerate(controller.archive_weights)
+    )
+
+
+def shown(candidate: Candidate, problem: Problem) -> ShownProgram:
+    """What a prompt shows of a candidate; marks stay out, as they repeat the error."""
+    return ShownProgram(
+        code=candidate.program.text,
+        score=candidate.score,
+        metrics=repeatable_metrics(candidate, problem),
+        artifacts={name: text for name, text in candidate.artifacts.items() if name not in MARKS},
+        error=candidate.error,
+    )
+
+
+def repeatable_metrics(candidate: Candidate, problem: Problem) -> dict[str, float]:
+    """The metrics without wall-clock times, which would make every prompt different."""
+    timings = {EVAL_TIME, *problem.timing_metrics}
+    return {name: value for name, value in candidate.metrics.items() if name not in timings}

@@ -1,15 +1,18 @@
-"""The trace row of a finished step: what the controller saw, spent and decided."""
+"""The end of a step: its trace row, the results so far, and why a run stops."""
 
 from dataclasses import asdict
 from typing import TypedDict
 
+from langgraph.types import StreamWriter
+
 from costada.controller.guidance import tactic_uses_left
 from costada.controller.intervention import Intervention
 from costada.controller.method import Controller, Guided
-from costada.controller.step import OUT_OF_MONEY
-from costada.nodes.context import RunContext, balance_of
-from costada.nodes.state import SearchState, StepRecord
-from costada.store.rows import CandidateRow
+from costada.controller.step import OUT_OF_MONEY, stop_reason
+from costada.nodes.calls.purse import close_account
+from costada.nodes.context import RunContext, balance_of, candidate_of
+from costada.nodes.state import SearchState
+from costada.values.candidate import Candidate
 
 CUT_SHORT = "cut_short"
 """Event of a step whose generation was ended by the step's cap or by the budget."""
@@ -20,8 +23,8 @@ class TraceRow(TypedDict):
 
     `frontier` counts from 1. Intensity, costs and gains are as used in the step, evidence as it
     stands at its end. `score` and `objective` are `None` when nothing was evaluated. Costs are
-    dollars. `failure` says why the last attempt failed, if it did. `is_cached` tells that the
-    candidate's program had been judged before and its verdict was used again.
+    dollars. `failure` says why the last attempt failed, if it did. `is_cached` says that the
+    candidate's program had been judged before and kept its verdict.
     """
 
     iteration: int
@@ -51,16 +54,61 @@ class TraceRow(TypedDict):
     is_cached: bool
 
 
+def end_step(
+    state: SearchState,
+    controller: Controller,
+    decided: Intervention,
+    stop: SearchState,
+    writer: StreamWriter,
+    context: RunContext,
+) -> SearchState:
+    """Store and stream the trace row of the step, and update the results of the run.
+
+    Args:
+        state: Of the run.
+        controller: After the step.
+        decided: By the controller at the end of the step.
+        stop: As `why_it_stops` says.
+        writer: Of the custom stream.
+        context: Of the run.
+    """
+    best = candidate_of(state["best"], state, context)
+    row = trace_row(state, controller, decided, best, context)
+    context.store.put_step(state["run_id"], state["iteration"], row)
+    writer(row)
+    ended = SearchState(
+        controller=controller,
+        iterations=state["iteration"],
+        best_score=best.score,
+        best_objective=best.objective,
+        best_metrics=dict(best.metrics),
+        failures=_failures(state),
+    )
+    if not stop:
+        return ended
+    close_account(state["run_id"], context)
+    return SearchState(**{**ended, **stop, "best_program": best.program.text})
+
+
 def trace_row(
     state: SearchState,
     controller: Controller,
     decided: Intervention,
-    best: CandidateRow,
+    best: Candidate,
     context: RunContext,
 ) -> TraceRow:
-    """Return the row of a step from its state, the controller after it and its incumbent."""
+    """The row of a step from its state, the controller after it and its incumbent."""
     step, evidence = state["step"], controller.record()
     cycle = controller.cycle if isinstance(controller, Guided) else None
+    events = {
+        "guide_charged": step["guide_calls"] > 0,
+        "consolidation_opened": decided.opened_consolidation,
+        "backoff": decided.backed_off,
+        f"guide_scheduled:{decided.scheduled}": decided.scheduled is not None,
+        OUT_OF_MONEY: step["is_out_of_money"],
+        CUT_SHORT: step["is_cut_short"],
+    }
+    name = step["candidate"]
     return TraceRow(
         iteration=state["iteration"],
         frontier=step["frontier"] + 1,
@@ -79,25 +127,42 @@ def trace_row(
         consolidation_left=evidence.consolidation_left,
         tactic_uses_left=tactic_uses_left(cycle),
         attempts=step["attempt"],
-        events=_events(step, decided),
+        events=[*(event for event, is_true in events.items() if is_true), *decided.notes],
         failure=context.store.text(step["failure"]) or None,
-        candidate_id=step["candidate"] or None,
-        is_cached=_is_cached(state, context),
+        candidate_id=name or None,
+        is_cached=bool(name) and candidate_of(name, state, context).is_cached,
     )
 
 
-def _is_cached(state: SearchState, context: RunContext) -> bool:
-    candidate = state["step"]["candidate"]
-    return bool(candidate) and context.store.candidates.get(state["run_id"], candidate).is_cached
+def why_it_stops(state: SearchState, context: RunContext) -> SearchState:
+    """Why the run stops after this step, empty if it continues.
+
+    A run that is resumed after too many failures counts them from 0.
+    """
+    call_log, run_id, failures = context.store.call_log, state["run_id"], _failures(state)
+    balance = balance_of(state, context)
+    reason = stop_reason(
+        balance.budget,
+        balance.spent,
+        state["iteration"],
+        context.constants.max_iterations,
+        is_out_of_money=state["step"]["is_out_of_money"],
+        is_failing=failures >= context.settings.max_failures,
+    )
+    if reason is None:
+        return SearchState()
+    if call_log.num_requests(run_id) and not call_log.has_answer(run_id):
+        error = call_log.last_error(run_id)
+        failure = f"no request was ever answered usably; the last one: {error}"
+        return SearchState(stop_reason="failures", last_failure=failure, failures=0)
+    if reason == "failures":
+        failure = context.store.text(state["step"]["failure"])
+        return SearchState(stop_reason=reason, last_failure=failure, failures=0)
+    return SearchState(stop_reason=reason)
 
 
-def _events(step: StepRecord, decided: Intervention) -> list[str]:
-    happened = {
-        "guide_charged": step["guide_calls"] > 0,
-        "consolidation_opened": decided.opened_consolidation,
-        "backoff": decided.backed_off,
-        f"guide_scheduled:{decided.scheduled}": decided.scheduled is not None,
-        OUT_OF_MONEY: step["is_out_of_money"],
-        CUT_SHORT: step["is_cut_short"],
-    }
-    return [*(event for event, is_true in happened.items() if is_true), *decided.notes]
+def _failures(state: SearchState) -> int:
+    """Attempts in a row, up to the end of the step, that yielded no usable program."""
+    step = state["step"]
+    made = step["attempt"] - step["is_out_of_money"]
+    return state["failures"] + made if step["failure"] else 0

@@ -1,140 +1,101 @@
 """Node: score the proposed program."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from costada.nodes.candidates import candidate_row, evaluation_of
-from costada.nodes.context import RunContext
+from costada.nodes.context import RunContext, candidate_of
 from costada.nodes.state import SearchState
-from costada.store.rows import CandidateRow
+from costada.values.candidate import Candidate
 from costada.values.evaluation import EVALUATOR_FAULT, Evaluation
-
-
-@dataclass(frozen=True, slots=True)
-class Proposed:
-    """A program of the attempt under way that wants a verdict.
-
-    Attributes:
-        id: The candidate's id, the same whenever the attempt is executed again.
-        code: Its program.
-        changes: What was changed in the program it was made from.
-        is_trial: Whether the model only tries it.
-    """
-
-    id: str
-    code: str
-    changes: str
-    is_trial: bool = False
-
-
-def judged(proposed: Proposed, state: SearchState, context: RunContext) -> CandidateRow:
-    """Return the candidate that a program becomes, judged and stored.
-
-    A program that the run has judged before keeps its verdict. So does one whose verdict was
-    stored under its id by a process that died before the attempt went on.
-
-    Raises:
-        InterruptedError: If the evaluation was asked to stop.
-        ValueError: If the evaluator fails even on the incumbent.
-    """
-    stored = _stored(proposed, state, context)
-    if stored is not None:
-        return stored
-    known = _known_verdict(proposed, state, context)
-    row = _candidate(proposed, known or _verdict(proposed.code, state, context), state, context)
-    row = replace(row, is_cached=known is not None, is_trial=proposed.is_trial)
-    context.store.candidates.put(state["run_id"], row)
-    return row
-
-
-def _stored(proposed: Proposed, state: SearchState, context: RunContext) -> CandidateRow | None:
-    """Return the candidate of this very attempt, when it is executed again.
-
-    What the model was told of it stays so, also a verdict that nobody else may use; a verdict of
-    another evaluator does not count, unless it was told already.
-    """
-    row = context.store.candidates.find(state["run_id"], proposed.id)
-    if row is None or row.code != proposed.code:
-        return None
-    is_ours = row.evaluator in ("", context.problem.fingerprint)
-    return row if proposed.is_trial or is_ours else None
-
-
-def _known_verdict(
-    proposed: Proposed, state: SearchState, context: RunContext
-) -> Evaluation | None:
-    before = context.store.candidates.judged(
-        state["run_id"],
-        context.store.put_text(proposed.code),
-        context.problem.fingerprint,
-        state["iteration"],
-        state["step"]["attempt"],
-    )
-    return evaluation_of(before) if before else None
-
-
-def _verdict(code: str, state: SearchState, context: RunContext) -> Evaluation:
-    evaluation = context.problem.judge(code, state["holdout_key"])
-    if EVALUATOR_FAULT in evaluation.artifacts:
-        _check_evaluator(state, context)
-    return evaluation
-
-
-def _check_evaluator(state: SearchState, context: RunContext) -> None:
-    """Raise `ValueError` when the evaluator cannot even judge the incumbent any more."""
-    incumbent = context.store.candidates.get(state["run_id"], state["best"])
-    again = context.problem.judge(incumbent.code, state["holdout_key"])
-    if EVALUATOR_FAULT in again.artifacts:
-        raise ValueError(
-            f"evaluator of {context.problem.name!r}: fails on the best program, which it had"
-            f" judged before; expected a verdict ({again.error})"
-        )
-
-
-def _candidate(
-    proposed: Proposed, evaluation: Evaluation, state: SearchState, context: RunContext
-) -> CandidateRow:
-    step = state["step"]
-    parent = context.store.candidates.get(state["run_id"], step["parent"])
-    return candidate_row(
-        proposed.id,
-        state["iteration"],
-        proposed.code,
-        evaluation,
-        context.problem.fingerprint,
-        parent_id=parent.id,
-        generation=parent.generation + 1,
-        changes=proposed.changes,
-        inspirations=step["inspirations"],
-        label=step["label"],
-    )
+from costada.values.program import Program
 
 
 def evaluate(state: SearchState, *, context: RunContext) -> SearchState:
-    """Return the score of the attempt's program (f_t), or why it failed.
-
-    A program that the run has judged before keeps its verdict and is not run again, and neither
-    is one whose verdict was stored by a process that died before the step went on.
+    """Add the score of the attempt's program to the step (f_t), or why it failed.
 
     Raises:
-        InterruptedError: If the evaluation was asked to stop; the step then goes on from here.
-        ValueError: If the evaluator fails even on the incumbent.
+        InterruptedError: The evaluation was asked to stop; the step resumes here.
+        ValueError: The evaluator fails even on the incumbent.
     """
-    step = state["step"]
+    step, text = state["step"], context.store.text
     if not step["program"]:
         return SearchState()
-    text = context.store.text
-    proposed = Proposed(
-        id=f"{state['iteration']}.{step['attempt']}",
-        code=text(step["program"]),
-        changes=text(step["changes"]),
-    )
-    row = judged(proposed, state, context)
+    name = f"{state['iteration']}.{step['attempt']}"
+    program, changes = Program.of(text(step["program"])), text(step["changes"])
+    candidate = judge(name, program, changes, state, context)
     return SearchState(
         step={
             **step,
-            "candidate": row.id,
-            "score": row.score,
-            "objective": row.objective,
-            "failure": context.store.put_text(row.error or ""),
+            "candidate": candidate.id,
+            "score": candidate.score,
+            "objective": candidate.objective,
+            "failure": context.store.put_text(candidate.error or ""),
         }
     )
+
+
+def judge(
+    name: str,
+    program: Program,
+    changes: str,
+    state: SearchState,
+    context: RunContext,
+    *,
+    is_trial: bool = False,
+) -> Candidate:
+    """Judge and store a program of the current attempt.
+
+    A program that the run has judged before keeps its verdict. So does one whose verdict was stored
+    under the same id by a process that died before the attempt ended.
+
+    Args:
+        name: Id of the candidate, the same whenever the attempt is executed again.
+        program: What is judged.
+        changes: What was changed in its parent.
+        state: Of the run.
+        context: Of the run.
+        is_trial: Whether the model only evaluates it with a tool.
+
+    Raises:
+        InterruptedError: The evaluation was asked to stop.
+        ValueError: The evaluator fails even on the incumbent.
+    """
+    table, run_id = context.store.candidates, state["run_id"]
+    evaluator = context.problem.fingerprint
+    stored = table.find(run_id, name)
+    # The verdict of another evaluator counts only where the model has been shown it.
+    is_usable = stored is not None and (is_trial or stored.evaluator in ("", evaluator))
+    if stored is not None and is_usable and stored.program == program:
+        return stored
+    step = state["step"]
+    known = table.judged(run_id, program, evaluator, state["iteration"], step["attempt"])
+    parent = candidate_of(step["parent"], state, context)
+    judged = known or Candidate.judged(name, program, _verdict(program, state, context), evaluator)
+    candidate = replace(
+        judged,
+        id=name,
+        iteration=state["iteration"],
+        parent_id=parent.id,
+        generation=parent.generation + 1,
+        changes=changes,
+        is_copy=False,
+        is_cached=known is not None,
+        inspirations=tuple(step["inspirations"]),
+        label=step["label"],
+        is_trial=is_trial,
+    )
+    table.put(run_id, candidate)
+    return candidate
+
+
+def _verdict(program: Program, state: SearchState, context: RunContext) -> Evaluation:
+    """Judge a program; an evaluator that fails on it must still judge the incumbent."""
+    problem, key = context.problem, state["holdout_key"]
+    evaluation = problem.judge(program.text, key)
+    if EVALUATOR_FAULT in evaluation.artifacts:
+        again = problem.judge(candidate_of(state["best"], state, context).program.text, key)
+        if EVALUATOR_FAULT in again.artifacts:
+            raise ValueError(
+                f"evaluator of {problem.name!r}: fails on the best program, which it had judged"
+                f" before; expected a verdict ({again.error})"
+            )
+    return evaluation

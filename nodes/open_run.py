@@ -13,28 +13,24 @@ from costada.controller.step import num_seeds, seed_archives
 from costada.evaluators.contract import new_key
 from costada.evaluators.problem import check_problem, layer_of
 from costada.models.runnable_tree import model_facts
-from costada.nodes.calls.purse import drawn
-from costada.nodes.candidates import candidate_row, save_archive, to_candidate
+from costada.nodes.calls.purse import draw_budget
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.settings import problem_texts, settings_texts
 from costada.nodes.state import SearchState, StepRecord
-from costada.store.rows import CandidateRow
 from costada.store.setup import RunSetup, as_texts
+from costada.values.candidate import Candidate
 from costada.values.evaluation import Evaluation
+from costada.values.program import Program
 
 PATIENCE_SECONDS = 1.0
-"""How far behind a clock may be to be waited for, as those of two machines may be."""
+"""How long to wait for a clock that is behind, as those of two machines may be."""
 
 TICKS_PER_SECOND = 10_000_000
 """Resolution of the time in an id."""
 
 
 def newest_checkpoint(state: SearchState) -> str:
-    """Return the highest id of a checkpoint that a run knows of, once the clock is beyond it.
-
-    Raises:
-        ValueError: The clock is behind it; the message says by how much.
-    """
+    """Highest id of a checkpoint that a run knows of; raises as `await_clock` does."""
     now = get_runtime().execution_info
     if now is None or now.thread_id is None:
         return ""
@@ -47,7 +43,7 @@ def await_clock(newest: str, thread: str) -> None:
     """Wait until a new checkpoint has a higher id than the newest one of a thread.
 
     Raises:
-        ValueError: That takes more than a second.
+        ValueError: That takes more than a second; the message says how far the clock is behind.
     """
     while (made := empty_checkpoint()["id"]) <= newest:
         behind = seconds_after(made, newest)
@@ -62,21 +58,18 @@ def await_clock(newest: str, thread: str) -> None:
 
 
 def seconds_after(earlier: str, later: str) -> float:
-    """Return how many seconds after one checkpoint another one was made, by their ids."""
-    first, second = (UUID(name).int for name in (earlier, later))
-    return (_ticks(second) - _ticks(first)) / TICKS_PER_SECOND
+    """Seconds between two checkpoints by their ids, whose first 60 bits hold the time."""
+    numbers = (UUID(name).int for name in (earlier, later))
+    # Between the two parts of the time stand four bits that name the version.
+    first, second = ((number >> 80) << 12 | (number >> 64) & 0xFFF for number in numbers)
+    return (second - first) / TICKS_PER_SECOND
 
 
-def _ticks(number: int) -> int:
-    """Return the time in an id: its first 60 bits without the four that name the version."""
-    return (number >> 80) << 12 | (number >> 64) & 0xFFF
+def open_run(state: SearchState, context: RunContext) -> SearchState:
+    """The keys of a new run: F(initial program) is y_0 and every b^(k) (Sec. 3).
 
-
-def opened(state: SearchState, context: RunContext) -> SearchState:
-    """Return the keys of a run that begins: F(initial program) is y_0 and every b^(k) (Sec. 3).
-
-    Costs no model call. An invalid starting program, where allowed, has score 0. Where the thread
-    holds an earlier run, every key of it is overwritten.
+    Makes no model call. An invalid starting program, where allowed, has score 0. Where the thread
+    holds an earlier run, all its keys are overwritten.
 
     Raises:
         ValueError: The seed is no whole number, the evaluator comes to no verdict or rejects the
@@ -89,11 +82,11 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
     problem = context.problem
     evaluation = check_problem(problem)
     run_id = uuid4().hex
-    granted = drawn(run_id, context)
+    granted = draw_budget(run_id, context)
     budget = budget_of(granted, context)
     controller = context.method.start(evaluation.score, context.settings.constants)
     begun = SearchState(
-        **{**_without_earlier_run(state, evaluation, budget), **granted},
+        **{**_reset_results(state, evaluation, budget), **granted},
         run_id=run_id,
         run_seed=run_seed,
         holdout_key=new_key(),
@@ -105,14 +98,18 @@ def opened(state: SearchState, context: RunContext) -> SearchState:
         stop_reason="",
         controller=controller,
     )
-    layer, setup = layer_of(problem) or "", _setup(context, granted.get("granted_budget"))
-    context.store.open_run(begun["run_id"], context.name, problem.name, layer, setup)
-    begun["best"] = _plant(evaluation, controller, begun, context)
+    models = {"model": model_facts(context.model)}
+    if context.guide_model is not context.model:
+        models["guide_model"] = model_facts(context.guide_model)
+    settings = settings_texts(context.settings, budget)
+    setup = RunSetup(problem_texts(problem), {**settings, **as_texts(models)})
+    context.store.open_run(run_id, context.name, problem.name, layer_of(problem) or "", setup)
+    begun["best"] = _plant_seed(evaluation, controller, run_id, context)
     return begun
 
 
-def _without_earlier_run(state: SearchState, evaluation: Evaluation, budget: float) -> SearchState:
-    """Return what replaces the results of an earlier run on the thread, nothing without one."""
+def _reset_results(state: SearchState, evaluation: Evaluation, budget: float) -> SearchState:
+    """What replaces the results of an earlier run on the thread, nothing without one."""
     fresh = SearchState(
         best_program="",
         best_score=evaluation.score,
@@ -131,37 +128,18 @@ def _without_earlier_run(state: SearchState, evaluation: Evaluation, budget: flo
     return cast(SearchState, {name: value for name, value in fresh.items() if name in state})
 
 
-def _setup(context: RunContext, granted_budget: float | None) -> RunSetup:
-    """Return the setup of a run that begins.
-
-    Args:
-        context: Of the run.
-        granted_budget: Dollars that a purse granted; `None` if the run draws from none.
-    """
-    models = {"model": model_facts(context.model)}
-    if context.guide_model is not context.model:
-        models["guide_model"] = model_facts(context.guide_model)
-    budget = context.budget if granted_budget is None else granted_budget
-    return RunSetup(
-        problem_texts(context.problem),
-        {**settings_texts(context.settings, budget), **as_texts(models)},
-    )
-
-
-def _plant(
-    evaluation: Evaluation, controller: Controller, state: SearchState, context: RunContext
+def _plant_seed(
+    evaluation: Evaluation, controller: Controller, run_id: str, context: RunContext
 ) -> str:
-    """Put the starting program on every frontier and return its candidate id on the first."""
-    seeds = [_seed(frontier, evaluation, context) for frontier in range(num_seeds(controller))]
-    archives = seed_archives(controller, list(map(to_candidate, seeds)), context.constants)
+    """Put the starting program on every frontier; returns its id on the first."""
+    problem, table = context.problem, context.store.candidates
+    program = Program.of(problem.initial_program)
+    seeds = [
+        Candidate.judged(f"0.{frontier + 1}", program, evaluation, problem.fingerprint)
+        for frontier in range(num_seeds(controller))
+    ]
+    archives = seed_archives(controller, seeds, context.constants)
     for frontier, (seed, archive) in enumerate(zip(seeds, archives, strict=True)):
-        context.store.candidates.put(state["run_id"], seed)
-        save_archive(archive, frontier, state, context)
+        table.put(run_id, seed)
+        table.put_archive(run_id, frontier, 0, [member.id for member in archive.members])
     return seeds[0].id
-
-
-def _seed(frontier: int, evaluation: Evaluation, context: RunContext) -> CandidateRow:
-    problem = context.problem
-    return candidate_row(
-        f"0.{frontier + 1}", 0, problem.initial_program, evaluation, problem.fingerprint
-    )

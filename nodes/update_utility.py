@@ -1,32 +1,33 @@
 """Node: credit the step, keep its candidate, and maintain the frontiers."""
 
+from costada.controller.archive import Archive
+from costada.controller.migration import original_id
 from costada.controller.step import tell_step
 from costada.nodes.allocate_frontier import allocation_of
-from costada.nodes.candidates import load_archives, load_candidate, save_changes
-from costada.nodes.context import RunContext, balance_of
+from costada.nodes.context import RunContext, archives_of, balance_of, candidate_of
 from costada.nodes.state import SearchState
 
 
 def update_utility(state: SearchState, *, context: RunContext) -> SearchState:
-    """The controller after the step's credit (u_t, r_t, Sec. 4.2 and 4.3).
+    """Credit the step (u_t, r_t, Sec. 4.2 and 4.3) and update the archives.
 
     A step is credited once, also when a call bought after that is charged to it.
     """
     step, before = state["step"], state["controller"]
     if step["is_credited"]:
         return SearchState()
-    archives = load_archives(state, context)
+    archives = archives_of(state, context)
     booked = tell_step(
         before,
         archives,
         allocation_of(step),
-        None if step["failure"] else load_candidate(step["candidate"], state, context),
+        None if step["failure"] else candidate_of(step["candidate"], state, context),
         step["cost"],
         balance_of(state, context),
         state["run_seed"],
         context.constants,
     )
-    save_changes(archives, booked.archives, state, context)
+    _save_changes(archives, booked.archives, state, context)
     is_better = booked.controller.incumbent_score > before.incumbent_score
     return SearchState(
         archive_seq=state["archive_seq"] + 1,
@@ -35,3 +36,21 @@ def update_utility(state: SearchState, *, context: RunContext) -> SearchState:
         credit=booked.credit,
         step={**step, "is_credited": True},
     )
+
+
+def _save_changes(
+    before: tuple[Archive, ...],
+    after: tuple[Archive, ...],
+    state: SearchState,
+    context: RunContext,
+) -> None:
+    """Store the archives that a step changed, as the next `archive_seq`, and their migrants."""
+    table, run_id, iteration = context.store.candidates, state["run_id"], state["iteration"]
+    for frontier, archive in enumerate(after):
+        if archive in before[frontier : frontier + 1]:
+            continue
+        for member in archive.members:
+            if member.id != original_id(member.id) and member.iteration == iteration:
+                table.put(run_id, member)
+        members = [member.id for member in archive.members]
+        table.put_archive(run_id, frontier, state["archive_seq"] + 1, members)

@@ -18,7 +18,7 @@ from costada.graph.build import create_discovery_graph
 from costada.models.prices import Quote, price_book
 from costada.models.replies import answer_text, estimated_usage
 from costada.models.runnable_tree import asked_models
-from costada.nodes.calls.bounds import EXPECTED_ANSWER, call_bound, input_bound, output_cap
+from costada.nodes.calls.budget import EXPECTED_ANSWER, call_bound, input_bound, output_cap
 from costada.prompts.render import Prompt
 from costada.reports.formats import count
 from costada.runs.config import RunConfig

@@ -81,7 +81,7 @@ class RunRecord:
         improving = [row["candidate_id"] for row in self.rows if row["global_gain"] > 0]
         if not improving or improving[-1] is None:
             return self._plan.problem.initial_program
-        return self._store.candidates.get(self._store.run_ids()[-1], improving[-1]).code
+        return self._store.candidates.get(self._store.run_ids()[-1], improving[-1]).program.text
 
     def _report(self) -> ReportData:
         problem = self._plan.problem
@@ -276,7 +276,7 @@ def _discovery(state: SearchState, plan: Plan, store: RunStore, folder: Path) ->
     is_open = "best" in state
     best = store.candidates.get(state["run_id"], state["best"]) if is_open else None
     return Discovery(
-        best_program=best.code if best else plan.problem.initial_program,
+        best_program=best.program.text if best else plan.problem.initial_program,
         best_score=best.score if best else seed.score,
         best_objective=best.objective if best else seed.objective,
         best_metrics=best.metrics if best else seed.metrics,

@@ -8,7 +8,8 @@ from typing import Any
 
 from costada.store.database import Database
 from costada.store.read_limits import LARGEST_READING, parsed
-from costada.store.rows import CandidateRow
+from costada.values.candidate import Candidate
+from costada.values.program import Program
 
 SEED_ID = "0.1"
 """Id of the initial program on the first frontier."""
@@ -16,7 +17,7 @@ SEED_ID = "0.1"
 RECENT_ROWS = 512
 """Decoded rows kept at hand: what the archives hold, several times over."""
 
-FACTS = [each.name for each in fields(CandidateRow) if each.name not in ("code", "evaluator")]
+FACTS = [each.name for each in fields(Candidate) if each.name not in ("program", "evaluator")]
 """Fields kept as JSON; program and verdict have columns of their own."""
 
 
@@ -26,17 +27,17 @@ class CandidateTable:
     def __init__(self, database: Database) -> None:
         self._db = database
         self._row = lru_cache(maxsize=RECENT_ROWS)(self._read_row)
-        self._at_hand: dict[tuple[str, str], CandidateRow] = {}
+        self._at_hand: dict[tuple[str, str], Candidate] = {}
         self._size = 0
 
-    def put(self, run_id: str, candidate: CandidateRow) -> None:
+    def put(self, run_id: str, candidate: Candidate) -> None:
         """Store a candidate, replacing one of the same id."""
         facts = {name: getattr(candidate, name) for name in FACTS}
         is_found = candidate.is_valid and not candidate.is_copy and not candidate.is_trial
         found = candidate.score if is_found else None
         row = (run_id, candidate.id, candidate.iteration, found)
         with self._db.transaction():
-            code_hash = self._db.put_text(candidate.code)
+            code_hash = self._db.put_text(candidate.program.text)
             self._db.write(
                 "INSERT OR REPLACE INTO costada_candidate"
                 " (run_id, id, iteration, score, code_hash, facts, evaluator)"
@@ -45,11 +46,11 @@ class CandidateTable:
             )
         self._at_hand.pop((run_id, candidate.id), None)
 
-    def get(self, run_id: str, candidate_id: str) -> CandidateRow:
+    def get(self, run_id: str, candidate_id: str) -> Candidate:
         """Return one candidate; raises `ValueError` when the run has none of that id."""
         return self.get_many(run_id, [candidate_id])[0]
 
-    def find(self, run_id: str, candidate_id: str) -> CandidateRow | None:
+    def find(self, run_id: str, candidate_id: str) -> Candidate | None:
         """Return one candidate, `None` when the run has none of that id."""
         found = self._db.rows(
             "SELECT code_hash, facts, evaluator FROM costada_candidate WHERE run_id = ? AND id = ?",
@@ -57,7 +58,7 @@ class CandidateTable:
         )
         return self._row(*found[0]) if found else None
 
-    def get_many(self, run_id: str, ids: Sequence[str]) -> list[CandidateRow]:
+    def get_many(self, run_id: str, ids: Sequence[str]) -> list[Candidate]:
         """Return the candidates of the ids, in that order."""
         known = {name: row for name in ids if (row := self._at_hand.get((run_id, name)))}
         known |= self._read(run_id, [name for name in ids if name not in known])
@@ -66,7 +67,7 @@ class CandidateTable:
             raise ValueError(f"candidates {missing}: not stored for run {run_id}")
         return [known[name] for name in ids]
 
-    def _read(self, run_id: str, ids: Sequence[str]) -> dict[str, CandidateRow]:
+    def _read(self, run_id: str, ids: Sequence[str]) -> dict[str, Candidate]:
         if not ids:
             return {}
         marks = ", ".join("?" * len(ids))
@@ -81,7 +82,7 @@ class CandidateTable:
         self._at_hand.update({(run_id, name): row for name, row in found.items()})
         return found
 
-    def population(self, run_id: str, before: int) -> list[CandidateRow]:
+    def population(self, run_id: str, before: int) -> list[Candidate]:
         """Return the initial program and all valid candidates of earlier iterations, in order.
 
         Copies and trials do not count.
@@ -95,25 +96,32 @@ class CandidateTable:
         return self._rows(found)
 
     def judged(
-        self, run_id: str, code_hash: str, evaluator: str, iteration: int, attempt: int
-    ) -> CandidateRow | None:
+        self, run_id: str, program: Program, evaluator: str, iteration: int, attempt: int
+    ) -> Candidate | None:
         """Return the first candidate with that program which that evaluator judged, if any.
 
         Only candidates of earlier attempts and trials of this one count, so that a step which is
         executed again finds what it found the first time. The attempt is the second part of an id,
         a trial's number the third.
         """
-        program = run_id, code_hash, evaluator
         found = self._db.rows(
             "SELECT code_hash, facts, evaluator FROM costada_candidate"
             " WHERE run_id = ? AND code_hash = ? AND evaluator = ? AND (iteration < ?"
             " OR iteration = ? AND CAST(substr(id, instr(id, '.') + 1) AS INTEGER) < ?"
             " OR id LIKE ?) ORDER BY iteration LIMIT 1",
-            (*program, iteration, iteration, attempt, f"{iteration}.{attempt}.%"),
+            (
+                run_id,
+                program.hash,
+                evaluator,
+                iteration,
+                iteration,
+                attempt,
+                f"{iteration}.{attempt}.%",
+            ),
         )
         return self._row(*found[0]) if found else None
 
-    def _rows(self, stored: Sequence[tuple[Any, ...]]) -> list[CandidateRow]:
+    def _rows(self, stored: Sequence[tuple[Any, ...]]) -> list[Candidate]:
         """Return candidates by their first three columns.
 
         Raises:
@@ -122,7 +130,7 @@ class CandidateTable:
         found, size = [], 0
         for code_hash, facts, evaluator, *_ in stored:
             found.append(self._row(code_hash, facts, evaluator))
-            size += len(found[-1].code)
+            size += len(found[-1].program.text)
             if size > LARGEST_READING:
                 raise ValueError(
                     f"programs of more than {LARGEST_READING:,} characters at the same time,"
@@ -130,15 +138,15 @@ class CandidateTable:
                 )
         return found
 
-    def _read_row(self, code_hash: str, facts: str, evaluator: str) -> CandidateRow:
-        known, code = parsed(facts), self._db.text(code_hash)
+    def _read_row(self, code_hash: str, facts: str, evaluator: str) -> Candidate:
+        known, text = parsed(facts), self._db.text(code_hash)
         known["inspirations"] = tuple(known.get("inspirations", ()))
-        self._size += len(code)
+        self._size += len(text)
         if self._size > LARGEST_READING:
             self._row.cache_clear()
             self._at_hand.clear()
-            self._size = len(code)
-        return CandidateRow(code=code, evaluator=evaluator, **known)
+            self._size = len(text)
+        return Candidate(program=Program.of(text), evaluator=evaluator, **known)
 
     def evaluators(self, run_id: str) -> list[str]:
         """Return the fingerprints of all evaluators whose verdicts a run may use again."""
@@ -168,7 +176,7 @@ class CandidateTable:
             (run_id, frontier, seq, _dump(list(members))),
         )
 
-    def archive(self, run_id: str, frontier: int, seq: int) -> list[CandidateRow]:
+    def archive(self, run_id: str, frontier: int, seq: int) -> list[Candidate]:
         """Return a frontier's members as they were after change number `seq`, oldest first."""
         found = self._db.rows(
             "SELECT members FROM costada_archive WHERE run_id = ? AND frontier = ? AND seq <= ?"

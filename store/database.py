@@ -7,7 +7,6 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from costada.store.file_errors import (
 )
 from costada.store.read_limits import LARGEST_CELL, LARGEST_TEXT, inflated
 from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
+from costada.values.program import text_hash
 
 LEVEL = 1
 AGAINST_ANOTHER = b"\0"
@@ -181,12 +181,6 @@ def _connected(
 def encoded(text: str) -> bytes:
     """Return the bytes of a text, whatever a model wrote into it."""
     return text.encode("utf-8", "surrogatepass")
-
-
-@lru_cache(maxsize=64)
-def text_hash(text: str) -> str:
-    """Return the name of a text; the same few are asked for again and again in a step."""
-    return sha256(encoded(text)).hexdigest()
 
 
 class Database:

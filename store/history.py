@@ -46,7 +46,7 @@ class PastCall:
 
 @dataclass(frozen=True, slots=True)
 class PastCandidate:
-    """A candidate: `facts` as in `CandidateRow`, with the name of its program in its place."""
+    """A candidate: `facts` as in `Candidate`, with the name of its program in its place."""
 
     id: str
     iteration: int

@@ -1,6 +1,5 @@
 """The rows of a run file, as the nodes write and read them."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
@@ -31,40 +30,6 @@ class Origin:
     folder: str
     run_id: str
     iteration: int
-
-
-@dataclass(frozen=True, slots=True)
-class CandidateRow:
-    """One proposed program and what the evaluator said of it.
-
-    `id` is unique in its run; `iteration` is 0 for the starting program. `score` is normalised,
-    `objective` in the benchmark's units. An invalid candidate has no objective, score 0 and an
-    `error`. A copy (`is_copy`) went to another frontier and was not evaluated anew. `evaluator` is
-    the fingerprint of what judged it, empty if the verdict must not be used again; `is_cached`
-    marks a verdict taken over from the same program as it was judged before. `inspirations` are
-    the ids of the candidates shown beside its parent, `label` is what a search strategy said of
-    the parent. A trial (`is_trial`) was evaluated for the model while it worked on its proposal; it
-    is no part of the population.
-    """
-
-    id: str
-    iteration: int
-    code: str
-    score: float
-    objective: float | None
-    is_valid: bool
-    metrics: Mapping[str, float]
-    artifacts: Mapping[str, str]
-    error: str | None
-    parent_id: str | None
-    generation: int
-    changes: str
-    is_copy: bool = False
-    evaluator: str = ""
-    is_cached: bool = False
-    inspirations: tuple[str, ...] = ()
-    label: str = ""
-    is_trial: bool = False
 
 
 @dataclass(frozen=True, slots=True)

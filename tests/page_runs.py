@@ -12,8 +12,10 @@ from costada.reports.page.server import PageServer
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.store.call_log import CallKey
-from costada.store.rows import CallRow, CallStatus, CandidateRow, Outcome, OutcomeKind
+from costada.store.rows import CallRow, CallStatus, Outcome, OutcomeKind
 from costada.store.run_store import RunStore
+from costada.values.candidate import Candidate
+from costada.values.program import Program
 
 PROGRAM = "def value():\n    return {value}\n"
 COST = 0.002
@@ -51,11 +53,11 @@ def step(iteration: int, **changes: Any) -> dict[str, Any]:
     return {**quiet, **changes}
 
 
-def candidate(iteration: int, **changes: Any) -> CandidateRow:
+def candidate(iteration: int, **changes: Any) -> Candidate:
     quiet: dict[str, Any] = {
         "id": f"{iteration}.1" if iteration else "0.1",
         "iteration": iteration,
-        "code": PROGRAM.format(value=iteration),
+        "program": Program.of(PROGRAM.format(value=iteration)),
         "score": 0.5,
         "objective": 0.5,
         "is_valid": True,
@@ -66,7 +68,7 @@ def candidate(iteration: int, **changes: Any) -> CandidateRow:
         "generation": min(iteration, 1),
         "changes": "1 line -> 1 line",
     }
-    return CandidateRow(**{**quiet, **changes})
+    return Candidate(**{**quiet, **changes})
 
 
 def call(iteration: int, **changes: Any) -> CallRow:

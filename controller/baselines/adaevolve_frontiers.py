@@ -11,10 +11,12 @@ from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from costada.controller.archive import Archive, Candidate, EliteWeights
+from costada.controller.archive import Archive, EliteWeights
 from costada.controller.constants import Constants
 from costada.controller.frontier import moving_average
 from costada.controller.migration import migrant_copy
+from costada.values.candidate import Candidate
+from costada.values.program import Program
 
 DECAY = 0.9
 """Share that signal, reward and visits keep (rho_G)."""
@@ -193,9 +195,9 @@ def draw_preset(frontiers: Sequence[AdaEvolveFrontier], rng: Random) -> Preset:
 def founders(archives: Sequence[Archive]) -> tuple[Candidate, ...]:
     """Return the best candidates of all frontiers, each text once, the earliest on a tie."""
     everyone = [member for archive in archives for member in archive.members]
-    distinct: dict[str, Candidate] = {}
+    distinct: dict[Program, Candidate] = {}
     for candidate in sorted(everyone, key=lambda member: -member.score):
-        distinct.setdefault(candidate.code, candidate)
+        distinct.setdefault(candidate.program, candidate)
     return tuple(distinct.values())[:NUM_FOUNDERS]
 
 

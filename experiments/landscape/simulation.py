@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Protocol, cast
 
 from costada.controller.allocation import Allocation
-from costada.controller.archive import Archive, Candidate
+from costada.controller.archive import Archive
 from costada.controller.baselines.evox import LABELS, EvoX
 from costada.controller.constants import Constants
 from costada.controller.guidance import Mode, is_active
@@ -31,7 +31,6 @@ from costada.controller.step import (
     stop_reason,
     tell_step,
 )
-from costada.evaluators.strategies import Selection, StrategyRecord, initial_strategy
 from costada.experiments.comparison.metrics import Point, RunOutcome
 from costada.experiments.landscape.landscape import (
     GUIDE_TOKENS,
@@ -54,9 +53,12 @@ from costada.experiments.landscape.problem import (
     proposed_program,
     read_program,
 )
+from costada.nodes.evox.strategies import Selection, StrategyRecord, initial_strategy
 from costada.nodes.settings import Settings, problem_texts, settings_texts
 from costada.runs.config import PRESETS
 from costada.runs.user_input import unknown_name
+from costada.values.candidate import Candidate
+from costada.values.program import Program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -105,7 +107,7 @@ def chosen_sources(
 def _record(candidate: Candidate) -> StrategyRecord:
     return StrategyRecord(
         id=candidate.id,
-        code=candidate.code,
+        code=candidate.program.text,
         score=candidate.score,
         metrics=dict(candidate.metrics),
         error=candidate.error,
@@ -200,7 +202,7 @@ class LandscapeAnswers:
         seen = _seen(request.parent)
         attempt = Attempt(seen.approach, seen.quality, request.wording, request.named)
         return proposed_program(
-            request.parent.code, attempt, request.num_others, self.landscape, rng
+            request.parent.program.text, attempt, request.num_others, self.landscape, rng
         )
 
     def advise(self, mode: str, best: Candidate, rng: Random) -> Advice:
@@ -224,9 +226,10 @@ class LandscapeAnswers:
 
 
 def _seen(candidate: Candidate) -> SeenProgram:
-    seen = read_program(candidate.code)
+    seen = read_program(candidate.program.text)
     if seen is None:
-        raise ValueError(f"code: got {candidate.code!r}, expected a program of the landscape")
+        text = candidate.program.text
+        raise ValueError(f"program: got {text!r}, expected a program of the landscape")
     return seen
 
 
@@ -419,14 +422,11 @@ class SimulatedRun:
                 parent = request.parent
                 return Candidate(
                     id=f"{iteration}.{attempt}",
-                    code=code,
+                    program=Program.of(code),
                     score=evaluation.score,
                     parent_id=parent.id,
                     iteration=iteration,
                     generation=parent.generation + 1,
-                    metrics={},
-                    artifacts={},
-                    changes="",
                 )
         return None
 
@@ -494,12 +494,9 @@ class SimulatedRun:
     def _seed_candidate(self, frontier: int, score: float) -> Candidate:
         return Candidate(
             id=f"0.{frontier + 1}",
-            code=self._problem.initial_program,
+            program=Program.of(self._problem.initial_program),
             score=score,
             parent_id=None,
             iteration=0,
             generation=0,
-            metrics={},
-            artifacts={},
-            changes="",
         )

@@ -1,34 +1,138 @@
-"""One search-side call: the prompt goes out, every request it causes is journaled and priced."""
+"""One paid call: the prompt goes out if the budget allows it, and every request is journaled."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import cast
 
-from langchain_core.messages import AIMessage
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import merge_configs
 
 from costada.models.asking import FailureKind, ModelFailure, ask
 from costada.models.gateway.client import with_call_key
 from costada.models.metering import CallMeter
-from costada.models.replies import answer_text, message_from_text, message_to_text
-from costada.models.requests import RequestNotSent
+from costada.models.replies import (
+    answer_text,
+    message_from_text,
+    message_to_text,
+    text_with_tool_calls,
+)
+from costada.models.requests import OutgoingRequest, RequestNotSent, with_limited_answers
 from costada.models.retries import is_probe, sleep_between_requests
-from costada.nodes.calls.conversation import Conversation
+from costada.nodes.calls.budget import affordable_answer, left_of_step, money_left
 from costada.nodes.calls.journal import CallJournal
 from costada.nodes.calls.outage import Pause, sleep_interruptibly
 from costada.nodes.context import ChatModel, RunContext
+from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
 from costada.store.rows import OutcomeKind
-
-__all__ = ["CallKey", "ask_model"]
 
 MAX_UNANSWERED = 3
 """Requests after which a run that never got a usable answer ends as failed."""
 
 
-def _not_held_back(is_repeated: bool) -> ModelFailure | None:
-    return None
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What a request sends: a prompt, and the messages since."""
+
+    prompt: Prompt
+    later: tuple[BaseMessage, ...] = ()
+
+    def followed_by(self, messages: Sequence[BaseMessage]) -> "Conversation":
+        """The conversation with more messages at its end."""
+        return replace(self, later=(*self.later, *messages))
+
+    @property
+    def messages(self) -> list[BaseMessage]:
+        """The messages that are sent."""
+        data = self.prompt.data
+        user = HumanMessage(self.prompt.user, additional_kwargs=data.kwargs if data else {})
+        return [SystemMessage(self.prompt.system), user, *self.later]
+
+    @property
+    def as_prompt(self) -> Prompt:
+        """The conversation as two texts for the journal, the same whenever it is repeated."""
+        texts = [self.prompt.user]
+        for message in self.later:
+            speaker = (
+                f"[tool] {message.name}" if isinstance(message, ToolMessage) else "[assistant]"
+            )
+            texts.append(f"{speaker}\n{text_with_tool_calls(message)}")
+        return Prompt(self.prompt.system, "\n\n".join(texts))
+
+
+@dataclass(frozen=True, slots=True)
+class Unaffordable(ModelFailure):
+    """A call that was not made because what is left cannot buy even a minimal answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class CutShort(ModelFailure):
+    """A call that was not made because its step, or the run, has cost what it may cost."""
+
+
+class _OverStepCap(RequestNotSent):
+    """A request was not sent, because the step's cap cannot buy it."""
+
+
+Check = Callable[[bool], ModelFailure | None]
+"""Says why a call must not be made, if so; told whether it is repeated in a pause."""
+
+
+def ask_within_budget(
+    model: ChatModel,
+    asked: Prompt | Conversation,
+    key: CallKey,
+    state: SearchState,
+    config: RunnableConfig,
+    context: RunContext,
+    *,
+    step_cap: float | None = None,
+    is_further: bool = False,
+) -> AIMessage | ModelFailure:
+    """Ask a model under the run's budget policy; returns its answer, or why there is none.
+
+    Under a hard budget every request, retries and fallbacks included, may be answered at the length
+    that can be bought with what is left at that moment, of the budget and of `step_cap` dollars.
+    Otherwise a call that begins below the step's cap completes, and one that only continues a
+    conversation (`is_further`) does not begin when the budget is used up. A call that was made
+    before is answered as before.
+
+    Raises:
+        UnmeteredCall: An answer came without token counts and estimates are not allowed.
+        ValueError: As for `ask_model`, or the answers of the model cannot be limited.
+    """
+    if context.settings.budget_policy != "hard":
+
+        def check(is_repeated: bool) -> CutShort | None:
+            left_of_cap = left_of_step(key, step_cap, context)
+            if left_of_cap is not None and left_of_cap <= 0:
+                return CutShort("not asked: the step has cost its cap")
+            if (is_further or is_repeated) and money_left(key, state, context) <= 0:
+                return CutShort("not asked: the budget is used up")
+            return None
+
+        return ask_model(model, asked, key, config, context, check=check)
+
+    def limit(request: OutgoingRequest) -> int:
+        longest = affordable_answer(request, money_left(key, state, context), context.prices)
+        left = left_of_step(key, step_cap, context)
+        if left is None:
+            return longest
+        try:
+            return min(longest, affordable_answer(request, left, context.prices))
+        except RequestNotSent as error:
+            raise _OverStepCap(f"{error} of the step's cap") from None
+
+    limited = cast(ChatModel, with_limited_answers(model, limit))
+    try:
+        return ask_model(limited, asked, key, config, context)
+    except _OverStepCap as error:
+        return CutShort(str(error))
+    except RequestNotSent as error:
+        return Unaffordable(str(error))
 
 
 def ask_model(
@@ -38,9 +142,9 @@ def ask_model(
     config: RunnableConfig,
     context: RunContext,
     *,
-    held_back: Callable[[bool], ModelFailure | None] = _not_held_back,
+    check: Check = lambda is_repeated: None,
 ) -> AIMessage | ModelFailure:
-    """Return the model's answer, or why there is none.
+    """Ask a model; returns its answer, or why there is none.
 
     A call that was made before, by a process that died or was stopped, is answered from the
     journal and costs nothing more. While the provider is unavailable the run is paused, and the
@@ -52,8 +156,7 @@ def ask_model(
         key: Which logical call this is.
         config: Of the node that asks.
         context: Of the run.
-        held_back: Called before a call is made that was not made before, with whether it is made
-            again in a pause; returns why it must not be, if so.
+        check: Called before a call that is not in the journal is made, or made again in a pause.
 
     Raises:
         UnmeteredCall: An answer came without token counts and estimates are not allowed, or no
@@ -68,16 +171,16 @@ def ask_model(
     known = journal.known(model)
     if known is not None:
         return known if isinstance(known, ModelFailure) else message_from_text(answer_text(known))
-    refused = held_back(False)
+    refused = check(False)
     if refused is not None:
         return refused
     keyed = with_call_key(model, "/".join(map(str, key)))
-    make = partial(_made, keyed, conversation, journal, key, config, context)
+    make = partial(_make_call, keyed, conversation, journal, key, config, context)
     answer = make()
     pause = Pause(context.settings.retry_policy)
     while isinstance(answer, ModelFailure) and _is_outage(answer, key, context, pause):
         pause.wait(answer)
-        answer = _made_again(make, held_back, answer)
+        answer = _repeat_call(make, check, answer)
     pause.end()
     if isinstance(answer, ModelFailure):
         journal.conclude(answer)
@@ -87,7 +190,7 @@ def ask_model(
     return message_from_text(kept)
 
 
-def _made(
+def _make_call(
     model: ChatModel,
     conversation: Conversation,
     journal: CallJournal,
@@ -95,12 +198,13 @@ def _made(
     config: RunnableConfig,
     context: RunContext,
 ) -> AIMessage | ModelFailure:
-    """Return what the model answers to one execution of the call, every request on record."""
+    """Execute the call once, with every request in the journal."""
     settings = context.settings
     meter = CallMeter(
         journal.finish, on_start=journal.begin, on_missing_usage=settings.on_missing_usage
     )
-    merged = merge_configs(config, _call_config(meter, key))
+    metadata = {"costada_iteration": key.iteration, "costada_role": key.role}
+    merged = merge_configs(config, RunnableConfig(callbacks=[meter], metadata=metadata))
     sleep = sleep_between_requests.set(sleep_interruptibly)
     try:
         with meter:
@@ -112,19 +216,17 @@ def _made(
     return answer
 
 
-def _made_again(
-    make: Callable[[], AIMessage | ModelFailure],
-    held_back: Callable[[bool], ModelFailure | None],
-    failure: ModelFailure,
+def _repeat_call(
+    make: Callable[[], AIMessage | ModelFailure], check: Check, failure: ModelFailure
 ) -> AIMessage | ModelFailure:
-    """Return what one more request brings in a pause.
+    """Execute the call once more in a pause.
 
     Raises:
         ValueError: What lost requests of the outage may have cost has used up the budget.
     """
     probe = is_probe.set(True)
     try:
-        refused = held_back(True)
+        refused = check(True)
         if refused is None:
             return make()
         reason = refused.reason
@@ -139,11 +241,10 @@ def _made_again(
 
 
 def _is_outage(failure: ModelFailure, key: CallKey, context: RunContext, pause: Pause) -> bool:
-    """Return whether the run has to wait for a provider that answered it before.
+    """Whether the run has to wait for a provider that answered it before.
 
     A call that timed out may have been too long to answer; after another one, and within a pause,
-    the provider is down.
-    A separate guide model is judged by its own requests.
+    the provider is down. A separate guide model is judged by its own requests.
 
     Raises:
         ValueError: The model has given no usable answer so far, and further requests would not
@@ -164,10 +265,3 @@ def _is_outage(failure: ModelFailure, key: CallKey, context: RunContext, pause: 
             f" {failure.reason}"
         )
     return False
-
-
-def _call_config(meter: CallMeter, key: CallKey) -> RunnableConfig:
-    return RunnableConfig(
-        callbacks=[meter],
-        metadata={"costada_iteration": key.iteration, "costada_role": key.role},
-    )

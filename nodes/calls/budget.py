@@ -1,146 +1,133 @@
-"""Calls under a hard budget: no request leaves unless its worst case fits into what is left."""
+"""The budget check of a call: the most that it can cost, and what is left to pay for it."""
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import cast
 
-from langchain_core.messages import AIMessage
-from langchain_core.runnables import RunnableConfig
-
-from costada.models.asking import ModelFailure
-from costada.models.prices import PriceBook
-from costada.models.requests import OutgoingRequest, RequestNotSent, with_limited_answers
-from costada.nodes.calls.asking import CallKey, ask_model
-from costada.nodes.calls.bounds import DEFAULT_OUTPUT_CAP
-from costada.nodes.calls.conversation import Conversation
+from costada.models.prices import PriceBook, Quote, ReportedCost
+from costada.models.replies import estimated_usage
+from costada.models.requests import (
+    FRAME_TOKENS,
+    OUTPUT_CAPS,
+    OutgoingRequest,
+    RequestNotSent,
+    byte_size,
+    stated_caps,
+)
+from costada.models.runnable_tree import AskedModel, asked_models, sent_parameters
 from costada.nodes.context import ChatModel, RunContext, budget_of
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
+from costada.store.call_log import CallKey
+from costada.values.usage import Usage
+
+COST_FACTOR, FEES = 10, 1
+"""A cost that a provider reports is accepted up to this multiple of the upper bound of a request,
+and dollars on top: for searches on the web, say."""
+
+MESSAGE_TOKENS = 2 * FRAME_TOKENS
+"""Tokens that a provider adds around the two messages of a prompt, at most."""
+
+DEFAULT_OUTPUT_CAP = 32_000
+"""Answer tokens allowed to a model that sets no limit itself."""
+
+EXPECTED_ANSWER = 4_000
+"""Tokens of an ordinary answer: what the paper's reference costs leave for it."""
 
 MINIMAL_ANSWER = 256
 """Tokens of the shortest answer that is worth its money."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unaffordable(ModelFailure):
-    """A call held back because what is left cannot buy even a minimal answer."""
+def input_bound(prompt: Prompt) -> int:
+    """Most tokens that a prompt can have: one for each byte, and what frames it."""
+    return byte_size(prompt.system) + byte_size(prompt.user) + MESSAGE_TOKENS
 
 
-@dataclass(frozen=True, slots=True)
-class CutShort(ModelFailure):
-    """A call held back because its step, or the run, has cost what it may cost."""
+def output_cap(asked: AskedModel) -> int:
+    """Most tokens that an answer of a model can have."""
+    held = (getattr(asked.model, name, None) for name in OUTPUT_CAPS)
+    own = next((cap for cap in held if cap), None)
+    return max(stated_caps(sent_parameters(asked.bound)), default=own) or DEFAULT_OUTPUT_CAP
 
 
-class _HeldByStep(RequestNotSent):
-    """A request was not sent, because the step's cap cannot buy it."""
+def expected_cost(model: ChatModel, prompt: Prompt, prices: PriceBook) -> Decimal:
+    """Dollars of a request with an ordinary answer, to the model that is asked first."""
+    first = asked_models(model)[0]
+    tokens = estimated_usage((prompt.system, prompt.user), "").input_tokens
+    quote = prices.listed(first.identity.name)
+    return quote.cost(Usage(tokens, min(EXPECTED_ANSWER, output_cap(first))))
 
 
-def ask_within_budget(
-    model: ChatModel,
-    asked: Prompt | Conversation,
-    key: CallKey,
-    state: SearchState,
-    config: RunnableConfig,
-    context: RunContext,
-    *,
-    step_cap: float | None = None,
-    is_further: bool = False,
-) -> AIMessage | ModelFailure:
-    """Return the model's answer, or why there is none; `ask_model` under the run's budget policy.
+def upper_bound(model: ChatModel, prompt: Prompt, prices: PriceBook) -> Decimal:
+    """Most dollars that one request can cost; of several models the most expensive counts."""
+    return max(
+        call_bound(prices.listed(asked.identity.name), prompt, output_cap(asked))
+        for asked in asked_models(model)
+    )
 
-    Under a hard budget each request, also one that repeats another after a passing error or goes
-    to a fallback, may be answered at such a length as can be bought with what is left at that
-    moment, of the budget and of `step_cap` dollars. Else a call that begins below the step's cap
-    completes, and one that only goes on with a conversation (`is_further`) does not begin when the
-    budget is used up. A call that was made before is answered as before.
+
+def call_bound(quote: Quote, prompt: Prompt, cap: int) -> Decimal:
+    """Dollars of a call with the longest prompt and the longest answer possible."""
+    return quote.worst_cost(input_bound(prompt), cap)
+
+
+def sent_bound(sent: OutgoingRequest, prices: PriceBook) -> Decimal:
+    """Most dollars that a request can cost; raises `ValueError` if its model has no price."""
+    cap = DEFAULT_OUTPUT_CAP if sent.output_cap is None else sent.output_cap
+    return prices.listed(sent.model).worst_cost(sent.input_bound, cap * sent.choices)
+
+
+def check_reported_cost(model: str, quote: Quote, bound: Decimal) -> None:
+    """Refuse to continue after a reported cost that the price cannot explain; it is charged.
 
     Raises:
-        UnmeteredCall: An answer came without token counts and estimates are not allowed.
-        ValueError: As for `ask_model`, or the answers of the model cannot be limited.
+        ValueError: The provider reports that a request cost far more than it can by its price.
     """
-    if context.settings.budget_policy != "hard":
-
-        def held_back(is_repeated: bool) -> CutShort | None:
-            is_limited = is_further or is_repeated
-            left = money_left(key, state, context) if is_limited else None
-            return _cut_short(left, left_of_step(key, step_cap, context))
-
-        return ask_model(model, asked, key, config, context, held_back=held_back)
-
-    def limit(request: OutgoingRequest) -> int:
-        longest = affordable_answer(request, money_left(key, state, context), context.prices)
-        left = left_of_step(key, step_cap, context)
-        return longest if left is None else min(longest, _within_step(request, left, context))
-
-    try:
-        return ask_model(
-            cast(ChatModel, with_limited_answers(model, limit)), asked, key, config, context
+    if isinstance(quote, ReportedCost) and quote.dollars > COST_FACTOR * bound + FEES:
+        raise ValueError(
+            f"model {model!r}: the provider says that a request cost ${quote.dollars:,.2f},"
+            f" expected at most ${bound:.6f} by its price; the call is charged as reported and"
+            " nothing more is sent"
         )
-    except _HeldByStep as error:
-        return CutShort(str(error))
-    except RequestNotSent as error:
-        return Unaffordable(str(error))
+
+
+def money_left(key: CallKey, state: SearchState, context: RunContext) -> Decimal:
+    """Dollars left (B - C_t, and less the step's calls so far), below 0 if overspent.
+
+    Requests whose bill is unknown count at their upper bound, under a hard budget always.
+    """
+    call_log, counts_lost = context.store.call_log, context.settings.lost_calls == "count"
+    spent = call_log.spent(key.run_id, key.iteration - 1)
+    spent += call_log.step_cost(key.run_id, key.iteration, counts_lost=counts_lost)
+    return Decimal(str(budget_of(state, context))) - spent
 
 
 def left_of_step(key: CallKey, step_cap: float | None, context: RunContext) -> Decimal | None:
-    """Return the dollars that the step may still cost by its cap, `None` where there is none.
+    """Dollars that the step may still cost by its cap, `None` without a cap.
 
     Guides are charged to the step and do not count. Requests whose bill is unknown count as they
     do against the budget.
     """
     if step_cap is None:
         return None
+    counts_lost = context.settings.lost_calls == "count"
     cost = context.store.call_log.step_cost(
-        key.run_id,
-        key.iteration,
-        counts_lost=context.settings.lost_calls == "count",
-        has_guides=False,
+        key.run_id, key.iteration, counts_lost=counts_lost, has_guides=False
     )
     return Decimal(str(step_cap)) - cost
 
 
-def _cut_short(left: Decimal | None, left_of_cap: Decimal | None) -> CutShort | None:
-    if left_of_cap is not None and left_of_cap <= 0:
-        return CutShort("not asked: the step has cost its cap")
-    if left is not None and left <= 0:
-        return CutShort("not asked: the budget is used up")
-    return None
-
-
-def _within_step(asked: OutgoingRequest, left: Decimal, context: RunContext) -> int:
-    """Return the most answer tokens that a request may get by the step's cap."""
-    try:
-        return affordable_answer(asked, left, context.prices)
-    except RequestNotSent as error:
-        raise _HeldByStep(f"{error} of the step's cap") from None
-
-
-def money_left(key: CallKey, state: SearchState, context: RunContext) -> Decimal:
-    """Return the dollars left (B - C_t, and less the step's calls so far), below 0 if overspent.
-
-    Requests whose bill is unknown count at their upper bound, under a hard budget always.
-    """
-    call_log = context.store.call_log
-    before = call_log.spent(key.run_id, key.iteration - 1)
-    step = call_log.step_cost(
-        key.run_id, key.iteration, counts_lost=context.settings.lost_calls == "count"
-    )
-    return Decimal(str(budget_of(state, context))) - before - step
-
-
-def affordable_answer(asked: OutgoingRequest, left: Decimal, prices: PriceBook) -> int:
-    """Return the most answer tokens that a request may get: its own limit, or what can be bought.
+def affordable_answer(request: OutgoingRequest, left: Decimal, prices: PriceBook) -> int:
+    """Most answer tokens that a request may get: its own limit, or what can be bought.
 
     Raises:
         RequestNotSent: Not even `MINIMAL_ANSWER` tokens can be bought, or the whole limit if it is
             lower.
         ValueError: The model that is asked has no price.
     """
-    quote, cap = prices.listed(asked.model), asked.output_cap or DEFAULT_OUTPUT_CAP
+    quote, cap = prices.listed(request.model), request.output_cap or DEFAULT_OUTPUT_CAP
 
     def worst(tokens: int) -> Decimal:
-        return quote.worst_cost(asked.input_bound, tokens * asked.choices)
+        return quote.worst_cost(request.input_bound, tokens * request.choices)
 
     if worst(cap) <= left:
         return cap

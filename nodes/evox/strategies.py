@@ -1,136 +1,287 @@
-"""What an attempt of EvoX starts from: the search strategy in use chooses."""
+"""Search strategies: programs that choose the parent and the context of the next attempt.
 
-from collections.abc import Sequence
-from itertools import islice
+A strategy is a text that defines a class `Strategy` with `add(record)` and
+`select(n_context, rng)`, which returns the id of the parent, a label and the ids of the context.
+It runs in the sandbox, with all records added again for each choice, and its output is checked.
+"""
 
-from costada.controller.baselines.evox import EvoX
-from costada.controller.method import Controller
-from costada.controller.sampling import draws
-from costada.evaluators.problem import Problem, layer_of
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from typing_extensions import TypedDict
+
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.strategies import (
-    Selection,
-    StrategyRecord,
-    initial_strategy,
-    select_sources,
+from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
+from costada.evaluators.sandbox.run import run_candidate
+
+PARENT_LABELS = ("", "diverge", "refine")
+"""What a strategy may ask of the attempt: nothing, another approach, or a refinement."""
+
+MAX_STRATEGY_CHARACTERS = 60_000
+"""Longer strategies are refused."""
+
+STRATEGY_LIMITS = Limits(
+    wall_seconds=5.0,
+    memory_mb=512,
+    scratch_mb=16,
+    threads=8,
+    log_bytes=4096,
+    source_bytes=64 * MEBIBYTE,
+    result_bytes=MEBIBYTE,
 )
-from costada.nodes.candidates import lasting_metrics, load_candidate
-from costada.nodes.context import RunContext
-from costada.nodes.sources import Sources
-from costada.nodes.state import SearchState
-from costada.prompts.evox import Labels, PopulationRow, label_text
-from costada.prompts.requests import MAX_PREVIOUS, PreviousAttempt
-from costada.store.rows import CandidateRow
+"""What one choice, or one check, may take; the records are part of the source."""
 
-RECENT_ITERATIONS = 100
-"""How far back the previous attempts of a prompt may lie."""
+_FRAME = re.compile(r'\n  File "[^"\n]*", line (?P<line>\d+), in [^\n]*(?:\n    [^\n]*)?')
 
 
-def population(state: SearchState, context: RunContext) -> Sequence[CandidateRow]:
-    """Return the initial program and all valid candidates up to the step under way."""
-    table = context.store.candidates
-    before = state["iteration"] + state["step"]["is_credited"]
-    return table.population(state["run_id"], before)
+class StrategyRecord(TypedDict):
+    """A candidate as a strategy gets to see it.
+
+    `score` is normalised, higher is better; `metrics` are the other numbers of the evaluator and
+    `error` why it refused the program, if it did. `iteration` is 0 for the initial program, and
+    `generation` counts the changes since then.
+    """
+
+    id: str
+    code: str
+    score: float
+    metrics: Mapping[str, float]
+    error: str | None
+    parent_id: str | None
+    iteration: int
+    generation: int
 
 
-def strategy_record(row: CandidateRow, problem: Problem) -> StrategyRecord:
-    """Return what a strategy gets to see of a candidate."""
-    return StrategyRecord(
-        id=row.id,
-        code=row.code,
-        score=row.score,
-        metrics=lasting_metrics(row.metrics, problem),
-        error=row.error,
-        parent_id=row.parent_id,
-        iteration=row.iteration,
-        generation=row.generation,
-    )
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a strategy chose.
+
+    Attributes:
+        parent_id: The candidate to change.
+        label: One of `PARENT_LABELS`.
+        context_ids: Candidates shown beside it: known, distinct, without the parent.
+    """
+
+    parent_id: str
+    label: str
+    context_ids: tuple[str, ...]
 
 
-def population_row(row: CandidateRow) -> PopulationRow:
-    """Return what the statistics need of a candidate."""
-    return PopulationRow(
-        row.id, row.iteration, row.score, row.parent_id, row.label, row.inspirations
-    )
+@dataclass(frozen=True, slots=True)
+class StrategyFailure:
+    """Why a strategy chose nothing usable, worded for the model that wrote it."""
+
+    reason: str
 
 
-def previous_attempts(
-    rows: Sequence[CandidateRow], state: SearchState, context: RunContext
-) -> tuple[PreviousAttempt, ...]:
-    """Return the best of the recent candidates, the best first."""
-    first = state["iteration"] - RECENT_ITERATIONS
-    recent = [row for row in rows if row.parent_id and row.iteration >= first]
-    recent.sort(key=lambda row: (-row.score, -row.iteration))
-    return tuple(_previous(row, state, context) for row in islice(recent, MAX_PREVIOUS))
+def initial_strategy() -> str:
+    """The strategy that a run begins with."""
+    return _packaged_text("initial.txt")
 
 
-def _previous(row: CandidateRow, state: SearchState, context: RunContext) -> PreviousAttempt:
-    parent = load_candidate(str(row.parent_id), state, context)
-    return PreviousAttempt(
-        iteration=row.iteration,
-        score=row.score,
-        parent_score=parent.score,
-        changes=row.changes,
-        metrics=lasting_metrics(row.metrics, context.problem),
-    )
+def _packaged_text(name: str) -> str:
+    folder = files("costada.nodes.evox") / "strategy_programs"
+    return (folder / name).read_text(encoding="utf-8")
 
 
-def evox_of(state: SearchState) -> EvoX:
-    """Return the controller of EvoX.
+def select_sources(
+    source: str,
+    records: Sequence[StrategyRecord],
+    count: int,
+    seed: int,
+    layer: Layer = Layer.AUTO,
+    limits: Limits = STRATEGY_LIMITS,
+) -> Selection | StrategyFailure:
+    """The parent and context that a strategy chooses, or why it fails to.
+
+    The same arguments lead to the same choice, unless the strategy reads the clock.
+
+    Args:
+        source: The strategy's text.
+        records: All candidates it may choose from; added in the order of their iterations.
+        count: Most candidates the context may hold, at least 0.
+        seed: Seed of the random numbers that it is given.
+        layer: What confines its process.
+        limits: What the choice may take.
 
     Raises:
-        TypeError: It is another method's.
+        InterruptedError: The run was asked to stop.
+        OSError: The scratch directory cannot be made.
+        RuntimeError: The sandbox itself does not work.
+        ValueError: There are no records, or this machine does not offer the layer.
     """
-    controller = state["controller"]
-    if not isinstance(controller, EvoX):
-        raise TypeError(f"controller: got {type(controller).__name__}, expected EvoX")
-    return controller
+    if not records:
+        raise ValueError("records: got none, expected at least the initial program")
+    ordered = sorted(records, key=lambda record: record["iteration"])
+    data = f"_COSTADA_RECORDS = {json.dumps(ordered)!r}\n"
+    arguments = {"count": count, "seed": seed}
+    answer = _run_strategy(source, "_costada_select", arguments, layer, limits, data)
+    if isinstance(answer, StrategyFailure):
+        return answer
+    return checked_selection(answer, {record["id"] for record in records}, count)
 
 
-def strategy_layer(context: RunContext) -> Layer:
-    """Return what holds strategies: what holds the problem's candidates."""
-    return layer_of(context.problem) or Layer.AUTO
+def _run_strategy(
+    source: str,
+    entry_point: str,
+    arguments: Mapping[str, object],
+    layer: Layer,
+    limits: Limits,
+    data: str = "",
+) -> object:
+    """Call a function of the driver, which is appended to the strategy, in the sandbox.
 
-
-def strategy_text(name: str, context: RunContext) -> str:
-    """Return the text of a strategy."""
-    return context.store.text(name) or initial_strategy()
-
-
-def chosen_sources(state: SearchState, context: RunContext) -> tuple[Controller, Sources]:
-    """Return what the next attempt starts from, and the controller after any fall-back.
-
-    A strategy that fails to choose is given up for the one before it. All attempts of a step
-    start from the same choice.
+    Returns what the function returns, or a `StrategyFailure`. `data` is Python text that follows
+    the driver. Raises what `run_candidate` raises.
     """
-    rows = population(state, context)
-    records = [strategy_record(row, context.problem) for row in rows]
-    working, selection = _selection(evox_of(state), records, state, context)
-    ids = selection.context_ids
-    return working, Sources(
-        parent=load_candidate(selection.parent_id, state, context),
-        inspirations=tuple(load_candidate(name, state, context) for name in ids),
-        siblings=None,
-        label=selection.label,
-        wording=label_text(selection.label, _labels(state, context)),
-        previous=previous_attempts(rows, state, context),
+    if len(source) > MAX_STRATEGY_CHARACTERS:
+        return StrategyFailure(
+            f"The strategy has {len(source)} characters; expected at most {MAX_STRATEGY_CHARACTERS}"
+        )
+    program = f"{source}\n\n\n{_packaged_text('driver.txt')}\n\n{data}"
+    result = run_candidate(program, entry_point, limits, arguments, layer)
+    if result.is_sandbox_fault:
+        result = run_candidate(program, entry_point, limits, arguments, layer)
+    if result.error is None:
+        return result.output
+    num_lines = len(source.split("\n"))
+    # Frames of the driver, behind the lines of the strategy, mean nothing to its author.
+    return StrategyFailure(
+        _FRAME.sub(lambda frame: frame[0] if int(frame["line"]) <= num_lines else "", result.error)
     )
 
 
-def _selection(
-    controller: EvoX, records: list[StrategyRecord], state: SearchState, context: RunContext
-) -> tuple[EvoX, Selection]:
-    count = context.settings.constants.num_inspirations
-    seed = draws(state["run_seed"], state["iteration"], "strategy").getrandbits(32)
-    source = strategy_text(controller.strategy, context)
-    choice = select_sources(source, records, count, seed, strategy_layer(context))
-    if isinstance(choice, Selection):
-        return controller, choice
-    if not controller.strategy:
-        raise RuntimeError(f"the initial strategy failed: {choice.reason}")
-    return _selection(controller.fall_back(), records, state, context)
+def checked_selection(
+    answer: object, known: Collection[str], count: int
+) -> Selection | StrategyFailure:
+    """The selection that an answer of the driver describes, or what is wrong with it.
+
+    Args:
+        answer: What the driver returned.
+        known: Ids of the records that were added.
+        count: Most ids the context may hold.
+    """
+    match answer:
+        case [str(parent), str(label), list(context)]:
+            fault = _selection_fault(parent, label, context, known, count)
+            if fault is not None:
+                return StrategyFailure(fault)
+            return Selection(parent, label, tuple(str(each) for each in context))
+    return StrategyFailure("select must return a tuple: parent id, label, list of context ids")
 
 
-def _labels(state: SearchState, context: RunContext) -> Labels:
-    known = state["labels"]
-    return Labels(context.store.text(known["diverge"]), context.store.text(known["refine"]))
+def _selection_fault(
+    parent: str, label: str, context: list[object], known: Collection[str], count: int
+) -> str | None:
+    if parent not in known:
+        return f"select chose the parent {parent!r:.100}, which is no id of an added record"
+    if label not in PARENT_LABELS:
+        return f'select gave the label {label!r:.100}; expected "", "diverge" or "refine"'
+    if len(context) > count:
+        return f"select gave {len(context)} context ids; expected at most n_context = {count}"
+    unknown = [each for each in context if not isinstance(each, str) or each not in known]
+    if unknown:
+        name = f"{unknown[0]!r:.100}"
+        return f"select put {name} into the context, which is no id of an added record"
+    if parent in context:
+        return f"select put the parent {parent!r:.100} into the context as well"
+    if len(set(map(str, context))) < len(context):
+        return "select put the same id into the context twice"
+    return None
+
+
+USUAL_COUNT = 4
+OTHER_COUNTS = (0, 1, 2, 8, 100)
+"""Context sizes of the check beside the usual one, the last larger than the population."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """A part of the check: records to add, then selections to make.
+
+    Attributes:
+        purpose: When it happens, as a failure names it.
+        records: Records added first.
+        num_selections: How often the strategy has to select.
+        count: Size of the context asked for.
+    """
+
+    purpose: str
+    records: Sequence[StrategyRecord]
+    num_selections: int
+    count: int = USUAL_COUNT
+
+
+def check_strategy(
+    source: str, layer: Layer = Layer.AUTO, limits: Limits = STRATEGY_LIMITS
+) -> str | None:
+    """Test a new strategy on made-up candidates; returns why it must not be used, if so.
+
+    It has to load, add a first candidate, ten more, one with an error and copies, change none
+    of them, and select within the rules after each of these and for other sizes of context.
+
+    Args:
+        source: The strategy's text.
+        layer: What confines its process.
+        limits: What the whole check may take.
+
+    Raises:
+        InterruptedError: The run was asked to stop.
+        OSError: The scratch directory cannot be made.
+        RuntimeError: The sandbox itself does not work.
+        ValueError: This machine does not offer the layer.
+    """
+    trials = _trials()
+    requests = [
+        {
+            "records": [dict(each) for each in trial.records],
+            "count": trial.count,
+            "seeds": list(range(trial.num_selections)),
+        }
+        for trial in trials
+    ]
+    answers = _run_strategy(source, "_costada_try", {"trials": requests}, layer, limits)
+    if isinstance(answers, StrategyFailure):
+        return answers.reason
+    if not isinstance(answers, list) or len(answers) != len(trials):
+        return "the program put something else in the place of its own answer"
+    known: set[str] = set()
+    for trial, answer in zip(trials, answers, strict=True):
+        known |= {record["id"] for record in trial.records}
+        for each in answer if isinstance(answer, list) else [answer]:
+            selection = checked_selection(each, known, trial.count)
+            if isinstance(selection, StrategyFailure):
+                return f"{trial.purpose}: {selection.reason}"
+    return None
+
+
+def _trials() -> tuple[_Trial, ...]:
+    first, *more = [_made_up_record(number) for number in range(11)]
+    error = "ValueError: not packed"
+    refused = StrategyRecord(**{**_made_up_record(11), "score": 0.0, "error": error})
+    copies = [StrategyRecord(**{**each, "id": f"{each['id']}.copy"}) for each in more[:5]]
+    return (
+        _Trial("after one record", [first], 1),
+        _Trial("after eleven records", more, 10),
+        _Trial("after a record with an error and score 0", [refused], 5),
+        _Trial("after copies of records", copies, 3),
+        *(_Trial("with another context size", (), 3, count) for count in OTHER_COUNTS),
+    )
+
+
+def _made_up_record(number: int) -> StrategyRecord:
+    """A candidate for the check; a later one is often, but not always, better."""
+    score = round(0.3 + 0.05 * (number * 7 % 11), 4)
+    return StrategyRecord(
+        id=f"trial-{number}",
+        code=f"def solve():\n    return {number}\n",
+        score=score,
+        metrics={"objective": 2 * score, "combined_score": score},
+        error=None,
+        parent_id=f"trial-{number // 2}" if number else None,
+        iteration=number,
+        generation=number.bit_length(),
+    )

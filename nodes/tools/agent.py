@@ -1,5 +1,6 @@
 """The generating model as an agent: within one attempt it may try programs and look around."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -9,15 +10,15 @@ from langchain_core.runnables import RunnableConfig
 from costada.models.asking import ModelFailure
 from costada.models.replies import answer_text, calls_tools
 from costada.models.requests import with_tools
-from costada.nodes.calls.asking import CallKey
-from costada.nodes.calls.budget import CutShort, Unaffordable, ask_within_budget, left_of_step
-from costada.nodes.calls.conversation import Conversation
-from costada.nodes.candidates import load_prompt
+from costada.nodes.build_context import load_prompt
+from costada.nodes.calls.asking import Conversation, CutShort, Unaffordable, ask_within_budget
+from costada.nodes.calls.budget import left_of_step
 from costada.nodes.context import ChatModel, RunContext
 from costada.nodes.state import SearchState, StepRecord
 from costada.nodes.tools.workbench import Workbench
-from costada.prompts.render import Prompt
 from costada.prompts.tools import TOOLS, Allowance, allowance_text, tools_section
+from costada.store.call_log import CallKey
+from costada.values.candidate import Candidate
 from costada.values.prompt_data import TrialData
 
 FURTHER_ANSWERS = 4
@@ -38,107 +39,102 @@ class Ending:
 
 
 def ask_with_tools(
-    state: SearchState, config: RunnableConfig, *, context: RunContext
+    state: SearchState,
+    config: RunnableConfig,
+    visible: Callable[[SearchState, RunContext], Sequence[Candidate]],
+    *,
+    context: RunContext,
 ) -> SearchState:
-    """Return the program that the model handed in, or the best that it tried.
+    """Add the program that the model submits to the step, or the best that it evaluated.
 
     The attempt ends when the model submits or calls no tool, when it has had its answers, when its
     step has cost its cap or the budget is used up, or when an answer fails to come. Every answer is
     a call of its own in the journal, and every trial is stored, so an attempt that is executed
-    again goes on from where it was.
+    again continues from where it was.
+
+    Args:
+        state: Of the run.
+        config: Of the node.
+        visible: The candidates that the model may look at, besides its own.
+        context: Of the run.
     """
-    bench = Workbench(state, context)
-    ending = _worked(bench, config)
-    return SearchState(step=_with_result(bench, ending))
+    bench = Workbench(state, context, visible(state, context))
+    return SearchState(step=_with_result(bench, _work(bench, config)))
 
 
-def _worked(bench: Workbench, config: RunnableConfig) -> Ending:
-    """Let the model work at the bench until the attempt ends."""
+def _work(bench: Workbench, config: RunnableConfig) -> Ending:
+    """Let the model call tools until the attempt ends."""
     state, context = bench.state, bench.context
     model = cast(ChatModel, with_tools(context.model, TOOLS))
     limit = context.settings.tool_evaluations + FURTHER_ANSWERS
-    conversation = Conversation(_prompt(bench, limit))
+    prompt = load_prompt(state["step"], context)
+    section = tools_section(Allowance(limit, bench.evaluations_left))
+    conversation = Conversation(replace(prompt, user=f"{prompt.user}\n{section}"))
     for number in range(1, limit + 1):
-        key = _key(state, number)
-        cap = context.settings.step_cap
         answer = ask_within_budget(
-            model, conversation, key, state, config, context, step_cap=cap, is_further=number > 1
+            model,
+            conversation,
+            _key(state, number),
+            state,
+            config,
+            context,
+            step_cap=context.settings.step_cap,
+            is_further=number > 1,
         )
         if isinstance(answer, ModelFailure):
             return Ending(number, answer)
         if not calls_tools(answer):
-            bench.hand_in(answer_text(answer))
+            bench.submit(answer_text(answer))
             return Ending(number)
-        told = _told(bench, answer, limit - number)
+        results = _tool_messages(bench, answer, limit - number)
         if bench.submitted is not None:
             return Ending(number)
-        conversation = conversation.followed_by([answer, *told])
+        conversation = conversation.followed_by([answer, *results])
     return Ending(limit)
 
 
-def _prompt(bench: Workbench, limit: int) -> Prompt:
-    prompt = load_prompt(bench.state["step"], bench.context)
-    section = tools_section(Allowance(limit, bench.evaluations_left))
-    return replace(prompt, user=f"{prompt.user}\n{section}")
-
-
 def _key(state: SearchState, number: int) -> CallKey:
-    """Return the key of an attempt's request; the requests of a step count on."""
+    """Key of an attempt's request; the requests of a step are counted together."""
     step = state["step"]
     role = "generation" if step["attempt"] == 1 else "retry"
     return CallKey(state["run_id"], state["iteration"], role, step["requests"] + number)
 
 
-def _told(bench: Workbench, answer: AIMessage, answers_left: int) -> list[ToolMessage]:
-    """Return what the tools answer, up to the one that hands in a result."""
-    told = []
+def _tool_messages(bench: Workbench, answer: AIMessage, answers_left: int) -> list[ToolMessage]:
+    """Execute the tool calls of an answer, up to the one that submits a result."""
+    messages = []
     for call in answer.tool_calls:
         if bench.submitted is None:
             num_trials = len(bench.trials)
-            said = bench.use(call["name"], call["args"])
-            trial = next((TrialData(row.id, row.score) for row in bench.trials[num_trials:]), None)
-            data = trial.kwargs if trial else {}
-            told.append(
-                ToolMessage(
-                    said,
-                    tool_call_id=call["id"] or "",
-                    name=call["name"],
-                    additional_kwargs=data,
-                )
-            )
+            text = bench.use(call["name"], call["args"])
+            message = ToolMessage(text, tool_call_id=call["id"] or "", name=call["name"])
+            for trial in bench.trials[num_trials:]:
+                message.additional_kwargs = TrialData(trial.id, trial.score).kwargs
+            messages.append(message)
     for wrong in answer.invalid_tool_calls:
-        said = "The arguments of this call are no JSON object."
-        told.append(ToolMessage(said, tool_call_id=wrong["id"] or "", name=wrong["name"] or ""))
+        text = "The arguments of this call are no JSON object."
+        call_id, name = wrong["id"] or "", wrong["name"] or ""
+        messages.append(ToolMessage(text, tool_call_id=call_id, name=name))
     left = allowance_text(Allowance(answers_left, bench.evaluations_left))
-    told[-1].content = f"{told[-1].text}\n{left}"
-    return told
+    messages[-1].content = f"{messages[-1].text}\n{left}"
+    return messages
 
 
 def _with_result(bench: Workbench, ending: Ending) -> StepRecord:
-    """Return the step with the attempt's program, or with the reason why there is none."""
-    state, context = bench.state, bench.context
-    step, put_text, result = state["step"], context.store.put_text, bench.result()
-    requests = step["requests"] + ending.requests
-    failure = "" if result else _reason(bench, ending)
+    """The step with the attempt's program, or with the reason why there is none."""
+    state, context, result = bench.state, bench.context, bench.result()
+    step, put_text, failure = state["step"], context.store.put_text, ""
+    if result is None:
+        unsubmitted = f"No program was submitted in {ending.requests} answers."
+        failure = ending.failure.reason if ending.failure else bench.refusal or unsubmitted
+    left = left_of_step(_key(state, ending.requests), context.settings.step_cap, context)
+    is_over_cap = left is not None and left <= 0
     return {
         **step,
         "program": put_text(result.code) if result else "",
         "changes": put_text(result.changes) if result else "",
         "failure": put_text(failure),
-        "requests": requests,
-        "is_cut_short": _is_cut_short(bench, ending),
+        "requests": step["requests"] + ending.requests,
+        "is_cut_short": isinstance(ending.failure, CutShort) or is_over_cap,
         "is_out_of_money": ending.requests == 1 and isinstance(ending.failure, Unaffordable),
     }
-
-
-def _reason(bench: Workbench, ending: Ending) -> str:
-    if ending.failure is not None:
-        return ending.failure.reason
-    return bench.refusal or f"No program was submitted in {ending.requests} answers."
-
-
-def _is_cut_short(bench: Workbench, ending: Ending) -> bool:
-    """Return whether the step must not cost more."""
-    key = _key(bench.state, ending.requests)
-    left = left_of_step(key, bench.context.settings.step_cap, bench.context)
-    return isinstance(ending.failure, CutShort) or (left is not None and left <= 0)

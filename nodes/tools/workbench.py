@@ -1,15 +1,11 @@
 """What the tools of a generating model do, within one attempt."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from costada.controller.archive import Candidate
 from costada.controller.method import ParentRule
-from costada.evaluators.problem import Problem
-from costada.nodes.candidates import load_archives, load_candidate, shown, to_candidate
-from costada.nodes.context import RunContext
-from costada.nodes.evaluate import Proposed, judged
-from costada.nodes.evox.strategies import population
+from costada.nodes.context import RunContext, archives_of, candidate_of, shown
+from costada.nodes.evaluate import judge
 from costada.nodes.state import SearchState
 from costada.prompts.replies import Proposal, Rejection, parse_program
 from costada.prompts.tools import (
@@ -23,30 +19,31 @@ from costada.prompts.tools import (
     program_text,
     trial_text,
 )
-from costada.store.rows import CandidateRow
+from costada.values.candidate import Candidate
+from costada.values.program import Program
 
 
 @dataclass(slots=True)
 class Workbench:
-    """The programs that a model can see and try within one attempt, and what it hands in.
+    """The programs that a model can see and try within one attempt, and what it submits.
 
-    Nothing here depends on when it is asked: an attempt that is executed again comes by the same
-    answers.
+    Nothing here depends on the time: an attempt that is executed again gets the same answers.
 
     Attributes:
-        state: Of the step under way.
+        state: Of the run.
         context: Of the run.
-        trials: What was evaluated, in order.
-        submitted: What was handed in, if anything was.
+        visible: The candidates that the model may look at, besides its own.
+        trials: What it evaluated, in order.
+        submitted: What it submitted, if anything.
         refusal: Why the last changes yielded no program.
     """
 
     state: SearchState
     context: RunContext
-    trials: list[CandidateRow] = field(default_factory=list)
+    visible: Sequence[Candidate]
+    trials: list[Candidate] = field(default_factory=list)
     submitted: Proposal | None = None
     refusal: str = ""
-    _seen: dict[str, FoundProgram] = field(default_factory=dict, init=False)
 
     @property
     def evaluations_left(self) -> int:
@@ -54,7 +51,7 @@ class Workbench:
         return self.context.settings.tool_evaluations - len(self.trials)
 
     def use(self, name: str, arguments: Mapping[str, object]) -> str:
-        """Return what a tool answers to the model, be it what is wrong with its arguments."""
+        """The answer of a tool to the model; wrong arguments are answered too."""
         wrong = complaint(name, arguments)
         if wrong is not None:
             return wrong
@@ -67,8 +64,8 @@ class Workbench:
         }
         return tools[name](texts)
 
-    def hand_in(self, changes: str, base: str | None = None) -> str:
-        """Take changes as the result, and return what became of them."""
+    def submit(self, changes: str, base: str | None = None) -> str:
+        """Take changes as the result; answers whether they were accepted."""
         proposal = self._proposal(changes, base)
         if isinstance(proposal, Proposal):
             self.submitted = proposal
@@ -76,10 +73,11 @@ class Workbench:
         return proposal
 
     def result(self) -> Proposal | None:
-        """Return what was handed in, or else the best of what was tried, `None` if nothing was."""
+        """What was submitted, or the best of what was tried, `None` if nothing was."""
         if self.submitted is not None or not self.trials:
             return self.submitted
-        return _proposed(max(self.trials, key=lambda each: (each.is_valid, each.score)))
+        best = max(self.trials, key=lambda trial: (trial.is_valid, trial.score))
+        return Proposal(best.program.text, best.changes)
 
     def _evaluate(self, texts: Mapping[str, str]) -> str:
         if self.evaluations_left < 1:
@@ -87,76 +85,69 @@ class Workbench:
         proposal = self._proposal(texts["changes"], texts.get("base"))
         if isinstance(proposal, str):
             return proposal
-        step, number = self.state["step"], len(self.trials) + 1
-        name = f"{self.state['iteration']}.{step['attempt']}.{number}"
-        tried = Proposed(name, proposal.code, proposal.changes, is_trial=True)
-        row = judged(tried, self.state, self.context)
-        self.trials.append(row)
-        return trial_text(_found(to_candidate(row), self.context.problem))
+        number = len(self.trials) + 1
+        name = f"{self.state['iteration']}.{self.state['step']['attempt']}.{number}"
+        program = Program.of(proposal.code)
+        trial = judge(name, program, proposal.changes, self.state, self.context, is_trial=True)
+        self.trials.append(trial)
+        return trial_text(self._found(trial))
 
     def _read(self, texts: Mapping[str, str]) -> str:
-        found = self._known().get(texts["id"])
-        return _unknown(texts["id"]) if found is None else program_text(found)
+        found = self._candidates().get(texts["id"])
+        return _unknown(texts["id"]) if found is None else program_text(self._found(found))
 
     def _search(self, texts: Mapping[str, str]) -> str:
         words = texts.get("words", "").lower().split()
-        listed: dict[str, FoundProgram] = {}
-        for found in self._known().values():
-            text = f"{found.program.code}\n{found.changes}".lower()
+        listed: dict[Program, Candidate] = {}
+        for found in self._candidates().values():
+            text = f"{found.program.text}\n{found.changes}".lower()
             if all(word in text for word in words):
-                listed.setdefault(found.program.code, found)
-        return listing(tuple(sorted(listed.values(), key=lambda each: -each.program.score)))
+                listed.setdefault(found.program, found)
+        best_first = sorted(listed.values(), key=lambda each: -each.score)
+        return listing(tuple(map(self._found, best_first)))
 
     def _submit(self, texts: Mapping[str, str]) -> str:
         if "candidate" not in texts:
-            return self.hand_in(texts["changes"], texts.get("base"))
+            return self.submit(texts["changes"], texts.get("base"))
         for trial in self.trials:
             if trial.id == texts["candidate"]:
-                self.submitted = _proposed(trial)
+                self.submitted = Proposal(trial.program.text, trial.changes)
                 return "Submitted."
         return f"You evaluated no candidate {texts['candidate']!r} in this attempt."
 
     def _proposal(self, changes: str, base: str | None) -> Proposal | str:
-        """Return the program that changes make of a base, or why there is none."""
-        changed = self._known().get(base or self.state["step"]["parent"])
+        """The program that changes make of a base, or why there is none."""
+        changed = self._candidates().get(base or self.state["step"]["parent"])
         if changed is None:
             return _unknown(str(base))
         entry_point = self.context.problem.entry_point
-        read = parse_program(changes, changed.program.code, entry_point)
+        read = parse_program(changes, changed.program.text, entry_point)
         if isinstance(read, Rejection):
             self.refusal = read.reason
             return read.reason
         return read
 
-    def _known(self) -> dict[str, FoundProgram]:
-        """Return the programs that the model may see: those of the archives, and its own."""
-        if not self._seen:
-            searched = _searched(self.state, self.context)
-            self._seen = {each.id: _found(each, self.context.problem) for each in searched}
-        tried = map(to_candidate, self.trials)
-        return self._seen | {each.id: _found(each, self.context.problem) for each in tried}
+    def _candidates(self) -> dict[str, Candidate]:
+        """What the model may see by id, its own trials included."""
+        return {each.id: each for each in (*self.visible, *self.trials)}
+
+    def _found(self, candidate: Candidate) -> FoundProgram:
+        return FoundProgram(candidate.id, candidate.changes, shown(candidate, self.context.problem))
 
 
-def _searched(state: SearchState, context: RunContext) -> list[Candidate]:
-    """Return what an attempt may start from, by the method's rule for parents."""
-    controller, step = state["controller"], state["step"]
-    parent = load_candidate(step["parent"], state, context)
-    if controller.parents is ParentRule.SEED:
-        return [parent]
-    shown_beside = (load_candidate(each, state, context) for each in step["inspirations"])
-    known = [parent, load_candidate(state["best"], state, context), *shown_beside]
-    if controller.parents is ParentRule.POPULATION:
-        return [*known, *map(to_candidate, population(state, context))]
-    archives = load_archives(state, context)
-    return [*known, *(member for archive in archives for member in archive.members)]
+def archived_candidates(state: SearchState, context: RunContext) -> list[Candidate]:
+    """What an attempt may start from: its context set, the incumbent, and the archives."""
+    if state["controller"].parents is ParentRule.SEED:
+        return [candidate_of(state["step"]["parent"], state, context)]
+    members = (member for archive in archives_of(state, context) for member in archive.members)
+    return [*context_candidates(state, context), *members]
 
 
-def _found(candidate: Candidate, problem: Problem) -> FoundProgram:
-    return FoundProgram(candidate.id, candidate.changes, shown(candidate, problem))
-
-
-def _proposed(trial: CandidateRow) -> Proposal:
-    return Proposal(trial.code, trial.changes)
+def context_candidates(state: SearchState, context: RunContext) -> list[Candidate]:
+    """The attempt's parent, the incumbent, and the inspirations."""
+    step = state["step"]
+    ids = [step["parent"], state["best"], *step["inspirations"]]
+    return [candidate_of(each, state, context) for each in ids]
 
 
 def _unknown(name: str) -> str:

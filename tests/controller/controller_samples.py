@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 from costada.controller.allocation import Allocation
-from costada.controller.archive import Archive, Candidate
+from costada.controller.archive import Archive
 from costada.controller.baselines.adaevolve import AdaEvolve
 from costada.controller.baselines.adaevolve_frontiers import AdaEvolveFrontier
 from costada.controller.baselines.evox import STRATEGY, EvoX
@@ -17,6 +17,8 @@ from costada.controller.method import Controller, Guided, PaidStep, ParentRule
 from costada.controller.methods import METHODS
 from costada.controller.money import Balance
 from costada.controller.step import num_seeds, seed_archives, tell_step
+from costada.values.candidate import Candidate
+from costada.values.program import Program
 
 CONSTANTS = Constants()
 BALANCE = Balance(1.0, 0.5)
@@ -32,7 +34,16 @@ def candidate(
 ) -> Candidate:
     """Return a candidate whose text is its own unless one is given."""
     text = f"{id} = {id}" if code is None else code
-    return Candidate(id, text, score, parent_id, iteration, 1, {"speed": 2.0}, {"note": "x"}, "")
+    return Candidate(
+        id=id,
+        program=Program.of(text),
+        score=score,
+        parent_id=parent_id,
+        iteration=iteration,
+        generation=1,
+        metrics={"speed": 2.0},
+        artifacts={"note": "x"},
+    )
 
 
 def ids(members: tuple[Candidate, ...]) -> list[str]:

@@ -120,9 +120,9 @@ class Oracle:
         texts: list[str] = []
         new = Archive((), self.archives[0].size, WEIGHTS[preset])
         for member in everyone:
-            if member.code not in texts and len(texts) < 5:
-                texts.append(member.code)
-                new = new.insert(candidate(f"s{t}.{len(texts)}", member.score, member.code))
+            if member.program.text not in texts and len(texts) < 5:
+                texts.append(member.program.text)
+                new = new.insert(candidate(f"s{t}.{len(texts)}", member.score, member.program.text))
         self.archives.append(new)
         self.frontiers.append(self.blank(preset))
         self.last_spawn = t
@@ -133,9 +133,9 @@ class Oracle:
             target = (source + 1) % count
             best = sorted(self.archives[source].members, key=lambda m: -m.score)[:5]
             for n, member in enumerate(best):
-                if member.code in [m.code for m in self.archives[target].members]:
+                if member.program.text in [m.program.text for m in self.archives[target].members]:
                     continue
-                copy = candidate(f"m{t}.{source}.{n}", member.score, member.code)
+                copy = candidate(f"m{t}.{source}.{n}", member.score, member.program.text)
                 before = self.archives[target]
                 self.archives[target] = before.insert(copy)
                 if self.archives[target] is not before:
@@ -193,5 +193,7 @@ def assert_same(controller: AdaEvolve, archives: tuple[Archive, ...], oracle: Or
     assert controller.pending == ("breakthrough" if oracle.guide_next else None)
     uses = list(controller.cycle.uses_left) if controller.cycle else []
     assert (uses if any(uses) else []) == (oracle.tactics if any(oracle.tactics) else [])
-    held = [[(m.code, m.score) for m in archive.members] for archive in archives]
-    assert held == [[(m.code, m.score) for m in archive.members] for archive in oracle.archives]
+    held = [[(m.program.text, m.score) for m in archive.members] for archive in archives]
+    assert held == [
+        [(m.program.text, m.score) for m in archive.members] for archive in oracle.archives
+    ]

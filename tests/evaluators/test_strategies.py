@@ -4,16 +4,16 @@ from dataclasses import replace
 import pytest
 
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.strategies import (
+from costada.nodes.evox.strategies import (
     MAX_STRATEGY_CHARACTERS,
     STRATEGY_LIMITS,
     Selection,
     StrategyFailure,
     StrategyRecord,
+    check_strategy,
     initial_strategy,
     select_sources,
 )
-from costada.evaluators.strategy_check import check_strategy
 
 
 def record(name: str, iteration: int, score: float = 0.5, **changes: object) -> StrategyRecord:

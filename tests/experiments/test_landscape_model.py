@@ -9,7 +9,7 @@ from costada.experiments.landscape.model import SimulatedModel, attempt_of, name
 from costada.experiments.landscape.problem import program_text, read_program
 from costada.models.chat_models import chat_model
 from costada.models.prices import OFFLINE_PRICE, price_book
-from costada.nodes.calls.conversation import Conversation
+from costada.nodes.calls.asking import Conversation
 from costada.prompts.evox import Labels, label_text
 from costada.prompts.render import generation_prompt, guide_prompt
 from costada.prompts.replies import parse_program

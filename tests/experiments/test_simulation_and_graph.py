@@ -37,7 +37,7 @@ class ReplayedAnswers:
 
     def attempt(self, request, rng):
         answer, tokens = self._next("generation", "retry")
-        return parse_program(answer, request.parent.code, "solution").code, tokens
+        return parse_program(answer, request.parent.program.text, "solution").code, tokens
 
     def advise(self, mode, best, rng):
         answer, tokens = self._next("guide")

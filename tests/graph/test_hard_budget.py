@@ -15,8 +15,7 @@ from costada.controller.constants import Constants
 from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.models.offline import OfflineModel
-from costada.nodes.calls.bounds import MESSAGE_TOKENS
-from costada.nodes.calls.budget import MINIMAL_ANSWER
+from costada.nodes.calls.budget import MESSAGE_TOKENS, MINIMAL_ANSWER
 from costada.nodes.settings import Settings
 from costada.runs.discovery import discover
 from costada.store.run_store import RunStore

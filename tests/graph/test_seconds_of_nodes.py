@@ -19,7 +19,7 @@ from toy_graph import PRICE, graph_of, run_until, trace
 
 from costada.controller.constants import Constants
 from costada.graph.build import create_discovery_graph
-from costada.graph.observed_nodes import watched
+from costada.graph.node_wrappers import observed
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
 
@@ -163,6 +163,6 @@ def test_a_watched_node_keeps_its_name_and_what_langgraph_may_hand_it():
     def node(state, config, *, context):
         return {}
 
-    seen = watched(node, None)
+    seen = observed(node, "node", None)
     assert seen.__name__ == "node"
     assert list(seen.__signature__.parameters) == ["state", "context", "config"]

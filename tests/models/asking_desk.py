@@ -12,10 +12,11 @@ from pydantic import SecretStr
 
 from costada.models.asking import ModelFailure
 from costada.models.prices import PriceBook, packaged_price, price_book
-from costada.nodes.calls.asking import CallKey, ask_model
+from costada.nodes.calls.asking import ask_model
 from costada.nodes.context import RunContext
 from costada.nodes.settings import Settings
 from costada.prompts.render import Prompt
+from costada.store.call_log import CallKey
 from costada.store.rows import CallRow
 from costada.store.run_store import RunStore
 from costada.values.prices import Price

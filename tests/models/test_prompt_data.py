@@ -9,8 +9,7 @@ from billing_server import BillingServer
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.messages.tool import tool_call
 
-from costada.nodes.calls.asking import ask_model
-from costada.nodes.calls.conversation import Conversation
+from costada.nodes.calls.asking import Conversation, ask_model
 from costada.prompts.render import Prompt
 from costada.values.prompt_data import KEY as DATA_KEY
 from costada.values.prompt_data import PromptData, TrialData

@@ -7,7 +7,7 @@ from langchain_core.messages import BaseMessage
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem
 from costada.models.offline.program import Program, Scene, read_program
-from costada.nodes.calls.conversation import Conversation
+from costada.nodes.calls.asking import Conversation
 from costada.prompts.render import Prompt, generation_prompt, guide_prompt
 from costada.prompts.requests import GenerationRequest, GuideRequest, ShownProgram
 from costada.prompts.tactics import TriedTactic

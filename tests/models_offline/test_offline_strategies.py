@@ -4,15 +4,15 @@ import pytest
 from offline_programs import messages
 
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.strategies import (
+from costada.models.offline import OfflineModel
+from costada.models.offline.answers import FAILURE_RATE, STRATEGIES, answer, strategy_text
+from costada.nodes.evox.strategies import (
     Selection,
     StrategyRecord,
+    check_strategy,
     initial_strategy,
     select_sources,
 )
-from costada.evaluators.strategy_check import check_strategy
-from costada.models.offline import OfflineModel
-from costada.models.offline.answers import FAILURE_RATE, STRATEGIES, answer, strategy_text
 from costada.prompts.evox import (
     InsightRequest,
     LabelRequest,

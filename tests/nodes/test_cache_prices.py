@@ -12,8 +12,13 @@ from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.models.prices import GivenPrice, PackagedPrice, PriceBook, Quote
 from costada.models.requests import OutgoingRequest
-from costada.nodes.calls.bounds import MESSAGE_TOKENS, call_bound, input_bound, sent_bound
-from costada.nodes.calls.budget import affordable_answer
+from costada.nodes.calls.budget import (
+    MESSAGE_TOKENS,
+    affordable_answer,
+    call_bound,
+    input_bound,
+    sent_bound,
+)
 from costada.nodes.settings import Settings
 from costada.prompts.render import Prompt
 from costada.values.prices import Price

@@ -9,7 +9,7 @@ import pytest
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run import run_candidate
-from costada.graph.observed_nodes import cancellable
+from costada.graph.node_wrappers import CancellableNode
 
 ENDLESS = "def f():\n    while True: pass"
 
@@ -35,7 +35,7 @@ def test_a_cancelled_task_takes_its_evaluation_along():
     node = SlowNode()
 
     async def cancel_while_it_evaluates():
-        task = asyncio.create_task(cancellable(node, "evaluate").ainvoke({}))
+        task = asyncio.create_task(CancellableNode(node, "evaluate").ainvoke({}))
         await asyncio.to_thread(node.begun.wait)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -48,6 +48,6 @@ def test_a_cancelled_task_takes_its_evaluation_along():
 
 
 def test_a_node_that_is_not_cancelled_gives_its_answer_in_both_worlds():
-    node = cancellable(lambda state: {**state, "iteration": 2}, "evaluate")
+    node = CancellableNode(lambda state: {**state, "iteration": 2}, "evaluate")
     assert node.invoke({"iteration": 1}) == {"iteration": 2}
     assert asyncio.run(node.ainvoke({"iteration": 1})) == {"iteration": 2}

@@ -18,6 +18,7 @@ from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
 from costada.store.run_store import RunStore
 from costada.values.prices import Price
+from costada.values.program import Program
 
 
 def column(figures: Any, table: str, name: str) -> list[Any]:
@@ -128,7 +129,8 @@ def test_a_run_is_running_while_a_process_holds_its_lease(tmp_path: Path) -> Non
 def test_texts_of_an_iteration_hold_prompt_answer_and_program(tmp_path: Path) -> None:
     run = settings(tmp_path / "run")
     asked = call(2, prompt="please", answer="done")
-    write_steps(run, [step(1), step(2)], calls=[asked], candidates=[candidate(2, code="x = 2\n")])
+    found = candidate(2, program=Program.of("x = 2\n"))
+    write_steps(run, [step(1), step(2)], calls=[asked], candidates=[found])
     (texts,) = Feed(run).texts(2, 2)
     (told,) = texts["calls"]  # type: ignore[misc]
     (judged,) = texts["candidates"]  # type: ignore[misc]

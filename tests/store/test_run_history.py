@@ -7,15 +7,17 @@ import pytest
 
 from costada.store.call_log import CallKey
 from costada.store.history import RunHistory, Span
-from costada.store.rows import CallStatus, CandidateRow, Outcome, OutcomeKind
+from costada.store.rows import CallStatus, Outcome, OutcomeKind
 from costada.store.run_store import RunStore
+from costada.values.candidate import Candidate
+from costada.values.program import Program
 
 
-def candidate(iteration: int) -> CandidateRow:
-    return CandidateRow(
+def candidate(iteration: int) -> Candidate:
+    return Candidate(
         id=f"{iteration}.1",
         iteration=iteration,
-        code=f"x = {iteration}\n",
+        program=Program.of(f"x = {iteration}\n"),
         score=0.5,
         objective=None,
         is_valid=True,

@@ -5,15 +5,17 @@ from decimal import Decimal
 
 import pytest
 
-from costada.store.rows import CallRow, CandidateRow
+from costada.store.rows import CallRow
 from costada.store.run_store import RunStore
+from costada.values.candidate import Candidate
+from costada.values.program import Program
 
 
 def candidate(name: str, code: str = "x = 1\n", score: float = 0.5, iteration: int = 1):
-    return CandidateRow(
+    return Candidate(
         id=name,
         iteration=iteration,
-        code=code,
+        program=Program.of(code),
         score=score,
         objective=2 * score,
         is_valid=True,
@@ -114,25 +116,25 @@ def test_failed_candidates_and_copies_are_no_finds(store):
 
 
 def test_the_first_verdict_of_the_same_evaluator_on_the_same_program_is_found(store):
-    code_hash = store.put_text("x = 1\n")
+    program = Program.of("x = 1\n")
     for iteration, evaluator in [(2, "a"), (3, "b"), (4, "a")]:
         row = candidate(f"{iteration}.1", iteration=iteration)
         store.candidates.put("run", replace(row, evaluator=evaluator))
-    found = store.candidates.judged("run", code_hash, "a", 9, 1)
+    found = store.candidates.judged("run", program, "a", 9, 1)
     assert (found.id, found.evaluator) == ("2.1", "a")
-    assert store.candidates.judged("run", code_hash, "b", 9, 1).id == "3.1"
-    assert store.candidates.judged("run", code_hash, "c", 9, 1) is None
-    assert store.candidates.judged("run", store.put_text("x = 2\n"), "a", 9, 1) is None
-    assert store.candidates.judged("other", code_hash, "a", 9, 1) is None
+    assert store.candidates.judged("run", program, "b", 9, 1).id == "3.1"
+    assert store.candidates.judged("run", program, "c", 9, 1) is None
+    assert store.candidates.judged("run", Program.of("x = 2\n"), "a", 9, 1) is None
+    assert store.candidates.judged("other", program, "a", 9, 1) is None
 
 
 def test_only_verdicts_of_earlier_attempts_are_found(store):
-    code_hash = store.put_text("x = 1\n")
+    program = Program.of("x = 1\n")
     store.candidates.put("run", replace(candidate("5.2", iteration=5), evaluator="a"))
-    assert store.candidates.judged("run", code_hash, "a", 5, 2) is None
-    assert store.candidates.judged("run", code_hash, "a", 4, 9) is None
-    assert store.candidates.judged("run", code_hash, "a", 5, 3).id == "5.2"
-    assert store.candidates.judged("run", code_hash, "a", 5, 12).id == "5.2"
+    assert store.candidates.judged("run", program, "a", 5, 2) is None
+    assert store.candidates.judged("run", program, "a", 4, 9) is None
+    assert store.candidates.judged("run", program, "a", 5, 3).id == "5.2"
+    assert store.candidates.judged("run", program, "a", 5, 12).id == "5.2"
 
 
 def test_a_verdict_is_looked_up_in_an_index_whatever_the_length_of_the_run(tmp_path):

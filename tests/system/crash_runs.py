@@ -144,7 +144,7 @@ def record_of(folder: Path) -> Record:
             steps=(folder / "steps.jsonl").read_text(),
             calls=tuple(store.call_log.calls(run_id)),
             archives=tuple(
-                tuple(row.code for row in store.candidates.archive(run_id, frontier, 10**9))
+                tuple(row.program.text for row in store.candidates.archive(run_id, frontier, 10**9))
                 for frontier in (0, 1)
             ),
             spent=store.call_log.spent(run_id, 10**9),

@@ -13,6 +13,7 @@ from page_runs import call, candidate, settings, step, write_steps
 from costada.reports.page.feed import Feed
 from costada.reports.page.page import ITERATIONS, blocks, embedded, policy, write_page
 from costada.runs.folder import RunFolder
+from costada.values.program import Program
 
 HOSTILE = "</script><script>alert(1)</script><!--&\u2028\ud800"
 
@@ -49,11 +50,12 @@ def hashed(text: str) -> str:
 def hostile(tmp_path: Path) -> RunFolder:
     """A run in which every text that a model or a problem writes tries to leave its place."""
     run = settings(tmp_path / "run", problem=f"object:{HOSTILE[:-1]}", model=HOSTILE[:-1])
+    program = Program.of(HOSTILE)
     write_steps(
         run,
         [step(1, failure=HOSTILE, action=HOSTILE, events=[HOSTILE])],
         calls=[call(1, prompt=HOSTILE, answer=HOSTILE, role=HOSTILE[:-1])],
-        candidates=[candidate(1, code=HOSTILE, changes=HOSTILE, is_valid=False, error=HOSTILE)],
+        candidates=[candidate(1, program=program, changes=HOSTILE, is_valid=False, error=HOSTILE)],
     )
     return run
 

@@ -12,6 +12,7 @@ from costada.reports.page.page import write_page
 from costada.reports.page.server import PageServer
 from costada.runs.folder import RunFolder
 from costada.store.copying import Cut, cut_back
+from costada.values.program import Program
 
 MARKUP = (
     "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'>"
@@ -30,6 +31,7 @@ def opened(page: Any, run: RunFolder, anchor: str = "") -> Any:
 def guided_run(folder: Path) -> RunFolder:
     """Write four iterations: a new best, a failure repaired, a guide, a second new best."""
     run = settings(folder, budget=0.1)
+    changed = Program.of("a = 1\nb = 5\nc = 3\n")
     write_steps(
         run,
         [
@@ -47,11 +49,11 @@ def guided_run(folder: Path) -> RunFolder:
             call(4, prompt="the fourth prompt", answer="the fourth answer"),
         ],
         candidates=[
-            candidate(1, objective=0.6, code="a = 1\nb = 2\nc = 3\n"),
+            candidate(1, objective=0.6, program=Program.of("a = 1\nb = 2\nc = 3\n")),
             candidate(2, is_valid=False, objective=None, score=0.0, error=ERROR),
             candidate(2, id="2.2"),
             candidate(3, parent_id="2.2"),
-            candidate(4, objective=0.7, parent_id="1.1>1@2", code="a = 1\nb = 5\nc = 3\n"),
+            candidate(4, objective=0.7, parent_id="1.1>1@2", program=changed),
             candidate(2, id="1.1>1@2", is_copy=True),
         ],
     )

@@ -1,0 +1,94 @@
+"""What is wrapped around a node: the run's context, time, telemetry and cancellation."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from inspect import Parameter, signature
+from time import perf_counter
+from typing import Any
+
+from langchain_core.runnables import Runnable, RunnableConfig
+
+from costada.evaluators.sandbox.cancellation import CancellationToken, current_token
+from costada.nodes.calls.purse import register_account
+from costada.nodes.calls.telemetry import traced
+from costada.nodes.context import RunContext
+from costada.nodes.open_run import newest_checkpoint
+from costada.nodes.state import SearchState
+
+Node = Callable[..., SearchState]
+
+
+def observed(node: Node, name: str, context: RunContext) -> Node:
+    """Bind the run's context to a node, and add the seconds of the step so far to its update.
+
+    The update also holds `trace` where a trace began. The node that ends a step stores the seconds.
+    Time spent waiting for a caller's answer is not counted: an interrupted node is executed again.
+
+    Args:
+        node: Takes the state, a `context`, and what LangGraph offers by name.
+        name: Of the node in the graph.
+        context: Of the run.
+    """
+    bound = partial(node, context=context)
+    parameters = dict(signature(bound).parameters)
+    takes_config = parameters.pop("config", None) is not None
+
+    def run(state: SearchState, *, config: RunnableConfig, **given: object) -> SearchState:
+        began = perf_counter()
+        newest = newest_checkpoint(state) if context.is_saved_by_time else ""
+        if takes_config:
+            given["config"] = config
+        register_account(state.get("run_id", ""), config, context)
+        update = traced(name, partial(bound, state, **given), state, context)
+        register_account(update.get("run_id", ""), config, context)
+        opens_run = "run_id" in update
+        seconds = {} if opens_run else dict(state.get("seconds", {}))
+        seconds[name] = seconds.get(name, 0.0) + perf_counter() - began
+        if "iterations" in update and not opens_run:
+            context.store.timing.put(state["run_id"], update["iterations"], seconds)
+            seconds = {}
+        update = SearchState(**{**update, "seconds": seconds})
+        return SearchState(**update, newest_checkpoint=newest) if newest else update
+
+    config = Parameter("config", Parameter.KEYWORD_ONLY, annotation=RunnableConfig)
+    run.__name__ = name
+    # LangGraph reads here what a node takes by name: the config, and the writer of a stream.
+    run.__signature__ = signature(bound).replace(  # type: ignore[attr-defined]
+        parameters=[*parameters.values(), config]
+    )
+    return run
+
+
+class CancellableNode(Runnable[SearchState, SearchState]):
+    """A node that leaves no evaluation behind when the task it runs in is cancelled.
+
+    It runs in a thread, as every node of an async run does; a thread alone would continue until the
+    candidate's time is over, and Ctrl-C would wait for it.
+    """
+
+    def __init__(self, node: Node, name: str) -> None:
+        self._node = node
+        self._takes_config = "config" in signature(node).parameters
+        self.name = name
+
+    def invoke(
+        self, input: SearchState, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> SearchState:
+        """Execute the node."""
+        return self._ready(config)(input)
+
+    async def ainvoke(
+        self, input: SearchState, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> SearchState:
+        """Execute the node in a thread; a cancellation stops its evaluation."""
+        token = CancellationToken()
+        current_token.set(token)
+        try:
+            return await asyncio.to_thread(self._ready(config), input)
+        except asyncio.CancelledError:
+            token.cancel()
+            raise
+
+    def _ready(self, config: RunnableConfig | None) -> Node:
+        return partial(self._node, config=config) if self._takes_config else self._node

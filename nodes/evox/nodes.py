@@ -1,0 +1,327 @@
+"""The nodes that EvoX puts in place of the paper's: strategies choose the sources and evolve."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from langchain_core.runnables import RunnableConfig
+
+from costada.controller.baselines.evox import (
+    IMPROVEMENT_THRESHOLD,
+    LABELS,
+    EvoX,
+    ScoredStrategy,
+    switch_interval,
+)
+from costada.controller.sampling import draws
+from costada.evaluators.problem import layer_of
+from costada.evaluators.sandbox.layers import Layer
+from costada.models.asking import ModelFailure
+from costada.models.replies import answer_text
+from costada.nodes.approve_guide import ask_for_approval
+from costada.nodes.build_context import Sources, failed_attempts, next_attempt
+from costada.nodes.calls.asking import ask_within_budget
+from costada.nodes.context import (
+    RunContext,
+    candidate_of,
+    repeatable_metrics,
+    shown,
+)
+from costada.nodes.evox.strategies import (
+    Selection,
+    StrategyRecord,
+    check_strategy,
+    initial_strategy,
+    select_sources,
+)
+from costada.nodes.generate import ask_once
+from costada.nodes.state import SearchState
+from costada.nodes.tools.agent import ask_with_tools
+from costada.nodes.tools.workbench import context_candidates
+from costada.prompts.evox import (
+    InsightRequest,
+    LabelRequest,
+    Labels,
+    PopulationRow,
+    SearchWindow,
+    ShownStrategy,
+    StrategyRequest,
+    insight_prompt,
+    label_prompt,
+    label_text,
+    parse_labels,
+    parse_strategy,
+    population_facts,
+    population_text,
+    strategy_prompt,
+    trace_text,
+)
+from costada.prompts.render import Prompt
+from costada.prompts.replies import Rejection
+from costada.prompts.requests import (
+    MAX_PREVIOUS,
+    FailedAttempt,
+    GenerationRequest,
+    PreviousAttempt,
+)
+from costada.store.call_log import CallKey
+from costada.values.candidate import Candidate
+
+RECENT_ITERATIONS = 100
+"""How far back the previous attempts of a prompt may lie."""
+
+MAX_STRATEGY_CALLS = 3
+"""Calls one evolution may make until it yields a valid strategy."""
+
+
+def build_context(state: SearchState, *, context: RunContext) -> SearchState:
+    """Let the strategy in use choose the sources, and write the prompt of the next attempt.
+
+    All attempts of a step start from the same choice.
+    """
+    population = _population(state, context)
+    controller, selection = _select(_evox_of(state), population, state, context)
+    inspirations = [candidate_of(name, state, context) for name in selection.context_ids]
+    sources = Sources(candidate_of(selection.parent_id, state, context), inspirations)
+    labels, text = state["labels"], context.store.text
+    advice = Labels(text(labels["diverge"]), text(labels["refine"]))
+    request = GenerationRequest(
+        task=context.problem.task,
+        current=shown(sources.parent, context.problem),
+        action=state["step"]["action"],
+        others=tuple(shown(each, context.problem) for each in inspirations),
+        timeout=context.problem.limits.wall_seconds,
+        entry_point=context.problem.entry_point,
+        label=label_text(selection.label, advice),
+        label_name=selection.label,
+        previous=_previous_attempts(population, state, context),
+        earlier_failures=failed_attempts(state["step"], context),
+    )
+    step = next_attempt(state["step"], sources, request, context, label=selection.label)
+    return SearchState(controller=controller, step=step)
+
+
+def generate(state: SearchState, config: RunnableConfig, *, context: RunContext) -> SearchState:
+    """Add the proposed program to the step; a model with tools may look at the population."""
+    if context.settings.generator == "agent":
+        return ask_with_tools(state, config, _visible, context=context)
+    return ask_once(state, config, context=context)
+
+
+def guide(state: SearchState, config: RunnableConfig, *, context: RunContext) -> SearchState:
+    """Buy the labels before the first step, and later a new strategy.
+
+    The labels are charged to the first step. An evolution is charged to the step that has just been
+    made; when its calls use up the budget, no step is left for a new strategy.
+    """
+    if _evox_of(state).pending == LABELS:
+        return _ask_for_labels(state, config, context)
+    return _evolve_strategy(state, config, context)
+
+
+def approve_guide(state: SearchState, *, context: RunContext) -> SearchState:
+    """Ask the caller whether to buy the labels or a strategy; see `ask_for_approval`."""
+    if _evox_of(state).pending == LABELS:
+        return ask_for_approval(_labels_prompt(context), _without_labels, state, context)
+    prompt = insight_prompt(_strategies(state, context).insight_request)
+    return ask_for_approval(prompt, _keep_strategy, state, context)
+
+
+NODES: Mapping[str, Callable[..., SearchState]] = {
+    "build_context": build_context,
+    "generate": generate,
+    "guide": guide,
+    "approve_guide": approve_guide,
+}
+"""Nodes of the graph that EvoX replaces, by name."""
+
+
+def _evox_of(state: SearchState) -> EvoX:
+    controller = state["controller"]
+    if not isinstance(controller, EvoX):
+        raise TypeError(f"controller: got {type(controller).__name__}, expected EvoX")
+    return controller
+
+
+def _population(state: SearchState, context: RunContext) -> Sequence[Candidate]:
+    """The initial program and all valid candidates up to the current step."""
+    before = state["iteration"] + state["step"]["is_credited"]
+    return context.store.candidates.population(state["run_id"], before)
+
+
+def _visible(state: SearchState, context: RunContext) -> list[Candidate]:
+    return [*context_candidates(state, context), *_population(state, context)]
+
+
+def _layer(context: RunContext) -> Layer:
+    """The sandbox of strategies: that of the problem's candidates."""
+    return layer_of(context.problem) or Layer.AUTO
+
+
+def _strategy_text(name: str, context: RunContext) -> str:
+    return context.store.text(name) or initial_strategy()
+
+
+def _select(
+    controller: EvoX, population: Sequence[Candidate], state: SearchState, context: RunContext
+) -> tuple[EvoX, Selection]:
+    """The choice of the strategy in use; one that fails is replaced by the one before it."""
+    records = [
+        StrategyRecord(
+            id=each.id,
+            code=each.program.text,
+            score=each.score,
+            metrics=repeatable_metrics(each, context.problem),
+            error=each.error,
+            parent_id=each.parent_id,
+            iteration=each.iteration,
+            generation=each.generation,
+        )
+        for each in population
+    ]
+    count = context.constants.num_inspirations
+    seed = draws(state["run_seed"], state["iteration"], "strategy").getrandbits(32)
+    while True:
+        source = _strategy_text(controller.strategy, context)
+        choice = select_sources(source, records, count, seed, _layer(context))
+        if isinstance(choice, Selection):
+            return controller, choice
+        if not controller.strategy:
+            raise RuntimeError(f"the initial strategy failed: {choice.reason}")
+        controller = controller.fall_back()
+
+
+def _previous_attempts(
+    population: Sequence[Candidate], state: SearchState, context: RunContext
+) -> tuple[PreviousAttempt, ...]:
+    """The best of the recent candidates, the best first."""
+    first = state["iteration"] - RECENT_ITERATIONS
+    recent = [each for each in population if each.parent_id and each.iteration >= first]
+    recent.sort(key=lambda each: (-each.score, -each.iteration))
+    return tuple(
+        PreviousAttempt(
+            iteration=each.iteration,
+            score=each.score,
+            parent_score=candidate_of(str(each.parent_id), state, context).score,
+            changes=each.changes,
+            metrics=repeatable_metrics(each, context.problem),
+        )
+        for each in recent[:MAX_PREVIOUS]
+    )
+
+
+def _ask(
+    prompt: Prompt, attempt: int, state: SearchState, config: RunnableConfig, context: RunContext
+) -> str:
+    """Ask the guide model; the answer is empty if none came or the budget is used up."""
+    iteration = state["controller"].iteration + 1
+    key = CallKey(state["run_id"], iteration, "guide", attempt)
+    answer = ask_within_budget(
+        context.guide_model, prompt, key, state, config, context, is_further=True
+    )
+    return "" if isinstance(answer, ModelFailure) else answer_text(answer)
+
+
+def _labels_prompt(context: RunContext) -> Prompt:
+    problem = context.problem
+    packages = tuple(dict.fromkeys(name.partition(".")[0] for name in problem.preload))
+    return label_prompt(LabelRequest(problem.task, problem.evaluator_source, packages))
+
+
+def _ask_for_labels(state: SearchState, config: RunnableConfig, context: RunContext) -> SearchState:
+    return _with_labels(_ask(_labels_prompt(context), 1, state, config, context), state, context)
+
+
+def _without_labels(state: SearchState, context: RunContext) -> SearchState:
+    return _with_labels("", state, context)
+
+
+def _with_labels(reply: str, state: SearchState, context: RunContext) -> SearchState:
+    labels, put_text = parse_labels(reply), context.store.put_text
+    return SearchState(
+        labels={"diverge": put_text(labels.diverge), "refine": put_text(labels.refine)},
+        controller=_evox_of(state).with_labels(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Strategies:
+    """What the prompts of one evolution show: the strategies, and the population."""
+
+    task: str
+    parent: ShownStrategy
+    others: tuple[ShownStrategy, ...]
+    statistics: str
+    facts: Mapping[str, str]
+
+    @property
+    def insight_request(self) -> InsightRequest:
+        return InsightRequest(self.task, self.statistics, self.others, self.facts)
+
+
+def _strategies(state: SearchState, context: RunContext) -> _Strategies:
+    controller = _evox_of(state)
+    iteration = controller.iteration + 1
+    rows = [
+        PopulationRow(
+            each.id, each.iteration, each.score, each.parent_id, each.label, each.inspirations
+        )
+        for each in _population(state, context)
+    ]
+
+    def shown_strategy(scored: ScoredStrategy) -> ShownStrategy:
+        return ShownStrategy(
+            source=_strategy_text(scored.strategy, context),
+            score=scored.score,
+            since=scored.since,
+            until=scored.until,
+            start=scored.start,
+            end=scored.end,
+            trace=trace_text(rows, scored.since, scored.until),
+        )
+
+    rng = draws(state["run_seed"], iteration, "strategies")
+    parent, others = controller.draw_strategies(rng, context.constants)
+    return _Strategies(
+        task=context.problem.task,
+        parent=shown_strategy(parent),
+        others=tuple(map(shown_strategy, others)),
+        statistics=population_text(rows, iteration, IMPROVEMENT_THRESHOLD),
+        facts=population_facts(rows, iteration, IMPROVEMENT_THRESHOLD),
+    )
+
+
+def _evolve_strategy(
+    state: SearchState, config: RunnableConfig, context: RunContext
+) -> SearchState:
+    """Ask for an insight, then for a strategy, until one is valid or the calls are used up."""
+    controller, constants = _evox_of(state), context.constants
+    shown_ones = _strategies(state, context)
+    request = StrategyRequest(
+        task=context.problem.task,
+        window=SearchWindow(
+            iteration=controller.iteration + 2,
+            max_iterations=constants.max_iterations,
+            horizon=switch_interval(constants),
+            threshold=IMPROVEMENT_THRESHOLD,
+        ),
+        insight=_ask(insight_prompt(shown_ones.insight_request), 1, state, config, context),
+        statistics=shown_ones.statistics,
+        parent=shown_ones.parent,
+        context=shown_ones.others,
+    )
+    for attempt in range(2, MAX_STRATEGY_CALLS + 2):
+        reply = _ask(strategy_prompt(request), attempt, state, config, context)
+        read = parse_strategy(reply)
+        if isinstance(read, Rejection):
+            request = replace(request, failure=FailedAttempt(read.reason))
+            continue
+        fault = check_strategy(read, _layer(context))
+        if fault is None:
+            adopted = controller.adopt(context.store.put_text(read), constants)
+            return SearchState(controller=adopted)
+        request = replace(request, failure=FailedAttempt(fault, read))
+    return _keep_strategy(state, context)
+
+
+def _keep_strategy(state: SearchState, context: RunContext) -> SearchState:
+    return SearchState(controller=_evox_of(state).keep_strategy(context.constants))
