@@ -1,5 +1,6 @@
 """Whole runs on the simulated landscape, and the command that compares them."""
 
+from hashlib import sha256
 from itertools import pairwise
 
 import pytest
@@ -19,6 +20,29 @@ def test_a_run_ends_with_the_step_that_crosses_its_budget(method):
     assert spent[-1] >= 0.3 > spent[-2]
     assert all(later > earlier for earlier, later in pairwise(spent))
     assert sum(outcome.dollars_by_role.values()) == pytest.approx(spent[-1])
+
+
+@pytest.mark.parametrize(
+    ("method", "digest"),
+    [
+        ("costada", "f72a142f6644"),
+        ("adaevolve", "bf5f61685648"),
+        ("evox", "3ad92fea87d4"),
+        ("no-cost-calibration", "65104f292ebb"),
+        ("no-remaining-budget", "ef5af630b41d"),
+        ("no-intervention-gating", "d117a8baa4a8"),
+        ("uniform", "53907b85b1c1"),
+        ("best-of-n", "7853fc076d4e"),
+    ],
+)
+def test_the_runs_of_a_seed_are_those_on_record(method, digest):
+    """Recorded once; equal to the last digit on every platform and in every version."""
+    points = [
+        (point.spent, point.best_score)
+        for seed in (5, 6, 17)
+        for point in simulate_run(method, seed, 1.0).points
+    ]
+    assert sha256(repr(points).encode()).hexdigest()[:12] == digest
 
 
 @pytest.mark.parametrize("method", METHODS)
