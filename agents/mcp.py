@@ -1,8 +1,7 @@
-"""The MCP server: three tools over what a host offers.
+"""The MCP server: three tools to start and follow searches.
 
-A search takes minutes to days, and MCP clients give a request up after a minute, many of them
-whatever progress it reports. So `discover` starts a run and answers at once, and `status` can wait
-a while for its end: a client that keeps asking misses nothing, and no request lasts.
+A search takes minutes to days, but MCP clients abandon a request after a minute, many despite
+progress reports. So `discover` starts a run and returns at once, and `status` can wait for its end.
 """
 
 import sqlite3
@@ -40,19 +39,25 @@ from costada.store.files import read_text
 from costada.store.purse import Purse
 from costada.values.discovery import Discovery
 
-UNEXPECTED = "an error of the program itself; the server's standard error says which"
+ADDRESS = "127.0.0.1"
+LONGEST_WAIT = 45.0
+"""Seconds that one request may take; clients give up after 60."""
+
+UNEXPECTED = "an unexpected error; see the server's standard error"
+READS = ToolAnnotations(readOnlyHint=True, openWorldHint=False)
+SPENDS = ToolAnnotations(readOnlyHint=False, destructiveHint=False, openWorldHint=True)
 
 RunPhase = Literal["running", "finished", "interrupted", "failed"]
 
 
 class RunStatus(TypedDict):
-    """Where a run stands.
+    """The state of a run.
 
-    `spent` and `budget` are dollars: what was spent up to now, a call under way at the most it can
-    cost, and a budget that may be lower than was asked for. `best_score` is
-    normalised, higher is better; `best_objective` is in the problem's own units. Both are `None`
-    before the first iteration. `stop_reason` is `budget`, `iterations` or `failures` for a finished
-    run, `error` says why one failed; otherwise they are empty. `folder` holds the run's files.
+    `spent` and `budget` are dollars; `spent` includes a running call at its upper bound, and
+    `budget` may be lower than requested. `best_score` is normalised, higher is better;
+    `best_objective` is in the problem's own units. Both are `None` before the first iteration.
+    `stop_reason` is `budget`, `iterations` or `failures` for a finished run, `error` says why a run
+    failed; otherwise they are empty. `folder` holds the run's files.
     """
 
     run: str
@@ -68,40 +73,43 @@ class RunStatus(TypedDict):
     folder: str
 
 
+class BestProgram(RunStatus):
+    """The best program of a run so far, and the state of the run."""
+
+    program: str
+
+
 class BackgroundRun(Progress):
-    """Carries a plan out in a thread of its own, with the money of an account."""
+    """A run in its own thread, paid from an account of the server's purse."""
 
     def __init__(self, plan: Plan, folder: RunFolder, account: Purse) -> None:
-        """Begin at once; the account is closed when the run has ended, whatever its end is."""
+        """Start at once; the account is closed when the run has ended in any way."""
         self._plan = replace(plan, purse=account, budget=float(account.budget))
         self._folder, self._account = folder, account
         self._row: TraceRow | None = None
-        self._found: Discovery | None = None
+        self._result: Discovery | None = None
         self._error = ""
-        self._control = RunControl()
-        self._thread = Thread(target=self._carry_out, daemon=True)
-        self._thread.start()
+        self.control = RunControl()
+        self.thread = Thread(target=self._carry_out, daemon=True)
+        self.thread.start()
 
     @property
     def name(self) -> str:
-        """Return what clients call the run."""
+        """The name of the run for clients."""
         return self._folder.path.name
 
     def step(self, row: TraceRow) -> None:
-        """Take note of a finished iteration."""
+        """Remember a finished iteration."""
         self._row = row
 
-    def request_end(self) -> None:
-        """Ask the run to end after its current call, saved so that it can be gone on with."""
-        self._control.request_drain("the server ends")
-
-    def wait(self, seconds: float) -> None:
-        """Return when the run has ended, or after so many seconds."""
-        self._thread.join(seconds)
-
     def status(self) -> RunStatus:
-        """Return where the run stands."""
-        phase, row, found = self._phase(), self._row, self._found
+        """The current state of the run."""
+        row, result = self._row, self._result
+        phase: RunPhase = "failed"
+        if self.thread.is_alive():
+            phase = "running"
+        elif result:
+            phase = "interrupted" if result.stop_reason == "interrupted" else "finished"
         return RunStatus(
             run=self.name,
             problem=self._plan.problem.name,
@@ -111,33 +119,26 @@ class BackgroundRun(Progress):
             budget=self._plan.budget,
             best_score=row["best_score"] if row else None,
             best_objective=row["best_objective"] if row else None,
-            stop_reason=found.stop_reason if found else "",
+            stop_reason=result.stop_reason if result else "",
             error=self._error or (UNEXPECTED if phase == "failed" else ""),
             folder=str(self._folder.path.resolve()),
         )
 
     def best_program(self) -> str:
-        """Return the best program so far, the problem's own until there is a better one."""
+        """The best program so far; at first the problem's initial program."""
         file = self._folder.best_program
         return read_text(file) if file.exists() else self._plan.problem.initial_program
-
-    def _phase(self) -> RunPhase:
-        if self._thread.is_alive():
-            return "running"
-        if self._found is None:
-            return "failed"
-        return "interrupted" if self._found.stop_reason == "interrupted" else "finished"
 
     def _carry_out(self) -> None:
         with closing(self._account):
             try:
-                self._found = carry_out(self._plan, self._folder, self, self._control)
+                self._result = carry_out(self._plan, self._folder, self, self.control)
             except (ValueError, UnmeteredCall, OSError, sqlite3.Error) as error:
                 self._error = str(error) or describe(error)
 
 
 def named_problems(given: Sequence[str]) -> dict[str, str]:
-    """Return problems by the name that clients know them by: benchmarks, and folders by theirs.
+    """Benchmarks and problem folders by the names that clients use.
 
     Raises:
         ValueError: There is no such problem, or two have the same name.
@@ -152,14 +153,14 @@ def named_problems(given: Sequence[str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """The runs that clients may start, and those that they have started.
+class SearchService:
+    """Starts runs for clients and keeps track of them.
 
     Attributes:
         problems: The problems by name; benchmarks and folders.
-        settings: The settings of every run but for problem, budget and seed.
-        purse: What all runs together may spend.
-        parent: Folder in which each run gets a folder of its own.
+        settings: The settings of every run; a client chooses problem, budget and seed.
+        purse: Pays for all runs together.
+        parent: Parent of the run folders.
     """
 
     problems: Mapping[str, str]
@@ -170,22 +171,21 @@ class Offer:
     _lock: Lock = field(default_factory=Lock)
 
     def check(self) -> None:
-        """Refuse what no run could begin with; raises `ValueError` as `plan_run` does."""
+        """Refuse settings that no run could start with; raises `ValueError` as `plan_run` does."""
         plan_run(self.settings.model_copy(update={"preflight": False}))
 
-    def take_back(self) -> None:
-        """Take back what runs of an earlier server had left, unless another one is at work."""
+    def reclaim(self) -> None:
+        """Return the unspent money of an earlier server's runs that no process works on."""
         for account in self.purse.accounts()[1:]:
-            folder = Path(account.name)
-            if not account.is_closed and not is_held(folder):
+            if not account.is_closed and not is_held(Path(account.name)):
                 self.purse.close_child(account.name)
 
     def start(self, name: str, budget: float, seed: int) -> BackgroundRun:
-        """Return a new run, which goes on in the background.
+        """Start a run in the background.
 
         Raises:
-            ValueError: There is no such problem, it does not work, the budget or the seed is not
-                what it should be, or the purse has too little left.
+            ValueError: There is no such problem, it does not work, the budget or the seed is
+                invalid, or the purse has too little left.
             OSError: The run's folder cannot be made.
         """
         if name not in self.problems:
@@ -206,120 +206,90 @@ class Offer:
         return run
 
     def run(self, name: str) -> BackgroundRun:
-        """Return a run by its name.
-
-        Raises:
-            ValueError: This server has started no such run.
-        """
+        """A run by its name; raises `ValueError` if this server has not started it."""
         if name not in self.runs:
             known = ", ".join(self.runs) or "none yet"
             raise ValueError(f"run: got {name!r}, expected one that was started here: {known}")
         return self.runs[name]
 
     def end(self, seconds: float) -> None:
-        """Let all runs save and end, and wait so many seconds for them in all."""
-        running = [run for run in self.runs.values() if run.status()["phase"] == "running"]
+        """Interrupt all runs, so that they save, and wait for them for at most `seconds`."""
+        running = [run for run in self.runs.values() if run.thread.is_alive()]
         for run in running:
-            run.request_end()
+            run.control.request_drain("the server ends")
         cancel_evaluations()
         deadline = monotonic() + seconds
         for run in running:
-            run.wait(max(0.0, deadline - monotonic()))
+            run.thread.join(max(0.0, deadline - monotonic()))
         allow_evaluations()
-
-
-LONGEST_WAIT = 45.0
-"""Seconds that one request may last at most; clients give up after 60."""
-
-ADDRESS = "127.0.0.1"
-
-READS = ToolAnnotations(readOnlyHint=True, openWorldHint=False)
-SPENDS = ToolAnnotations(readOnlyHint=False, destructiveHint=False, openWorldHint=True)
-
-
-class BestProgram(RunStatus):
-    """The best program of a run so far, and where the run stands."""
-
-    program: str
-
-
-def mcp_server(offer: Offer, *, port: int = 0) -> FastMCP:
-    """Return the server; `port` matters where it is reached over HTTP."""
-    server = FastMCP(
-        "costada", instructions=_instructions(offer), host=ADDRESS, port=port, log_level="WARNING"
-    )
-    tools = _Tools(offer)
-    server.add_tool(tools.discover, annotations=SPENDS)
-    server.add_tool(tools.status, annotations=READS)
-    server.add_tool(tools.best_program, annotations=READS)
-    return server
-
-
-def serve_over_http(offer: Offer, port: int, token: str) -> None:
-    """Serve on this machine until Ctrl-C, to clients that show the token.
-
-    The SDK refuses requests that name another host or another origin.
-    """
-    server = mcp_server(offer, port=port)
-    guarded = _Guarded(server.streamable_http_app(), token)
-    uvicorn.run(guarded, host=ADDRESS, port=port, log_level="warning")
-
-
-class _Guarded:
-    """An application whose requests must show a token."""
-
-    def __init__(self, application: ASGIApp, token: str) -> None:
-        self._application, self._token = application, token
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "lifespan":
-            headers = dict(scope["headers"])
-            authorization = headers.get(b"authorization", b"").decode("latin-1")
-            if not shows_token(self._token, scope["query_string"].decode("latin-1"), authorization):
-                await PlainTextResponse(REFUSAL, status_code=401)(scope, receive, send)
-                return
-        await self._application(scope, receive, send)
-
-
-def _instructions(offer: Offer) -> str:
-    return (
-        "Improves programs by a search with language models within a budget of dollars. Start a"
-        " run with discover, ask status until its phase is no longer running, then best_program."
-        f" Problems: {', '.join(offer.problems)}. All runs together may spend"
-        f" ${offer.purse.budget:f}."
-    )
 
 
 Run = Annotated[str, Field(description="Name of the run, as discover returned it.")]
 ProblemName = Annotated[str, Field(description="One of the problems that this server offers.")]
-Budget = Annotated[float, Field(description="Dollars to spend; less if less is left here.")]
-Seed = Annotated[int, Field(description="Start of the run's randomness.")]
+Budget = Annotated[float, Field(description="Dollars to spend; lowered to what the server has.")]
+Seed = Annotated[int, Field(description="Random seed of the run.")]
 WaitSeconds = Annotated[
     float,
-    Field(ge=0, le=LONGEST_WAIT, description="Answer when the run ends, or after so long."),
+    Field(ge=0, le=LONGEST_WAIT, description="Return when the run ends, or after this time."),
 ]
 
 
-class _Tools:
-    """The tools; their docstrings are what clients read."""
+def mcp_server(service: SearchService, *, port: int = 0) -> FastMCP:
+    """The MCP server of a service; `port` is for HTTP."""
+    instructions = (
+        "Improves programs by a search with language models within a budget of dollars. Start a"
+        " run with discover, ask status until its phase is no longer running, then best_program."
+        f" Problems: {', '.join(service.problems)}. All runs together may spend"
+        f" ${service.purse.budget:f}."
+    )
 
-    def __init__(self, offer: Offer) -> None:
-        self._offer = offer
-
-    async def discover(self, problem: ProblemName, budget: Budget, seed: Seed = 0) -> RunStatus:
-        """Start a search for a better program and return at once; it goes on in the background."""
-        run = await anyio.to_thread.run_sync(self._offer.start, problem, budget, seed)
+    async def discover(problem: ProblemName, budget: Budget, seed: Seed = 0) -> RunStatus:
+        """Start a search for a better program and return at once; it runs in the background."""
+        run = await anyio.to_thread.run_sync(service.start, problem, budget, seed)
         return run.status()
 
-    async def status(self, run: Run, wait_seconds: WaitSeconds = 0.0) -> RunStatus:
-        """Return where a run stands: phase, iterations, dollars spent, best score, any error."""
-        found = self._offer.run(run)
+    async def status(run: Run, wait_seconds: WaitSeconds = 0.0) -> RunStatus:
+        """Return the state of a run: phase, iterations, dollars spent, best score, any error."""
+        found = service.run(run)
         if wait_seconds:
-            await anyio.to_thread.run_sync(found.wait, wait_seconds, abandon_on_cancel=True)
+            join = found.thread.join
+            await anyio.to_thread.run_sync(join, wait_seconds, abandon_on_cancel=True)
         return found.status()
 
-    async def best_program(self, run: Run) -> BestProgram:
-        """Return the best program of a run so far, with its score and where the run stands."""
-        found = self._offer.run(run)
+    async def best_program(run: Run) -> BestProgram:
+        """Return the best program of a run so far, with its score and the state of the run."""
+        found = service.run(run)
         program = await anyio.to_thread.run_sync(found.best_program)
         return BestProgram(**found.status(), program=program)
+
+    server = FastMCP(
+        "costada", instructions=instructions, host=ADDRESS, port=port, log_level="WARNING"
+    )
+    server.add_tool(discover, annotations=SPENDS)
+    server.add_tool(status, annotations=READS)
+    server.add_tool(best_program, annotations=READS)
+    return server
+
+
+def serve_over_http(service: SearchService, port: int, token: str) -> None:
+    """Serve on this machine until Ctrl-C, to clients that send the token.
+
+    The SDK refuses requests that name another host or another origin.
+    """
+    application = mcp_server(service, port=port).streamable_http_app()
+    uvicorn.run(_guarded(application, token), host=ADDRESS, port=port, log_level="warning")
+
+
+def _guarded(application: ASGIApp, token: str) -> ASGIApp:
+    """An application that refuses requests without the token."""
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            headers = dict(scope["headers"])
+            authorization = headers.get(b"authorization", b"").decode("latin-1")
+            if not shows_token(token, scope["query_string"].decode("latin-1"), authorization):
+                await PlainTextResponse(REFUSAL, status_code=401)(scope, receive, send)
+                return
+        await application(scope, receive, send)
+
+    return guarded

@@ -1,35 +1,40 @@
-"""The options of `costada run`, in words for its help page."""
+"""Arguments that several commands share, and options made from the fields of `RunConfig`."""
 
+from __future__ import annotations
+
+import inspect
+import tomllib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
+from pydantic.fields import FieldInfo
 
-from costada.controller.methods import METHODS
-from costada.evaluators.sandbox.layers import Layer
-from costada.runs.config import PRESETS, RunConfig
+from costada.runs.config import (
+    CONTROLLER,
+    LARGEST_SETTINGS,
+    OUTPUT,
+    RunConfig,
+    Shown,
+    constant_names,
+)
+from costada.runs.user_input import as_option, unknown_name
+from costada.store.files import read_text
+
+LARGEST_PORT = 65_535
+PLAIN_TYPES = (bool, int, float)
+"""Types that the command line parses; the text of other options goes to `RunConfig`."""
 
 
 def named_path(text: str) -> Path:
-    """Return the path in an argument; an empty one, as of an unset variable, is refused."""
+    """Read a path; an empty one, as of an unset variable, is refused."""
     if not str(text):
         raise typer.BadParameter("got '', expected a path")
     return Path(text)
 
-
-def check_tools(tool_evaluations: int | None, generator: str | None) -> None:
-    """Raise `ValueError` for a number of tool evaluations given to a model without tools."""
-    if tool_evaluations is not None and generator != "agent":
-        raise ValueError("--tool-evaluations: got one without --generator agent, expected none")
-
-
-def _default(field: str) -> str:
-    return str(RunConfig.model_fields[field].default)
-
-
-LARGEST_PORT = 65_535
-MODELS, MONEY, SEARCH = "Models", "Money", "Search"
-EVALUATION, OUTPUT = "Evaluation", "Output"
 
 ProblemName = Annotated[
     str,
@@ -40,282 +45,20 @@ ProblemName = Annotated[
 Folder = Annotated[
     Path, typer.Argument(parser=named_path, metavar="DIR", help="The folder of a run.")
 ]
-
-Model = Annotated[
-    str | None,
-    typer.Option(
-        help="offline (needs no key and no network), openai:NAME or PROVIDER:NAME.",
-        show_default=_default("model"),
-        rich_help_panel=MODELS,
-    ),
-]
-GuideModel = Annotated[
-    str | None,
-    typer.Option(help="Model asked for tactics.", show_default="the same", rich_help_panel=MODELS),
-]
-BaseUrl = Annotated[
-    str | None,
-    typer.Option(
-        help="Address of an OpenAI-compatible server, for openai: models.", rich_help_panel=MODELS
-    ),
-]
-MaxTokens = Annotated[
-    int | None,
-    typer.Option(
-        help="Most tokens of an answer, and of what a lost call can cost.",
-        show_default="32000; of the offline model any",
-        rich_help_panel=MODELS,
-    ),
-]
-Budget = Annotated[
-    float | None,
-    typer.Option(
-        help="Dollars to spend.",
-        show_default=f"the preset's or {_default('budget')}",
-        rich_help_panel=MONEY,
-    ),
-]
-Preset = Annotated[
-    str | None,
-    typer.Option(
-        help=f"Prices, budget and reference cost of the paper: {' or '.join(PRESETS)}.",
-        rich_help_panel=MONEY,
-    ),
-]
-PriceIn = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DOLLARS",
-        help="Price of a million input tokens of the model.",
-        show_default="the preset's or the list price",
-        rich_help_panel=MONEY,
-    ),
-]
-PriceOut = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DOLLARS",
-        help="Price of a million output tokens of the model.",
-        show_default="the preset's or the list price",
-        rich_help_panel=MONEY,
-    ),
-]
-GuidePriceIn = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DOLLARS",
-        help="Price of a million input tokens of the guide model.",
-        show_default="the list price",
-        rich_help_panel=MONEY,
-    ),
-]
-GuidePriceOut = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DOLLARS",
-        help="Price of a million output tokens of the guide model.",
-        show_default="the list price",
-        rich_help_panel=MONEY,
-    ),
-]
-ReferenceCost = Annotated[
-    float | None,
-    typer.Option(
-        help="Dollars of an ordinary iteration.",
-        show_default=f"the preset's or {_default('reference_cost')}",
-        rich_help_panel=MONEY,
-    ),
-]
-OnMissingUsage = Annotated[
-    str | None,
-    typer.Option(
-        metavar="raise|estimate",
-        help="An answer without token counts ends the run, or is estimated and marked.",
-        show_default=_default("on_missing_usage"),
-        rich_help_panel=MONEY,
-    ),
-]
-MethodName = Annotated[
-    str | None,
-    typer.Option(
-        "--method",
-        metavar="METHOD",
-        help=f"Who decides where the money goes: {', '.join(METHODS)}.",
-        show_default=_default("method"),
-        rich_help_panel=SEARCH,
-    ),
-]
-LostCalls = Annotated[
-    str | None,
-    typer.Option(
-        metavar="count|ignore",
-        help="Whether calls whose outcome is unknown count against the budget, at their upper"
-        " bound; under a hard budget they must.",
-        show_default=_default("lost_calls"),
-        rich_help_panel=MONEY,
-    ),
-]
-BudgetPolicy = Annotated[
-    str | None,
-    typer.Option(
-        metavar="crossing|hard",
-        help="The last iteration may cross the budget, or no call may.",
-        show_default=_default("budget_policy"),
-        rich_help_panel=MONEY,
-    ),
-]
-MaxFailures = Annotated[
-    int | None,
-    typer.Option(
-        help="Attempts in a row without a usable program that stop the run.",
-        show_default=_default("max_failures"),
-        rich_help_panel=SEARCH,
-    ),
-]
-CallTimeout = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="Total time of one model call, its retries included.",
-        show_default=_default("call_timeout"),
-        rich_help_panel=MODELS,
-    ),
-]
-RetryWait = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="First wait after a failed request; it doubles each time.",
-        show_default=_default("retry_wait"),
-        rich_help_panel=MODELS,
-    ),
-]
-LongestWait = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="Longest wait between two requests; a provider that asks for more stops the run.",
-        show_default=_default("longest_wait"),
-        rich_help_panel=MODELS,
-    ),
-]
-LongestPause = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="How long a run waits for a provider that does not answer, before it stops.",
-        show_default=_default("longest_pause"),
-        rich_help_panel=MODELS,
-    ),
-]
-GeneratorKind = Annotated[
-    str | None,
-    typer.Option(
-        "--generator",
-        metavar="model|agent",
-        help="A program is one answer of the model, or the model may use tools before it submits.",
-        show_default=_default("generator"),
-        rich_help_panel=SEARCH,
-    ),
-]
-ToolEvaluations = Annotated[
-    int | None,
-    typer.Option(
-        help="Programs that a model with tools may try before it submits.",
-        show_default=_default("tool_evaluations"),
-        rich_help_panel=SEARCH,
-    ),
-]
-StepCap = Annotated[
-    float | None,
-    typer.Option(
-        help="Dollars after which a step of a model with tools asks no more.",
-        show_default="no cap",
-        rich_help_panel=MONEY,
-    ),
-]
-MaxIterations = Annotated[
-    int | None,
-    typer.Option(
-        help="Most iterations.", show_default=_default("max_iterations"), rich_help_panel=SEARCH
-    ),
-]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        help="Start of the run's randomness.",
-        show_default=_default("seed"),
-        rich_help_panel=SEARCH,
-    ),
-]
-Sandbox = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LAYER",
-        help=f"What holds candidates: {', '.join(Layer)}.",
-        show_default=f"the problem's or {Layer.AUTO}",
-        rich_help_panel=EVALUATION,
-    ),
-]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SECONDS",
-        help="Wall-clock limit of one evaluation.",
-        show_default="the problem's",
-        rich_help_panel=EVALUATION,
-    ),
-]
-MemoryMb = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        help="Memory limit of one evaluation in MiB.",
-        show_default="the problem's",
-        rich_help_panel=EVALUATION,
-    ),
-]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        parser=named_path,
-        metavar="DIR",
-        help="Folder for the run; it must not hold another one.",
-        show_default="runs-out/PROBLEM-1, -2, ...",
-        rich_help_panel=OUTPUT,
-    ),
-]
-Gateway = Annotated[
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonResult = Annotated[
     bool,
     typer.Option(
-        "--gateway",
-        help="Send calls of openai: models through a process that survives a kill of this one.",
-        rich_help_panel=MODELS,
+        "--json", help="Print the result as one JSON object.", rich_help_panel=OUTPUT.panel
     ),
 ]
-KeepHistory = Annotated[
+Quiet = Annotated[
     bool,
-    typer.Option(
-        "--keep-history",
-        help="Keep all checkpoints, for going back to them; a resume needs only the latest.",
-        rich_help_panel=OUTPUT,
-    ),
+    typer.Option("--quiet", help="Print nothing but the result.", rich_help_panel=OUTPUT.panel),
 ]
-RaisedBudget = Annotated[
-    float | None,
-    typer.Option(
-        "--budget",
-        help="Dollars the run may spend from now on, at least as many as before.",
-        show_default="as before",
-    ),
-]
-RaisedIterations = Annotated[
+Jobs = Annotated[
     int | None,
-    typer.Option(
-        "--max-iterations",
-        help="Most iterations from now on, at least as many as before.",
-        show_default="as before",
-    ),
+    typer.Option(min=1, help="Maximum number of parallel runs.", show_default="number of cores"),
 ]
 Trust = Annotated[
     bool,
@@ -324,42 +67,149 @@ Trust = Annotated[
         help="Load a problem that came with the run folder, and keep a weak sandbox it asks for.",
     ),
 ]
-AcceptLoss = Annotated[
-    bool,
+ConfigFile = Annotated[
+    Path | None,
     typer.Option(
-        "--accept-loss",
-        help="Resume although the run file has lost steps; their dollars count as spent.",
+        "--config",
+        parser=named_path,
+        metavar="FILE",
+        help="TOML file with settings, named as in settings.json; options on the command line win.",
     ),
 ]
-Preflight = Annotated[
-    bool | None,
+SetValues = Annotated[
+    list[str] | None,
     typer.Option(
-        "--preflight/--no-preflight",
-        help="Try evaluator and initial program before the folder is made, or when the run opens.",
-        show_default="preflight",
-        rich_help_panel=EVALUATION,
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any setting, also a constant of the controller: --set controller.base_patience=8."
+        " Repeatable.",
     ),
 ]
-AllowInvalidStart = Annotated[
-    bool,
-    typer.Option(
-        "--allow-invalid-start",
-        help="Begin even if the evaluator rejects the initial program, which then scores 0.",
-        rich_help_panel=EVALUATION,
-    ),
-]
-DryRun = Annotated[
-    bool,
-    typer.Option(
-        "--dry-run",
-        help="Print what the run would send and cost; send nothing, write nothing.",
-        rich_help_panel=OUTPUT,
-    ),
-]
-Json = Annotated[
-    bool,
-    typer.Option("--json", help="Print the result as one JSON object.", rich_help_panel=OUTPUT),
-]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", help="Print nothing but the result.", rich_help_panel=OUTPUT)
-]
+
+OPTION_FIELDS = tuple(
+    name for name in RunConfig.model_fields if name not in ("problem", CONTROLLER)
+)
+"""Settings with an option of their own."""
+
+
+def setting_option(name: str) -> Any:
+    """The option of a setting, as the annotation of a command's parameter."""
+    field = RunConfig.model_fields[name]
+    shown = next(each for each in field.metadata if isinstance(each, Shown))
+    kind, choices = _plain_type(field)
+    text = (field.description or "").replace("\n", " ")
+    if shown.names:
+        text = f"{text.removesuffix('.')}: {', '.join(shown.names)}."
+    is_on = field.default is True
+    default = shown.default or (None if field.default in (None, False) else str(field.default))
+    option = typer.Option(
+        f"{as_option(name)}/{as_option(f'no_{name}')}" if is_on else as_option(name),
+        help=text,
+        metavar=shown.metavar or choices,
+        show_default=default or False,
+        rich_help_panel=shown.panel,
+    )
+    annotated: Any = Annotated
+    return annotated[kind | None, option]
+
+
+def _plain_type(field: FieldInfo) -> tuple[type, str | None]:
+    """The type that the command line reads, and the choices of a `Literal`."""
+    kind: Any = field.annotation
+    while get_origin(kind) in (Annotated, Union, UnionType):
+        kind = next(each for each in get_args(kind) if each is not NoneType)
+    choices = "|".join(get_args(kind)) if get_origin(kind) is Literal else None
+    return (kind if kind in PLAIN_TYPES else str), choices
+
+
+def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of all settings; its argument `settings` reads the chosen ones.
+
+    Args:
+        *without: Settings that the command takes in another way, or not at all.
+    """
+    names = [name for name in OPTION_FIELDS if name not in without]
+
+    def extend(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def extended(set_values: list[str] | None, config_file: Path | None, **values: Any) -> None:
+            options = {name: values.pop(name) for name in names}
+            values["settings"] = partial(
+                read_settings, options, set_values or [], config_file, without
+            )
+            command(**values)
+
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        kinds = {name: setting_option(name) for name in names}
+        kinds |= {"set_values": SetValues, "config_file": ConfigFile}
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        added = [
+            inspect.Parameter(name, keyword, default=None, annotation=kind)
+            for name, kind in kinds.items()
+        ]
+        first, *others = (each.replace(kind=keyword) for each in own if each.name != "settings")
+        signature = inspect.Signature([first, *added, *others])
+        extended.__signature__ = signature  # type: ignore[attr-defined]
+        extended.__annotations__ = {n: p.annotation for n, p in signature.parameters.items()}
+        return extended
+
+    return extend
+
+
+def read_settings(
+    options: Mapping[str, object],
+    set_values: Sequence[str],
+    config_file: Path | None,
+    without: Collection[str] = (),
+) -> dict[str, object]:
+    """The settings that a user gave; the command line wins over the file.
+
+    Args:
+        options: Values of the options; `None`: not given.
+        set_values: The texts NAME=VALUE of `--set`.
+        config_file: A TOML file with settings.
+        without: Settings that the command does not take.
+
+    Raises:
+        ValueError: A name is unknown or not taken, a text is not NAME=VALUE, the file is no TOML.
+        OSError: The file cannot be read.
+    """
+    given: dict[str, Any] = _read_file(config_file) if config_file else {}
+    controller = dict(given.pop(CONTROLLER, {}))
+    known = [name for name in RunConfig.model_fields if name != CONTROLLER]
+    known += [f"{CONTROLLER}.{name}" for name in constant_names()]
+    for text in set_values:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--set: got {text!r}, expected NAME=VALUE")
+        if name not in known:
+            raise ValueError(unknown_name("setting", name, known))
+        if options.get(name) is not None:
+            raise ValueError(f"--set {name}: also given as {as_option(name)}, expected one of them")
+        group, _, constant = name.rpartition(".")
+        (controller if group else given)[constant] = _value(value)
+    for name in without:
+        if name in given:
+            raise ValueError(f"{name}: is not a setting of this command")
+    given |= {name: value for name, value in options.items() if value is not None}
+    if "tool_evaluations" in given and given.get("generator") != "agent":
+        raise ValueError("--tool-evaluations: needs --generator agent")
+    return {**given, CONTROLLER: controller}
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        given = tomllib.loads(read_text(path, LARGEST_SETTINGS))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if not isinstance(given.get(CONTROLLER, {}), dict):
+        raise ValueError(f"{path}: {CONTROLLER}: expected a table")
+    return given
+
+
+def _value(text: str) -> object:
+    """The value of a text in TOML; a text that is none stands for itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

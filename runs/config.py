@@ -1,10 +1,10 @@
-"""The settings of one run from outside, checked once and kept beside its results."""
+"""The configuration of one run: every setting is declared here, once."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -27,6 +27,7 @@ from costada.nodes.settings import (
     DEFAULT_TOOL_EVALUATIONS,
     Generator,
     LostCalls,
+    Settings,
     check_lost_calls,
     check_step_cap,
 )
@@ -37,48 +38,59 @@ from costada.values.prices import Price
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One backbone of the paper's experiments.
+    """One model of the paper's experiments.
 
     Attributes:
-        name: What `--preset` is given.
         price: Dollars per million input and output tokens (App. D.1).
         budget: `B` in dollars (Sec. 5.1).
-        reference_cost: `c-bar` in dollars, the cost of an ordinary step (App. B.1).
+        reference_cost: `c-bar` in dollars, the expected cost of a step (App. B.1).
     """
 
-    name: str
     price: Price
     budget: float
     reference_cost: float
 
 
 PRESETS = {
-    preset.name: preset
-    for preset in (
-        Preset("glm-5", Price(Decimal("0.60"), Decimal("1.92")), budget=1.0, reference_cost=0.01),
-        Preset("gpt-5.4", Price(Decimal("2.50"), Decimal("15.00")), budget=5.0, reference_cost=0.1),
-    )
+    "glm-5": Preset(Price(Decimal("0.60"), Decimal("1.92")), budget=1.0, reference_cost=0.01),
+    "gpt-5.4": Preset(Price(Decimal("2.50"), Decimal("15.00")), budget=5.0, reference_cost=0.1),
 }
-
-
-def preset_named(name: str) -> Preset:
-    """Return the preset of that name.
-
-    Raises:
-        ValueError: If there is none; the text proposes the nearest name.
-    """
-    try:
-        return PRESETS[name]
-    except KeyError:
-        raise ValueError(unknown_name("preset", name, PRESETS)) from None
-
 
 OFFLINE = "offline"
 LARGEST_SETTINGS = 2**20
 """Bytes of a settings file."""
 
-DEFAULT_BUDGET = 1.0
 LARGEST_SEED = 2**63 - 1
+DEFAULT_BUDGET = 1.0
+DEFAULT_CONSTANTS = Constants()
+DEFAULT_RETRIES = RetryPolicy()
+CONTROLLER = "controller"
+OWN_CONSTANTS = ("reference_cost", "max_iterations")
+"""Constants of the controller that are settings of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How the help of a command shows a setting.
+
+    Attributes:
+        panel: Heading of the group of options.
+        metavar: Placeholder of the value; `None`: its type or its choices.
+        default: Text in place of the default value.
+        names: Accepted names, listed behind the description.
+    """
+
+    panel: str
+    metavar: str | None = None
+    default: str | None = None
+    names: Collection[str] = ()
+
+
+MONEY, SEARCH, MODELS = Shown("Money"), Shown("Search"), Shown("Models")
+EVALUATION, OUTPUT = Shown("Evaluation"), Shown("Output")
+SECONDS = Shown(MODELS.panel, metavar="SECONDS")
+MODEL_PRICE = Shown(MONEY.panel, "DOLLARS", "the preset's or the list price")
+GUIDE_PRICE = Shown(MONEY.panel, "DOLLARS", "the list price")
 
 Dollars = Annotated[FiniteFloat, Field(gt=0)]
 Seconds = Annotated[FiniteFloat, Field(gt=0)]
@@ -86,94 +98,146 @@ PricePerMillion = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 
 
 class RunConfig(BaseModel):
-    """What `costada run` was asked to do. Holds no key: those stay in the environment.
+    """The settings of a run. The options of the commands and of `discover` are these fields.
 
-    Attributes:
-        problem: Name of a benchmark, or the folder of one's own problem.
-        method: Who decides where the money goes, for example `costada` or `adaevolve`.
-        model: Model id, for example `openai:gpt-5.4` or `offline`.
-        guide_model: Model id of the guide; `None`: the generating model.
-        base_url: Address of an OpenAI-compatible server for `openai:` models.
-        max_tokens: Most tokens of an answer; `None`: 32,000, and of the offline model any.
-        price_in: Dollars per million input tokens of `model`; `None`: the preset's or packaged.
-        price_out: Likewise for output tokens.
-        guide_price_in: Dollars per million input tokens of `guide_model`.
-        guide_price_out: Likewise for output tokens.
-        on_missing_usage: What an answer without token counts does: end the run, or be estimated.
-        lost_calls: Whether calls whose outcome is unknown count against the budget, at their bound.
-        budget_policy: Whether the last iteration may cross the budget, or no call may.
-        max_failures: Attempts in a row without a usable program after which the run stops.
-        preset: Name of a preset of the paper.
-        budget: `B` in dollars; default: the preset's, or 1.
-        generator: Whether an attempt is one answer, or the model may use tools first.
-        tool_evaluations: Programs that a model with tools may try within one attempt.
-        step_cap: Dollars after which the generation of a step with tools asks no more; `None`: any.
-        call_timeout: Seconds of one model call, its retries and waits included.
-        retry_wait: Seconds of the first wait after a failed request; later waits grow.
-        longest_wait: Most seconds between two requests; a provider that asks for more
-            stops the run.
-        longest_pause: Seconds that a run waits for a provider that does not answer.
-        keep_history: Whether all checkpoints are kept, not only the latest.
-        preflight: Whether evaluator and initial program are tried before the run begins.
-        allow_invalid_start: Whether a run may begin though the initial program is rejected; a
-            problem may allow it itself.
-        gateway: Whether calls go through a journaling process of their own.
-        reference_cost: `c-bar` in dollars; default: the preset's, or the controller's.
-        max_iterations: `T_max`.
-        seed: Where the run's randomness starts.
-        sandbox: What holds candidates; `None`: what the problem says, which is `auto` if nothing.
-        timeout: Seconds of one evaluation; `None`: the problem's.
-        memory_mb: Memory of one evaluation in MiB; `None`: the problem's.
+    Contains no API key: keys stay in the environment.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     problem: str = Field(min_length=1)
-    method: str = DEFAULT_METHOD
-    model: str = Field(default=OFFLINE, min_length=1)
-    guide_model: str | None = Field(default=None, min_length=1)
-    base_url: str | None = None
-    max_tokens: int | None = Field(default=None, ge=1)
-    price_in: PricePerMillion | None = None
-    price_out: PricePerMillion | None = None
-    guide_price_in: PricePerMillion | None = None
-    guide_price_out: PricePerMillion | None = None
-    on_missing_usage: Literal["raise", "estimate"] = "raise"
-    lost_calls: LostCalls = "count"
-    budget_policy: Literal["crossing", "hard"] = "crossing"
-    max_failures: int = Field(default=DEFAULT_MAX_FAILURES, ge=1)
-    generator: Generator = "model"
-    tool_evaluations: int = Field(default=DEFAULT_TOOL_EVALUATIONS, ge=1)
-    step_cap: Dollars | None = None
-    call_timeout: Seconds = RetryPolicy().call_timeout
-    retry_wait: Seconds = RetryPolicy().retry_wait
-    longest_wait: Seconds = RetryPolicy().longest_wait
-    longest_pause: Seconds = RetryPolicy().longest_pause
-    keep_history: bool = False
-    preflight: bool = True
-    allow_invalid_start: bool = False
-    gateway: bool = False
-    preset: str | None = None
-    budget: Dollars = DEFAULT_BUDGET
-    reference_cost: Dollars = Constants().reference_cost
-    max_iterations: int = Field(default=Constants().max_iterations, ge=1)
-    seed: int = Field(default=0, ge=0, le=LARGEST_SEED)
-    sandbox: Layer | None = None
-    timeout: Seconds | None = None
-    memory_mb: int | None = Field(default=None, ge=1)
+    """A benchmark (see costada list) or a problem folder."""
+
+    budget: Annotated[Dollars, Shown(MONEY.panel, default=f"the preset's or {DEFAULT_BUDGET}")] = (
+        DEFAULT_BUDGET
+    )
+    """Dollars to spend (B)."""
+
+    preset: Annotated[str | None, Shown(MONEY.panel, names=PRESETS)] = None
+    """Prices, budget and reference cost of the paper."""
+
+    price_in: Annotated[PricePerMillion | None, MODEL_PRICE] = None
+    """Price of a million input tokens of the model."""
+
+    price_out: Annotated[PricePerMillion | None, MODEL_PRICE] = None
+    """Price of a million output tokens of the model."""
+
+    guide_price_in: Annotated[PricePerMillion | None, GUIDE_PRICE] = None
+    """Price of a million input tokens of the guide model."""
+
+    guide_price_out: Annotated[PricePerMillion | None, GUIDE_PRICE] = None
+    """Price of a million output tokens of the guide model."""
+
+    reference_cost: Annotated[
+        Dollars, Shown(MONEY.panel, default=f"the preset's or {DEFAULT_CONSTANTS.reference_cost}")
+    ] = DEFAULT_CONSTANTS.reference_cost
+    """Expected cost per iteration, in dollars (c-bar)."""
+
+    on_missing_usage: Annotated[Literal["raise", "estimate"], MONEY] = "raise"
+    """What to do with a response without token counts: fail the run, or charge an estimate."""
+
+    lost_calls: Annotated[LostCalls, MONEY] = "count"
+    """Whether calls with an unknown outcome are charged at their upper bound. A hard budget
+    requires count."""
+
+    budget_policy: Annotated[Literal["crossing", "hard"], MONEY] = "crossing"
+    """crossing: the last iteration may exceed the budget. hard: no call may."""
+
+    step_cap: Annotated[Dollars | None, Shown(MONEY.panel, default="no cap")] = None
+    """Dollars after which a generator with tools makes no further request in a step."""
+
+    method: Annotated[str, Shown(SEARCH.panel, "METHOD", names=METHODS)] = DEFAULT_METHOD
+    """The method that allocates the budget."""
+
+    max_iterations: Annotated[int, Field(ge=1), SEARCH] = DEFAULT_CONSTANTS.max_iterations
+    """Maximum number of iterations (T_max)."""
+
+    max_failures: Annotated[int, Field(ge=1), SEARCH] = DEFAULT_MAX_FAILURES
+    """Consecutive attempts without a usable program after which the run stops."""
+
+    generator: Annotated[Generator, SEARCH] = "model"
+    """model: one response is one program. agent: the model may call tools before it submits."""
+
+    tool_evaluations: Annotated[int, Field(ge=1), SEARCH] = DEFAULT_TOOL_EVALUATIONS
+    """Programs that a generator with tools may evaluate before it submits."""
+
+    seed: Annotated[int, Field(ge=0, le=LARGEST_SEED), SEARCH] = 0
+    """Random seed of the run."""
+
+    controller: Mapping[str, Any] = {}
+    """Constants of the controller that differ from the defaults, by name, for example
+    base_patience."""
+
+    model: Annotated[str, Field(min_length=1), MODELS] = OFFLINE
+    """offline (needs no key and no network), openai:NAME or PROVIDER:NAME."""
+
+    guide_model: Annotated[
+        str | None, Field(min_length=1), Shown(MODELS.panel, default="the same")
+    ] = None
+    """The model that is asked for tactics."""
+
+    base_url: Annotated[str | None, MODELS] = None
+    """Address of an OpenAI-compatible server, for openai: models."""
+
+    max_tokens: Annotated[
+        int | None,
+        Field(ge=1),
+        Shown(MODELS.panel, default="32000; unlimited for the offline model"),
+    ] = None
+    """Maximum tokens of a response, which also bounds the cost of a lost call."""
+
+    call_timeout: Annotated[Seconds, SECONDS] = DEFAULT_RETRIES.call_timeout
+    """Total time of one model call, including its retries."""
+
+    retry_wait: Annotated[Seconds, SECONDS] = DEFAULT_RETRIES.retry_wait
+    """First wait after a failed request; it doubles each time."""
+
+    longest_wait: Annotated[Seconds, SECONDS] = DEFAULT_RETRIES.longest_wait
+    """Longest wait between two requests; a provider that asks for more stops the run."""
+
+    longest_pause: Annotated[Seconds, SECONDS] = DEFAULT_RETRIES.longest_pause
+    """How long a run waits for an unavailable provider before it stops."""
+
+    gateway: Annotated[bool, MODELS] = False
+    """Send calls of openai: models through a process that survives if this one is killed."""
+
+    sandbox: Annotated[
+        Layer | None,
+        Shown(EVALUATION.panel, "LAYER", f"the problem's or {Layer.AUTO}", tuple(Layer)),
+    ] = None
+    """Sandbox of the candidates."""
+
+    timeout: Annotated[Seconds | None, Shown(EVALUATION.panel, "SECONDS", "the problem's")] = None
+    """Wall-clock limit of one evaluation."""
+
+    memory_mb: Annotated[int | None, Field(ge=1), Shown(EVALUATION.panel, "N", "the problem's")] = (
+        None
+    )
+    """Memory limit of one evaluation in MiB."""
+
+    preflight: Annotated[bool, Shown(EVALUATION.panel, default="preflight")] = True
+    """Evaluate the initial program before creating the run folder."""
+
+    allow_invalid_start: Annotated[bool, EVALUATION] = False
+    """Start even if the evaluator rejects the initial program, which then scores 0."""
+
+    keep_history: Annotated[bool, OUTPUT] = False
+    """Keep all checkpoints, for forks of earlier iterations; resuming needs only the latest."""
 
     @model_validator(mode="before")
     @classmethod
     def _fill_from_preset(cls, given: object) -> object:
-        """Let the preset say what was not given; a `None` counts as not given."""
+        """Take missing values from the preset; `None` counts as missing."""
         if not isinstance(given, dict):
             return given
-        said = {name: value for name, value in given.items() if value is not None}
-        name = said.get("preset")
+        known = {name: value for name, value in given.items() if value is not None}
+        name = known.get("preset")
         if not isinstance(name, str):
-            return said
-        preset = preset_named(name)
-        return {"budget": preset.budget, "reference_cost": preset.reference_cost, **said}
+            return known
+        if name not in PRESETS:
+            raise ValueError(unknown_name("preset", name, PRESETS))
+        preset = PRESETS[name]
+        return {"budget": preset.budget, "reference_cost": preset.reference_cost, **known}
 
     @field_validator("method")
     @classmethod
@@ -184,8 +248,8 @@ class RunConfig(BaseModel):
 
     @field_validator("problem")
     @classmethod
-    def _make_findable(cls, problem: str) -> str:
-        """Keep the place of a problem folder, however the run is gone on with."""
+    def _resolve_folder(cls, problem: str) -> str:
+        """Save the absolute path of a problem folder, so that resuming works from anywhere."""
         is_folder = not is_built_in(problem) and Path(problem).is_dir()
         return str(Path(problem).resolve()) if is_folder else problem
 
@@ -202,68 +266,95 @@ class RunConfig(BaseModel):
         return url
 
     @model_validator(mode="after")
-    def _check_use_of_base_url(self) -> Self:
+    def _check_contradictions(self) -> Self:
         if self.base_url and not any(map(is_openai, (self.model, self.guide_model))):
             raise ValueError("base_url: got one for no openai: model, expected model openai:NAME")
-        return self
-
-    @model_validator(mode="after")
-    def _check_prices(self) -> Self:
         for one, other in (("price_in", "price_out"), ("guide_price_in", "guide_price_out")):
             if (getattr(self, one) is None) is not (getattr(self, other) is None):
                 raise ValueError(f"{one} and {other}: got only one, expected both or none")
-        if self.guide_price_in is not None and self.guide_model is None:
-            raise ValueError("guide_price_in: got one without guide_model, expected both or none")
-        if self.guide_price_in is not None and self.guide_model == self.model:
-            raise ValueError("guide_price_in: got one though guide_model is model, expected none")
-        return self
-
-    @model_validator(mode="after")
-    def _check_contradictions(self) -> Self:
+        if self.guide_price_in is not None and self.guide_model in (None, self.model):
+            raise ValueError("guide_price_in: needs a guide_model that differs from model")
         check_step_cap(self.step_cap, self.generator)
         check_lost_calls(self.lost_calls, is_hard=self.budget_policy == "hard")
         return self
 
+    @model_validator(mode="after")
+    def _check_controller(self) -> Self:
+        known = [f"{CONTROLLER}.{name}" for name in constant_names()]
+        for name in self.controller:
+            if name in OWN_CONSTANTS:
+                raise ValueError(f"{CONTROLLER}.{name}: expected as the setting {name}")
+            if f"{CONTROLLER}.{name}" not in known:
+                raise ValueError(unknown_name("setting", f"{CONTROLLER}.{name}", known))
+        try:
+            _ = self.constants
+        except ValueError as error:
+            raise ValueError(f"{CONTROLLER}.{error}") from None
+        return self
+
+    @property
+    def constants(self) -> Constants:
+        """The controller's constants."""
+        own = {name: getattr(self, name) for name in OWN_CONSTANTS}
+        return Constants(**own, **self.controller)
+
     @property
     def price(self) -> Price | None:
-        """The price of `model`: given or the preset's; `None`: as packaged."""
+        """The price of `model`: given or the preset's; `None`: the list price."""
         if self.price_in is not None and self.price_out is not None:
             return Price(self.price_in, self.price_out)
-        if self.preset is not None:
-            return preset_named(self.preset).price
-        return None
+        return PRESETS[self.preset].price if self.preset else None
 
     @property
     def guide_price(self) -> Price | None:
-        """The price given for `guide_model`; `None`: as packaged, or as `model`."""
+        """The price given for `guide_model`; `None`: the list price, or that of `model`."""
         if self.guide_price_in is not None and self.guide_price_out is not None:
             return Price(self.guide_price_in, self.guide_price_out)
         return None
 
     @property
-    def retry_policy(self) -> RetryPolicy:
-        """How long the run waits for its providers."""
-        return RetryPolicy(
-            self.call_timeout, self.retry_wait, self.longest_wait, self.longest_pause
+    def search(self) -> Settings:
+        """The settings of the graph."""
+        return Settings(
+            constants=self.constants,
+            method=self.method,
+            seed=self.seed,
+            price=self.price,
+            guide_price=self.guide_price,
+            on_missing_usage=self.on_missing_usage,
+            lost_calls=self.lost_calls,
+            budget_policy=self.budget_policy,
+            max_failures=self.max_failures,
+            generator=self.generator,
+            tool_evaluations=self.tool_evaluations,
+            step_cap=self.step_cap,
+            retry_policy=RetryPolicy(
+                self.call_timeout, self.retry_wait, self.longest_wait, self.longest_pause
+            ),
         )
 
     @property
     def text(self) -> str:
-        """The settings as their file holds them."""
+        """The settings as JSON, for their file."""
         return self.model_dump_json(indent=2) + "\n"
 
     def save(self, path: Path) -> None:
-        """Write the settings to a file that must not exist yet.
+        """Write the settings to a new file.
 
         Raises:
-            FileExistsError: If there is one, so that only one run can begin in a folder.
+            FileExistsError: If there is one, so that only one run can start in a folder.
             OSError: If the file cannot be written.
         """
         create_text(path, self.text)
 
 
+def constant_names() -> list[str]:
+    """Names of the constants that `controller` can hold."""
+    return [field.name for field in fields(Constants) if field.name not in OWN_CONSTANTS]
+
+
 def checked_config(given: Mapping[str, object]) -> RunConfig:
-    """Return the settings that a Python caller gives.
+    """The configuration that a Python caller gives.
 
     Raises:
         ValueError: With one line per wrong setting.
@@ -275,10 +366,10 @@ def checked_config(given: Mapping[str, object]) -> RunConfig:
 
 
 def load_config(path: Path) -> RunConfig:
-    """Return the settings saved at the start of a run.
+    """The configuration that was saved when a run started.
 
     Raises:
-        ValueError: If the file is not there or was changed into something invalid.
+        ValueError: If the file does not exist or holds an invalid setting.
     """
     try:
         return RunConfig.model_validate_json(read_text(path, LARGEST_SETTINGS))
@@ -289,5 +380,5 @@ def load_config(path: Path) -> RunConfig:
 
 
 def is_openai(model: str | None) -> bool:
-    """Return whether a model id is one that `base_url` applies to."""
+    """Whether `base_url` applies to a model id."""
     return model is not None and model.startswith("openai:")

@@ -38,7 +38,7 @@ def summary_text(
         f"  report          {folder.report}",
     ]
     if result.stop_reason in ("interrupted", "failures"):
-        lines.append(f"Go on with: {folder.next_command(config)}")
+        lines.append(f"Resume with: {folder.next_command(config)}")
     return "\n".join(lines)
 
 

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 ALL = "all"
-COMPOUND_NAME = re.compile("[a-z]+(?:_[a-z]+)+")
+COMPOUND_NAME = re.compile(r"(?<![.\w])[a-z]+(?:_[a-z]+)+")
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
@@ -45,7 +45,9 @@ def listed_or_all(option: str, text: str, everything: Iterable[str]) -> tuple[st
 
 def as_option(field: str) -> str:
     """The command line option of a settings field."""
-    return "PROBLEM" if field == "problem" else f"--{field.replace('_', '-')}"
+    if field == "problem" or field.startswith("controller"):
+        return field.upper() if field == "problem" else field
+    return f"--{field.replace('_', '-')}"
 
 
 def explain(
