@@ -1,4 +1,4 @@
-"""What goes to standard error: one clear line for an error, warnings, prints of others."""
+"""What commands write to standard error: one line per error, warnings, output of evaluators."""
 
 import logging
 import sqlite3
@@ -19,12 +19,12 @@ from costada.runs.user_input import as_option, explain
 
 @contextmanager
 def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
-    """End the command with a message when the block raises an error that needs no traceback.
+    """Exit with a message when the block raises an error that needs no traceback.
 
-    Errors of other kinds are defects and pass. Ctrl-C ends the command with its own code.
+    Errors of other kinds are defects and pass. Ctrl-C exits with its own code.
 
     Args:
-        code: What the command then answers.
+        code: The exit code.
         hint: What to do next; printed below the message.
     """
     try:
@@ -33,35 +33,35 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
         say("stopped at once", hint)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except ValidationError as error:
-        say(explain(error, RunConfig.model_fields, as_option), hint)
-        raise typer.Exit(code) from None
+        message = explain(error, RunConfig.model_fields, as_option)
     except (ValueError, UnmeteredCall) as error:
-        say(str(error), hint)
-        raise typer.Exit(code) from None
+        message = str(error)
     except OSError as error:
-        has_place = error.filename and error.strerror
-        say(f"{error.filename}: {error.strerror}" if has_place else describe(error), hint)
-        raise typer.Exit(code) from None
+        has_path = error.filename and error.strerror
+        message = f"{error.filename}: {error.strerror}" if has_path else describe(error)
     except sqlite3.Error as error:
-        say(describe(error), hint)
-        raise typer.Exit(code) from None
+        message = describe(error)
+    else:
+        return
+    say(message, hint)
+    raise typer.Exit(code)
 
 
 @contextmanager
 def telling_warnings() -> Iterator[None]:
-    """Show each warning of the block as one line on standard error, at its end."""
+    """Print each warning of the block as one line on standard error, at its end."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", category=RuntimeWarning, message="sandbox:")
         try:
             yield
         finally:
             for each in caught:
-                say(str(each.message), "")
+                say(str(each.message))
 
 
 @contextmanager
 def telling_pauses(notify: Callable[[str], None]) -> Iterator[None]:
-    """Hand on what the library logs while the block runs, such as that a run is paused."""
+    """Pass on what the library logs during the block, such as that a run is paused."""
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: notify(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("costada")
@@ -74,7 +74,7 @@ def telling_pauses(notify: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def keeping_output_clean(is_wanted: bool = True) -> Iterator[None]:
-    """Send what an evaluator of the user's prints to standard error, which holds no result."""
+    """Redirect what a user's evaluator prints to standard error, away from the result."""
     if not is_wanted:
         yield
         return

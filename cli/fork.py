@@ -13,9 +13,7 @@ from costada.reports.terminal import show
 from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
 
-At = Annotated[
-    int, typer.Option(metavar="ITERATION", min=1, help="Last iteration that is taken over.")
-]
+At = Annotated[int, typer.Option(metavar="ITERATION", min=1, help="The last iteration to copy.")]
 New = Annotated[
     Path,
     typer.Option(
@@ -25,13 +23,13 @@ New = Annotated[
 Budget = Annotated[
     float | None,
     typer.Option(
-        help="Dollars the new run may spend, the calls it takes over included.",
+        help="Budget of the new run in dollars, including the calls that are copied.",
         show_default="as the original",
     ),
 ]
 Seed = Annotated[
     int | None,
-    typer.Option(help="Start of the randomness from there on.", show_default="as the original"),
+    typer.Option(help="Random seed from that iteration on.", show_default="as the original"),
 ]
 
 
@@ -43,7 +41,7 @@ def fork(
     seed: Seed = None,
     trust: options.Trust = False,
 ) -> None:
-    """Begin a new run where another one was at the end of an iteration; it spends nothing."""
+    """Fork a run at an iteration. Makes no model calls."""
     with refusing(ExitCode.BAD_INPUT):
         from costada.runs.fork import fork_run
 
@@ -52,5 +50,5 @@ def fork(
     command = forked.folder.next_command(forked.folder.load())
     show(
         f"{out}: forked from {folder} after iteration {forked.iterations},"
-        f" with ${forked.spent:.6f} spent.\nGo on with: {command}"
+        f" with ${forked.spent:.6f} spent.\nResume with: {command}"
     )

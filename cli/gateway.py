@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,10 +13,6 @@ from costada.models.gateway.protocol import IDLE_SECONDS
 from costada.reports.terminal import show
 from costada.runs.exit_codes import ExitCode
 from costada.runs.gateway import check_installed
-
-if TYPE_CHECKING:
-    from costada.models.gateway.protocol import GatewayAddress
-
 
 Upstream = Annotated[
     str,
@@ -28,17 +24,15 @@ JournalFile = Annotated[
         "--journal",
         parser=options.named_path,
         metavar="FILE",
-        help="Where answers are kept; FILE.address holds the token.",
+        help="File of the responses; FILE.address holds the token.",
     ),
 ]
 Port = Annotated[
     int,
-    typer.Option(
-        min=0, max=options.LARGEST_PORT, help="Where to listen on 127.0.0.1; 0: anywhere."
-    ),
+    typer.Option(min=0, max=options.LARGEST_PORT, help="Port on 127.0.0.1; 0: any free one."),
 ]
 IdleSeconds = Annotated[
-    float, typer.Option(help="End after so long without clients and without calls under way.")
+    float, typer.Option(help="Exit after this time without clients and running calls.")
 ]
 
 
@@ -48,18 +42,15 @@ def gateway(
     port: Port = 0,
     idle_seconds: IdleSeconds = IDLE_SECONDS,
 ) -> None:
-    """Keep every answer of a provider, so that no call is paid twice.
+    """Persist all responses of a provider, so that no call is paid for twice.
 
     A run starts its own with --gateway. Requests must carry X-CostAda-Token, which FILE.address
-    holds, and X-CostAda-Call, which tells one call from another. Ctrl-C stops the gateway once
-    calls under way have ended.
+    holds, and X-CostAda-Call, which identifies a call. Ctrl-C stops the gateway after the running
+    calls have ended.
     """
     with refusing(ExitCode.BAD_INPUT):
         check_installed()
         from costada.models.gateway.server import GatewaySettings, serve
 
-        serve(GatewaySettings(upstream, journal, port, idle_seconds), _print)
-
-
-def _print(door: GatewayAddress) -> None:
-    show(door.base_url)
+        settings = GatewaySettings(upstream, journal, port, idle_seconds)
+        serve(settings, lambda address: show(address.base_url))

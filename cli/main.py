@@ -1,4 +1,4 @@
-"""The command line: which commands there are. LangChain is loaded only by those that need it."""
+"""The commands. LangChain is loaded only by those that need it."""
 
 import sys
 from collections.abc import Callable
@@ -14,24 +14,38 @@ from costada.cli.gateway import gateway
 from costada.cli.init import init
 from costada.cli.mcp import mcp
 from costada.cli.problems import evaluate, list_problems
-from costada.cli.report import report
+from costada.cli.report import report, watch
 from costada.cli.run import resume, run
-from costada.cli.show import graph, trace
 from costada.cli.simulate import simulate
 from costada.cli.sweep import sweep
 from costada.cli.theory import theory
-from costada.cli.watch import watch
+from costada.cli.trace import graph, trace
 from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_process_option
-from costada.runs.exit_codes import (
-    EPILOG_OF_CALCULATIONS,
-    EPILOG_OF_EVALUATE,
-    EPILOG_OF_OTHERS,
-    EPILOG_OF_RUNS,
+
+
+def _epilog(finished: str, *, failed: str = "", refused: str = "refused", stopped: str) -> str:
+    meanings = {0: finished, 1: failed, 2: refused, 130: stopped}
+    lines = [f"{code} {meaning}" for code, meaning in meanings.items() if meaning]
+    return f"Exit codes: {'; '.join(lines)}."
+
+
+RUNS = _epilog(
+    "done",
+    failed="the run failed; finished iterations are saved",
+    refused="refused before any money was spent",
+    stopped="interrupted and saved",
 )
+CALCULATIONS = _epilog("done", failed="failed", stopped="stopped")
+EVALUATION = _epilog(
+    "done, also if the program failed",
+    failed="the evaluator or the sandbox failed",
+    stopped="stopped",
+)
+OTHERS = _epilog("done", stopped="stopped")
 
 app = typer.Typer(
     name="costada",
-    epilog=EPILOG_OF_RUNS,
+    epilog=RUNS,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -39,7 +53,7 @@ app = typer.Typer(
 
 
 def say_version(is_asked: bool) -> None:
-    """Print the version and end, if asked to."""
+    """Print the version and exit, if requested."""
     if is_asked:
         typer.echo(f"costada {version('costada')}")
         raise typer.Exit
@@ -56,32 +70,32 @@ def costada(
 
 
 EPILOGS: dict[Callable[..., None], str] = {
-    run: EPILOG_OF_RUNS,
-    resume: EPILOG_OF_RUNS,
-    fork: EPILOG_OF_OTHERS,
-    sweep: EPILOG_OF_RUNS,
-    compare: EPILOG_OF_OTHERS,
-    simulate: EPILOG_OF_CALCULATIONS,
-    theory: EPILOG_OF_CALCULATIONS,
-    trace: EPILOG_OF_OTHERS,
-    report: EPILOG_OF_OTHERS,
-    watch: EPILOG_OF_OTHERS,
-    evaluate: EPILOG_OF_EVALUATE,
-    init: EPILOG_OF_OTHERS,
-    graph: EPILOG_OF_OTHERS,
-    gateway: EPILOG_OF_OTHERS,
-    mcp: EPILOG_OF_OTHERS,
+    run: RUNS,
+    resume: RUNS,
+    fork: OTHERS,
+    sweep: RUNS,
+    compare: OTHERS,
+    simulate: CALCULATIONS,
+    theory: CALCULATIONS,
+    trace: OTHERS,
+    report: OTHERS,
+    watch: OTHERS,
+    evaluate: EVALUATION,
+    init: OTHERS,
+    graph: OTHERS,
+    gateway: OTHERS,
+    mcp: OTHERS,
 }
 for command, epilog in EPILOGS.items():
     app.command(epilog=epilog)(command)
-app.command("list", epilog=EPILOG_OF_OTHERS)(list_problems)
+app.command("list", epilog=OTHERS)(list_problems)
 
 
 def main() -> None:
-    """Run the command that the process was started with.
+    """Run the command of this process.
 
-    What a terminal's encoding cannot show is shown as a question mark. Programs of the same user,
-    such as candidates that no wall holds, cannot read the memory and environment of this process.
+    Characters that the terminal's encoding lacks are shown as question marks. Programs of the same
+    user, such as candidates without a sandbox, cannot read this process's memory and environment.
     """
     set_process_option(PR_SET_DUMPABLE, 0)
     for stream in (sys.stdout, sys.stderr):

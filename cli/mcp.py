@@ -67,8 +67,11 @@ Port = Annotated[
     ),
 ]
 
+CHOSEN_BY_CLIENTS = ("problem", "budget", "seed")
+SHARED_SETTINGS = [name for name in options.ALL_SETTINGS if name not in CHOSEN_BY_CLIENTS]
 
-@options.with_settings("problem", "budget", "seed")
+
+@options.with_settings(*SHARED_SETTINGS)
 def mcp(
     settings: Callable[[], dict[str, Any]],
     max_budget: MaxBudget,

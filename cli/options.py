@@ -24,6 +24,7 @@ from costada.runs.config import (
 from costada.runs.user_input import as_option, unknown_name
 from costada.store.files import read_text
 
+Command = Callable[..., None]
 LARGEST_PORT = 65_535
 PLAIN_TYPES = (bool, int, float)
 """Types that the command line parses; the text of other options goes to `RunConfig`."""
@@ -86,22 +87,22 @@ SetValues = Annotated[
     ),
 ]
 
-OPTION_FIELDS = tuple(
-    name for name in RunConfig.model_fields if name not in ("problem", CONTROLLER)
-)
-"""Settings with an option of their own."""
+ALL_SETTINGS = tuple(RunConfig.model_fields)
 
 
 def setting_option(name: str) -> Any:
-    """The option of a setting, as the annotation of a command's parameter."""
+    """The option of a setting, as the annotation of a parameter; `None` if it has none."""
     field = RunConfig.model_fields[name]
-    shown = next(each for each in field.metadata if isinstance(each, Shown))
+    shown = next((each for each in field.metadata if isinstance(each, Shown)), None)
+    if shown is None:
+        return None
     kind, choices = _plain_type(field)
     text = (field.description or "").replace("\n", " ")
     if shown.names:
         text = f"{text.removesuffix('.')}: {', '.join(shown.names)}."
     is_on = field.default is True
-    default = shown.default or (None if field.default in (None, False) else str(field.default))
+    is_plain = field.default is None or field.default is False
+    default = shown.default or (None if is_plain else str(field.default))
     option = typer.Option(
         f"{as_option(name)}/{as_option(f'no_{name}')}" if is_on else as_option(name),
         help=text,
@@ -122,31 +123,31 @@ def _plain_type(field: FieldInfo) -> tuple[type, str | None]:
     return (kind if kind in PLAIN_TYPES else str), choices
 
 
-def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of all settings; its argument `settings` reads the chosen ones.
+def with_settings(*names: str, from_file: bool = True) -> Callable[[Command], Command]:
+    """Give a command options for settings; its argument `settings` returns the given values.
 
     Args:
-        *without: Settings that the command takes in another way, or not at all.
+        *names: The settings that the command takes.
+        from_file: Whether the command also has `--config` and `--set`.
     """
-    names = [name for name in OPTION_FIELDS if name not in without]
 
-    def extend(command: Callable[..., None]) -> Callable[..., None]:
+    def extend(command: Command) -> Command:
         @wraps(command)
-        def extended(set_values: list[str] | None, config_file: Path | None, **values: Any) -> None:
-            options = {name: values.pop(name) for name in names}
-            values["settings"] = partial(
-                read_settings, options, set_values or [], config_file, without
-            )
-            command(**values)
+        def extended(
+            set_values: list[str] | None = None, config_file: Path | None = None, **values: Any
+        ) -> None:
+            given = {name: values.pop(name) for name in names if name in kinds}
+            read = partial(read_settings, given, set_values or [], config_file, names)
+            command(settings=read, **values)
 
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        kinds = {name: setting_option(name) for name in names}
-        kinds |= {"set_values": SetValues, "config_file": ConfigFile}
+        kinds = {name: kind for name in names if (kind := setting_option(name))}
+        shared = {"set_values": SetValues, "config_file": ConfigFile} if from_file else {}
         keyword = inspect.Parameter.KEYWORD_ONLY
         added = [
             inspect.Parameter(name, keyword, default=None, annotation=kind)
-            for name, kind in kinds.items()
+            for name, kind in {**kinds, **shared}.items()
         ]
+        own = inspect.signature(command, eval_str=True).parameters.values()
         first, *others = (each.replace(kind=keyword) for each in own if each.name != "settings")
         signature = inspect.Signature([first, *added, *others])
         extended.__signature__ = signature  # type: ignore[attr-defined]
@@ -160,7 +161,7 @@ def read_settings(
     options: Mapping[str, object],
     set_values: Sequence[str],
     config_file: Path | None,
-    without: Collection[str] = (),
+    names: Collection[str] = ALL_SETTINGS,
 ) -> dict[str, object]:
     """The settings that a user gave; the command line wins over the file.
 
@@ -168,7 +169,7 @@ def read_settings(
         options: Values of the options; `None`: not given.
         set_values: The texts NAME=VALUE of `--set`.
         config_file: A TOML file with settings.
-        without: Settings that the command does not take.
+        names: The settings that the command takes.
 
     Raises:
         ValueError: A name is unknown or not taken, a text is not NAME=VALUE, the file is no TOML.
@@ -188,13 +189,13 @@ def read_settings(
             raise ValueError(f"--set {name}: also given as {as_option(name)}, expected one of them")
         group, _, constant = name.rpartition(".")
         (controller if group else given)[constant] = _value(value)
-    for name in without:
-        if name in given:
-            raise ValueError(f"{name}: is not a setting of this command")
+    for name in given:
+        if name in ALL_SETTINGS and name not in names:
+            raise ValueError(f"{name}: this command does not take it from a file or --set")
     given |= {name: value for name, value in options.items() if value is not None}
     if "tool_evaluations" in given and given.get("generator") != "agent":
         raise ValueError("--tool-evaluations: needs --generator agent")
-    return {**given, CONTROLLER: controller}
+    return {**given, CONTROLLER: controller} if controller else given
 
 
 def _read_file(path: Path) -> dict[str, Any]:

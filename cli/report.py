@@ -1,4 +1,4 @@
-"""`costada report`: a run as one page; spends nothing."""
+"""`costada report` and `costada watch`: a run as a page."""
 
 from __future__ import annotations
 
@@ -18,15 +18,35 @@ Out = Annotated[
     typer.Option(
         parser=options.named_path,
         metavar="FILE",
-        help="Where the page goes.",
+        help="File of the page.",
         show_default="DIR/report.html",
+    ),
+]
+Port = Annotated[
+    int,
+    typer.Option(
+        min=0, max=options.LARGEST_PORT, help="Port on 127.0.0.1.", show_default="any free one"
     ),
 ]
 
 
 def report(folder: options.Folder, out: Out = None) -> None:
-    """Write a run as one HTML page that needs no network; also while the run goes on."""
+    """Write a run as one self-contained HTML page. Works while the run is running."""
     from costada.reports.page.page import write_page
 
     with refusing(ExitCode.BAD_INPUT):
         show(write_page(RunFolder(folder), out))
+
+
+def watch(folder: options.Folder, port: Port = 0) -> None:
+    """Serve a run as a live page, to this machine only, until Ctrl-C."""
+    from costada.reports.page.server import PageServer
+
+    with refusing(ExitCode.BAD_INPUT):
+        server = PageServer(RunFolder(folder), port)
+    with server:
+        show(f"{server.address} shows {folder}; stop with Ctrl-C")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            show()

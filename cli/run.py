@@ -78,7 +78,7 @@ AcceptLoss = Annotated[
 ]
 
 
-@options.with_settings()
+@options.with_settings(*options.ALL_SETTINGS)
 def run(
     settings: Callable[[], dict[str, Any]],
     problem: Problem = None,

@@ -6,7 +6,7 @@ import os
 from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,22 +16,13 @@ from costada.reports.formats import counted
 from costada.runs.exit_codes import ExitCode
 from costada.runs.interruption import ending_on_signal
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Console
-
-    from costada.experiments.comparison.metrics import RunOutcome
-    from costada.experiments.landscape.batch import Batch
-
-
 CURVES_FILE = "simulated.curves.jsonl"
 
 Methods = Annotated[str, typer.Option(metavar="X,Y,...", help="Methods, or all.")]
-Seeds = Annotated[int, typer.Option(min=1, help="How many landscapes each method searches.")]
+Seeds = Annotated[int, typer.Option(min=1, help="Number of landscapes for each method.")]
 Budget = Annotated[float, typer.Option(metavar="DOLLARS", help="Budget of each run, GLM-5 prices.")]
 Jobs = Annotated[
-    int | None, typer.Option(min=1, help="Processes at once.", show_default="number of cores")
+    int | None, typer.Option(min=1, help="Number of processes.", show_default="number of cores")
 ]
 Out = Annotated[
     Path | None,
@@ -51,11 +42,16 @@ def simulate(
     out: Out = None,
 ) -> None:
     """Compare methods on a simulated landscape: no model, no key, thousands of runs a minute."""
+    from rich.progress import track
+
+    from costada.experiments.comparison.outcomes import append_outcomes
     from costada.experiments.landscape.batch import (
         Batch,
+        in_order,
         methods_named,
         print_section,
         section_of_outcomes,
+        simulated,
     )
     from costada.reports.terminal import SafeConsole, table_console
 
@@ -66,41 +62,26 @@ def simulate(
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
     num_jobs = min(jobs or os.cpu_count() or 1, len(batch.runs))
-    console, began = table_console(), monotonic()
+    console, started = table_console(), monotonic()
     with refusing(ExitCode.FAILED), ending_on_signal():
-        outcomes = _carry_out(batch, num_jobs, SafeConsole(stderr=True))
-        seconds = monotonic() - began
+        with simulated(batch, num_jobs) as finished:
+            shown = track(
+                finished,
+                description="Simulating",
+                total=len(batch.runs),
+                console=SafeConsole(stderr=True),
+                transient=True,
+            )
+            outcomes = in_order(batch, list(shown))
+        seconds = monotonic() - started
         if out is not None:
-            _save(out / CURVES_FILE, outcomes)
+            unfinished = out / f"{CURVES_FILE}.part"
+            unfinished.unlink(missing_ok=True)
+            append_outcomes(unfinished, outcomes)
+            unfinished.replace(out / CURVES_FILE)
     print_section(section_of_outcomes(outcomes), console)
     rate = f"{len(outcomes) / seconds * 60:,.0f} runs per minute"
     done = f"{counted(len(outcomes), 'run')} in {seconds:.1f} s"
-    console.print(f"{done}: {rate} with {num_jobs} at once.")
+    console.print(f"{done}: {rate} with {num_jobs} in parallel.")
     if out is not None:
         console.print(str(out / CURVES_FILE), markup=False, soft_wrap=True)
-
-
-def _carry_out(batch: Batch, num_jobs: int, console: Console) -> list[RunOutcome]:
-    from rich.progress import track
-
-    from costada.experiments.landscape.batch import in_order, simulated
-
-    with simulated(batch, num_jobs) as finished:
-        shown = track(
-            finished,
-            description="Simulating",
-            total=len(batch.runs),
-            console=console,
-            transient=True,
-        )
-        return in_order(batch, list(shown))
-
-
-def _save(path: Path, outcomes: Sequence[RunOutcome]) -> None:
-    """Write the runs in place of those of an earlier simulation."""
-    from costada.experiments.comparison.outcomes import append_outcomes
-
-    unfinished = path.with_name(f"{path.name}.part")
-    unfinished.unlink(missing_ok=True)
-    append_outcomes(unfinished, outcomes)
-    unfinished.replace(path)

@@ -89,8 +89,11 @@ AsJson = Annotated[
     ),
 ]
 
+VARIED = ("problem", "method", "seed", "budget")
+SHARED_SETTINGS = [name for name in options.ALL_SETTINGS if name not in VARIED]
 
-@options.with_settings("problem", "method", "seed", "budget")
+
+@options.with_settings(*SHARED_SETTINGS)
 def sweep(
     settings: Callable[[], dict[str, Any]],
     problems: Problems,

@@ -1,22 +1,19 @@
-"""`costada theory`: the paper's proposition, played without a model and without money."""
+"""`costada theory`: a simulation of the paper's proposition."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from costada.cli import options
 from costada.cli.errors import refusing
 from costada.reports.terminal import show
+from costada.runs.config import OUTPUT
 from costada.runs.exit_codes import ExitCode
 from costada.runs.user_input import listed
-
-if TYPE_CHECKING:
-    from costada.experiments.theory.proposition import Finding
-
 
 FRONTIERS = (2, 4, 8)
 COST_RATIOS = (2, 5, 10, 50)
@@ -35,21 +32,27 @@ FigureFolder = Annotated[
         metavar="DIR",
         help="Folder for theory.json, theory.svg and theory.png.",
         show_default="none",
-        rich_help_panel=options.OUTPUT,
+        rich_help_panel=OUTPUT.panel,
     ),
 ]
 
 
 def theory(
-    steps: Steps = NUM_STEPS, out: FigureFolder = None, as_json: options.Json = False
+    steps: Steps = NUM_STEPS, out: FigureFolder = None, as_json: options.JsonResult = False
 ) -> None:
-    """Play the paper's proposition: equal gains, one cheap frontier. Costs nothing, needs no key.
+    """Simulate the paper's proposition: equal gains, one cheap frontier. No model, no cost.
 
-    Prints which share of the best possible gain each method obtains, beside the bound for methods
-    that do not look at cost.
+    Prints the share of the best possible gain that each method obtains, beside the bound for
+    methods that ignore cost.
     """
     from costada.experiments.theory.proposition import findings
-    from costada.experiments.theory.report import conclusions, theory_json, theory_text
+    from costada.experiments.theory.report import (
+        conclusions,
+        theory_json,
+        theory_text,
+        write_theory_figure,
+    )
+    from costada.store.files import replace_text
 
     with refusing(ExitCode.BAD_INPUT):
         num_steps = _num_steps(steps)
@@ -60,7 +63,8 @@ def theory(
         sentences = conclusions(found)
         record = theory_json(found, sentences)
         if out is not None:
-            _write(found, record, out)
+            replace_text(out / f"{STEM}.json", f"{record}\n")
+            write_theory_figure(found, [out / f"{STEM}.svg", out / f"{STEM}.png"])
     if as_json:
         show(record)
         return
@@ -76,11 +80,3 @@ def _num_steps(text: str) -> tuple[int, ...]:
     if numbers[0] < 1:
         raise ValueError(f"--steps: got {text!r}, expected whole numbers above 0, with commas")
     return tuple(numbers)
-
-
-def _write(found: list[Finding], record: str, out: Path) -> None:
-    from costada.experiments.theory.report import write_theory_figure
-    from costada.store.files import replace_text
-
-    replace_text(out / f"{STEM}.json", f"{record}\n")
-    write_theory_figure(found, [out / f"{STEM}.svg", out / f"{STEM}.png"])

@@ -1,12 +1,13 @@
-"""A whole run from Python."""
+"""`discover`: a whole run from Python."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from uuid import uuid4
 
 from typing_extensions import Unpack
@@ -16,45 +17,47 @@ from costada.values.discovery import Discovery
 if TYPE_CHECKING:
     from costada.evaluators.problem import Problem
     from costada.nodes.context import ChatModel
-    from costada.runs.config import RunConfig
-    from costada.runs.plan import Plan
     from costada.store.purse import Purse
 
 __all__ = ["Discovery", "discover"]
 
 
 class DiscoverOptions(TypedDict, total=False):
-    """Further settings of `discover`, as `RunConfig` explains them."""
+    """The settings of `RunConfig` as keyword arguments; it documents and checks them.
 
-    method: str
-    base_url: str | None
-    max_tokens: int | None
-    price_in: float | str | None
-    price_out: float | str | None
-    guide_price_in: float | str | None
-    guide_price_out: float | str | None
+    Type checkers need the names and types written out. A test compares them with `RunConfig`.
+    """
+
+    preset: str | None
+    price_in: Decimal | float | str | None
+    price_out: Decimal | float | str | None
+    guide_price_in: Decimal | float | str | None
+    guide_price_out: Decimal | float | str | None
+    reference_cost: float | None
     on_missing_usage: Literal["raise", "estimate"]
     lost_calls: Literal["count", "ignore"]
     budget_policy: Literal["crossing", "hard"]
+    step_cap: float | None
+    method: str
+    max_iterations: int
     max_failures: int
     generator: Literal["model", "agent"]
     tool_evaluations: int
-    step_cap: float | None
+    seed: int
+    controller: Mapping[str, Any]
+    base_url: str | None
+    max_tokens: int | None
     call_timeout: float
     retry_wait: float
     longest_wait: float
     longest_pause: float
-    keep_history: bool
     gateway: bool
-    preflight: bool
-    allow_invalid_start: bool
-    preset: str | None
-    reference_cost: float | None
-    max_iterations: int
-    seed: int
     sandbox: str | None
     timeout: float | None
     memory_mb: int | None
+    preflight: bool
+    allow_invalid_start: bool
+    keep_history: bool
 
 
 def discover(
@@ -70,48 +73,54 @@ def discover(
     accept_loss: bool = False,
     **options: Unpack[DiscoverOptions],
 ) -> Discovery:
-    """Return what a run within a budget finds.
+    """Run a search within a budget and return the best program.
 
-    Ctrl-C breaks off a running evaluation at once and raises `KeyboardInterrupt`; a run in a
-    folder is saved then and can be gone on with.
+    Ctrl-C cancels the running evaluation and raises `KeyboardInterrupt`; a run in a folder is saved
+    and can be resumed.
 
     Args:
         problem: A benchmark's name, a problem folder, or a `Problem`.
         model: A model id as for `costada run --model`, or any LangChain chat model.
         budget: Dollars to spend (B).
-        guide_model: Model asked for tactics; `model` when not given.
+        guide_model: The model that is asked for tactics; by default `model`.
         out: Folder for the run's files; without one nothing is written.
-        resume: Go on with the run in `out`, which was started with the same settings; `budget` and
-            `max_iterations` may be higher than they were.
-        purse: A purse that the budget is drawn from, and what was not spent returned to. Where it
-            has less left, a purse that may be crossed lends what there is; a hard one needs
-            `budget_policy="hard"` and refuses. A run in a folder keeps what it has drawn until it
-            ends, and needs the same purse to go on.
+        resume: Resume the run in `out`, which was started with the same settings; `budget` and
+            `max_iterations` may be higher than before.
+        purse: Pays for the run; unspent money is returned to it. If less than the budget is left, a
+            purse with the policy "crossing" provides what it has; a hard one needs
+            `budget_policy="hard"` and refuses. A run in a folder keeps its account until it ends,
+            and needs the same purse when resumed.
         trust: Whether a resumed run may load a problem that lies in `out`. A run folder from
             somebody else is data; such a problem's evaluator would be executed.
         accept_loss: Whether to resume a run whose file has lost steps, as after a power failure.
             Their cost counts as spent; they are repeated and paid for again.
-        **options: Further settings, named as the options of `costada run`.
+        **options: Further settings, see `RunConfig`.
 
     Raises:
         ValueError: If a setting, the problem or a price is wrong, `out` does not fit `resume`,
-            this machine does not offer the sandbox, a provider refuses a request for good or does
-            not answer, or the purse has nothing left.
-        UnmeteredCall: If an answer came without token counts and estimates are not allowed.
+            this machine does not offer the sandbox, a provider rejects a request permanently or
+            does not respond, or the purse is empty.
+        UnmeteredCall: If a response has no token counts and estimates are not allowed.
         OSError: If a file of the run cannot be written.
     """
+    from langgraph.runtime import RunControl
+
+    from costada.reports.progress import Progress
     from costada.runs.config import checked_config
     from costada.runs.folder import RunFolder
     from costada.runs.interruption import interrupting_evaluations
     from costada.runs.plan import plan_run
+    from costada.runs.resume import extend_to
+    from costada.runs.runner import carry_out
 
     names = {"problem": problem, "model": model, "guide_model": guide_model}
     labels = {key: _label(value) for key, value in names.items()}
     config = checked_config({**labels, "budget": budget, **options})
-    if out is not None and not resume:
-        RunFolder(Path(out)).check_free()
-    if out is not None and resume and not trust:
-        RunFolder(Path(out)).check_own_problem()
+    folder = RunFolder(Path(out)) if out is not None else None
+    if folder and not resume:
+        folder.check_free()
+    if folder and resume and not trust:
+        folder.check_own_problem()
     plan = plan_run(
         config,
         given_problem=None if isinstance(problem, str | Path) else problem,
@@ -120,50 +129,24 @@ def discover(
         purse=purse,
     )
     with interrupting_evaluations():
-        if out is None:
-            return _in_memory(plan)
-        return _in_folder(plan, config, Path(out), resume=resume, accepts_loss=accept_loss)
+        if folder:
+            if resume:
+                extend_to(folder, config)
+            else:
+                folder.claim(config)
+            return carry_out(plan, folder, Progress(), RunControl(), accepts_loss=accept_loss)
+        # A run without files gives its money back even if it fails.
+        name = f"discover {plan.problem.name} {uuid4().hex}"
+        with purse.child(name, plan.budget) if purse else nullcontext() as account:
+            graph = replace(plan, purse=account).graph()
+            found = graph.invoke({"seed": plan.settings.seed})
+        return Discovery(**found, folder=None, sandbox=plan.sandbox)
 
 
 def _label(given: object) -> str | None:
-    """Return the name of a problem or model, or a note that it was given as an object."""
+    """The name of a problem or model, or a note that it was given as an object."""
     from costada.reports.run_view import OBJECT_MARK
 
     if given is None or isinstance(given, str | Path):
         return None if given is None else str(given)
     return f"{OBJECT_MARK}{getattr(given, 'name', None) or type(given).__name__}"
-
-
-def _in_memory(plan: Plan) -> Discovery:
-    with _lent(plan) as plan:
-        found = plan.graph().invoke({"seed": plan.settings.seed})
-    return Discovery(**found, folder=None, sandbox=plan.sandbox)
-
-
-@contextmanager
-def _lent(plan: Plan) -> Iterator[Plan]:
-    """Yield the plan with an account of its own: a run that fails gives the rest back as well."""
-    if plan.purse is None:
-        yield plan
-        return
-    name = f"discover {plan.problem.name} {uuid4().hex}"
-    with plan.purse.child(name, plan.budget) as account:
-        yield replace(plan, purse=account)
-
-
-def _in_folder(
-    plan: Plan, config: RunConfig, path: Path, *, resume: bool, accepts_loss: bool
-) -> Discovery:
-    from langgraph.runtime import RunControl
-
-    from costada.reports.progress import Progress
-    from costada.runs.folder import RunFolder
-    from costada.runs.resume import extend_to
-    from costada.runs.runner import carry_out
-
-    folder = RunFolder(path)
-    if resume:
-        extend_to(folder, config)
-    else:
-        folder.claim(config)
-    return carry_out(plan, folder, Progress(), RunControl(), accepts_loss=accepts_loss)
