@@ -1,4 +1,4 @@
-"""A run's gateway: found alive, or started so that it outlives the run, and stopped at the end."""
+"""A run's gateway: started so that it outlives the run, reused if alive, stopped at the end."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ TICK_SECONDS = 0.02
 
 
 def gateway_journal(folder: RunFolder) -> Path:
-    """Return where the gateway of a run keeps the answers."""
+    """The file of the responses that a run's gateway has read."""
     return folder.path / "gateway.sqlite"
 
 
 def gateway_log(folder: RunFolder) -> Path:
-    """Return where the gateway of a run says what it lost and why it ended."""
+    """The file in which a run's gateway logs lost responses and its end."""
     return folder.path / "gateway.log"
 
 
@@ -38,19 +38,30 @@ def gateway_log(folder: RunFolder) -> Path:
 def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
     """Yield a plan whose `openai:` models call through the run's gateway.
 
-    A gateway that is still at work is used again. It ends by itself some time after the block, or
-    by `stop_gateway`. To be entered with the run's lease.
+    A running gateway is reused. It exits by itself some time after the block, or by `stop_gateway`.
+    The caller holds the run's lease.
 
     Raises:
         ValueError: The plan cannot use one, see `check_gateway`; the journal of an earlier start is
-            gone; it cannot be started.
-        OSError: A file cannot be written, or the gateway does not answer.
+            missing; it cannot be started.
+        OSError: A file cannot be written, or the gateway does not respond.
     """
     check_installed()
-    _check_journal(folder)
+    journal = gateway_journal(folder)
+    if gateway_log(folder).exists() and not journal.exists():
+        raise ValueError(
+            f"{journal}: missing, expected the responses that this run's gateway stored; without"
+            " them, interrupted calls could be paid for twice"
+        )
     from costada.models.gateway.client import hold_gateway, through_gateway
 
-    address = _address(folder, plan)
+    upstream = _upstream(plan)
+    address = read_address(address_file(journal))
+    if address is not None and address.upstream != upstream:
+        stop_gateway(folder)
+        address = None
+    if address is None:
+        address = _start(folder, upstream, plan.settings.retry_policy.call_timeout)
     guide = plan.guide_model
     with hold_gateway(address):
         yield replace(
@@ -61,7 +72,7 @@ def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
 
 
 def check_gateway(plan: Plan) -> None:
-    """Refuse a plan that could not use a gateway.
+    """Refuse a plan that cannot use a gateway.
 
     Raises:
         ValueError: A package is missing, or the plan's models do not call one OpenAI-compatible
@@ -71,39 +82,30 @@ def check_gateway(plan: Plan) -> None:
     _upstream(plan)
 
 
-def stop_gateway(folder: RunFolder) -> None:
-    """End the gateway of a run, if one is at work, and wait until it has ended.
+def check_installed() -> None:
+    """Refuse a gateway without its packages; raises `ValueError` with the command to install."""
+    if find_spec("aiohttp") is None:
+        raise ValueError('gateway: needs aiohttp, run `pip install "costada[gateway]"`')
 
-    One that still reads a response goes on until it has it.
+
+def stop_gateway(folder: RunFolder) -> None:
+    """Stop the gateway of a run, if one is running, and wait for its end.
+
+    A gateway that is reading a response ends after that.
     """
-    from costada.models.gateway.client import stop_gateway
+    from costada.models.gateway import client
 
     file = address_file(gateway_journal(folder))
     address = read_address(file)
     if address is None:
         return
-    stop_gateway(address)
+    client.stop_gateway(address)
     deadline = monotonic() + STOP_SECONDS
     while monotonic() < deadline:
         if not is_held(file):
             file.unlink(missing_ok=True)
             return
         sleep(TICK_SECONDS)
-
-
-def check_installed() -> None:
-    """Refuse to go on without the packages of a gateway; raises `ValueError` naming the remedy."""
-    if find_spec("aiohttp") is None:
-        raise ValueError('gateway: needs aiohttp, run `pip install "costada[gateway]"`')
-
-
-def _check_journal(folder: RunFolder) -> None:
-    journal = gateway_journal(folder)
-    if gateway_log(folder).exists() and not journal.exists():
-        raise ValueError(
-            f"{journal}: missing, expected the answers that this run's gateway kept; without them"
-            " calls that were under way could be paid twice"
-        )
 
 
 def _upstream(plan: Plan) -> str:
@@ -119,15 +121,6 @@ def _upstream(plan: Plan) -> str:
     return found[0]
 
 
-def _address(folder: RunFolder, plan: Plan) -> GatewayAddress:
-    upstream = _upstream(plan)
-    address = read_address(address_file(gateway_journal(folder)))
-    if address is not None and address.upstream != upstream:
-        stop_gateway(folder)
-        address = None
-    return address or _start(folder, upstream, plan.settings.retry_policy.call_timeout)
-
-
 def _start(folder: RunFolder, upstream: str, call_timeout: float) -> GatewayAddress:
     journal = gateway_journal(folder)
     options = {
@@ -137,10 +130,9 @@ def _start(folder: RunFolder, upstream: str, call_timeout: float) -> GatewayAddr
         "--call-timeout": call_timeout,
     }
     words = [str(word) for option in options.items() for word in option]
-    command = [sys.executable, "-P", "-m", ENTRY, *words]
     try:
         started = run(
-            command,
+            [sys.executable, "-P", "-m", ENTRY, *words],
             stdin=DEVNULL,
             capture_output=True,
             text=True,
@@ -152,6 +144,6 @@ def _start(folder: RunFolder, upstream: str, call_timeout: float) -> GatewayAddr
         raise ValueError(f"gateway: not ready within {START_SECONDS:g} seconds") from None
     address = read_address(address_file(journal))
     if address is None:
-        reason = started.stderr.strip().splitlines() or ["it ended without a word"]
+        reason = started.stderr.strip().splitlines() or ["it ended without a message"]
         raise ValueError(f"gateway: cannot be started: {reason[-1]}")
     return address

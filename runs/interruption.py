@@ -1,4 +1,4 @@
-"""Ctrl-C: the first one ends the run with what is under way, the second one at once."""
+"""Ctrl-C: the first one ends the run after its current call, the second one at once."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ STOPPING = "Stopping after the current call (an evaluation ends now); Ctrl-C aga
 SHOW_CURSOR = b"\x1b[?25h"
 STOPPED = SHOW_CURSOR + b"\ncostada: stopped at once; finished iterations are saved\n"
 STANDARD_ERROR = 2
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 Handler = Callable[[int, FrameType | None], None]
 
 
 @contextmanager
 def draining_on_signal(control: RunControl, notify: Callable[[str], None]) -> Iterator[None]:
-    """Let SIGINT and SIGTERM ask the run to drain while the block runs.
+    """Let SIGINT and SIGTERM drain the run during the block.
 
     The graph then finishes its current model call, saves and raises `GraphDrained`. An evaluation
-    is not waited for: it raises `InterruptedError`, and its step goes on with it when the run is
-    gone on with. A second signal ends the process where it stands: finished iterations are in the
-    run file, and a candidate's process dies with this one. Works in the main thread only.
+    is cancelled: it raises `InterruptedError`, and a resumed run repeats it. A second signal ends
+    the process immediately: finished iterations are in the run file, and a candidate's process ends
+    with this one. Works in the main thread only.
 
     Args:
-        control: What the graph was given to be stopped with.
-        notify: Told that the wish was heard; called inside a signal handler.
+        control: The control that the graph was given.
+        notify: Called inside a signal handler when the signal has arrived.
     """
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -47,23 +46,23 @@ def draining_on_signal(control: RunControl, notify: Callable[[str], None]) -> It
         cancel_evaluations()
         notify(STOPPING)
 
-    with _handling(SIGNALS, handle):
+    with _handling((signal.SIGINT, signal.SIGTERM), handle):
         yield
 
 
 @contextmanager
 def ending_on_signal() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does, by `KeyboardInterrupt`, so that it can clean up."""
+    """Let SIGTERM raise `KeyboardInterrupt` during the block, as Ctrl-C does."""
     with _handling((signal.SIGTERM,), signal.default_int_handler):
         yield
 
 
 @contextmanager
 def interrupting_evaluations() -> Iterator[None]:
-    """Let Ctrl-C also reach evaluations in other threads while the block runs.
+    """Let Ctrl-C also cancel evaluations in other threads during the block.
 
-    What else Ctrl-C does is up to the handler that is in place. Does nothing outside the main
-    thread, where signals do not arrive.
+    The previous handler is called as well. Does nothing outside the main thread, where signals do
+    not arrive.
     """
     before = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(before):
@@ -80,7 +79,7 @@ def interrupting_evaluations() -> Iterator[None]:
 
 @contextmanager
 def _handling(numbers: Iterable[signal.Signals], handle: Handler) -> Iterator[None]:
-    """Give signals to a handler while the block runs; evaluations are allowed again behind it."""
+    """Handle signals during the block; afterwards evaluations are allowed again."""
     previous = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield

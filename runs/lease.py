@@ -1,4 +1,7 @@
-"""The right to write to a run folder, held by one process at a time."""
+"""The lock on a run folder, held by one process at a time.
+
+`filelock` does not fit: it empties the lock file when it opens it, but this one names its holder.
+"""
 
 import json
 import os
@@ -12,30 +15,27 @@ from typing import IO
 
 from costada.store.files import opened_to_share
 
-LARGEST_CLAIM = 4096
-"""Characters of a lease."""
-
 LEASE = "run.lease"
+LARGEST_LEASE = 4096
+"""Characters of a lease file."""
+
 PATIENCE_SECONDS = 0.2
-"""How long a taken lock is retried: a reader that checks it holds it for a moment."""
+"""How long a taken lock is retried: a reader that checks it holds it briefly."""
 
 TICK_SECONDS = 0.005
 
 
 @contextmanager
 def hold_lease(folder: Path) -> Iterator[None]:
-    """Hold a run for this process; the system gives it back even after a crash.
+    """Lock a run for this process; the system releases the lock even after a crash.
 
     Two processes in one run would pay for the same steps twice. The lease is a lock on the file
-    `run.lease`, which says who holds it and is there only meanwhile. The lock decides: what a dead
-    process left behind is taken over.
-
-    Args:
-        folder: The run's folder.
+    `run.lease`, which names the holder and exists only while it is held. Only the lock counts: the
+    file of a process that died is taken over.
 
     Raises:
-        ValueError: If another process is at work in this run, naming it; also if something else
-            than a file of ours has the lease's name.
+        ValueError: If another process holds the run, naming it; also if the lease's name is taken
+            by something else than a file of ours.
         OSError: If the file cannot be written.
     """
     path = folder / LEASE
@@ -44,7 +44,12 @@ def hold_lease(folder: Path) -> Iterator[None]:
         file.close()
         file = _locked(path)
     with file:
-        _write(file, _claim())
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
+        file.seek(0)
+        file.truncate()
+        file.write(json.dumps(holder) + "\n")
+        file.flush()
         try:
             yield
         finally:
@@ -52,10 +57,10 @@ def hold_lease(folder: Path) -> Iterator[None]:
 
 
 def is_held(folder: Path) -> bool:
-    """Return whether a process holds a run. What the lease says of one that is gone does not count.
+    """Whether a process holds a run.
 
-    Only the lock tells: the process may have had another host, or its number another process by
-    now. A link in the lease's place is not followed.
+    Only the lock tells: a process named in the file may be gone or on another host, and its number
+    may belong to another one. A link with the lease's name is not followed.
     """
     import fcntl
 
@@ -80,43 +85,25 @@ def _locked(path: Path) -> IO[str]:
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
         except BlockingIOError:
             if monotonic() < deadline:
                 sleep(TICK_SECONDS)
                 continue
             with file:
-                holder = _holder(file)
+                text = file.read(LARGEST_LEASE)
+            holder = ""  # the holder may not have written it yet
+            if text:
+                known = json.loads(text)
+                holder = f": process {known['pid']} on {known['host']} since {known['since']}"
             raise ValueError(
                 f"{path.parent}: another process is at work in this run{holder}"
             ) from None
-        return file
 
 
 def _is_at(path: Path, file: IO[str]) -> bool:
-    """Return whether a file is still the one in its place; its last holder may have removed it."""
+    """Whether a file still has its path; its last holder may have removed it."""
     try:
         return os.path.samestat(path.stat(), os.fstat(file.fileno()))
     except FileNotFoundError:
         return False
-
-
-def _claim() -> str:
-    since = datetime.now(UTC).isoformat(timespec="seconds")
-    return json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}) + "\n"
-
-
-def _write(file: IO[str], text: str) -> None:
-    file.seek(0)
-    file.truncate()
-    file.write(text)
-    file.flush()
-
-
-def _holder(file: IO[str]) -> str:
-    """Return who holds the lease, nothing in the moment before that is written."""
-    file.seek(0)
-    text = file.read(LARGEST_CLAIM)
-    if not text:
-        return ""
-    known = json.loads(text)
-    return f": process {known['pid']} on {known['host']} since {known['since']}"

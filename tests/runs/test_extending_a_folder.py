@@ -11,7 +11,7 @@ from costada.controller.money import remaining_ratio
 from costada.nodes.state import SearchState
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
-from costada.runs.resume import can_go_on
+from costada.runs.resume import can_resume
 from costada.runs.runner import is_finished
 from costada.store.run_store import RunStore
 
@@ -185,4 +185,4 @@ def stopped(reason: str, **changes: Any) -> SearchState:
 def test_a_run_goes_on_only_if_what_stopped_it_may_be_gone(
     state: SearchState, budget: float, max_iterations: int, can: bool
 ) -> None:
-    assert can_go_on(state, budget, max_iterations) is can
+    assert can_resume(state, budget, max_iterations) is can

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from costada.runs.config import RunConfig
-from costada.runs.folder import RunFolder, StepLog, unused_folder
+from costada.runs.folder import RunFolder, unused_folder
+from costada.runs.runner import StepLog
 
 Invoke = Callable[..., Any]
 
