@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +14,7 @@ import typer
 
 from costada.cli import options
 from costada.cli.errors import keeping_output_clean, refusing, say, telling_pauses, telling_warnings
+from costada.reports.formats import counted, percent
 from costada.reports.terminal import show
 from costada.runs.config import EVALUATION, OUTPUT, RunConfig
 from costada.runs.exit_codes import ExitCode
@@ -18,7 +22,9 @@ from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.interruption import draining_on_signal, ending_on_signal
 
 if TYPE_CHECKING:
+    from costada.reports.summary import RoleSum
     from costada.runs.plan import Plan
+    from costada.values.discovery import Discovery
 
 Problem = Annotated[
     str | None,
@@ -164,11 +170,10 @@ def _carry_out(
     from langgraph.runtime import RunControl
 
     from costada.reports.progress import progress_on
-    from costada.reports.summary import sum_by_role
+    from costada.reports.summary import REASONS, sum_by_role
     from costada.reports.terminal import SafeConsole
     from costada.reports.trace import num_cached
     from costada.runs.runner import carry_out
-    from costada.runs.summary import failures_line, summary_json, summary_text
     from costada.store.run_store import RunStore
 
     # The ledger's own errors reach the user through `refusing`; LangChain would log them as well.
@@ -193,5 +198,97 @@ def _carry_out(
     if result.stop_reason == "interrupted":
         raise typer.Exit(ExitCode.INTERRUPTED)
     if result.stop_reason == "failures":
-        show(f"costada: {failures_line(result)}", is_error=True)
+        reason = f"{REASONS['failures']}; look first at the last failure: {_last_failure(result)}"
+        say(reason)
         raise typer.Exit(ExitCode.FAILED)
+
+
+def summary_text(
+    result: Discovery,
+    config: RunConfig,
+    folder: RunFolder,
+    sums: Mapping[str, RoleSum],
+    num_cached: int = 0,
+) -> str:
+    """The result in a few lines."""
+    from costada.reports.summary import REASONS
+
+    end = {"interrupted": "Interrupted", "failures": "Stopped"}.get(result.stop_reason, "Finished")
+    reason = REASONS[result.stop_reason]
+    if result.stop_reason == "budget" and result.remaining > 0:
+        reason = "the rest of the budget pays for no further call"
+    objective = "none" if result.best_objective is None else f"{result.best_objective:.10g}"
+    over = result.spent - config.budget
+    overshoot = f" (overshoot {percent(over / config.budget)})" if over > 0 else ""
+    lines = [f"{end} after {counted(result.iterations, 'iteration')}{reason and f': {reason}'}."]
+    if result.last_failure:
+        lines.append(f"  last failure    {_last_failure(result)}")
+    lines.append(f"  best objective  {objective} (score {result.best_score:.6f})")
+    lines.append(f"  spent           ${result.spent:.6f} of ${config.budget:g}{overshoot}")
+    for role, used in sums.items():
+        if used.calls:
+            tokens = f"{used.input_tokens:,} tokens in, {used.output_tokens:,} out"
+            doubt = ""
+            if used.in_doubt:
+                most = f"at most ${used.in_doubt_dollars:.6f} more"
+                doubt = f"; the bill of {used.in_doubt} is unknown, {most}"
+            calls = counted(used.calls, "call")
+            lines.append(f"    {role:<12}  ${used.dollars:.6f} for {calls} ({tokens}{doubt})")
+    if not_charged := uncharged(result, config, sums):
+        lines.append(f"    not charged   ${not_charged:.6f} in the unfinished iteration")
+    if result.sandbox:
+        lines.append(f"  sandbox         {result.sandbox}")
+    if num_cached:
+        lines.append(f"  known programs  {num_cached} not run again")
+    lines += [f"  best program    {folder.best_program}", f"  report          {folder.report}"]
+    if result.stop_reason in ("interrupted", "failures"):
+        lines.append(f"Resume with: {folder.next_command(config)}")
+    return "\n".join(lines)
+
+
+def summary_json(
+    result: Discovery,
+    config: RunConfig,
+    folder: RunFolder,
+    sums: Mapping[str, RoleSum],
+    num_cached: int = 0,
+) -> str:
+    """The result as one JSON object; dollars are numbers, files are paths."""
+    ledger = {}
+    for role, used in sums.items():
+        dollars, in_doubt = float(used.dollars), float(used.in_doubt_dollars)
+        ledger[role] = {**asdict(used), "dollars": dollars, "in_doubt_dollars": in_doubt}
+    settings = ("problem", "method", "model", "guide_model", "seed", "budget")
+    facts = {
+        **{name: getattr(config, name) for name in settings},
+        "stop_reason": result.stop_reason,
+        "last_failure": result.last_failure,
+        "iterations": result.iterations,
+        "best_score": result.best_score,
+        "best_objective": result.best_objective,
+        "best_metrics": dict(result.best_metrics),
+        "spent": result.spent,
+        "remaining": result.remaining,
+        "overshoot": max(0.0, result.spent - config.budget),
+        "uncharged": uncharged(result, config, sums),
+        "ledger": ledger,
+        "sandbox": result.sandbox,
+        "cached_evaluations": num_cached,
+        "folder": str(folder.path),
+        "best_program": str(folder.best_program),
+        "report": str(folder.report),
+    }
+    return json.dumps(facts, indent=2)
+
+
+def uncharged(result: Discovery, config: RunConfig, sums: Mapping[str, RoleSum]) -> float:
+    """Dollars of calls in an unfinished iteration, which is charged when the run is resumed."""
+    counts_lost = config.lost_calls == "count"
+    paid = sum(
+        (used.dollars + counts_lost * used.in_doubt_dollars for used in sums.values()), Decimal(0)
+    )
+    return max(0.0, float(paid - Decimal(str(result.spent))))
+
+
+def _last_failure(result: Discovery) -> str:
+    return next(iter(result.last_failure.splitlines()), "unknown")

@@ -32,8 +32,8 @@ from costada.experiments.sweep.sweep import (
     SweepRun,
     check_inputs,
     hold_sweep,
-    with_progress,
     sweep_runs,
+    with_progress,
 )
 from costada.reports.terminal import SafeConsole, show
 from costada.runs.config import MONEY, OUTPUT

@@ -273,7 +273,7 @@ class RunConfig(BaseModel):
             if (getattr(self, one) is None) is not (getattr(self, other) is None):
                 raise ValueError(f"{one} and {other}: got only one, expected both or none")
         if self.guide_price_in is not None and self.guide_model in (None, self.model):
-            raise ValueError("guide_price_in: needs a guide_model that differs from model")
+            raise ValueError("guide_price_in: needs a guide_model that differs from the model")
         check_step_cap(self.step_cap, self.generator)
         check_lost_calls(self.lost_calls, is_hard=self.budget_policy == "hard")
         return self

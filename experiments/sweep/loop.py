@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sys
@@ -15,7 +16,7 @@ from typing import Any, Protocol, Self
 
 from costada.experiments.sweep.progress import SweepProgress
 from costada.experiments.sweep.sweep import Status, SweepRun, last_step
-from costada.runs.config import RunConfig
+from costada.runs.config import CONTROLLER, RunConfig
 from costada.runs.exit_codes import ExitCode
 from costada.runs.user_input import as_option
 from costada.store.files import created, make_folder, read_end
@@ -131,6 +132,9 @@ def options_of(run: SweepRun) -> list[str]:
     for name, field in RunConfig.model_fields.items():
         value = getattr(run.config, name)
         if name == "problem" or value is None:
+            continue
+        if name == CONTROLLER:
+            options += [f"--set={name}.{key}={json.dumps(each)}" for key, each in value.items()]
             continue
         if name == "tool_evaluations" and run.config.generator != "agent":
             continue

@@ -63,11 +63,11 @@ def test_an_empty_path_is_refused_by_the_name_of_its_option(
         (["mcp", "--max-budget", 1, "--port", 9000], "--port: got 9000 without --http"),
         (
             ["run", "circle_packing", "--tool-evaluations", 5],
-            "--tool-evaluations: got one without --generator agent",
+            "--tool-evaluations: needs --generator agent",
         ),
         (
             [*SWEEP, "--out", "swept", "--tool-evaluations", 5],
-            "--tool-evaluations: got one without --generator agent",
+            "--tool-evaluations: needs --generator agent",
         ),
         (["graph", "--format", "svg", "--out", "x.png"], "--out: got x.png for --format svg"),
         (["graph", "--out", "x.svg"], "--out: got x.svg for --format mermaid"),
@@ -95,8 +95,8 @@ def test_options_that_contradict_one_another_are_refused(
     [
         ("list", "Exit codes: 0 done; 2 refused; 130 stopped."),
         ("trace", "Exit codes: 0 done; 2 refused; 130 stopped."),
-        ("evaluate", "0 done, also if the program failed; 1 the evaluator or the sandbox broke"),
-        ("simulate", "Exit codes: 0 done; 1 failed on the way; 2 refused; 130 stopped."),
+        ("evaluate", "0 done, also if the program failed; 1 the evaluator or the sandbox failed"),
+        ("simulate", "Exit codes: 0 done; 1 failed; 2 refused; 130 stopped."),
     ],
 )
 def test_commands_without_runs_promise_no_saved_run(

@@ -60,7 +60,7 @@ def test_a_run_that_gets_no_usable_answer_fails_at_once_with_the_reason(
     ended = invoke(*words(near, server, tmp_path / "run", "--budget", DOUBT))
     assert ended.exit_code == 1
     assert reason in ended.stderr
-    assert f"Go on with: costada resume {tmp_path / 'run'}" in ended.stderr
+    assert f"Resume with: costada resume {tmp_path / 'run'}" in ended.stderr
     assert len(server.requests) == requests
 
 
@@ -97,7 +97,7 @@ def test_ctrl_c_ends_a_paused_run_saved_and_it_is_resumed(
     command.wait_for("Paused")
     command.send_signal(signal.SIGINT)
     assert command.exit_code() == 130, command.said
-    assert f"Go on with: costada resume {out}" in command.said
+    assert f"Resume with: costada resume {out}" in command.said
     server.default = good
     assert invoke("resume", out).exit_code == 0
     steps = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]

@@ -130,7 +130,7 @@ def test_a_provider_that_refuses_for_good_ends_the_run_and_says_how_to_go_on(
         result = invoke("run", near, *priced, "--base-url", server.url, "--out", out)
     assert result.exit_code == FAILED
     assert "put a valid API key into the environment" in result.output
-    assert f"Go on with: costada resume {out}" in result.output
+    assert f"Resume with: costada resume {out}" in result.output
     assert "Traceback" not in result.output
     written = b"".join(file.read_bytes() for file in out.iterdir())
     assert "sk-not-to-be-shown" not in result.output

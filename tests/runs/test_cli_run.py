@@ -124,7 +124,7 @@ def test_resuming_a_finished_run_says_so_spends_nothing_and_gives_handlers_back(
     before, handler = (finished / "steps.jsonl").read_bytes(), signal.getsignal(signal.SIGINT)
     result = invoke("resume", finished)
     assert result.exit_code == 0
-    assert "this run has finished; nothing more is spent" in result.output
+    assert "this run has finished; it spends nothing more" in result.output
     assert "Finished after 3 iterations" in result.output
     assert (finished / "steps.jsonl").read_bytes() == before
     assert signal.getsignal(signal.SIGINT) is handler
@@ -149,7 +149,7 @@ def test_a_run_stopped_by_a_signal_and_resumed_ends_as_the_uninterrupted_one(
     command.wait_for("t=2 ")
     command.send_signal(number)
     assert command.exit_code() == 130, command.said
-    assert f"Go on with: costada resume {stopped}" in command.said
+    assert f"Resume with: costada resume {stopped}" in command.said
     assert 2 <= len(steps(stopped)) < ITERATIONS
     assert (stopped / "report.png").is_file()
     assert invoke("resume", stopped).exit_code == 0

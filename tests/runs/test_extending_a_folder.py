@@ -74,7 +74,7 @@ def test_nothing_that_could_be_spent_raised_means_nothing_spent(
     before = rows_in(folder)
     result = invoke("resume", folder, "--budget", BUDGET, "--max-iterations", 500)
     assert result.exit_code == 0
-    assert "this run has finished; nothing more is spent" in result.output
+    assert "this run has finished; it spends nothing more" in result.output
     assert rows_in(folder) == before
 
 

@@ -197,7 +197,7 @@ def test_an_iteration_without_a_checkpoint_is_refused_naming_those_that_have_one
     invoke("run", near, "--max-iterations", last, "--budget", 1, "--out", pruned)
     result = invoke("fork", pruned, "--at", 2, "--out", new)
     assert result.exit_code == 2
-    assert f"iteration 2 of {pruned}: no checkpoint is kept of its end" in result.output
+    assert f"iteration 2 of {pruned}: no checkpoint of its end is kept" in result.output
     assert f"expected 3 to {last}; a run with --keep-history keeps them all" in result.output
     assert not new.exists()
     result = invoke("fork", original, "--at", LAST + 1, "--out", new)
@@ -227,7 +227,7 @@ def test_only_a_run_that_has_begun_can_be_forked(
     shutil.copy(original / "settings.json", tmp_path / "claimed")
     result = invoke("fork", tmp_path / "claimed", "--at", 1, "--out", tmp_path / "new")
     assert result.exit_code == 2
-    assert "its run has not begun" in result.output
+    assert "its run has not started" in result.output
 
 
 def test_a_fork_says_where_it_comes_from_also_when_it_has_gone_on(

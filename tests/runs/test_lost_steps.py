@@ -79,7 +79,7 @@ def test_a_loss_that_uses_up_the_budget_needs_a_higher_one(older: RunFolder) -> 
     settings = json.loads(older.settings.read_text())
     spent = spent_after(older, MADE)
     older.settings.write_text(json.dumps({**settings, "budget": spent}))
-    with pytest.raises(ValueError, match=r"of the budget of .* are spent. Go on with a higher"):
+    with pytest.raises(ValueError, match=r"of the budget of .* are spent. Resume with a higher"):
         go_on(older.path, MADE + 1, accept_loss=True, budget=spent)
     assert go_on(older.path, MADE + 1, accept_loss=True, budget=1.0)[0] > spent
 

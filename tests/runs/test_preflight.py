@@ -68,7 +68,7 @@ def test_a_request_that_no_retry_cures_is_made_once_and_ends_the_run_in_one_line
     complaint, way_on = result.stderr.splitlines()
     assert complaint.startswith(f"costada: model 'mine' refused the request with status {status}")
     assert remedy in complaint
-    assert way_on == f"Finished iterations are saved. Go on with: costada resume {out}"
+    assert way_on == f"Finished iterations are saved. Resume with: costada resume {out}"
     assert result.stdout == ""
 
 
@@ -185,7 +185,7 @@ def test_a_run_that_failures_ended_says_what_to_look_at_and_how_to_go_on(
         why = "too many attempts in a row yielded no usable program"
         assert first == f"Stopped after 2 iterations: {why}."
         assert failure.startswith("  last failure    The answer holds n")
-        assert rest[-1] == f"Go on with: costada resume {out}"
+        assert rest[-1] == f"Resume with: costada resume {out}"
         what = failure.removeprefix("  last failure    ")
         assert result.stderr == f"costada: {why}; look first at the last failure: {what}\n"
         assert result.exit_code == FAILED

@@ -71,7 +71,7 @@ def test_the_price_of_a_model_is_not_that_of_another_guide() -> None:
         ({"price_in": "inf", "price_out": 1}, "--price-in: got 'inf', expected a finite number"),
         (
             {"guide_price_in": 1, "guide_price_out": 1},
-            "--guide-price-in: got one without --guide-model, expected both or none",
+            "--guide-price-in: needs a --guide-model that differs from the model",
         ),
         (
             {"base_url": "http://localhost/v1"},

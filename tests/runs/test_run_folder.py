@@ -23,7 +23,7 @@ def test_a_new_run_claims_its_folder_and_saves_its_settings(tmp_path: Path) -> N
 def test_a_second_run_is_refused_with_the_resume_command(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.claim(CONFIG)
-    with pytest.raises(ValueError, match=f"Go on with it: costada resume {tmp_path}"):
+    with pytest.raises(ValueError, match=f"Resume it: costada resume {tmp_path}"):
         folder.claim(CONFIG)
 
 
