@@ -88,7 +88,7 @@ def fork_run(
         with RunStore(draft.database) as store:
             StepLog(draft.steps, stored_rows(store, state["run_id"]))
             best = store.candidates.get(state["run_id"], state["best"])
-        replace_text(draft.best_program, best.code)
+        replace_text(draft.best_program, best.program.text)
         draft.save(config)
     return Fork(target, state["iterations"], state["spent"])
 

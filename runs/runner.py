@@ -115,7 +115,8 @@ class RunRecord:
         improving = [row["candidate_id"] for row in self.rows if row["global_gain"] > 0]
         program = self._plan.problem.initial_program
         if improving and improving[-1] is not None:
-            program = self._store.candidates.get(self._store.run_ids()[-1], improving[-1]).program.text
+            run_id = self._store.run_ids()[-1]
+            program = self._store.candidates.get(run_id, improving[-1]).program.text
         replace_text(self._folder.best_program, program)
 
 
