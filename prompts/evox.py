@@ -40,7 +40,7 @@ class PopulationRow:
         iteration: When it was found, 0 for the initial program.
         score: Its score.
         parent_id: What it was made from; None for the initial program.
-        label: Label its parent was handed over with; "" for none.
+        label: Label its parent was given with; "" for none.
         context_ids: What was shown beside its parent.
     """
 
@@ -75,17 +75,27 @@ def population_facts(
     if not rows:
         raise ValueError("rows: got none, expected at least the initial program")
     ordered = sorted(rows, key=lambda row: row.iteration)
-    fruitless = f"{_fruitless(ordered, iteration, threshold)} of {iteration}"
+    scores = {row.id: row.score for row in rows}
+    made = [row for row in ordered if row.parent_id]
+    with_context = [row for row in made if row.context_ids]
+    contexts = (each for row in with_context for each in row.context_ids)
+    recent = made[-NUM_RECENT:]
+    parents = [scores[row.parent_id] for row in recent if row.parent_id in scores]
+    without_gain = _iterations_without_gain(ordered, iteration, threshold)
     return {
         **_score_facts([row.score for row in ordered]),
-        f"iterations without an improvement of more than {threshold:g}": fruitless,
-        **_reuse_facts(ordered),
-        **_recent_facts(ordered),
+        f"iterations without an improvement of more than {threshold:g}": (
+            f"{without_gain} of {iteration}"
+        ),
+        "most used parent": _most_used((row.parent_id or "" for row in made), len(made)),
+        "most used in contexts": _most_used(contexts, len(with_context)),
+        "recent scores, oldest first": _series([row.score for row in recent]),
+        "scores of their parents": _series(parents),
     }
 
 
 def trace_text(rows: Sequence[PopulationRow], since: int, until: int) -> str:
-    """Return a table of the latest candidates of some iterations: what each was made from.
+    """A table of the latest candidates of some iterations: what each was made from.
 
     Args:
         rows: All candidates; parents and context are looked up among them.
@@ -93,18 +103,28 @@ def trace_text(rows: Sequence[PopulationRow], since: int, until: int) -> str:
         until: The last iteration shown.
     """
     scores = {row.id: row.score for row in rows}
+
+    def with_score(name: str) -> str:
+        return f"{name} ({scores[name]:.4f})" if name in scores else name
+
     ordered = sorted(rows, key=lambda row: row.iteration)
     made = [row for row in ordered if row.parent_id and since < row.iteration <= until]
     if not made:
         return "No candidates were found."
-    head = ["| iteration | score | label | parent | context |", "|---|---|---|---|---|"]
-    return "\n".join([*head, *(_trace_line(row, scores) for row in made[-NUM_TRACED:])])
+    lines = ["| iteration | score | label | parent | context |", "|---|---|---|---|---|"]
+    for row in made[-NUM_TRACED:]:
+        label, parent = row.label or "none", with_score(row.parent_id or "")
+        context = ", ".join(map(with_score, row.context_ids[:NUM_SHOWN_CONTEXTS])) or "none"
+        lines.append(f"| {row.iteration} | {row.score:.4f} | {label} | {parent} | {context} |")
+    return "\n".join(lines)
 
 
 def _score_facts(scores: Sequence[float]) -> dict[str, str]:
-    low, middle, high = marks = _quartiles(scores)
+    low = middle = high = scores[0]
+    if len(scores) > 1:
+        low, middle, high = quantiles(scores, n=4, method="inclusive")
     tiers = [
-        f"{name} {_share(sum(is_in(score, marks) for score in scores), len(scores))}"
+        f"{name} {_share(sum(is_in(score, (low, middle, high)) for score in scores), len(scores))}"
         for name, is_in in TIERS.items()
     ]
     top = sorted(scores, reverse=True)[:NUM_TOP_SCORES]
@@ -118,15 +138,9 @@ def _score_facts(scores: Sequence[float]) -> dict[str, str]:
     }
 
 
-def _quartiles(scores: Sequence[float]) -> Quartiles:
-    if len(scores) == 1:
-        return scores[0], scores[0], scores[0]
-    low, middle, high = quantiles(scores, n=4, method="inclusive")
-    return low, middle, high
-
-
-def _fruitless(ordered: Sequence[PopulationRow], iteration: int, threshold: float) -> int:
-    """Return the iterations since the best score last rose by more than the threshold."""
+def _iterations_without_gain(
+    ordered: Sequence[PopulationRow], iteration: int, threshold: float
+) -> int:
     best, latest = ordered[0].score, ordered[0].iteration
     for row in ordered[1:]:
         if row.score - best > threshold:
@@ -135,43 +149,12 @@ def _fruitless(ordered: Sequence[PopulationRow], iteration: int, threshold: floa
     return iteration - latest
 
 
-def _reuse_facts(ordered: Sequence[PopulationRow]) -> dict[str, str]:
-    made = [row for row in ordered if row.parent_id]
-    shown = [row for row in made if row.context_ids]
-    contexts = (each for row in shown for each in row.context_ids)
-    return {
-        "most used parent": _most_used((row.parent_id or "" for row in made), len(made)),
-        "most used in contexts": _most_used(contexts, len(shown)),
-    }
-
-
 def _most_used(ids: Iterable[str], total: int) -> str:
     counts = Counter(ids)
     if not counts:
         return "none yet"
     name, count = max(counts.items(), key=lambda item: item[1])
     return f"{name}, {count} of {total} times ({_share(count, total)})"
-
-
-def _recent_facts(ordered: Sequence[PopulationRow]) -> dict[str, str]:
-    scores = {row.id: row.score for row in ordered}
-    made = [row for row in ordered if row.parent_id][-NUM_RECENT:]
-    parents = [scores[row.parent_id] for row in made if row.parent_id in scores]
-    return {
-        "recent scores, oldest first": _series([row.score for row in made]),
-        "scores of their parents": _series(parents),
-    }
-
-
-def _trace_line(row: PopulationRow, scores: Mapping[str, float]) -> str:
-    context = ", ".join(_told(each, scores) for each in row.context_ids[:NUM_SHOWN_CONTEXTS])
-    parent = _told(row.parent_id or "", scores)
-    cells = (str(row.iteration), f"{row.score:.4f}", row.label or "none", parent, context or "none")
-    return f"| {' | '.join(cells)} |"
-
-
-def _told(name: str, scores: Mapping[str, float]) -> str:
-    return f"{name} ({scores[name]:.4f})" if name in scores else name
 
 
 def _series(scores: Sequence[float]) -> str:
@@ -208,7 +191,7 @@ class Labels:
 
 
 def parse_labels(reply: str) -> Labels:
-    """Return the points below the two headings of a reply; a label without points stays empty."""
+    """The points below the two headings of a reply; a label without points stays empty."""
     points: dict[str, list[str]] = {"diverge": [], "refine": []}
     current: list[str] | None = None
     for line in reply.replace("\r\n", "\n").split("\n"):
@@ -219,12 +202,20 @@ def parse_labels(reply: str) -> Labels:
         elif _OTHER_HEADING.match(line):
             current = None
         elif current is not None:
-            _take_line(line, current)
-    return Labels(_listed(points["diverge"]), _listed(points["refine"]))
+            bullet = _BULLET.match(line)
+            if bullet:
+                current.append(bullet["text"].strip())
+            elif current and line.strip() and not line.lstrip().startswith("```"):
+                current[-1] += " " + line.strip()
+
+    def listed(label: str) -> str:
+        return "\n".join(f"- {point[:POINT_LIMIT]}" for point in points[label][:MAX_POINTS])
+
+    return Labels(listed("diverge"), listed("refine"))
 
 
 def parse_strategy(reply: str) -> str | Rejection:
-    """Return the program of a new strategy, or why a reply holds none.
+    """The program of a new strategy, or why a reply holds none.
 
     Among several fenced programs the last that defines the class is taken.
     """
@@ -250,22 +241,9 @@ def parse_strategy(reply: str) -> str | Rejection:
     return source
 
 
-def _take_line(line: str, points: list[str]) -> None:
-    """Begin a new point with a bullet, or go on with the one before."""
-    bullet = _BULLET.match(line)
-    if bullet:
-        points.append(bullet["text"].strip())
-    elif points and line.strip() and not line.lstrip().startswith("```"):
-        points[-1] += " " + line.strip()
-
-
-def _listed(points: list[str]) -> str:
-    return "\n".join(f"- {point[:POINT_LIMIT]}" for point in points[:MAX_POINTS])
-
-
 @dataclass(frozen=True, slots=True)
 class LabelRequest:
-    """Everything the prompt for the labels says.
+    """What the prompt for the labels says.
 
     Attributes:
         task: Problem text of the benchmark.
@@ -312,7 +290,7 @@ class ShownStrategy:
 
 @dataclass(frozen=True, slots=True)
 class InsightRequest:
-    """Everything the prompt for an insight says.
+    """What the prompt for an insight says.
 
     Attributes:
         task: Problem text of the benchmark.
@@ -329,7 +307,7 @@ class InsightRequest:
 
 @dataclass(frozen=True, slots=True)
 class SearchWindow:
-    """When a new strategy will be at work.
+    """When a new strategy will be used.
 
     Attributes:
         iteration: The first iteration it chooses for.
@@ -346,16 +324,16 @@ class SearchWindow:
 
 @dataclass(frozen=True, slots=True)
 class StrategyRequest:
-    """Everything the prompt for a new strategy says.
+    """What the prompt for a new strategy says.
 
     Attributes:
         task: Problem text of the benchmark.
-        window: When the strategy will be at work.
+        window: When the strategy will be used.
         insight: The answer to the `InsightRequest`; empty if there is none.
         statistics: What the insight rests on; shown in its place if it is empty.
         parent: The strategy to improve on.
         context: Other strategies; their texts are shown only where there is no insight.
-        failure: The failed attempt this one is to make good, if any.
+        failure: The failed attempt that this one repairs, if any.
     """
 
     task: str
@@ -373,7 +351,7 @@ class _Advice:
 
 
 def label_prompt(request: LabelRequest) -> Prompt:
-    """Return the messages that ask for the advice behind the labels."""
+    """The messages that ask for the advice behind the labels."""
     return Prompt(
         render("evox_label_system.txt", request),
         render("evox_label.txt", request),
@@ -382,7 +360,7 @@ def label_prompt(request: LabelRequest) -> Prompt:
 
 
 def insight_prompt(request: InsightRequest) -> Prompt:
-    """Return the messages that ask what the history of the search tells."""
+    """The messages that ask what the history of the search tells."""
     return Prompt(
         render("evox_insight_system.txt", request),
         render("evox_insight.txt", request),
@@ -395,7 +373,7 @@ def insight_prompt(request: InsightRequest) -> Prompt:
 
 
 def strategy_prompt(request: StrategyRequest) -> Prompt:
-    """Return the messages that ask for a new strategy."""
+    """The messages that ask for a new strategy."""
     return Prompt(
         render("evox_strategy_system.txt", request),
         render("evox_strategy.txt", request),
@@ -404,7 +382,7 @@ def strategy_prompt(request: StrategyRequest) -> Prompt:
 
 
 def label_text(label: str, labels: Labels) -> str:
-    """Return the words above a parent's code; empty without a label or without its advice.
+    """The words above a parent's code; empty without a label or without its advice.
 
     Raises:
         ValueError: If the label is not "", `diverge` or `refine`.

@@ -1,6 +1,5 @@
-"""Values in, messages out."""
+"""Values in, messages out: the templates and what they may use."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -43,12 +42,12 @@ class Prompt:
 
 
 def generation_prompt(request: GenerationRequest) -> Prompt:
-    """Return the messages that ask for a changed program."""
+    """The messages that ask for a changed program."""
     return Prompt(request.task, render("generate.txt", request), request.data)
 
 
 def guide_prompt(request: GuideRequest) -> Prompt:
-    """Return the messages that ask for tactics, worded for the request's mode."""
+    """The messages that ask for tactics, worded for the request's mode."""
     return Prompt(
         system=render("guide_system.txt", request),
         user=render(f"guide_{request.mode}.txt", request),
@@ -57,34 +56,38 @@ def guide_prompt(request: GuideRequest) -> Prompt:
 
 
 def cut(text: str, limit: int) -> str:
-    """Return at most `limit` characters of the text, with a note where more was dropped."""
+    """At most `limit` characters of the text, with a note where more was dropped."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]}\n[the first {limit} of {len(text)} characters]"
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
 def render(template: str, request: "DataclassInstance") -> str:
-    """Return a template filled with the fields of a request, ending in one newline."""
+    """A template filled with the fields of a request, ending in one newline."""
     values = {field.name: getattr(request, field.name) for field in fields(request)}
     return _TEMPLATES.get_template(template).render(values).strip() + "\n"
 
 
-_FILTERS: dict[str, Callable[..., str]] = {
+_TEMPLATES = Environment(
+    loader=PackageLoader("costada.prompts"),
+    undefined=StrictUndefined,
+    auto_reload=False,
+    autoescape=False,  # noqa: S701  the messages are plain text, not HTML
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_TEMPLATES.filters |= {
     "fence": fenced,
     "cut": cut,
-    "one_line": _one_line,
+    "one_line": lambda text: " ".join(text.split()),
     "decimals": "{:.4f}".format,
     "long_decimals": "{:.6f}".format,
     "signed_decimals": "{:+.4f}".format,
     "signed_long_decimals": "{:+.6f}".format,
     "seconds": "{:g}".format,
 }
-
-_GLOBALS = {
+_TEMPLATES.globals |= {
     "TEXT_LIMIT": TEXT_LIMIT,
     "CODE_LIMIT": CODE_LIMIT,
     "STRATEGY_LIMIT": STRATEGY_LIMIT,
@@ -93,21 +96,3 @@ _GLOBALS = {
     "LONG_PROGRAM": LONG_PROGRAM,
     "EVOLVE_START": BLOCK_START,
 }
-
-
-def _templates() -> Environment:
-    templates = Environment(
-        loader=PackageLoader("costada.prompts"),
-        undefined=StrictUndefined,
-        auto_reload=False,
-        autoescape=False,  # noqa: S701  the messages are plain text, not HTML
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    templates.filters |= _FILTERS
-    templates.globals |= _GLOBALS
-    return templates
-
-
-_TEMPLATES = _templates()

@@ -9,240 +9,27 @@ from costada.prompts.edits import (
     find_edits,
     find_fences,
     has_unfinished_edit,
-    missing_line,
+    mismatch,
     patch_summary,
     rewrite_summary,
-    separated,
+    with_markers_on_own_lines,
     without_stray_markers,
 )
 
-_HEAD = re.compile(r"^(?:async[ \t]+def|def|class)[ \t]+(?P<name>\w+)", re.MULTILINE)
-_NEW_STATEMENT = re.compile(r"[^\s#)\]}]")
-_LONG_QUOTE = re.compile(r"\"\"\"|'''")
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """The lines of one top-level statement.
-
-    Attributes:
-        name: Name of the function or class it defines; None for any other statement.
-        text: The lines, with decorators, and the blank and comment lines behind.
-    """
-
-    name: str | None
-    text: str
-
-
-def defines(code: str, name: str) -> bool:
-    """Tell whether the name gets a value at the top level: by definition or assignment."""
-    word = re.escape(name)
-    pattern = (
-        rf"^(?:async[ \t]+def|def|class)[ \t]+{word}\b"
-        rf"|^{word}[ \t]*(?::[^=\n]+)?=(?!=)"
-    )
-    return re.search(pattern, code, re.MULTILINE) is not None
-
-
-def defines_all(code: str, names: frozenset[str]) -> bool:
-    """Tell whether every one of the names gets a value at the top level."""
-    return all(defines(code, name) for name in names)
-
-
-def defined_names(code: str) -> frozenset[str]:
-    """Return the names of the functions and classes at the top level."""
-    return frozenset(match["name"] for match in _HEAD.finditer(code))
-
-
-def merged(code: str, changes: str) -> str | None:
-    """Return the code with the definitions it shares with `changes` taken from there.
-
-    All of `changes` is put where the first shared definition stood; the others are dropped.
-
-    Returns:
-        The merged code, or None if the two share no definition.
-    """
-    shared = defined_names(code) & defined_names(changes)
-    if not shared:
-        return None
-    kept: list[str] = []
-    is_placed = False
-    for piece in pieces(code):
-        if piece.name not in shared:
-            kept.append(piece.text)
-        elif not is_placed:
-            kept.append(changes.strip("\n") + "\n\n")
-            is_placed = True
-    return "\n".join(kept)
-
-
-def pieces(code: str) -> tuple[Piece, ...]:
-    """Return the code cut at its top-level statements; joined by line ends it is whole again."""
-    groups: list[list[str]] = [[]]
-    open_quote: str | None = None
-    for line in code.split("\n"):
-        is_decorated = bool(groups[-1]) and groups[-1][-1].startswith("@")
-        if open_quote is None and _NEW_STATEMENT.match(line) and not is_decorated:
-            groups.append([])
-        groups[-1].append(line)
-        open_quote = _open_quote(line, open_quote)
-    return tuple(_piece("\n".join(lines)) for lines in groups if lines)
-
-
-def _piece(text: str) -> Piece:
-    head = _HEAD.search(text)
-    return Piece(head["name"] if head else None, text)
-
-
-def _open_quote(line: str, open_quote: str | None) -> str | None:
-    """Return the long quote that is still open behind the line."""
-    for quote in _LONG_QUOTE.findall(line):
-        if open_quote is None:
-            open_quote = quote
-        elif quote == open_quote:
-            open_quote = None
-    return open_quote
-
-
 BLOCK_START = "EVOLVE-BLOCK-START"
 BLOCK_END = "EVOLVE-BLOCK-END"
-
-_START_LINE = re.compile(rf"^[ \t]*#[ \t]*{BLOCK_START}.*$", re.MULTILINE)
-_END_LINE = re.compile(rf"^[ \t]*#[ \t]*{BLOCK_END}.*$", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Framed:
-    """A program cut at its EVOLVE-BLOCK lines.
-
-    Attributes:
-        head: Everything up to and with the START line; empty if there is none.
-        block: What lies between the two lines.
-        tail: The END line and everything behind it; empty if there is none.
-    """
-
-    head: str
-    block: str
-    tail: str
-
-
-def cut_at_markers(code: str) -> Framed:
-    """Return the code cut at its first START line and its last END line."""
-    start = _START_LINE.search(code)
-    first = start.end() if start else 0
-    ends = [match.start() for match in _END_LINE.finditer(code) if match.start() >= first]
-    last = ends[-1] if ends else len(code)
-    return Framed(code[:first], code[first:last], code[last:])
-
-
-def has_whole_block(text: str) -> bool:
-    """Tell whether the text holds a START line and an END line behind it."""
-    framed = cut_at_markers(text)
-    return bool(framed.head and framed.tail)
-
-
-def has_marker(text: str) -> bool:
-    """Tell whether the text holds a START or an END line."""
-    framed = cut_at_markers(text)
-    return bool(framed.head or framed.tail)
-
-
-def from_block_start(text: str) -> str:
-    """Return the text from its first START line on, or all of it if it has none."""
-    start = _START_LINE.search(text)
-    return text[start.start() :] if start else text
-
-
-def required_names(parent_code: str, entry_point: str | None) -> frozenset[str]:
-    """Return what a changed program must define: the entry point, or all that the frame does.
-
-    The frame decides where the entry point is unknown; a parent without one demands nothing.
-    """
-    if entry_point is not None:
-        return frozenset({entry_point})
-    if not has_whole_block(parent_code):
-        return frozenset()
-    parent = cut_at_markers(parent_code)
-    return defined_names(f"{parent.head}\n{parent.tail}")
-
-
-def completed(text: str, parent_code: str, required: frozenset[str]) -> str | None:
-    """Return a program with the required names: the text, put into its parent if need be.
-
-    Put in is a bare EVOLVE block, and anything that lacks a required name. A text with an
-    EVOLVE-BLOCK line replaces the parent's block; one without replaces the functions and classes
-    of the same names there. The rest of the parent stays as it is.
-
-    Returns:
-        The program, or None if neither way leads to one that defines the names.
-    """
-    part, parent = cut_at_markers(text), cut_at_markers(parent_code)
-    has_frame = has_whole_block(parent_code)
-    if defines_all(text, required) and not (has_frame and _is_block_alone(part)):
-        return text
-    block: str | None
-    if has_frame and has_marker(text):
-        block = part.block if part.head else "\n" + part.block
-        block = block if part.tail else block.rstrip("\n") + "\n"
-    else:
-        block = merged(parent.block, part.block)
-    if block is None:
-        return None
-    code = parent.head + block + parent.tail
-    return code if defines_all(code, required) else None
-
-
-def _is_block_alone(part: Framed) -> bool:
-    outside = part.head.strip(), part.tail.strip()
-    return all(line and "\n" not in line for line in outside)
-
-
-def find_rewrite(
-    rest: str, unmatched: tuple[Edit, ...], parent_code: str, required: frozenset[str]
-) -> str | None:
-    """Return the text that most likely is the new program or a part of it.
-
-    A text with a whole EVOLVE block goes before one with the required names, and that before one
-    with only something of the parent's block; what is fenced goes before the reply as a whole.
-    Among equals the last is taken: models write a program twice in order to correct the first.
-
-    Args:
-        rest: The reply without its SEARCH/REPLACE blocks.
-        unmatched: Blocks whose SEARCH text is not in the parent. One that puts a whole program
-            or EVOLVE block in its place says all the same what is meant.
-        parent_code: The program the reply was to change.
-        required: Names a complete program defines.
-    """
-    fences = [fence for fence in find_fences(rest) if not has_unfinished_edit(fence.text)]
-    fenced = [without_stray_markers(fence.text) for fence in fences]
-    found = _most_complete([*(edit.replacement for edit in unmatched), *fenced], required)
-    if found is not None:
-        return found
-    closed = [fence.text for fence in fences if fence.is_closed]
-    parts = [text for text in closed if _is_part(text, parent_code)]
-    if parts:
-        return parts[-1]
-    if has_unfinished_edit(rest):
-        return None
-    return _most_complete([from_block_start(without_stray_markers(rest))], required)
-
-
-def _most_complete(texts: list[str], required: frozenset[str]) -> str | None:
-    blocks = [text for text in texts if has_whole_block(text)]
-    programs = [text for text in texts if required and defines_all(text, required)]
-    return next(reversed(blocks or programs), None)
-
-
-def _is_part(text: str, parent_code: str) -> bool:
-    known = defined_names(cut_at_markers(parent_code).block)
-    return has_marker(text) or not known or bool(known & defined_names(text))
-
 
 UNREADABLE = re.compile("[\N{REPLACEMENT CHARACTER}\ud800-\udfff]")
 """What cannot be encoded in an answer, and what stands for it where the answer was read."""
 
 MAX_PROGRAM_CHARACTERS = 60_000
 """Longer programs are refused."""
+
+_START_LINE = re.compile(rf"^[ \t]*#[ \t]*{BLOCK_START}.*$", re.MULTILINE)
+_END_LINE = re.compile(rf"^[ \t]*#[ \t]*{BLOCK_END}.*$", re.MULTILINE)
+_HEAD = re.compile(r"^(?:async[ \t]+def|def|class)[ \t]+(?P<name>\w+)", re.MULTILINE)
+_NEW_STATEMENT = re.compile(r"[^\s#)\]}]")
+_LONG_QUOTE = re.compile(r"\"\"\"|'''")
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,17 +53,17 @@ class Rejection:
 
 
 def parse_program(reply: str, parent_code: str, entry_point: str | None) -> Proposal | Rejection:
-    """Return the program a reply proposes, or why there is none.
+    """The program a reply proposes, or why there is none.
 
-    SEARCH/REPLACE blocks are applied to the parent. If none of them changes it, a program written
-    anew is looked for. A part of a program is put into the parent's frame (see `completed`).
+    SEARCH/REPLACE blocks are applied to the parent. If none of them changes it, a rewritten program
+    is looked for. A part of a program is put into the parent's frame (see `complete_program`).
 
     Args:
         reply: Raw text of the answer.
         parent_code: The program the prompt showed as the current one.
         entry_point: Name of the function the evaluator calls; None if it does not say.
     """
-    text = separated(reply.replace("\r\n", "\n"))
+    text = with_markers_on_own_lines(reply.replace("\r\n", "\n"))
     if not text.strip():
         return Rejection("The answer is empty.")
     required = required_names(parent_code, entry_point)
@@ -287,8 +74,11 @@ def parse_program(reply: str, parent_code: str, entry_point: str | None) -> Prop
     rewrite = find_rewrite(edits.rest, patched.unmatched, parent_code, required)
     if rewrite is not None:
         return _checked(rewrite, rewrite_summary(rewrite), parent_code, required)
+    if patched.unmatched:
+        reasons = [mismatch(edit, parent_code) for edit in patched.unmatched]
+        return Rejection("\n".join(["No SEARCH text occurs in the current program:", *reasons]))
     if edits.complete:
-        return Rejection(_nothing_changed(patched.unmatched, parent_code))
+        return Rejection("The SEARCH/REPLACE blocks leave the program as it is.")
     if has_unfinished_edit(edits.rest):
         return Rejection("The answer ends before its first SEARCH/REPLACE block is complete.")
     return Rejection("The answer holds neither a SEARCH/REPLACE block nor a complete program.")
@@ -297,7 +87,7 @@ def parse_program(reply: str, parent_code: str, entry_point: str | None) -> Prop
 def _checked(
     text: str, changes: str, parent_code: str, required: frozenset[str]
 ) -> Proposal | Rejection:
-    code = completed(text, parent_code, required)
+    code = complete_program(text, parent_code, required)
     if code is None:
         names = ", ".join(f"`{name}`" for name in sorted(required))
         return Rejection(f"The program no longer defines {names} at the top level.")
@@ -316,20 +106,178 @@ def _differs(code: str, parent_code: str) -> bool:
     return code.strip() != parent_code.strip()
 
 
-def _nothing_changed(unmatched: tuple[Edit, ...], parent_code: str) -> str:
-    if not unmatched:
-        return "The SEARCH/REPLACE blocks leave the program as it is."
-    reasons = [_mismatch(edit.search, parent_code) for edit in unmatched]
-    return "\n".join(["No SEARCH text occurs in the current program:", *reasons])
+def find_rewrite(
+    rest: str, unmatched: tuple[Edit, ...], parent_code: str, required: frozenset[str]
+) -> str | None:
+    """The text that most likely is the new program or a part of it.
+
+    A text with a whole EVOLVE block goes before one with the required names, and that before one
+    with only something of the parent's block; what is fenced goes before the reply as a whole.
+    Among equals the last is taken: models write a program twice in order to correct the first.
+
+    Args:
+        rest: The reply without its SEARCH/REPLACE blocks.
+        unmatched: Blocks whose SEARCH text is not in the parent. One that puts a whole program
+            or EVOLVE block in its place says all the same what is meant.
+        parent_code: The program the reply was to change.
+        required: Names a complete program defines.
+    """
+    fences = [fence for fence in find_fences(rest) if not has_unfinished_edit(fence.text)]
+    replacements = [edit.replacement for edit in unmatched]
+    fenced = [without_stray_markers(fence.text) for fence in fences]
+    found = _most_complete([*replacements, *fenced], required)
+    if found is not None:
+        return found
+    known = defined_names(cut_at_markers(parent_code).block)
+    for fence in reversed(fences):
+        is_part = has_marker(fence.text) or not known or known & defined_names(fence.text)
+        if fence.is_closed and is_part:
+            return fence.text
+    if has_unfinished_edit(rest):
+        return None
+    whole = without_stray_markers(rest)
+    start = _START_LINE.search(whole)
+    return _most_complete([whole[start.start() :] if start else whole], required)
 
 
-def _mismatch(search: str, parent_code: str) -> str:
-    if not search.strip():
-        return "- A SEARCH text is empty."
-    first = search.strip("\n").split("\n")[0]
-    missing = missing_line(parent_code, search)
-    if missing is None:
-        why = "its lines are in the program, but not one behind the other, or more than once"
+def _most_complete(texts: list[str], required: frozenset[str]) -> str | None:
+    blocks = [text for text in texts if has_whole_block(text)]
+    programs = [text for text in texts if required and _defines_all(text, required)]
+    return next(reversed(blocks or programs), None)
+
+
+@dataclass(frozen=True, slots=True)
+class FramedProgram:
+    """A program cut at its EVOLVE-BLOCK lines.
+
+    Attributes:
+        head: Everything up to and with the START line; empty if there is none.
+        block: What lies between the two lines.
+        tail: The END line and everything behind it; empty if there is none.
+    """
+
+    head: str
+    block: str
+    tail: str
+
+
+def cut_at_markers(code: str) -> FramedProgram:
+    """The code cut at its first START line and its last END line."""
+    start = _START_LINE.search(code)
+    first = start.end() if start else 0
+    ends = [match.start() for match in _END_LINE.finditer(code) if match.start() >= first]
+    last = ends[-1] if ends else len(code)
+    return FramedProgram(code[:first], code[first:last], code[last:])
+
+
+def has_whole_block(text: str) -> bool:
+    """Whether the text holds a START line and an END line behind it."""
+    framed = cut_at_markers(text)
+    return bool(framed.head and framed.tail)
+
+
+def has_marker(text: str) -> bool:
+    """Whether the text holds a START or an END line."""
+    framed = cut_at_markers(text)
+    return bool(framed.head or framed.tail)
+
+
+def required_names(parent_code: str, entry_point: str | None) -> frozenset[str]:
+    """What a changed program must define: the entry point, or all that the frame does.
+
+    The frame decides where the entry point is unknown; a parent without one demands nothing.
+    """
+    if entry_point is not None:
+        return frozenset({entry_point})
+    if not has_whole_block(parent_code):
+        return frozenset()
+    parent = cut_at_markers(parent_code)
+    return defined_names(f"{parent.head}\n{parent.tail}")
+
+
+def complete_program(text: str, parent_code: str, required: frozenset[str]) -> str | None:
+    """A program with the required names: the text, put into its parent if need be.
+
+    Put in is a bare EVOLVE block, and anything that lacks a required name. A text with an
+    EVOLVE-BLOCK line replaces the parent's block; one without replaces the functions and classes
+    of the same names there. The rest of the parent stays as it is.
+
+    Returns:
+        The program, or None if neither way leads to one that defines the names.
+    """
+    part, parent = cut_at_markers(text), cut_at_markers(parent_code)
+    has_frame = has_whole_block(parent_code)
+    outside = part.head.strip(), part.tail.strip()
+    is_block_alone = all(line and "\n" not in line for line in outside)
+    if _defines_all(text, required) and not (has_frame and is_block_alone):
+        return text
+    block: str | None
+    if has_frame and has_marker(text):
+        block = part.block if part.head else "\n" + part.block
+        block = block if part.tail else block.rstrip("\n") + "\n"
     else:
-        why = f"the program has no line `{missing}`"
-    return f"- The one that begins with `{first}`: {why}."
+        block = with_definitions(parent.block, part.block)
+    if block is None:
+        return None
+    code = parent.head + block + parent.tail
+    return code if _defines_all(code, required) else None
+
+
+def defines(code: str, name: str) -> bool:
+    """Whether the name gets a value at the top level: by definition or assignment."""
+    word = re.escape(name)
+    pattern = (
+        rf"^(?:async[ \t]+def|def|class)[ \t]+{word}\b"
+        rf"|^{word}[ \t]*(?::[^=\n]+)?=(?!=)"
+    )
+    return re.search(pattern, code, re.MULTILINE) is not None
+
+
+def _defines_all(code: str, names: frozenset[str]) -> bool:
+    return all(defines(code, name) for name in names)
+
+
+def defined_names(code: str) -> frozenset[str]:
+    """The names of the functions and classes at the top level."""
+    return frozenset(match["name"] for match in _HEAD.finditer(code))
+
+
+def with_definitions(code: str, changes: str) -> str | None:
+    """The code with the definitions it shares with `changes` taken from there.
+
+    All of `changes` is put where the first shared definition stood; the others are dropped. None
+    if the two share no definition.
+    """
+    shared = defined_names(code) & defined_names(changes)
+    if not shared:
+        return None
+    kept: list[str] = []
+    is_placed = False
+    for statement in top_level_statements(code):
+        head = _HEAD.search(statement)
+        if head is None or head["name"] not in shared:
+            kept.append(statement)
+        elif not is_placed:
+            kept.append(changes.strip("\n") + "\n\n")
+            is_placed = True
+    return "\n".join(kept)
+
+
+def top_level_statements(code: str) -> tuple[str, ...]:
+    """The code cut at its top-level statements; joined by line ends it is whole again.
+
+    Decorators, and the blank and comment lines behind a statement, belong to it.
+    """
+    groups: list[list[str]] = [[]]
+    open_quote: str | None = None
+    for line in code.split("\n"):
+        is_decorated = bool(groups[-1]) and groups[-1][-1].startswith("@")
+        if open_quote is None and _NEW_STATEMENT.match(line) and not is_decorated:
+            groups.append([])
+        groups[-1].append(line)
+        for quote in _LONG_QUOTE.findall(line):
+            if open_quote is None:
+                open_quote = quote
+            elif quote == open_quote:
+                open_quote = None
+    return tuple("\n".join(lines) for lines in groups if lines)

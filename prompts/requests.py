@@ -1,4 +1,4 @@
-"""What a prompt is made from, as plain records."""
+"""What a prompt is made of, as plain records."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -75,17 +75,17 @@ class Siblings:
     @property
     def outcomes(self) -> tuple[SiblingOutcome, ...]:
         """The latest children, oldest first."""
-        return tuple(self._outcome(score) for score in self.child_scores[-MAX_SIBLINGS:])
+        outcomes = []
+        for score in self.child_scores[-MAX_SIBLINGS:]:
+            difference = score - self.parent_score
+            label = "improved" if difference > 0 else "regressed"
+            label = "unchanged" if abs(difference) <= DEAD_BAND else label
+            outcomes.append(SiblingOutcome(score, difference, label))
+        return tuple(outcomes)
 
     def count(self, label: str) -> int:
-        """Return how many of the shown children are `improved`, `regressed` or `unchanged`."""
+        """How many of the shown children are `improved`, `regressed` or `unchanged`."""
         return sum(outcome.label == label for outcome in self.outcomes)
-
-    def _outcome(self, score: float) -> SiblingOutcome:
-        difference = score - self.parent_score
-        if abs(difference) <= DEAD_BAND:
-            return SiblingOutcome(score, difference, "unchanged")
-        return SiblingOutcome(score, difference, "improved" if difference > 0 else "regressed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class FailedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class PreviousAttempt:
-    """An earlier candidate of the run, as the next attempt is told of it.
+    """An earlier candidate of the run, as the next attempt is shown it.
 
     Attributes:
         iteration: When it was found.
@@ -129,7 +129,7 @@ class PreviousAttempt:
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """Everything the prompt for one attempt says.
+    """What the prompt for one attempt says.
 
     Attributes:
         task: Problem text of the benchmark; becomes the system message unchanged.
@@ -141,7 +141,7 @@ class GenerationRequest:
         tactic: The idea to carry out, if the step is guided.
         tactic_mode: `breakthrough` or `refinement`; given exactly when there is a tactic.
         siblings: Earlier children of the parent, if any.
-        failure: The failed attempt this one is to make good, if any.
+        failure: The failed attempt that this one repairs, if any.
         label: Words shown above the parent's code, if any.
         label_name: Which label they are for: `diverge` or `refine`.
         previous: Earlier candidates of the run, the best first; at most three.
@@ -203,7 +203,7 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True)
 class GuideRequest:
-    """Everything the prompt for one guide call says.
+    """What the prompt for one guide call says.
 
     Attributes:
         task: Problem text of the benchmark.

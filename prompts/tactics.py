@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -19,18 +20,10 @@ _LIST_START = re.compile(r"\[\s*\{")
 
 
 def _joined(value: object) -> object:
-    """Return a list of sentences as one text, and anything else as it is."""
+    """A list of sentences as one text, and anything else as it is."""
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return " ".join(value)
     return value
-
-
-def _target(value: object) -> object:
-    return _joined(value) or DEFAULT_TARGET
-
-
-def _remark(value: object) -> object:
-    return _joined(value) or ""
 
 
 _Text = Annotated[
@@ -54,8 +47,10 @@ class Tactic(BaseModel):
     idea: _Text
     description: _Text
     approach_type: _Text
-    what_to_optimize: Annotated[str, BeforeValidator(_target)] = DEFAULT_TARGET
-    cautions: Annotated[str, BeforeValidator(_remark)] = ""
+    what_to_optimize: Annotated[
+        str, BeforeValidator(lambda value: _joined(value) or DEFAULT_TARGET)
+    ] = DEFAULT_TARGET
+    cautions: Annotated[str, BeforeValidator(lambda value: _joined(value) or "")] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +83,7 @@ class TriedTactic:
 
 
 def parse_tactics(reply: str, count: int) -> tuple[Tactic, ...]:
-    """Return the first `count` valid tactics of a reply; none if there are none.
+    """The first `count` valid tactics of a reply; none if there are none.
 
     Looked at are, in this order, the reply as a whole, its json fences, its other fences, and
     every list of objects inside it. The first that holds a valid tactic is taken; entries that
@@ -100,8 +95,7 @@ def parse_tactics(reply: str, count: int) -> tuple[Tactic, ...]:
     if count < 1:
         raise ValueError(f"count is {count}; expected at least 1")
     for value in _values(reply):
-        tactics = [tactic for entry in _entries(value) if (tactic := _tactic(entry))]
-        if tactics:
+        if tactics := _tactics(value):
             return tuple(tactics[:count])
     return ()
 
@@ -116,7 +110,7 @@ def _values(reply: str) -> Iterator[object]:
 
 
 def _decoded(text: str, start: int) -> object:
-    """Return the JSON value that begins there, or None if there is none."""
+    """The JSON value that begins there, or None if there is none."""
     try:
         value, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
     except (ValueError, RecursionError):
@@ -124,13 +118,10 @@ def _decoded(text: str, start: int) -> object:
     return value
 
 
-def _entries(value: object) -> list[object]:
-    ideas = value.get("ideas") if isinstance(value, dict) else value
-    return ideas if isinstance(ideas, list) else []
-
-
-def _tactic(entry: object) -> Tactic | None:
-    try:
-        return Tactic.model_validate(entry)
-    except ValidationError:
-        return None
+def _tactics(value: object) -> list[Tactic]:
+    entries = value.get("ideas") if isinstance(value, dict) else value
+    found = []
+    for entry in entries if isinstance(entries, list) else []:
+        with suppress(ValidationError):
+            found.append(Tactic.model_validate(entry))
+    return found

@@ -1,4 +1,4 @@
-"""The tools a generating model may call: how they are described, and how they answer."""
+"""The tools a generating model may call: their descriptions, and the texts they answer with."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -76,7 +76,7 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class FoundProgram:
-    """A program as a tool tells of it: its id, what was changed, and what a prompt shows."""
+    """A program as a tool shows it: its id, what was changed, and what a prompt shows."""
 
     id: str
     changes: str
@@ -90,33 +90,33 @@ class _Found:
 
 
 def tools_section(allowance: Allowance) -> str:
-    """Return the part of a prompt that explains the tools and what they may be used for."""
+    """The part of a prompt that explains the tools and what they may be used for."""
     return render("tools.txt", allowance)
 
 
 def trial_text(found: FoundProgram) -> str:
-    """Return what a model is told of a candidate that was evaluated for it."""
+    """The answer about a candidate that was evaluated for the model."""
     return render("trial.txt", found)
 
 
 def program_text(found: FoundProgram) -> str:
-    """Return a program with its score, as a model asked for it."""
+    """A program with its score, as a model asked for it."""
     return render("program.txt", found)
 
 
 def listing(found: tuple[FoundProgram, ...]) -> str:
-    """Return one line for each of the first `MAX_FOUND` programs, and how many there are more."""
+    """One line for each of the first `MAX_FOUND` programs, and how many there are more."""
     listed = found[:MAX_FOUND]
     return render("listing.txt", _Found(listed, len(found) - len(listed)))
 
 
 def allowance_text(left: Allowance) -> str:
-    """Return what is left to a model, in a sentence."""
+    """What is left to a model, in a sentence."""
     return render("allowance.txt", left)
 
 
 def complaint(name: str, arguments: Mapping[str, object]) -> str | None:
-    """Return what is wrong with the call of a tool, for the model that made it; `None`: nothing."""
+    """What is wrong with the call of a tool, for the model that made it; `None`: nothing."""
     if name not in _ARGUMENTS:
         return f"There is no tool {name!r}; the tools are {', '.join(_ARGUMENTS)}."
     required, further = _ARGUMENTS[name]

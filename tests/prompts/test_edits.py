@@ -8,7 +8,7 @@ from costada.prompts.edits import (
     find_edits,
     has_unfinished_edit,
     patch_summary,
-    separated,
+    with_markers_on_own_lines,
 )
 
 PROGRAM = "import math\n\n\ndef area(r):\n    x = r\n    return math.pi * x\n\n\nx = 1\nx = 1\n"
@@ -42,7 +42,7 @@ def test_all_blocks_are_found_in_order_and_taken_out_of_the_rest():
     ],
 )
 def test_markers_are_recognized_as_models_write_them(reply):
-    assert find_edits(separated(reply)).complete == (Edit("a", "b"),)
+    assert find_edits(with_markers_on_own_lines(reply)).complete == (Edit("a", "b"),)
 
 
 def test_underlines_in_a_replacement_do_not_divide_it():
@@ -52,7 +52,7 @@ def test_underlines_in_a_replacement_do_not_divide_it():
 
 def test_comment_rules_of_equal_signs_are_left_alone():
     text = "# =======\n#=======\nx = 1  # ==========\n"
-    assert separated(text) == text
+    assert with_markers_on_own_lines(text) == text
 
 
 def test_a_block_the_reply_breaks_off_in_is_not_complete():

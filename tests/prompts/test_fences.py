@@ -1,7 +1,7 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from costada.prompts.edits import fenced, find_fences, unwrapped
+from costada.prompts.edits import fenced, find_fences, unfenced
 
 
 @given(st.text(alphabet="ab`~ \n", max_size=60))
@@ -31,6 +31,6 @@ def test_a_fence_that_is_never_closed_says_so():
 
 
 def test_only_a_fence_around_the_whole_text_is_taken_off():
-    assert unwrapped("```python\nx = 1\n```\n") == "x = 1"
-    assert unwrapped("x = 1\n```\ny\n```") == "x = 1\n```\ny\n```"
-    assert unwrapped("```\na\n```\n```\nb\n```") == "```\na\n```\n```\nb\n```"
+    assert unfenced("```python\nx = 1\n```\n") == "x = 1"
+    assert unfenced("x = 1\n```\ny\n```") == "x = 1\n```\ny\n```"
+    assert unfenced("```\na\n```\n```\nb\n```") == "```\na\n```\n```\nb\n```"

@@ -2,12 +2,12 @@ import hypothesis.strategies as st
 from hypothesis import given
 
 from costada.prompts.replies import (
-    completed,
+    complete_program,
     defined_names,
     defines,
-    merged,
-    pieces,
     required_names,
+    top_level_statements,
+    with_definitions,
 )
 
 PARENT = """import os
@@ -49,12 +49,12 @@ def run(program: str | None) -> object:
 
 
 def test_a_program_with_the_entry_point_stays_as_it_is():
-    assert completed("run = print\n", PARENT, RUN) == "run = print\n"
+    assert complete_program("run = print\n", PARENT, RUN) == "run = print\n"
 
 
 def test_a_marked_block_gets_the_parents_frame():
     text = "# EVOLVE-BLOCK-START\ndef construct():\n    return 7\n# EVOLVE-BLOCK-END"
-    code = completed(text, PARENT, RUN)
+    code = complete_program(text, PARENT, RUN)
     assert code is not None
     assert code.startswith(HEAD + "\ndef construct():\n    return 7\n" + TAIL)
     assert "helper" not in code
@@ -64,24 +64,24 @@ def test_a_marked_block_gets_the_parents_frame():
 def test_a_block_that_holds_the_entry_point_itself_still_gets_the_frame():
     parent = "import math\n# EVOLVE-BLOCK-START\ndef run():\n    return 1\n# EVOLVE-BLOCK-END\n"
     text = "# EVOLVE-BLOCK-START\ndef run():\n    return math.floor(2.5)\n# EVOLVE-BLOCK-END\n"
-    assert run(completed(text, parent, RUN)) == 2
-    assert completed(text, "def run():\n    return 1\n", RUN) == text
+    assert run(complete_program(text, parent, RUN)) == 2
+    assert complete_program(text, "def run():\n    return 1\n", RUN) == text
 
 
 def test_a_program_with_code_around_its_block_keeps_that_code():
-    assert completed(PARENT.replace("import os", "import re"), PARENT, RUN) == PARENT.replace(
-        "import os", "import re"
-    )
+    assert complete_program(
+        PARENT.replace("import os", "import re"), PARENT, RUN
+    ) == PARENT.replace("import os", "import re")
 
 
 def test_one_of_the_two_markers_is_enough():
     body = "def construct():\n    return 7\n"
     for text in (f"# EVOLVE-BLOCK-START\n{body}", f"{body}# EVOLVE-BLOCK-END"):
-        assert run(completed(text, PARENT, RUN)) == 7
+        assert run(complete_program(text, PARENT, RUN)) == 7
 
 
 def test_functions_alone_replace_those_of_the_same_name():
-    code = completed("def helper():\n    return 5\n", PARENT, RUN)
+    code = complete_program("def helper():\n    return 5\n", PARENT, RUN)
     assert code is not None
     assert run(code) == 10
     assert "stray text" not in code
@@ -90,17 +90,17 @@ def test_functions_alone_replace_those_of_the_same_name():
 
 def test_new_functions_and_imports_come_along_with_a_replaced_one():
     text = "import cmath\n\ndef extra():\n    return 3\n\ndef construct():\n    return extra()\n"
-    assert run(completed(text, PARENT, RUN)) == 3
+    assert run(complete_program(text, PARENT, RUN)) == 3
 
 
 def test_without_markers_in_the_parent_functions_are_still_replaced():
     parent = "def part():\n    return 1\n\n\ndef run():\n    return part()\n"
-    assert run(completed("def part():\n    return 4\n", parent, RUN)) == 4
+    assert run(complete_program("def part():\n    return 4\n", parent, RUN)) == 4
 
 
 def test_what_shares_nothing_with_the_parent_does_not_become_a_program():
-    assert completed("def other():\n    return 1\n", PARENT, RUN) is None
-    assert completed("x = 1", "x = 2", RUN) is None
+    assert complete_program("def other():\n    return 1\n", PARENT, RUN) is None
+    assert complete_program("x = 1", "x = 2", RUN) is None
 
 
 def test_required_is_the_entry_point_or_else_what_the_frame_defines():
@@ -122,9 +122,11 @@ def test_names_at_the_top_level_are_found():
 
 def test_a_comment_at_the_margin_does_not_cut_a_function():
     code = "def f():\n    x = 1\n# note\n    return x\ny = 2\n"
-    assert merged(code, "def f():\n    return 0\n") == "def f():\n    return 0\n\n\ny = 2\n"
+    assert (
+        with_definitions(code, "def f():\n    return 0\n") == "def f():\n    return 0\n\n\ny = 2\n"
+    )
 
 
 @given(st.text(alphabet="ad '\"\n@#)", max_size=80))
 def test_pieces_add_up_to_the_program(code):
-    assert "\n".join(piece.text for piece in pieces(code)) == code
+    assert "\n".join(top_level_statements(code)) == code
