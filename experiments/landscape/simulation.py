@@ -1,17 +1,17 @@
 """A whole run on the simulated landscape in memory: real methods, no graph, no prompts, no files.
 
-The order of a step is that of the discovery graph, and so are the generators it draws from, so
-that equal answers lead to equal decisions.
+A step is the one of `costada.controller.step`, drawn from the generators that the graph draws from,
+so equal answers lead to equal decisions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from random import Random
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import Protocol, cast
 
 from costada.controller.allocation import Allocation
 from costada.controller.archive import Archive
@@ -53,76 +53,50 @@ from costada.experiments.landscape.problem import (
     proposed_program,
     read_program,
 )
-from costada.nodes.evox.strategies import Selection, StrategyRecord, initial_strategy
+from costada.nodes.evox.strategies import StrategyRecord, initial_strategy
 from costada.nodes.settings import Settings, problem_texts, settings_texts
 from costada.runs.config import PRESETS
 from costada.runs.user_input import unknown_name
 from costada.values.candidate import Candidate
 from costada.values.program import Program
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+MODEL = "simulated"
+PRICE = PRESETS["glm-5"].price
+STRATEGIES = files("costada.models.offline") / "strategies"
+
+UNITS = 10**8
+"""Parts of a dollar that costs are counted in, so that sums of token prices are exact."""
+
+INPUT_UNITS = int(PRICE.input_per_million * UNITS / 10**6)
+OUTPUT_UNITS = int(PRICE.output_per_million * UNITS / 10**6)
+
+LABEL_WORDING = {
+    "": Wording.BALANCED,
+    "diverge": Wording.EXPLORATION,
+    "refine": Wording.EXPLOITATION,
+}
+"""What the labels of an EvoX strategy ask for, in the words of the landscape."""
 
 
-_STRATEGIES = files("costada.models") / "offline" / "strategies"
-
-
-class Strategy(Protocol):
-    """What the class in a strategy's text offers."""
-
-    def add(self, record: StrategyRecord) -> None:
-        """Learn of a candidate."""
-        ...
-
-    def select(self, n_context: int, rng: Random) -> tuple[str, str, list[str]]:
-        """The id of the parent, a label and the ids of the context."""
-        ...
-
-
-@lru_cache(maxsize=1)
-def packaged_strategies() -> Mapping[str, str]:
-    """The texts that an evolution may bring, by name."""
-    texts = (file for file in _STRATEGIES.iterdir() if file.name.endswith(".txt"))
-    return {file.name: file.read_text(encoding="utf-8") for file in sorted(texts, key=str)}
-
-
-def chosen_sources(
-    strategy: str, population: Sequence[Candidate], count: int, rng: Random
-) -> Selection:
-    """What a strategy chooses from the candidates of a run.
+def simulate_run(
+    method: str, seed: int, budget: float, constants: Constants | None = None
+) -> RunOutcome:
+    """A finished run of a method on the landscape of a seed.
 
     Args:
-        strategy: Name of a packaged strategy; "" for the initial one.
-        population: The candidates, in the order of their iterations.
-        count: Most candidates the context may hold.
-        rng: Source of randomness.
+        method: Its name.
+        seed: Chooses the landscape and starts all randomness.
+        budget: Dollars the run may spend (B), at the paper's GLM-5 prices.
+        constants: The controller's; the defaults when not given.
+
+    Raises:
+        ValueError: There is no such method, or the budget is not above 0.
     """
-    searcher = _strategy_class(strategy)()
-    for candidate in population:
-        searcher.add(_record(candidate))
-    parent_id, label, context_ids = searcher.select(count, rng)
-    return Selection(parent_id, label, tuple(context_ids))
-
-
-def _record(candidate: Candidate) -> StrategyRecord:
-    return StrategyRecord(
-        id=candidate.id,
-        code=candidate.program.text,
-        score=candidate.score,
-        metrics=dict(candidate.metrics),
-        error=candidate.error,
-        parent_id=candidate.parent_id,
-        iteration=candidate.iteration,
-        generation=candidate.generation,
-    )
-
-
-@lru_cache(maxsize=16)
-def _strategy_class(name: str) -> type[Strategy]:
-    namespace: dict[str, object] = {}
-    text = packaged_strategies()[name] if name else initial_strategy()
-    exec(text, namespace)  # noqa: S102  a text of this package
-    return cast(type[Strategy], namespace["Strategy"])
+    answers = LandscapeAnswers(drawn_landscape(seed))
+    run = SimulatedRun(method, seed, budget, constants or Constants(), answers)
+    for _ in run.steps():
+        pass
+    return run.outcome()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +118,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What a guide gave: for each tactic the approach it names, None if it keeps the program's."""
+    """The tactics of a guide: the approach that each names, None if it keeps the program's."""
 
     named: tuple[int | None, ...]
     tokens: Tokens
@@ -152,7 +126,7 @@ class Advice:
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """What an evolution brings: a packaged strategy, None where none is valid.
+    """The result of an evolution: a packaged strategy, None where none is valid.
 
     `calls` are the tokens of each call that it takes; the last one brings the strategy.
     """
@@ -169,7 +143,7 @@ class Answers(Protocol):
         ...
 
     def advise(self, mode: str, best: Candidate, rng: Random) -> Advice:
-        """The tactics of a guide; none where it gave nothing usable."""
+        """The tactics of a guide; none where its answer was unusable."""
         ...
 
     def label(self, rng: Random) -> Tokens:
@@ -177,12 +151,7 @@ class Answers(Protocol):
         ...
 
     def evolve(self, shown: str, rng: Random) -> Evolution:
-        """What an evolution of EvoX brings.
-
-        Args:
-            shown: Name of the strategy to improve on.
-            rng: Source of randomness.
-        """
+        """The evolution of EvoX from the strategy of that name."""
         ...
 
 
@@ -192,18 +161,12 @@ class LandscapeAnswers:
 
     landscape: Landscape
 
-    @classmethod
-    def of_seed(cls, seed: int) -> LandscapeAnswers:
-        """The answers for runs with a seed."""
-        return cls(drawn_landscape(seed))
-
     def attempt(self, request: Request, rng: Random) -> tuple[str, Tokens]:
         """A program made from the parent, and its tokens."""
         seen = _seen(request.parent)
         attempt = Attempt(seen.approach, seen.quality, request.wording, request.named)
-        return proposed_program(
-            request.parent.program.text, attempt, request.num_others, self.landscape, rng
-        )
+        code = request.parent.program.text
+        return proposed_program(code, attempt, request.num_others, self.landscape, rng)
 
     def advise(self, mode: str, best: Candidate, rng: Random) -> Advice:
         """Three tactics."""
@@ -218,7 +181,7 @@ class LandscapeAnswers:
         return call_tokens(LABEL_TOKENS, rng)
 
     def evolve(self, shown: str, rng: Random) -> Evolution:
-        """Another packaged strategy; once in a while it takes a call more."""
+        """Another packaged strategy, with an extra call where the first is refused."""
         strategy = rng.choice([name for name in packaged_strategies() if name != shown])
         is_refused = rng.random() < STRATEGY_FAILURE_RATE
         calls = [INSIGHT_TOKENS, STRATEGY_TOKENS] + [STRATEGY_TOKENS] * is_refused
@@ -228,55 +191,12 @@ class LandscapeAnswers:
 def _seen(candidate: Candidate) -> SeenProgram:
     seen = read_program(candidate.program.text)
     if seen is None:
-        text = candidate.program.text
-        raise ValueError(f"program: got {text!r}, expected a program of the landscape")
+        raise ValueError(f"program: got {candidate.program.text!r}, expected one of the landscape")
     return seen
 
 
-MODEL = "simulated"
-PRICE = PRESETS["glm-5"].price
-
-UNITS = 10**8
-"""Parts of a dollar that costs are counted in, so that sums of token prices are exact."""
-
-INPUT_UNITS = int(PRICE.input_per_million * UNITS / 10**6)
-OUTPUT_UNITS = int(PRICE.output_per_million * UNITS / 10**6)
-
-LABEL_WORDING = {
-    "": Wording.BALANCED,
-    "diverge": Wording.EXPLORATION,
-    "refine": Wording.EXPLOITATION,
-}
-"""What the labels of an EvoX strategy ask for, in the words of the landscape."""
-
-
-def simulate_run(
-    method: str,
-    seed: int,
-    budget: float,
-    constants: Constants | None = None,
-    answers: Answers | None = None,
-) -> RunOutcome:
-    """A finished run of a method on the landscape of a seed.
-
-    Args:
-        method: Its name.
-        seed: Chooses the landscape and starts all randomness.
-        budget: Dollars the run may spend (B), at the paper's GLM-5 prices.
-        constants: The controller's; the defaults when not given.
-        answers: Answers the calls; the distributions of the landscape when not given.
-
-    Raises:
-        ValueError: There is no such method, or the budget is not above 0.
-    """
-    run = SimulatedRun(method, seed, budget, constants or Constants(), answers)
-    for _ in run.steps():
-        pass
-    return run.outcome()
-
-
 class SimulatedRun:
-    """A run under way.
+    """A run that has begun: every frontier holds the initial program.
 
     Attributes:
         controller: The method between two steps.
@@ -285,55 +205,41 @@ class SimulatedRun:
         best: The incumbent.
     """
 
-    controller: Controller
-    archives: tuple[Archive, ...]
-    population: list[Candidate]
-    best: Candidate
-
     def __init__(
-        self,
-        method: str,
-        seed: int,
-        budget: float,
-        constants: Constants,
-        answers: Answers | None = None,
+        self, method: str, seed: int, budget: float, constants: Constants, answers: Answers
     ) -> None:
-        """Begin: every frontier holds the initial program."""
         if method not in METHODS:
             raise ValueError(unknown_name("method", method, METHODS))
         self._method, self._seed, self._budget = method, seed, budget
         self._given, self._constants = constants, METHODS[method].adjusted(constants)
-        self._answers = answers or LandscapeAnswers.of_seed(seed)
+        self._answers = answers
         self._problem = landscape()
-        seed_score = evaluate(self._problem.initial_program).score
-        self.controller = METHODS[method].start(seed_score, constants)
+        program = Program.of(self._problem.initial_program)
+        score = evaluate(program.text).score
+        self.controller: Controller = METHODS[method].start(score, constants)
         seeds = [
-            self._seed_candidate(each, seed_score) for each in range(num_seeds(self.controller))
+            Candidate(id=f"0.{number}", program=program, score=score)
+            for number in range(1, num_seeds(self.controller) + 1)
         ]
-        self.archives = seed_archives(self.controller, seeds, self._constants)
-        self.best = self.archives[0].members[0]
+        self.archives: tuple[Archive, ...] = seed_archives(self.controller, seeds, self._constants)
+        self.best = seeds[0]
         self.population = [self.best]
         self._named: tuple[int | None, ...] = ()
         self._mode = ""
         self._units = {"generation": 0, "retry": 0, "guide": 0}
-        self._before_step = 0
         self._points: list[Point] = []
 
     def steps(self) -> Iterator[Controller]:
         """Yield the controller after each step, until the run stops."""
-        reason = None
-        while reason is None:
+        while self._stop_reason(self.controller.iteration) is None or not self._points:
             self._step()
             yield self.controller
-            reason = self._stop_reason(self.controller.iteration)
-
-    def _stop_reason(self, iteration: int) -> StopReason | None:
-        """Why the run ends after an iteration, None when it goes on."""
-        return stop_reason(self._budget, self._spent, iteration, self._constants.max_iterations)
 
     def outcome(self) -> RunOutcome:
-        """The run as far as it has come."""
+        """The run so far."""
         seed = self.population[0]
+        known = settings_texts(Settings(constants=self._given, price=PRICE), self._budget)
+        del known["budget"]
         return RunOutcome(
             problem=self._problem.name,
             method=self._method,
@@ -346,42 +252,50 @@ class SimulatedRun:
             points=tuple(self._points),
             dollars_by_role={role: units / UNITS for role, units in self._units.items()},
             problem_facts=problem_texts(self._problem),
-            settings=self._settings(),
+            settings={**known, "simulation": type(self._answers).__qualname__},
         )
 
-    def _settings(self) -> dict[str, str]:
-        """What decides the run besides method and seed; no graph carries it out."""
-        settings = Settings(constants=self._given, price=PRICE)
-        known = settings_texts(settings, self._budget)
-        del known["budget"]
-        return {**known, "simulation": type(self._answers).__qualname__}
+    def _stop_reason(self, iteration: int) -> StopReason | None:
+        spent = self._balance().spent
+        return stop_reason(self._budget, spent, iteration, self._constants.max_iterations)
 
     def _step(self) -> None:
         iteration = self.controller.iteration + 1
-        self._before_step = sum(self._units.values())
-        before = self._balance
+        before, units_before = self._balance(), sum(self._units.values())
         if self.controller.pending:
             self._buy_call(iteration)
         allocation = ask_step(self.controller, before, self._seed, self._constants)
         candidate = self._attempts(allocation, iteration)
-        self._tell(allocation, candidate)
-        is_last = self._stop_reason(iteration) is not None
-        self._decide(allocation, is_last=is_last)
+        if candidate is not None:
+            self.population.append(candidate)
+            self.best = candidate if candidate.score > self.best.score else self.best
+        booked = tell_step(
+            self.controller,
+            self.archives if self.controller.parents is ParentRule.ARCHIVE else (),
+            allocation,
+            candidate,
+            (sum(self._units.values()) - units_before) / UNITS,
+            self._balance(),
+            self._seed,
+            self._constants,
+        )
+        self.controller, self.archives = booked.controller, booked.archives
+        self._decide(allocation, is_last=self._stop_reason(iteration) is not None)
         if self.controller.iteration < iteration:
             self._buy_call(iteration)
             self._decide(allocation, is_last=False)
         best = self.best.score
-        self._points.append(Point(iteration, self._spent, best, best))
+        self._points.append(Point(iteration, self._balance().spent, best, best))
 
     def _decide(self, allocation: Allocation, *, is_last: bool) -> None:
         self.controller, _ = self.controller.decide(
-            allocation, self._balance, self._constants, is_last=is_last
+            allocation, self._balance(), self._constants, is_last=is_last
         )
 
     def _buy_call(self, iteration: int) -> None:
         pending, rng = str(self.controller.pending), draws(self._seed, iteration, "guide")
         if isinstance(self.controller, EvoX):
-            self.controller = self._redesigned(self.controller, iteration, rng)
+            self.controller = self._evolved(self.controller, iteration, rng)
             return
         if not isinstance(self.controller, Guided):
             raise TypeError(f"controller: got {self._method!r}, expected a guided method")
@@ -393,17 +307,16 @@ class SimulatedRun:
         else:
             self.controller = self.controller.fail_guide()
 
-    def _redesigned(self, controller: EvoX, iteration: int, rng: Random) -> EvoX:
-        """The controller after the label call, or an evolution as far as it is paid for."""
+    def _evolved(self, controller: EvoX, iteration: int, rng: Random) -> EvoX:
+        """The controller after the label call, or after an evolution as far as it is paid for."""
         if controller.pending == LABELS:
             self._charge("guide", self._answers.label(rng))
             return controller.with_labels()
-        shown, _ = controller.draw_strategies(
-            draws(self._seed, iteration, "strategies"), self._constants
-        )
+        drawn = draws(self._seed, iteration, "strategies")
+        shown, _ = controller.draw_strategies(drawn, self._constants)
         evolution = self._answers.evolve(shown.strategy, rng)
         for tokens in evolution.calls:
-            if has_crossed(self._budget, self._spent):
+            if has_crossed(self._budget, self._balance().spent):
                 return controller.keep_strategy(self._constants)
             self._charge("guide", tokens)
         if evolution.strategy is None:
@@ -419,14 +332,13 @@ class SimulatedRun:
             self._charge("generation" if attempt == 1 else "retry", tokens)
             evaluation = evaluate(code)
             if evaluation.is_valid:
-                parent = request.parent
                 return Candidate(
                     id=f"{iteration}.{attempt}",
+                    iteration=iteration,
                     program=Program.of(code),
                     score=evaluation.score,
-                    parent_id=parent.id,
-                    iteration=iteration,
-                    generation=parent.generation + 1,
+                    parent_id=request.parent.id,
+                    generation=request.parent.generation + 1,
                 )
         return None
 
@@ -434,8 +346,10 @@ class SimulatedRun:
         if self.controller.parents is ParentRule.SEED:
             return Request(self.population[0], 0, Wording.BALANCED)
         if isinstance(self.controller, EvoX):
-            return self._population_request(self.controller, iteration)
-        tactic = self._take_tactic()
+            return self._chosen_by_strategy(self.controller.strategy, iteration)
+        tactic = None
+        if isinstance(self.controller, Guided) and is_active(self.controller.cycle):
+            self.controller, tactic = self.controller.use_tactic()
         parent, others = draw_attempt(
             self.archives,
             allocation,
@@ -449,54 +363,57 @@ class SimulatedRun:
         named = None if tactic is None else self._named[tactic]
         return Request(parent, len(others), wording, named)
 
-    def _population_request(self, controller: EvoX, iteration: int) -> Request:
-        """The same request for every attempt of an iteration."""
-        seed = draws(self._seed, iteration, "strategy").getrandbits(32)
-        count = self._constants.num_inspirations
-        chosen = chosen_sources(controller.strategy, self.population, count, Random(seed))
-        parent = next(each for each in self.population if each.id == chosen.parent_id)
-        return Request(parent, len(chosen.context_ids), LABEL_WORDING[chosen.label])
-
-    def _take_tactic(self) -> int | None:
-        if not isinstance(self.controller, Guided) or not is_active(self.controller.cycle):
-            return None
-        self.controller, tactic = self.controller.use_tactic()
-        return tactic
-
-    def _tell(self, allocation: Allocation, candidate: Candidate | None) -> None:
-        if candidate is not None:
-            self.population.append(candidate)
-            self.best = candidate if candidate.score > self.best.score else self.best
-        cost = (sum(self._units.values()) - self._before_step) / UNITS
-        booked = tell_step(
-            self.controller,
-            self.archives if self.controller.parents is ParentRule.ARCHIVE else (),
-            allocation,
-            candidate,
-            cost,
-            self._balance,
-            self._seed,
-            self._constants,
-        )
-        self.controller, self.archives = booked.controller, booked.archives
+    def _chosen_by_strategy(self, strategy: str, iteration: int) -> Request:
+        """What a packaged strategy chooses, the same for every attempt of an iteration."""
+        searcher = _strategy_class(strategy)()
+        for candidate in self.population:
+            searcher.add(
+                StrategyRecord(
+                    id=candidate.id,
+                    code=candidate.program.text,
+                    score=candidate.score,
+                    metrics=dict(candidate.metrics),
+                    error=candidate.error,
+                    parent_id=candidate.parent_id,
+                    iteration=candidate.iteration,
+                    generation=candidate.generation,
+                )
+            )
+        rng = Random(draws(self._seed, iteration, "strategy").getrandbits(32))
+        parent_id, label, others = searcher.select(self._constants.num_inspirations, rng)
+        parent = next(each for each in self.population if each.id == parent_id)
+        return Request(parent, len(others), LABEL_WORDING[label])
 
     def _charge(self, role: str, tokens: Tokens) -> None:
         self._units[role] += tokens.taken * INPUT_UNITS + tokens.given * OUTPUT_UNITS
 
-    @property
-    def _spent(self) -> float:
-        return sum(self._units.values()) / UNITS
-
-    @property
     def _balance(self) -> Balance:
-        return Balance(self._budget, self._spent)
+        return Balance(self._budget, sum(self._units.values()) / UNITS)
 
-    def _seed_candidate(self, frontier: int, score: float) -> Candidate:
-        return Candidate(
-            id=f"0.{frontier + 1}",
-            program=Program.of(self._problem.initial_program),
-            score=score,
-            parent_id=None,
-            iteration=0,
-            generation=0,
-        )
+
+class Strategy(Protocol):
+    """What the class in the text of an EvoX strategy offers."""
+
+    def add(self, record: StrategyRecord) -> None:
+        """Add a candidate to the population."""
+        ...
+
+    def select(self, n_context: int, rng: Random) -> tuple[str, str, list[str]]:
+        """The id of the parent, a label and the ids of the context."""
+        ...
+
+
+@lru_cache(maxsize=1)
+def packaged_strategies() -> Mapping[str, str]:
+    """The texts that an evolution may bring, by name."""
+    texts = [file for file in STRATEGIES.iterdir() if file.name.endswith(".txt")]
+    return {file.name: file.read_text(encoding="utf-8") for file in sorted(texts, key=str)}
+
+
+@lru_cache(maxsize=16)
+def _strategy_class(name: str) -> type[Strategy]:
+    """The class in a packaged strategy, the initial one for ""; a model's text never runs here."""
+    namespace: dict[str, object] = {}
+    text = packaged_strategies()[name] if name else initial_strategy()
+    exec(text, namespace)  # noqa: S102  a text of this package
+    return cast(type[Strategy], namespace["Strategy"])
