@@ -16,8 +16,6 @@ from costada.controller.method import Controller
 class ControllerKind(Protocol):
     """A class of controllers, which are frozen dataclasses."""
 
-    __name__: str
-
     def start(self, seed_score: float, constants: Constants) -> Controller:
         """The controller before the first step, given the score of the initial program (y_0)."""
         ...

@@ -1,6 +1,5 @@
 """The end of a step: its trace row, the results so far, and why a run stops."""
 
-from dataclasses import asdict
 from typing import TypedDict
 
 from langgraph.types import StreamWriter
@@ -98,7 +97,7 @@ def trace_row(
     context: RunContext,
 ) -> TraceRow:
     """The row of a step from its state, the controller after it and its incumbent."""
-    step, evidence = state["step"], controller.record()
+    step, credit, evidence = state["step"], state["credit"], controller.record()
     cycle = controller.cycle if isinstance(controller, Guided) else None
     events = {
         "guide_charged": step["guide_calls"] > 0,
@@ -121,7 +120,11 @@ def trace_row(
         objective=step["objective"],
         best_score=best.score,
         best_objective=best.objective,
-        **asdict(state["credit"]),
+        local_gain=credit.local_gain,
+        global_gain=credit.global_gain,
+        cost_divisor=credit.cost_divisor,
+        utility=credit.utility,
+        allocation_reward=credit.allocation_reward,
         stagnation=evidence.stagnation,
         low_yield_cost=evidence.low_yield_cost,
         consolidation_left=evidence.consolidation_left,

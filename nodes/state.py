@@ -7,7 +7,7 @@ checkpoint stays the same size however long the run is.
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cache
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, cast
 
 from langgraph.channels import EphemeralValue, LastValue
 from pydantic import TypeAdapter
@@ -63,11 +63,12 @@ def state_types() -> tuple[type, ...]:
 
     A strict saver of a graph around this one may list them in `allowed_msgpack_modules`.
     """
-    return (Credit, *dict.fromkeys(method.kind for method in METHODS.values()))
+    kinds = (cast(type, method.kind) for method in METHODS.values())
+    return (Credit, *dict.fromkeys(kinds))
 
 
 @cache
-def _adapter(kind: type) -> TypeAdapter[Any]:
+def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 

@@ -131,7 +131,10 @@ def test_a_new_run_on_a_thread_begins_with_nothing_of_the_last():
     assert (question.value["spent"], question.value["remaining"]) == (0.0, 0.5)
     begun = graph.get_state(THREAD).values
     kept = {name for name, value in old.items() if value and begun.get(name) == value}
-    assert kept <= {"best", "best_score", "best_objective", "best_metrics", "controller", "labels"}
+    assert kept <= {"best", "best_score", "best_objective", "best_metrics", "controller"} | {
+        "credit",
+        "labels",
+    }
     assert (begun["run_seed"], begun["best_score"]) == (3, 0.1)
     second = graph.invoke(Command(resume=False), THREAD)
     assert (second["stop_reason"], second["last_failure"]) == ("iterations", "")
@@ -142,8 +145,11 @@ def test_the_state_is_plain_small_and_passes_a_strict_serializer():
     graph, _ = graph_of(checkpointer=strict, constants=Constants(max_iterations=25), budget=0.2)
     graph.invoke({}, THREAD)
     values = graph.get_state(THREAD).values
-    assert json.loads(json.dumps(values)) == values
-    assert len(json.dumps({**values, "best_program": ""})) < 3000
+    saved = strict.get_tuple(THREAD).checkpoint["channel_values"]
+    assert json.loads(json.dumps(saved)) == saved
+    assert len(json.dumps({**saved, "best_program": ""})) < 3000
+    typed = {name for name, value in values.items() if saved.get(name) != value}
+    assert typed == {"controller", "credit"}
 
 
 def test_a_resumed_run_without_its_programs_names_the_remedy():

@@ -175,7 +175,7 @@ def test_averages_of_a_real_run_are_those_of_its_controller(tmp_path: Path) -> N
     number = column(figures, "steps", "frontier")
     known = dict(zip(number, column(figures, "steps", "smoothed_utility"), strict=True))
     estimates = dict(zip(number, column(figures, "steps", "allocation_estimate"), strict=True))
-    frontiers = last["controller"]["frontiers"]
-    assert {k: frontiers[k - 1]["smoothed_utility"] for k in known} == known
-    assert {k: frontiers[k - 1]["allocation_estimate"] for k in known} == estimates
+    frontiers = last["controller"].frontiers
+    assert {k: frontiers[k - 1].smoothed_utility for k in known} == known
+    assert {k: frontiers[k - 1].allocation_estimate for k in known} == estimates
     assert max(known.values()) > 0

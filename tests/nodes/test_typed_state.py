@@ -1,0 +1,143 @@
+"""Controllers and credit come back from every saver as the frozen dataclasses they were."""
+
+import logging
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import END, START, StateGraph
+from typing_extensions import TypedDict
+
+from costada.controller.baselines.adaevolve import AdaEvolve
+from costada.controller.baselines.adaevolve_frontiers import AdaEvolveFrontier
+from costada.controller.baselines.best_of_n import BestOfN
+from costada.controller.baselines.evox import EvoX, ScoredStrategy
+from costada.controller.baselines.uniform import Uniform
+from costada.controller.costada import CostAda
+from costada.controller.credit import Credit
+from costada.controller.frontier import Frontier
+from costada.controller.guidance import GuidanceCycle, Mode
+from costada.nodes.state import FrozenValue, SearchState, state_types
+from costada.store.checkpoints import RunSaver
+
+THREAD = {"configurable": {"thread_id": "1"}}
+CREDIT = Credit(1 / 3, 1e-300, 1.5, 0.1 + 0.2, 0.0)
+CYCLE = GuidanceCycle(Mode.REFINEMENT, 0.2, (0, 1, 2), 1, True, True)
+CONTROLLERS = (
+    CostAda(17, (Frontier(0.1, 1 / 3, 1e-300, 8), Frontier(0.7)), 0.7, 3, 0.1 * 3, True),
+    CostAda(1, (Frontier(0.5),), 0.5, mode_override=Mode.BREAKTHROUGH, cycle=CYCLE),
+    CostAda(1, (Frontier(0.5),), 0.5, pending=Mode.REFINEMENT, held_frontier=0, guide_failed=True),
+    AdaEvolve(
+        iteration=3,
+        incumbent_score=0.5,
+        frontiers=(AdaEvolveFrontier(), AdaEvolveFrontier(0.4, 0.1, 1, 2, 2, 0.5, 1.5, "pareto")),
+        global_best=0.5,
+        history=(True, False),
+        cycle=CYCLE,
+        pending=Mode.BREAKTHROUGH,
+    ),
+    Uniform(incumbent_score=0.5, best_scores=(0.1, 0.5)),
+    BestOfN(iteration=2, incumbent_score=-1.5, stagnation=2),
+    EvoX(3, 0.5, 0.4, 0.5, 2, "a", 1, True, None, (ScoredStrategy("", 0.1, 0, 1, 0.3, 0.4),)),
+)
+STRICT = JsonPlusSerializer(allowed_msgpack_modules=None)
+
+
+def sqlite_saver(path: Path) -> SqliteSaver:
+    return SqliteSaver(sqlite3.connect(path, check_same_thread=False), serde=STRICT)
+
+
+SAVERS: dict[str, Callable[[Path], BaseCheckpointSaver[Any]]] = {
+    "a run file's": RunSaver,
+    "a user's in memory": lambda path: InMemorySaver(),
+    "a user's in memory, strict": lambda path: InMemorySaver(serde=STRICT),
+    "a user's file, strict": sqlite_saver,
+}
+
+
+def passing_on(controller: Any) -> StateGraph[Any, Any, Any, Any]:
+    graph = StateGraph(SearchState)
+    graph.add_node("first", lambda state: {"controller": controller, "credit": CREDIT})
+    graph.add_node("second", lambda state: {"iterations": 1})
+    graph.add_edge(START, "first")
+    graph.add_edge("first", "second")
+    graph.add_edge("second", END)
+    return graph
+
+
+@pytest.mark.parametrize("saver", SAVERS)
+@pytest.mark.parametrize("controller", CONTROLLERS, ids=lambda each: type(each).__name__)
+def test_values_come_back_equal_and_nothing_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, saver: str, controller: Any
+) -> None:
+    with caplog.at_level(logging.WARNING, "langgraph"):
+        opened = SAVERS[saver](tmp_path / "run.sqlite")
+        graph = passing_on(controller).compile(checkpointer=opened, interrupt_before=["second"])
+        graph.invoke({"seed": 1}, THREAD)
+        values = graph.get_state(THREAD).values
+        assert (values["controller"], values["credit"]) == (controller, CREDIT)
+        after = graph.invoke(None, THREAD)
+        assert (after["controller"], type(after["controller"])) == (controller, type(controller))
+    assert caplog.messages == []
+    if isinstance(opened, SqliteSaver):
+        opened.conn.close()
+
+
+@pytest.mark.parametrize("serde", [None, STRICT], ids=["permissive", "strict"])
+def test_values_come_back_in_a_graph_around_the_search(serde: Any) -> None:
+    class Outer(TypedDict, total=False):
+        iterations: int
+        controller: Any
+
+    search = passing_on(CONTROLLERS[1]).compile(interrupt_before=["second"])
+    outer = StateGraph(Outer)
+    outer.add_node("search", search)
+    outer.add_edge(START, "search")
+    graph = outer.compile(checkpointer=InMemorySaver(serde=serde))
+    graph.invoke({}, THREAD)
+    (task,) = graph.get_state(THREAD, subgraphs=True).tasks
+    assert task.state is not None
+    assert task.state.values["controller"] == CONTROLLERS[1]
+    graph.invoke(None, THREAD)
+    assert graph.get_state(THREAD).values["iterations"] == 1
+
+
+@pytest.mark.parametrize("allowed", [None, state_types()], ids=["strict", "allowed"])
+def test_a_pending_value_comes_back_equal_as_well(allowed: Any) -> None:
+    """The write of a node that finished just before a crash is saved as the value itself."""
+    serde = JsonPlusSerializer(allowed_msgpack_modules=allowed)
+    for controller in (*CONTROLLERS, CREDIT):
+        channel = FrozenValue(object)
+        channel.update([serde.loads_typed(serde.dumps_typed(controller))])
+        assert channel.get() == controller
+
+
+def test_a_checkpoint_of_an_unknown_method_is_refused() -> None:
+    expected = "checkpoint: it holds Foreign, expected one of Credit, CostAda, AdaEvolve"
+    with pytest.raises(ValueError, match=expected):
+        FrozenValue(object).from_checkpoint(["Foreign", {"iteration": 1}])
+
+
+def test_a_plain_dataclass_of_a_third_party_survives_a_checkpoint() -> None:
+    @dataclass(frozen=True)
+    class Plain(Uniform):
+        pass
+
+    from costada.controller.methods import METHODS, Method
+
+    controller = replace(Plain(incumbent_score=0.5, best_scores=(0.1, 0.5)), iteration=4)
+    METHODS["plain"] = Method("plain", Plain, "as uniform", {})
+    try:
+        channel = FrozenValue(object)
+        channel.update([controller])
+        loaded = STRICT.loads_typed(STRICT.dumps_typed(channel.checkpoint()))
+        assert channel.from_checkpoint(loaded).get() == controller
+    finally:
+        del METHODS["plain"]
