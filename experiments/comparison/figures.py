@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LineStyle:
     """How a method is drawn.
 
     Attributes:
@@ -35,31 +35,31 @@ class Look:
 
 
 SOLID, DASHED, DOTTED, MIXED = "-", "--", ":", "-."
-LOOKS = {
-    "costada": Look("#0072b2", SOLID, 2.6),
-    "adaevolve": Look("#d55e00", SOLID, 1.8),
-    "evox": Look("#009e73", SOLID, 1.8),
-    "no-cost-calibration": Look("#e69f00", DASHED, 1.5),
-    "no-remaining-budget": Look("#56b4e9", DASHED, 1.5),
-    "no-intervention-gating": Look("#cc79a7", DASHED, 1.5),
-    "uniform": Look("#7f7f7f", DOTTED, 1.8),
-    "best-of-n": Look("#000000", DOTTED, 1.8),
+STYLES = {
+    "costada": LineStyle("#0072b2", SOLID, 2.6),
+    "adaevolve": LineStyle("#d55e00", SOLID, 1.8),
+    "evox": LineStyle("#009e73", SOLID, 1.8),
+    "no-cost-calibration": LineStyle("#e69f00", DASHED, 1.5),
+    "no-remaining-budget": LineStyle("#56b4e9", DASHED, 1.5),
+    "no-intervention-gating": LineStyle("#cc79a7", DASHED, 1.5),
+    "uniform": LineStyle("#7f7f7f", DOTTED, 1.8),
+    "best-of-n": LineStyle("#000000", DOTTED, 1.8),
 }
 """Colours after Okabe and Ito, grey in place of yellow."""
 OTHER_COLOURS = ("#882255", "#44aa99", "#999933", "#332288", "#aa4499", "#661100")
 
 
-def looks_of(methods: Sequence[str]) -> Mapping[str, Look]:
-    """The look of each method; those that are not ours share further colours in turn."""
-    others = [name for name in ordered_methods(set(methods)) if name not in LOOKS]
+def line_styles(methods: Sequence[str]) -> Mapping[str, LineStyle]:
+    """The line style of each method; those that are not ours share further colours in turn."""
+    others = [name for name in ordered_methods(set(methods)) if name not in STYLES]
     further = {
-        name: Look(OTHER_COLOURS[number % len(OTHER_COLOURS)], MIXED, 1.5)
+        name: LineStyle(OTHER_COLOURS[number % len(OTHER_COLOURS)], MIXED, 1.5)
         for number, name in enumerate(others)
     }
-    return {name: LOOKS.get(name) or further[name] for name in ordered_methods(set(methods))}
+    return {name: STYLES.get(name) or further[name] for name in ordered_methods(set(methods))}
 
 
-Looks = Mapping[str, Look]
+LineStyles = Mapping[str, LineStyle]
 
 MOST_COLUMNS = 3
 PANEL_INCHES = (4.1, 3.3)
@@ -81,7 +81,7 @@ SETTINGS: Any = {
 }
 
 
-def budget_paths(sections: Sequence[Section], looks: Looks, name: str) -> str:
+def budget_paths(sections: Sequence[Section], styles: LineStyles, name: str) -> str:
     """The budget-path figure: mean best score so far over the share of the budget.
 
     A panel per section; a band around the mean reaches from the lowest to the highest run, or
@@ -89,7 +89,7 @@ def budget_paths(sections: Sequence[Section], looks: Looks, name: str) -> str:
 
     Args:
         sections: What is shown.
-        looks: How each method is drawn.
+        styles: How each method is drawn.
         name: Prefix of the ids in the picture, unique in the page.
     """
 
@@ -99,7 +99,7 @@ def budget_paths(sections: Sequence[Section], looks: Looks, name: str) -> str:
         figure.set_size_inches(columns * PANEL_INCHES[0], rows * PANEL_INCHES[1] + 0.6)
         panels = list(figure.subplots(rows, columns, squeeze=False).flatten())
         for axes, section in zip(panels, sections, strict=False):
-            _paths(axes, section, looks)
+            _paths(axes, section, styles)
         for axes in panels[len(sections) :]:
             axes.set_axis_off()
         _legend(figure, panels[: len(sections)])
@@ -107,7 +107,7 @@ def budget_paths(sections: Sequence[Section], looks: Looks, name: str) -> str:
     return _svg(draw, name)
 
 
-def trajectories(section: Section, looks: Looks, name: str) -> str:
+def trajectories(section: Section, styles: LineStyles, name: str) -> str:
     """The three panels of one problem: objective over dollars, step cost, total cost.
 
     Each method shows its run with the median final score; arguments as in `budget_paths`.
@@ -120,7 +120,7 @@ def trajectories(section: Section, looks: Looks, name: str) -> str:
         panels = figure.subplots(1, 3)
         for method, run in shown.items():
             for plot, axes in zip((_objective, _step_cost, _total_cost), panels, strict=True):
-                plot(axes, run, {"label": method, **_style(looks[method])})
+                plot(axes, run, {"label": method, **_style(styles[method])})
         _finish_trajectories(list(panels), section, list(shown.values()))
         _legend(figure, list(panels[:1]))
 
@@ -133,14 +133,14 @@ def median_run(runs: Sequence[RunOutcome]) -> RunOutcome:
     return next(run for run in runs if best_score_at(run, 1.0) == middle)
 
 
-def _paths(axes: Axes, section: Section, looks: Looks) -> None:
+def _paths(axes: Axes, section: Section, styles: LineStyles) -> None:
     shares = [number / (GRID - 1) for number in range(GRID)]
     lows: list[float] = []
     highs: list[float] = []
     for method, runs in section.runs.items():
         curves = [curve_of(run) for run in runs[section.problems[0]]]
         bands = [_band([curve.at(share) for curve in curves]) for share in shares]
-        _draw_band(axes, shares, bands, {"label": method, **_style(looks[method])})
+        _draw_band(axes, shares, bands, {"label": method, **_style(styles[method])})
         lows.append(bands[round(SCORES_FROM * (GRID - 1))][1])
         highs += bands[-1][1:]
     margin = 0.04 * (max(highs) - min(lows)) or 0.05
@@ -232,8 +232,8 @@ def _limit_objective(axes: Axes, section: Section, runs: Sequence[RunOutcome]) -
         axes.set_ylim(min(shown) - margin, max(shown) + margin)
 
 
-def _style(look: Look) -> dict[str, Any]:
-    return {"color": look.colour, "linestyle": look.dashes, "linewidth": look.width}
+def _style(style: LineStyle) -> dict[str, Any]:
+    return {"color": style.colour, "linestyle": style.dashes, "linewidth": style.width}
 
 
 def _frame(axes: Axes, title: str, across: str, up: str) -> None:

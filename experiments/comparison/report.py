@@ -16,9 +16,9 @@ from costada.experiments.comparison import words
 from costada.experiments.comparison.comparison import Comparison, Section, compare_outcomes
 from costada.experiments.comparison.figures import (
     FEW_RUNS,
-    Looks,
+    LineStyles,
     budget_paths,
-    looks_of,
+    line_styles,
     trajectories,
 )
 from costada.experiments.comparison.outcomes import LeftOut, find_outcomes
@@ -84,13 +84,13 @@ def to_html(
         OSError: If a picture cannot be read.
     """
     methods = {method for section in comparison.sections for method in section.runs}
-    looks = looks_of(sorted(methods))
+    styles = line_styles(sorted(methods))
     return _template().render(
         title="Comparison of methods at equal dollars",
         summary=_summary(comparison, sorted(methods)),
         definitions=words.DEFINITIONS,
-        looks=looks,
-        parts=_parts(comparison, looks),
+        styles=styles,
+        parts=_parts(comparison, styles),
         reruns=rerun_table(comparison.reruns) if comparison.reruns else None,
         mixes=mix_table(comparison.mixes) if comparison.mixes else None,
         theory=[_picture(path) for path in theory],
@@ -117,19 +117,19 @@ def _summary(comparison: Comparison, methods: Sequence[str]) -> str:
     return f"{numbers}. Differences refer to {comparison.baseline}."
 
 
-def _parts(comparison: Comparison, looks: Looks) -> list[Part]:
+def _parts(comparison: Comparison, styles: LineStyles) -> list[Part]:
     """The parts: each model and budget over its problems, then each problem."""
     averages = {_setting(each): each for each in comparison.averages}
     parts = []
     for number, (setting, some) in enumerate(groupby(comparison.sections, key=_setting)):
         sections, anchor = list(some), f"part-{number}"
-        paths = _drawn(budget_paths(sections, looks, anchor), PATHS)
+        paths = _drawn(budget_paths(sections, styles, anchor), PATHS)
         if len(sections) == 1:
-            parts.append(_problem_part(anchor, sections[0], looks, [paths]))
+            parts.append(_problem_part(anchor, sections[0], styles, [paths]))
             continue
         parts.append(_setting_part(anchor, paths, sections, averages.get(setting)))
         parts += [
-            _problem_part(f"{anchor}-{place}", section, looks, [])
+            _problem_part(f"{anchor}-{place}", section, styles, [])
             for place, section in enumerate(sections)
         ]
     return parts
@@ -149,8 +149,12 @@ def _setting_part(
     return Part(anchor, title, [paths], "", section_tables(average))
 
 
-def _problem_part(anchor: str, section: Section, looks: Looks, figures: Sequence[Drawn]) -> Part:
-    drawn = _drawn(trajectories(section, looks, f"{anchor}-trajectory"), TRAJECTORIES)
+def _problem_part(
+    anchor: str, section: Section, styles: LineStyles, figures: Sequence[Drawn]
+) -> Part:
+    anchor: str, section: Section, styles: LineStyles, figures: Sequence[Drawn]
+) -> Part:
+    drawn = _drawn(trajectories(section, styles, f"{anchor}-trajectory"), TRAJECTORIES)
     title = words.section_title(section)
     return Part(anchor, title, [*figures, drawn], "", section_tables(section))
 

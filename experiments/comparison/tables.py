@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 
 from costada.experiments.comparison import words
@@ -29,6 +30,7 @@ from costada.experiments.comparison.metrics import CONFIDENCE, CUTOFFS
 from costada.reports.formats import counted
 
 METHOD = "method"
+INTERVAL = f"{CONFIDENCE:.0%} interval"
 
 Summaries = Mapping[str, Summary]
 
@@ -58,10 +60,8 @@ class Table:
 class Column:
     """One column of a table with a row per method.
 
-    Attributes:
-        heading: What stands above it.
-        text: Makes a cell of the summaries of a method.
-        rank: Says how good a method is in it, upwards; None if no value is better than another.
+    `text` makes a cell of the summaries of a method; `rank` orders them, higher is better, and is
+    None if no value is better than another.
     """
 
     heading: str
@@ -72,25 +72,17 @@ class Column:
 def by_method(section: Section, title: str, note: str, columns: Sequence[Column]) -> Table:
     """The table of a section with a row per method; without columns it has no row."""
     summaries = section.summaries
-    rows = (
-        [(method, *(column.text(by) for column in columns)) for method, by in summaries.items()]
-        if columns
-        else []
-    )
-    best = {
-        (row, number)
-        for number, column in enumerate(columns, 1)
-        for row in _best_rows(list(summaries.values()), column)
-    }
     header = (METHOD, *(column.heading for column in columns))
+    if not columns:
+        return Table(title, note, header, ())
+    rows = [(method, *(column.text(by) for column in columns)) for method, by in summaries.items()]
+    best = set()
+    for number, column in enumerate(columns, 1):
+        if column.rank is None or len(summaries) == 1:
+            continue
+        ranks = list(map(column.rank, summaries.values()))
+        best |= {(row, number) for row, rank in enumerate(ranks) if rank == max(ranks) > -inf}
     return Table(title, note, header, tuple(rows), frozenset(best))
-
-
-def _best_rows(summaries: Sequence[Summaries], column: Column) -> list[int]:
-    if column.rank is None or len(summaries) == 1:
-        return []
-    ranks = list(map(column.rank, summaries))
-    return [row for row, rank in enumerate(ranks) if rank == max(ranks) > -inf]
 
 
 def score_column(heading: str, metric: str) -> Column:
@@ -108,41 +100,12 @@ def objective_column(heading: str, metric: str, section: Section) -> Column:
     )
 
 
-def dollars_column(role: str) -> Column:
-    """The mean dollars of a role's calls."""
-    return Column(role, lambda by: words.dollars(by.get(dollars_metric(role))))
-
-
-def best_score_column() -> Column:
-    """The best final score."""
-    return Column(
-        "best score",
-        lambda by: words.score(by[FINAL_SCORE].largest),
-        lambda by: by[FINAL_SCORE].largest,
-    )
-
-
-def best_objective_column(section: Section) -> Column:
-    """The best final objective."""
-
-    def rank(by: Summaries) -> float:
-        found = by.get(FINAL_OBJECTIVE)
-        if found is None:
-            return -inf
-        return -found.smallest if section.is_minimized else found.largest
-
-    return Column("best objective", lambda by: best_objective(by, section), rank)
-
-
 def best_objective(by: Summaries, section: Section) -> str:
     """The best final objective of a method, as a cell."""
     found = by.get(FINAL_OBJECTIVE)
     if found is None:
         return words.NOTHING
     return words.objective(found.smallest if section.is_minimized else found.largest)
-
-
-INTERVAL = f"{CONFIDENCE:.0%} interval"
 
 
 def section_tables(section: Section) -> tuple[Table, ...]:
@@ -161,37 +124,49 @@ def section_tables(section: Section) -> tuple[Table, ...]:
 
 def final_quality(section: Section) -> Table:
     """The quality at the end: mean, sample standard deviation, best."""
-    columns = [
-        score_column("score", FINAL_SCORE),
-        Column(INTERVAL, lambda by: words.score_interval(by[FINAL_SCORE].interval)),
-        Column("runs", lambda by: str(by[FINAL_SCORE].n)),
-    ]
-    if section.is_minimized is not None:
-        columns.insert(2, best_score_column())
+
+    def objective_rank(by: Summaries) -> float:
+        found = by.get(FINAL_OBJECTIVE)
+        if found is None:
+            return -inf
+        return -found.smallest if section.is_minimized else found.largest
+
+    def score_rank(by: Summaries) -> float:
+        return by[FINAL_SCORE].largest
+
+    columns = []
     if _has_objectives(section):
-        objective = objective_column("objective", FINAL_OBJECTIVE, section)
-        columns = [objective, best_objective_column(section), *columns]
+        columns.append(objective_column("objective", FINAL_OBJECTIVE, section))
+        text = partial(best_objective, section=section)
+        columns.append(Column("best objective", text, objective_rank))
+    columns.append(score_column("score", FINAL_SCORE))
+    columns.append(Column(INTERVAL, lambda by: words.score_interval(by[FINAL_SCORE].interval)))
+    if section.is_minimized is not None:
+        columns.append(Column("best score", lambda by: words.score(score_rank(by)), score_rank))
+    columns.append(Column("runs", lambda by: str(by[FINAL_SCORE].n)))
     names = ", ".join(section.problems)
     averaged = f"Averages over {names}." if section.is_minimized is None else ""
-    note = " ".join(filter(None, (averaged, given_up_note(section))))
-    return by_method(section, f"Final quality{_way(section)}", note, columns)
+    note = " ".join(filter(None, (averaged, failures_note(section))))
+    return by_method(section, f"Final quality{_direction(section)}", note, columns)
 
 
-def given_up_note(section: Section) -> str:
-    """How many runs of each method failures ended; empty if there is none."""
+def failures_note(section: Section) -> str:
+    """How many runs of each method ended by failures; empty if there is none."""
     counts = {
         method: sum(run.has_given_up for some in runs.values() for run in some)
         for method, runs in section.runs.items()
     }
-    told = ", ".join(f"{count} of {method}" for method, count in counts.items() if count)
-    return f"Ended by failures in a row, counted with their last iteration: {told}." if told else ""
+    given = ", ".join(f"{count} of {method}" for method, count in counts.items() if count)
+    return (
+        f"Ended by failures in a row, counted with their last iteration: {given}." if given else ""
+    )
 
 
 def objectives_at_cutoffs(section: Section) -> Table:
     """The objectives at each share of the budget."""
     columns = [objective_column(f"{cutoff:g} B", OBJECTIVES[cutoff], section) for cutoff in CUTOFFS]
     note = "The objective of the candidate that is best by score at each share of the budget."
-    title = f"Objective at shares of the budget{_way(section)}"
+    title = f"Objective at shares of the budget{_direction(section)}"
     return by_method(section, title, note, columns if _has_objectives(section) else [])
 
 
@@ -211,35 +186,27 @@ def area_and_cost(section: Section) -> Table:
         Column("overshoot, max", lambda by: words.percent(by[OVERSHOOT].largest)),
         Column("iterations", lambda by: f"{by[ITERATIONS].mean:.1f}"),
     ]
-    note = "A negative overshoot: runs that ended within the budget."
-    shown = note if any(by[OVERSHOOT].smallest < 0 for by in section.summaries.values()) else ""
-    return by_method(section, "Normalised AUC, cost and overshoot", shown, columns)
+    ends_early = any(by[OVERSHOOT].smallest < 0 for by in section.summaries.values())
+    note = "A negative overshoot: runs that ended within the budget." if ends_early else ""
+    return by_method(section, "Normalised AUC, cost and overshoot", note, columns)
 
 
 def differences(section: Section) -> Table:
     """The differences to the baseline, paired by problem and seed."""
-    rows = tuple(
-        (
-            method,
-            *(
-                cell
-                for metric in COMPARED
-                for cell in (
-                    f"{found[metric].mean:+.4f}",
-                    words.score_interval(found[metric].interval, "+"),
-                )
-            ),
-            str(found[AUC].n),
-        )
-        for method, found in section.differences.items()
-        if found
-    )
+    rows = []
+    for method, found in section.differences.items():
+        if found:
+            cells = [method]
+            for metric in COMPARED:
+                cells.append(f"{found[metric].mean:+.4f}")
+                cells.append(words.score_interval(found[metric].interval, "+"))
+            rows.append((*cells, str(found[AUC].n)))
     header = (METHOD, "AUC", INTERVAL, "final score", INTERVAL, "pairs")
     note = (
         f"Each run minus the {section.baseline} run of the same problem and seed: above 0 is"
         f" better than {section.baseline}."
     )
-    return Table(f"Difference to {section.baseline}", note, header, rows)
+    return Table(f"Difference to {section.baseline}", note, header, tuple(rows))
 
 
 def share_matrix(section: Section) -> Table:
@@ -257,10 +224,14 @@ def share_matrix(section: Section) -> Table:
 
 
 def dollars_by_role(section: Section) -> Table:
-    """What calls of each kind cost per run."""
-    roles = list(dict.fromkeys(role for runs in section.runs.values() for role in roles_of(runs)))
-    columns = [dollars_column(role) for role in roles]
-    return by_method(section, "Dollars by kind of call, mean per run", "", columns)
+    """The cost of each kind of call per run."""
+    roles = dict.fromkeys(role for runs in section.runs.values() for role in roles_of(runs))
+
+    def column(role: str) -> Column:
+        return Column(role, lambda by: words.dollars(by.get(dollars_metric(role))))
+
+    title = "Dollars by kind of call, mean per run"
+    return by_method(section, title, "", list(map(column, roles)))
 
 
 def rerun_table(reruns: Sequence[Rerun]) -> Table:
@@ -341,7 +312,7 @@ def _has_objectives(section: Section) -> bool:
     return any(FINAL_OBJECTIVE in by for by in section.summaries.values())
 
 
-def _way(section: Section) -> str:
+def _direction(section: Section) -> str:
     if section.is_minimized is None:
         return ""
     return f" (objective: {'lower' if section.is_minimized else 'higher'} is better)"

@@ -12,7 +12,7 @@ from compared_runs import outcome, runs_of
 
 from costada.evaluators.registry import problem, problem_names
 from costada.experiments.comparison.comparison import Comparison, compare_outcomes
-from costada.experiments.comparison.figures import LOOKS, looks_of
+from costada.experiments.comparison.figures import STYLES, line_styles
 from costada.experiments.comparison.metrics import Point
 from costada.experiments.comparison.published import published_numbers, published_table
 from costada.experiments.comparison.report import to_html
@@ -211,9 +211,9 @@ def test_runs_that_found_nothing_valid_can_be_drawn() -> None:
 
 
 def test_every_method_has_a_colour_of_its_own() -> None:
-    looks = looks_of([*LOOKS, "mine", "yours"])
-    assert len({look.colour for look in looks.values()}) == len(LOOKS) + 2
-    assert looks_of(["mine", "evox"])["evox"] == LOOKS["evox"]
+    styles = line_styles([*STYLES, "mine", "yours"])
+    assert len({style.colour for style in styles.values()}) == len(STYLES) + 2
+    assert line_styles(["mine", "evox"])["evox"] == STYLES["evox"]
 
 
 def test_published_numbers_name_their_source_and_agree_with_the_problems() -> None:
