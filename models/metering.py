@@ -95,13 +95,7 @@ class MeteredCall:
 
 
 _CONNECTION_EVENTS = frozenset(
-    {
-        "http.client.send",
-        "socket.connect",
-        "socket.sendmsg",
-        "socket.sendto",
-        "subprocess.Popen",
-    }
+    {"http.client.send", "socket.connect", "socket.sendmsg", "socket.sendto", "subprocess.Popen"}
 )
 
 

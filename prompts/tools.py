@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from costada.prompts.render import render
 from costada.prompts.requests import ShownProgram
 
-EVALUATE, READ, SEARCH, SUBMIT = (
-    "evaluate_candidate",
-    "read_program",
-    "search_archive",
-    "submit",
-)
+EVALUATE, READ, SEARCH, SUBMIT = ("evaluate_candidate", "read_program", "search_archive", "submit")
 
 MAX_FOUND = 8
 """Programs that a search of the archive lists at most."""

@@ -118,10 +118,7 @@ def test_models_of_other_servers_are_left_alone(server: BillingServer, gateway: 
         assert through_gateway(stranger, gateway.address) is stranger
         assert with_call_key(stranger, gateway.call) is stranger
         assert not has_gateway(stranger)
-    assert upstreams(stranger.with_fallbacks([client(server.url)])) == {
-        other.url,
-        server.url,
-    }
+    assert upstreams(stranger.with_fallbacks([client(server.url)])) == {other.url, server.url}
 
 
 def test_a_model_is_not_changed_by_sending_a_copy_of_it_through_a_gateway(

@@ -131,9 +131,7 @@ def test_a_fallback_is_sent_while_the_first_model_still_works_on_what_was_given_
     assert play(journal, script) == (["2"], 2)
 
 
-def test_what_nobody_will_ask_for_is_told_as_lost_before_another_request_is_sent(
-    journal: Journal,
-):
+def test_what_nobody_will_ask_for_is_told_as_lost_before_another_request_is_sent(journal: Journal):
     async def script(dispatcher: Dispatcher) -> list[str]:
         asked = [("one", KEY), ("two", OTHER), ("two", OTHER)]
         return [await told(dispatcher, *each) for each in asked]

@@ -11,15 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from asking_desk import (
-    CAP,
-    INPUT_BOUND,
-    asked,
-    assert_exact,
-    assert_in_doubt,
-    desk,
-    rows_of,
-)
+from asking_desk import CAP, INPUT_BOUND, asked, assert_exact, assert_in_doubt, desk, rows_of
 from asking_ways import (
     agent_loop,
     asked_twice,

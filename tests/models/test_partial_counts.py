@@ -31,11 +31,7 @@ class Point(BaseModel):
 
 def telling(usage: dict[str, int], message: dict[str, Any], outputs: int = CAP) -> Reply:
     """Return an answer that is billed with `outputs` tokens and tells a usage of its own."""
-    choice = {
-        "index": 0,
-        "message": {"role": "assistant", **message},
-        "finish_reason": "stop",
-    }
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
     body = {"id": "1", "object": "chat.completion", "created": 0, "model": "stand-in"}
     return Reply(
         input_tokens=usage["prompt_tokens"],

@@ -237,10 +237,7 @@ def test_the_cost_of_a_call_stands_beside_its_list_price():
 @pytest.mark.parametrize(
     ("models", "message"),
     [
-        (
-            [(GPT.with_fallbacks([OWN]), Price(3, 20))],
-            "model 'my-own' has no known price",
-        ),
+        ([(GPT.with_fallbacks([OWN]), Price(3, 20))], "model 'my-own' has no known price"),
         (
             [(OWN.bind(model="dear"), Price(1, 1))],
             "that of 'my-own' for a model that is asked as 'dear'",

@@ -67,11 +67,7 @@ def test_requests_are_repeated_after_growing_waits(server: BillingServer) -> Non
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize(
     "headers",
-    [
-        {"Retry-After": "20"},
-        {"retry-after-ms": "20000"},
-        None,
-    ],
+    [{"Retry-After": "20"}, {"retry-after-ms": "20000"}, None],
     ids=["seconds", "milliseconds", "a date"],
 )
 def test_the_wait_that_a_provider_asks_for_is_kept_with_jitter_on_top(

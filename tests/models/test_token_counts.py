@@ -32,16 +32,8 @@ def test_details_under_a_service_tier_are_found() -> None:
     [
         {"cache_creation": 50},
         {"flex_cache_creation": 50},
-        {
-            "cache_creation": 50,
-            "ephemeral_5m_input_tokens": 30,
-            "ephemeral_1h_input_tokens": 20,
-        },
-        {
-            "cache_creation": 0,
-            "ephemeral_5m_input_tokens": 30,
-            "ephemeral_1h_input_tokens": 20,
-        },
+        {"cache_creation": 50, "ephemeral_5m_input_tokens": 30, "ephemeral_1h_input_tokens": 20},
+        {"cache_creation": 0, "ephemeral_5m_input_tokens": 30, "ephemeral_1h_input_tokens": 20},
     ],
     ids=["one number", "under a service tier", "both ways", "by how long it is kept"],
 )

@@ -60,10 +60,7 @@ def test_a_bare_program_is_taken_without_a_fence():
         ("I would choose the best.", "no fenced program with `class Strategy`"),
         ("```python\nclass Search:\n    pass\n```", "no fenced program with `class Strategy`"),
         ("```python\nclass Strategy:\n    def add(", "ends before its program is complete"),
-        (
-            f"```python\n{SOURCE}#{'x' * MAX_PROGRAM_CHARACTERS}\n```",
-            "at most 60000 are allowed",
-        ),
+        (f"```python\n{SOURCE}#{'x' * MAX_PROGRAM_CHARACTERS}\n```", "at most 60000 are allowed"),
     ],
 )
 def test_a_reply_without_a_strategy_is_refused_with_a_reason(reply, reason):
