@@ -1,0 +1,290 @@
+"""The contract between us and the private names of langchain-core, langchain-openai and the SDK.
+
+`make test-lowest` and `make test-highest` run it with the lowest and the highest versions that
+pyproject.toml allows; a name that has moved fails here, and models/langchain_openai.py is the one
+file to change.
+"""
+
+import re
+import tomllib
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import langchain_openai.chat_models.base as openai_base
+import openai._base_client
+import pytest
+from billing_server import BillingServer, Refusal, Reply, Silence
+from fakes import ScriptedModel, hashed_answer
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.language_models import BaseChatModel, FakeListChatModel
+from langchain_core.messages import HumanMessage
+from langchain_openai import AzureChatOpenAI, ChatOpenAI
+from openai import OpenAI
+from pydantic import SecretStr
+
+from costada.models.langchain_openai import (
+    ERRORS_TELL_ORIGIN,
+    RequestFacts,
+    client_address,
+    client_retries,
+    failed_before_sending,
+    failed_reading_response,
+    is_openai,
+    messages_of,
+    raised_by_model_code,
+    request_facts,
+    with_address,
+    without_client_retries,
+)
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+KEY = SecretStr("none")
+PROTOCOLS = pytest.mark.parametrize(
+    "protocol", [{}, {"use_responses_api": True}], ids=["chat completions", "responses"]
+)
+WAYS = pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+
+
+def client(server: BillingServer, **options: Any) -> ChatOpenAI:
+    settings = {"model": "stand-in", "max_retries": 0, "timeout": 5.0, "stream_usage": True}
+    headers = {"Connection": "close"}
+    return ChatOpenAI(
+        **{**settings, **options}, base_url=server.url, api_key=KEY, default_headers=headers
+    )
+
+
+def azure(**options: Any) -> AzureChatOpenAI:
+    return AzureChatOpenAI(
+        azure_endpoint="http://127.0.0.1:9",
+        api_version="1",
+        azure_deployment="x",
+        api_key=KEY,
+        **options,
+    )
+
+
+class Starts(BaseCallbackHandler):
+    """Notes what LangChain passes to the callbacks of each request."""
+
+    def __init__(self) -> None:
+        self.facts: list[RequestFacts] = []
+        self.messages: list[Any] = []
+
+    def on_chat_model_start(self, serialized: Any, messages: Any, **kwargs: Any) -> None:
+        params = kwargs["invocation_params"]
+        self.facts.append(RequestFacts(params, kwargs["metadata"], serialized))
+        self.messages += messages
+
+
+def error_of(model: Any, is_streamed: bool, **options: Any) -> Exception:
+    with pytest.raises(Exception, match=r"(?s).*") as caught:
+        list(model.stream("hi", **options)) if is_streamed else model.invoke("hi", **options)
+    return caught.value
+
+
+@pytest.mark.parametrize("package", ["langchain-core", "langchain-openai", "openai"])
+def test_the_installed_versions_are_supported_ones(package: str):
+    wanted = tomllib.loads(PYPROJECT.read_text())["project"]["dependencies"]
+    (least,) = (each for each in wanted if re.split(r"[<>=,\[]", each)[0] == package)
+    lowest = re.search(r">=([\d.]+)", least)
+    assert lowest is not None
+    installed, bound = (tuple(map(int, v.split(".")[:2])) for v in (version(package), lowest[1]))
+    assert installed >= bound[: len(installed)]
+
+
+@pytest.mark.parametrize(
+    ("owner", "names"),
+    [
+        (BaseChatModel, "_get_ls_params _get_invocation_params _convert_input _generate _stream"),
+        (BaseChatModel, "invoke ainvoke stream astream"),
+        (ChatOpenAI, "_create_chat_result _convert_chunk_to_generation_chunk"),
+        (ChatOpenAI, "_get_request_payload _use_responses_api"),
+        (openai_base, "_construct_lc_result_from_responses_api"),
+        (openai._base_client.SyncAPIClient, "_build_request"),
+    ],
+)
+def test_the_private_names_exist(owner: object, names: str):
+    assert [name for name in names.split() if not hasattr(owner, name)] == []
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("bound", [{}, {"model": "other", "n": 2, "extra_body": {"a": 1}}])
+def test_the_facts_of_a_request_are_those_that_callbacks_get(
+    server: BillingServer, protocol: dict[str, bool], bound: dict[str, Any]
+):
+    starts = Starts()
+    bound = {} if protocol else bound
+    model = client(server, **protocol)
+    model.bind(**bound).invoke("hi", {"callbacks": [starts]})
+    (heard,), told = starts.facts, request_facts(model, bound)
+    for name in ("model", "model_name", "n", "extra_body", "max_completion_tokens"):
+        assert told.params.get(name) == heard.params.get(name)
+    for name in ("ls_provider", "ls_model_name", "ls_temperature"):
+        assert told.metadata.get(name) == heard.metadata.get(name)
+    assert [list(messages_of(model, "hi"))] == starts.messages
+
+
+def test_the_classes_whose_errors_tell_their_origin_are_known_by_their_ids(server: BillingServer):
+    starts = Starts()
+    client(server).invoke("hi", {"callbacks": [starts]})
+    error_of(azure(max_retries=0).with_config(callbacks=[starts]), is_streamed=False)
+    assert {tuple(facts.serialized["id"]) for facts in starts.facts} == ERRORS_TELL_ORIGIN
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (ChatOpenAI(model="x", api_key=KEY, base_url="http://h/v1"), "http://h/v1/"),
+        (ChatOpenAI(model="x", api_key=KEY), "https://api.openai.com/v1/"),
+        (azure(), "http://127.0.0.1:9/openai/deployments/x/"),
+        (FakeListChatModel(responses=["x"]), None),
+    ],
+)
+def test_the_address_of_a_model_is_that_of_its_client(model: BaseChatModel, expected: str | None):
+    assert client_address(model) == expected
+    assert is_openai(model) is isinstance(model, ChatOpenAI)
+
+
+@WAYS
+@PROTOCOLS
+def test_a_model_with_another_address_calls_it_with_its_headers(
+    server: BillingServer, protocol: dict[str, bool], is_streamed: bool
+):
+    nowhere = ChatOpenAI(
+        model="x", api_key=KEY, base_url="http://127.0.0.1:9/v1", max_retries=0, **protocol
+    )
+    model = with_address(nowhere, server.url, {"X-Token": "t"}, {"mark": 1})
+    list(model.stream("hi")) if is_streamed else model.invoke("hi")
+    assert len(server.requests) == 1
+    assert model.root_client.default_headers["X-Token"] == "t"
+    assert model.metadata == {**(nowhere.metadata or {}), "mark": 1}
+    assert client_address(nowhere) == "http://127.0.0.1:9/v1/"
+
+
+class Lazy(ScriptedModel):
+    """Builds its client on first use, as Anthropic's class does."""
+
+    max_retries: int = 2
+
+    @cached_property
+    def _client(self) -> OpenAI:
+        return OpenAI(api_key="none", max_retries=self.max_retries)
+
+
+@pytest.mark.parametrize(
+    ("model", "retries"),
+    [
+        (ChatOpenAI(model="x", api_key=KEY), 2),
+        (ChatOpenAI(model="x", api_key=KEY, max_retries=4), 4),
+        (azure(), 2),
+        (Lazy(answer=hashed_answer), 2),
+    ],
+    ids=["default", "stated", "azure", "lazy"],
+)
+def test_retries_inside_the_sdk_are_seen_and_taken_out_of_a_copy(
+    model: BaseChatModel, retries: int
+):
+    assert client_retries(model) == retries
+    assert client_retries(without_client_retries(model)) == 0
+    assert client_retries(model) == retries
+
+
+def test_a_model_without_an_sdk_client_says_nothing_of_retries():
+    model = FakeListChatModel(responses=["x"])
+    assert client_retries(model) is None
+    assert without_client_retries(model) is model
+
+
+@WAYS
+@PROTOCOLS
+def test_without_retries_of_its_client_one_request_is_sent(
+    server: BillingServer, protocol: dict[str, bool], is_streamed: bool
+):
+    server.default = Refusal(503)
+    error_of(without_client_retries(client(server, max_retries=3, **protocol)), is_streamed)
+    assert len(server.requests) == 1
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"no_such_option": 1},
+        {"extra_body": {"a": object()}},
+        {"extra_headers": {"a": object()}},
+        {"use_responses_api": True, "extra_body": {"a": object()}},
+        {"use_responses_api": True, "extra_headers": {"a": object()}},
+    ],
+    ids=["unknown parameter", "body", "header", "body, responses", "header, responses"],
+)
+def test_a_request_that_cannot_be_written_fails_before_it_is_sent(
+    server: BillingServer, is_streamed: bool, options: dict[str, Any]
+):
+    protocol = {name: value for name, value in options.items() if name == "use_responses_api"}
+    bound = {name: value for name, value in options.items() if name not in protocol}
+    error = error_of(client(server, **protocol), is_streamed, **bound)
+    assert failed_before_sending(error)
+    assert not failed_reading_response(error)
+    assert server.requests == []
+
+
+@WAYS
+@PROTOCOLS
+@pytest.mark.parametrize(
+    "answer", [Refusal(400), Refusal(429), Refusal(500), Silence()], ids=lambda each: str(each)[:12]
+)
+def test_a_refusal_or_timeout_is_neither_unsent_nor_unreadable(
+    server: BillingServer, protocol: dict[str, bool], is_streamed: bool, answer: Any
+):
+    server.default = answer
+    error = error_of(client(server, timeout=0.2, **protocol), is_streamed)
+    assert not failed_before_sending(error)
+    assert not failed_reading_response(error)
+
+
+@PROTOCOLS
+@pytest.mark.parametrize(
+    "body",
+    [b"<html>", b'"busy"', b"[1]", b"{}", b'{"error": {"code": 502}}', b'{"choices": ['],
+)
+def test_a_body_that_is_no_answer_fails_while_it_is_read(
+    server: BillingServer, protocol: dict[str, bool], body: bytes
+):
+    server.default = Reply(body=body)
+    error = error_of(client(server, **protocol), is_streamed=False)
+    assert failed_reading_response(error)
+    assert not failed_before_sending(error)
+
+
+class Empty(FakeListChatModel):
+    """Streams nothing."""
+
+    def _stream(self, *args: Any, **kwargs: Any) -> Any:
+        yield from ()
+
+
+def test_a_stream_without_an_answer_fails_while_it_is_read():
+    assert failed_reading_response(error_of(Empty(responses=["x"]), is_streamed=True))
+
+
+class Raising(FakeListChatModel):
+    """Fails in its own code."""
+
+    def _generate(self, *args: Any, **kwargs: Any) -> Any:
+        raise ConnectionError("its own")
+
+
+def test_an_error_of_the_models_own_code_is_told_from_one_of_the_network(server: BillingServer):
+    own = error_of(Raising(responses=["x"]), is_streamed=False)
+    server.default = Refusal(500)
+    assert raised_by_model_code(own)
+    assert not failed_reading_response(own)
+    assert not raised_by_model_code(error_of(client(server), is_streamed=False))
+    assert not failed_reading_response(ValueError("of nobody"))
+
+
+def test_messages_are_made_of_any_input(server: BillingServer):
+    message = HumanMessage("hi")
+    assert list(messages_of(client(server), [message])) == [message]
