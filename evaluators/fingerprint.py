@@ -23,6 +23,8 @@ from hashlib import sha256
 from importlib import metadata
 from importlib.machinery import PathFinder
 from importlib.util import resolve_name
+from itertools import chain
+from operator import methodcaller
 from pathlib import Path
 from pickle import PickleError
 from typing import TYPE_CHECKING, Any
@@ -38,14 +40,12 @@ IN_PART = "~"
 """Follows the hash of what is known of an evaluator; after it comes what no other problem has."""
 
 EVALUATOR = ("evaluate", "score", "arguments", "calls", "holdout", "evaluator_source")
-"""Fields that make up the evaluator proper."""
+FOR_MODELS = ("task", "initial_program", "timing_metrics")
+"""Fields that decide what a model sees or starts from, not how programs are judged."""
 
 FOR_REPORTS = ("human", "seed_objective", "seed_evaluation", "source", "fingerprint")
 NOT_DECIDING = (*FOR_REPORTS, "allow_invalid_start")
 """Fields that decide no verdict; the last one decides whether a run may begin."""
-
-FOR_MODELS = ("task", "initial_program", "timing_metrics")
-"""Fields that decide what a model sees or starts from, not how programs are judged."""
 
 MAX_OBJECTS = 20_000
 MAX_DEPTH = 50
@@ -141,11 +141,16 @@ class ObjectHash:
             whole.update(self._taken_apart(self._found.popleft()))
         self.value = whole.digest()
 
-    def _of(self, value: object) -> bytes:
+    def _of(self, value: Any) -> bytes:
         """Hash of a value without identity, or the number of any other object."""
         kind = type(value)
         if kind in ATOMS:
-            return self._atom(value)
+            is_text = kind not in (bytes, bytearray)
+            text = repr(value).encode("utf-8", "surrogatepass") if is_text else value
+            self._num_bytes += len(text)
+            if self._num_bytes > MAX_BYTES:
+                return self._of(Unknown("more bytes than are hashed"))
+            return _joined(kind.__name__, text)
         if kind in INLINE or isinstance(value, Enum | Unknown):
             if self._depth >= MAX_DEPTH:
                 value = Unknown("values nested deeper than is hashed")
@@ -160,28 +165,19 @@ class ObjectHash:
             self._found.append(value)
         return _joined("object", str(self._numbers[id(value)][0]).encode())
 
-    def _atom(self, value: Any) -> bytes:
-        if isinstance(value, bytes | bytearray):
-            text = bytes(value)
-        else:
-            exact = value.hex() if isinstance(value, float) else repr(value)
-            text = exact.encode("utf-8", "surrogatepass")
-        self._num_bytes += len(text)
-        if self._num_bytes > MAX_BYTES:
-            return self._of(Unknown("more bytes than are hashed"))
-        return _joined(type(value).__name__, text)
-
-    def _taken_apart(self, value: object) -> bytes:
+    def _taken_apart(self, value: Any) -> bytes:
         if isinstance(value, Unknown):
             self.unknown.append(value.what)
             return _joined("unknown")
         if type(value) in (set, frozenset):
-            members = [ObjectHash(each, self._depth) for each in value]  # type: ignore[attr-defined]
+            members = [ObjectHash(each, self._depth) for each in value]
             self.unknown += [what for each in members for what in each.unknown]
-            parts = sorted(each.value for each in members)
-        else:
-            parts = [self._of(part) for part in _parts(value)]
-        return _joined(_name(type(value)), *parts)
+            return _joined(type(value).__name__, *sorted(each.value for each in members))
+        try:
+            parts = list(_parts(value))
+        except FAULTS:
+            parts = [Unknown(f"a {_name(type(value))}")]
+        return _joined(_name(type(value)), *map(self._of, parts))
 
 
 def _parts(value: Any) -> Iterable[object]:
@@ -197,8 +193,7 @@ def _parts(value: Any) -> Iterable[object]:
     if isinstance(value, Path):
         if not value.exists():
             return "absent", os.fsencode(value)
-        content = content_hash(value)
-        return [Unknown(f"the content of {value}") if content is None else content]
+        return [content_hash(value) or Unknown(f"the content of {value}")]
     if isinstance(value, Iterator):
         return [Unknown(f"the position of a {_name(type(value))}")]
     return _instance_parts(value) if _is_own(type(value)) else _reduced(value)
@@ -259,15 +254,7 @@ def _imported(name: str, package: str) -> object:
 
 def _builtin_parts(function: types.BuiltinFunctionType) -> Iterable[object]:
     owner = function.__self__
-    is_bound = owner is not None and not isinstance(owner, types.ModuleType)
-    return *_installed(function), *([owner] if is_bound else [])
-
-
-def _cell_parts(cell: types.CellType) -> Iterable[object]:
-    try:
-        return [cell.cell_contents]
-    except ValueError:
-        return []
+    return *_installed(function), None if isinstance(owner, types.ModuleType) else owner
 
 
 def _module_parts(module: types.ModuleType) -> Iterable[object]:
@@ -303,18 +290,11 @@ def _instance_parts(value: Any) -> Iterator[object]:
 
 def _reduced(value: object) -> Iterable[object]:
     """What an object of an installed class is reduced to by pickle."""
-    try:
-        registered = copyreg.dispatch_table.get(type(value))
-        reduced = registered(value) if registered else value.__reduce_ex__(4)
-        if isinstance(reduced, str):
-            return *_installed(type(value)), reduced
-        return [tuple(part) if isinstance(part, Iterator) else part for part in reduced]
-    except FAULTS:
-        return [Unknown(f"a {_name(type(value))}")]
-
-
-def _pairs(values: Any) -> Iterable[object]:
-    return [each for pair in list(values.items()) for each in pair]
+    reduce = copyreg.dispatch_table.get(type(value)) or methodcaller("__reduce_ex__", 4)
+    reduced = reduce(value)
+    if isinstance(reduced, str):
+        return *_installed(type(value)), reduced
+    return [tuple(part) if isinstance(part, Iterator) else part for part in reduced]
 
 
 ATOMS = {
@@ -323,17 +303,17 @@ ATOMS = {
 }
 OBJECTS: dict[type, Callable[[Any], Iterable[object]]] = {
     list: tuple,
-    dict: _pairs,
+    dict: lambda found: chain.from_iterable(list(found.items())),
     types.FunctionType: _function_parts,
     types.ModuleType: _module_parts,
 }
 PARTS: dict[type, Callable[[Any], Iterable[object]]] = {
     **OBJECTS,
     tuple: tuple,
-    types.MappingProxyType: _pairs,
+    types.MappingProxyType: lambda found: chain.from_iterable(list(found.items())),
     types.UnionType: lambda union: union.__args__,
     types.CodeType: _code_parts,
-    types.CellType: _cell_parts,
+    types.CellType: lambda cell: [cell.cell_contents],
     types.MethodType: lambda method: (method.__func__, method.__self__),
     types.BuiltinFunctionType: _builtin_parts,
     property: lambda found: (found.fget, found.fset, found.fdel),
