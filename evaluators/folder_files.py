@@ -172,20 +172,29 @@ def reads_elsewhere(folder: Path) -> bool:
 
 
 def _reads_elsewhere(source: str) -> bool:
-    try:
-        nodes = [*ast.walk(ast.parse(source))]
-        names = _names_of_code(compile(source, EVALUATOR_FILE, "exec", dont_inherit=True))
-    except UNPARSABLE:
+    names = _referred_names(source)
+    if names is None:
         return True
     if not names & READING:
         return False
-    return "__file__" not in names or bool(names & OUTSIDE) or any(map(_leads_outside, nodes))
+    if "__file__" not in names or names & OUTSIDE:
+        return True
+    return any(map(_leads_outside, ast.walk(ast.parse(source))))
 
 
-def _names_of_code(code: CodeType) -> set[str]:
-    """Globals and attributes that code refers to; parameters and local variables do not count."""
-    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
-    return {*code.co_names}.union(*map(_names_of_code, inner))
+@lru_cache(maxsize=MAX_SOURCES)
+def _referred_names(source: str) -> frozenset[str] | None:
+    """Globals and attributes that a program refers to, no local variables; None if unparsable."""
+    try:
+        waiting = [compile(source, EVALUATOR_FILE, "exec", dont_inherit=True)]
+    except UNPARSABLE:
+        return None
+    names: set[str] = set()
+    while waiting:
+        code = waiting.pop()
+        names.update(code.co_names)
+        waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    return frozenset(names)
 
 
 def _leads_outside(node: ast.AST) -> bool:

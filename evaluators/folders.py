@@ -17,6 +17,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import lru_cache
 from inspect import signature
 from math import isfinite
 from numbers import Real
@@ -245,6 +246,7 @@ def _shown_to_guide(source: str) -> str:
     return "\n\n".join(blocks) + "\n" if blocks else source
 
 
+@lru_cache
 def _is_native(source: str) -> bool:
     """Whether an `evaluator.py` defines `score(output)` and no `evaluate(program_path)`.
 
