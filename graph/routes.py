@@ -38,9 +38,7 @@ def step_or_question(
     return "question" if can_go_on else next_step(state)
 
 
-def after_answer(
-    state: SearchState,
-) -> Literal["stop", "question", "intervention", "next step"]:
+def after_answer(state: SearchState) -> Literal["stop", "question", "intervention", "next step"]:
     """`"question"` when the answer was refused, otherwise as `next_step`."""
     return "question" if state["refused_answer"] else next_step(state)
 

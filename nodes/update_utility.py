@@ -39,10 +39,7 @@ def update_utility(state: SearchState, *, context: RunContext) -> SearchState:
 
 
 def _save_changes(
-    before: tuple[Archive, ...],
-    after: tuple[Archive, ...],
-    state: SearchState,
-    context: RunContext,
+    before: tuple[Archive, ...], after: tuple[Archive, ...], state: SearchState, context: RunContext
 ) -> None:
     """Store the archives that a step changed, as the next `archive_seq`, and their migrants."""
     table, run_id, iteration = context.store.candidates, state["run_id"], state["iteration"]

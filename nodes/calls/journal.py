@@ -28,10 +28,7 @@ SHARED_FACTS = tuple(
 )
 """Fields that a row has from the meter."""
 
-OUTCOMES = {
-    FailureKind.REFUSED: OutcomeKind.REFUSAL,
-    FailureKind.TIMEOUT: OutcomeKind.TIMEOUT,
-}
+OUTCOMES = {FailureKind.REFUSED: OutcomeKind.REFUSAL, FailureKind.TIMEOUT: OutcomeKind.TIMEOUT}
 """Failures that are kept with their kind; the others are kept as failures."""
 
 FAILURE_KINDS = {outcome: failure for failure, outcome in OUTCOMES.items()}

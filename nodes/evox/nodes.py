@@ -20,12 +20,7 @@ from costada.models.replies import answer_text
 from costada.nodes.approve_guide import ask_for_approval
 from costada.nodes.build_context import Sources, failed_attempts, next_attempt
 from costada.nodes.calls.asking import ask_within_budget
-from costada.nodes.context import (
-    RunContext,
-    candidate_of,
-    repeatable_metrics,
-    shown,
-)
+from costada.nodes.context import RunContext, candidate_of, repeatable_metrics, shown
 from costada.nodes.evox.strategies import (
     Selection,
     StrategyRecord,
@@ -57,12 +52,7 @@ from costada.prompts.evox import (
 )
 from costada.prompts.render import Prompt
 from costada.prompts.replies import Rejection
-from costada.prompts.requests import (
-    MAX_PREVIOUS,
-    FailedAttempt,
-    GenerationRequest,
-    PreviousAttempt,
-)
+from costada.prompts.requests import MAX_PREVIOUS, FailedAttempt, GenerationRequest, PreviousAttempt
 from costada.store.call_log import CallKey
 from costada.values.candidate import Candidate
 

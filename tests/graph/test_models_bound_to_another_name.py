@@ -139,12 +139,7 @@ def test_a_guide_that_is_bound_to_another_name_is_held_back_by_its_own_price(ser
         constants=Constants(max_iterations=6),
     )
     graph = create_discovery_graph(
-        toy_problem(),
-        client(server),
-        guide_model=guide,
-        budget=0.2,
-        settings=settings,
-        store=store,
+        toy_problem(), client(server), guide_model=guide, budget=0.2, settings=settings, store=store
     )
     graph.invoke({})
     events = [event for row in store.steps(store.run_ids()[0]) for event in row["events"]]

@@ -23,10 +23,7 @@ def client(server: BillingServer, **options):
 
 def graph_on(server, store=None, *, problem=None, iterations=1, budget=1.0, saver=None, **changes):
     settings = Settings(
-        price=PRICE,
-        generator="agent",
-        constants=Constants(max_iterations=iterations),
-        **changes,
+        price=PRICE, generator="agent", constants=Constants(max_iterations=iterations), **changes
     )
     return create_discovery_graph(
         problem or toy_problem(),

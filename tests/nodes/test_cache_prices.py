@@ -72,9 +72,7 @@ def test_a_cache_that_costs_more_than_fresh_input_passes_no_hard_budget(
     server.default = all_cached
     model = chat_model("openai:stand-in", base_url=server.url, retry_wait=0)
     settings = Settings(
-        price=Price("0.1", "1", "100"),
-        budget_policy="hard",
-        constants=Constants(max_iterations=5),
+        price=Price("0.1", "1", "100"), budget_policy="hard", constants=Constants(max_iterations=5)
     )
     graph = create_discovery_graph(toy_problem(), model, budget=budget, settings=settings)
     result = graph.invoke({})
