@@ -152,8 +152,6 @@ def _setting_part(
 def _problem_part(
     anchor: str, section: Section, styles: LineStyles, figures: Sequence[Drawn]
 ) -> Part:
-    anchor: str, section: Section, styles: LineStyles, figures: Sequence[Drawn]
-) -> Part:
     drawn = _drawn(trajectories(section, styles, f"{anchor}-trajectory"), TRAJECTORIES)
     title = words.section_title(section)
     return Part(anchor, title, [*figures, drawn], "", section_tables(section))
