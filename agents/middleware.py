@@ -1,4 +1,4 @@
-"""LangChain middleware: an agent whose model calls are paid from a purse."""
+"""LangChain middleware that pays an agent's model calls from a purse."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,7 +9,7 @@ from time import time
 from typing import Any, get_args
 from uuid import uuid4
 
-from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage
 from langchain_core.runnables.base import RunnableBindingBase
 from tenacity import AsyncRetrying, Retrying
@@ -32,97 +32,6 @@ from costada.nodes.settings import LostCalls, check_lost_calls
 from costada.store.purse import OverBudget, Purse
 from costada.values.prices import Price
 
-
-@dataclass(slots=True)
-class Payment:
-    """Charges the requests of one model call of an agent, retries and fallbacks included.
-
-    Attributes:
-        purse: Who pays.
-        prices: Of every model that may be asked.
-        name: What the calls are known by in the purse.
-        counts_lost: Whether requests whose bill is unknown count at their upper bound.
-    """
-
-    purse: Purse
-    prices: PriceBook
-    name: str
-    counts_lost: bool
-    _refused: OutgoingRequest | None = None
-    _sent: dict[int, tuple[str, Decimal]] = field(default_factory=dict)
-
-    def meter(self) -> CallMeter:
-        """Return a meter that charges what it hears of."""
-        return CallMeter(self.finish, on_start=self.begin)
-
-    def cap(
-        self, model: BaseChatModel, given: LanguageModelInput, bound: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        """Return the limit of an answer, by every name that the model has for it.
-
-        It is lowered to what can be bought where the purse is hard; else nothing is limited.
-
-        Args:
-            model: The chat model that is to be asked.
-            given: The prompt.
-            bound: What is bound to the model for this request.
-
-        Raises:
-            RequestNotSent: Nothing is left, or a hard purse cannot buy an answer worth having.
-            ValueError: The model that is asked has no price.
-        """
-        left = self.purse.remaining
-        if left <= 0:
-            raise RequestNotSent("not asked: nothing is left")
-        if self.purse.policy != "hard":
-            return {}
-        asked = bounded_request(model, given, bound)
-        if self._refused and self._refused.model == asked.model:
-            longer = max(asked.input_bound, self._refused.input_bound)
-            asked = asked._replace(input_bound=longer)
-        return limit_parameters(model, bound, affordable_answer(asked, left, self.prices))
-
-    def begin(self, sent: OutgoingRequest) -> None:
-        """Reserve the most that a request can cost, before it leaves.
-
-        Raises:
-            OverBudget: The purse refuses it.
-            ValueError: The model that is asked has no price.
-        """
-        key, bound = f"{self.name} {uuid4().hex}", sent_bound(sent, self.prices)
-        try:
-            self.purse.begin(key, bound, agent=self.name, model=sent.model)
-        except OverBudget:
-            self._refused = sent
-            raise
-        self._sent[sent.number] = key, bound
-
-    def finish(self, call: MeteredCall) -> None:
-        """Charge a request that has ended with its tokens, or with its bound if they are unknown.
-
-        Raises:
-            ValueError: The provider says that it cost what it cannot have cost.
-        """
-        key, bound = self._sent.pop(call.number)
-        quote = self.prices.quote(call)
-        cost = quote.cost(call.usage)
-        is_in_doubt = call.may_be_billed and self.counts_lost
-        self.purse.put(
-            key,
-            cost=cost,
-            bound=max(bound - cost, Decimal(0)) if is_in_doubt else 0,
-            agent=self.name,
-            model=call.model,
-            **asdict(call.usage),
-            price_source=quote.source,
-            is_estimated=call.is_estimated,
-            error=call.error,
-            seconds=call.duration,
-            ended_at=time(),
-        )
-        check_reported_cost(call.model, quote, bound)
-
-
 try:
     from langchain.agents.middleware import (
         AgentMiddleware,
@@ -142,18 +51,109 @@ Answer = ModelResponse[Any]
 Refusal = (RequestNotSent, OverBudget)
 
 
+@dataclass(slots=True)
+class Payment:
+    """Charges the requests of one model call of an agent, including retries and fallbacks.
+
+    Attributes:
+        purse: Pays for the requests.
+        prices: The prices of all models of the agent.
+        name: The name of the calls in the purse.
+        counts_lost: Whether requests with an unknown outcome count at their upper bound.
+    """
+
+    purse: Purse
+    prices: PriceBook
+    name: str
+    counts_lost: bool
+    _refused: OutgoingRequest | None = None
+    _reserved: dict[int, tuple[str, Decimal]] = field(default_factory=dict)
+
+    def limited(self, request: Request) -> Request:
+        """The request with the limit that the purse sets to its answer.
+
+        A hard purse limits the answer to what it can pay for; others do not limit it.
+
+        Raises:
+            RequestNotSent: Nothing is left, or a hard purse cannot pay for a useful answer.
+            ValueError: The model has no price.
+        """
+        left = self.purse.remaining
+        if left <= 0:
+            raise RequestNotSent("not asked: nothing is left")
+        if self.purse.policy != "hard":
+            return request
+        prompt = list(request.messages)
+        if request.system_message:
+            prompt.insert(0, request.system_message)
+        # What the agent binds to its model, as far as a middleware can see it.
+        bound: Mapping[str, Any] = request.model_settings
+        if request.tools:
+            binding = request.model.bind_tools(
+                request.tools, tool_choice=request.tool_choice, **request.model_settings
+            )
+            bound = binding.kwargs if isinstance(binding, RunnableBindingBase) else bound
+        asked = bounded_request(request.model, prompt, bound)
+        if self._refused and self._refused.model == asked.model:
+            longer = max(asked.input_bound, self._refused.input_bound)
+            asked = asked._replace(input_bound=longer)
+        cap = limit_parameters(request.model, bound, affordable_answer(asked, left, self.prices))
+        return request.override(model_settings={**request.model_settings, **cap})
+
+    def begin(self, sent: OutgoingRequest) -> None:
+        """Reserve the upper bound of a request before it leaves.
+
+        Raises:
+            OverBudget: The purse refuses it.
+            ValueError: The model has no price.
+        """
+        key, bound = f"{self.name} {uuid4().hex}", sent_bound(sent, self.prices)
+        try:
+            self.purse.begin(key, bound, agent=self.name, model=sent.model)
+        except OverBudget:
+            self._refused = sent
+            raise
+        self._reserved[sent.number] = key, bound
+
+    def finish(self, call: MeteredCall) -> None:
+        """Charge an ended request for its tokens, or at its bound if they are unknown.
+
+        Raises:
+            ValueError: The provider reports a cost above the bound.
+        """
+        key, bound = self._reserved.pop(call.number)
+        quote = self.prices.quote(call)
+        cost = quote.cost(call.usage)
+        is_in_doubt = call.may_be_billed and self.counts_lost
+        self.purse.put(
+            key,
+            cost=cost,
+            bound=max(bound - cost, Decimal(0)) if is_in_doubt else 0,
+            agent=self.name,
+            model=call.model,
+            **asdict(call.usage),
+            price_source=quote.source,
+            is_estimated=call.is_estimated,
+            error=call.error,
+            seconds=call.duration,
+            ended_at=time(),
+        )
+        check_reported_cost(call.model, quote, bound)
+
+
 class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
-    """Pays an agent's model calls from a purse, and ends the agent politely at its limit.
+    """Pays an agent's model calls from a purse, and ends the agent with a message at its limit.
 
-    `create_agent(model, tools, middleware=[BudgetMiddleware(Purse(0.50))])`: every request, also
-    a streamed, repeated or failed one, is reserved before it leaves and charged when it ended.
-    Where the purse does not pay for another, the agent's last message says so and what was spent;
-    nothing is raised. With a hard purse the answer is limited to what can be bought, so that not
-    even the last one exceeds it; else the call that crosses the budget completes.
+    `create_agent(model, tools, middleware=[BudgetMiddleware(Purse(0.50))])`: every request, also a
+    streamed, repeated or failed one, is reserved before it leaves and charged when it has ended.
+    When the purse does not pay for another one, the agent's last message says so and what was
+    spent; nothing is raised. With a hard purse each answer is limited to what the purse can pay
+    for, so that even the last one stays within the budget; otherwise the call that crosses the
+    budget completes.
 
-    Retries hidden in a provider's client become requests of their own. Put it first, and calls
-    that other middleware makes around the agent's are paid as well, which is retries and fallbacks;
-    models that they or tools ask by themselves need a purse of their own.
+    Retries hidden in a provider's client become separate requests. Put it first: then calls that
+    other middleware makes around the agent's are paid as well, which are retries and fallbacks.
+    Models that middleware or tools call on their own need a separate purse.
     """
 
     def __init__(
@@ -166,20 +166,20 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         lost_calls: LostCalls = "count",
         retry_policy: RetryPolicy | None = None,
     ) -> None:
-        """Create the middleware of one agent; several may share a purse or draw from one.
+        """Create the middleware of one agent; several agents may share a purse.
 
         Args:
-            purse: Who pays.
-            price: The price of the agent's model, the first that is asked; where it is not given
-                the packaged price holds.
-            other_prices: Those of further models by name.
-            name: What the calls are known by in the purse, and the middleware in the agent.
-            lost_calls: Whether a call whose bill is unknown counts at its upper bound, as it must
-                with a hard purse.
+            purse: Pays for the calls.
+            price: The price of the agent's model, the first that is called; by default the list
+                price.
+            other_prices: Prices of further models by name.
+            name: The name of the calls in the purse, and of the middleware in the agent.
+            lost_calls: Whether a call with an unknown outcome counts at its upper bound; a hard
+                purse requires it.
             retry_policy: How long a model call and the waits between its requests may take.
 
         Raises:
-            ValueError: An argument is not what it should be.
+            ValueError: An argument is wrong.
         """
         super().__init__()
         if not isinstance(purse, Purse):
@@ -196,91 +196,83 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
 
     @property
     def name(self) -> str:
-        """Return what tells it apart from other middleware of the same agent."""
+        """The name of this middleware in its agent."""
         return f"BudgetMiddleware[{self._name}]"
 
     def wrap_model_call(
         self, request: Request, handler: Callable[[Request], Answer]
     ) -> Answer | AIMessage:
-        """Return the model's answer, or the agent's last words where the purse does not pay.
+        """The model's answer, or the agent's last message if the purse does not pay.
 
         Raises:
-            ValueError: The model has no price, or retries by itself where nobody could see it.
-            UnmeteredCall: An answer came without token counts.
+            ValueError: The model has no price, or hides its retries.
+            UnmeteredCall: A response has no token counts.
             CallTimeout: The call has not ended by its deadline.
         """
-        request, retries = self._quiet(request)
-        payment = self._payment()
+        request, payment, retrying = self._prepared(request)
 
         def ask() -> Answer:
             try:
-                return _as_read(handler(_limited(request, payment)))
-            except OverBudget:  # more is sent than could be seen: the limit takes that in now
-                return _as_read(handler(_limited(request, payment)))
+                return _encodable(handler(payment.limited(request)))
+            except OverBudget:  # the request was longer than it seemed: now its length is known
+                return _encodable(handler(payment.limited(request)))
 
         try:
-            with payment.meter():
-                retrying = Retrying(**self._patience(retries))
-                return run_with_deadline(self._policy.call_timeout, partial(retrying, ask))
+            with CallMeter(payment.finish, on_start=payment.begin):
+                attempts = partial(Retrying(**retrying), ask)
+                return run_with_deadline(self._policy.call_timeout, attempts)
         except Refusal:
-            return self._last_words()
+            return self._last_message()
 
     async def awrap_model_call(
         self, request: Request, handler: Callable[[Request], Awaitable[Answer]]
     ) -> Answer | AIMessage:
-        """Return what `wrap_model_call` returns, without blocking the event loop."""
-        request, retries = self._quiet(request)
-        payment = self._payment()
+        """`wrap_model_call` without blocking the event loop."""
+        request, payment, retrying = self._prepared(request)
 
         async def ask() -> Answer:
             try:
-                return _as_read(await handler(_limited(request, payment)))
+                return _encodable(await handler(payment.limited(request)))
             except OverBudget:
-                return _as_read(await handler(_limited(request, payment)))
+                return _encodable(await handler(payment.limited(request)))
 
         try:
-            with payment.meter():
+            with CallMeter(payment.finish, on_start=payment.begin):
                 async with asyncio.timeout(self._policy.call_timeout) as deadline:
-                    return await AsyncRetrying(**self._patience(retries))(ask)
+                    return await AsyncRetrying(**retrying)(ask)
         except TimeoutError:
             if not deadline.expired():
                 raise
             raise CallTimeout(self._policy.call_timeout) from None
         except Refusal:
-            return self._last_words()
+            return self._last_message()
 
     @hook_config(can_jump_to=["end"])
     def after_model(self, state: AgentState[Any], runtime: Any) -> dict[str, Any] | None:
-        """Return the way to the end after the agent's last words, nothing otherwise."""
-        said = state["messages"][-1]
-        is_over = said.response_metadata.get("finish_reason") == OUT_OF_BUDGET
-        return {"jump_to": "end"} if isinstance(said, AIMessage) and is_over else None
+        """Jump to the end after the agent's last message."""
+        last = state["messages"][-1]
+        is_over = isinstance(last, AIMessage) and (
+            last.response_metadata.get("finish_reason") == OUT_OF_BUDGET
+        )
+        return {"jump_to": "end"} if is_over else None
 
-    def _payment(self) -> Payment:
-        return Payment(self.purse, self._prices, self._name, self._counts_lost)
-
-    def _quiet(self, request: Request) -> tuple[Request, int]:
-        """Return the request to a model that hides nothing and has a price, and its retries."""
+    def _prepared(self, request: Request) -> tuple[Request, Payment, dict[str, Any]]:
+        """The request to a model without hidden retries, its payment, and how it is retried."""
         given, latest = request.model, self._latest
         if latest is None or latest[0] is not given:
-            self._price_model(given)
+            known = self._prices.quotes
+            if model_identity(given).name not in known:
+                # The price given is that of the first model.
+                book = price_book([(given, None if known else self._price)], self._other_prices)
+                self._prices = PriceBook({**known, **book.quotes})
             self._latest = latest = (given, *without_hidden_retries(given))
-        _, quiet, retries = latest
-        return request.override(model=quiet), retries
-
-    def _price_model(self, model: BaseChatModel) -> None:
-        """Look a model's price up if it is new; the price given is that of the first."""
-        known = self._prices.quotes
-        if model_identity(model).name not in known:
-            book = price_book([(model, None if known else self._price)], self._other_prices)
-            self._prices = PriceBook({**known, **book.quotes})
-
-    def _patience(self, retries: int) -> dict[str, Any]:
+        _, model, retries = latest
+        payment = Payment(self.purse, self._prices, self._name, self._counts_lost)
         policy = self._policy
-        options = retry_options(1 + retries, policy.retry_wait, policy.longest_wait)
-        return {**options, "reraise": True}
+        retrying = retry_options(1 + retries, policy.retry_wait, policy.longest_wait)
+        return request.override(model=model), payment, {**retrying, "reraise": True}
 
-    def _last_words(self) -> AIMessage:
+    def _last_message(self) -> AIMessage:
         left = max(self.purse.remaining, Decimal(0))
         return AIMessage(
             f"I stop here: my budget of ${self.purse.budget:.4f} does not pay for another answer"
@@ -289,28 +281,9 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         )
 
 
-def _limited(request: Request, payment: Payment) -> Request:
-    """Return the request with the limit that the purse sets to its answer."""
-    messages = list(request.messages)
-    if request.system_message:
-        messages.insert(0, request.system_message)
-    cap = payment.cap(request.model, messages, _bound(request))
-    return request.override(model_settings={**request.model_settings, **cap}) if cap else request
-
-
-def _as_read(answer: Answer) -> Answer:
-    """Return an answer that the agent's next request can hold."""
-    told = [
+def _encodable(answer: Answer) -> Answer:
+    """An answer that the agent's next request can contain."""
+    messages = [
         encodable_message(each) if isinstance(each, AIMessage) else each for each in answer.result
     ]
-    return replace(answer, result=told)
-
-
-def _bound(request: Request) -> Mapping[str, Any]:
-    """Return what the agent binds to its model, as far as a middleware can see it."""
-    if not request.tools:
-        return request.model_settings
-    bound = request.model.bind_tools(
-        request.tools, tool_choice=request.tool_choice, **request.model_settings
-    )
-    return bound.kwargs if isinstance(bound, RunnableBindingBase) else request.model_settings
+    return replace(answer, result=messages)

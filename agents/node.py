@@ -1,4 +1,4 @@
-"""A search as a node of a graph whose state knows nothing of it."""
+"""A search as a node of a graph with another state."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypedDict, TypeVar, cast
@@ -14,75 +14,81 @@ from costada.graph.compiled import check_input
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
 
 Search = CompiledStateGraph[SearchState, None, SearchInput, SearchOutput]
-INTERNAL = ("__", "checkpoint")
-"""How names begin under which LangGraph hands a run's own things down."""
-
 Given = SearchInput | Command[object] | None
+State = TypeVar("State", bound=Mapping[str, Any])
+Update = Mapping[str, object]
+
+INTERNAL = ("__", "checkpoint")
+"""Prefixes of the names under which LangGraph passes a run's internals to a nested graph."""
+
+NO_LIMIT = 1_000_000
+"""Recursion limit of a search: its budget limits it, not its number of supersteps."""
 
 
-class _Options(TypedDict):
+class _StreamOptions(TypedDict):
     stream_mode: list[Literal["custom", "values"]]
     output_keys: str | list[str]
 
 
-def follow(graph: Search, given: Given, config: RunnableConfig | None) -> SearchOutput:
-    """Return what a search returns, and write its trace rows to the stream of the graph around it.
+def run_search(graph: Search, given: Given, config: RunnableConfig | None) -> SearchOutput:
+    """Run a search inside another graph, and write its trace rows to the stream of that graph.
 
-    Those who stream the outer graph in mode `"custom"` see the rows without `subgraphs=True`.
-    Interrupts of the search pass to the outer graph, which keeps it where it stands if it has a
-    saver.
+    The outer graph's stream mode `"custom"` has the rows without `subgraphs=True`. Interrupts of
+    the search pass to the outer graph, which saves them if it has a saver.
 
     Args:
         graph: The search.
         given: Its input.
-        config: The configuration that the outer graph handed down.
+        config: The configuration that the outer graph passed.
     """
-    tell, found = _writer(), SearchOutput()
-    for mode, chunk in graph.stream(given, _placed(graph, config), **_options(graph)):
+    write, found = _stream_writer(), SearchOutput()
+    options = _stream_options(graph)
+    for mode, chunk in graph.stream(given, _own_config(graph, config), **options):
         if mode == "custom":
-            tell(chunk)
+            write(chunk)
         else:
             found = cast(SearchOutput, chunk)
     return found
 
 
-async def afollow(graph: Search, given: Given, config: RunnableConfig | None) -> SearchOutput:
-    """Return what `follow` returns, without blocking the event loop."""
-    tell, found = _writer(), SearchOutput()
-    async for mode, chunk in graph.astream(given, _placed(graph, config), **_options(graph)):
+async def arun_search(graph: Search, given: Given, config: RunnableConfig | None) -> SearchOutput:
+    """`run_search` without blocking the event loop."""
+    write, found = _stream_writer(), SearchOutput()
+    options = _stream_options(graph)
+    async for mode, chunk in graph.astream(given, _own_config(graph, config), **options):
         if mode == "custom":
-            tell(chunk)
+            write(chunk)
         else:
             found = cast(SearchOutput, chunk)
     return found
 
 
-def _placed(graph: Search, config: RunnableConfig | None) -> RunnableConfig | None:
-    """Return the configuration of a search; one that saves nothing gets a place of its own.
+def _own_config(graph: Search, config: RunnableConfig | None) -> RunnableConfig | None:
+    """The configuration of a search; a search without a saver gets its own thread.
 
-    LangGraph hands `durability="sync"` down to it as well, and fails where nothing is saved.
+    LangGraph passes `durability="sync"` to it as well, and fails where nothing is saved.
     """
     if graph.checkpointer is not False:
         return config
-    theirs = (config or RunnableConfig()).get("configurable", {})
-    ours = {name: value for name, value in theirs.items() if not name.startswith(INTERNAL)}
-    place = {**ours, "thread_id": "unsaved"}
-    return RunnableConfig(**{**(config or RunnableConfig()), "configurable": place})
+    outer = config or RunnableConfig()
+    own = {
+        name: value
+        for name, value in outer.get("configurable", {}).items()
+        if not name.startswith(INTERNAL)
+    }
+    return RunnableConfig(**{**outer, "configurable": {**own, "thread_id": "unsaved"}})
 
 
-def _options(graph: Search) -> _Options:
+def _stream_options(graph: Search) -> _StreamOptions:
     keys = graph.output_channels
-    return _Options(
-        stream_mode=["custom", "values"],
-        output_keys=keys if isinstance(keys, str) else list(keys),
-    )
+    keys = keys if isinstance(keys, str) else list(keys)
+    return _StreamOptions(stream_mode=["custom", "values"], output_keys=keys)
 
 
-def _writer() -> Callable[[object], None]:
-    """Return the stream writer of the graph around; outside of one there is nobody to tell."""
+def _stream_writer() -> Callable[[object], None]:
     try:
         return get_stream_writer()
-    except (RuntimeError, KeyError):
+    except (RuntimeError, KeyError):  # outside of a graph nothing is written
         return lambda row: None
 
 
@@ -93,40 +99,19 @@ class ThreadInput(SearchInput, total=False):
 
 
 class ThreadState(ThreadInput, SearchOutput, total=False):
-    """A search on its thread.
+    """A search on its own thread.
 
-    `question` is what it asks its caller, `asked` the id of that interrupt, empty when there is
-    none; `answer` is what the caller said to it.
+    `question` is the value of the search's interrupt, `interrupt_id` the interrupt's id, empty when
+    there is none; `answer` is the caller's answer.
     """
 
     question: object
-    asked: str
+    interrupt_id: str
     answer: object
 
 
-def on_own_thread(search: Search) -> CompiledStateGraph[Any, None, Any, Any]:
-    """Return a graph that goes on with a search on its thread, and asks what the search asks.
-
-    A thread without a run begins one; one whose run is over returns what it found.
-    """
-    graph = StateGraph(ThreadState, input_schema=ThreadInput, output_schema=SearchOutput)
-    graph.add_node("search", _Turn(search))
-    graph.add_node("ask", _ask)
-    graph.add_edge(START, "search")
-    graph.add_conditional_edges(
-        "search", lambda state: bool(state["asked"]), {True: "ask", False: END}
-    )
-    graph.add_edge("ask", "search")
-    return graph.compile(name=search.name)
-
-
-def _ask(state: ThreadState) -> ThreadState:
-    """Return the answer to the search's question; does nothing else, as it is executed twice."""
-    return ThreadState(answer=interrupt(state["question"]))
-
-
-class _Turn(Runnable[ThreadState, ThreadState]):
-    """Lets a search go on until it ends or asks."""
+class _ThreadSearch(Runnable[ThreadState, ThreadState]):
+    """Runs a search on its own thread until it ends or interrupts."""
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -134,41 +119,30 @@ class _Turn(Runnable[ThreadState, ThreadState]):
     def invoke(
         self, input: ThreadState, config: RunnableConfig | None = None, **kwargs: Any
     ) -> ThreadState:
-        """Return what was found, or asked."""
-        place = _place(input)
-        before = self._search.get_state(place)
-        if _can_go_on(before, input):
-            follow(self._search, _next(before, input), place)
-        return _told(self._search.get_state(place))
+        own = RunnableConfig(configurable={"thread_id": input["thread"]})
+        before = self._search.get_state(own)
+        if _can_continue(before, input):
+            run_search(self._search, _next_input(before, input), own)
+        return _outcome(self._search.get_state(own))
 
     async def ainvoke(
         self, input: ThreadState, config: RunnableConfig | None = None, **kwargs: Any
     ) -> ThreadState:
-        """Return what `invoke` returns, without blocking the event loop."""
-        place = _place(input)
-        before = await self._search.aget_state(place)
-        if _can_go_on(before, input):
-            await afollow(self._search, _next(before, input), place)
-        return _told(await self._search.aget_state(place))
+        own = RunnableConfig(configurable={"thread_id": input["thread"]})
+        before = await self._search.aget_state(own)
+        if _can_continue(before, input):
+            await arun_search(self._search, _next_input(before, input), own)
+        return _outcome(await self._search.aget_state(own))
 
 
-def _place(state: ThreadState) -> RunnableConfig:
-    return RunnableConfig(configurable={"thread_id": state["thread"]})
-
-
-def _can_go_on(before: StateSnapshot, state: ThreadState) -> bool:
-    """Return whether the search is neither over nor waiting for an answer that is not there."""
+def _can_continue(before: StateSnapshot, state: ThreadState) -> bool:
+    """Whether the search has not ended and has the answer that it waits for, if any."""
     if before.interrupts:
-        return _is_answered(before, state)
+        return "answer" in state and before.interrupts[0].id == state["interrupt_id"]
     return bool(before.next) or "stop_reason" not in before.values
 
 
-def _is_answered(before: StateSnapshot, state: ThreadState) -> bool:
-    return "answer" in state and before.interrupts[0].id == state["asked"]
-
-
-def _next(before: StateSnapshot, state: ThreadState) -> Given:
-    """Return what a search that can go on is given."""
+def _next_input(before: StateSnapshot, state: ThreadState) -> Given:
     if before.interrupts:
         return Command(resume=state["answer"])
     if before.next:
@@ -176,45 +150,62 @@ def _next(before: StateSnapshot, state: ThreadState) -> Given:
     return SearchInput(seed=state["seed"]) if "seed" in state else SearchInput()
 
 
-def _told(after: StateSnapshot) -> ThreadState:
+def _outcome(after: StateSnapshot) -> ThreadState:
     if after.interrupts:
-        return ThreadState(question=after.interrupts[0].value, asked=after.interrupts[0].id)
+        first = after.interrupts[0]
+        return ThreadState(question=first.value, interrupt_id=first.id)
     found = {key: after.values[key] for key in SearchOutput.__annotations__ if key in after.values}
-    return cast(ThreadState, {**found, "asked": ""})
+    return cast(ThreadState, {**found, "interrupt_id": ""})
 
 
-MANY = 1_000_000
-"""Supersteps that no search needs: what limits it is its budget."""
+def on_own_thread(search: Search) -> CompiledStateGraph[Any, None, Any, Any]:
+    """A graph that continues a search on its own thread, and passes on its interrupts.
 
-State = TypeVar("State", bound=Mapping[str, Any])
-Update = Mapping[str, object]
+    A thread without a run starts one; one whose run has ended returns its result.
+    """
+
+    def ask(state: ThreadState) -> ThreadState:
+        # LangGraph runs this node twice: it must do nothing else.
+        return ThreadState(answer=interrupt(state["question"]))
+
+    graph = StateGraph(ThreadState, input_schema=ThreadInput, output_schema=SearchOutput)
+    graph.add_node("search", _ThreadSearch(search))
+    graph.add_node("ask", ask)
+    graph.add_edge(START, "search")
+    graph.add_conditional_edges(
+        "search", lambda state: bool(state["interrupt_id"]), {True: "ask", False: END}
+    )
+    graph.add_edge("ask", "search")
+    return graph.compile(name=search.name)
 
 
 class DiscoveryNode(Runnable[State, Update]):
-    """Runs a search in a state that is not its own; made by `as_discovery_node`."""
+    """Runs a search in a graph with another state; made by `as_discovery_node`."""
 
     def __init__(
         self,
         graph: Search,
-        given: Callable[[State], SearchInput],
-        update: Callable[[SearchOutput], Update],
+        to_input: Callable[[State], SearchInput],
+        to_update: Callable[[SearchOutput], Update],
     ) -> None:
-        self._graph, self._given, self._update = graph, given, update
+        self._graph, self._to_input, self._to_update = graph, to_input, to_update
         self.name = graph.name
 
     def invoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> Update:
-        """Return the keys of the outer state that the search changes."""
-        return self._update(follow(self._graph, self._given(input), _unlimited(config)))
+        """The keys of the outer state that the search changes."""
+        found = run_search(self._graph, self._to_input(input), _unlimited(config))
+        return self._to_update(found)
 
     async def ainvoke(
         self, input: State, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Update:
-        """Return what `invoke` returns, without blocking the event loop."""
-        return self._update(await afollow(self._graph, self._given(input), _unlimited(config)))
+        """`invoke` without blocking the event loop."""
+        found = await arun_search(self._graph, self._to_input(input), _unlimited(config))
+        return self._to_update(found)
 
 
 def _unlimited(config: RunnableConfig | None) -> RunnableConfig:
-    return RunnableConfig(**{**(config or RunnableConfig()), "recursion_limit": MANY})
+    return RunnableConfig(**{**(config or RunnableConfig()), "recursion_limit": NO_LIMIT})
 
 
 def as_discovery_node(
@@ -224,39 +215,30 @@ def as_discovery_node(
     input: Callable[[State], SearchInput] | Mapping[str, str] | None = None,
     thread: Callable[[State], str] | None = None,
 ) -> DiscoveryNode[State]:
-    """Return a search as a node for a graph with a state of another kind.
+    """Turn a search into a node for a graph with another state.
 
     `parent.add_node("discover", as_discovery_node(graph, output={"best_program": "code"}))`. Works
-    for `invoke` and `ainvoke`, and in a chain. The search's trace rows come out of the parent's
-    custom stream as the node's own. Under a saver of the parent a stopped run goes on where it was,
-    given that the graph's `store` is still there; a search with `checkpointer=True` keeps its state
-    across visits of the node, one with `False` saves nothing and begins anew. What the search asks
-    its caller (`on_exhausted="interrupt"`) is an interrupt of the parent.
+    with `invoke` and `ainvoke`, and in a chain. The parent's custom stream has the search's trace
+    rows as the node's own. Under a saver of the parent a stopped run is resumed, provided that the
+    graph's `store` still exists; a search with `checkpointer=True` keeps its state across visits of
+    the node, one with `False` saves nothing and starts again. Interrupts of the search
+    (`on_exhausted="interrupt"`) are interrupts of the parent.
 
-    A search with a saver of its own runs on the `thread` that the state names: it goes on where it
-    was even if the parent saves nothing, and a thread whose run is over returns what it found.
+    A search with its own saver runs on the `thread` that the state names: it is resumed even if the
+    parent saves nothing, and a thread whose run has ended returns its result.
 
     Args:
-        graph: The search, as `create_discovery_graph` returns it.
-        output: From the search's result (a `SearchOutput`) to the keys of the state that change: a
-            function, or the state's key for each key of the result that is wanted.
-        input: From the state to the search's input (a `SearchInput`): a function, or the state's
-            key for each key of the input; without it the input is empty.
-        thread: From the state to a thread id of the graph's own saver.
+        graph: The search, from `create_discovery_graph`.
+        output: Maps the search's result (a `SearchOutput`) to the keys of the state that change: a
+            function, or the state's key for each key of the result.
+        input: Maps the state to the search's input (a `SearchInput`): a function, or the state's
+            key for each key of the input; by default the input is empty.
+        thread: Maps the state to a thread id of the graph's own saver.
 
     Raises:
-        ValueError: There is a `thread` but no saver of the graph's own to keep it, or the other way
+        ValueError: There is a `thread` but the graph has no saver of its own, or the other way
             round, or a mapping names a key that a search does not have.
     """
-    _check_thread(graph, thread)
-    given = _checked(input) if callable(input) else _given_by(input or {})
-    update = output if callable(output) else _update_by(output)
-    if thread is None:
-        return DiscoveryNode(graph, given, update)
-    return DiscoveryNode(on_own_thread(graph), _given_with(given, thread), update)
-
-
-def _check_thread(graph: Search, thread: object) -> None:
     saver = graph.checkpointer
     if thread is None and isinstance(saver, BaseCheckpointSaver):
         raise ValueError(
@@ -267,40 +249,29 @@ def _check_thread(graph: Search, thread: object) -> None:
         raise ValueError(
             f"thread: got one for a graph with checkpointer {saver!r}, expected a saver"
         )
+    if not callable(input):
+        _check_keys("input", input or {}, SearchInput.__annotations__)
+    if not callable(output):
+        _check_keys("output", output, SearchOutput.__annotations__)
+
+    def to_input(state: State) -> SearchInput:
+        if callable(input):
+            given = input(state)
+            check_input(given)  # refuses keys that a search would ignore
+        else:
+            keys = (input or {}).items()
+            given = cast(SearchInput, {own: state[key] for own, key in keys if key in state})
+        return given if thread is None else ThreadInput(**{**given, "thread": thread(state)})
+
+    def to_update(found: SearchOutput) -> Update:
+        if callable(output):
+            return output(found)
+        return {output[name]: value for name, value in found.items() if name in output}
+
+    return DiscoveryNode(on_own_thread(graph) if thread else graph, to_input, to_update)
 
 
-def _given_with(
-    given: Callable[[State], SearchInput], thread: Callable[[State], str]
-) -> Callable[[State], ThreadInput]:
-    return lambda state: ThreadInput(**{**given(state), "thread": thread(state)})
-
-
-def _checked(given: Callable[[State], SearchInput]) -> Callable[[State], SearchInput]:
-    """Return a function whose answer has no key that a search would ignore."""
-
-    def read(state: State) -> SearchInput:
-        found = given(state)
-        check_input(found)
-        return found
-
-    return read
-
-
-def _given_by(keys: Mapping[str, str]) -> Callable[[Mapping[str, Any]], SearchInput]:
-    """Return what reads the input from a state; a key that is not there yet is left out."""
-    _check("input", keys, SearchInput.__annotations__)
-    return lambda state: cast(
-        SearchInput, {ours: state[theirs] for ours, theirs in keys.items() if theirs in state}
-    )
-
-
-def _update_by(keys: Mapping[str, str]) -> Callable[[SearchOutput], Update]:
-    """Return what picks the keys that the outer state asks for, under its names."""
-    _check("output", keys, SearchOutput.__annotations__)
-    return lambda found: {keys[name]: value for name, value in found.items() if name in keys}
-
-
-def _check(argument: str, keys: Mapping[str, str], known: Mapping[str, object]) -> None:
+def _check_keys(argument: str, keys: Mapping[str, str], known: Mapping[str, object]) -> None:
     unknown = [key for key in keys if key not in known]
     if unknown:
         raise ValueError(f"{argument}: got key {unknown[0]!r}, expected one of {', '.join(known)}")

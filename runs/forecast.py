@@ -1,4 +1,4 @@
-"""What a run would do, told without a call: its first prompts, its costs, its number of steps."""
+"""A dry run: the first prompts of a run, its expected cost and number of steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from costada.values.prices import Price
 from costada.values.usage import Usage
 
 SHORT_ANSWER = 1_000
-"""Tokens of the answers that make a run longest: a small change and few words."""
+"""Tokens of a short answer, with which a run has the most steps."""
 
 _AGENT_NOTE = (
     "  with tools      each answer of the model costs at least as much; a step takes several,"
@@ -38,7 +38,7 @@ _AGENT_NOTE = (
 
 @dataclass(frozen=True, slots=True)
 class PromptSize:
-    """A prompt that would be sent: what for, its characters, and its tokens as estimated."""
+    """A prompt: its role, its characters and its estimated tokens."""
 
     role: str
     characters: int
@@ -47,24 +47,24 @@ class PromptSize:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What a run would cost; dollars, dollars per million tokens, and tokens.
+    """The expected cost of a run, in dollars, dollars per million tokens, and tokens.
 
     Attributes:
-        prompts: What would be sent first; the last of them asks for the first program.
+        prompts: The first prompts; the last of them asks for the first program.
         price_in: Price of the generating model's input.
-        price_out: Likewise of its output.
-        price_source: Who says so.
+        price_out: Price of its output.
+        price_source: The source of the prices.
         step_cost: Expected cost of a step: the first program's prompt and `answer_tokens`.
-        answer_tokens: The answer that the step cost expects.
-        reference_cost: What an ordinary step costs by the settings (c-bar).
-        steps: How many such steps the budget buys, the one that crosses it included. The run makes
-            as many at most as its iteration limit says.
-        fewest_steps: How many it buys if every answer is as long as the model may answer.
-        most_steps: How many it buys if every answer has `SHORT_ANSWER` tokens.
-        worst_call: The most that the call for the first program can cost.
-        worst_tokens_in: Its tokens then.
-        worst_tokens_out: Likewise of its answer.
-        sandbox: What holds candidates; `None` if the problem's own evaluate sees to that.
+        answer_tokens: The expected length of an answer.
+        reference_cost: The expected cost of a step in the settings (c-bar).
+        steps: Number of such steps that the budget pays for, including the one that crosses it; the
+            iteration limit applies as well.
+        fewest_steps: The number if every answer has the maximum length.
+        most_steps: The number if every answer has `SHORT_ANSWER` tokens.
+        worst_call: Upper bound of the cost of the call for the first program.
+        worst_tokens_in: Its input tokens then.
+        worst_tokens_out: Its output tokens then.
+        sandbox: The sandbox; `None` if the problem's own evaluate handles that.
     """
 
     prompts: tuple[PromptSize, ...]
@@ -84,10 +84,10 @@ class Forecast:
 
 
 def forecast(plan: Plan) -> Forecast:
-    """Return what a run would do and cost; nothing is sent and nothing is written.
+    """Forecast the cost of a run; nothing is sent and nothing is written.
 
-    Prompts grow while programs and their histories do, and guides and retries come on top, so the
-    expected cost is that of an early step that succeeds at once.
+    The expected cost is that of an early step whose first attempt succeeds: prompts grow with
+    programs and their histories, and guides and retries are not included.
     """
     prompts = first_prompts(plan)
     prompt, settings = prompts[-1][1], plan.settings
@@ -98,7 +98,10 @@ def forecast(plan: Plan) -> Forecast:
     worst = max(call_bound(quote, prompt, cap) for quote, cap in zip(quotes, caps, strict=True))
     expected = _cost(quotes[0], prompt, EXPECTED_ANSWER)
     return Forecast(
-        prompts=tuple(_size(role, text) for role, text in prompts),
+        prompts=tuple(
+            PromptSize(role, len(each.system) + len(each.user), _tokens(each))
+            for role, each in prompts
+        ),
         price_in=float(quotes[0].input_per_million),
         price_out=float(quotes[0].output_per_million),
         price_source=quotes[0].source,
@@ -115,75 +118,75 @@ def forecast(plan: Plan) -> Forecast:
     )
 
 
-def forecast_text(told: Forecast, config: RunConfig) -> str:
-    """Return a forecast in a few lines."""
-    price = f"${told.price_in:g} in, ${told.price_out:g} out per million tokens"
+def forecast_text(found: Forecast, config: RunConfig) -> str:
+    """A forecast in a few lines."""
+    price = f"${found.price_in:g} in, ${found.price_out:g} out per million tokens"
     lines = [
         "Dry run: nothing was sent and nothing was written.",
         f"  problem         {config.problem}, method {config.method}, seed {config.seed}",
-        f"  model           {config.model} ({price}; {told.price_source})",
+        f"  model           {config.model} ({price}; {found.price_source})",
         *([f"  guide model     {config.guide_model}"] if config.guide_model else []),
         *(
             f"  first {each.role:<8}  {each.characters:,} characters, about {each.tokens:,} tokens"
-            for each in told.prompts
+            for each in found.prompts
         ),
-        f"  a step          about ${told.step_cost:.4f} with an answer of {told.answer_tokens:,}"
-        f" tokens; reference cost ${told.reference_cost:g}",
+        f"  a step          about ${found.step_cost:.4f} with an answer of {found.answer_tokens:,}"
+        f" tokens; reference cost ${found.reference_cost:g}",
         *([_AGENT_NOTE] if config.generator == "agent" else []),
-        f"  steps           about {count(told.steps)} for the budget ({count(told.fewest_steps)} if"
-        f" answers are as long as they may be, {count(told.most_steps)} if they have"
+        f"  steps           about {count(found.steps)} for the budget"
+        f" ({count(found.fewest_steps)} if answers are as long as they may be, {count(found.most_steps)} if they have"
         f" {SHORT_ANSWER:,} tokens),"
         f" at most {config.max_iterations:,}",
-        f"  worst call      ${told.worst_call:.4f} ({told.worst_tokens_in:,} tokens in,"
-        f" {told.worst_tokens_out:,} out)",
+        f"  worst call      ${found.worst_call:.4f} ({found.worst_tokens_in:,} tokens in,"
+        f" {found.worst_tokens_out:,} out)",
         f"  budget          ${config.budget:g} ({config.budget_policy})",
-        *([f"  sandbox         {told.sandbox}"] if told.sandbox else []),
+        *([f"  sandbox         {found.sandbox}"] if found.sandbox else []),
     ]
     return "\n".join(lines)
 
 
-def forecast_json(told: Forecast, config: RunConfig) -> str:
-    """Return a forecast, and the settings it is for, as one JSON object."""
+def forecast_json(found: Forecast, config: RunConfig) -> str:
+    """A forecast and its settings as one JSON object."""
     names = ("problem", "method", "model", "guide_model", "seed", "budget", "budget_policy")
     asked = {name: getattr(config, name) for name in (*names, "max_iterations")}
-    return json.dumps({**asked, **asdict(told)}, indent=2)
+    return json.dumps({**asked, **asdict(found)}, indent=2)
 
 
 def first_prompts(plan: Plan) -> list[tuple[str, Prompt]]:
-    """Return role and text of what a run would send until it asks for its first program.
+    """Role and text of the prompts of a run, up to the one for its first program.
 
-    The graph of the run writes them; its models are exchanged for one that sends nothing.
+    The graph of the run writes them; its models are replaced by one that sends nothing.
     """
-    taken: list[tuple[str, Prompt]] = []
+    recorded: list[tuple[str, Prompt]] = []
 
-    def take_last(prompt: Prompt) -> None:
-        taken.append(("program", prompt))
-        raise _AllTaken
+    def record_last(prompt: Prompt) -> None:
+        recorded.append(("program", prompt))
+        raise _AllRecorded
 
     free = {"price": Price(0, 0), "guide_price": Price(0, 0)}
     graph = create_discovery_graph(
         plan.problem,
-        _PromptTaker(take=take_last),
+        _PromptRecorder(record=record_last),
         budget=plan.budget,
-        guide_model=_PromptTaker(take=lambda prompt: taken.append(("guide", prompt))),
+        guide_model=_PromptRecorder(record=lambda prompt: recorded.append(("guide", prompt))),
         settings=plan.settings.model_copy(update=free),
         store=RunStore(),
     )
     try:
         graph.invoke({"seed": plan.settings.seed})
-    except _AllTaken:
-        return taken
+    except _AllRecorded:
+        return recorded
     raise RuntimeError("the run ended before it asked for a program")
 
 
-class _AllTaken(Exception):
-    """The run has asked for a program, and that is all there was to learn."""
+class _AllRecorded(Exception):
+    """The run has asked for its first program."""
 
 
-class _PromptTaker(BaseChatModel):
-    """Stands in for a model: hands each prompt on and answers none."""
+class _PromptRecorder(BaseChatModel):
+    """A model that records prompts and answers none."""
 
-    take: Callable[[Prompt], None] = Field(exclude=True)
+    record: Callable[[Prompt], None] = Field(exclude=True)
 
     @property
     def _llm_type(self) -> str:
@@ -197,18 +200,14 @@ class _PromptTaker(BaseChatModel):
         **kwargs: Any,
     ) -> ChatResult:
         system, user = (answer_text(message) for message in messages)
-        self.take(Prompt(system=system, user=user))
+        self.record(Prompt(system=system, user=user))
         raise TimeoutError
 
     def bind_tools(
         self, tools: Sequence[Any], *, tool_choice: str | None = None, **kwargs: Any
     ) -> Runnable[LanguageModelInput, AIMessage]:
-        """Return the model as it is: what it is told of tools makes no difference."""
+        """The model itself: tools do not matter here."""
         return self
-
-
-def _size(role: str, prompt: Prompt) -> PromptSize:
-    return PromptSize(role, len(prompt.system) + len(prompt.user), _tokens(prompt))
 
 
 def _tokens(prompt: Prompt) -> int:
@@ -220,7 +219,7 @@ def _cost(quote: Quote, prompt: Prompt, answer_tokens: int) -> float:
 
 
 def _num_steps(step_cost: float, plan: Plan) -> int:
-    """Return how many steps of a cost the budget buys; if they are as good as free, all made."""
+    """Number of steps of a cost that the budget pays for; all iterations if they are free."""
     limit = plan.settings.constants.max_iterations
     ratio = plan.budget / step_cost if step_cost else inf
     return ceil(ratio) if isfinite(ratio) else limit

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from costada.agents.mcp import Offer
+from costada.agents.mcp import SearchService
 from costada.runs.config import RunConfig
 from costada.runs.lease import hold_lease
 from costada.store.purse import Purse
 
 
-def offer_over(purse: Purse, parent: Path) -> Offer:
-    return Offer({}, RunConfig(problem="circle_packing"), purse, parent)
+def offer_over(purse: Purse, parent: Path) -> SearchService:
+    return SearchService({}, RunConfig(problem="circle_packing"), purse, parent)
 
 
 def test_money_of_runs_that_nobody_carries_on_comes_back_but_what_they_spent(
@@ -27,7 +27,7 @@ def test_money_of_runs_that_nobody_carries_on_comes_back_but_what_they_spent(
         purse.child(str(tmp_path / "removed"), 0.25).put("call", cost=0.0625)
         assert float(purse.remaining) == 0.5
     with Purse(1, path=path) as purse:
-        offer_over(purse, tmp_path).take_back()
+        offer_over(purse, tmp_path).reclaim()
         assert float(purse.spent) == 0.1875
         assert float(purse.remaining) == 0.8125
 
@@ -36,7 +36,7 @@ def test_money_of_a_run_at_work_stays_with_it(tmp_path: Path) -> None:
     with Purse(1) as purse:
         purse.child(str(tmp_path), 0.25)
         with hold_lease(tmp_path):
-            offer_over(purse, tmp_path).take_back()
+            offer_over(purse, tmp_path).reclaim()
         assert float(purse.remaining) == 0.75
 
 
