@@ -1,8 +1,21 @@
+"""What each edit does to programs, and what it leaves as it is."""
+
 from random import Random
 
 import numpy as np
 import pytest
-from offline_programs import AREA, PACKING, PROGRAMS, SCALAR, SPREAD, parsed, result, scene, value
+from offline_programs import (
+    AREA,
+    PACKING,
+    PROGRAMS,
+    SCALAR,
+    SEARCHED,
+    SPREAD,
+    result,
+    scene,
+    searching,
+    value,
+)
 
 from costada.models.offline.answers import USUAL_EDITS
 from costada.models.offline.constructor import find_constructor, with_fresh_functions
@@ -26,18 +39,18 @@ from costada.models.offline.small_edits import (
 
 KINDS = {kind.__name__: kind for kind, _ in USUAL_EDITS}
 KINDS |= {each.approach: each.edit for each in IDEAS}
-SEEDS = range(2)
 
 
-def searching(text: str, method: str = "row_search") -> str:
-    edit = search_with(METHODS[method], scene(text), Random(0))
-    assert edit is not None
-    return edit.code
+def test_only_lines_between_the_markers_may_change():
+    program = scene(PACKING).program
+    assert program.first_line == PACKING.split("\n").index("# EVOLVE-BLOCK-START") + 2
+    names = [each.name for each in program.functions()]
+    assert names == ["construct_packing", "ring", "compute_max_radii"]
+    assert len(scene(AREA).program.functions()) == 3
 
 
 def test_every_kind_of_edit_fits_some_program():
-    other = PACKING.replace("0.7", "0.5")
-    scenes = [scene(PACKING, other), scene(searching(PACKING)), scene(searching(SPREAD))]
+    scenes = [scene(PACKING, PACKING.replace("0.7", "0.5")), *map(scene, SEARCHED)]
     scenes += [scene(searching(cheaper_scoring(scene(PACKING), Random(0)).code))]
     for name, kind in KINDS.items():
         assert any(kind(each, Random(0)) for each in scenes), name
@@ -46,52 +59,38 @@ def test_every_kind_of_edit_fits_some_program():
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("name", KINDS)
 def test_an_edited_program_still_compiles_and_changes_inside_the_markers_only(name, program):
+    def outside(code: str) -> list[str]:
+        start, end = code.find("# EVOLVE-BLOCK-START"), code.find("# EVOLVE-BLOCK-END")
+        return [code[: max(0, start)], code[end:].rstrip() if end > 0 else ""]
+
     text = PROGRAMS[program]
     others = (text.replace("0.5", "0.4"), text.replace("+ 1", "+ 2"))
-    for seed in SEEDS:
-        edit = KINDS[name](scene(text, *others), Random(seed))
-        if edit is None:
-            continue
+    edits = (KINDS[name](scene(text, *others), Random(seed)) for seed in range(2))
+    for edit in filter(None, edits):
         compile(edit.code, "candidate", "exec")
         assert edit.summary.endswith(".")
-        if "EVOLVE" in text:
-            assert outside(edit.code) == outside(text)
+        assert outside(edit.code) == outside(text)
 
 
-def outside(text: str) -> list[str]:
-    start, end = text.index("# EVOLVE-BLOCK-START"), text.index("# EVOLVE-BLOCK-END")
-    return [text[:start], text[end:].rstrip()]
-
-
-@pytest.mark.parametrize("program", ["packing", "area", "spread"])
+@pytest.mark.parametrize("text", [PACKING, AREA, SPREAD])
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda each: each.name)
-def test_no_search_makes_a_program_worse(program, method):
-    text = PROGRAMS[program]
+def test_no_search_makes_a_program_worse_and_a_row_search_makes_it_better(method, text):
     edit = search_with(method, scene(text), Random(1))
     if edit is None:
         assert method.appetite > 1
     else:
-        assert value(edit.code) >= value(text)
-
-
-@pytest.mark.parametrize("program", ["packing", "area", "spread"])
-def test_a_row_search_makes_a_program_better(program):
-    assert value(searching(PROGRAMS[program])) > 1.1 * value(PROGRAMS[program])
+        assert value(edit.code) >= (1.1 if method.name == "row_search" else 1.0) * value(text)
 
 
 def test_a_second_search_takes_the_place_of_the_first():
-    edit = search_with(METHODS["annealing"], scene(searching(AREA)), Random(0))
-    assert edit is not None
-    assert "row_search" not in edit.code
-    assert edit.code.count("annealing(") == 2
-    assert edit.code.count("def objective") == 1
+    code = searching(searching(AREA), "annealing")
+    assert "row_search" not in code
+    assert (code.count("annealing("), code.count("def objective")) == (2, 1)
 
 
-@pytest.mark.parametrize("program", ["packing", "spread"])
-def test_tables_leave_the_value_as_it_is(program):
-    text = PROGRAMS[program]
+@pytest.mark.parametrize("text", [PACKING, SPREAD])
+def test_tables_leave_the_value_as_it_is(text):
     edit = cheaper_scoring(scene(text), Random(0))
-    assert edit is not None
     assert "pair_table_1" in edit.code
     assert value(edit.code) == pytest.approx(value(text), rel=1e-12)
     assert cheaper_scoring(scene(edit.code), Random(0)) is None
@@ -104,15 +103,22 @@ def test_a_table_replaces_the_same_expression_behind_the_loop_as_well():
     assert table.code.count("np.sqrt") == 1
 
 
-def test_no_table_is_made_of_an_array_that_changes_in_the_loop():
-    moving = SPREAD.replace("      low = min", "      points[j] += 0.0\n      low = min")
-    assert cheaper_scoring(scene(moving), Random(0)) is None
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("low = min", "points[j] += 0.0\n      low = min"),
+        ("points[i] - points[j]", "points[i] - np.roll(points[j], low)"),
+        ("np.linalg.norm(points[i] - points[j])", "abs(points[i] - points[j])"),
+        ("points[i] - points[j]", "points[i:] - points[j]"),
+    ],
+)
+def test_no_table_is_made_of_what_changes_in_the_loop_or_is_no_number_for_each_pair(old, new):
+    assert cheaper_scoring(scene(SPREAD.replace(old, new)), Random(0)) is None
 
 
 @pytest.mark.parametrize("edit", [use_slack, repeat_corrections])
 def test_better_corrections_keep_every_limit(edit):
-    changed = edit(scene(PACKING), Random(0))
-    centers, radii, total = result(changed.code)
+    centers, radii, total = result(edit(scene(PACKING), Random(0)).code)
     distances = np.linalg.norm(centers[:, None] - centers[None, :], axis=-1)
     np.fill_diagonal(distances, np.inf)
     assert (radii[:, None] + radii[None, :] <= distances + 1e-12).all()
@@ -122,8 +128,7 @@ def test_better_corrections_keep_every_limit(edit):
 
 def test_slack_is_used_inside_gentle_passes_too():
     gentle = repeat_corrections(scene(PACKING), Random(0))
-    both = use_slack(scene(gentle.code), Random(0))
-    assert value(both.code) > value(gentle.code)
+    assert value(use_slack(scene(gentle.code), Random(0)).code) > value(gentle.code)
 
 
 def test_literals_are_perturbed_scaled_and_rounded():
@@ -136,25 +141,20 @@ def test_literals_are_perturbed_scaled_and_rounded():
 
 
 def test_equal_numbers_of_a_statement_change_together():
-    text = "def f():\n    return 0.3 + 0.3 * 2\n"
-    edit = change_literals(scene(text), Random(0))
+    edit = change_literals(scene("def f():\n    return 0.3 + 0.3 * 2\n"), Random(0))
     first, second = edit.code.split("return ")[1].split(" * 2")[0].split(" + ")
     assert first == second != "0.3"
 
 
 def test_a_seed_becomes_another_one():
-    edit = new_seed(scene(AREA), Random(0))
-    assert "default_rng(3)" not in edit.code
+    assert "default_rng(3)" not in new_seed(scene(AREA), Random(0)).code
     assert new_seed(scene(SCALAR), Random(0)) is None
 
 
-def test_a_function_comes_with_the_functions_it_calls():
+def test_parts_of_other_programs_come_with_the_functions_they_call():
     edit = take_function(scene(PACKING, searching(PACKING)), Random(0))
     assert "def row_search(" in edit.code
     assert value(edit.code) > value(PACKING)
-
-
-def test_numbers_come_from_the_same_places_of_another_program():
     edit = take_numbers(scene(PACKING, PACKING.replace("0.7", "0.45")), Random(0))
     assert "ring(16, 0.45)" in edit.code
 
@@ -164,7 +164,7 @@ def test_searches_get_longer_up_to_the_limit_of_their_time():
     for _ in range(12):
         edit = change_evaluations(scene(text), Random(0))
         text = edit.code if edit else text
-    program = parsed(text)
+    program = scene(text).program
     constructor = find_constructor(program)
     limit = evaluation_limit(program, constructor)
     assert edit is None
@@ -173,7 +173,7 @@ def test_searches_get_longer_up_to_the_limit_of_their_time():
 
 def test_two_searches_share_the_limit():
     text = searching(AREA).replace("evaluations=40", "evaluations=100000")
-    program = parsed(polish(scene(text), Random(0)).code)
+    program = scene(polish(scene(text), Random(0)).code).program
     constructor = find_constructor(program)
     counts = [count for _, count in evaluation_counts(constructor)]
     assert len(counts) == 2
@@ -181,8 +181,8 @@ def test_two_searches_share_the_limit():
 
 
 def test_cheaper_scoring_lets_a_search_go_on_for_longer():
-    program, cheap = parsed(PACKING), parsed(cheaper_scoring(scene(PACKING), Random(0)).code)
-    limits = [evaluation_limit(each, find_constructor(each)) for each in (program, cheap)]
+    programs = (scene(PACKING), scene(cheaper_scoring(scene(PACKING), Random(0)).code))
+    limits = [evaluation_limit(each.program, find_constructor(each.program)) for each in programs]
     assert limits[1] > 5 * limits[0]
 
 
@@ -190,6 +190,22 @@ def test_a_step_shrinks_with_the_turns_of_its_loop():
     edit = shrink_step(scene(searching(AREA)), Random(0))
     assert "for turn in range(evaluations)" in edit.code
     assert value(edit.code) > value(AREA)
+
+
+@pytest.mark.parametrize(
+    ("loop", "share"),
+    [
+        ("range(200)", "turn / (200)"),
+        ("range(2, 12)", "(turn - (2)) / ((12) - (2))"),
+        ("range(0, 1000, 5)", "(turn - (0)) / ((1000) - (0))"),
+        ("reversed(range(9))", None),
+        ("range(*x)", None),
+    ],
+)
+def test_a_shrinking_step_counts_the_turns_of_a_range_that_counts_up(loop, share):
+    code = f"def run(step=0.1):\n    for _ in {loop}:\n        x = rng.normal(0, step)\n"
+    edit = shrink_step(scene(code), Random(0))
+    assert edit is None if share is None else f"step * (1.0 - {share})" in edit.code
 
 
 def test_the_nested_functions_follow_a_change_of_the_statements_they_repeat():
@@ -201,6 +217,5 @@ def test_the_nested_functions_follow_a_change_of_the_statements_they_repeat():
 
 def test_a_loss_is_searched_downwards():
     text = "import numpy as np\n\ndef f():\n    x = np.ones(3)\n    loss = np.sum(x**2)\n"
-    constructor = find_constructor(parsed(text + "    return x, loss\n"))
-    assert constructor.value == "-loss"
+    assert find_constructor(scene(text + "    return x, loss\n").program).value == "-loss"
     assert value(searching(text + "    return x, loss\n\ndef run():\n    return f()\n")) < 3.0

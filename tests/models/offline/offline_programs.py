@@ -1,12 +1,14 @@
 """Programs and prompts for the tests of the offline model."""
 
+from dataclasses import replace
+from random import Random
 from typing import Any
 
 from langchain_core.messages import BaseMessage
 
-from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem
-from costada.models.offline.program import Program, Scene, read_program
+from costada.models.offline.program import Scene, read_program
+from costada.models.offline.search_edits import METHODS, search_with
 from costada.nodes.calls.asking import Conversation
 from costada.prompts.render import Prompt, generation_prompt, guide_prompt
 from costada.prompts.requests import GenerationRequest, GuideRequest, ShownProgram
@@ -75,29 +77,29 @@ def run():
 
 PROGRAMS = {"packing": PACKING, "area": AREA, "spread": SPREAD, "scalar": SCALAR}
 
-ENTRY_POINTS = {"packing": "run_packing"}
 
-
-def parsed(text: str) -> Program:
-    program = read_program(text)
-    assert program is not None
-    return program
+def searching(text: str, method: str = "row_search") -> str:
+    """The program with a search in it."""
+    edit = search_with(METHODS[method], scene(text), Random(0))
+    assert edit is not None
+    return edit.code
 
 
 def scene(text: str, *others: str) -> Scene:
-    return Scene(parsed(text), tuple(parsed(each) for each in others))
+    programs = [read_program(each) for each in (text, *others)]
+    assert all(programs)
+    return Scene(programs[0], tuple(programs[1:]))
+
+
+def value(text: str) -> Any:
+    """The number that the entry point of a program reports."""
+    return float(result(text)[-1])
 
 
 def result(text: str) -> Any:
-    """Return what the entry point of a program returns."""
     names: dict[str, Any] = {"__name__": "candidate"}
     exec(compile(text, "candidate", "exec"), names)
     return names.get("run_packing", names.get("run"))()
-
-
-def value(text: str) -> float:
-    """Return the number a program reports."""
-    return float(result(text)[-1])
 
 
 def shown(code: str, seconds: float = 0.1) -> ShownProgram:
@@ -105,43 +107,20 @@ def shown(code: str, seconds: float = 0.1) -> ShownProgram:
 
 
 def generation(code: str = PACKING, **changes: Any) -> Prompt:
-    values: dict[str, Any] = {
-        "task": "Raise the number.",
-        "current": shown(code),
-        "action": "balanced",
-        "others": (),
-        "timeout": 360.0,
-        "entry_point": "run_packing" if code == PACKING else "run",
-    }
-    return generation_prompt(GenerationRequest(**{**values, **changes}))
+    entry_point = "run_packing" if code == PACKING else "run"
+    request = GenerationRequest("Raise it.", shown(code), "balanced", (), 360.0, entry_point)
+    return generation_prompt(replace(request, **changes))
 
 
 def guide(
     code: str = PACKING, mode: str = "breakthrough", tried: tuple[TriedTactic, ...] = ()
 ) -> Prompt:
-    return guide_prompt(
-        GuideRequest(
-            task="Raise the number.",
-            evaluator_source="def evaluate(code): ...",
-            best=shown(code),
-            mode=mode,
-            tried=tried,
-            timeout=360.0,
-            count=3,
-        )
-    )
+    source = "def evaluate(code): ..."
+    return guide_prompt(GuideRequest("Raise it.", source, shown(code), mode, tried, 360.0, 3))
 
 
 def messages(prompt: Prompt) -> list[BaseMessage]:
     return Conversation(prompt).messages
 
 
-def in_process_problem(text: str, evaluate: Any) -> Problem:
-    return Problem(
-        name="toy",
-        task="Raise the number.",
-        initial_program=text,
-        evaluate=evaluate,
-        entry_point="run",
-        evaluator_source="the number the program reports",
-    )
+SEARCHED = [searching(each) for each in (PACKING, AREA, SPREAD)]
