@@ -19,13 +19,6 @@ from offline_programs import (
 )
 
 from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.strategies import (
-    Selection,
-    StrategyRecord,
-    initial_strategy,
-    select_sources,
-)
-from costada.evaluators.strategy_check import check_strategy
 from costada.models.offline import OfflineModel
 from costada.models.offline.answers import (
     FAILURE_RATE,
@@ -36,6 +29,13 @@ from costada.models.offline.answers import (
     strategy_text,
 )
 from costada.models.offline.ideas import IDEAS, find_idea
+from costada.nodes.evox.strategies import (
+    Selection,
+    StrategyRecord,
+    check_strategy,
+    initial_strategy,
+    select_sources,
+)
 from costada.prompts.evox import (
     InsightRequest,
     LabelRequest,
