@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -227,7 +226,7 @@ def summary_text(
     lines.append(f"  spent           ${result.spent:.6f} of ${config.budget:g}{overshoot}")
     for role, used in sums.items():
         if used.calls:
-            tokens = f"{used.input_tokens:,} tokens in, {used.output_tokens:,} out"
+            tokens = f"{used.usage.input_tokens:,} tokens in, {used.usage.output_tokens:,} out"
             doubt = ""
             if used.in_doubt:
                 most = f"at most ${used.in_doubt_dollars:.6f} more"
@@ -257,7 +256,16 @@ def summary_json(
     ledger = {}
     for role, used in sums.items():
         dollars, in_doubt = float(used.dollars), float(used.in_doubt_dollars)
-        ledger[role] = {**asdict(used), "dollars": dollars, "in_doubt_dollars": in_doubt}
+        ledger[role] = {
+            "calls": used.calls,
+            "in_doubt": used.in_doubt,
+            "input_tokens": used.usage.input_tokens,
+            "output_tokens": used.usage.output_tokens,
+            "cached_tokens": used.usage.cached_tokens,
+            "reasoning_tokens": used.usage.reasoning_tokens,
+            "dollars": dollars,
+            "in_doubt_dollars": in_doubt,
+        }
     settings = ("problem", "method", "model", "guide_model", "seed", "budget")
     facts = {
         **{name: getattr(config, name) for name in settings},

@@ -6,7 +6,6 @@ checkpoint stays the same size however long the run is.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from functools import cache
 from typing import Annotated, Any, Self, cast
 
 from langgraph.channels import EphemeralValue, LastValue
@@ -67,9 +66,13 @@ def state_types() -> tuple[type, ...]:
     return (Credit, *dict.fromkeys(kinds))
 
 
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: type) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
 
 
 class FrozenValue(LastValue[Any]):

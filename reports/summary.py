@@ -11,6 +11,7 @@ from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.store.rows import CallRow
 from costada.values.evaluation import MARKS, Evaluation
+from costada.values.usage import NO_TOKENS, Usage
 
 ROLES = ("generation", "retry", "guide")
 REASONS = {
@@ -34,10 +35,7 @@ class RoleSum:
 
     calls: int = 0
     in_doubt: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
+    usage: Usage = NO_TOKENS
     dollars: Decimal = Decimal(0)
     in_doubt_dollars: Decimal = Decimal(0)
 
@@ -46,10 +44,7 @@ class RoleSum:
         return RoleSum(
             self.calls + 1,
             self.in_doubt + call.is_in_doubt,
-            self.input_tokens + call.input_tokens,
-            self.output_tokens + call.output_tokens,
-            self.cached_tokens + call.cached_tokens,
-            self.reasoning_tokens + call.reasoning_tokens,
+            self.usage + call.usage,
             self.dollars + call.cost,
             self.in_doubt_dollars + call.bound,
         )

@@ -4,7 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict, fields
 from decimal import Decimal
 from pathlib import Path
 from threading import Condition, Lock
@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 from costada.store.database import Database
 from costada.store.read_limits import amount, record
 from costada.store.rows import CallRow, CallStatus, Charge, Outcome, OutcomeKind
+from costada.values.usage import Usage
 
 
 class CallsUnderWay:
@@ -60,9 +61,10 @@ def calls_under_way(path: Path | None) -> CallsUnderWay:
 
 COLUMNS = "iteration, role, attempt, status, request_hash, cost, bound, prompt_hash, answer_hash"
 KEY = "run_id = ? AND iteration = ? AND role = ? AND attempt = ?"
-OWN_COLUMNS = {*COLUMNS.replace("_hash", "").split(", "), "request_hash"}
+OWN_COLUMNS = {*COLUMNS.replace("_hash", "").split(", "), "request_hash", "usage"}
+TOKENS = [each.name for each in fields(Usage)]
 FACTS = [each.name for each in fields(CallRow) if each.name not in OWN_COLUMNS]
-"""Fields kept as JSON; the others have columns of their own, or texts."""
+"""Fields kept as JSON, beside the tokens; the others have columns of their own, or texts."""
 
 
 class CallKey(NamedTuple):
@@ -279,7 +281,7 @@ class CallLog:
         return charged
 
     def _write(self, key: CallKey, number: int, call: CallRow) -> None:
-        facts = {name: getattr(call, name) for name in FACTS}
+        facts = {name: getattr(call, name) for name in FACTS} | asdict(call.usage)
         texts = self._db.put_text(call.prompt), self._db.put_text(call.answer)
         money = f"{call.cost:f}", f"{call.bound:f}"
         self._db.write(
@@ -290,6 +292,8 @@ class CallLog:
     def _row(self, stored: tuple[Any, ...], *, with_texts: bool) -> CallRow:
         iteration, role, attempt, status, request_hash, cost, bound, prompt, answer, facts = stored
         text = self._db.text if with_texts else lambda _: ""
+        known = record(facts)
+        usage = Usage(**{name: known.pop(name) for name in TOKENS})
         return CallRow(
             iteration=iteration,
             role=role,
@@ -300,5 +304,6 @@ class CallLog:
             bound=amount(bound),
             prompt=text(prompt),
             answer=text(answer),
-            **record(facts),
+            usage=usage,
+            **known,
         )

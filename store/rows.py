@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 
+from costada.values.usage import NO_TOKENS, Usage
+
 
 class CallStatus(StrEnum):
     """How far a request came: sent, answered, failed, or sent by a process that died."""
@@ -32,48 +34,57 @@ class Origin:
     iteration: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallRow:
-    """One model request of the search side and its price.
+    """One model request of the search and its price.
 
-    `role` is generation, retry or guide; `attempt` counts from 1 within the iteration and role.
-    `cached_tokens` and `cache_write_tokens` are parts of `input_tokens`, `cache_write_1h_tokens` of
-    those written, `reasoning_tokens` of `output_tokens`. `cost` is in dollars, exact, at `price_in`
-    and `price_out` (dollars per million tokens, before tiers and discounts), which `price_source`
-    gave. `is_cache_hit` marks an answer of a local cache (free), `is_estimated` a token count that
-    no provider reported. `ended_at` is seconds since 1970 UTC. `bound` is the most that a request
-    whose bill is unknown can have cost beyond `cost`, 0 where the bill is known. `prompt` is what
-    the user said and, in a conversation with tools, all that followed; `answer` is a message as
-    `written` keeps it.
+    Attributes:
+        iteration: Iteration that is charged for it (t).
+        role: Generation, retry or guide.
+        attempt: Counts from 1 within the iteration and role.
+        model: Name of the model, as its provider knows it.
+        usage: Billed tokens.
+        cost: Dollars, exact.
+        price_in: Dollars per million input tokens, before tiers and discounts.
+        price_out: The same for output tokens.
+        price_source: Where the prices are from.
+        is_cache_hit: Whether a local cache answered, free of charge.
+        is_estimated: Whether no provider reported the tokens.
+        provider: Name of the provider, if known.
+        provider_id: The provider's id of the answer, if known.
+        finish_reason: Why the model stopped, in the provider's words.
+        ended_at: Seconds since 1970 UTC.
+        seconds: From request to answer.
+        prompt: What the user said and, in a conversation with tools, all that followed.
+        answer: A message as `message_to_text` writes it.
+        error: What went wrong, or None.
+        status: Whether it was sent, answered, failed or lost.
+        request_hash: Identifies the request.
+        bound: The most that it can have cost beyond `cost`; 0 where the bill is known.
     """
 
     iteration: int
     role: str
     attempt: int
-    model: str
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    reasoning_tokens: int
-    cost: Decimal
-    price_in: str
-    price_out: str
-    price_source: str
-    is_cache_hit: bool
-    is_estimated: bool
-    provider: str | None
-    provider_id: str | None
-    finish_reason: str | None
-    ended_at: float
-    seconds: float
-    prompt: str
-    answer: str
-    error: str | None
+    model: str = ""
+    usage: Usage = NO_TOKENS
+    cost: Decimal = Decimal(0)
+    price_in: str = "0"
+    price_out: str = "0"
+    price_source: str = ""
+    is_cache_hit: bool = False
+    is_estimated: bool = False
+    provider: str | None = None
+    provider_id: str | None = None
+    finish_reason: str | None = None
+    ended_at: float = 0.0
+    seconds: float = 0.0
+    prompt: str = ""
+    answer: str = ""
+    error: str | None = None
     status: CallStatus = CallStatus.DONE
     request_hash: str = ""
     bound: Decimal = Decimal(0)
-    cache_write_tokens: int = 0
-    cache_write_1h_tokens: int = 0
 
     @property
     def is_in_doubt(self) -> bool:

@@ -4,6 +4,7 @@ from decimal import Decimal
 from typing import Any
 
 from costada.store.rows import CallRow
+from costada.values.usage import Usage
 
 
 def call_row(**changes: Any) -> CallRow:
@@ -12,10 +13,7 @@ def call_row(**changes: Any) -> CallRow:
         "role": "generation",
         "attempt": 1,
         "model": "stand-in",
-        "input_tokens": 1000,
-        "output_tokens": 500,
-        "cached_tokens": 300,
-        "reasoning_tokens": 200,
+        "usage": Usage(1000, 500, 300, 200),
         "cost": Decimal("0.002"),
         "price_in": "1",
         "price_out": "2",

@@ -16,6 +16,7 @@ from costada.store.rows import CallRow, CallStatus, Outcome, OutcomeKind
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate
 from costada.values.program import Program
+from costada.values.usage import Usage
 
 PROGRAM = "def value():\n    return {value}\n"
 COST = 0.002
@@ -77,20 +78,12 @@ def call(iteration: int, **changes: Any) -> CallRow:
         "role": "generation",
         "attempt": 1,
         "model": "scripted",
-        "input_tokens": 1000,
-        "output_tokens": 500,
-        "cached_tokens": 0,
-        "reasoning_tokens": 0,
+        "usage": Usage(1000, 500),
         "cost": Decimal(str(COST)),
         "price_in": "1",
         "price_out": "2",
         "price_source": "given",
-        "is_cache_hit": False,
-        "is_estimated": False,
-        "provider": None,
-        "provider_id": None,
         "finish_reason": "stop",
-        "ended_at": 0.0,
         "seconds": 0.25,
         "prompt": f"Change the program of iteration {iteration}.",
         "answer": f"Here it is: {iteration}.",

@@ -1,7 +1,7 @@
 """The journal of one logical call: what was sent, what came of it, what need not be sent again."""
 
 import logging
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from decimal import Decimal
 from hashlib import sha256
 from time import time
@@ -182,6 +182,5 @@ class CallJournal:
             status=status,
             request_hash=self._request_hash,
             bound=bound,
-            **asdict(call.usage),
             **facts,
         )

@@ -34,7 +34,7 @@ class ReplayedAnswers:
     def _next(self, *roles):
         call = self.calls.pop(0)
         assert call.role in roles
-        return call.answer, Tokens(call.input_tokens, call.output_tokens)
+        return call.answer, Tokens(call.usage.input_tokens, call.usage.output_tokens)
 
     def attempt(self, request, rng):
         answer, tokens = self._next("generation", "retry")

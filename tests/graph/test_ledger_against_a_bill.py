@@ -72,7 +72,7 @@ def test_the_ledger_equals_the_bill_to_the_last_digit(server, mode):
     assert {call.role for call in calls} == {"generation", "guide"} | {
         call.role for call in calls if call.attempt > 1
     }
-    assert sum(call.reasoning_tokens for call in calls) == server.total().reasoning_tokens
+    assert sum(call.usage.reasoning_tokens for call in calls) == server.total().reasoning_tokens
 
 
 def test_refused_requests_cost_nothing_and_are_on_record(server):

@@ -211,7 +211,8 @@ def test_counts_that_the_request_cannot_have_caused_are_charged_and_end_the_run(
     with pytest.raises(UnmeteredCall, match=r"'stand-in' counts [0-9,]+ (in|out)put tokens"):
         asked(context)
     (row,) = rows_of(context)
-    assert (row.input_tokens, row.output_tokens) == (reply.input_tokens, reply.output_tokens)
+    counted = row.usage.input_tokens, row.usage.output_tokens
+    assert counted == (reply.input_tokens, reply.output_tokens)
     assert context.store.call_log.charge(KEY.run_id, 1).spent == billed(server)
     resumed = asked(context)
     assert isinstance(resumed, AIMessage)
@@ -243,7 +244,7 @@ def test_an_estimate_above_the_limit_of_an_answer_does_not_end_the_run(
     context = desk(client(server), on_missing_usage="estimate")
     asked(context)
     (row,) = rows_of(context)
-    assert (row.is_estimated, row.output_tokens > CAP) == (True, True)
+    assert (row.is_estimated, row.usage.output_tokens > CAP) == (True, True)
 
 
 def test_a_cost_that_no_price_explains_is_charged_as_told_and_ends_the_run(

@@ -45,7 +45,7 @@ def test_output_that_only_the_total_holds_is_charged(server: BillingServer) -> N
     context = desk(client(server))
     asked(context)
     assert_exact(context, server)
-    assert [row.output_tokens for row in rows_of(context)] == [900]
+    assert [row.usage.output_tokens for row in rows_of(context)] == [900]
 
 
 @pytest.mark.parametrize("usage", [NO_OUTPUT, ONLY_PROMPT], ids=["zero", "left out"])
@@ -68,7 +68,7 @@ def test_an_estimate_keeps_the_counts_that_were_told(server: BillingServer) -> N
     asked(context)
     (row,) = rows_of(context)
     # 12 bytes of answer.
-    assert (row.input_tokens, row.output_tokens, row.is_estimated) == (70, 4, True)
+    assert (row.usage.input_tokens, row.usage.output_tokens, row.is_estimated) == (70, 4, True)
 
 
 @pytest.mark.parametrize("usage", [NO_OUTPUT, ONLY_PROMPT], ids=["zero", "left out"])

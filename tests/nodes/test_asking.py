@@ -77,7 +77,7 @@ def test_cached_tokens_that_a_server_counts_apart_are_charged(server):
     store = RunStore()
     graph_with(client(server), store, iterations=1).invoke({})
     (call,) = calls_of(store)
-    assert (call.input_tokens, call.cached_tokens) == (500, 400)
+    assert (call.usage.input_tokens, call.usage.cached_tokens) == (500, 400)
 
 
 def fault_after(count):

@@ -68,7 +68,7 @@ def test_the_result_as_json_agrees_with_the_ledger_and_progress_goes_to_standard
     assert Decimal(str(facts["spent"])) == sum(call.cost for call in calls)
     assert sum(role["calls"] for role in facts["ledger"].values()) == len(calls)
     assert sum(role["output_tokens"] for role in facts["ledger"].values()) == sum(
-        call.output_tokens for call in calls
+        call.usage.output_tokens for call in calls
     )
     assert facts["ledger"].keys() == {"generation", "retry", "guide"}
 

@@ -9,6 +9,7 @@ from costada.store.rows import CallRow
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate
 from costada.values.program import Program
+from costada.values.usage import Usage
 
 
 def candidate(name: str, code: str = "x = 1\n", score: float = 0.5, iteration: int = 1):
@@ -34,16 +35,11 @@ def call(iteration: int, cost: str, role: str = "generation", attempt: int = 1):
         role=role,
         attempt=attempt,
         model="m",
-        input_tokens=3,
-        output_tokens=2,
-        cached_tokens=1,
-        reasoning_tokens=0,
+        usage=Usage(3, 2, 1),
         cost=Decimal(cost),
         price_in="1",
         price_out="2",
         price_source="given",
-        is_cache_hit=False,
-        is_estimated=False,
         provider="openai",
         provider_id="answer-1",
         finish_reason="stop",

@@ -159,7 +159,7 @@ def serve() -> tuple[BillingServer, Provider]:
 def check_against_bill(record: Record, provider: Provider) -> None:
     """Check that completed calls are on the ledger once, exactly, and all others are flagged."""
     for call in record.done:
-        assert (call.input_tokens, call.output_tokens) == tokens_of(call.prompt)
+        assert (call.usage.input_tokens, call.usage.output_tokens) == tokens_of(call.prompt)
         assert call.cost == cost_of(call.prompt)
     done = Counter(call.prompt for call in record.done)
     lost = Counter(call.prompt for call in record.lost)

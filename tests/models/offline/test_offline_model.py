@@ -228,6 +228,6 @@ def test_with_tools_each_step_submits_the_better_of_what_was_tried(mode):
         assert step["score"] == max(each.score for each in tried)
     calls = list(store.call_log.calls(run_id))
     assert {call.finish_reason for call in calls} == {"tool_calls"}
-    assert all(call.output_tokens > 2400 for call in calls)
+    assert all(call.usage.output_tokens > 2400 for call in calls)
     used = {message_from_text(call.answer).tool_calls[0]["name"] for call in calls}
     assert used >= {"evaluate_candidate", "submit"}
