@@ -14,9 +14,12 @@ from typing import Any
 import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.plugins import event_priority
+from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from pydantic_core import to_json
 from typer.testing import CliRunner
 
+from costada.evaluators.folders import FolderSettings
 from costada.runs.config import RunConfig
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +28,9 @@ NAMED_BLOCK = re.compile(r"^```(\w+) (\S+)$", re.MULTILINE)
 REMOTE_ASSET = re.compile(
     r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"?(?:https?:)?//[^>]*>"
 )
+DESCRIBED = re.compile(r"^ +(\w+): (.+(?:\n {12}.+)*)", re.MULTILINE)
+"""Attributes in a docstring."""
+
 LINKS = TemporaryDirectory()
 LARGE = 10**9
 """Limits from here on only say that the number fits into the file."""
@@ -109,15 +115,24 @@ def _option(option: typer.core.TyperOption) -> tuple[str, str, str]:
 
 def settings() -> str:
     """The settings of a run with meaning, values and default."""
-    described = dict(re.findall(r"^ +(\w+): (.+(?:\n {12}.+)*)", RunConfig.__doc__, re.MULTILINE))
-    schema = RunConfig.model_json_schema()
+    return _fields(RunConfig, "Setting")
+
+
+def problem_keys() -> str:
+    """The keys of `problem.toml` with meaning, values and default."""
+    return _fields(FolderSettings, "Key")
+
+
+def _fields(model: type[BaseModel], kind: str) -> str:
+    schema = model.model_json_schema()
+    described = dict(DESCRIBED.findall(model.__doc__ or ""))
     rows = (
         (f"`{name}`", field.description or described[name], _values(known, schema), _default(field))
         for (name, field), known in zip(
-            RunConfig.model_fields.items(), schema["properties"].values(), strict=True
+            model.model_fields.items(), schema["properties"].values(), strict=True
         )
     )
-    return _table(("Setting", "Meaning", "Values", "Default"), rows)
+    return _table((kind, "Meaning", "Values", "Default"), rows)
 
 
 def _values(known: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
@@ -127,7 +142,13 @@ def _values(known: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
         return _values(known["anyOf"][0], schema)
     if "enum" in known:
         return ", ".join(f"`{value}`" for value in known["enum"])
-    words = {"integer": "whole number", "number": "number", "boolean": "`true`, `false`"}
+    words = {
+        "integer": "whole number",
+        "number": "number",
+        "boolean": "`true`, `false`",
+        "array": "list",
+        "object": "table",
+    }
     bounds = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most"}
     limits = [
         f"{word} {known[key]:g}" for key, word in bounds.items() if known.get(key, 10**9) < 10**9
@@ -138,7 +159,8 @@ def _values(known: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    return "" if field.default is None else f"`{json.dumps(field.default)}`".replace('"', "")
+    default = field.get_default(call_default_factory=True)
+    return "" if default in (None, (), {}) else f"`{to_json(default).decode()}`".replace('"', "")
 
 
 def benchmarks() -> str:
@@ -170,6 +192,7 @@ def _plain(text: str) -> str:
 GENERATED: dict[str, Callable[[], str]] = {
     "commands": commands,
     "settings": settings,
+    "problem_keys": problem_keys,
     "benchmarks": benchmarks,
     "examples": examples,
 }
