@@ -22,7 +22,7 @@ install: $(READY)  ## Create the environment from the lock file
 demo: install  ## Run circle packing with the offline model: no key, no network
 	$(BIN)/costada run circle_packing --model offline --budget 1.0
 
-reproduce: install  ## Compare all methods without a key; the page is reproduced/comparison.html
+reproduce: install  ## Compare all methods without a key, into reproduced/comparison.html
 	$(BIN)/costada sweep --problems circle_packing,heilbronn_convex --methods all --seeds 3 \
 		--budget 0.1,0.2 --out reproduced/offline
 	$(BIN)/costada simulate --seeds 100 --out reproduced/simulated
@@ -41,14 +41,14 @@ check: install  ## Lint, types, import directions
 	$(BIN)/mypy -m costada $(ROOMS:%=-p costada.%)
 	PYTHONPATH=.types $(BIN)/lint-imports
 
-editor: install  ## Check with pyright, which is fetched, that an editor resolves all imports
+editor: install  ## Check that editors resolve all imports, with a downloaded pyright
 	$(BIN)/uv tool run pyright
 
 format: install  ## Format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-lock: install  ## Resolve the lock file anew
+lock: install  ## Resolve the lock file again
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --quiet \
 		--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
 		--output-file requirements.lock
