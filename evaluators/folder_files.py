@@ -179,7 +179,16 @@ def _reads_elsewhere(source: str) -> bool:
         return False
     if "__file__" not in names or names & OUTSIDE:
         return True
-    return any(map(_leads_outside, ast.walk(ast.parse(source))))
+    nodes = _nodes_in(source)
+    return not nodes or any(map(_leads_outside, nodes))
+
+
+def _nodes_in(source: str) -> list[ast.AST]:
+    """Syntax of a program; empty if it cannot be parsed."""
+    try:
+        return [*ast.walk(ast.parse(source))]
+    except UNPARSABLE:
+        return []
 
 
 @lru_cache(maxsize=MAX_SOURCES)
@@ -255,13 +264,10 @@ def _is_path(name: str) -> bool:
 @lru_cache(maxsize=MAX_SOURCES)
 def _names_in(source: str) -> tuple[list[str], list[str]]:
     """What a program may name files by, its texts and imports: paths, and patterns."""
-    try:
-        nodes = [*ast.walk(ast.parse(source))]
-    except UNPARSABLE:
-        return [], []
-    named = dict.fromkeys(name for node in nodes for name in _names_of(node) if _is_path(name))
-    paths = [name for name in named if not _is_pattern(name)]
-    return paths, [name for name in named if _is_pattern(name) and " " not in name]
+    named = [name for node in _nodes_in(source) for name in _names_of(node) if _is_path(name)]
+    paths = [name for name in dict.fromkeys(named) if not _is_pattern(name)]
+    patterns = [name for name in dict.fromkeys(named) if _is_pattern(name) and " " not in name]
+    return paths, patterns
 
 
 def _names_of(node: ast.AST) -> list[str]:

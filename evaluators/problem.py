@@ -237,17 +237,9 @@ def _check_fields(problem: Problem) -> None:
         raise ValueError(f"allow_invalid_start is {given!r}; expected True or False")
     if not isinstance(problem.limits, Limits):
         raise ValueError(f"limits is {problem.limits!r}; expected Limits(...)")
-    for name, kind in (
-        ("reference", "positive"),
-        ("human", "finite"),
-        ("seed_objective", "finite"),
-    ):
-        value = getattr(problem, name)
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if value is None:
-            continue
-        if not is_number or not isfinite(value) or (kind == "positive" and value <= 0):
-            raise ValueError(f"{name} is {value!r}; expected a {kind} number")
+    _check_number("reference", problem.reference, "positive")
+    _check_number("human", problem.human, "finite")
+    _check_number("seed_objective", problem.seed_objective, "finite")
     timings = problem.timing_metrics
     is_list = isinstance(timings, Sequence) and not isinstance(timings, str)
     if not is_list or not all(isinstance(name, str) for name in timings):
@@ -284,25 +276,22 @@ def _check_preload(preload: object, layer: Layer) -> None:
 
 def _check_calls(arguments: object, calls: object) -> None:
     """Refuse arguments that cannot be sent to a candidate, and arguments beside calls."""
-    if calls is None:
-        _check_arguments("arguments", arguments)
-        return
-    if arguments != {}:
-        both = f"arguments is {shortened(arguments)} and calls is {shortened(calls)}"
-        raise ValueError(f"{both}; expected one of them")
-    if not isinstance(calls, Sequence) or isinstance(calls, str) or not calls:
-        raise ValueError(f"calls is {shortened(calls)}; expected a list of at least one dict")
-    for index, call in enumerate(calls):
-        _check_arguments(f"calls[{index}]", call)
-
-
-def _check_arguments(label: str, arguments: object) -> None:
-    if not isinstance(arguments, Mapping):
-        raise ValueError(f"{label} is {shortened(arguments)}; expected a dict of keyword arguments")
-    for name, value in arguments.items():
-        _check_name(f"an argument in {label}", name, "the name of a keyword argument")
-        _check_plain(f"{label}[{name!r}]", value)
-    _check_plain(label, dict(arguments))
+    labelled = {"arguments": arguments}
+    if calls is not None:
+        if arguments != {}:
+            both = f"arguments is {shortened(arguments)} and calls is {shortened(calls)}"
+            raise ValueError(f"{both}; expected one of them")
+        if not isinstance(calls, Sequence) or isinstance(calls, str) or not calls:
+            raise ValueError(f"calls is {shortened(calls)}; expected a list of at least one dict")
+        labelled = {f"calls[{index}]": call for index, call in enumerate(calls)}
+    for label, call in labelled.items():
+        if not isinstance(call, Mapping):
+            given = shortened(call)
+            raise ValueError(f"{label} is {given}; expected a dict of keyword arguments")
+        for name, value in call.items():
+            _check_name(f"an argument in {label}", name, "the name of a keyword argument")
+            _check_plain(f"{label}[{name!r}]", value)
+        _check_plain(label, dict(call))
 
 
 def _check_name(name: str, value: object, kind: str) -> None:
