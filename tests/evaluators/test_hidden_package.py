@@ -17,7 +17,7 @@ def f(folder):
     for path in (
         "evaluators/benchmarks/signal_processing/evaluator.py",
         "evaluators/benchmarks/signal_processing/initial_program.py",
-        "models/offline/methods.py",
+        "models/offline/__init__.py",
     ):
         try:
             found.append(open(os.path.join(folder, path)).read()[:40])
