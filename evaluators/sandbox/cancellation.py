@@ -34,7 +34,12 @@ class CancellationToken:
 
     def _open(self) -> None:
         self._read_fd, self._write_fd = pipe = os.pipe()
-        self._close = finalize(self, lambda: [os.close(descriptor) for descriptor in pipe])
+        self._close = finalize(self, _close_all, *pipe)
+
+
+def _close_all(*descriptors: int) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 PROCESS_TOKEN = CancellationToken()

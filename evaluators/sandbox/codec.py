@@ -22,9 +22,7 @@ Value: TypeAlias = (
     " | NDArray[np.float64] | NDArray[np.int64] | None"
 )
 
-LENGTH_BYTES = 8
-"""Length prefix of a header, and of each message in a sequence."""
-
+LENGTH_BYTES = 8  # length prefix of a header, and of each message in a sequence
 ITEM_BYTES = 8
 MAX_HEADER_BYTES = 4 * 1024 * 1024
 MAX_DEPTH = 32

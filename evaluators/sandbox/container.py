@@ -20,9 +20,7 @@ from time import monotonic
 from costada.evaluators.sandbox.limits import MEBIBYTE
 
 IMAGE = "costada-empty:1"
-EMPTY_ARCHIVE = bytes(10240)
-"""A tar file without entries."""
-
+EMPTY_ARCHIVE = bytes(10240)  # a tar file without entries
 MAX_PROCESSES = 4096
 MEMORY_SHARE = 0.75
 ENGINE_SECONDS = 30.0
@@ -47,17 +45,11 @@ CONFINEMENT = (
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """A program that runs containers.
-
-    Attributes:
-        program: Its name.
-        query: Arguments that print its kernel, and whether it runs without root.
-        options: Options that only this engine needs.
-    """
+    """A program that runs containers."""
 
     program: str
-    query: tuple[str, ...]
-    options: tuple[str, ...] = ()
+    query: tuple[str, ...]  # arguments that print its kernel, and whether it runs without root
+    options: tuple[str, ...] = ()  # options that only this engine needs
 
 
 ENGINES = (
@@ -75,11 +67,7 @@ def run_command(
 ) -> list[str]:
     """The command that runs the command appended to it in a container; makes the image.
 
-    Args:
-        folder: Folder of the slot, with its socket; the container is named after it.
-        mounts: Paths of this machine that the container sees at the same place, read-only.
-        files_mb: Size of the writable folder in MiB.
-        environment: Environment variables in the container.
+    The container is named after the slot's folder; it sees `mounts` of this machine, read-only.
 
     Raises:
         FileNotFoundError: If no engine is installed.
@@ -90,19 +78,6 @@ def run_command(
         made = _ask(engine, "import", "-", IMAGE, sent=EMPTY_ARCHIVE)
         if made.returncode != 0:
             raise RuntimeError(f"{engine.program} makes no image: {_last_line(made.stderr)}")
-    return command_of(engine, folder, mounts, files_mb, environment, is_rootless=is_rootless)
-
-
-def command_of(
-    engine: Engine,
-    folder: Path,
-    mounts: Sequence[str],
-    files_mb: int,
-    environment: Mapping[str, str],
-    *,
-    is_rootless: bool,
-) -> list[str]:
-    """The same for one engine, which is not called."""
     memory = int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * MEMORY_SHARE)
     given = set(mounts)
     outermost = [

@@ -15,17 +15,13 @@ from costada.evaluators.sandbox.limits import MEBIBYTE
 
 MOUNTS = Path("/proc/self/mountinfo")
 OWN_GROUPS = Path("/proc/self/cgroup")
-UNIFIED = "0::"
-"""Begins the line that names the group in the hierarchy of version 2."""
-
+UNIFIED = "0::"  # begins the line that names the group in the hierarchy of version 2
 DELEGATE_MARKS = ("user.delegate", "trusted.delegate")
 """Attributes by which systemd marks what it delegates."""
 
 NAME = "costada"
 CONTROLLERS = ("memory", "pids")
-SERVER_MB = 64
-"""Memory that the server process takes while a candidate runs."""
-
+SERVER_MB = 64  # memory that the server process takes while a candidate runs
 SERVER_TASKS = 8
 ENTER = 'echo $$ > "$0"; exec "$@"'
 MAX_REMOVALS, REMOVAL_SECONDS = 50, 0.01
@@ -35,11 +31,7 @@ class ControlGroup:
     """The group of one slot."""
 
     def __init__(self, above: Path) -> None:
-        """Create the group below another one.
-
-        Raises:
-            OSError: If the system refuses.
-        """
+        """Create the group below another one."""
         self._folder = above / f"{NAME}-{os.getpid()}-{token_hex(4)}"
         self._folder.mkdir()
         self._num_ooms = 0

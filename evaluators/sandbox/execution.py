@@ -18,21 +18,13 @@ CHUNK_BYTES = 65536
 MAX_PRINTED_BYTES = 64 * MEBIBYTE
 CPU_GRACE_SECONDS = 5
 GRACE_SECONDS = 2.0
-FRAME_BYTES = 256
-"""Room for the frame of each answer beside its data."""
-
-ERROR_BYTES = 8192
-"""Room for an error in place of an answer, however short answers must be."""
-
-MAX_WAIT_SECONDS = 3600.0
-"""A selector does not take any number."""
-
+FRAME_BYTES = 256  # room for the frame of each answer beside its data
+ERROR_BYTES = 8192  # room for an error in place of an answer, however short answers must be
+MAX_WAIT_SECONDS = 3600.0  # a selector does not take any number
 MAX_ATTEMPTS = 3
 MAX_CPU_SECONDS = 2**31
 
-NUM_OPENING_FRAMES = 2
-"""One before the program is loaded, one after; then comes one for each call."""
-
+NUM_OPENING_FRAMES = 2  # one before the program is loaded, one after; then comes one for each call
 CHILD_LIMITS = ("memory_mb", "scratch_mb", "threads", "processes")
 CANCELLED = "the evaluation was interrupted"
 TOO_MANY_FRAMES = "malformed answer: more than was asked for"
@@ -40,19 +32,12 @@ TOO_MANY_FRAMES = "malformed answer: more than was asked for"
 
 @dataclass(slots=True)
 class Stream:
-    """A pipe that is read without blocking; its beginning is kept.
-
-    Attributes:
-        fd: The reading end.
-        kept_bytes: How much is kept.
-        max_bytes: How much may come.
-        reason: Why the run is stopped if more comes.
-    """
+    """A pipe that is read without blocking; its beginning is kept."""
 
     fd: int
     kept_bytes: int
-    max_bytes: int
-    reason: str
+    max_bytes: int  # how much may come
+    reason: str  # why the run is stopped if more comes
     kept: bytearray = field(default_factory=bytearray)
     num_read: int = 0
     is_open: bool = True
@@ -119,20 +104,14 @@ class RequestPipe:
 
 
 class Frames:
-    """Cuts the result stream into its messages as they arrive.
-
-    Attributes:
-        max_frames: How many may have come by now; no more are noted.
-        arrivals: When each came, on the monotonic clock.
-    """
+    """Cuts the result stream, which keeps all that may come, into messages as they arrive."""
 
     def __init__(self, stream: Stream, max_frames: int) -> None:
-        """Read from a stream that keeps all that may come."""
         self._stream = stream
-        self.max_frames = max_frames
+        self.max_frames = max_frames  # how many may have come by now; no more are noted
+        self.arrivals: list[float] = []  # on the monotonic clock
         self._bounds: list[tuple[int, int]] = []
         self._start = 0
-        self.arrivals: list[float] = []
 
     def update(self) -> None:
         """Note the frames that are complete by now, and the time."""
@@ -171,12 +150,7 @@ class Frames:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a worker is asked.
-
-    Attributes:
-        opening: What it reads before it loads the program.
-        calls: The arguments of each call, which it reads when its turn comes.
-    """
+    """What a worker is asked: what it reads before it loads the program, then for each call."""
 
     opening: bytes
     calls: tuple[bytes, ...]
@@ -185,12 +159,7 @@ class Request:
 def request_for(
     source: bytes, call: Mapping[str, object], calls: Sequence[Mapping[str, object]]
 ) -> Request:
-    """The request to load a source, and calls of it.
-
-    Args:
-        source: The program.
-        call: What to do with it; see `inside/worker.py`.
-        calls: The keyword arguments of each call.
+    """The request to load a source as `call` says (see `inside/worker.py`), and to call it.
 
     Raises:
         ValueError: If an argument of a call is no plain data.
@@ -204,7 +173,7 @@ def _framed(message: bytes) -> bytes:
 
 
 def too_slow(seconds: float) -> str:
-    """The reason for stopping a program that passed the wall limit."""
+    """Why a program that passed the wall limit is stopped."""
     return f"timeout: the program exceeded {seconds:g} s"
 
 
@@ -215,50 +184,25 @@ def too_long(max_bytes: int) -> str:
 
 @dataclass(slots=True)
 class Execution:
-    """The state of a candidate's run.
-
-    Attributes:
-        slot: Where it runs.
-        limits: What it may take.
-        request: What is asked.
-        seconds: What is left of the wall limit.
-        requests: Where the request goes.
-        answers: What came over the result pipe.
-        log: What was printed.
-        frames: The answers, one by one.
-        started: When it began, on the monotonic clock.
-        asked: When the arguments of each call were sent.
-        stopped: Why it was stopped; None if not.
-        stop_end: When it must be over after it was stopped.
-        ended: When its end was reported, or given up.
-        status: Exit status, negative for a signal; None until the slot reports it.
-        passed: Which limit the slot saw it pass; None if none.
-        is_slot_lost: Whether the slot died or does not react.
-        num_in_time: How many calls were over when one passed its own time, for which it was
-            stopped; None if that did not happen.
-    """
+    """The state of a candidate's run; times are on the monotonic clock."""
 
     slot: Slot
     limits: Limits
     request: Request
-    seconds: float
+    seconds: float  # what is left of the wall limit
     requests: RequestPipe
     answers: Stream
+    frames: Frames
     log: Stream
-    frames: Frames = field(init=False)
     started: float = field(default_factory=monotonic)
-    asked: list[float] = field(default_factory=list)
-    stopped: str | None = None
-    stop_end: float = 0.0
-    ended: float = 0.0
-    status: int | None = None
-    passed: str | None = None
-    is_slot_lost: bool = False
-    num_in_time: int | None = None
-
-    def __post_init__(self) -> None:
-        """Begin to cut the answers."""
-        self.frames = Frames(self.answers, NUM_OPENING_FRAMES)
+    asked: list[float] = field(default_factory=list)  # when each call's arguments were sent
+    stopped: str | None = None  # why it was stopped
+    stop_end: float = 0.0  # when it must be over after it was stopped
+    ended: float = 0.0  # when its end was reported, or given up
+    status: int | None = None  # exit status, negative for a signal, once the slot reports it
+    passed: str | None = None  # which limit the slot saw it pass
+    is_slot_lost: bool = False  # whether the slot died or does not react
+    num_in_time: int | None = None  # how many calls were over when one passed its own time
 
     @property
     def has_ended(self) -> bool:
@@ -360,12 +304,7 @@ def execute_in_any(
 ) -> Execution:
     """The same in any slot of a kind; one that is killed before the program is replaced.
 
-    Args:
-        kind: What the slot is for.
-        request: See `request_for`.
-        limits: What the run may take.
-        seconds: The wall limit.
-        needs_all: Whether the program names what a slot loads late.
+    `needs_all` says that the program names what a slot loads late.
 
     Raises:
         InterruptedError: If the evaluation was cancelled.
@@ -436,4 +375,5 @@ def _begin(
         for fd in theirs:
             os.close(fd)
     requests.put(request.opening)
-    return Execution(slot, limits, request, seconds, requests, answers, log)
+    frames = Frames(answers, NUM_OPENING_FRAMES)
+    return Execution(slot, limits, request, seconds, requests, answers, frames, log)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path
 from shutil import which
+from typing import NamedTuple
 
 from costada.evaluators.sandbox.container import INNER_FOLDER, INNER_SOCKET, run_command
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
@@ -41,13 +42,8 @@ PACKAGE_FOLDER = Path(__file__).parents[2]
 
 SERVER_FILE = SANDBOX_FOLDER / "inside" / "server_main.py"
 INTERPRETER_OPTIONS = ("-s", "-P", "-B", "-u", "-X", "utf8")
-THREAD_VARIABLES = (
-    "MKL_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-)
+THREADED = ("MKL", "NUMEXPR", "OMP", "OPENBLAS")
+THREAD_VARIABLES = (*(f"{name}_NUM_THREADS" for name in THREADED), "VECLIB_MAXIMUM_THREADS")
 SCRATCH_NAME = "work"
 SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
 SYSTEM_PROGRAMS = ("/usr/local/bin", "/usr/bin", "/bin")
@@ -71,17 +67,11 @@ def can_fork() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ReadableFile:
-    """A file that candidates may read.
-
-    Attributes:
-        path: The file.
-        folder: The outermost folder around it that may be listed.
-        identity: Device and inode, so that a replaced file makes another kind of slot.
-    """
+    """A file that candidates may read."""
 
     path: str
-    folder: str
-    identity: tuple[int, int]
+    folder: str  # the outermost folder around it that may be listed
+    identity: tuple[int, int]  # device and inode: a replaced file makes another kind of slot
 
     @property
     def folders(self) -> list[str]:
@@ -97,7 +87,6 @@ class SlotKind:
     Attributes:
         layer: What confines the candidates; never AUTO.
         preload: Modules loaded before any candidate starts, or before the first that names them.
-        files: What candidates may read beside the libraries.
         is_single_use: Whether each candidate gets an interpreter of its own, started ahead,
             instead of a fork of a warm one.
         files_mb: Size of the slot's private file system in MiB, where it can have one; 0: none
@@ -128,27 +117,20 @@ class SlotKind:
         return self.layer in (Layer.BUBBLEWRAP, Layer.CONTAINER)
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How to start a slot's server.
-
-    Attributes:
-        command: Program and arguments.
-        environment: All environment variables of the program.
-        scratch: The working folder of candidates, as they see it.
-    """
+class Launch(NamedTuple):
+    """How to start a slot's server."""
 
     command: list[str]
-    environment: dict[str, str]
-    scratch: str
+    environment: dict[str, str]  # all variables
+    scratch: str  # the working folder of candidates, as they see it
 
 
 def launch(kind: SlotKind, folder: Path | None, control_fd: int, info_fd: int) -> Launch:
-    """How to start the server of a slot.
+    """How to start the server of a slot in its private folder; bubblewrap needs none.
 
     Args:
         kind: What the slot is for.
-        folder: Private folder of the slot; bubblewrap needs none.
+        folder: Its private folder.
         control_fd: The server's end of the control socket; a container uses its own socket.
         info_fd: Where bubblewrap reports the process that holds all others.
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 
 MEBIBYTE = 1024 * 1024
-LARGEST = 2**40
-"""As many mebibytes still make a number of bytes that the system takes."""
+LARGEST = 2**40  # as many mebibytes still make a number of bytes that the system takes
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,19 +36,12 @@ MIN_SLOTS = 2
 
 @dataclass(frozen=True, slots=True)
 class SlotAnswer:
-    """How a candidate ended, or that the server is ready for the next.
+    """How a candidate ended, or that the server is ready for the next."""
 
-    Attributes:
-        status: Exit status, negative for a signal.
-        passed: Which limit it passed; None if none.
-        group: Process group of the next candidate, if that is known before it starts.
-        bounds_files: Whether a private file system bounds the files of candidates.
-    """
-
-    status: int = 0
-    passed: str | None = None
-    group: int | None = None
-    bounds_files: bool = False
+    status: int = 0  # exit status, negative for a signal
+    passed: str | None = None  # which limit it passed
+    group: int | None = None  # process group of the next candidate, if known before it starts
+    bounds_files: bool = False  # whether a private file system bounds the files of candidates
 
 
 class Slot:
@@ -195,9 +188,7 @@ class Slot:
     def order(self, limits: dict[str, int], descriptors: list[int]) -> None:
         """Have a candidate run; the answer comes when it has ended.
 
-        Args:
-            limits: See `inside/fork_server.py`.
-            descriptors: Request, result and log.
+        Takes an `Order` of the fork server, and the descriptors of request, result and log.
 
         Raises:
             BrokenPipeError: If the process is gone.
@@ -362,9 +353,6 @@ def _is_in(process: Path, folder: str) -> bool:
 
     Descriptors that close on exec do not count: a process that another thread of ours is just
     starting has copies of all that we have open.
-
-    Raises:
-        OSError: If it is gone, or another user's.
     """
 
     def leads_there(link: Path) -> bool:

@@ -5,7 +5,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,26 +25,19 @@ CAP_SYS_ADMIN = 1 << 21
 NUM_OPEN_FILES = 256
 MEBIBYTE = 1024 * 1024
 READABLE = (
-    "/dev/null",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/zero",
-    "/etc/ld.so.cache",
-    "/etc/localtime",
-    "/lib",
-    "/lib64",
-    "/usr/lib",
-    "/usr/lib64",
-    "/usr/local/lib",
+    *("/dev/null", "/dev/random", "/dev/urandom", "/dev/zero", "/etc/ld.so.cache"),
+    *("/etc/localtime", "/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib"),
     "/usr/share/zoneinfo",
 )
 """What an interpreter and its libraries read beside their own folders."""
 
-ABI_OF_SIGNAL_SCOPE = 6
-"""From this version on, Landlock itself keeps signals inside."""
+ABI_OF_SIGNAL_SCOPE = 6  # from this version on, Landlock itself keeps signals inside
 
 Identity = tuple[int, int]
 """Device and inode of a file or folder."""
+
+Order = Mapping[str, int]
+"""The limits of one worker: memory_mb, scratch_mb, cpu_seconds, threads, processes."""
 
 
 def set_process_option(option: int, value: int) -> None:
@@ -60,21 +53,23 @@ def die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def limit_resources(memory_mb: int, scratch_mb: int, cpu_seconds: int) -> None:
+def limit_resources(order: Order) -> None:
     """Set the limits of this process; those the system does not know are left out."""
     used = 0
     if IS_LINUX:
         with open("/proc/self/statm", "rb", buffering=0) as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
     wanted = {
-        resource.RLIMIT_AS: used + memory_mb * MEBIBYTE,
-        resource.RLIMIT_CPU: cpu_seconds,
+        resource.RLIMIT_AS: used + order["memory_mb"] * MEBIBYTE,
+        resource.RLIMIT_CPU: order["cpu_seconds"],
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_FSIZE: scratch_mb * MEBIBYTE,
+        resource.RLIMIT_FSIZE: order["scratch_mb"] * MEBIBYTE,
         resource.RLIMIT_NOFILE: NUM_OPEN_FILES,
     }
     if IS_LINUX:
         wanted[resource.RLIMIT_MSGQUEUE] = 0
+    elif order["processes"] == 0:
+        wanted[resource.RLIMIT_NPROC] = 1  # on Linux, it would count threads too
     for limit, value in wanted.items():
         _, hard = resource.getrlimit(limit)
         bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -129,11 +124,7 @@ def _set_capabilities(*words: int) -> None:
 
 
 def unshare(kinds: int) -> None:
-    """Move to new namespaces, in a new user namespace if this user must (Linux only).
-
-    Raises:
-        OSError: If the system refuses.
-    """
+    """Move to new namespaces, in a new user namespace if this user must (Linux only)."""
     user, group = os.geteuid(), os.getegid()
     if LIBC.unshare(kinds) == 0:
         return
@@ -144,20 +135,12 @@ def unshare(kinds: int) -> None:
 
 
 def mount_proc() -> int:
-    """Show this process its own pid namespace under /proc; 0.
-
-    Raises:
-        OSError: If the system refuses.
-    """
+    """Show this process its own pid namespace under /proc; 0."""
     return _mount(b"proc", b"/proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, None)
 
 
 def mount_tmpfs(folder: str, options: str) -> int:
-    """Mount a file system in memory that only this process and its children see; 0.
-
-    Raises:
-        OSError: If the system refuses.
-    """
+    """Mount a file system in memory that only this process and its children see; 0."""
     return _mount(b"tmpfs", os.fsencode(folder), MS_NOSUID | MS_NODEV, options.encode())
 
 

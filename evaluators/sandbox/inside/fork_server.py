@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Any
 
 from costada.evaluators.sandbox.inside import confinement, disk_usage, process_tree, worker
+from costada.evaluators.sandbox.inside.confinement import Order
 from costada.evaluators.sandbox.inside.scratch_folder import PrivateFiles
 
 WATCH_SECONDS = 0.1
@@ -27,9 +28,6 @@ FIRST_TO_KILL = "1000"
 MAX_DESCRIPTOR = 2**31 - 2
 CONFINED_LAYERS = ("landlock", "bubblewrap", "container")
 UNLIMITED_LAYER = "none"
-
-Order = Mapping[str, int]
-"""The limits of one worker: memory_mb, scratch_mb, cpu_seconds, threads, processes."""
 
 
 class Server:
@@ -154,8 +152,7 @@ class ForkServer(Server):
             os.closerange(first, descriptor)
             first = descriptor + 1
         if self.has_limits:
-            memory_mb, scratch_mb = order["memory_mb"], order["scratch_mb"]
-            confinement.limit_resources(memory_mb, scratch_mb, order["cpu_seconds"])
+            confinement.limit_resources(order)
             confinement.drop_privileges()
         if may_start_processes:
             os.environ["PATH"] = os.pathsep.join(self._programs)

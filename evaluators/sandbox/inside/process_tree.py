@@ -18,8 +18,7 @@ KCMP_VM = 1
 PAGE_KILOBYTES = os.sysconf("SC_PAGE_SIZE") // 1024
 LISTING = ("/bin/ps", "-A", "-o", "pid=,ppid=,rss=")
 SUPERVISOR_NAME = "costada-guard"
-SIGNALLED = 128
-"""Added to the number of the signal that ended the supervised process, as shells do."""
+SIGNALLED = 128  # added to the number of the signal that ended the supervised process, as shells do
 
 
 def children(number: int) -> list[int]:

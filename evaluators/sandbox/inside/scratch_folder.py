@@ -25,14 +25,13 @@ Identity = tuple[int, int]
 
 
 class SlotFolder:
-    """The folder of a slot, which holds the scratch folder of one candidate after the other."""
+    """The folder of a slot, which holds the scratch folder of one candidate after the other.
+
+    Its methods raise OSError if something cannot be done, or a folder is moved at the same time.
+    """
 
     def __init__(self, path: str) -> None:
-        """Open it.
-
-        Raises:
-            OSError: If it is no folder, or a link to one.
-        """
+        """Open it."""
         parent, self._name = os.path.split(path)
         self._parent_fd = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -74,9 +73,6 @@ class SlotFolder:
         """Empty it, which mostly holds one folder with one file, `usual`.
 
         Names of other files are read only in a fork of this process.
-
-        Raises:
-            OSError: If something cannot be removed.
         """
         folder, file = os.path.split(usual)
         with suppress(OSError):
@@ -92,21 +88,13 @@ class SlotFolder:
             raise OSError(f"{usual} and what lies beside it cannot be removed")
 
     def empty(self) -> int:
-        """Delete all that is in it, however deep, and whatever its permissions; 0.
-
-        Raises:
-            OSError: If something cannot be deleted, or a folder is moved at the same time.
-        """
+        """Delete all that is in it, however deep, and whatever its permissions; 0."""
         os.fchmod(self._fd, stat.S_IRWXU)
         _empty(os.dup(self._fd))
         return 0
 
     def remove(self) -> None:
-        """Remove it with all that is in it, wherever it is now, and a link in its place.
-
-        Raises:
-            OSError: If something cannot be deleted, or a folder is moved at the same time.
-        """
+        """Remove it with all that is in it, wherever it is now, and a link in its place."""
         self.empty()
         if self.is_in_place:
             os.rmdir(self._name, dir_fd=self._parent_fd)
@@ -136,21 +124,13 @@ class PrivateFiles:
     """
 
     def __init__(self, path: str, megabytes: int) -> None:
-        """Mount the file system, seen by this process and its children; none of size 0.
-
-        Raises:
-            OSError: If the folder cannot be opened.
-        """
+        """Mount the file system, seen by this process and its children; none of size 0."""
         self._below = SlotFolder(path)
         self.is_mounted = megabytes > 0 and _is_mounted(path, megabytes)
         self.folder = SlotFolder(path) if self.is_mounted else self._below
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it.
-
-        Raises:
-            OSError: If something cannot be deleted.
-        """
+        """Remove the folder with all that is in it."""
         if self.is_mounted:
             with confinement.with_capability(confinement.CAP_SYS_ADMIN):
                 mount = os.fsencode(self.folder.descriptor_path)

@@ -35,12 +35,11 @@ HIDING = {
 }
 """Refused where an argument, by its place, has all of some flags: the first gives a thread files
 that the limits do not see; memory of the second stays whole while one page of it is mapped, and the
-limit of memory counts what is mapped."""
+limit of memory counts what is mapped.
+"""
 
 SOL_SOCKET = 1
-BUFFER_SIZES = (7, 8, 32, 33)
-"""SO_SNDBUF, SO_RCVBUF, SO_SNDBUFFORCE, SO_RCVBUFFORCE."""
-
+BUFFER_SIZES = (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF, SO_SNDBUFFORCE, SO_RCVBUFFORCE
 CLONE_BADLY = (
     *(0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000),
     0x00008000,
@@ -81,7 +80,8 @@ CONNECTED_SOCKETS = """
 getpeername getsockname getsockopt recvfrom shutdown
 """
 """Not sendmsg: a descriptor that is on its way keeps a deleted file out of sight. Nor setsockopt,
-which enlarges buffers: no limit counts them."""
+which enlarges buffers: no limit counts them.
+"""
 PROCESSES = "execve execveat fork setpgid setsid vfork"
 UNDER_FALSE_SUCCESS = """
 chmod chown fchmod fchmodat fchmodat2 fchown fchownat lchown utime utimensat utimes futimesat
@@ -92,7 +92,8 @@ fallocate fgetxattr flistxattr fremovexattr fsetxattr getxattr lgetxattr listxat
 lremovexattr lsetxattr removexattr setxattr
 """
 """Answered as by a file system that knows neither extended attributes, which copying expects, nor
-space without data, which would be taken faster than anyone can watch."""
+space without data, which would be taken faster than anyone can watch.
+"""
 REFUSED = """
 accept accept4 bind connect execve execveat fork io_uring_setup listen memfd_create mknod mknodat
 mount ptrace rt_sigqueueinfo rt_tgsigqueueinfo sched_setaffinity sched_setscheduler setns
@@ -107,8 +108,7 @@ TERMINAL_REQUESTS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
 DESCRIPTOR_COMMANDS = (0, 1, 2, 3, 4, 5, 6, 7, 36, 37, 38, 1030, 1032)
 """F_DUPFD to F_SETLKW, open file description locks, F_DUPFD_CLOEXEC, F_GETPIPE_SZ."""
-NAMING = (15, 16)
-"""PR_SET_NAME, PR_GET_NAME."""
+NAMING = (15, 16)  # PR_SET_NAME, PR_GET_NAME
 
 
 class Filter:
@@ -123,11 +123,7 @@ class Filter:
         self._header = _Program(len(program) // INSTRUCTION_BYTES, address)
 
     def enforce(self) -> None:
-        """Restrict this process, which has one thread and no new privileges, for good.
-
-        Raises:
-            OSError: If the kernel refuses the filter.
-        """
+        """Restrict this process, which has one thread and no new privileges, for good."""
         own = _as_word(os.getpid())
         for place in self._own_places:
             ctypes.memmove(ctypes.byref(self._code, place), own, len(own))

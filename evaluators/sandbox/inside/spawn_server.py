@@ -7,7 +7,6 @@ candidate, and is ready in the time that it takes to load the libraries.
 
 import json
 import os
-import resource
 import select
 import signal
 import socket
@@ -19,32 +18,21 @@ from secrets import token_hex
 from time import monotonic
 from typing import Any
 
-from costada.evaluators.sandbox.inside import confinement, disk_usage, process_tree, worker
-from costada.evaluators.sandbox.inside.fork_server import (
-    CHILD_FAULT,
-    FILES_WATCH_SECONDS,
-    KILOBYTES_PER_MB,
-    MAX_ORDER_BYTES,
-    NUM_DESCRIPTORS,
-    UNLIMITED_LAYER,
-    Order,
-    Server,
-    too_many_processes,
-    too_many_threads,
-    too_much_memory,
+from costada.evaluators.sandbox.inside import (
+    confinement,
+    disk_usage,
+    fork_server,
+    process_tree,
+    worker,
 )
+from costada.evaluators.sandbox.inside.confinement import Order
 
 WATCH_SECONDS = 0.1 if process_tree.HAS_PROC else 0.5
 """Between looks at the processes, which cost more where `ps` must be run."""
 
 
 class PreparedProcess:
-    """A fresh interpreter that waits for one candidate, in a process group of its own.
-
-    Attributes:
-        control: The socket over which it reports that it is ready, and that ends with it.
-        number: Its pid, and the group of all that it starts.
-    """
+    """A fresh interpreter that waits for one candidate, in a process group of its own."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         """Start it the way this process was started, with the same settings."""
@@ -52,26 +40,13 @@ class PreparedProcess:
         own = {"role": "worker", "control_fd": theirs.fileno(), "parent": os.getpid()}
         command = [*sys.orig_argv[:-1], json.dumps({**settings, **own})]
         with theirs:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        self.number = self._process.pid
-
-    def order(self, order: Mapping[str, int], descriptors: list[int]) -> None:
-        """Have it run a candidate.
-
-        Raises:
-            BrokenPipeError: If it is gone.
-        """
-        socket.send_fds(self.control, [json.dumps(order).encode()], descriptors)
-
-    @property
-    def status(self) -> int | None:
-        """Its exit status, negative for a signal; None while it runs."""
-        return self._process.poll()
+        self.number = self.process.pid
 
     def end(self) -> int:
         """Kill it and all that came from it; its exit status."""
@@ -79,7 +54,7 @@ class PreparedProcess:
         _kill(process_tree.family(self.number))
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.number, signal.SIGKILL)
-        status = self._process.wait()
+        status = self.process.wait()
         with suppress(ChildProcessError):
             # Orphans become children of this process (Linux), which has no others by now.
             while os.waitpid(-1, os.WNOHANG):
@@ -94,7 +69,7 @@ def _kill(numbers: Iterable[int]) -> None:
             os.kill(number, signal.SIGKILL)
 
 
-class SpawnServer(Server):
+class SpawnServer(fork_server.Server):
     """Serves one slot: one prepared process at a time, each for one candidate."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -131,7 +106,7 @@ class SpawnServer(Server):
             readable, _, _ = select.select([self.control, self._prepared.control], [], [])
             if self._prepared.control in readable:
                 return bool(self._prepared.control.recv(1))
-            if not self.control.recv(MAX_ORDER_BYTES):
+            if not self.control.recv(fork_server.MAX_ORDER_BYTES):
                 return False
 
     def _receive(self) -> tuple[bytes, list[int]] | None:
@@ -141,7 +116,7 @@ class SpawnServer(Server):
             if self._prepared.control in readable:
                 return None
             text, descriptors, _, _ = socket.recv_fds(
-                self.control, MAX_ORDER_BYTES, NUM_DESCRIPTORS
+                self.control, fork_server.MAX_ORDER_BYTES, fork_server.NUM_DESCRIPTORS
             )
             if descriptors:
                 return text, descriptors
@@ -153,7 +128,7 @@ class SpawnServer(Server):
         self.folder.make(self.work)
         bare = process_tree.family(self._prepared.number)[self._prepared.number]
         try:
-            self._prepared.order(order, descriptors)
+            socket.send_fds(self._prepared.control, [json.dumps(order).encode()], descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
             passed = self._watch(order, bare)
@@ -166,30 +141,30 @@ class SpawnServer(Server):
     def _watch(self, order: Order, bare: int) -> str | None:
         """Wait until the candidate has ended, passes a limit (then which), or is to be killed."""
         next_look = monotonic() + WATCH_SECONDS
-        next_search = monotonic() + FILES_WATCH_SECONDS
-        while self._prepared.status is None:
+        next_search = monotonic() + fork_server.FILES_WATCH_SECONDS
+        while self._prepared.process.poll() is None:
             awaited: list[socket.socket | int] = [self.control, self._child_fd]
             readable, _, _ = select.select(awaited, [], [], max(0.0, next_look - monotonic()))
             if self.control in readable:
                 return None
             if self._child_fd in readable:
-                os.read(self._child_fd, MAX_ORDER_BYTES)
+                os.read(self._child_fd, fork_server.MAX_ORDER_BYTES)
             if (now := monotonic()) >= next_look:
                 if self.has_limits and (passed := self._passed(order, bare, now >= next_search)):
                     return passed
                 next_look = now + WATCH_SECONDS
-                next_search += FILES_WATCH_SECONDS if now >= next_search else 0.0
+                next_search += fork_server.FILES_WATCH_SECONDS if now >= next_search else 0.0
         return None
 
     def _passed(self, order: Order, bare: int, are_files_due: bool) -> str | None:
         number = self._prepared.number
         held = process_tree.family(number)
         if len(held) > 1 + order["processes"]:
-            return too_many_processes(order["processes"])
-        if sum(held.values()) > bare + order["memory_mb"] * KILOBYTES_PER_MB:
-            return too_much_memory(order["memory_mb"])
+            return fork_server.too_many_processes(order["processes"])
+        if sum(held.values()) > bare + order["memory_mb"] * fork_server.KILOBYTES_PER_MB:
+            return fork_server.too_much_memory(order["memory_mb"])
         if process_tree.num_threads(number) > order["threads"]:
-            return too_many_threads(order["threads"])
+            return fork_server.too_many_threads(order["threads"])
         if not are_files_due:
             return None
         max_mb = order["scratch_mb"]
@@ -204,20 +179,22 @@ class SpawnedWorker:
         self._control = socket.socket(fileno=settings["control_fd"])
         self._scratch = settings["scratch"]
         self._programs = settings["programs"]
-        self._has_limits = settings["layer"] != UNLIMITED_LAYER
+        self._has_limits = settings["layer"] != fork_server.UNLIMITED_LAYER
         self._filter = confinement.limiting_filter() if self._has_limits else None
         confinement.die_with_parent(settings["parent"])
 
     def serve(self) -> None:
         """Report that the libraries are loaded, and carry out the order that comes then."""
         self._control.sendall(b"\n")
-        text, descriptors, _, _ = socket.recv_fds(self._control, MAX_ORDER_BYTES, NUM_DESCRIPTORS)
+        text, descriptors, _, _ = socket.recv_fds(
+            self._control, fork_server.MAX_ORDER_BYTES, fork_server.NUM_DESCRIPTORS
+        )
         if descriptors:
             self._control.close()
             try:
                 self._become_worker(json.loads(text), *descriptors)
             finally:
-                os._exit(CHILD_FAULT)
+                os._exit(fork_server.CHILD_FAULT)
 
     def _become_worker(self, order: Order, request_fd: int, result_fd: int, log_fd: int) -> None:
         """Turn this process into a candidate's, run it and end. Never returns."""
@@ -226,12 +203,8 @@ class SpawnedWorker:
         os.close(log_fd)
         os.chdir(self._scratch)
         if self._has_limits:
-            memory_mb, scratch_mb = order["memory_mb"], order["scratch_mb"]
-            confinement.limit_resources(memory_mb, scratch_mb, order["cpu_seconds"])
+            confinement.limit_resources(order)
             confinement.drop_privileges()
-            if not confinement.IS_LINUX and order["processes"] == 0:
-                # On Linux, this limit would count threads too.
-                resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
         if order["processes"] > 0:
             os.environ["PATH"] = os.pathsep.join(self._programs)
         if self._filter:

@@ -31,9 +31,7 @@ MAX_MESSAGE_CHARS = 2000
 MAX_FRAMES = 8
 MAX_LINE_CHARS = 200
 CHUNK_BYTES = 65536
-RESERVE_BYTES = 512 * 1024
-"""Kept to report the error of a program that has used up its memory."""
-
+RESERVE_BYTES = 512 * 1024  # kept to report the error of a program that has used up its memory
 SEED = 0
 REFUSALS = (errno.EACCES, errno.ENOSYS, errno.EPERM, errno.EROFS)
 POLICY = (
@@ -75,11 +73,7 @@ def serve(request_fd: int, result_fd: int, limits: Mapping[str, int]) -> None:
 def _opening(
     request_fd: int, limits: Mapping[str, int], no_memory: bytes
 ) -> "tuple[Request, Attempt]":
-    """The request, whose source is a file now, and the attempt to load that.
-
-    Raises:
-        MemoryError: If the limit leaves no room for them.
-    """
+    """The request, whose source is a file now, and the attempt to load that."""
     text = _received(request_fd)
     end = codec.LENGTH_BYTES + int.from_bytes(text[: codec.LENGTH_BYTES], "big")
     request = cast(Request, codec.decode(text[codec.LENGTH_BYTES : end]))
@@ -120,11 +114,7 @@ class Attempt:
     """Runs what is under `with`; if that raises anything at all, the error is the answer."""
 
     def __init__(self, files: Files) -> None:
-        """Prepare to report errors, even when there is no more memory and they resist it.
-
-        Raises:
-            MemoryError: If there is none left for that.
-        """
+        """Prepare to report errors, even when there is no more memory and they resist it."""
         self.answer = b""
         self.files = files
         try:

@@ -1,5 +1,5 @@
 import pytest
-from sandbox_runs import ENDS, WALLED, why_absent
+from sandbox_runs import CONFINED, ENDS, why_absent
 
 
 @pytest.fixture(scope="session", params=ENDS)
@@ -10,8 +10,8 @@ def layer(request):
     return request.param
 
 
-@pytest.fixture(scope="session", params=WALLED)
-def walled(request):
+@pytest.fixture(scope="session", params=CONFINED)
+def confined(request):
     """Each layer that this machine offers and that keeps candidates from the rest of it."""
     if reason := why_absent(request.param):
         pytest.skip(reason)

@@ -1,4 +1,4 @@
-"""Slots are kept warm, lent to one evaluation at a time, and never too many."""
+"""Slots are kept warm, used by one evaluation at a time, and never too many."""
 
 import os
 import signal
@@ -11,13 +11,14 @@ from time import monotonic
 import pytest
 from sandbox_runs import (
     AMPLE,
+    ONE,
     PRELOAD,
     becomes_true,
     command_of,
     descendants,
+    output_of,
     run,
-    told_by_script,
-    zygotes_of,
+    servers_of,
 )
 
 from costada.evaluators.sandbox.layers import Layer, SlotKind
@@ -25,12 +26,8 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run import run_evaluator
 from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
 
-SLOT = (
-    "import os, time, zlib\n"
-    "def f():\n"
-    "    time.sleep(0.1)\n"
-    "    return zlib.crc32(os.getcwd().encode())"
-)
+WHICH = "zlib.crc32(os.getcwd().encode())"
+SLOT = f"import os, time, zlib\ndef f():\n    time.sleep(0.1)\n    return {WHICH}"
 KIND = SlotKind(Layer.PROCESS, ())
 OTHER_KIND = SlotKind(Layer.PROCESS, ("json",))
 
@@ -42,8 +39,8 @@ def pool():
     pool.close()
 
 
-def wards(pool, kinds):
-    """Return the scratch folders of slots that are lent one after the other."""
+def scratches(pool, kinds):
+    """The scratch folders of slots that are used one after the other."""
     names = []
     for kind in kinds:
         with pool.acquire(kind) as slot:
@@ -51,56 +48,48 @@ def wards(pool, kinds):
     return names
 
 
-def test_a_slot_is_used_again(pool):
-    first, second = wards(pool, [KIND, KIND])
-    assert first == second
-
-
-def test_slots_of_different_kinds_are_kept_apart(pool):
-    first, other, again, other_again = wards(pool, [KIND, OTHER_KIND, KIND, OTHER_KIND])
+def test_a_slot_is_used_again_for_its_kind_only(pool):
+    first, other, again, other_again = scratches(pool, [KIND, OTHER_KIND, KIND, OTHER_KIND])
     assert (first, other) == (again, other_again)
     assert first != other
 
 
 def test_a_folder_makes_a_kind_of_its_own(tmp_path):
-    (tmp_path / "evaluator.py").write_text(
-        "import os, zlib\ndef evaluate(p): return {'n': zlib.crc32(os.getcwd().encode())}"
-    )
+    evaluator = f"import os, zlib\ndef evaluate(p): return {{'n': {WHICH}}}"
+    (tmp_path / "evaluator.py").write_text(evaluator)
     plain = run(SLOT, Layer.PROCESS).output
     result = run_evaluator("", tmp_path, AMPLE, Layer.PROCESS, PRELOAD)
     assert result.output["metrics"]["n"] != plain
 
 
 def test_the_slot_idle_for_longest_makes_room_for_a_new_one(pool):
-    first, *_ = wards(pool, [KIND, OTHER_KIND, SlotKind(Layer.PROCESS, ("csv",))])
+    first, *_ = scratches(pool, [KIND, OTHER_KIND, SlotKind(Layer.PROCESS, ("csv",))])
     assert not os.path.exists(os.path.dirname(first))
-    assert wards(pool, [KIND]) != [first]
+    assert scratches(pool, [KIND]) != [first]
 
 
-def test_a_third_borrower_waits_for_a_slot(pool):
+def test_a_third_evaluation_waits_for_a_slot(pool):
     events = []
 
-    def borrow():
+    def use():
         with pool.acquire(KIND):
-            events.append("lent")
+            events.append("acquired")
 
     with pool.acquire(KIND), pool.acquire(KIND):
-        third = threading.Thread(target=borrow)
+        third = threading.Thread(target=use)
         third.start()
         third.join(0.3)
         events.append("returned")
     third.join(10)
-    assert events == ["returned", "lent"]
+    assert events == ["returned", "acquired"]
 
 
 def test_a_slot_that_does_not_start_is_not_counted(pool):
     for _ in range(3):
-        with (
-            pytest.raises(RuntimeError),
-            pool.acquire(SlotKind(Layer.PROCESS, ("no_such_module",))),
-        ):
+        kind = SlotKind(Layer.PROCESS, ("no_such_module",))
+        with pytest.raises(RuntimeError), pool.acquire(kind):
             pass
-    assert len(wards(pool, [KIND])) == 1
+    assert len(scratches(pool, [KIND])) == 1
 
 
 def test_threads_work_in_several_slots_at_once_and_never_in_more_than_allowed():
@@ -109,7 +98,7 @@ def test_threads_work_in_several_slots_at_once_and_never_in_more_than_allowed():
         found = list(threads.map(run, [SLOT] * 8, [Layer.PROCESS] * 8))
     most = max(2, os.cpu_count() or 1)
     assert 2 <= len({result.output for result in found}) <= most
-    assert len(zygotes_of(os.getpid())) <= most
+    assert len(servers_of(os.getpid())) <= most
 
 
 def test_a_fork_of_the_trusted_process_has_slots_of_its_own(tmp_path):
@@ -124,7 +113,7 @@ def test_a_fork_of_the_trusted_process_has_slots_of_its_own(tmp_path):
         "in_fork = int(os.read(read_fd, 99))\n"
         "print(in_fork != before, run(slot, Layer.PROCESS).output == before)"
     )
-    assert told_by_script(text, tmp_path, PYTHONWARNINGS="error") == "True True"
+    assert output_of(text, tmp_path, PYTHONWARNINGS="error") == "True True"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -144,19 +133,17 @@ def test_scipy_is_loaded_by_the_same_process_when_a_program_names_it_and_takes_n
 
 
 def test_scipy_can_be_imported_by_a_program_that_does_not_name_it(layer):
-    source = (
-        "from importlib import import_module\ndef f(): return import_module('sci' + 'py').__name__"
-    )
+    source = "import importlib\ndef f(): return importlib.import_module('sci' + 'py').__name__"
     assert run(source, layer).output == "scipy"
 
 
 def killed_once(when):
-    """Return a thread that kills all processes of our slots as soon as a condition holds."""
+    """A thread that kills all processes of our slots as soon as a condition holds."""
 
     def kill():
         assert becomes_true(when, 20)
         for number in descendants(os.getpid()):
-            if b"server_main.py" in command_of(number):
+            if "server_main.py" in command_of(number):
                 with suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
 
@@ -167,28 +154,28 @@ def killed_once(when):
 
 def test_a_process_that_is_killed_while_it_starts_is_replaced(layer):
     SLOTS.close()
-    killer = killed_once(lambda: zygotes_of(os.getpid()))
-    assert run("def f(): return 1", layer).output == 1
+    killer = killed_once(lambda: servers_of(os.getpid()))
+    assert run(ONE, layer).output == 1
     killer.join()
 
 
 def test_a_process_that_is_killed_while_it_loads_more_is_replaced(layer):
     SLOTS.close()
-    assert run("def f(): return 1", layer).output == 1
-    [number] = zygotes_of(os.getpid())
+    assert run(ONE, layer).output == 1
+    [number] = servers_of(os.getpid())
     killer = killed_once(lambda: "/scipy/" in Path(f"/proc/{number}/maps").read_text())
-    assert run("import scipy\ndef f(): return 1", layer).output == 1
+    assert run(f"import scipy\n{ONE}", layer).output == 1
     killer.join()
 
 
 def test_a_layer_is_tried_again_whose_process_is_killed_while_it_is_tried(tmp_path):
     text = (
-        "from test_sandbox_pool import killed_once, zygotes_of\n"
-        "killer = killed_once(lambda: zygotes_of(os.getpid()))\n"
+        "from test_slots import killed_once, servers_of\n"
+        "killer = killed_once(lambda: servers_of(os.getpid()))\n"
         "print(chosen_layer(Layer.PROCESS).value)\n"
         "killer.join()"
     )
-    assert told_by_script(text, tmp_path, PYTHONPATH=str(Path(__file__).parent)) == "process"
+    assert output_of(text, tmp_path) == "process"
 
 
 def test_processes_that_are_all_killed_while_they_start_are_an_error_in_words():
@@ -196,17 +183,16 @@ def test_processes_that_are_all_killed_while_they_start_are_an_error_in_words():
     is_over = threading.Event()
 
     def kill():
-        while not is_over.is_set():
-            for number in zygotes_of(os.getpid()):
+        while not is_over.wait(0.005):
+            for number in servers_of(os.getpid()):
                 with suppress(ProcessLookupError):
                     os.kill(number, signal.SIGKILL)
-            is_over.wait(0.005)
 
     thread = threading.Thread(target=kill)
     thread.start()
     try:
         with pytest.raises(RuntimeError, match=r"sandbox: .* was killed 3 times, .* starting"):
-            run("def f(): return 1", Layer.PROCESS)
+            run(ONE, Layer.PROCESS)
     finally:
         is_over.set()
         thread.join()

@@ -4,23 +4,23 @@ import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from time import sleep
 
 import pytest
 from sandbox_runs import (
-    AMPLE,
+    ONE,
     SCRATCH,
     WITHOUT_NAMESPACES,
     becomes_true,
     descendants,
     has_ended,
     has_namespaces,
+    output_of,
     run,
-    told_by_script,
-    ward_of,
+    server_of,
 )
 
+from costada.evaluators.sandbox.inside.process_tree import num_threads
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 
@@ -72,8 +72,7 @@ def test_a_later_candidate_inherits_no_trace_of_an_earlier_one(source):
 
 def test_the_search_finds_what_is_there():
     keep = "import ctypes\nkept = [ctypes.create_string_buffer(MARK) for _ in range(5)]"
-    source = f"{SEARCH}\n{keep}"
-    assert run(source, Layer.PROCESS).output >= 5
+    assert run(f"{SEARCH}\n{keep}", Layer.PROCESS).output >= 5
 
 
 def test_candidates_do_not_change_what_the_next_one_finds(layer):
@@ -98,30 +97,19 @@ def test_candidates_do_not_change_what_the_next_one_finds(layer):
     assert (length, root, zeros.tolist(), is_spoiled, mode) == (1, 2.0, [0, 0], False, 0o600)
 
 
-def test_its_memory_and_environment_cannot_be_read(layer):
+def test_neither_it_nor_the_trusted_process_can_be_read(layer, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-CANARY-1")
     source = (
         "import os\n"
         "def reads(path):\n"
         "    try: return bool(open(path, 'rb').read(1))\n"
         "    except OSError: return False\n"
         "def f():\n"
-        "    ward = os.getppid()\n"
-        "    return [reads(f'/proc/{ward}/{name}') for name in ('environ', 'maps', 'mem')]"
+        "    above, names = os.getppid(), ('environ', 'maps', 'mem')\n"
+        f"    trusted = [f'/proc/{os.getpid()}/{{name}}' for name in ('environ', 'maps', 'fd/0')]\n"
+        "    return [reads(path) for path in trusted + [f'/proc/{above}/{n}' for n in names]]"
     )
-    assert run(source, layer).output == [False, False, False]
-
-
-def test_the_trusted_process_cannot_be_read(layer, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-CANARY-1")
-    source = (
-        "def f():\n"
-        "    seen = []\n"
-        f"    for name in ('environ', 'maps', 'fd/0'):\n"
-        f"        try: seen.append(open('/proc/{os.getpid()}/' + name, 'rb').read(1).decode())\n"
-        "        except OSError: pass\n"
-        "    return seen"
-    )
-    assert run(source, layer).output == []
+    assert run(source, layer).output == [False] * 6
 
 
 def test_a_candidate_that_kills_it_fails_alone(tmp_path):
@@ -143,12 +131,12 @@ def test_a_candidate_that_kills_it_fails_alone(tmp_path):
         "assert result.seconds < 5\n"
         "assert [has_ended(int(word)) for word in result.log.split()] == [True, True]\n"
         "assert becomes_true(lambda: descendants(os.getpid()) == before)\n"
-        "print(run('def f(): return 1', Layer.PROCESS).output)"
+        f"print(run({ONE!r}, Layer.PROCESS).output)"
     )
-    assert told_by_script(text, tmp_path, PYTHONPATH=str(Path(__file__).parent)) == "1"
+    assert output_of(text, tmp_path) == "1"
 
 
-def test_a_candidate_with_a_process_table_of_its_own_cannot_signal_what_is_above_it():
+def test_a_candidate_with_a_pid_namespace_cannot_signal_what_is_above_it():
     if not has_namespaces():
         pytest.skip("no namespaces for processes here")
     source = (
@@ -163,7 +151,8 @@ def test_a_candidate_with_a_process_table_of_its_own_cannot_signal_what_is_above
     assert len(output) == 3
 
 
-def test_a_candidate_behind_walls_cannot_signal_it(walled):
+@pytest.mark.parametrize("processes", [0, 4])
+def test_a_confined_candidate_cannot_signal_it(confined, processes):
     source = (
         "import os\n"
         "def signals(number, signal):\n"
@@ -172,29 +161,20 @@ def test_a_candidate_behind_walls_cannot_signal_it(walled):
         "    return True\n"
         "def f(): return [signals(n, s) for n in (os.getppid(), 1, -1) for s in (0, 9, 19)]"
     )
-    for processes in (0, 4):
-        limits = Limits(wall_seconds=60, processes=processes)
-        output = run(source, walled, limits).output
-        assert output[:6] == [False] * 6
+    output = run(source, confined, Limits(wall_seconds=60, processes=processes)).output
+    assert output[:6] == [False] * 6
 
 
 def test_a_kill_from_outside_while_it_is_idle_costs_nothing():
     scratch = run(SCRATCH, Layer.PROCESS).output
-    os.kill(ward_of(scratch), signal.SIGKILL)
+    os.kill(server_of(scratch), signal.SIGKILL)
     result = run(SCRATCH, Layer.PROCESS)
     assert result.error is None
     assert result.output != scratch
 
 
-def num_threads(pid):
-    try:
-        return len(os.listdir(f"/proc/{pid}/task"))
-    except FileNotFoundError:
-        return 0
-
-
 def test_a_kill_from_outside_during_a_run_fails_it_with_a_reason():
-    ward = ward_of(run(SCRATCH, Layer.PROCESS).output)
+    server = server_of(run(SCRATCH, Layer.PROCESS).output)
     source = (
         "import threading, time\n"
         "def f():\n"
@@ -203,14 +183,14 @@ def test_a_kill_from_outside_during_a_run_fails_it_with_a_reason():
     )
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(run, source, Layer.PROCESS)
-        assert becomes_true(lambda: [num_threads(pid) for pid in descendants(ward)] == [2], 20)
-        [candidate] = descendants(ward)
-        os.kill(ward, signal.SIGKILL)
+        assert becomes_true(lambda: [num_threads(pid) for pid in descendants(server)] == [2], 20)
+        [candidate] = descendants(server)
+        os.kill(server, signal.SIGKILL)
         result = future.result(10)
     assert result.error.startswith(LOST)
     assert result.is_sandbox_fault
     assert has_ended(candidate)
-    assert run("def f(): return 1", Layer.PROCESS).output == 1
+    assert run(ONE, Layer.PROCESS).output == 1
 
 
 def test_slots_that_are_stopped_are_given_up_and_replaced_and_no_late_answer_counts(tmp_path):
@@ -228,20 +208,20 @@ def test_slots_that_are_stopped_are_given_up_and_replaced_and_no_late_answer_cou
         ]
         assert becomes_true(lambda: note.exists() and len(note.read_text().splitlines()) == 2)
         for scratch in note.read_text().splitlines():
-            os.kill(ward_of(scratch), signal.SIGSTOP)
+            os.kill(server_of(scratch), signal.SIGSTOP)
     hung, late = (each.result() for each in asked)
     assert hung.error == "timeout: the program exceeded 1.5 s"
     assert 3 <= hung.seconds < 6
     assert (late.output, late.error) == (None, "timeout: the call exceeded 1.4 s")
     assert (hung.is_sandbox_fault, late.is_sandbox_fault) == (True, True)
-    assert run("def f(): return 1", Layer.PROCESS).output == 1
+    assert run(ONE, Layer.PROCESS).output == 1
 
 
 def test_a_slot_that_was_stopped_while_idle_does_not_block_for_long():
-    ward = ward_of(run(SCRATCH, Layer.PROCESS).output)
+    server = server_of(run(SCRATCH, Layer.PROCESS).output)
     sleep(0.2)  # so that it has removed what the candidate left
-    os.kill(ward, signal.SIGSTOP)
-    result = run("def f(): return 1", Layer.PROCESS, Limits(wall_seconds=0.3))
+    os.kill(server, signal.SIGSTOP)
+    result = run(ONE, Layer.PROCESS, Limits(wall_seconds=0.3))
     assert result.error is None or result.error.startswith("timeout: ")
-    assert has_ended(ward)
-    assert run("def f(): return 1", Layer.PROCESS, AMPLE).output == 1
+    assert has_ended(server)
+    assert run(ONE, Layer.PROCESS).output == 1

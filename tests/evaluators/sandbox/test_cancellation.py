@@ -1,12 +1,13 @@
-"""A wish to stop is heard at once, and nothing runs on after it."""
+"""A cancellation ends evaluations at once, and nothing runs on after it."""
 
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from time import monotonic
 
 import pytest
-from sandbox_runs import becomes_true, has_ended_inside, run, start_script, told_by_script
+from sandbox_runs import ONE, becomes_true, has_ended_inside, output_of, run, start_script
 
 from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
 from costada.evaluators.sandbox.layers import Layer
@@ -22,7 +23,7 @@ def _allowed_again():
 
 
 def noted(path):
-    """Return a candidate that notes its process and runs on (in the process layer)."""
+    """A candidate that notes its process and runs on (in the process layer)."""
     return (
         "import os, time\ndef f():\n"
         f"    open({str(path)!r} + '.new', 'w').write(str(os.getpid()))\n"
@@ -31,7 +32,20 @@ def noted(path):
     )
 
 
-def test_evaluations_stop_when_another_thread_asks(layer):
+@contextmanager
+def alarm(seconds, handler):
+    """What is under `with` is interrupted by a signal, and must end soon after it."""
+    former = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    started = monotonic()
+    try:
+        yield
+        assert monotonic() - started < seconds + SECONDS
+    finally:
+        signal.signal(signal.SIGALRM, former)
+
+
+def test_evaluations_stop_when_another_thread_cancels(layer):
     run("def f(): pass", layer)
     asked = []
     threading.Timer(0.3, lambda: (asked.append(monotonic()), cancel_evaluations())).start()
@@ -40,7 +54,7 @@ def test_evaluations_stop_when_another_thread_asks(layer):
     assert monotonic() - asked[0] < SECONDS
 
 
-def test_all_evaluations_under_way_stop(tmp_path):
+def test_all_running_evaluations_stop(tmp_path):
     notes = [tmp_path / "a", tmp_path / "b", tmp_path / "c"]
     with ThreadPoolExecutor(3) as pool:
         futures = [pool.submit(run, noted(note), Layer.PROCESS) for note in notes]
@@ -60,20 +74,13 @@ def test_evaluations_run_again_only_when_they_are_allowed_to():
         with pytest.raises(InterruptedError):
             run("import time\ndef f(): time.sleep(30)", Layer.PROCESS)
     allow_evaluations()
-    assert run("def f(): return 1", Layer.PROCESS).output == 1
+    assert run(ONE, Layer.PROCESS).output == 1
 
 
-def test_a_signal_handler_may_ask(layer):
+def test_a_signal_handler_may_cancel(layer):
     run("def f(): pass", layer)
-    former = signal.signal(signal.SIGALRM, lambda *_: cancel_evaluations())
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
-        started = monotonic()
-        with pytest.raises(InterruptedError):
-            run(FOREVER, layer)
-        assert monotonic() - started < 0.3 + SECONDS
-    finally:
-        signal.signal(signal.SIGALRM, former)
+    with alarm(0.3, lambda *_: cancel_evaluations()), pytest.raises(InterruptedError):
+        run(FOREVER, layer)
 
 
 def test_an_exception_of_a_signal_handler_passes_on_and_leaves_nothing(tmp_path):
@@ -81,25 +88,16 @@ def test_an_exception_of_a_signal_handler_passes_on_and_leaves_nothing(tmp_path)
         raise KeyboardInterrupt
 
     run("def f(): pass", Layer.PROCESS)
-    former = signal.signal(signal.SIGALRM, refuse)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.5)
-        started = monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            run(noted(tmp_path / "pid"), Layer.PROCESS)
-        assert monotonic() - started < 0.5 + SECONDS
-    finally:
-        signal.signal(signal.SIGALRM, former)
+    with alarm(0.5, refuse), pytest.raises(KeyboardInterrupt):
+        run(noted(tmp_path / "pid"), Layer.PROCESS)
     assert has_ended_inside(int((tmp_path / "pid").read_text()), 0.5)
 
 
 @pytest.mark.parametrize("moment", ["starting", "running"])
 def test_ctrl_c_ends_a_program_at_once_and_leaves_nothing(layer, tmp_path, moment):
     warm = "run('def f(): pass', layer); " if moment == "running" else ""
-    process = start_script(
-        f"layer = Layer({layer.value!r})\n{warm}print('go', flush=True)\nrun({FOREVER!r}, layer)",
-        tmp_path,
-    )
+    opening = f"layer = Layer({layer.value!r})\n{warm}print('go', flush=True)\n"
+    process = start_script(f"{opening}run({FOREVER!r}, layer)", tmp_path)
     assert process.stdout.readline() == "go\n"
     becomes_true(lambda: False, 0.3 if moment == "running" else 0.15)
     started = monotonic()
@@ -111,7 +109,7 @@ def test_ctrl_c_ends_a_program_at_once_and_leaves_nothing(layer, tmp_path, momen
     assert becomes_true(lambda: not list(tmp_path.glob("costada-*")))
 
 
-def test_a_fork_of_the_trusted_process_has_a_wish_of_its_own(tmp_path):
+def test_a_fork_of_the_trusted_process_has_a_token_of_its_own(tmp_path):
     text = (
         "from costada.evaluators.sandbox.cancellation import cancel_evaluations\n"
         "number = os.fork()\n"
@@ -122,4 +120,4 @@ def test_a_fork_of_the_trusted_process_has_a_wish_of_its_own(tmp_path):
         "source = 'import time\\ndef f(): time.sleep(0.2); return 1'\n"
         "print(run(source, Layer.PROCESS).output)"
     )
-    assert told_by_script(text, tmp_path) == "1"
+    assert output_of(text, tmp_path) == "1"

@@ -9,24 +9,22 @@ import sys
 from pathlib import Path
 
 import pytest
-from sandbox_runs import becomes_true, descendants, has_ended, start_script
+from hostile.corpus import SHARED
+from sandbox_runs import AMPLE, ONE, becomes_true, descendants, has_ended, run_in, start_script
 
 from costada.evaluators.benchmarks.circle_packing.evaluator import ENTRY_POINT, score_packing
 from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
-from costada.evaluators.sandbox.execution import execute, request_for
 from costada.evaluators.sandbox.inside import process_tree
 from costada.evaluators.sandbox.layers import Layer, SlotKind, can_fork
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.results import results_of
 from costada.evaluators.sandbox.slot import SLOTS, Slot
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="watching strangers' processes needs Linux"
 )
-AMPLE = Limits(wall_seconds=60)
 SINGLE_USE = SlotKind(Layer.PROCESS, (), is_single_use=True)
-SHARED = Path(__file__).parents[2].parent / "shared" / "hostile" / "index.json"
-COLLECTION = json.loads(SHARED.read_text())["programs"] if SHARED.exists() else []
+INDEX = SHARED / "index.json"
+COLLECTION = json.loads(INDEX.read_text())["programs"] if INDEX.exists() else []
 ONE_OF_EACH_CATEGORY = list({program["category"]: program for program in COLLECTION}.values())
 
 
@@ -35,17 +33,11 @@ def run(source, limits=AMPLE, entry_point="f", kind=SINGLE_USE):
         return run_in(slot, source, limits, entry_point)
 
 
-def run_in(slot, source, limits=AMPLE, entry_point="f"):
-    call = {"mode": "candidate", "entry_point": entry_point}
-    request = request_for(source.encode(), call, [{}])
-    return results_of(execute(slot, request, limits, limits.wall_seconds))[0]
-
-
 @pytest.mark.skipif(not COLLECTION, reason="the shared collection is absent")
 @pytest.mark.parametrize("program", ONE_OF_EACH_CATEGORY, ids=lambda program: program["name"])
 def test_a_program_of_the_collection_gets_its_verdict(program):
     wall = 0.3 if "timeout" in program.get("tags", []) else 60.0
-    source = (SHARED.parent / program["file"]).read_text()
+    source = (SHARED / program["file"]).read_text()
     result = run(source, Limits(wall_seconds=wall, memory_mb=400), ENTRY_POINT)
     if program["expect"] != "reject":
         verdict = score_packing(result.output)
@@ -72,26 +64,20 @@ def test_nothing_passes_from_a_candidate_to_the_next():
     assert first[0] != second[0]
 
 
-def test_a_candidate_may_remove_its_own_folder():
-    source = "import os, shutil\ndef f(): shutil.rmtree(os.getcwd()); return 1"
-    with SLOTS.acquire(SINGLE_USE) as slot:
-        assert [run_in(slot, source).output for _ in range(2)] == [1, 1]
-
-
-def test_nothing_is_left_beside_the_scratch_folder():
+def test_a_candidate_may_remove_its_own_folder_and_leaves_nothing_beside_it():
+    remove = "import os, shutil\ndef f(): shutil.rmtree(os.getcwd()); return 1"
     leave = "import os\ndef f(): open('../left', 'w').close(); os.mkdir('../more')"
     see = "import os\ndef f(): return os.listdir('..')"
     with SLOTS.acquire(SINGLE_USE) as slot:
+        assert [run_in(slot, remove).output for _ in range(2)] == [1, 1]
         assert run_in(slot, leave).error is None
         assert run_in(slot, see).output == ["work"]
 
 
 def test_the_libraries_are_loaded_before_a_candidate_comes():
-    loaded = run("import sys\nloaded = 'colorsys' in sys.modules\ndef f(): return loaded")
-    assert loaded.output is False
-    kind = SlotKind(Layer.PROCESS, ("colorsys",), is_single_use=True)
     source = "import sys\nloaded = 'colorsys' in sys.modules\ndef f(): return loaded"
-    assert run(source, kind=kind).output is True
+    assert run(source).output is False
+    assert run(source, kind=SlotKind(Layer.PROCESS, ("colorsys",), is_single_use=True)).output
 
 
 def test_only_its_own_pipes_and_a_scrubbed_environment_are_there(monkeypatch):
@@ -119,39 +105,34 @@ def test_a_program_over_the_wall_limit_is_stopped():
         ("os.closerange(0, 100)", "its error could not be told"),
     ],
 )
-def test_every_end_is_told(body, expected):
+def test_every_end_is_reported(body, expected):
     assert expected in run(f"import os\ndef f(): {body}", Limits(20.0, memory_mb=200)).error
 
 
-def test_memory_that_several_processes_hold_is_counted_together():
-    source = (
-        "import os, time\n"
-        "def f():\n"
-        "    for _ in range(2): os.fork()\n"
-        "    held = b'x' * (60 * 2**20)\n"
-        "    time.sleep(30)"
-    )
-    result = run(source, Limits(wall_seconds=20, memory_mb=150, processes=3))
-    assert result.error == "the program held more than 150 MB of memory"
+FORKED = "[os.fork() for _ in range(2)]; held = b'x' * (60 * 2**20)"
+MANY_THREADS = "[threading.Thread(target=time.sleep, args=(60,)).start() for _ in range(9)]"
 
 
 @pytest.mark.parametrize(
-    ("body", "expected"),
+    ("body", "limits", "expected"),
     [
-        ("os.fork()", "the program started processes; further processes are not allowed"),
+        ("os.fork()", {}, "the program started processes; further processes are not allowed"),
         (
-            "[threading.Thread(target=time.sleep, args=(60,)).start() for _ in range(9)]",
-            "the program had more than 8 threads",
+            FORKED,
+            {"memory_mb": 150, "processes": 3},
+            "the program held more than 150 MB of memory",
         ),
+        (MANY_THREADS, {"threads": 8}, "the program had more than 8 threads"),
         (
             "[open(name, 'wb').write(bytes(2**22)) for name in 'abc']",
+            {"scratch_mb": 8},
             "the program's files took more than 8 MB",
         ),
     ],
 )
-def test_a_limit_that_is_passed_is_named(body, expected):
+def test_a_limit_that_is_passed_is_named(body, limits, expected):
     source = f"import os, threading, time\ndef f():\n    {body}\n    time.sleep(30)"
-    assert run(source, Limits(wall_seconds=20, threads=8, scratch_mb=8)).error == expected
+    assert run(source, Limits(wall_seconds=20, **limits)).error == expected
 
 
 @pytest.mark.parametrize("end", ["return 1", "os._exit(0)", "time.sleep(600)"])
@@ -160,12 +141,12 @@ def test_what_a_candidate_started_is_killed(leave, end):
     source = (
         "import os, time\n"
         "def f():\n"
-        "    heard, told = os.pipe()\n"
+        "    read_fd, write_fd = os.pipe()\n"
         "    if os.fork() == 0:\n"
         f"        {leave}\n"
-        "        os.write(told, b'%d' % os.getpid())\n"
+        "        os.write(write_fd, b'%d' % os.getpid())\n"
         "        time.sleep(600)\n"
-        "    print(int(os.read(heard, 99)))\n"
+        "    print(int(os.read(read_fd, 99)))\n"
         f"    {end}"
     )
     result = run(source, Limits(wall_seconds=0.5 if "sleep" in end else 60, processes=9))
@@ -174,8 +155,7 @@ def test_what_a_candidate_started_is_killed(leave, end):
 
 def test_the_scratch_folder_is_removed():
     source = "import os\ndef f(): os.makedirs('a/b'); os.chmod('a', 0); return os.getcwd()"
-    scratch = run(source).output
-    assert not Path(scratch).exists()
+    assert not Path(run(source).output).exists()
 
 
 def test_a_candidate_that_kills_the_process_above_it_does_not_outlive_it():
@@ -189,17 +169,17 @@ def test_a_candidate_that_kills_the_process_above_it_does_not_outlive_it():
     result = run(source)
     assert result.is_sandbox_fault
     assert has_ended(int(result.log), 1)
-    assert run("def f(): return 1").output == 1
+    assert run(ONE).output == 1
 
 
 def test_an_interpreter_that_was_killed_while_it_waited_is_replaced():
     with SLOTS.acquire(SINGLE_USE) as slot:
-        assert run_in(slot, "def f(): return 1").output == 1
+        assert run_in(slot, ONE).output == 1
         slot.await_ready()
-        spare = Path(f"/proc/{slot._process.pid}/task/{slot._process.pid}/children").read_text()
-        os.kill(int(spare), signal.SIGKILL)
+        [prepared] = process_tree.children(slot._process.pid)
+        os.kill(prepared, signal.SIGKILL)
         assert becomes_true(lambda: not slot.is_alive)
-    assert run("def f(): return 2").output == 2
+    assert run(ONE).output == 1
 
 
 def test_a_closed_slot_leaves_no_process_and_no_folder(tmp_path, monkeypatch):
@@ -208,45 +188,39 @@ def test_a_closed_slot_leaves_no_process_and_no_folder(tmp_path, monkeypatch):
     SLOTS.close()
     before = set(descendants(os.getpid()))
     slot = Slot(SINGLE_USE)
-    assert run_in(slot, "def f(): return 1").output == 1
+    assert run_in(slot, ONE).output == 1
     slot.close()
     assert becomes_true(lambda: set(descendants(os.getpid())) <= before)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interruption_ends_the_candidate(tmp_path):
-    note = tmp_path / "pid"
-    source = (
-        "import os, time\n"
-        "def f():\n"
-        f"    open({str(note)!r}, 'w').write(str(os.getpid()))\n"
-        "    time.sleep(600)"
-    )
-    cancel_evaluations()
-    try:
-        with pytest.raises(InterruptedError):
-            run(source)
-    finally:
-        allow_evaluations()
-    assert not note.exists() or has_ended(int(note.read_text()))
-    assert run("def f(): return 1").output == 1
-
-
-def test_a_candidate_dies_with_the_process_that_wanted_it(tmp_path):
-    note = tmp_path / "pid"
-    source = (
+def noting(note):
+    """A candidate that notes its process and runs on."""
+    return (
         "import os, time\n"
         "def f():\n"
         f"    open({str(note)!r}, 'w').write(f'{{os.getpid()}} ')\n"
         "    time.sleep(600)"
     )
-    folder = tmp_path / "tmp"
+
+
+def test_a_cancellation_ends_the_candidate(tmp_path):
+    note = tmp_path / "pid"
+    cancel_evaluations()
+    try:
+        with pytest.raises(InterruptedError):
+            run(noting(note))
+    finally:
+        allow_evaluations()
+    assert not note.exists() or has_ended(int(note.read_text()))
+    assert run(ONE).output == 1
+
+
+def test_a_candidate_dies_with_the_process_that_wanted_it(tmp_path):
+    note, folder = tmp_path / "pid", tmp_path / "tmp"
     folder.mkdir()
-    with start_script(
-        f"import test_sandbox_single_use as tests\ntests.run({source!r})",
-        folder,
-        PYTHONPATH=str(Path(__file__).parent),
-    ) as process:
+    text = f"import test_spawn_server as tests\ntests.run({noting(note)!r})"
+    with start_script(text, folder) as process:
         has_begun = becomes_true(lambda: note.exists() and note.read_text(), 30)
         process.kill()
     assert has_begun

@@ -6,29 +6,29 @@ import sys
 from pathlib import Path
 
 import pytest
-from sandbox_runs import becomes_true, start_script, told_by_script, why_absent
+from sandbox_runs import HERE, becomes_true, output_of, run_in, start_script, why_absent
 
 from costada.evaluators.sandbox import container
-from costada.evaluators.sandbox.container import ENGINES, command_of, local_engine
-from costada.evaluators.sandbox.execution import execute, request_for
+from costada.evaluators.sandbox.container import ENGINES, local_engine, run_command
 from costada.evaluators.sandbox.layer_choice import BY_STRENGTH, PROBE_FILE
 from costada.evaluators.sandbox.layers import Layer, ReadableFile, SlotKind
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.results import results_of
 from costada.evaluators.sandbox.slot import Slot
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="descriptors reach a container only on Linux"
 )
-AMPLE = Limits(wall_seconds=60)
 KIND = SlotKind(Layer.CONTAINER, ())
-DOCKER, PODMAN = ENGINES
-HERE = Path(__file__).parent
-INSIDE = (["/usr", "/usr/lib", "/no/such/path"], 3, {"HOME": "/tmp/costada/work"})
+PODMAN = ENGINES[1]
+VIEW = (["/usr", "/usr/lib", "/no/such/path"], 3, {"HOME": "/tmp/costada/work"})
+RELEASE = os.uname().release
+TRY = "try: chosen_layer(Layer.CONTAINER)\nexcept ValueError as error: print(error)"
+REFUSED = "sandbox is 'container', which does not work here: "
 
 
 def script(folder, name, text):
     """Write a program that a PATH of this folder finds."""
+    folder.mkdir(exist_ok=True)
     (folder / name).write_text(f"#!/bin/sh\n{text}\n")
     (folder / name).chmod(0o755)
 
@@ -71,35 +71,29 @@ def slot(engine, tmp_path_factory):
     """A slot that was started among secrets, with a file that its candidates may read."""
     folder = tmp_path_factory.mktemp("problem")
     (folder / "data.txt").write_text("known")
-    seen = ReadableFile(str(folder / "data.txt"), str(folder), (0, 0))
+    readable = ReadableFile(str(folder / "data.txt"), str(folder), (0, 0))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HTTPS_PROXY", "http://user:CANARY@proxy")
         patch.setenv("OPENAI_API_KEY", "sk-CANARY")
-        slot = Slot(SlotKind(Layer.CONTAINER, (), (seen,)))
+        slot = Slot(SlotKind(Layer.CONTAINER, (), (readable,)))
     yield slot
     slot.close()
 
 
-def run(slot, source, limits=AMPLE, entry_point="f", **arguments):
-    call = {"mode": "candidate", "entry_point": entry_point}
-    request = request_for(source.encode(), call, [arguments])
-    return results_of(execute(slot, request, limits, limits.wall_seconds))[0]
-
-
 def containers(engine):
-    """Return the names of all containers of the sandbox, of other runs too."""
+    """The names of all containers of the sandbox, of other runs too."""
     if folder := os.environ.get("FAKE_ENGINE_FOLDER"):
         return {path.name for path in Path(folder).glob("costada-*")}
     asked = [engine, "ps", "--all", "--format", "{{.Names}}", "--filter", "name=costada-"]
     return set(subprocess.check_output(asked, text=True).split())
 
 
-def test_an_engine_is_told_to_show_little_and_allow_nothing(monkeypatch):
-    pages = {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4000}
-    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
+def test_an_engine_shows_little_and_allows_nothing(only_path, monkeypatch):
+    script(only_path, "docker", f"echo {RELEASE} '[name=seccomp]'")
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 1000, "SC_PAGE_SIZE": 4000}.__getitem__)
     monkeypatch.setattr(os, "getuid", lambda: 12)
     monkeypatch.setattr(os, "getgid", lambda: 34)
-    command = command_of(DOCKER, Path("/t/costada-x"), *INSIDE, is_rootless=False)
+    command = run_command(Path("/t/costada-x"), *VIEW)
     proxies = "ALL_PROXY FTP_PROXY HTTPS_PROXY HTTP_PROXY NO_PROXY"
     cleared = " ".join(f"--env {name}=" for name in (proxies + " " + proxies.lower()).split())
     assert " ".join(command) == (
@@ -114,8 +108,9 @@ def test_an_engine_is_told_to_show_little_and_allow_nothing(monkeypatch):
     )
 
 
-def test_podman_without_root_keeps_its_own_user_and_adds_nothing():
-    command = command_of(PODMAN, Path("/t/costada-x"), *INSIDE, is_rootless=True)
+def test_podman_without_root_keeps_its_own_user_and_adds_nothing(only_path):
+    script(only_path, "podman", f"echo {RELEASE} rootless")
+    command = run_command(Path("/t/costada-x"), *VIEW)
     assert command[0] == "podman"
     assert "--user" not in command
     assert {"--http-proxy=false", "--read-only-tmpfs=false"} <= set(command)
@@ -125,91 +120,74 @@ def test_the_layer_is_never_chosen_unasked():
     assert Layer.CONTAINER not in BY_STRENGTH
 
 
-def test_no_engine_is_told(only_path):
-    with pytest.raises(FileNotFoundError, match="neither docker nor podman is installed"):
-        local_engine()
-
-
-def test_engines_that_do_not_answer_are_told_with_their_reasons(only_path):
-    script(only_path, "docker", "echo wait >&2; echo no daemon >&2; exit 1")
-    script(only_path, "podman", "exit 125")
-    reasons = "docker does not answer: no daemon; podman does not answer: it said nothing"
-    with pytest.raises(RuntimeError, match=reasons):
-        local_engine()
-
-
-def test_an_engine_on_another_machine_is_told(only_path):
-    script(only_path, "docker", "echo 6.6.87-linuxkit '[]'")
-    expected = "docker runs on another machine, with the kernel 6.6.87-linuxkit"
-    with pytest.raises(RuntimeError, match=expected):
+@pytest.mark.parametrize(
+    ("programs", "error", "reason"),
+    [
+        ({}, FileNotFoundError, "neither docker nor podman is installed"),
+        (
+            {"docker": "echo wait >&2; echo no daemon >&2; exit 1", "podman": "exit 125"},
+            RuntimeError,
+            "docker does not answer: no daemon; podman does not answer: it said nothing",
+        ),
+        (
+            {"docker": "echo 6.6.87-linuxkit '[]'"},
+            RuntimeError,
+            "docker runs on another machine, with the kernel 6.6.87-linuxkit",
+        ),
+    ],
+)
+def test_engines_that_do_not_work_are_named_with_their_reasons(only_path, programs, error, reason):
+    for name, text in programs.items():
+        script(only_path, name, text)
+    with pytest.raises(error, match=reason):
         local_engine()
 
 
 def test_the_first_engine_that_works_here_is_taken(only_path):
     script(only_path, "docker", "exit 1")
-    script(only_path, "podman", f"echo {os.uname().release} rootless")
+    script(only_path, "podman", f"echo {RELEASE} rootless")
     assert local_engine() == (PODMAN, True)
 
 
-def test_an_engine_that_makes_no_image_is_told(only_path, tmp_path):
-    script(
-        only_path,
-        "docker",
-        f'[ "$1" = info ] && echo {os.uname().release} && exit 0; echo disk full >&2; exit 1',
-    )
+def test_an_engine_that_makes_no_image_is_named(only_path, tmp_path):
+    text = f'[ "$1" = info ] && echo {RELEASE} && exit 0; echo disk full >&2; exit 1'
+    script(only_path, "docker", text)
     with pytest.raises(RuntimeError, match="docker makes no image: disk full"):
-        container.run_command(tmp_path, *INSIDE)
+        run_command(tmp_path, *VIEW)
 
 
-def test_a_container_that_does_not_start_is_told_and_leaves_nothing(
+def test_a_container_that_does_not_start_is_an_error_and_leaves_nothing(
     only_path, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    release = os.uname().release
-    script(
-        only_path,
-        "docker",
-        f'case "$1" in info) echo {release};; run) echo cgroups are missing >&2; exit 125;; esac',
-    )
+    text = f'case "$1" in info) echo {RELEASE};; run) echo cgroups are missing >&2; exit 125;; esac'
+    script(only_path, "docker", text)
     expected = r"docker started no process for candidates \(container\): cgroups are missing"
     with pytest.raises(RuntimeError, match=expected):
         Slot(KIND)
     assert list(tmp_path.glob("costada-*")) == []
 
 
-def test_the_layer_is_refused_clearly_where_there_is_no_engine(tmp_path):
-    text = (
-        "os.environ['PATH'] = '/nowhere'\n"
-        "try: chosen_layer(Layer.CONTAINER)\n"
-        "except ValueError as error: print(error)"
-    )
-    assert told_by_script(text, tmp_path) == (
-        "sandbox is 'container', which does not work here: neither docker nor podman is installed"
-    )
-
-
-def test_the_layer_is_refused_with_the_reason_of_an_engine_that_answers_but_runs_nothing(tmp_path):
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    text = (
-        f'case "$1" in info) echo {os.uname().release};; run) echo no limits >&2; exit 126;; esac'
-    )
-    script(folder, "podman", text)
-    told = told_by_script(
-        "try: chosen_layer(Layer.CONTAINER)\nexcept ValueError as error: print(error)",
-        tmp_path,
-        PATH=str(folder),
-    )
-    assert told == (
-        "sandbox is 'container', which does not work here: podman started no process for"
-        " candidates (container): no limits"
-    )
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "neither docker nor podman is installed"),
+        (
+            f'case "$1" in info) echo {RELEASE};; run) echo no limits >&2; exit 126;; esac',
+            "podman started no process for candidates (container): no limits",
+        ),
+    ],
+)
+def test_the_layer_is_refused_with_the_reason(tmp_path, text, reason):
+    if text:
+        script(tmp_path / "programs", "podman", text)
+    assert output_of(TRY, tmp_path, PATH=str(tmp_path / "programs")) == REFUSED + reason
 
 
 def test_the_image_is_made_once_and_has_no_files(tmp_path, monkeypatch):
     put_stand_in(tmp_path, monkeypatch)
     for _ in range(2):
-        container.run_command(tmp_path, *INSIDE)
+        container.run_command(tmp_path, *VIEW)
     local_engine.cache_clear()
     log = (tmp_path / "log.jsonl").read_text()
     assert log.count('"import"') == 1
@@ -219,48 +197,43 @@ def test_the_image_is_made_once_and_has_no_files(tmp_path, monkeypatch):
 def test_a_probe_cannot_get_out(slot, tmp_path):
     canary = tmp_path / "canary"
     canary.write_text("readable")
-    done = run(slot, PROBE_FILE.read_text(), entry_point="probe", canary=str(canary))
+    done = run_in(slot, PROBE_FILE.read_text(), entry_point="probe", canary=str(canary))
     assert set(done.output.values()) == {False}
 
 
 def test_a_candidate_sees_no_more_than_in_the_other_layers(slot):
     source = "import os\ndef f(): return [dict(os.environ), os.getcwd(), os.listdir('.')]"
-    environment, cwd, files = run(slot, source).output
+    environment, cwd, files = run_in(slot, source).output
     threads = {name for name in environment if name.endswith("_THREADS")}
     assert set(environment) - threads == {"HOME", "TMPDIR", "PYTHONHASHSEED"}
     assert environment["HOME"] == cwd == "/tmp/costada/work"
     assert files == ["candidate.py"]
-
-
-def test_nothing_of_the_environment_passes_into_the_first_process(slot):
     source = "def f(): return open('/proc/self/environ').read()"
-    assert "CANARY" not in f"{run(slot, source)}"
+    assert "CANARY" not in f"{run_in(slot, source)}"
 
 
 def test_candidates_follow_each_other_in_clean_processes(slot):
     source = "import os, sys\nmet = hasattr(sys, 'met')\nsys.met = 1\ndef f(): return met"
-    assert [run(slot, source).output for _ in range(3)] == [False] * 3
+    assert [run_in(slot, source).output for _ in range(3)] == [False] * 3
 
 
 def test_limits_hold(slot):
-    late = run(slot, "def f():\n    while True: pass", Limits(wall_seconds=0.3))
+    late = run_in(slot, "def f():\n    while True: pass", Limits(wall_seconds=0.3))
     assert late.error == "timeout: the program exceeded 0.3 s"
-    large = run(slot, "def f(): return bytes(10**9)", Limits(wall_seconds=20, memory_mb=200))
+    large = run_in(slot, "def f(): return bytes(10**9)", Limits(wall_seconds=20, memory_mb=200))
     assert large.error.startswith("MemoryError: out of memory, the limit is 200 MB")
     many = "def f():\n    for n in range(3): open(f'{n}', 'wb').write(bytes(9 * 2**20))\n"
     many += "    import time; time.sleep(9)"
-    filled = run(slot, many, Limits(wall_seconds=20, scratch_mb=10))
+    filled = run_in(slot, many, Limits(wall_seconds=20, scratch_mb=10))
     assert filled.error == "the program's files took more than 10 MB"
 
 
 def test_a_file_of_a_problem_can_be_read(slot):
-    [seen] = slot.kind.files
-    folder = Path(seen.folder)
-    source = f"def f(): return open({seen.path!r}).read()"
-    assert run(slot, source).output == "known"
-    refused = run(slot, f"def f(): open({str(folder / 'new')!r}, 'w')")
-    assert "programs may not" in refused.error
-    assert not (folder / "new").exists()
+    [readable] = slot.kind.files
+    new = Path(readable.folder) / "new"
+    assert run_in(slot, f"def f(): return open({readable.path!r}).read()").output == "known"
+    assert "programs may not" in run_in(slot, f"def f(): open({str(new)!r}, 'w')").error
+    assert not new.exists()
 
 
 @pytest.mark.parametrize("end", ["close", "destroy"])
@@ -279,24 +252,18 @@ def test_a_container_that_is_killed_fails_the_evaluation_with_a_reason(engine):
     slot = Slot(KIND)
     [name] = containers(engine) - before
     with subprocess.Popen(["sh", "-c", f"sleep 0.5; exec {engine} rm --force {name}"]):
-        result = run(slot, "import time\ndef f():\n    time.sleep(600)")
+        result = run_in(slot, "import time\ndef f():\n    time.sleep(600)")
     assert result.is_sandbox_fault
     assert becomes_true(lambda: name not in containers(engine))
 
 
 def test_a_container_ends_with_the_process_that_wanted_it(engine, tmp_path):
     before = containers(engine)
-    text = (
-        "from costada.evaluators.sandbox.layers import SlotKind\n"
-        "from costada.evaluators.sandbox.slot import Slot\n"
-        "slot = Slot(SlotKind(Layer.CONTAINER, ()))\n"
-        "print('ready', flush=True)\n"
-        "time.sleep(60)"
-    )
+    text = "slot = Slot(SlotKind(Layer.CONTAINER, ()))\nprint(1, flush=True)\ntime.sleep(60)"
     with start_script(text, tmp_path) as process:
-        told = process.stdout.readline()
+        line = process.stdout.readline()
         started = containers(engine) - before
         process.kill()
-    assert (told, len(started)) == ("ready\n", 1)
+    assert (line, len(started)) == ("1\n", 1)
     assert becomes_true(lambda: not started & containers(engine))
     assert list(tmp_path.glob("costada-*")) == []

@@ -13,7 +13,7 @@ from pathlib import Path
 from hostile import made, preludes
 
 HERE = Path(__file__).parent
-SHARED = HERE.parents[3] / "shared" / "hostile"
+SHARED = HERE.parents[4] / "shared" / "hostile"
 HONEST = 2.515
 LAYERS = ("process", "landlock", "bubblewrap", "container")
 """From the weakest to the strongest; each after the first also has the walls of Landlock."""

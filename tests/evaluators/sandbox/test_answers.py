@@ -9,6 +9,7 @@ from sandbox_runs import run
 from costada.evaluators.sandbox.codec import encode
 from costada.evaluators.sandbox.layers import Layer
 
+TOO_MUCH = "malformed answer: more than was asked for"
 FIND_PIPE = """
 import fcntl, os
 def is_for_answers(number):
@@ -74,54 +75,29 @@ def test_an_answer_of_the_right_form_is_an_answer(layer):
     assert forge(frame(encode({"output": [1.5]})), layer).output == [1.5]
 
 
-def test_an_answer_before_the_call_is_one_too_many():
-    assert forge(frame(encode({"output": 1})), end="return 2").error == (
-        "malformed answer: more than was asked for"
-    )
-
-
-def test_bytes_after_the_answer_are_refused():
-    source = (
-        f"{FIND_PIPE}\n"
-        "def f():\n"
-        "    os._exit = lambda status: send(b'more') or os.kill(os.getpid(), 9)\n"
-        "    return 1"
-    )
-    assert run(source, Layer.PROCESS).error == "malformed answer: more than was asked for"
-
-
-def test_a_flood_after_the_answer_is_refused():
-    source = (
-        f"{FIND_PIPE}\n"
-        "def f():\n"
-        "    os._exit = lambda status: send(b'\\xff' * 80_000_000)\n"
-        "    return 1"
-    )
-    assert run(source, Layer.PROCESS).output is None
+def test_more_than_was_asked_for_is_refused():
+    assert forge(frame(encode({"output": 1})), end="return 2").error == TOO_MUCH
+    end = "os._exit = lambda status: send(b'more') or os.kill(os.getpid(), 9)"
+    assert run(f"{FIND_PIPE}\ndef f():\n    {end}\n    return 1", Layer.PROCESS).error == TOO_MUCH
+    flood = "os._exit = lambda status: send(b'\\xff' * 80_000_000)"
+    result = run(f"{FIND_PIPE}\ndef f():\n    {flood}\n    return 1", Layer.PROCESS)
+    assert result.output is None
 
 
 def test_a_flood_of_empty_answers_is_stopped_at_once(layer):
     source = f"{FIND_PIPE}\ndef f():\n    while True: send(bytes(65536))"
     result = run(source, layer)
-    assert result.error == "malformed answer: more than was asked for"
+    assert result.error == TOO_MUCH
     assert result.seconds < 2
 
 
 def test_a_forged_error_is_cut():
-    message = "encode({'error': 'E' * 900_000, 'is_own_fault': True})"
-    source = (
-        f"from costada.evaluators.sandbox.codec import encode\n{FIND_PIPE}\n"
-        "def f():\n"
-        f"    message = {message}\n"
-        "    send(len(message).to_bytes(8, 'big') + message)\n"
-        "    os._exit(0)"
-    )
-    assert run(source, Layer.PROCESS).error == "E" * 8192
+    data = frame(encode({"error": "E" * 900_000, "is_own_fault": True}))
+    assert forge(data).error == "E" * 8192
 
 
 def test_a_shape_of_huge_numbers_is_refused_at_once():
-    started = monotonic()
-    result = run(
+    source = (
         f"{FIND_PIPE}\n"
         "def f():\n"
         "    shape = b'[' + b','.join([b'9' * 4200] * 900) + b']'\n"
@@ -129,9 +105,10 @@ def test_a_shape_of_huge_numbers_is_refused_at_once():
         "    text += shape + b'}]}'\n"
         "    message = len(text).to_bytes(8, 'big') + text\n"
         "    send(len(message).to_bytes(8, 'big') + message)\n"
-        "    os._exit(0)",
-        Layer.PROCESS,
+        "    os._exit(0)"
     )
+    started = monotonic()
+    result = run(source, Layer.PROCESS)
     assert result.error.startswith("malformed answer: ")
     assert len(result.error) < 4000
     assert monotonic() - started < 5

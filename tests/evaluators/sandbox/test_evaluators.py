@@ -1,0 +1,166 @@
+"""A folder's own evaluator runs wholly inside the sandbox, together with the candidate."""
+
+import json
+import shutil
+
+import pytest
+from sandbox_runs import AMPLE, PRELOAD
+
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.run import run_evaluator
+
+LOAD = """
+import importlib.util, os, pathlib
+HERE = pathlib.Path(__file__).parent
+def load(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+def reads(name):
+    try: return (HERE / name[::-1]).read_text() == 'CANARY'
+    except OSError: return False
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The place of all evaluators that may share one: its slots are started once."""
+    return tmp_path_factory.mktemp("problem")
+
+
+def evaluate(folder, evaluator, source="", layer=Layer.PROCESS, limits=AMPLE, files=()):
+    folder.mkdir(exist_ok=True)
+    (folder / "evaluator.py").write_text(LOAD + evaluator)
+    return run_evaluator(source, folder, limits, layer, PRELOAD, files)
+
+
+def test_metrics_come_back(layer, folder):
+    evaluator = "def evaluate(path): return {'combined_score': load(path).x * 2, 'text': 'good'}"
+    result = evaluate(folder, evaluator, "x = 1.5", layer)
+    assert result.error is None
+    assert result.output["metrics"] == {"combined_score": 3.0, "text": "good"}
+
+
+def test_artifacts_come_back(folder):
+    evaluator = (
+        "class Result:\n    metrics = {'a': 1}\n    artifacts = {'note': b'seen', 'n': 2}\n"
+        "def evaluate(path): return Result()"
+    )
+    output = evaluate(folder, evaluator).output
+    assert output == {"metrics": {"a": 1.0}, "artifacts": {"note": "seen", "n": "2.0"}}
+
+
+def test_it_may_read_its_folder_and_import_from_it_and_write_to_its_working_folder(layer, folder):
+    (folder / "data.txt").write_text("7")
+    (folder / "helper_of_it.py").write_text("def double(x): return 2 * x")
+    evaluator = (
+        "import helper_of_it\n"
+        "def evaluate(path):\n"
+        "    open('new', 'w').write('x')\n"
+        "    return {'a': helper_of_it.double(int((HERE / 'data.txt').read_text()))}"
+    )
+    assert evaluate(folder, evaluator, layer=layer).output["metrics"] == {"a": 14.0}
+
+
+def test_it_may_not_write_to_its_folder_nor_read_another(confined, tmp_path):
+    folder = tmp_path / "problem"
+    (tmp_path / "secret").write_text("CANARY")
+    result = evaluate(folder, "def evaluate(path): (HERE / 'new').write_text('x')", layer=confined)
+    assert result.error.startswith(("PermissionError", "OSError: [Errno 30]"))
+    assert not (folder / "new").exists()
+    read = "def evaluate(path): return {'a': (HERE.parent / 'secret').read_text()}"
+    result = evaluate(folder, read, layer=confined)
+    assert "secret" in result.error
+    assert "CANARY" not in f"{result}"
+
+
+@pytest.mark.parametrize("is_new_folder", [True, False])
+def test_an_evaluator_or_folder_that_is_replaced_is_read_again(layer, tmp_path, is_new_folder):
+    folder = tmp_path / "problem"
+    for value in (1, 2):
+        if is_new_folder:
+            shutil.rmtree(folder, ignore_errors=True)
+        result = evaluate(folder, f"def evaluate(path): return {{'a': {value}}}", layer=layer)
+        assert (result.error, result.output["metrics"]) == (None, {"a": value})
+
+
+def test_a_file_that_is_replaced_is_seen_as_it_is_now(layer, tmp_path):
+    evaluator = "def evaluate(path): return {'a': int((HERE / 'number.txt').read_text())}"
+    for number in (1, 2):
+        (tmp_path / "new").write_text(str(number))
+        (tmp_path / "new").replace(tmp_path / "number.txt")
+        assert evaluate(tmp_path, evaluator, layer=layer).output["metrics"]["a"] == number
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "source", "is_own_fault"),
+    [
+        ("def evaluate(path): 1 / 0", "", False),
+        ("def evaluate(path): load(path)", "1 / 0", True),
+        ("def evaluate(path): load(path)", "def f(:", True),
+        ("def evaluate(path): load(path).f()", "def f(): 1 / 0", True),
+        (
+            "def evaluate(path): load(path).f()",
+            "import os\nos.mkdir('a'); os.chdir('a')\ndef f(): 1 / 0",
+            True,
+        ),
+        ("def evaluate(path): return 7", "", False),
+        ("def f(:", "", False),
+        ("", "", False),
+    ],
+)
+def test_whose_fault_a_failure_is(folder, evaluator, source, is_own_fault):
+    result = evaluate(folder, evaluator, source)
+    assert result.error is not None
+    assert result.is_own_fault is is_own_fault
+
+
+def test_an_evaluator_that_hangs_or_is_missing_is_reported(layer, folder, tmp_path):
+    hang = "def evaluate(path):\n    while True: pass"
+    result = evaluate(folder, hang, layer=layer, limits=Limits(wall_seconds=0.3))
+    assert result.error == "timeout: the program exceeded 0.3 s"
+    error = run_evaluator("", tmp_path, AMPLE, layer, PRELOAD).error
+    assert error.startswith("FileNotFoundError")
+    assert "evaluator.py" in error
+
+
+def write_all(folder, texts):
+    for name, text in texts.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def test_of_its_folder_it_sees_its_own_files_only(confined, tmp_path):
+    run = json.dumps({"problem": "x", "method": "costada", "budget": 1})
+    secrets = [".env", "notes.txt", "data/.key", "runs-out/one/program.py", "my-run/best.py"]
+    write_all(tmp_path, dict.fromkeys(secrets, "CANARY") | {"my-run/settings.json": run})
+    links = {"keys.txt": ".env", "data/plain.txt": ".key", "data/best.txt": "../my-run/best.py"}
+    for name, target in links.items():
+        (tmp_path / name).symlink_to(target)
+    own = ["table.csv", "data/case_1.txt", "lib/__init__.py", "lib/deep.py", "more/a.dat"]
+    write_all(tmp_path, dict.fromkeys(own, ""))
+    evaluator = (
+        "import lib.deep\n"
+        "def evaluate(path):\n"
+        "    own = [HERE / 'table.csv', *(HERE / 'data' / f'case_{n}.txt' for n in [1])]\n"
+        "    own += [*HERE.glob('more/*.dat')]\n"
+        "    names = [name for folder, _, names in os.walk(HERE) for name in names]\n"
+        f"    secrets = {[name[::-1] for name in [*secrets, *links]]}\n"
+        "    return {'own': sum(path.read_text() == '' for path in own),\n"
+        "            'foreign': sum(map(reads, secrets)), 'names': ' '.join(names)}"
+    )
+    metrics = evaluate(tmp_path, evaluator, layer=confined).output["metrics"]
+    assert (metrics["own"], metrics["foreign"]) == (3, 0)
+    if confined is Layer.BUBBLEWRAP:
+        seen = {"evaluator.py", *(name.rpartition("/")[2] for name in own)}
+        assert set(metrics["names"].split()) == seen
+
+
+def test_what_its_code_does_not_name_is_declared(confined, tmp_path):
+    write_all(tmp_path, {"seen/a.npy": "CANARY", "seen/b.txt": "CANARY"})
+    both = "def evaluate(path):\n    return {'a': reads('ypn.a/nees'), 'b': reads('txt.b/nees')}"
+    for declared, expected in (((), [0, 0]), (("seen/*.npy",), [1, 0])):
+        result = evaluate(tmp_path, both, layer=confined, files=declared)
+        assert [*result.output["metrics"].values()] == expected
