@@ -217,15 +217,19 @@ STEALING = """
 import os, sys
 def f(folder):
     found = []
-    for path in ("benchmarks/circle_packing/evaluator.py", "sandbox/limits.py"):
+    for path in (
+        "evaluators/benchmarks/signal_processing/evaluator.py",
+        "evaluators/benchmarks/signal_processing/initial_program.py",
+        "evaluators/sandbox/limits.py",
+    ):
         try:
-            found.append(open(os.path.join(folder, "evaluators", path)).read()[:40])
+            found.append(open(os.path.join(folder, path)).read()[:40])
         except OSError as error:
             found.append(type(error).__name__)
     sys.path.insert(0, os.path.dirname(folder))
     try:
-        import costada.evaluators.sandbox.limits as limits
-        found.append(limits.MEBIBYTE)
+        import costada.evaluators.benchmarks.signal_processing.evaluator as evaluator
+        found.append(evaluator.make_signals()[0].clean[:2].tolist())
     except (ImportError, PermissionError) as error:
         found.append(type(error).__name__)
     import neighbour
@@ -270,7 +274,7 @@ def test_this_package_cannot_be_read_or_imported_where_it_is_installed(confined,
     answer = subprocess.run(
         [sys.executable, "-c", head + RUNNING, *words], capture_output=True, text=True, check=False
     )
-    expected = "['PermissionError', 'PermissionError', 'PermissionError', 7]"
+    expected = "['PermissionError', 'PermissionError', 'PermissionError', 'PermissionError', 7]"
     assert (answer.stdout.strip(), answer.stderr) == (expected, "")
 
 
