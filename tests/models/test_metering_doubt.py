@@ -9,24 +9,24 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from asking_desk import (
-    CAP,
-    INPUT_BOUND,
-    KEY,
-    asked,
-    assert_exact,
-    assert_in_doubt,
-    billed,
-    client,
-    desk,
-    rows_of,
-)
 from billing_server import BillingServer, Reply, Silence
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
 from langchain_core.messages.ai import UsageMetadata
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult, LLMResult
 from langchain_core.runnables import RunnableLambda
+from metered_calls import (
+    CAP,
+    INPUT_BOUND,
+    asked,
+    assert_exact,
+    assert_in_doubt,
+    billed,
+    charged,
+    client,
+    context_for,
+    rows_of,
+)
 from pydantic import BaseModel
 
 from costada.models.errors import UnmeteredCall
@@ -103,7 +103,7 @@ def test_a_row_in_doubt_is_charged_its_bound_and_no_more(server: BillingServer) 
     server.script(Reply("one two three", INPUT_BOUND, CAP, breaks_after=2))
     model = client(server)
     way = RunnableLambda(lambda prompt, config: next(model.stream(prompt, config)))
-    context = desk(way, on_missing_usage="estimate")
+    context = context_for(way, on_missing_usage="estimate")
     asked(context)
     (row,) = rows_of(context)
     assert row.is_estimated
@@ -115,7 +115,7 @@ def test_an_answer_without_counts_that_ends_the_run_is_charged_its_bound(
     server: BillingServer,
 ) -> None:
     server.script(Reply("yes", INPUT_BOUND, CAP, reports_usage=False))
-    context = desk(client(server))
+    context = context_for(client(server))
     with pytest.raises(UnmeteredCall):
         asked(context)
     assert_in_doubt(context, server)
@@ -207,13 +207,13 @@ def test_counts_that_the_request_cannot_have_caused_are_charged_and_end_the_run(
 ) -> None:
     server.default = reply
     ways = client(server, **model).with_fallbacks([client(server)])
-    context = desk(ways, on_missing_usage=on_missing_usage)
+    context = context_for(ways, on_missing_usage=on_missing_usage)
     with pytest.raises(UnmeteredCall, match=r"'stand-in' counts [0-9,]+ (in|out)put tokens"):
         asked(context)
     (row,) = rows_of(context)
     counted = row.usage.input_tokens, row.usage.output_tokens
     assert counted == (reply.input_tokens, reply.output_tokens)
-    assert context.store.call_log.charge(KEY.run_id, 1).spent == billed(server)
+    assert charged(context) == billed(server)
     resumed = asked(context)
     assert isinstance(resumed, AIMessage)
     assert resumed.text == "ten words"
@@ -232,7 +232,7 @@ def test_counts_at_the_limits_of_the_request_are_believed(
     server: BillingServer, reply: Reply, model: dict[str, Any]
 ) -> None:
     server.default = reply
-    context = desk(client(server, **model))
+    context = context_for(client(server, **model))
     asked(context)
     assert_exact(context, server)
 
@@ -241,7 +241,7 @@ def test_an_estimate_above_the_limit_of_an_answer_does_not_end_the_run(
     server: BillingServer,
 ) -> None:
     server.default = Reply("word " * 2000, 10, 10, reports_usage=False)
-    context = desk(client(server), on_missing_usage="estimate")
+    context = context_for(client(server), on_missing_usage="estimate")
     asked(context)
     (row,) = rows_of(context)
     assert (row.is_estimated, row.usage.output_tokens > CAP) == (True, True)
@@ -251,7 +251,7 @@ def test_a_cost_that_no_price_explains_is_charged_as_told_and_ends_the_run(
     server: BillingServer,
 ) -> None:
     server.default = Reply("ten words", 10, 10, cost=2_500_000_000.0)
-    context = desk(client(server).with_fallbacks([client(server)]), is_listed=True)
+    context = context_for(client(server).with_fallbacks([client(server)]), is_listed=True)
     with pytest.raises((ValueError, UnmeteredCall), match=r"request cost \$2,500,000,000.00"):
         asked(context)
     assert_exact(context, server)
@@ -272,7 +272,7 @@ def test_what_an_image_or_a_tool_of_the_provider_takes_is_not_measured_in_bytes(
 
 
 def test_the_answer_of_a_model_without_a_price_is_never_asked_for(server: BillingServer) -> None:
-    context = desk(client(server, model="second"))
+    context = context_for(client(server, model="second"))
     other = client(server).bind(model="unpriced").with_fallbacks([client(server, model="second")])
     asked(replace(context, model=other))
     assert [body["model"] for body in server.requests] == ["second"]
@@ -301,7 +301,7 @@ def test_a_timeout_after_a_request_that_reached_nobody_is_in_doubt(server: Billi
         except Exception:  # noqa: BLE001
             return somebody.invoke(prompt, config)
 
-    context = desk(RunnableLambda(ask_both))
+    context = context_for(RunnableLambda(ask_both))
     asked(context)
     assert [row.is_in_doubt for row in rows_of(context)] == [False, True]
     assert_in_doubt(context, server)

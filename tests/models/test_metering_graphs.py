@@ -5,19 +5,19 @@ from collections.abc import Callable
 from typing import Any, TypedDict
 
 import pytest
-from asking_desk import (
+from billing_server import BillingServer, Reply, Silence
+from langchain_core.runnables import RunnableConfig
+from langgraph.graph import END, START, StateGraph
+from metered_calls import (
     CAP,
     INPUT_BOUND,
     asked,
     assert_exact,
     assert_in_doubt,
     client,
-    desk,
+    context_for,
     rows_of,
 )
-from billing_server import BillingServer, Reply, Silence
-from langchain_core.runnables import RunnableConfig
-from langgraph.graph import END, START, StateGraph
 
 from costada.models.errors import UnmeteredCall
 from costada.nodes.context import RunContext
@@ -73,7 +73,7 @@ STREAMING = {"messages", "messages and values", "asynchronous messages", "events
 @pytest.mark.parametrize("run", RUNS)
 def test_a_call_is_charged_as_billed(server: BillingServer, run: str) -> None:
     server.script(ANSWER)
-    context = desk(client(server))
+    context = context_for(client(server))
     RUNS[run](graph_on(context))
     assert_exact(context, server)
     assert len(rows_of(context)) == 1
@@ -84,7 +84,7 @@ def test_a_stream_that_a_graph_forces_is_not_charged_silently_without_counts(
     server: BillingServer, run: str
 ) -> None:
     server.script(ANSWER)
-    context = desk(client(server, stream_usage=None))
+    context = context_for(client(server, stream_usage=None))
     with pytest.raises(UnmeteredCall, match="stream_usage=True"):
         RUNS[run](graph_on(context))
     (row,) = rows_of(context)
@@ -97,7 +97,7 @@ def test_a_graph_that_streams_does_not_lose_the_cost_of_a_model_that_does_not(
     server: BillingServer, run: str
 ) -> None:
     server.script(Reply("yes", cost=0.000123))
-    context = desk(client(server, disable_streaming=True), is_listed=True)
+    context = context_for(client(server, disable_streaming=True), is_listed=True)
     RUNS[run](graph_on(context))
     assert_exact(context, server)
     assert rows_of(context)[0].price_source == "provider"
@@ -105,7 +105,7 @@ def test_a_graph_that_streams_does_not_lose_the_cost_of_a_model_that_does_not(
 
 def test_a_stream_that_breaks_inside_a_graph_is_in_doubt(server: BillingServer) -> None:
     server.script(Reply("one two three", INPUT_BOUND, CAP, breaks_after=2))
-    context = desk(client(server))
+    context = context_for(client(server))
     RUNS["messages"](graph_on(context))
     assert [row.answer for row in rows_of(context)] == ["one two"]
     assert_in_doubt(context, server)
@@ -115,7 +115,7 @@ def test_a_request_of_a_cancelled_graph_is_in_doubt_while_it_runs_and_after(
     server: BillingServer,
 ) -> None:
     server.script(Silence(INPUT_BOUND, is_billed=True, output_tokens=CAP))
-    context = desk(client(server, timeout=0.5))
+    context = context_for(client(server, timeout=0.5))
     under_way = []
 
     async def give_up_soon() -> None:

@@ -11,25 +11,31 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from asking_desk import CAP, INPUT_BOUND, asked, assert_exact, assert_in_doubt, desk, rows_of
-from asking_ways import (
+from billing_server import BillingServer, Refusal, Reply, Silence
+from langchain_core.caches import InMemoryCache
+from langchain_core.callbacks import UsageMetadataCallbackHandler
+from metered_calls import (
+    CAP,
+    INPUT_BOUND,
     agent_loop,
+    asked,
     asked_twice,
+    assert_exact,
+    assert_in_doubt,
     cancelled,
+    context_for,
     first_then_second,
     in_other_threads,
     left_early,
     plain,
     quietly,
     retried,
+    rows_of,
     streamed,
     streamed_asynchronously,
     structured,
     through,
 )
-from billing_server import BillingServer, Refusal, Reply, Silence
-from langchain_core.caches import InMemoryCache
-from langchain_core.callbacks import UsageMetadataCallbackHandler
 from pydantic import BaseModel
 
 from costada.models.metering import CallMeter
@@ -234,7 +240,7 @@ def test_a_call_is_charged_as_billed_or_says_that_it_may_not_be(
 ) -> None:
     server.script(*case.answers)
     server.default = Refusal(500, "nothing more was scripted")
-    context = desk(case.way(server), is_listed=case.listed, on_missing_usage=case.policy)
+    context = context_for(case.way(server), is_listed=case.listed, on_missing_usage=case.policy)
     if case.raises:
         with pytest.raises(Exception, match=case.raises):
             asked(context)

@@ -3,11 +3,19 @@
 import json
 
 import pytest
-from asking_desk import KEY, desk
-from asking_ways import agent_loop, plain, streamed, streamed_asynchronously, structured, through
 from billing_server import BillingServer
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.messages.tool import tool_call
+from metered_calls import (
+    KEY,
+    agent_loop,
+    context_for,
+    plain,
+    streamed,
+    streamed_asynchronously,
+    structured,
+    through,
+)
 
 from costada.nodes.calls.asking import Conversation, ask_model
 from costada.prompts.render import Prompt
@@ -47,7 +55,7 @@ def test_no_request_body_carries_what_a_prompt_was_made_of(way, asked):
     sent = [message.additional_kwargs for message in asked.messages]
     assert any(DATA_KEY in each for each in sent)
     with BillingServer() as server:
-        context = desk(WAYS[way](server))
+        context = context_for(WAYS[way](server))
         ask_model(context.model, asked, KEY, {}, context)
     assert server.requests
     for body in map(json.dumps, server.requests):

@@ -10,24 +10,39 @@ from typing import Any
 
 import pytest
 from billing_server import BillingServer, Drip, Refusal, Reply, Silence
+from fakes import ScriptedModel, hashed_answer, toy_problem
 from gateways import Gateway
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.outputs import ChatResult
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableLambda
 from langchain_openai import ChatOpenAI
-from pydantic import SecretStr
+from metered_calls import as_billed
+from pydantic import BaseModel, SecretStr
 
+from costada.graph.build import create_discovery_graph
 from costada.models.asking import FailureKind, ModelFailure, ask
 from costada.models.chat_models import chat_model
 from costada.models.deadline import run_with_deadline
+from costada.models.errors import UnmeteredCall
 from costada.models.gateway.client import through_gateway, with_call_key
 from costada.models.metering import CallMeter, MeteredCall
 from costada.models.requests import OutgoingRequest
-from costada.models.retries import JITTER, growing_wait, sleep_between_requests, with_retries
+from costada.models.retries import (
+    JITTER,
+    growing_wait,
+    hidden_retries,
+    sleep_between_requests,
+    with_retries,
+    with_visible_requests,
+)
 from costada.models.retry_policy import RetryPolicy
+from costada.models.runnable_tree import model_identity, returns_raw_answers, underlying_models
+from costada.nodes.settings import Settings
+from costada.values.prices import Price
 
 MESSAGES = [HumanMessage("hi")]
+KEY = SecretStr("none")
 QUICK = RetryPolicy(call_timeout=0.3)
 
 
@@ -35,9 +50,10 @@ def served(server: BillingServer, **options: Any) -> Runnable[Any, AIMessage]:
     return chat_model("openai:stand-in", base_url=server.url, **{"retry_wait": 0, **options})
 
 
-def of_the_users(server: BillingServer) -> ChatOpenAI:
-    key = SecretStr("none")
-    return ChatOpenAI(model="stand-in", base_url=server.url, api_key=key, max_retries=0)
+def of_the_users(server: BillingServer, **options: Any) -> ChatOpenAI:
+    settings = {"model": "stand-in", "timeout": 5.0, "max_retries": 0, **options}
+    headers = {"Connection": "close"}
+    return ChatOpenAI(base_url=server.url, api_key=KEY, default_headers=headers, **settings)
 
 
 @contextmanager
@@ -51,13 +67,13 @@ def waits_noted() -> Iterator[list[float]]:
         sleep_between_requests.reset(before)
 
 
-def test_waits_double_up_to_the_longest_with_jitter_on_top() -> None:
+def test_waits_double_up_to_the_longest_with_jitter_on_top():
     for number, least in [(1, 4.0), (2, 8.0), (3, 16.0), (4, 30.0), (2000, 30.0)]:
         drawn = {growing_wait(4.0, 30.0, number) for _ in range(50)}
         assert least <= min(drawn) < max(drawn) <= least * (1 + JITTER)
 
 
-def test_requests_are_repeated_after_growing_waits(server: BillingServer) -> None:
+def test_requests_are_repeated_after_growing_waits(server: BillingServer):
     server.script(*[Refusal(503)] * 3)
     with waits_noted() as waits:
         served(server, retry_wait=4, max_attempts=4).invoke("hi")
@@ -72,7 +88,7 @@ def test_requests_are_repeated_after_growing_waits(server: BillingServer) -> Non
 )
 def test_the_wait_that_a_provider_asks_for_is_kept_with_jitter_on_top(
     server: BillingServer, status: int, headers: dict[str, str] | None
-) -> None:
+):
     moment = format_datetime(datetime.now(UTC) + timedelta(seconds=21), usegmt=True)
     server.script(Refusal(status, headers=headers or {"Retry-After": moment}))
     with waits_noted() as waits:
@@ -82,7 +98,7 @@ def test_the_wait_that_a_provider_asks_for_is_kept_with_jitter_on_top(
     assert len(server.requests) == 2
 
 
-def test_a_longer_wait_than_allowed_is_told_with_the_time_to_go_on(server: BillingServer) -> None:
+def test_a_longer_wait_than_allowed_is_refused_with_the_time_to_resume(server: BillingServer):
     server.default = Refusal(429, "come back later", headers={"Retry-After": "3600"})
     with waits_noted() as waits, pytest.raises(ValueError, match="asks to wait 3600 s") as caught:
         ask(served(server), MESSAGES, {})
@@ -94,14 +110,14 @@ def test_a_longer_wait_than_allowed_is_told_with_the_time_to_go_on(server: Billi
 
 
 @pytest.mark.parametrize("told", ["1e300", "Fri, 31 Dec 9999 23:59:59 GMT"])
-def test_an_absurd_wait_is_told_as_a_year(server: BillingServer, told: str) -> None:
+def test_an_absurd_wait_counts_as_a_year(server: BillingServer, told: str):
     server.default = Refusal(429, headers={"Retry-After": told})
     with pytest.raises(ValueError, match="asks to wait 31622400 s"):
         ask(served(server), MESSAGES, {})
 
 
 @pytest.mark.parametrize("told", ["soon", "-5", "nan", ""])
-def test_a_wait_that_cannot_be_read_is_none(server: BillingServer, told: str) -> None:
+def test_a_wait_that_cannot_be_read_is_none(server: BillingServer, told: str):
     server.script(Refusal(429, headers={"Retry-After": told}))
     with waits_noted() as waits:
         assert served(server).invoke("hi").text == "hello"
@@ -110,7 +126,7 @@ def test_a_wait_that_cannot_be_read_is_none(server: BillingServer, told: str) ->
 
 def test_another_model_may_answer_in_place_of_one_that_asks_for_a_long_wait(
     server: BillingServer,
-) -> None:
+):
     server.script(Refusal(429, headers={"Retry-After": "3600"}))
     answer = ask(served(server).with_fallbacks([served(server)]), MESSAGES, {})
     assert isinstance(answer, AIMessage)
@@ -129,21 +145,11 @@ def test_another_model_may_answer_in_place_of_one_that_asks_for_a_long_wait(
 )
 def test_a_quota_that_is_used_up_is_final(
     server: BillingServer, refusal: Refusal, is_streamed: bool
-) -> None:
+):
     server.default = refusal
     model = served(server)
     if is_streamed:
-        model = with_retries(
-            ChatOpenAI(
-                model="stand-in",
-                base_url=server.url,
-                api_key=SecretStr("none"),
-                max_retries=0,
-                streaming=True,
-            ),
-            3,
-            0,
-        )
+        model = with_retries(of_the_users(server, streaming=True), 3, 0)
     with pytest.raises(ValueError, match="quota of model 'stand-in' is used up: add credit"):
         ask(model, MESSAGES, {})
     assert len(server.requests) == 1
@@ -151,7 +157,7 @@ def test_a_quota_that_is_used_up_is_final(
 
 def test_a_limit_per_minute_in_the_words_of_a_used_up_quota_is_waited_for(
     server: BillingServer,
-) -> None:
+):
     """Gemini says the same of both; only `insufficient_quota` tells a used-up account."""
     server.script(Refusal(429, "You exceeded your current quota. Please retry in 34s."))
     assert isinstance(ask(served(server), MESSAGES, {}), AIMessage)
@@ -159,14 +165,14 @@ def test_a_limit_per_minute_in_the_words_of_a_used_up_quota_is_waited_for(
 
 
 def through(gateway: Gateway, model: Runnable[Any, AIMessage]) -> Runnable[Any, AIMessage]:
-    return with_call_key(through_gateway(model, gateway.door), gateway.call)
+    return with_call_key(through_gateway(model, gateway.address), gateway.call)
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("way", ["ours", "the user's", "gateway"])
 def test_a_body_that_drips_is_given_up_at_the_deadline_and_its_connection_closed(
     server: BillingServer, gateway: Gateway, way: str, is_streamed: bool
-) -> None:
+):
     drip = Drip()
     server.default = drip
     model: Any = of_the_users(server) if way == "the user's" else served(server)
@@ -206,7 +212,7 @@ class Stuck(BaseChatModel):
             self.ended.set()
 
 
-def test_no_request_of_a_call_that_was_given_up_leaves_any_more() -> None:
+def test_no_request_of_a_call_that_was_given_up_leaves_any_more():
     sent: list[OutgoingRequest] = []
     others = set(threading.enumerate())
     model = Stuck(go=threading.Event(), ended=threading.Event())
@@ -221,7 +227,7 @@ def test_no_request_of_a_call_that_was_given_up_leaves_any_more() -> None:
     assert len(sent) == 1
 
 
-def test_retries_end_where_a_wait_would_pass_the_deadline(server: BillingServer) -> None:
+def test_retries_end_where_a_wait_would_pass_the_deadline(server: BillingServer):
     server.default = Refusal(503, "busy")
     with waits_noted() as waits:
         failure = ask(served(server, retry_wait=4), MESSAGES, {}, RetryPolicy(call_timeout=3))
@@ -229,7 +235,7 @@ def test_retries_end_where_a_wait_would_pass_the_deadline(server: BillingServer)
     assert (failure.kind, waits, len(server.requests)) == (FailureKind.DOWN, [], 1)
 
 
-def test_no_fallback_is_asked_after_the_deadline(server: BillingServer) -> None:
+def test_no_fallback_is_asked_after_the_deadline(server: BillingServer):
     server.default = Silence()
     model = served(server, timeout=60).with_fallbacks([served(server)])
     others = set(threading.enumerate())
@@ -245,8 +251,8 @@ def test_no_fallback_is_asked_after_the_deadline(server: BillingServer) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError("bug"), TimeoutError("own"), KeyboardInterrupt()])
-def test_work_within_a_deadline_raises_what_it_raises(error: BaseException) -> None:
-    def work() -> None:
+def test_work_within_a_deadline_raises_what_it_raises(error: BaseException):
+    def work():
         raise error
 
     with pytest.raises(type(error)) as caught:
@@ -256,13 +262,145 @@ def test_work_within_a_deadline_raises_what_it_raises(error: BaseException) -> N
 
 @pytest.mark.parametrize("field", ["call_timeout", "retry_wait", "longest_wait", "longest_pause"])
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), 1e12])
-def test_a_time_that_is_none_is_refused_by_name(field: str, seconds: float) -> None:
+def test_a_time_that_is_none_is_refused_by_name(field: str, seconds: float):
     build: Callable[..., RetryPolicy] = RetryPolicy
     with pytest.raises(ValueError, match=f"{field}: got {seconds}, expected seconds > 0"):
         build(**{field: seconds})
 
 
-def test_an_answer_in_time_is_returned(server: BillingServer) -> None:
+def test_an_answer_in_time_is_returned(server: BillingServer):
     server.default = Reply("yes")
     answer = ask(served(server), MESSAGES, {}, RetryPolicy(call_timeout=20))
     assert isinstance(answer, AIMessage)
+
+
+class Point(BaseModel):
+    x: int
+
+
+class Stubborn(ScriptedModel):
+    """Retries in a way that nobody can see or change."""
+
+    max_retries: int = 6
+
+
+def retrying(server: BillingServer, **options: Any) -> ChatOpenAI:
+    """A client that hides retries and does not ask for the counts of a stream."""
+    return of_the_users(server, **{"max_retries": None, **options})
+
+
+def retries(runnable: Runnable[Any, Any]) -> list[int]:
+    return [hidden_retries(model) for model in underlying_models(runnable)]
+
+
+WRAPPED: dict[str, Any] = {
+    "bare": lambda model: model,
+    "bound": lambda model: model.bind(stop=["x"]),
+    "with tools": lambda model: model.bind_tools([Point]),
+    "structured": lambda model: model.with_structured_output(Point),
+    "configured": lambda model: model.with_config(tags=["x"]),
+    "retried": lambda model: model.with_retry(),
+    "with fallbacks": lambda model: model.with_fallbacks([model.bind(stop=["x"])]),
+    "in a sequence": lambda model: RunnableLambda(list) | model | RunnableLambda(str),
+}
+
+
+@pytest.mark.parametrize("wrapped", WRAPPED)
+def test_no_client_retries_and_the_given_one_still_does(server: BillingServer, wrapped: str):
+    model = retrying(server)
+    given = WRAPPED[wrapped](model)
+    changed = with_visible_requests(given)
+    assert set(retries(changed)) == {0}
+    assert set(retries(given)) == {2}
+    assert (model.max_retries, model.root_client.max_retries) == (None, 2)
+
+
+def test_each_retry_is_a_request_of_its_own(server: BillingServer, calls: list[MeteredCall]):
+    server.script(Refusal(500), Refusal(429), Reply("at last", 70, 20))
+    model = with_visible_requests(retrying(server), RetryPolicy(retry_wait=1e-9))
+    assert model.invoke("hi", {"callbacks": [CallMeter(calls.append)]}).text == "at last"
+    assert [call.error is None for call in calls] == [False, False, True]
+    assert as_billed(calls) == server.bill
+
+
+def test_as_many_requests_are_sent_as_the_client_would_have_sent(server: BillingServer):
+    server.default = Refusal(503)
+    with pytest.raises(Exception, match="refused"):
+        with_visible_requests(retrying(server, max_retries=4), RetryPolicy(retry_wait=1e-9)).invoke(
+            "hi"
+        )
+    assert len(server.requests) == 5
+
+
+def test_the_copy_is_the_same_model(server: BillingServer):
+    model = retrying(server, default_query={"a": "b"}, temperature=0.3)
+    (copy,) = underlying_models(with_visible_requests(model))
+    assert isinstance(copy, ChatOpenAI)
+    assert model_identity(copy) == model_identity(model)
+    assert (copy.temperature, copy.root_client.timeout) == (0.3, 5.0)
+    assert copy.root_client.default_query == {"a": "b"}
+    assert returns_raw_answers(with_visible_requests(model))
+
+
+def test_what_hides_nothing_is_returned_as_it_is(server: BillingServer):
+    quiet = (
+        chat_model("openai:stand-in", base_url=server.url),
+        chat_model("offline"),
+        retrying(server, max_retries=0, stream_usage=True).with_retry(),
+    )
+    assert [with_visible_requests(model) is model for model in quiet] == [True, True, True]
+
+
+@pytest.mark.parametrize("in_a_function", [False, True])
+def test_a_model_that_cannot_be_kept_from_retrying_is_refused(
+    server: BillingServer, in_a_function: bool
+):
+    inner, stubborn = retrying(server), Stubborn(answer=hashed_answer)
+    given = RunnableLambda(lambda prompt: inner.invoke(prompt)) if in_a_function else stubborn
+    name = "stand-in" if in_a_function else "scripted"
+    with pytest.raises(ValueError, match=f"'{name}' sends a failed request again .* max_retries=0"):
+        with_visible_requests(given)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_whole"),
+    [("https://openrouter.ai/api/v1", True), ("https://api.openai.com/v1", False)],
+)
+def test_answers_arrive_in_one_piece_where_a_stream_would_lose_their_cost(
+    address: str, is_whole: bool
+):
+    model = ChatOpenAI(model="x", base_url=address, api_key=KEY, max_retries=0)
+    (copy,) = underlying_models(with_visible_requests(model))
+    assert (copy.disable_streaming, model.disable_streaming) == (is_whole, False)
+
+
+@pytest.mark.parametrize("wrapped", ["bare", "bound", "retried", "with fallbacks"])
+@pytest.mark.parametrize("max_retries", [0, 2])
+def test_streams_report_their_counts_at_any_address(
+    server: BillingServer, calls: list[MeteredCall], wrapped: str, max_retries: int
+):
+    server.script(Reply("one two", 70, 20, cached_tokens=30))
+    given = retrying(server, max_retries=max_retries)
+    model = with_visible_requests(WRAPPED[wrapped](given))
+    assert list(model.stream("hi", {"callbacks": [CallMeter(calls.append)]}))
+    assert as_billed(calls) == server.bill
+    assert given.stream_usage is None
+
+
+def test_a_server_whose_streams_report_no_counts_is_refused(
+    server: BillingServer, calls: list[MeteredCall]
+):
+    server.script(Reply("one two", reports_usage=False))
+    model = with_visible_requests(retrying(server))
+    with pytest.raises(UnmeteredCall, match="answered without token counts"):
+        list(model.stream("hi", {"callbacks": [CallMeter(calls.append)]}))
+    assert server.requests[0]["stream_options"] == {"include_usage": True}
+
+
+def test_a_graph_shows_all_requests_of_its_models(server: BillingServer):
+    settings = Settings(price=Price(1, 2))
+    create_discovery_graph(toy_problem(), retrying(server), budget=1.0, settings=settings)
+    with pytest.raises(ValueError, match="sends a failed request again by itself"):
+        create_discovery_graph(
+            toy_problem(), Stubborn(answer=hashed_answer), budget=1.0, settings=settings
+        )
