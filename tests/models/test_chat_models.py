@@ -21,7 +21,7 @@ def openai_client(model: Any) -> ChatOpenAI:
     return client
 
 
-def test_a_request_carries_the_settings(server: BillingServer) -> None:
+def test_a_request_carries_the_settings(server: BillingServer):
     model = chat_model("openai:z-ai/glm-5:free", base_url=server.url, temperature=0.2, max_tokens=9)
     model.invoke(PROMPT)
     (request,) = server.requests
@@ -29,13 +29,13 @@ def test_a_request_carries_the_settings(server: BillingServer) -> None:
     assert (request["temperature"], request["max_completion_tokens"]) == (0.2, 9)
 
 
-def test_the_defaults_are_those_of_the_experiments(server: BillingServer) -> None:
+def test_the_defaults_are_those_of_the_experiments(server: BillingServer):
     client = openai_client(chat_model("openai:glm-5", base_url=server.url))
     assert (client.temperature, client.max_tokens, client.request_timeout) == (0.7, 32_000, 600)
     assert (client.max_retries, client.stream_usage, client.use_responses_api) == (0, True, False)
 
 
-def test_every_attempt_is_a_request_of_its_own(server: BillingServer) -> None:
+def test_every_attempt_is_a_request_of_its_own(server: BillingServer):
     server.script(Refusal(429), Refusal(500), Refusal(503), Reply("too late"))
     model = chat_model("openai:glm-5", base_url=server.url, retry_wait=0)
     with pytest.raises(Exception, match="503"):
@@ -43,7 +43,7 @@ def test_every_attempt_is_a_request_of_its_own(server: BillingServer) -> None:
     assert len(server.requests) == 3
 
 
-def test_what_another_attempt_cannot_cure_is_not_repeated(server: BillingServer) -> None:
+def test_what_another_attempt_cannot_cure_is_not_repeated(server: BillingServer):
     server.script(Refusal(401))
     model = chat_model("openai:glm-5", base_url=server.url, retry_wait=0)
     with pytest.raises(Exception, match="401"):
@@ -51,7 +51,7 @@ def test_what_another_attempt_cannot_cure_is_not_repeated(server: BillingServer)
     assert len(server.requests) == 1
 
 
-def test_one_model_serves_several_event_loops(server: BillingServer) -> None:
+def test_one_model_serves_several_event_loops(server: BillingServer):
     server.keeps_alive = True
     model = chat_model("openai:glm-5", base_url=server.url, max_attempts=1)
     answers = [asyncio.run(model.ainvoke(PROMPT)).text for _ in range(3)]
@@ -59,15 +59,13 @@ def test_one_model_serves_several_event_loops(server: BillingServer) -> None:
     assert len(server.requests) == 3
 
 
-def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-user")
     key: Any = openai_client(chat_model("openai:gpt-5.4")).openai_api_key
     assert key.get_secret_value() == "sk-of-the-user"
 
 
-def test_another_variable_may_hold_the_key(
-    server: BillingServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_variable_may_hold_the_key(server: BillingServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-openai")
     monkeypatch.setenv("ROUTER_KEY", "sk-of-the-router")
     model = chat_model("openai:glm-5", base_url=server.url, api_key_variable="ROUTER_KEY")
@@ -75,21 +73,21 @@ def test_another_variable_may_hold_the_key(
     assert key.get_secret_value() == "sk-of-the-router"
 
 
-def test_a_key_never_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_never_shows(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-user")
     model = chat_model("openai:gpt-5.4")
     client = openai_client(model)
     assert "sk-of" not in f"{model!r} {client!r} {client} {client.model_dump_json(exclude=_LIVE)}"
 
 
-def test_a_local_server_needs_no_key(server: BillingServer) -> None:
+def test_a_local_server_needs_no_key(server: BillingServer):
     key: Any = openai_client(chat_model("openai:glm-5", base_url=server.url)).openai_api_key
     assert key.get_secret_value() == "not-needed"
 
 
 def test_a_server_named_by_the_environment_is_used(
     server: BillingServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+):
     monkeypatch.setenv("OPENAI_BASE_URL", server.url)
     assert chat_model("openai:glm-5").invoke(PROMPT).text == "hello"
 
@@ -100,13 +98,13 @@ def test_a_server_named_by_the_environment_is_used(
 )
 def test_a_missing_key_is_named_before_any_call(
     monkeypatch: pytest.MonkeyPatch, model_id: str, variable: str
-) -> None:
+):
     monkeypatch.delenv(variable, raising=False)
     with pytest.raises(ValueError, match=f"environment variable {variable} must hold the API key"):
         chat_model(model_id)
 
 
-def test_another_provider_is_built_by_langchain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_provider_is_built_by_langchain(monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("langchain")
     monkeypatch.setenv("AZURE_OPENAI_API_KEY", "sk-of-the-user")
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "https://example.org")
@@ -116,7 +114,7 @@ def test_another_provider_is_built_by_langchain(monkeypatch: pytest.MonkeyPatch)
     assert (client.max_tokens, client.temperature, client.max_retries) == (9, 0.7, 0)
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("langchain")
     monkeypatch.setenv("MISTRAL_API_KEY", "sk-of-the-user")
     with pytest.raises(ValueError, match=r"pip install .*langchain-mistralai"):
@@ -139,7 +137,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         (":gpt-5.4", "openai:gpt-5.4"),
     ],
 )
-def test_an_unknown_id_is_answered_with_a_better_one(model_id: str, better: str) -> None:
+def test_an_unknown_id_is_answered_with_a_better_one(model_id: str, better: str):
     with pytest.raises(ValueError, match=f"got '{model_id}': did you mean '{better}'"):
         chat_model(model_id)
 
@@ -155,16 +153,16 @@ def test_an_unknown_id_is_answered_with_a_better_one(model_id: str, better: str)
         ({"retry_wait": -1}, "retry_wait must be >= 0, got -1"),
     ],
 )
-def test_a_setting_out_of_range_is_refused(setting: dict[str, Any], text: str) -> None:
+def test_a_setting_out_of_range_is_refused(setting: dict[str, Any], text: str):
     with pytest.raises(ValueError, match=text):
         chat_model("offline", **setting)
 
 
-def test_the_offline_model_needs_neither_key_nor_server() -> None:
+def test_the_offline_model_needs_neither_key_nor_server():
     assert isinstance(chat_model("offline", seed=3), BaseChatModel)
 
 
-def test_importing_the_room_loads_no_provider() -> None:
+def test_importing_the_room_loads_no_provider():
     modules = "chat_models metering prices asking runnable_tree"
     imports = "; ".join(f"import costada.models.{name}" for name in modules.split())
     heavy = "{'openai', 'langchain_openai', 'genai_prices', 'langchain', 'numpy'}"

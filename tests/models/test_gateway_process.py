@@ -264,14 +264,14 @@ def provider_paths() -> Iterator[tuple[str, list[str]]]:
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
+        def do_POST(self):
             asked.append(self.path)
             self.send_response(200)
             self.send_header("Content-Length", "2")
             self.end_headers()
             self.wfile.write(b"{}")
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, *_: object):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:

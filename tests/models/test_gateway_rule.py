@@ -19,7 +19,7 @@ REQUEST = Request("POST", "/chat/completions", (), b"{}")
 class Provider:
     """Answers 1, 2, 3 ... with the scripted states, then successfully; at once unless closed."""
 
-    def __init__(self, *states: RequestState) -> None:
+    def __init__(self, *states: RequestState):
         self.states = list(states)
         self.num_sent = 0
         self.is_open = asyncio.Event()

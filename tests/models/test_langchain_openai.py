@@ -68,11 +68,11 @@ def azure(**options: Any) -> AzureChatOpenAI:
 class Starts(BaseCallbackHandler):
     """Notes what LangChain passes to the callbacks of each request."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.facts: list[RequestFacts] = []
         self.messages: list[Any] = []
 
-    def on_chat_model_start(self, serialized: Any, messages: Any, **kwargs: Any) -> None:
+    def on_chat_model_start(self, serialized: Any, messages: Any, **kwargs: Any):
         params = kwargs["invocation_params"]
         self.facts.append(RequestFacts(params, kwargs["metadata"], serialized))
         self.messages += messages
@@ -246,8 +246,7 @@ def test_a_refusal_or_timeout_is_neither_unsent_nor_unreadable(
 
 @PROTOCOLS
 @pytest.mark.parametrize(
-    "body",
-    [b"<html>", b'"busy"', b"[1]", b"{}", b'{"error": {"code": 502}}', b'{"choices": ['],
+    "body", [b"<html>", b'"busy"', b"[1]", b"{}", b'{"error": {"code": 502}}', b'{"choices": [']
 )
 def test_a_body_that_is_no_answer_fails_while_it_is_read(
     server: BillingServer, protocol: dict[str, bool], body: bytes

@@ -63,7 +63,7 @@ def test_an_answer_is_reported_as_billed(server: BillingServer, calls, metered):
 
 
 def test_calls_at_the_same_time_are_each_reported(server: BillingServer, calls, metered):
-    async def ask_twice() -> None:
+    async def ask_twice():
         model = client(server)
         await asyncio.gather(model.ainvoke(PROMPT, metered), model.ainvoke(PROMPT, metered))
 
@@ -136,7 +136,7 @@ def test_a_cancelled_request_is_reported_when_the_meter_is_closed(server, calls)
     server.script(Silence(is_billed=True))
     meter = CallMeter(calls.append)
 
-    async def give_up_soon() -> None:
+    async def give_up_soon():
         async with asyncio.timeout(0.2):
             await client(server).ainvoke(PROMPT, {"callbacks": [meter]})
 
@@ -180,7 +180,7 @@ def test_an_unknown_policy_is_refused(calls):
 
 
 def test_an_error_of_the_receiver_is_not_swallowed(server: BillingServer):
-    def full_disk(call: MeteredCall) -> None:
+    def full_disk(call: MeteredCall):
         raise OSError(f"no room for {call.model}")
 
     with pytest.raises(OSError, match="no room for stand-in"):

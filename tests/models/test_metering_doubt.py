@@ -52,7 +52,7 @@ def part(text: str, inputs: int, outputs: int) -> ChatGenerationChunk:
 @pytest.mark.parametrize("ends_with_an_error", [False, True])
 def test_counts_of_a_stream_that_never_ended_are_a_part_of_its_bill_only(
     calls: list[MeteredCall], ends_with_an_error: bool
-) -> None:
+):
     meter, run_id = CallMeter(calls.append), uuid4()
     meter.on_chat_model_start({"name": "Custom"}, [[HumanMessage(PROMPT)]], run_id=run_id)
     meter.on_llm_new_token("one", run_id=run_id, chunk=part("one", 70, 1))
@@ -63,20 +63,20 @@ def test_counts_of_a_stream_that_never_ended_are_a_part_of_its_bill_only(
     assert (call.usage.input_tokens, call.usage.output_tokens, call.may_be_billed) == (70, 1, True)
 
 
-def test_counts_that_each_part_repeats_do_not_add_up() -> None:
+def test_counts_that_each_part_repeats_do_not_add_up():
     parts = [Usage(70, 1), Usage(70, 2, 30), Usage(70, 5, 30, 3)]
     assert is_cumulative(parts)
     assert streamed_usage(parts) == Usage(70, 5, 30, 3)
 
 
-def test_counts_that_parts_share_add_up() -> None:
+def test_counts_that_parts_share_add_up():
     parts = [Usage(70, 1, 30), Usage(0, 19)]
     assert not is_cumulative(parts)
     assert streamed_usage(parts) == Usage(70, 20, 30)
     assert streamed_usage([]) is None
 
 
-def test_the_input_bound_knows_messages_tools_and_schemas(server: BillingServer) -> None:
+def test_the_input_bound_knows_messages_tools_and_schemas(server: BillingServer):
     sent: list[OutgoingRequest] = []
 
     def bound(model: Any) -> int:
@@ -91,7 +91,7 @@ def test_the_input_bound_knows_messages_tools_and_schemas(server: BillingServer)
     assert bound(model.with_structured_output(Point)) > 12 + 32 + schema
 
 
-def test_each_choice_may_be_as_long_as_the_cap(server: BillingServer) -> None:
+def test_each_choice_may_be_as_long_as_the_cap(server: BillingServer):
     sent: list[OutgoingRequest] = []
     config: Any = {"callbacks": [CallMeter(print, on_start=sent.append)]}
     client(server, n=3).invoke(PROMPT, config)
@@ -99,7 +99,7 @@ def test_each_choice_may_be_as_long_as_the_cap(server: BillingServer) -> None:
     assert [(each.output_cap, each.choices) for each in sent] == [(CAP, 3), (CAP, 1)]
 
 
-def test_a_row_in_doubt_is_charged_its_bound_and_no_more(server: BillingServer) -> None:
+def test_a_row_in_doubt_is_charged_its_bound_and_no_more(server: BillingServer):
     server.script(Reply("one two three", INPUT_BOUND, CAP, breaks_after=2))
     model = client(server)
     way = RunnableLambda(lambda prompt, config: next(model.stream(prompt, config)))
@@ -111,9 +111,7 @@ def test_a_row_in_doubt_is_charged_its_bound_and_no_more(server: BillingServer) 
     assert row.cost + row.bound == Decimal(INPUT_BOUND + 2 * CAP) / 1_000_000
 
 
-def test_an_answer_without_counts_that_ends_the_run_is_charged_its_bound(
-    server: BillingServer,
-) -> None:
+def test_an_answer_without_counts_that_ends_the_run_is_charged_its_bound(server: BillingServer):
     server.script(Reply("yes", INPUT_BOUND, CAP, reports_usage=False))
     context = context_for(client(server))
     with pytest.raises(UnmeteredCall):
@@ -121,10 +119,8 @@ def test_an_answer_without_counts_that_ends_the_run_is_charged_its_bound(
     assert_in_doubt(context, server)
 
 
-def test_no_further_request_leaves_when_one_could_not_be_accounted_for(
-    server: BillingServer,
-) -> None:
-    def full_disk(call: MeteredCall) -> None:
+def test_no_further_request_leaves_when_one_could_not_be_accounted_for(server: BillingServer):
+    def full_disk(call: MeteredCall):
         raise OSError(f"no room for {call.model}")
 
     model = client(server).with_fallbacks([client(server)])
@@ -135,7 +131,7 @@ def test_no_further_request_leaves_when_one_could_not_be_accounted_for(
 
 def test_a_client_that_kept_its_connection_may_have_used_it(
     server: BillingServer, calls: list[MeteredCall]
-) -> None:
+):
     """Nothing tells of a second request over it, so an error after one is in doubt."""
     server.keeps_alive = True
     body = {"model": "stand-in", "messages": []}
@@ -163,7 +159,7 @@ def test_a_client_that_kept_its_connection_may_have_used_it(
 
 def test_connections_of_other_threads_are_not_held_against_a_model_for_ever(
     calls: list[MeteredCall],
-) -> None:
+):
     class Local(FakeListChatModel):
         """Raises, once while a thread of somebody else connects."""
 
@@ -204,7 +200,7 @@ ABSURD = 10**15
 @pytest.mark.parametrize("on_missing_usage", ["raise", "estimate"])
 def test_counts_that_the_request_cannot_have_caused_are_charged_and_end_the_run(
     server: BillingServer, reply: Reply, model: dict[str, Any], on_missing_usage: str
-) -> None:
+):
     server.default = reply
     ways = client(server, **model).with_fallbacks([client(server)])
     context = context_for(ways, on_missing_usage=on_missing_usage)
@@ -230,16 +226,14 @@ def test_counts_that_the_request_cannot_have_caused_are_charged_and_end_the_run(
 )
 def test_counts_at_the_limits_of_the_request_are_believed(
     server: BillingServer, reply: Reply, model: dict[str, Any]
-) -> None:
+):
     server.default = reply
     context = context_for(client(server, **model))
     asked(context)
     assert_exact(context, server)
 
 
-def test_an_estimate_above_the_limit_of_an_answer_does_not_end_the_run(
-    server: BillingServer,
-) -> None:
+def test_an_estimate_above_the_limit_of_an_answer_does_not_end_the_run(server: BillingServer):
     server.default = Reply("word " * 2000, 10, 10, reports_usage=False)
     context = context_for(client(server), on_missing_usage="estimate")
     asked(context)
@@ -247,9 +241,7 @@ def test_an_estimate_above_the_limit_of_an_answer_does_not_end_the_run(
     assert (row.is_estimated, row.usage.output_tokens > CAP) == (True, True)
 
 
-def test_a_cost_that_no_price_explains_is_charged_as_told_and_ends_the_run(
-    server: BillingServer,
-) -> None:
+def test_a_cost_that_no_price_explains_is_charged_as_told_and_ends_the_run(server: BillingServer):
     server.default = Reply("ten words", 10, 10, cost=2_500_000_000.0)
     context = context_for(client(server).with_fallbacks([client(server)]), is_listed=True)
     with pytest.raises((ValueError, UnmeteredCall), match=r"request cost \$2,500,000,000.00"):
@@ -260,7 +252,7 @@ def test_a_cost_that_no_price_explains_is_charged_as_told_and_ends_the_run(
 
 def test_what_an_image_or_a_tool_of_the_provider_takes_is_not_measured_in_bytes(
     server: BillingServer, calls: list[MeteredCall]
-) -> None:
+):
     server.default = Reply("a cat", 50_000, 5)
     model, config = client(server), {"callbacks": [CallMeter(calls.append)]}
     picture = {"type": "image_url", "image_url": {"url": "https://example.com/cat.png"}}
@@ -271,7 +263,7 @@ def test_what_an_image_or_a_tool_of_the_provider_takes_is_not_measured_in_bytes(
         model.invoke([HumanMessage([{"type": "text", "text": PROMPT}])], config)
 
 
-def test_the_answer_of_a_model_without_a_price_is_never_asked_for(server: BillingServer) -> None:
+def test_the_answer_of_a_model_without_a_price_is_never_asked_for(server: BillingServer):
     context = context_for(client(server, model="second"))
     other = client(server).bind(model="unpriced").with_fallbacks([client(server, model="second")])
     asked(replace(context, model=other))
@@ -281,8 +273,8 @@ def test_the_answer_of_a_model_without_a_price_is_never_asked_for(server: Billin
 
 def test_a_request_that_could_not_be_written_down_does_not_leave(
     server: BillingServer, calls: list[MeteredCall]
-) -> None:
-    def full_disk(sent: OutgoingRequest) -> None:
+):
+    def full_disk(sent: OutgoingRequest):
         raise OSError(f"no room for {sent.model}")
 
     with CallMeter(calls.append, on_start=full_disk) as meter, pytest.raises(OSError, match="room"):
@@ -290,7 +282,7 @@ def test_a_request_that_could_not_be_written_down_does_not_leave(
     assert server.requests == calls == []
 
 
-def test_a_timeout_after_a_request_that_reached_nobody_is_in_doubt(server: BillingServer) -> None:
+def test_a_timeout_after_a_request_that_reached_nobody_is_in_doubt(server: BillingServer):
     server.script(Silence(INPUT_BOUND, is_billed=True, output_tokens=CAP))
     nobody = client(server, base_url="http://127.0.0.1:9/v1")
     somebody = client(server, timeout=0.2)
@@ -317,7 +309,7 @@ def test_a_timeout_after_a_request_that_reached_nobody_is_in_doubt(server: Billi
         ({"cost": "0.01"}, None),
     ],
 )
-def test_with_a_key_of_ones_own_two_providers_charge(usage: Any, dollars: str | None) -> None:
+def test_with_a_key_of_ones_own_two_providers_charge(usage: Any, dollars: str | None):
     told = {"token_usage": {"cost": 0.01, **usage}}
     answer = ChatGeneration(message=AIMessage("yes", response_metadata=told))
     cost = read_reply(LLMResult(generations=[[answer]])).cost

@@ -42,12 +42,12 @@ def graph_on(context: RunContext) -> Any:
     return graph.compile()
 
 
-async def read(stream: Any) -> None:
+async def read(stream: Any):
     async for _ in stream:
         pass
 
 
-def inside_another_graph(graph: Any) -> None:
+def inside_another_graph(graph: Any):
     outer = StateGraph(State)
     outer.add_node("search", graph)
     outer.add_edge(START, "search")
@@ -71,7 +71,7 @@ STREAMING = {"messages", "messages and values", "asynchronous messages", "events
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_a_call_is_charged_as_billed(server: BillingServer, run: str) -> None:
+def test_a_call_is_charged_as_billed(server: BillingServer, run: str):
     server.script(ANSWER)
     context = context_for(client(server))
     RUNS[run](graph_on(context))
@@ -82,7 +82,7 @@ def test_a_call_is_charged_as_billed(server: BillingServer, run: str) -> None:
 @pytest.mark.parametrize("run", sorted(STREAMING))
 def test_a_stream_that_a_graph_forces_is_not_charged_silently_without_counts(
     server: BillingServer, run: str
-) -> None:
+):
     server.script(ANSWER)
     context = context_for(client(server, stream_usage=None))
     with pytest.raises(UnmeteredCall, match="stream_usage=True"):
@@ -95,7 +95,7 @@ def test_a_stream_that_a_graph_forces_is_not_charged_silently_without_counts(
 @pytest.mark.parametrize("run", sorted(STREAMING))
 def test_a_graph_that_streams_does_not_lose_the_cost_of_a_model_that_does_not(
     server: BillingServer, run: str
-) -> None:
+):
     server.script(Reply("yes", cost=0.000123))
     context = context_for(client(server, disable_streaming=True), is_listed=True)
     RUNS[run](graph_on(context))
@@ -103,7 +103,7 @@ def test_a_graph_that_streams_does_not_lose_the_cost_of_a_model_that_does_not(
     assert rows_of(context)[0].price_source == "provider"
 
 
-def test_a_stream_that_breaks_inside_a_graph_is_in_doubt(server: BillingServer) -> None:
+def test_a_stream_that_breaks_inside_a_graph_is_in_doubt(server: BillingServer):
     server.script(Reply("one two three", INPUT_BOUND, CAP, breaks_after=2))
     context = context_for(client(server))
     RUNS["messages"](graph_on(context))
@@ -111,14 +111,12 @@ def test_a_stream_that_breaks_inside_a_graph_is_in_doubt(server: BillingServer) 
     assert_in_doubt(context, server)
 
 
-def test_a_request_of_a_cancelled_graph_is_in_doubt_while_it_runs_and_after(
-    server: BillingServer,
-) -> None:
+def test_a_request_of_a_cancelled_graph_is_in_doubt_while_it_runs_and_after(server: BillingServer):
     server.script(Silence(INPUT_BOUND, is_billed=True, output_tokens=CAP))
     context = context_for(client(server, timeout=0.5))
     under_way = []
 
-    async def give_up_soon() -> None:
+    async def give_up_soon():
         try:
             async with asyncio.timeout(0.2):
                 await graph_on(context).ainvoke({})

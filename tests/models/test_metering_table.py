@@ -54,11 +54,11 @@ class Point(BaseModel):
 POINT_SCHEMA = {"title": "Point", "type": "object", "properties": {"x": {"type": "integer"}}}
 
 
-def assert_estimated(context: RunContext, server: BillingServer) -> None:
+def assert_estimated(context: RunContext, server: BillingServer):
     assert any(row.is_estimated for row in rows_of(context))
 
 
-def assert_nothing(context: RunContext, server: BillingServer) -> None:
+def assert_nothing(context: RunContext, server: BillingServer):
     """The exception is all that tells of the call."""
 
 
@@ -235,9 +235,7 @@ CASES = [
 @pytest.mark.filterwarnings("ignore:Unexpected type for token usage:UserWarning")
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
-def test_a_call_is_charged_as_billed_or_says_that_it_may_not_be(
-    server: BillingServer, case: Case
-) -> None:
+def test_a_call_is_charged_as_billed_or_says_that_it_may_not_be(server: BillingServer, case: Case):
     server.script(*case.answers)
     server.default = Refusal(500, "nothing more was scripted")
     context = context_for(case.way(server), is_listed=case.listed, on_missing_usage=case.policy)

@@ -124,9 +124,7 @@ def test_a_wait_that_cannot_be_read_is_none(server: BillingServer, told: str):
     assert waits == [0]
 
 
-def test_another_model_may_answer_in_place_of_one_that_asks_for_a_long_wait(
-    server: BillingServer,
-):
+def test_another_model_may_answer_in_place_of_one_that_asks_for_a_long_wait(server: BillingServer):
     server.script(Refusal(429, headers={"Retry-After": "3600"}))
     answer = ask(served(server).with_fallbacks([served(server)]), MESSAGES, {})
     assert isinstance(answer, AIMessage)
@@ -155,9 +153,7 @@ def test_a_quota_that_is_used_up_is_final(
     assert len(server.requests) == 1
 
 
-def test_a_limit_per_minute_in_the_words_of_a_used_up_quota_is_waited_for(
-    server: BillingServer,
-):
+def test_a_limit_per_minute_in_the_words_of_a_used_up_quota_is_waited_for(server: BillingServer):
     """Gemini says the same of both; only `insufficient_quota` tells a used-up account."""
     server.script(Refusal(429, "You exceeded your current quota. Please retry in 34s."))
     assert isinstance(ask(served(server), MESSAGES, {}), AIMessage)

@@ -9,7 +9,7 @@ from langchain_core.runnables import Runnable, RunnableLambda
 
 from costada.models.asking import FailureKind, ModelFailure, ask
 from costada.models.chat_models import chat_model
-from costada.models.errors import UnmeteredCall
+from costada.models.errors import UnmeteredCall, describe
 from costada.models.metering import CallMeter, MeteredCall
 
 MESSAGES = [HumanMessage("twelve bytes")]
@@ -33,11 +33,16 @@ class Broken(BaseChatModel):
 
 def served(server: BillingServer, *answers: Answer, **settings: Any) -> Runnable[Any, AIMessage]:
     server.script(*answers)
-    options = {"base_url": server.url, "retry_wait": 0, **settings}
-    return chat_model("openai:stand-in", **options)
+    return chat_model("openai:stand-in", **{"base_url": server.url, "retry_wait": 0, **settings})
 
 
-def test_an_answer_is_returned_and_metered(server: BillingServer) -> None:
+def failure_of(model: Runnable[Any, Any]) -> ModelFailure:
+    failure = ask(model, MESSAGES, {})
+    assert isinstance(failure, ModelFailure)
+    return failure
+
+
+def test_an_answer_is_returned_and_metered(server: BillingServer):
     calls: list[MeteredCall] = []
     answer = ask(served(server, Reply("yes")), MESSAGES, {"callbacks": [CallMeter(calls.append)]})
     assert isinstance(answer, AIMessage)
@@ -46,30 +51,26 @@ def test_an_answer_is_returned_and_metered(server: BillingServer) -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_passing_error_is_a_failure_after_the_last_attempt(
-    server: BillingServer, status: int
-) -> None:
-    failure = ask(served(server, *[Refusal(status, "busy")] * 3), MESSAGES, {})
-    assert isinstance(failure, ModelFailure)
+def test_a_passing_error_is_a_failure_after_the_last_attempt(server: BillingServer, status: int):
+    failure = failure_of(served(server, *[Refusal(status, "busy")] * 3))
     assert f"Error code: {status}" in failure.reason
     assert "busy" in failure.reason
+    assert failure.kind is FailureKind.DOWN
     assert len(server.requests) == 3
 
 
-def test_a_timeout_is_a_failure(server: BillingServer) -> None:
-    model = served(server, Silence(), timeout=0.2, max_attempts=1)
-    failure = ask(model, MESSAGES, {})
-    assert isinstance(failure, ModelFailure)
+def test_a_timeout_is_a_failure(server: BillingServer):
+    failure = failure_of(served(server, Silence(), timeout=0.2, max_attempts=1))
     assert "TimeoutError: Request timed out" in failure.reason
+    assert failure.kind is FailureKind.TIMEOUT
 
 
-def test_a_server_that_is_not_there_is_a_failure() -> None:
+def test_a_server_that_is_not_there_is_a_failure():
     with BillingServer() as gone:
         url = gone.url
-    model = chat_model("openai:stand-in", base_url=url, retry_wait=0)
-    failure = ask(model, MESSAGES, {})
-    assert isinstance(failure, ModelFailure)
+    failure = failure_of(chat_model("openai:stand-in", base_url=url, retry_wait=0))
     assert "ConnectionError: Connection error" in failure.reason
+    assert failure.kind is FailureKind.DOWN
 
 
 @pytest.mark.parametrize(
@@ -87,24 +88,21 @@ def test_a_server_that_is_not_there_is_a_failure() -> None:
         b'{"error": "overloaded"}',
     ],
 )
-def test_a_body_that_cannot_be_read_is_a_failure(server: BillingServer, body: bytes) -> None:
-    assert isinstance(ask(served(server, Reply(body=body)), MESSAGES, {}), ModelFailure)
+def test_a_body_that_cannot_be_read_is_a_failure(server: BillingServer, body: bytes):
+    failure_of(served(server, Reply(body=body)))
     assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("text", ["", " \n", None])
-def test_an_answer_without_text_is_a_failure(server: BillingServer, text: str | None) -> None:
-    failure = ask(served(server, Reply(text, finish_reason="length")), MESSAGES, {})
+def test_an_answer_without_text_is_a_failure(server: BillingServer, text: str | None):
+    failure = failure_of(served(server, Reply(text, finish_reason="length")))
     assert failure == ModelFailure("the answer holds no text (finish reason: length)")
 
 
-def test_an_answer_of_reasoning_alone_is_a_failure() -> None:
-    blocks = [{"type": "reasoning", "reasoning": "hm"}]
-    assert isinstance(ask(Broken(content=blocks), MESSAGES, {}), ModelFailure)
-
-
-def test_an_answer_in_blocks_is_an_answer() -> None:
-    blocks = [{"type": "reasoning", "reasoning": "hm"}, {"type": "text", "text": "yes"}]
+def test_an_answer_of_reasoning_alone_is_a_failure_and_one_in_blocks_is_none():
+    reasoning = {"type": "reasoning", "reasoning": "hm"}
+    assert failure_of(Broken(content=[reasoning]))
+    blocks = [reasoning, {"type": "text", "text": "yes"}]
     assert isinstance(ask(Broken(content=blocks), MESSAGES, {}), AIMessage)
 
 
@@ -119,7 +117,7 @@ def test_an_answer_in_blocks_is_an_answer() -> None:
 )
 def test_a_refusal_for_good_is_raised_with_model_status_and_remedy(
     server: BillingServer, status: int, remedy: str
-) -> None:
+):
     expected = f"model 'stand-in' refused the request with status {status}: {remedy}"
     with pytest.raises(ValueError, match=expected):
         ask(served(server, Refusal(status, "no")), MESSAGES, {})
@@ -129,17 +127,14 @@ def test_a_refusal_for_good_is_raised_with_model_status_and_remedy(
 @pytest.mark.parametrize("status", [400, 422])
 def test_a_request_found_faulty_is_a_refusal_that_another_prompt_may_cure(
     server: BillingServer, status: int
-) -> None:
-    failure = ask(served(server, Refusal(status, "no")), MESSAGES, {})
-    assert isinstance(failure, ModelFailure)
+):
+    failure = failure_of(served(server, Refusal(status, "no")))
     assert failure.kind is FailureKind.REFUSED
     assert f"status {status}: check the model's parameters" in failure.reason
     assert len(server.requests) == 1
 
 
-def test_a_refusal_does_not_repeat_the_key(
-    server: BillingServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_refusal_does_not_repeat_the_key(server: BillingServer, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-user")
     model = served(server, Refusal(401, "sk-of-the-user is wrong"))
     with pytest.raises(ValueError, match="<OPENAI_API_KEY> is wrong") as caught:
@@ -148,7 +143,7 @@ def test_a_refusal_does_not_repeat_the_key(
     assert caught.value.__context__ is None
 
 
-def test_an_answer_without_counts_is_raised(server: BillingServer) -> None:
+def test_an_answer_without_counts_is_raised(server: BillingServer):
     model = served(server, Reply(reports_usage=False))
     with pytest.raises(UnmeteredCall):
         ask(model, MESSAGES, {"callbacks": [CallMeter(lambda call: None)]})
@@ -156,31 +151,22 @@ def test_an_answer_without_counts_is_raised(server: BillingServer) -> None:
 
 
 @pytest.mark.parametrize(
-    "error",
-    [
-        ValueError("bug"),
-        TypeError("bug"),
-        KeyError("bug"),
-        IndexError("bug"),
-        AssertionError("bug"),
-        OSError("bug"),
-        KeyboardInterrupt("bug"),
-    ],
+    "kind",
+    [ValueError, TypeError, KeyError, IndexError, AssertionError, OSError, KeyboardInterrupt],
 )
 @pytest.mark.parametrize("is_retried", [False, True])
-def test_a_programming_error_is_raised(error: BaseException, is_retried: bool) -> None:
-    model: Any = Broken(error=error)
-    with pytest.raises(type(error), match="bug"):
+def test_a_programming_error_is_raised(kind: type[BaseException], is_retried: bool):
+    model: Any = Broken(error=kind("bug"))
+    with pytest.raises(kind, match="bug"):
         ask(model.with_retry(stop_after_attempt=1) if is_retried else model, MESSAGES, {})
 
 
-def test_a_wrong_option_is_a_programming_error(server: BillingServer) -> None:
-    model = served(server).bind(no_such_option=1)
+def test_a_wrong_option_is_a_programming_error(server: BillingServer):
     with pytest.raises(TypeError, match="no_such_option"):
-        ask(model, MESSAGES, {})
+        ask(served(server).bind(no_such_option=1), MESSAGES, {})
 
 
-def test_an_error_of_the_meters_receiver_is_raised_and_not_retried(server: BillingServer) -> None:
+def test_an_error_of_the_meters_receiver_is_raised_and_not_retried(server: BillingServer):
     def broken_pipe(call: MeteredCall) -> None:
         raise BrokenPipeError(f"cannot print {call.model}")
 
@@ -193,14 +179,29 @@ def test_an_error_of_the_meters_receiver_is_raised_and_not_retried(server: Billi
     ("error", "kind"),
     [(ConnectionResetError("gone"), FailureKind.DOWN), (TimeoutError("late"), FailureKind.TIMEOUT)],
 )
-def test_a_lost_connection_of_any_provider_is_a_failure(
-    error: Exception, kind: FailureKind
-) -> None:
-    failure = ask(Broken(error=error), MESSAGES, {})
-    assert failure == ModelFailure(f"{type(error).__name__}: {error}", kind)
+def test_a_lost_connection_of_any_provider_is_a_failure(error: Exception, kind: FailureKind):
+    assert failure_of(Broken(error=error)) == ModelFailure(f"{type(error).__name__}: {error}", kind)
 
 
-def test_something_else_than_a_message_is_refused() -> None:
+def test_something_else_than_a_message_is_refused():
     model: Runnable[Any, Any] = RunnableLambda(lambda messages: "text")
     with pytest.raises(ValueError, match="model must return an AIMessage, got str"):
         ask(model, MESSAGES, {})
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("bad\n  thing"), "ValueError: bad thing"),
+        (TimeoutError(), "TimeoutError: no message"),
+        (ValueError("wrong key sk-very-secret"), "ValueError: wrong key <SOME_API_KEY>"),
+        (ValueError("x" * 10_000), f"ValueError: {'x' * 488}"),
+        (ValueError("x" * 480 + "sk-very-secret"), f"ValueError: {'x' * 480}<SOME_AP"),
+    ],
+    ids=["one line", "no message", "without keys", "cut", "cut once it has no keys"],
+)
+def test_an_error_is_described_in_one_short_line(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, text: str
+):
+    monkeypatch.setenv("SOME_API_KEY", "sk-very-secret")
+    assert describe(error) == text

@@ -1,12 +1,16 @@
 import pytest
-from fakes import ScriptedModel, rewrite
+from fakes import ScriptedModel, hashed_answer, rewrite
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables import RunnableLambda
 from langchain_openai import ChatOpenAI
 from pydantic import Field, SecretStr
 
-from costada.models.requests import RequestNotSent, with_limited_answers
+from costada.models.chat_models import chat_model
+from costada.models.offline import OfflineModel
+from costada.models.requests import RequestNotSent, with_limited_answers, with_tools
 from costada.models.retries import with_retries
+from costada.models.runnable_tree import returns_raw_answers, underlying_models
+from costada.prompts.tools import TOOLS
 
 MESSAGES = [HumanMessage("hello")]
 
@@ -69,7 +73,7 @@ def test_a_request_without_permit_is_not_sent_and_not_repeated():
         wrapped.batch([MESSAGES])
 
 
-def test_a_fallback_has_its_turn_when_the_first_model_is_held_back():
+def test_a_fallback_has_its_turn_when_the_first_models_request_is_not_sent():
     dear, cheap = listener(), listener(max_tokens=50)
 
     def small_ones(asked):
@@ -138,3 +142,36 @@ def test_the_openai_client_sends_the_limit_in_both_of_its_protocols(*, uses_resp
     )
     limits = {key: value for key, value in seen.items() if "max" in key}
     assert limits == {name: 300}
+
+
+def test_a_retried_model_and_its_fallback_both_get_the_tools(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    model = chat_model("openai:one").with_fallbacks([chat_model("openai:two")])
+    changed = with_tools(model, TOOLS)
+    assert [each.model_name for each in underlying_models(changed)] == ["one", "two"]
+    assert returns_raw_answers(changed)
+    for part in (changed.runnable, *changed.fallbacks):
+        bound = part.bound.kwargs["tools"]
+        assert [tool["function"]["name"] for tool in bound] == [
+            "evaluate_candidate",
+            "read_program",
+            "search_archive",
+            "submit",
+        ]
+
+
+def test_the_given_model_stays_as_it_is():
+    model = OfflineModel()
+    assert with_tools(model, TOOLS) is not model
+    assert model == OfflineModel()
+
+
+def test_a_model_without_tools_is_named():
+    with pytest.raises(ValueError, match="model 'scripted': cannot call tools"):
+        with_tools(ScriptedModel(answer=hashed_answer), TOOLS)
+
+
+def test_a_hidden_model_gets_no_tools():
+    hidden = ScriptedModel(answer=hashed_answer)
+    with pytest.raises(ValueError, match="in which no tools can be bound"):
+        with_tools(RunnableLambda(lambda messages: hidden.invoke(messages)), TOOLS)

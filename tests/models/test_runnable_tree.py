@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 from billing_server import BillingServer
-from langchain_core.language_models import BaseChatModel, FakeListChatModel
+from langchain_core.language_models import FakeListChatModel
 from langchain_core.runnables import (
     ConfigurableField,
     RunnableBranch,
@@ -50,7 +50,7 @@ FIELD = ConfigurableField(id="llm")
         RunnableLambda(lambda prompt: FIRST.invoke(prompt)),
     ],
 )
-def test_a_wrapped_model_is_found(runnable: Any) -> None:
+def test_a_wrapped_model_is_found(runnable: Any):
     assert underlying_models(runnable) == (FIRST,)
 
 
@@ -63,7 +63,7 @@ def test_a_wrapped_model_is_found(runnable: Any) -> None:
         RunnableBranch((lambda prompt: not prompt, FIRST), SECOND),
     ],
 )
-def test_every_model_that_may_answer_is_found_once(runnable: Any) -> None:
+def test_every_model_that_may_answer_is_found_once(runnable: Any):
     assert underlying_models(runnable) == (FIRST, SECOND)
 
 
@@ -85,7 +85,7 @@ def test_every_model_that_may_answer_is_found_once(runnable: Any) -> None:
         (FIRST.configurable_alternatives(FIELD, b=SECOND.bind(model="x")), ["first", "x"]),
     ],
 )
-def test_a_model_has_the_name_that_its_requests_ask_for(runnable: Any, names: list[str]) -> None:
+def test_a_model_has_the_name_that_its_requests_ask_for(runnable: Any, names: list[str]):
     assert [asked.identity.name for asked in asked_models(runnable)] == names
 
 
@@ -100,38 +100,28 @@ def test_a_model_has_the_name_that_its_requests_ask_for(runnable: Any, names: li
         ("", "", "Class"),
     ],
 )
-def test_langchains_name_counts_where_it_is_what_is_sent(sent: str, told: str, name: str) -> None:
+def test_langchains_name_counts_where_it_is_what_is_sent(sent: str, told: str, name: str):
     facts = RequestFacts({"model": sent}, {"ls_model_name": told}, {"name": "Class"})
     assert requested_model(facts) == name
 
 
-def test_a_function_without_a_model_has_none() -> None:
-    assert underlying_models(RunnableLambda(str)) == ()
-
-
-def test_an_openai_model_tells_its_server() -> None:
+def test_an_openai_model_tells_its_server():
     assert model_identity(FIRST) == ModelIdentity("first", "openai", "http://127.0.0.1:9/v1/")
 
 
-def test_openai_itself_is_told_by_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_openai_itself_is_told_by_its_address(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     (model,) = underlying_models(chat_model("openai:gpt-5.4"))
     assert model_identity(model).base_url == "https://api.openai.com/v1/"
 
 
-@pytest.mark.parametrize("model", [FakeListChatModel(responses=["x"])])
-def test_the_name_is_the_one_a_meter_reports(model: BaseChatModel) -> None:
+@pytest.mark.parametrize("is_served", [False, True])
+def test_the_name_is_the_one_a_meter_reports(server: BillingServer, is_served: bool):
+    served = chat_model("openai:glm-5", base_url=server.url)
+    runnable = served if is_served else FakeListChatModel(responses=["x"])
     calls: list[MeteredCall] = []
     meter = CallMeter(calls.append, on_missing_usage="estimate")
-    model.invoke("x", {"callbacks": [meter]})
-    identity = model_identity(model)
-    assert [(call.model, call.provider) for call in calls] == [(identity.name, identity.provider)]
-
-
-def test_the_name_of_a_served_model_is_the_one_a_meter_reports(server: BillingServer) -> None:
-    calls: list[MeteredCall] = []
-    runnable = chat_model("openai:glm-5", base_url=server.url)
-    runnable.invoke("x", {"callbacks": [CallMeter(calls.append)]})
+    runnable.invoke("x", {"callbacks": [meter]})
     (model,) = underlying_models(runnable)
     identity = model_identity(model)
     assert [(call.model, call.provider) for call in calls] == [(identity.name, identity.provider)]
