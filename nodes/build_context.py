@@ -87,15 +87,17 @@ def next_attempt(
     label: str = "",
 ) -> StepRecord:
     """The step with its next attempt, whose prompt is stored."""
-    prompt, data = _save_prompt(generation_prompt(request), context)
+    put_text = context.store.put_text
+    # what the parent and the inspirations hold is stored already
+    data = replace(request.data, program="", others=())
     return {
         **step,
         "attempt": step["attempt"] + 1,
         "parent": sources.parent.id,
         "inspirations": [candidate.id for candidate in sources.inspirations],
         "label": label,
-        "prompt": prompt,
-        "prompt_data": data,
+        "prompt": put_text(generation_prompt(request).user),
+        "prompt_data": put_text(json.dumps(asdict(data))),
         "program": "",
         "changes": "",
         "candidate": "",
@@ -106,20 +108,11 @@ def next_attempt(
     }
 
 
-def _save_prompt(prompt: Prompt, context: RunContext) -> tuple[str, str]:
-    """Store the text of a step's prompt and what it was made of; returns both hashes."""
-    put_text = context.store.put_text
-    if prompt.data is None:
-        return put_text(prompt.user), ""
-    others = tuple(map(put_text, prompt.data.others))
-    data = replace(prompt.data, program=put_text(prompt.data.program), others=others)
-    return put_text(prompt.user), put_text(json.dumps(asdict(data)))
-
-
-def load_prompt(step: StepRecord, context: RunContext) -> Prompt:
-    """The prompt of the step's attempt."""
-    text = context.store.text
+def load_prompt(state: SearchState, context: RunContext) -> Prompt:
+    """The prompt of the step's attempt, with what it was made of."""
+    step, text = state["step"], context.store.text
+    ids = (step["parent"], *step["inspirations"])
+    program, *others = (candidate_of(each, state, context).program.text for each in ids)
     data = PromptData(**json.loads(text(step["prompt_data"])))
-    others = tuple(map(text, data.others))
-    data = replace(data, program=text(data.program), others=others)
+    data = replace(data, program=program, others=others)
     return Prompt(context.problem.task, text(step["prompt"]), data)

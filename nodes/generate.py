@@ -26,7 +26,7 @@ def ask_once(state: SearchState, config: RunnableConfig, *, context: RunContext)
     step, put_text = state["step"], context.store.put_text
     role = "generation" if step["attempt"] == 1 else "retry"
     key = CallKey(state["run_id"], state["iteration"], role, step["attempt"])
-    prompt = load_prompt(step, context)
+    prompt = load_prompt(state, context)
     answer = ask_within_budget(context.model, prompt, key, state, config, context)
     if isinstance(answer, ModelFailure):
         is_out_of_money = isinstance(answer, Unaffordable)

@@ -23,14 +23,14 @@ class StepRecord(TypedDict):
     `frontier`, `action` and `intensity` are what the controller chose (k_t, a_t, I_t). `attempt`
     counts the attempts made. `parent` and `candidate` are candidate ids, `prompt`, `program`,
     `changes` and `failure` hashes of stored texts, `prompt_data` of the JSON of what the prompt was
-    made of; an empty string means none. `score` (f_t) and
-    `objective` are `None` until something was evaluated. `cost` is the step cost in dollars (c_t);
-    `guide_calls` says how many of its calls were guide calls. `inspirations` are candidate ids, and
-    `label` is the search strategy's word for the parent, where a strategy chose it. `failed` holds
-    failure and program of every attempt that failed. `is_credited` tells that the step has been
-    credited, `is_out_of_money` that its last attempt was not made, as a hard budget could not pay
-    for it. Where the generating model works with tools, `requests` counts its requests in the step,
-    and `is_cut_short` tells that its cap or the budget allows the step no further one.
+    made of; an empty string means none. `score` (f_t) and `objective` are `None` until something
+    was evaluated. `cost` is the step cost in dollars (c_t); `guide_calls` says how many of its
+    calls were guide calls. `inspirations` are candidate ids, and `label` is the search strategy's
+    word for the parent, where a strategy chose it. `failed` holds failure and program of every
+    attempt that failed. `is_credited` tells that the step has been credited, `is_out_of_money` that
+    its last attempt was not made, as a hard budget could not pay for it. Where the generating model
+    works with tools, `requests` counts its requests in the step, and `is_cut_short` tells that its
+    cap or the budget allows the step no further one.
     """
 
     frontier: int

@@ -67,7 +67,7 @@ def _work(bench: Workbench, config: RunnableConfig) -> Ending:
     state, context = bench.state, bench.context
     model = cast(ChatModel, with_tools(context.model, TOOLS))
     limit = context.settings.tool_evaluations + FURTHER_ANSWERS
-    prompt = load_prompt(state["step"], context)
+    prompt = load_prompt(state, context)
     section = tools_section(Allowance(limit, bench.evaluations_left))
     conversation = Conversation(replace(prompt, user=f"{prompt.user}\n{section}"))
     for number in range(1, limit + 1):
