@@ -229,8 +229,7 @@ ProblemName = Annotated[str, Field(description="One of the problems that this se
 Budget = Annotated[float, Field(description="Dollars to spend; lowered to what the server has.")]
 Seed = Annotated[int, Field(description="Random seed of the run.")]
 WaitSeconds = Annotated[
-    float,
-    Field(ge=0, le=LONGEST_WAIT, description="Return when the run ends, or after this time."),
+    float, Field(ge=0, le=LONGEST_WAIT, description="Return when the run ends, or after this time.")
 ]
 
 

@@ -47,10 +47,7 @@ Problems = Annotated[
 Parent = Annotated[
     Path,
     typer.Option(
-        "--out",
-        parser=options.named_path,
-        metavar="DIR",
-        help="Parent folder of the run folders.",
+        "--out", parser=options.named_path, metavar="DIR", help="Parent folder of the run folders."
     ),
 ]
 Http = Annotated[
@@ -60,10 +57,7 @@ Http = Annotated[
 Port = Annotated[
     int | None,
     typer.Option(
-        min=1,
-        max=options.LARGEST_PORT,
-        help="Port for --http.",
-        show_default=str(DEFAULT_PORT),
+        min=1, max=options.LARGEST_PORT, help="Port for --http.", show_default=str(DEFAULT_PORT)
     ),
 ]
 

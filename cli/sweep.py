@@ -77,8 +77,7 @@ SweepFolder = Annotated[
     ),
 ]
 DryRun = Annotated[
-    bool,
-    typer.Option("--dry-run", help="Print the number of runs and their maximum cost."),
+    bool, typer.Option("--dry-run", help="Print the number of runs and their maximum cost.")
 ]
 AsJson = Annotated[
     bool,

@@ -22,8 +22,7 @@ LINE_WIDTH = 80
 STEM = "theory"
 
 Steps = Annotated[
-    str,
-    typer.Option(metavar="N,N,...", help="Budgets, in steps on the cheap frontier (B/c)."),
+    str, typer.Option(metavar="N,N,...", help="Budgets, in steps on the cheap frontier (B/c).")
 ]
 FigureFolder = Annotated[
     Path | None,

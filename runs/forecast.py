@@ -134,8 +134,8 @@ def forecast_text(found: Forecast, config: RunConfig) -> str:
         f" tokens; reference cost ${found.reference_cost:g}",
         *([_AGENT_NOTE] if config.generator == "agent" else []),
         f"  steps           about {count(found.steps)} for the budget"
-        f" ({count(found.fewest_steps)} if answers are as long as they may be, {count(found.most_steps)} if they have"
-        f" {SHORT_ANSWER:,} tokens),"
+        f" ({count(found.fewest_steps)} if answers are as long as they may be,"
+        f" {count(found.most_steps)} if they have {SHORT_ANSWER:,} tokens),"
         f" at most {config.max_iterations:,}",
         f"  worst call      ${found.worst_call:.4f} ({found.worst_tokens_in:,} tokens in,"
         f" {found.worst_tokens_out:,} out)",

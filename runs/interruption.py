@@ -20,6 +20,7 @@ STOPPING = "Stopping after the current call (an evaluation ends now); Ctrl-C aga
 SHOW_CURSOR = b"\x1b[?25h"
 STOPPED = SHOW_CURSOR + b"\ncostada: stopped at once; finished iterations are saved\n"
 STANDARD_ERROR = 2
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 Handler = Callable[[int, FrameType | None], None]
 
@@ -46,7 +47,7 @@ def draining_on_signal(control: RunControl, notify: Callable[[str], None]) -> It
         cancel_evaluations()
         notify(STOPPING)
 
-    with _handling((signal.SIGINT, signal.SIGTERM), handle):
+    with _handling(SIGNALS, handle):
         yield
 
 

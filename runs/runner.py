@@ -200,11 +200,7 @@ def _saver(database: Path, *, keep_history: bool = True) -> Iterator[RunSaver]:
 
 
 def _stream(
-    graph: DiscoveryGraph,
-    plan: Plan,
-    record: RunRecord,
-    progress: Progress,
-    control: RunControl,
+    graph: DiscoveryGraph, plan: Plan, record: RunRecord, progress: Progress, control: RunControl
 ) -> None:
     """Run the graph to its end or until it is interrupted."""
     max_iterations = plan.settings.constants.max_iterations

@@ -4,7 +4,7 @@ import json
 from decimal import Decimal
 
 import pytest
-from billing_server import BillingServer, Reply
+from billing_server import Reply
 from fakes import IDEAS, hashed_answer, is_guide_prompt, toy_problem
 from langchain.agents import create_agent
 from langchain_openai import ChatOpenAI
@@ -20,7 +20,7 @@ from costada.values.prices import Price
 PRICES = {"planner": Price("3", "15"), "searcher": Price("1.25", "10")}
 
 
-def answer(body) -> Reply:
+def answer(body):
     """Answer as long as is allowed: the planner orders one search after the other."""
     allowed = body.get("max_completion_tokens", 32_000)
     size = sum(len(str(message["content"]).encode()) for message in body["messages"])
@@ -32,7 +32,7 @@ def answer(body) -> Reply:
     return Reply(text, input_tokens=size // 4, output_tokens=min(1500, allowed))
 
 
-def billed(server: BillingServer) -> Decimal:
+def billed(server):
     """Return the server's own bill: a sum over its requests."""
     return sum(
         (

@@ -248,10 +248,7 @@ def test_an_empty_purse_is_told_to_the_agent(provider):
         ({"problems": []}, "problems: got none and no evaluators, expected at least one"),
         ({"problems": [toy_problem(), toy_problem()]}, "problems: got two named 'toy', expected"),
         ({"problems": "circle_paking"}, "did you mean 'circle_packing'"),
-        (
-            {"purse": Purse(1, policy="hard")},
-            "budget_policy: got 'crossing' with a hard purse",
-        ),
+        ({"purse": Purse(1, policy="hard")}, "budget_policy: got 'crossing' with a hard purse"),
         ({"max_budget": 0}, "budget: got 0, expected finite dollars above 0"),
     ],
 )
@@ -261,7 +258,6 @@ def test_a_host_is_told_what_is_wrong_at_once(provider, options, text):
 
 
 def test_a_rejected_start_is_searched_from_only_where_its_problem_allows_that(provider):
-    """Nothing is asked of a model before the refusal."""
     invalid = {"initial_program": program(7)}
     refused = tool_of(provider, problems=toy_problem(**invalid))
     with pytest.raises(ValueError, match=r"rejects the initial program: value is 7\.0"):

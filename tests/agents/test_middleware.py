@@ -6,7 +6,7 @@ import sys
 from decimal import Decimal
 
 import pytest
-from billing_server import BillingServer, Drip, Refusal, Reply, Silence
+from billing_server import Drip, Refusal, Reply, Silence
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelFallbackMiddleware, wrap_model_call
 from langchain_core.messages import AIMessage, HumanMessage
@@ -30,18 +30,18 @@ LOOK = Reply('{"city": "Rome"}', input_tokens=1000, output_tokens=500, tool="wea
 
 
 @tool
-def weather(city: str) -> str:
+def weather(city):
     """Return the weather of a city."""
     return f"Sun in {city}."
 
 
 @pytest.fixture
-def server(provider: BillingServer) -> BillingServer:
+def server(provider):
     provider.default = LOOK
     return provider
 
 
-def model_of(server: BillingServer, name: str = "stand-in", **settings) -> ChatOpenAI:
+def model_of(server, name="stand-in", **settings):
     return ChatOpenAI(model=name, base_url=server.url, api_key=SecretStr("none"), **settings)
 
 
@@ -58,7 +58,7 @@ def agent_of(server, purse, *, price=PRICE, more=(), response_format=None, tools
     )
 
 
-def billed(server: BillingServer) -> Decimal:
+def billed(server):
     """Return the server's own bill at 10, 1 and 30 dollars a million."""
     total = server.total()
     fresh = total.input_tokens - total.cached_tokens

@@ -60,11 +60,7 @@ def undisturbed():
 
 def check_goes_on(state, model):
     expected, prompts = undisturbed()
-    assert state == {
-        "ticket": "a",
-        "code": expected["best_program"],
-        "dollars": expected["spent"],
-    }
+    assert state == {"ticket": "a", "code": expected["best_program"], "dollars": expected["spent"]}
     assert 0 < len(model.prompts) < len(prompts)
 
 

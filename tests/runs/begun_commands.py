@@ -1,7 +1,6 @@
 """Commands that have begun in a process of their own and can be sent signals."""
 
 import os
-from pathlib import Path
 from time import monotonic, sleep
 
 from warm import PATIENCE_SECONDS, begun_command
@@ -10,17 +9,17 @@ from warm import PATIENCE_SECONDS, begun_command
 class BegunCommand:
     """`costada WORDS` in a process of its own that writes both its streams to a file."""
 
-    def __init__(self, output: Path, *words: object) -> None:
+    def __init__(self, output, *words):
         output.touch()
         self._output = output
         self._process = begun_command(["costada", *map(str, words)], output.parent, output)
 
     @property
-    def said(self) -> str:
+    def said(self):
         """What it has written so far."""
         return self._output.read_text()
 
-    def wait_for(self, text: str) -> None:
+    def wait_for(self, text):
         """Return when it has written a text."""
         deadline = monotonic() + PATIENCE_SECONDS
         while text not in self.said:
@@ -28,11 +27,11 @@ class BegunCommand:
             assert monotonic() < deadline, self.said
             sleep(0.005)
 
-    def send_signal(self, number: int) -> None:
+    def send_signal(self, number):
         assert self._process.pid is not None
         os.kill(self._process.pid, number)
 
-    def exit_code(self, within: float = PATIENCE_SECONDS) -> int | None:
+    def exit_code(self, within=PATIENCE_SECONDS):
         """Return how it ended; `None` if it goes on for more than so many seconds."""
         self._process.join(within)
         return self._process.exitcode

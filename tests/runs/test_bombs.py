@@ -28,12 +28,12 @@ COMMANDS = (
 )
 
 
-def change(folder: Path, statement: str, *values: object) -> None:
+def change(folder, statement, *values):
     with closing(sqlite3.connect(folder / "run.sqlite")) as connection, connection:
         connection.execute(statement, values)
 
 
-def bomb(folder: Path, size: int = 2**29) -> None:
+def bomb(folder, size=2**29):
     """Put half a gigabyte of zeros, in half a megabyte, in the place of each text."""
     packer = zlib.compressobj(9)
     piece = bytes(2**24)
@@ -41,7 +41,7 @@ def bomb(folder: Path, size: int = 2**29) -> None:
     change(folder, "UPDATE costada_blob SET data = ?", packed + packer.flush())
 
 
-def bomb_against_another(folder: Path) -> None:
+def bomb_against_another(folder):
     base = b"b" * 4096
     packer = zlib.compressobj(9, zdict=base)
     packed = b"".join([packer.compress(bytes(2**24)) for _ in range(16)]) + packer.flush()
@@ -50,14 +50,14 @@ def bomb_against_another(folder: Path) -> None:
     change(folder, "INSERT INTO costada_blob VALUES (?, ?)", digest.hex(), zlib.compress(base))
 
 
-def texts_in_a_circle(folder: Path) -> None:
+def texts_in_a_circle(folder):
     with closing(sqlite3.connect(folder / "run.sqlite")) as connection:
         ((name,), *_) = connection.execute("SELECT hash FROM costada_blob").fetchall()
     circle = b"\0" + bytes.fromhex(name) + b"x"
     change(folder, "UPDATE costada_blob SET data = ?", circle)
 
 
-def one_text_again_and_again(folder: Path) -> None:
+def one_text_again_and_again(folder):
     """Let ten thousand requests of one iteration have the largest text there may be."""
     text = b"a" * LARGEST_TEXT
     name = sha256(text).hexdigest()
@@ -72,7 +72,7 @@ def one_text_again_and_again(folder: Path) -> None:
     )
 
 
-def rows_without_end(folder: Path) -> None:
+def rows_without_end(folder):
     change(folder, "DROP TABLE costada_step")
     change(
         folder,
@@ -81,7 +81,7 @@ def rows_without_end(folder: Path) -> None:
     )
 
 
-def computed_columns(folder: Path) -> None:
+def computed_columns(folder):
     change(folder, "ALTER TABLE costada_step RENAME TO kept")
     change(
         folder,
@@ -91,50 +91,50 @@ def computed_columns(folder: Path) -> None:
     change(folder, "INSERT INTO costada_step SELECT run_id, iteration FROM kept")
 
 
-def deep_rows(folder: Path) -> None:
+def deep_rows(folder):
     change(folder, "UPDATE costada_step SET row = ?", "[" * 10**6)
 
 
-def long_amounts(folder: Path) -> None:
+def long_amounts(folder):
     change(folder, "UPDATE costada_call SET cost = '1E+999999999'")
     change(folder, "UPDATE costada_charge SET spent = '1E+999999999'")
 
 
-def deep_checkpoints(folder: Path) -> None:
+def deep_checkpoints(folder):
     change(folder, "UPDATE checkpoints SET metadata = ?", b"[" * 10**6)
 
 
-def steps_that_wait(folder: Path) -> None:
+def steps_that_wait(folder):
     (folder / "steps.jsonl").unlink()
     os.mkfifo(folder / "steps.jsonl")
 
 
-def an_iteration_far_away(folder: Path) -> None:
+def an_iteration_far_away(folder):
     last = "rowid = (SELECT MAX(rowid) FROM costada_candidate)"
     change(folder, f"UPDATE costada_candidate SET iteration = {10**15} WHERE {last}")
 
 
-def spent_is_no_number(folder: Path) -> None:
+def spent_is_no_number(folder):
     with (folder / "steps.jsonl").open("a") as steps:
         for spent in ("NaN", "Infinity", "1e308", "1" * 400):
             steps.write(f'{{"iteration": 9, "spent": {spent}}}\n')
 
 
-def huge_settings(folder: Path) -> None:
+def huge_settings(folder):
     os.truncate(folder / "settings.json", 8 * 2**30)
 
 
-def settings_that_wait(folder: Path) -> None:
+def settings_that_wait(folder):
     (folder / "settings.json").unlink()
     os.mkfifo(folder / "settings.json")
 
 
-def huge_curves(folder: Path) -> None:
+def huge_curves(folder):
     (folder / "x.curves.jsonl").touch()
     os.truncate(folder / "x.curves.jsonl", 8 * 2**30)
 
 
-def a_problem_that_waits(folder: Path) -> None:
+def a_problem_that_waits(folder):
     problem = folder.parent / "problem"
     problem.mkdir()
     os.mkfifo(problem / "problem.toml")
@@ -172,7 +172,7 @@ REFUSING = {
 """The commands that need what a bomb is in, and say so; the others do what they always do."""
 
 
-def end_of_each(folder: str, output: str) -> None:
+def end_of_each(folder, output):
     """Write how each command ends, and how much memory all have held, in a process of its own."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES, ADDRESS_BYTES))
     found: dict[str, object] = {}
@@ -185,9 +185,7 @@ def end_of_each(folder: str, output: str) -> None:
 
 
 @pytest.mark.parametrize("made", BOMBS)
-def test_a_bomb_costs_little_memory_and_is_told_in_a_line(
-    finished: Path, tmp_path: Path, made: str
-) -> None:
+def test_a_bomb_costs_little_memory_and_is_told_in_a_line(finished, tmp_path, made):
     folder, output = tmp_path / "foreign", tmp_path / "output.json"
     shutil.copytree(finished, folder)
     BOMBS[made](folder)

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -45,9 +44,7 @@ COMMAND = [sys.executable, "-c", "from costada.cli.main import main; main()"]
     ],
     ids=lambda words: " ".join(words),
 )
-def test_an_empty_path_is_refused_by_the_name_of_its_option(
-    invoke: Invoke, words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_empty_path_is_refused_by_the_name_of_its_option(invoke, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = invoke(*words)
     assert result.exit_code == REFUSED
@@ -78,12 +75,8 @@ def test_an_empty_path_is_refused_by_the_name_of_its_option(
     ],
 )
 def test_options_that_contradict_one_another_are_refused(
-    invoke: Invoke,
-    words: list[object],
-    text: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    invoke, words, text, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     result = invoke(*words)
     assert (result.exit_code, list(tmp_path.iterdir())) == (REFUSED, [])
@@ -99,15 +92,13 @@ def test_options_that_contradict_one_another_are_refused(
         ("simulate", "Exit codes: 0 done; 1 failed; 2 refused; 130 stopped."),
     ],
 )
-def test_commands_without_runs_promise_no_saved_run(
-    invoke: Invoke, command: str, codes: str
-) -> None:
+def test_commands_without_runs_promise_no_saved_run(invoke, command, codes):
     text = " ".join(invoke(command, "--help").output.split())
     assert codes in text
     assert "saved" not in text
 
 
-def test_what_the_terminal_cannot_show_is_replaced(tmp_path: Path) -> None:
+def test_what_the_terminal_cannot_show_is_replaced(tmp_path):
     append_outcomes(tmp_path / "x.curves.jsonl", runs_of({"evox": [0.5, 0.6]}))
     plain = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     result = subprocess.run(
@@ -117,22 +108,20 @@ def test_what_the_terminal_cannot_show_is_replaced(tmp_path: Path) -> None:
     assert b" ? " in result.stdout
 
 
-def test_numbers_beyond_reason_take_few_characters() -> None:
+def test_numbers_beyond_reason_take_few_characters():
     assert (count(12_345), count(10**300)) == ("12,345", "1e+300")
     assert (percent(0.0472), percent(1e298)) == ("4.72%", "1e+300%")
     assert (counted(1, "run"), counted(2, "run")) == ("1 run", "2 runs")
 
 
 @pytest.mark.parametrize("budget", ["1e300", "1e308"])
-def test_a_dry_run_of_an_absurd_budget_is_told_in_few_characters(
-    invoke: Invoke, near: Path, budget: str
-) -> None:
+def test_a_dry_run_of_an_absurd_budget_is_told_in_few_characters(invoke, near, budget):
     result = invoke("run", near, "--budget", budget, "--dry-run")
     assert result.exit_code == 0, result.output
     assert max(map(len, result.stdout.splitlines())) < 200
 
 
-def test_one_iteration_is_one_iteration(invoke: Invoke, near: Path, tmp_path: Path) -> None:
+def test_one_iteration_is_one_iteration(invoke, near, tmp_path):
     result = invoke("run", near, "--budget", "1e-300", "--out", tmp_path / "run")
     assert "Finished after 1 iteration: " in result.stdout
     assert max(map(len, result.stdout.splitlines())) < 200

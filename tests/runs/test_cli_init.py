@@ -5,7 +5,6 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,16 +16,14 @@ FILES = {"problem.md", "problem.toml", "initial_program.py", "evaluator.py", "te
 
 
 @pytest.fixture
-def folder(invoke: Invoke, tmp_path: Path) -> Path:
+def folder(invoke, tmp_path):
     target = tmp_path / "deep" / "my problem"
     result = invoke("init", target)
     assert result.exit_code == 0, result.output
     return target
 
 
-def test_it_writes_a_complete_folder_and_says_what_to_do_next(
-    invoke: Invoke, tmp_path: Path
-) -> None:
+def test_it_writes_a_complete_folder_and_says_what_to_do_next(invoke, tmp_path):
     target = tmp_path / "my problem"
     lines = [line.strip() for line in invoke("init", target).stdout.splitlines()]
     assert {path.name for path in target.iterdir()} == FILES <= set(lines)
@@ -39,14 +36,14 @@ def test_it_writes_a_complete_folder_and_says_what_to_do_next(
     assert set(steps) <= set(lines)
 
 
-def test_its_own_tests_pass(folder: Path) -> None:
+def test_its_own_tests_pass(folder):
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "."]
     ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout
     assert "4 passed" in ended.stdout
 
 
-def test_its_initial_program_can_be_evaluated(invoke: Invoke, folder: Path) -> None:
+def test_its_initial_program_can_be_evaluated(invoke, folder):
     result = invoke("evaluate", folder, folder / "initial_program.py", "--json")
     verdict = json.loads(result.stdout)
     assert verdict["is_valid"]
@@ -54,7 +51,7 @@ def test_its_initial_program_can_be_evaluated(invoke: Invoke, folder: Path) -> N
     assert "The nearest are charges" in verdict["artifacts"]["feedback"]
 
 
-def test_the_offline_model_gets_on_with_it(invoke: Invoke, folder: Path, tmp_path: Path) -> None:
+def test_the_offline_model_gets_on_with_it(invoke, folder, tmp_path):
     out = tmp_path / "run"
     result = invoke("run", folder, "--budget", "0.05", "--out", out, "--json", "--quiet")
     found = json.loads(result.stdout)
@@ -65,9 +62,7 @@ def test_the_offline_model_gets_on_with_it(invoke: Invoke, folder: Path, tmp_pat
 
 
 @pytest.mark.parametrize("name", ["circle_packing", "signal_processing"])
-def test_a_copied_benchmark_scores_its_seed_alike(
-    invoke: Invoke, tmp_path: Path, name: str
-) -> None:
+def test_a_copied_benchmark_scores_its_seed_alike(invoke, tmp_path, name):
     target = tmp_path / "mine"
     written = invoke("init", target, "--from", name)
     assert written.exit_code == 0, written.output
@@ -80,14 +75,14 @@ def test_a_copied_benchmark_scores_its_seed_alike(
     assert copied.evaluator_source == original.evaluator_source
 
 
-def test_an_unknown_benchmark_is_refused_with_the_nearest(invoke: Invoke, tmp_path: Path) -> None:
+def test_an_unknown_benchmark_is_refused_with_the_nearest(invoke, tmp_path):
     result = invoke("init", tmp_path / "mine", "--from", "circle_pack")
     assert result.exit_code == 2
     assert "did you mean 'circle_packing'?" in result.output
     assert not (tmp_path / "mine").exists()
 
 
-def test_a_folder_that_holds_something_is_refused_by_name(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_folder_that_holds_something_is_refused_by_name(invoke, tmp_path):
     for number in range(7):
         (tmp_path / f"note-{number}.txt").touch()
     result = invoke("init", tmp_path)
@@ -98,13 +93,13 @@ def test_a_folder_that_holds_something_is_refused_by_name(invoke: Invoke, tmp_pa
     assert len(list(tmp_path.iterdir())) == 7
 
 
-def test_a_file_is_refused(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_file_is_refused(invoke, tmp_path):
     (tmp_path / "taken").touch()
     result = invoke("init", tmp_path / "taken")
     assert result.exit_code == 2
     assert "taken: is a file, expected a new or empty folder" in result.output
 
 
-def test_an_empty_folder_is_used(invoke: Invoke, tmp_path: Path) -> None:
+def test_an_empty_folder_is_used(invoke, tmp_path):
     assert invoke("init", tmp_path).exit_code == 0
     assert {path.name for path in tmp_path.iterdir()} == FILES

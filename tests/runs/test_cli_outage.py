@@ -2,21 +2,20 @@
 
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
 from begun_commands import BegunCommand
-from billing_server import Answer, BillingServer, Body, Drip, HangUp, Page, Refusal, Reply
+from billing_server import BillingServer, Drip, HangUp, Page, Refusal, Reply
 
 Invoke = Callable[..., Any]
 PROGRAM = "# EVOLVE-BLOCK-START\ndef value():\n    return {}\n# EVOLVE-BLOCK-END\n"
 VALUES = count(1)
 
 
-def good(body: Body) -> Reply:
+def good(body):
     return Reply(f"```python\n{PROGRAM.format(next(VALUES) / 1000)}```")
 
 
@@ -25,13 +24,13 @@ DOUBT = 0.064
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[BillingServer]:
+def server(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with BillingServer(default=good) as running:
         yield running
 
 
-def words(near: Path, server: BillingServer, out: Path, *more: object) -> list[object]:
+def words(near, server, out, *more):
     provider = ["--model", "openai:stand-in", "--base-url", server.url]
     prices = ["--price-in", 1, "--price-out", 2, "--retry-wait", 0.01]
     return ["run", near, *provider, *prices, "--out", out, *more]
@@ -48,14 +47,8 @@ def words(near: Path, server: BillingServer, out: Path, *more: object) -> list[o
     ids=str,
 )
 def test_a_run_that_gets_no_usable_answer_fails_at_once_with_the_reason(
-    invoke: Invoke,
-    near: Path,
-    server: BillingServer,
-    tmp_path: Path,
-    answer: Answer,
-    requests: int,
-    reason: str,
-) -> None:
+    invoke, near, server, tmp_path, answer, requests, reason
+):
     server.default = answer
     ended = invoke(*words(near, server, tmp_path / "run", "--budget", DOUBT))
     assert ended.exit_code == 1
@@ -65,14 +58,7 @@ def test_a_run_that_gets_no_usable_answer_fails_at_once_with_the_reason(
 
 
 @pytest.mark.parametrize("is_quiet", [False, True])
-def test_a_run_waits_for_its_provider_and_says_so(
-    invoke: Invoke,
-    near: Path,
-    server: BillingServer,
-    tmp_path: Path,
-    is_quiet: bool,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_run_waits_for_its_provider_and_says_so(invoke, near, server, tmp_path, is_quiet, capfd):
     server.script(good, *[Refusal(503, "down for repair")] * 6)
     quiet = ["--quiet"] if is_quiet else []
     ended = invoke(*words(near, server, tmp_path / "run", "--max-iterations", 3, *quiet))
@@ -84,9 +70,7 @@ def test_a_run_waits_for_its_provider_and_says_so(
     assert "Finished after 3 iterations: the iteration limit is reached" in ended.stdout
 
 
-def test_ctrl_c_ends_a_paused_run_saved_and_it_is_resumed(
-    invoke: Invoke, near: Path, server: BillingServer, tmp_path: Path
-) -> None:
+def test_ctrl_c_ends_a_paused_run_saved_and_it_is_resumed(invoke, near, server, tmp_path):
     server.script(good)
     server.default = Refusal(503, "down")
     out = tmp_path / "run"
@@ -104,9 +88,7 @@ def test_ctrl_c_ends_a_paused_run_saved_and_it_is_resumed(
     assert [step["attempts"] for step in steps] == [1, 1, 1]
 
 
-def test_a_pause_has_an_end_after_which_the_run_has_failed_saved(
-    invoke: Invoke, near: Path, server: BillingServer, tmp_path: Path
-) -> None:
+def test_a_pause_has_an_end_after_which_the_run_has_failed_saved(invoke, near, server, tmp_path):
     server.script(good)
     server.default = Refusal(503, "down")
     given = words(near, server, tmp_path / "run", "--max-iterations", 2, "--longest-pause", 0.2)
@@ -119,8 +101,8 @@ def test_a_pause_has_an_end_after_which_the_run_has_failed_saved(
 
 @pytest.mark.parametrize("gateway", [[], ["--gateway"]], ids=["direct", "gateway"])
 def test_a_body_that_drips_ends_with_the_call_and_so_does_its_connection(
-    invoke: Invoke, near: Path, server: BillingServer, tmp_path: Path, gateway: list[str]
-) -> None:
+    invoke, near, server, tmp_path, gateway
+):
     drip = Drip()
     server.default = drip
     given = words(near, server, tmp_path / "run", "--call-timeout", 0.5, *gateway)

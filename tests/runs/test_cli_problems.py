@@ -19,10 +19,10 @@ SLEEPING = "import time\ndef run_packing():\n    open('begun', 'w').close()\n   
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Callable[[str], Path]:
+def program(tmp_path):
     """Write a program into a file."""
 
-    def write(text: str) -> Path:
+    def write(text):
         path = tmp_path / "program.py"
         path.write_text(text)
         return path
@@ -30,7 +30,7 @@ def program(tmp_path: Path) -> Callable[[str], Path]:
     return write
 
 
-def test_an_evaluation_says_objective_score_and_metrics(invoke: Invoke, near: Path) -> None:
+def test_an_evaluation_says_objective_score_and_metrics(invoke, near):
     result = invoke("evaluate", near, near / "initial_program.py")
     assert result.exit_code == 0
     assert "valid      yes" in result.stdout
@@ -38,7 +38,7 @@ def test_an_evaluation_says_objective_score_and_metrics(invoke: Invoke, near: Pa
     assert "  combined_score = 0.6\n" in result.stdout
 
 
-def test_an_evaluation_as_json_holds_every_field(invoke: Invoke, near: Path) -> None:
+def test_an_evaluation_as_json_holds_every_field(invoke, near):
     result = invoke("evaluate", near, near / "initial_program.py", "--json")
     verdict = json.loads(result.stdout)
     assert verdict["score"] == verdict["objective"] == pytest.approx(0.6)
@@ -50,16 +50,14 @@ def test_an_evaluation_as_json_holds_every_field(invoke: Invoke, near: Path) -> 
     assert verdict["sandbox"] in ("process", "landlock", "bubblewrap")
 
 
-def test_the_layer_asked_for_is_the_one_that_is_named(invoke: Invoke, near: Path) -> None:
+def test_the_layer_asked_for_is_the_one_that_is_named(invoke, near):
     seed = near / "initial_program.py"
     result = invoke("evaluate", near, seed, "--json", "--sandbox", "process")
     assert json.loads(result.stdout)["sandbox"] == "process"
     assert "sandbox    process" in invoke("evaluate", near, seed, "--sandbox", "process").stdout
 
 
-def test_a_program_that_fails_is_an_answer_with_a_reason(
-    invoke: Invoke, program: Callable[[str], Path]
-) -> None:
+def test_a_program_that_fails_is_an_answer_with_a_reason(invoke, program):
     path = program("def run_packing():\n    return 1 / 0\n")
     result = invoke("evaluate", "circle_packing", path)
     assert result.exit_code == 0
@@ -68,9 +66,7 @@ def test_a_program_that_fails_is_an_answer_with_a_reason(
     assert "ZeroDivisionError" in result.stdout
 
 
-def test_what_a_program_printed_is_shown_without_harm_to_the_terminal(
-    invoke: Invoke, program: Callable[[str], Path]
-) -> None:
+def test_what_a_program_printed_is_shown_without_harm_to_the_terminal(invoke, program):
     noisy = "for n in range(99): print('line', n, '\\x1b[31m')\ndef run_packing(): return 0\n"
     text = invoke("evaluate", "circle_packing", program(noisy)).stdout
     assert "log:\nline 0 " in text
@@ -79,7 +75,7 @@ def test_what_a_program_printed_is_shown_without_harm_to_the_terminal(
     assert "\x1b" not in text
 
 
-def test_the_use_of_a_tolerance_is_noted(invoke: Invoke, program: Callable[[str], Path]) -> None:
+def test_the_use_of_a_tolerance_is_noted(invoke, program):
     one_circle = (
         "import numpy as np\ndef run_packing():\n    radii = np.zeros(26)\n"
         "    radii[0] = 0.5 + 5e-7\n    centers = np.full((26, 2), 0.5)\n"
@@ -92,14 +88,9 @@ def test_the_use_of_a_tolerance_is_noted(invoke: Invoke, program: Callable[[str]
 
 @pytest.mark.parametrize(
     ("option", "value", "reason"),
-    [
-        ("--timeout", "0.5", "timeout: the program exceeded 0.5 s"),
-        ("--memory-mb", "64", "memory"),
-    ],
+    [("--timeout", "0.5", "timeout: the program exceeded 0.5 s"), ("--memory-mb", "64", "memory")],
 )
-def test_limits_can_be_set(
-    invoke: Invoke, program: Callable[[str], Path], option: str, value: str, reason: str
-) -> None:
+def test_limits_can_be_set(invoke, program, option, value, reason):
     hungry = "def run_packing():\n    held = []\n    while True: held.append(bytearray(10**7))\n"
     path = program(hungry if option == "--memory-mb" else SLEEPING)
     verdict = json.loads(invoke("evaluate", "circle_packing", path, "--json", option, value).stdout)
@@ -116,9 +107,7 @@ def test_limits_can_be_set(
         (["--memory-mb", str(2**60)], f"memory_mb is {2**60}; expected at most {2**40}"),
     ],
 )
-def test_wrong_limits_are_refused(
-    invoke: Invoke, near: Path, options: list[str], text: str
-) -> None:
+def test_wrong_limits_are_refused(invoke, near, options, text):
     result = invoke("evaluate", near, near / "initial_program.py", *options)
     assert result.exit_code == 2
     assert text in result.output
@@ -139,7 +128,7 @@ NATIVE = {
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="an option of Linux")
 @pytest.mark.parametrize("layer", ["process", "auto"])
-def test_no_program_may_read_the_memory_of_a_command(tmp_path: Path, layer: str) -> None:
+def test_no_program_may_read_the_memory_of_a_command(tmp_path, layer):
     for name, text in NATIVE.items():
         (tmp_path / name).write_text(text)
     options = ["--sandbox", layer, "--json"]
@@ -148,13 +137,13 @@ def test_no_program_may_read_the_memory_of_a_command(tmp_path: Path, layer: str)
     assert json.loads(told.stdout)["metrics"]["is_dumpable"] == 0
 
 
-def test_a_program_that_is_not_there_is_refused(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_program_that_is_not_there_is_refused(invoke, tmp_path):
     result = invoke("evaluate", "circle_packing", tmp_path / "nothing.py")
     assert result.exit_code == 2
     assert "nothing.py: No such file or directory" in result.output
 
 
-def test_a_program_that_is_no_text_fails_with_that_reason(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_program_that_is_no_text_fails_with_that_reason(invoke, tmp_path):
     path = tmp_path / "program.py"
     path.write_bytes(b"\xff\xfe\x00")
     result = invoke("evaluate", "circle_packing", path)
@@ -162,7 +151,7 @@ def test_a_program_that_is_no_text_fails_with_that_reason(invoke: Invoke, tmp_pa
     assert "the program is not UTF-8 text" in result.stdout
 
 
-def folder_with(evaluator: str, folder: Path) -> Path:
+def folder_with(evaluator, folder):
     for name, text in {
         "problem.md": "Do something.",
         "problem.toml": 'entry_point = "f"',
@@ -173,7 +162,7 @@ def folder_with(evaluator: str, folder: Path) -> Path:
     return folder
 
 
-def test_an_evaluator_that_breaks_is_no_answer(invoke: Invoke, tmp_path: Path) -> None:
+def test_an_evaluator_that_breaks_is_no_answer(invoke, tmp_path):
     folder = folder_with("def score(output): return output['x']\n", tmp_path)
     result = invoke("evaluate", folder, folder / "initial_program.py")
     assert result.exit_code == 1
@@ -190,9 +179,7 @@ def score(output):
 
 
 @pytest.mark.parametrize("command", ["evaluate", "run", "run --dry-run"])
-def test_what_an_evaluator_prints_stays_out_of_the_result(
-    invoke: Invoke, tmp_path: Path, command: str
-) -> None:
+def test_what_an_evaluator_prints_stays_out_of_the_result(invoke, tmp_path, command):
     folder = folder_with(NOISY, tmp_path)
     given = {
         "evaluate": [folder / "initial_program.py"],
@@ -206,9 +193,7 @@ def test_what_an_evaluator_prints_stays_out_of_the_result(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_an_evaluation_at_once_and_leaves_nothing(
-    program: Callable[[str], Path], tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_signal_ends_an_evaluation_at_once_and_leaves_nothing(program, tmp_path, number):
     options = ("--sandbox", "process")
     sign = tmp_path / "begun"
     sleeping = program(SLEEPING.replace("'begun'", repr(str(sign))))
@@ -229,9 +214,7 @@ def test_a_signal_ends_an_evaluation_at_once_and_leaves_nothing(
     assert list(scratch.iterdir()) == []
 
 
-def test_the_list_names_each_benchmark_with_direction_seed_reference_and_human(
-    invoke: Invoke,
-) -> None:
+def test_the_list_names_each_benchmark_with_direction_seed_reference_and_human(invoke):
     lines = invoke("list").stdout.splitlines()
     found = {line.split()[0]: line.split() for line in lines if line.strip()}
     assert found["name"] == ["name", "direction", "seed", "reference", "human"]
@@ -240,7 +223,7 @@ def test_the_list_names_each_benchmark_with_direction_seed_reference_and_human(
     assert set(problem_names()) <= set(found)
 
 
-def test_the_list_as_json_holds_the_same_numbers(invoke: Invoke) -> None:
+def test_the_list_as_json_holds_the_same_numbers(invoke):
     facts = json.loads(invoke("list", "--json").stdout)
     assert [each["name"] for each in facts] == list(problem_names())
     for each in facts:

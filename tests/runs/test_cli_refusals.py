@@ -1,6 +1,5 @@
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ REFUSED, FAILED = 2, 1
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
+def out(tmp_path):
     return tmp_path / "run"
 
 
@@ -33,9 +32,7 @@ def out(tmp_path: Path) -> Path:
         ),
     ],
 )
-def test_a_wrong_option_is_refused_in_one_line_and_no_folder_appears(
-    invoke: Invoke, out: Path, options: list[str], text: str
-) -> None:
+def test_a_wrong_option_is_refused_in_one_line_and_no_folder_appears(invoke, out, options, text):
     result = invoke("run", "circle_packing", "--out", out, *options)
     assert result.exit_code == REFUSED
     assert text in result.output
@@ -43,7 +40,7 @@ def test_a_wrong_option_is_refused_in_one_line_and_no_folder_appears(
     assert not out.exists()
 
 
-def test_a_misspelt_problem_is_refused_with_the_nearest_one(invoke: Invoke, out: Path) -> None:
+def test_a_misspelt_problem_is_refused_with_the_nearest_one(invoke, out):
     result = invoke("run", "circle_packin", "--out", out)
     assert (result.exit_code, out.exists()) == (REFUSED, False)
     assert "did you mean 'circle_packing'?" in result.output
@@ -52,17 +49,13 @@ def test_a_misspelt_problem_is_refused_with_the_nearest_one(invoke: Invoke, out:
 @pytest.mark.parametrize(
     ("words", "proposal"), [(["rum"], "'run'"), (["run", "x", "--bugdet", "1"], "--budget")]
 )
-def test_a_misspelt_command_or_option_is_refused_with_the_nearest_one(
-    invoke: Invoke, words: list[str], proposal: str
-) -> None:
+def test_a_misspelt_command_or_option_is_refused_with_the_nearest_one(invoke, words, proposal):
     result = invoke(*words)
     assert result.exit_code == REFUSED
     assert proposal in result.output
 
 
-def test_a_model_without_a_price_is_refused_before_anything_is_sent(
-    invoke: Invoke, out: Path
-) -> None:
+def test_a_model_without_a_price_is_refused_before_anything_is_sent(invoke, out):
     with BillingServer() as server:
         result = invoke(
             "run", "circle_packing", "--model", "openai:mine", "--base-url", server.url,
@@ -73,9 +66,7 @@ def test_a_model_without_a_price_is_refused_before_anything_is_sent(
     assert "--price-in and --price-out" in result.output
 
 
-def test_a_model_without_a_key_is_refused(
-    invoke: Invoke, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_without_a_key_is_refused(invoke, out, monkeypatch):
     for name in ("OPENAI_API_KEY", "OPENAI_API_BASE", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     result = invoke("run", "circle_packing", "--model", "openai:gpt-5.4", "--out", out)
@@ -83,9 +74,7 @@ def test_a_model_without_a_key_is_refused(
     assert "OPENAI_API_KEY" in result.output
 
 
-def test_a_second_run_into_a_folder_is_refused_with_the_resume_command(
-    invoke: Invoke, near: Path, finished: Path
-) -> None:
+def test_a_second_run_into_a_folder_is_refused_with_the_resume_command(invoke, near, finished):
     before = (finished / "steps.jsonl").read_bytes()
     result = invoke("run", near, "--out", finished)
     assert result.exit_code == REFUSED
@@ -94,9 +83,7 @@ def test_a_second_run_into_a_folder_is_refused_with_the_resume_command(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for the root user")
-def test_a_place_that_cannot_be_written_is_refused(
-    invoke: Invoke, near: Path, tmp_path: Path
-) -> None:
+def test_a_place_that_cannot_be_written_is_refused(invoke, near, tmp_path):
     tmp_path.chmod(0o500)
     result = invoke("run", near, "--out", tmp_path / "run")
     assert result.exit_code == REFUSED
@@ -104,16 +91,14 @@ def test_a_place_that_cannot_be_written_is_refused(
 
 
 @pytest.mark.parametrize("command", ["resume", "trace"])
-def test_a_folder_without_a_run_is_refused(invoke: Invoke, tmp_path: Path, command: str) -> None:
+def test_a_folder_without_a_run_is_refused(invoke, tmp_path, command):
     result = invoke(command, tmp_path)
     assert result.exit_code == REFUSED
     assert f"{tmp_path}: holds no run" in result.output
     assert list(tmp_path.iterdir()) == []
 
 
-def test_edited_settings_are_refused_by_field(
-    invoke: Invoke, finished: Path, tmp_path: Path
-) -> None:
+def test_edited_settings_are_refused_by_field(invoke, finished, tmp_path):
     settings = (finished / "settings.json").read_text()
     (tmp_path / "settings.json").write_text(settings.replace('"seed": 0', '"seed": "zero"'))
     result = invoke("resume", tmp_path)
@@ -122,8 +107,8 @@ def test_edited_settings_are_refused_by_field(
 
 
 def test_a_provider_that_refuses_for_good_ends_the_run_and_says_how_to_go_on(
-    invoke: Invoke, near: Path, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    invoke, near, out, monkeypatch
+):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-to-be-shown")
     priced = ("--model", "openai:mine", "--price-in", "1", "--price-out", "1")
     with BillingServer(default=Refusal(401, "bad key sk-not-to-be-shown")) as server:
@@ -138,8 +123,8 @@ def test_a_provider_that_refuses_for_good_ends_the_run_and_says_how_to_go_on(
 
 
 def test_an_answer_without_token_counts_ends_the_run_unless_estimates_are_allowed(
-    invoke: Invoke, near: Path, tmp_path: Path
-) -> None:
+    invoke, near, tmp_path
+):
     priced = ("--model", "openai:mine", "--price-in", "1", "--price-out", "1", "--budget", "0.01")
     with BillingServer(default=Reply("nothing useful", reports_usage=False)) as server:
         address = ("--base-url", server.url, "--max-iterations", "1")
@@ -151,9 +136,7 @@ def test_an_answer_without_token_counts_ends_the_run_unless_estimates_are_allowe
     assert (strict.exit_code, lenient.exit_code) == (FAILED, 0)
 
 
-def test_a_sweep_that_would_ignore_lost_calls_under_hard_budgets_is_refused(
-    invoke: Invoke, out: Path
-) -> None:
+def test_a_sweep_that_would_ignore_lost_calls_under_hard_budgets_is_refused(invoke, out):
     hard = ("--budget-policy", "hard", "--lost-calls", "ignore")
     what = ("--problems", "circle_packing", "--methods", "costada")
     result = invoke("sweep", *what, "--out", out, *hard)

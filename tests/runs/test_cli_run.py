@@ -2,7 +2,6 @@ import json
 import signal
 from collections.abc import Callable
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +15,11 @@ Invoke = Callable[..., Any]
 ITERATIONS = 15
 
 
-def steps(folder: Path) -> list[Any]:
+def steps(folder):
     return [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
 
 
-def test_a_run_leaves_the_promised_files(finished: Path) -> None:
+def test_a_run_leaves_the_promised_files(finished):
     # SQLite keeps its own files beside a database that somebody has read.
     names = {file.name for file in finished.iterdir()}
     assert names - {"run.sqlite-shm", "run.sqlite-wal"} == {
@@ -32,31 +31,29 @@ def test_a_run_leaves_the_promised_files(finished: Path) -> None:
     }
 
 
-def test_the_steps_file_is_the_trace(invoke: Invoke, finished: Path) -> None:
+def test_the_steps_file_is_the_trace(invoke, finished):
     assert steps(finished) == json.loads(invoke("trace", finished, "--json").stdout)
 
 
-def test_the_best_program_scores_what_the_run_says(
-    invoke: Invoke, near: Path, finished: Path
-) -> None:
+def test_the_best_program_scores_what_the_run_says(invoke, near, finished):
     verdict = invoke("evaluate", near, finished / "best_program.py", "--json")
     assert json.loads(verdict.stdout)["score"] == steps(finished)[-1]["best_score"]
 
 
-def test_the_report_is_a_legible_picture(finished: Path) -> None:
+def test_the_report_is_a_legible_picture(finished):
     height, width = imread(finished / "report.png").shape[:2]
     assert (width, height) == (1950, 598)
 
 
-def test_the_settings_hold_what_was_asked(near: Path, finished: Path) -> None:
+def test_the_settings_hold_what_was_asked(near, finished):
     settings = json.loads((finished / "settings.json").read_text())
     assert settings["problem"] == str(near.resolve())
     assert (settings["model"], settings["max_iterations"], settings["budget"]) == ("offline", 3, 1)
 
 
 def test_the_result_as_json_agrees_with_the_ledger_and_progress_goes_to_standard_error(
-    invoke: Invoke, near: Path, tmp_path: Path
-) -> None:
+    invoke, near, tmp_path
+):
     out = tmp_path / "run"
     result = invoke("run", near, "--max-iterations", 2, "--out", out, "--json")
     facts = json.loads(result.stdout)
@@ -75,12 +72,8 @@ def test_the_result_as_json_agrees_with_the_ledger_and_progress_goes_to_standard
 
 @pytest.mark.parametrize("command", ["run", "sweep"])
 def test_the_longest_answer_is_sent_stored_and_sent_again_on_resume(
-    invoke: Invoke,
-    near: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    command: str,
-) -> None:
+    invoke, near, tmp_path, monkeypatch, command
+):
     monkeypatch.setenv("OPENAI_API_KEY", "no key")
     place = {
         "run": (near, "--out", tmp_path / "run"),
@@ -100,8 +93,8 @@ def test_the_longest_answer_is_sent_stored_and_sent_again_on_resume(
 
 
 def test_quiet_prints_nothing_but_the_result_and_how_far_the_budget_was_overshot(
-    invoke: Invoke, near: Path, tmp_path: Path
-) -> None:
+    invoke, near, tmp_path
+):
     result = invoke("run", near, "--budget", 0.01, "--out", tmp_path / "run", "--quiet")
     spent = steps(tmp_path / "run")[-1]["spent"]
     assert spent >= 0.01
@@ -110,17 +103,13 @@ def test_quiet_prints_nothing_but_the_result_and_how_far_the_budget_was_overshot
     assert f"(overshoot {spent / 0.01 - 1:.2%})" in result.stdout
 
 
-def test_a_run_without_a_folder_gets_a_numbered_one(
-    invoke: Invoke, near: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_without_a_folder_gets_a_numbered_one(invoke, near, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert invoke("run", near, "--max-iterations", 1).exit_code == 0
     assert (tmp_path / "runs-out" / "near-1" / "steps.jsonl").is_file()
 
 
-def test_resuming_a_finished_run_says_so_spends_nothing_and_gives_handlers_back(
-    invoke: Invoke, finished: Path
-) -> None:
+def test_resuming_a_finished_run_says_so_spends_nothing_and_gives_handlers_back(invoke, finished):
     before, handler = (finished / "steps.jsonl").read_bytes(), signal.getsignal(signal.SIGINT)
     result = invoke("resume", finished)
     assert result.exit_code == 0
@@ -131,7 +120,7 @@ def test_resuming_a_finished_run_says_so_spends_nothing_and_gives_handlers_back(
 
 
 @pytest.fixture(scope="module")
-def whole(invoke: Invoke, near: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(invoke, near, tmp_path_factory):
     """The folder of a run that no signal stops."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     options = ("--max-iterations", ITERATIONS, "--seed", 5, "--out", folder)
@@ -141,8 +130,8 @@ def whole(invoke: Invoke, near: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_stopped_by_a_signal_and_resumed_ends_as_the_uninterrupted_one(
-    invoke: Invoke, near: Path, whole: Path, tmp_path: Path, number: signal.Signals
-) -> None:
+    invoke, near, whole, tmp_path, number
+):
     stopped = tmp_path / "stopped"
     options = ("--max-iterations", ITERATIONS, "--seed", 5, "--out", stopped)
     command = BegunCommand(tmp_path / "output", "run", near, *options)

@@ -3,7 +3,6 @@
 import json
 import time
 from inspect import getsource
-from pathlib import Path
 
 import pytest
 from shifted_clock import told_at
@@ -17,7 +16,7 @@ FIRST = KEPT_CHECKPOINTS + 4
 """Iterations of the first process: more than a run file keeps checkpoints of."""
 
 
-def gone_on(folder: str, iterations: int, is_resumed: bool) -> list[float]:
+def gone_on(folder, iterations, is_resumed):
     """Return iterations and dollars of a run so far, and the calls that were made for it now."""
     from fakes import ScriptedModel, hashed_answer, toy_problem
 
@@ -37,7 +36,7 @@ print(json.dumps(gone_on(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True")))
 """
 
 
-def go_on(folder: Path, shift: int, iterations: int, *, is_resumed: bool = True) -> list[float]:
+def go_on(folder, shift, iterations, *, is_resumed=True):
     """Return what `gone_on` does, in a process of its own where the clock is shifted."""
     if not shift:
         return gone_on(str(folder), iterations, is_resumed)
@@ -45,13 +44,13 @@ def go_on(folder: Path, shift: int, iterations: int, *, is_resumed: bool = True)
     return found
 
 
-def test_the_clock_of_a_process_can_be_shifted() -> None:
+def test_the_clock_of_a_process_can_be_shifted():
     script = "import time, datetime; print(time.time()); print(datetime.datetime.now().timestamp())"
     for told in told_at(-3600, script).split():
         assert float(told) == pytest.approx(time.time() - 3600, abs=60)
 
 
-def test_a_run_goes_on_from_the_checkpoint_that_was_written_last(tmp_path: Path) -> None:
+def test_a_run_goes_on_from_the_checkpoint_that_was_written_last(tmp_path):
     whole, run = tmp_path / "whole", tmp_path / "run"
     _, spent, num_calls = go_on(whole, 0, FIRST + 5, is_resumed=False)
     made = [go_on(run, 0, FIRST, is_resumed=False)]
@@ -62,9 +61,7 @@ def test_a_run_goes_on_from_the_checkpoint_that_was_written_last(tmp_path: Path)
     assert (run / "steps.jsonl").read_text() == (whole / "steps.jsonl").read_text()
 
 
-def test_a_fork_finds_the_iterations_that_came_after_the_clock_was_set_back(
-    tmp_path: Path,
-) -> None:
+def test_a_fork_finds_the_iterations_that_came_after_the_clock_was_set_back(tmp_path):
     run = RunFolder(tmp_path / "run")
     go_on(run.path, 0, FIRST, is_resumed=False)
     go_on(run.path, BACK, FIRST + 3)

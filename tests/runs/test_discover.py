@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,29 +7,28 @@ from fakes import ScriptedModel, hashed_answer, toy_problem
 import costada
 from costada.runs.config import RunConfig
 from costada.runs.discovery import DiscoverOptions, discover
-from costada.values.discovery import Discovery
 
 Invoke = Callable[..., Any]
 PRICES = {"price_in": "1", "price_out": "2"}
 MONEY: dict[str, Any] = {"budget": 0.02, **PRICES}
 
 
-def model() -> ScriptedModel:
+def model():
     return ScriptedModel(answer=hashed_answer)
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Discovery:
+def found(tmp_path_factory):
     """What a run in a folder has found."""
     return discover(toy_problem(), model(), out=tmp_path_factory.mktemp("found") / "run", **MONEY)
 
 
-def folder_of(found: Discovery) -> Path:
+def folder_of(found):
     assert found.folder is not None
     return found.folder
 
 
-def test_a_run_in_memory_returns_its_best_program_and_its_account() -> None:
+def test_a_run_in_memory_returns_its_best_program_and_its_account():
     found = discover(toy_problem(), model(), **MONEY)
     assert found.stop_reason == "budget"
     assert found.spent >= 0.02
@@ -40,35 +38,35 @@ def test_a_run_in_memory_returns_its_best_program_and_its_account() -> None:
     assert f"return {found.best_score:.4f}" in found.best_program
 
 
-def test_a_run_in_a_folder_finds_the_same(found: Discovery) -> None:
+def test_a_run_in_a_folder_finds_the_same(found):
     in_memory = discover(toy_problem(), model(), **MONEY)
     assert (folder_of(found) / "best_program.py").read_text() == found.best_program
     assert (found.best_program, found.spent) == (in_memory.best_program, in_memory.spent)
 
 
-def test_going_on_with_a_finished_run_returns_its_result(found: Discovery) -> None:
+def test_going_on_with_a_finished_run_returns_its_result(found):
     silent = model()
     again = discover(toy_problem(), silent, out=found.folder, resume=True, **MONEY)
     assert again == found
     assert silent.prompts == []
 
 
-def test_a_limit_of_answers_that_a_given_model_would_ignore_is_refused() -> None:
+def test_a_limit_of_answers_that_a_given_model_would_ignore_is_refused():
     silent = model()
     with pytest.raises(ValueError, match="max_tokens: got 500 with a model given as an object"):
         discover(toy_problem(), silent, max_tokens=500, **MONEY)
     assert silent.prompts == []
 
 
-def test_a_second_run_into_the_same_folder_is_refused(found: Discovery) -> None:
+def test_a_second_run_into_the_same_folder_is_refused(found):
     with pytest.raises(ValueError, match="already holds a run"):
         discover(toy_problem(), model(), out=found.folder, **MONEY)
 
 
-def test_a_run_stopped_by_ctrl_c_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+def test_a_run_stopped_by_ctrl_c_goes_on_as_if_it_had_not_been(tmp_path):
     calls = 0
 
-    def interrupted(prompt: str) -> str:
+    def interrupted(prompt):
         nonlocal calls
         calls += 1
         if calls == 4:
@@ -86,15 +84,13 @@ def test_a_run_stopped_by_ctrl_c_goes_on_as_if_it_had_not_been(tmp_path: Path) -
     assert (found.best_program, found.iterations) == (whole.best_program, whole.iterations)
 
 
-def test_a_run_of_objects_cannot_be_resumed_by_name_and_says_how(
-    found: Discovery, invoke: Invoke
-) -> None:
+def test_a_run_of_objects_cannot_be_resumed_by_name_and_says_how(found, invoke):
     result = invoke("resume", folder_of(found))
     assert result.exit_code == 2
     assert "discover(..., out=FOLDER, resume=True)" in result.output
 
 
-def test_wrong_settings_are_refused_before_a_folder_appears(tmp_path: Path) -> None:
+def test_wrong_settings_are_refused_before_a_folder_appears(tmp_path):
     with pytest.raises(ValueError, match=r"\Abudget: got 0, expected greater than 0\Z"):
         discover(toy_problem(), model(), budget=0, out=tmp_path / "run")
     with pytest.raises(ValueError, match="model 'scripted' has no known price"):
@@ -102,10 +98,10 @@ def test_wrong_settings_are_refused_before_a_folder_appears(tmp_path: Path) -> N
     assert not (tmp_path / "run").exists()
 
 
-def test_the_public_name_is_this_function() -> None:
+def test_the_public_name_is_this_function():
     assert costada.discover is discover
 
 
-def test_every_setting_of_a_run_can_be_given() -> None:
+def test_every_setting_of_a_run_can_be_given():
     named = {"problem", "model", "guide_model", "budget"}
     assert set(DiscoverOptions.__annotations__) == set(RunConfig.model_fields) - named

@@ -1,7 +1,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,22 +19,22 @@ PRICES = {"price_in": "1", "price_out": "2"}
 BUDGET = 0.04
 
 
-def rows_in(folder: Path) -> list[dict[str, Any]]:
+def rows_in(folder):
     return [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
 
 
-def spent_in_calls(folder: Path) -> float:
+def spent_in_calls(folder):
     with RunStore(folder / "run.sqlite") as store:
         (run_id,) = store.run_ids()
         return float(sum(call.cost for call in store.call_log.calls(run_id)))
 
 
-def model() -> ScriptedModel:
+def model():
     return ScriptedModel(answer=hashed_answer)
 
 
 @pytest.fixture(scope="module")
-def spent(near: Path, invoke: Invoke, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def spent(near, invoke, tmp_path_factory):
     """The folder of a run that has spent its budget."""
     folder = tmp_path_factory.mktemp("spent") / "run"
     result = invoke("run", near, "--budget", BUDGET, "--out", folder, "--json")
@@ -44,13 +43,11 @@ def spent(near: Path, invoke: Invoke, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture
-def folder(spent: Path, tmp_path: Path) -> Path:
+def folder(spent, tmp_path):
     return shutil.copytree(spent, tmp_path / "run")
 
 
-def test_a_raised_budget_goes_on_from_where_the_run_stopped_and_may_be_raised_again(
-    folder: Path, invoke: Invoke
-) -> None:
+def test_a_raised_budget_goes_on_from_where_the_run_stopped_and_may_be_raised_again(folder, invoke):
     before = rows_in(folder)
     result = invoke("resume", folder, "--budget", 2 * BUDGET, "--json")
     assert result.exit_code == 0, result.output
@@ -68,9 +65,7 @@ def test_a_raised_budget_goes_on_from_where_the_run_stopped_and_may_be_raised_ag
     assert rows_in(folder)[-1]["spent"] >= 2.5 * BUDGET
 
 
-def test_nothing_that_could_be_spent_raised_means_nothing_spent(
-    folder: Path, invoke: Invoke
-) -> None:
+def test_nothing_that_could_be_spent_raised_means_nothing_spent(folder, invoke):
     before = rows_in(folder)
     result = invoke("resume", folder, "--budget", BUDGET, "--max-iterations", 500)
     assert result.exit_code == 0
@@ -87,9 +82,7 @@ def test_nothing_that_could_be_spent_raised_means_nothing_spent(
         ("--budget", -1, "--budget: got -1"),
     ],
 )
-def test_limits_are_never_lowered(
-    folder: Path, invoke: Invoke, option: str, value: object, message: str
-) -> None:
+def test_limits_are_never_lowered(folder, invoke, option, value, message):
     settings = (folder / "settings.json").read_bytes()
     result = invoke("resume", folder, option, value)
     assert result.exit_code == 2
@@ -97,9 +90,7 @@ def test_limits_are_never_lowered(
     assert (folder / "settings.json").read_bytes() == settings
 
 
-def test_a_raised_iteration_limit_gives_the_run_that_it_would_have_been(
-    near: Path, tmp_path: Path, invoke: Invoke
-) -> None:
+def test_a_raised_iteration_limit_gives_the_run_that_it_would_have_been(near, tmp_path, invoke):
     short, whole = tmp_path / "short", tmp_path / "whole"
     for method in ("costada", "adaevolve"):
         options = (near, "--budget", 1, "--method", method)
@@ -113,9 +104,7 @@ def test_a_raised_iteration_limit_gives_the_run_that_it_would_have_been(
             assert (short / method / name).read_bytes() == (whole / method / name).read_bytes()
 
 
-def test_a_process_that_died_between_raising_and_going_on_is_made_good(
-    folder: Path, invoke: Invoke
-) -> None:
+def test_a_process_that_died_between_raising_and_going_on_is_made_good(folder, invoke):
     settings = folder / "settings.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "budget": 2 * BUDGET}))
     assert not is_finished(RunFolder(folder))
@@ -124,7 +113,7 @@ def test_a_process_that_died_between_raising_and_going_on_is_made_good(
     assert is_finished(RunFolder(folder))
 
 
-def test_discover_goes_on_with_a_higher_budget_and_refuses_a_lower_one(tmp_path: Path) -> None:
+def test_discover_goes_on_with_a_higher_budget_and_refuses_a_lower_one(tmp_path):
     out = tmp_path / "run"
     first = discover(toy_problem(), model(), budget=0.01, out=out, **PRICES)
     rows = rows_in(out)
@@ -138,7 +127,7 @@ def test_discover_goes_on_with_a_higher_budget_and_refuses_a_lower_one(tmp_path:
     assert RunFolder(out).load().budget == 0.02
 
 
-def test_a_run_that_failures_stopped_is_simply_gone_on_with(tmp_path: Path) -> None:
+def test_a_run_that_failures_stopped_is_simply_gone_on_with(tmp_path):
     out = tmp_path / "run"
     options: dict[str, Any] = {"budget": 0.02, "max_failures": 4, "out": out, **PRICES}
     refusing = ScriptedModel(answer=lambda prompt: "I would rather not.")
@@ -150,7 +139,7 @@ def test_a_run_that_failures_stopped_is_simply_gone_on_with(tmp_path: Path) -> N
     assert more.spent == pytest.approx(spent_in_calls(out))
 
 
-def test_a_hard_budget_is_extended_although_it_was_not_all_spent(tmp_path: Path) -> None:
+def test_a_hard_budget_is_extended_although_it_was_not_all_spent(tmp_path):
     out = tmp_path / "run"
     options: dict[str, Any] = {"budget_policy": "hard", "out": out, **PRICES}
     first = discover(toy_problem(), model(), budget=0.02, **options)
@@ -162,7 +151,7 @@ def test_a_hard_budget_is_extended_although_it_was_not_all_spent(tmp_path: Path)
     assert (more.stop_reason, first.spent < more.spent < 0.04) == ("budget", True)
 
 
-def stopped(reason: str, **changes: Any) -> SearchState:
+def stopped(reason, **changes):
     at_end = {"stop_reason": reason, "spent": 1.1, "remaining": 0.0, "iterations": 50}
     return SearchState(**{**at_end, **changes})  # type: ignore[typeddict-item]
 
@@ -182,7 +171,5 @@ def stopped(reason: str, **changes: Any) -> SearchState:
         (stopped("failures"), 1.0, 100, False),
     ],
 )
-def test_a_run_goes_on_only_if_what_stopped_it_may_be_gone(
-    state: SearchState, budget: float, max_iterations: int, can: bool
-) -> None:
+def test_a_run_goes_on_only_if_what_stopped_it_may_be_gone(state, budget, max_iterations, can):
     assert can_resume(state, budget, max_iterations) is can

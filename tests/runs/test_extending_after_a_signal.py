@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from costada.runs.folder import RunFolder
 from costada.runs.interruption import STOPPING, draining_on_signal
 from costada.runs.plan import plan_run
 from costada.runs.runner import carry_out
-from costada.values.discovery import Discovery
 from costada.values.evaluation import Evaluation
 
 CONFIG = RunConfig(
@@ -37,7 +35,7 @@ SANDBOXED = Problem(
 )
 
 
-def never(text: str) -> bool:
+def never(text):
     return False
 
 
@@ -49,26 +47,20 @@ class Run:
     prompts: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
 
-    def go(
-        self,
-        number: signal.Signals = signal.SIGTERM,
-        *,
-        in_call: Callable[[str], bool] = never,
-        in_evaluation: Callable[[str], bool] = never,
-    ) -> Discovery:
+    def go(self, number=signal.SIGTERM, *, in_call=never, in_evaluation=never):
         """Begin the run or go on with it; the signal comes once, where it is asked for."""
 
-        def interrupt() -> None:
+        def interrupt():
             if STOPPING not in self.notices[begun:]:
                 os.kill(os.getpid(), number)
 
-        def answer(prompt: str) -> str:
+        def answer(prompt):
             self.prompts.append(prompt)
             if in_call(prompt):
                 interrupt()
             return hashed_answer(prompt)
 
-        def evaluate(code: str) -> Evaluation:
+        def evaluate(code):
             if in_evaluation(code):
                 interrupt()
                 SANDBOXED.evaluate(SANDBOXED.initial_program)
@@ -86,12 +78,12 @@ class Run:
             return carry_out(plan, place, Progress(), control)
 
     @property
-    def trace(self) -> list[str]:
+    def trace(self):
         return (self.folder / "steps.jsonl").read_text().splitlines()
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def whole(tmp_path_factory):
     """A run that nobody disturbs; it buys a guide."""
     run = Run(tmp_path_factory.mktemp("whole") / "run")
     assert run.go().iterations == CONFIG.max_iterations
@@ -99,7 +91,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-def test_a_guide_call_is_finished_and_never_made_again(whole: Run, tmp_path: Path) -> None:
+def test_a_guide_call_is_finished_and_never_made_again(whole, tmp_path):
     run = Run(tmp_path / "run")
     assert run.go(signal.SIGTERM, in_call=is_guide_prompt).stop_reason == "interrupted"
     assert is_guide_prompt(run.prompts[-1])
@@ -109,9 +101,7 @@ def test_a_guide_call_is_finished_and_never_made_again(whole: Run, tmp_path: Pat
     assert (run.trace, run.prompts) == (whole.trace, whole.prompts)
 
 
-def test_an_evaluation_is_broken_off_and_made_good_without_another_call(
-    whole: Run, tmp_path: Path
-) -> None:
+def test_an_evaluation_is_broken_off_and_made_good_without_another_call(whole, tmp_path):
     run = Run(tmp_path / "run")
     stopped = run.go(signal.SIGINT, in_evaluation=lambda code: len(run.prompts) == 3)
     assert (stopped.stop_reason, len(run.prompts)) == ("interrupted", 3)
@@ -119,7 +109,7 @@ def test_an_evaluation_is_broken_off_and_made_good_without_another_call(
     assert (run.trace, run.prompts) == (whole.trace, whole.prompts)
 
 
-def test_a_run_drained_again_and_again_is_the_same_run(whole: Run, tmp_path: Path) -> None:
+def test_a_run_drained_again_and_again_is_the_same_run(whole, tmp_path):
     run = Run(tmp_path / "run")
     sessions = 1
     while run.go(in_call=lambda prompt: len(run.prompts) % 6 == 0).stop_reason == "interrupted":

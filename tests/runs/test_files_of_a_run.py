@@ -4,9 +4,8 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ OTHERS = tuple(f".{name}" for name in REPLACED)
 """Names under which a file could be prepared before it takes its place."""
 
 
-def planted(finished: Path, place: Path, name: str, victim: Path) -> Path:
+def planted(finished, place, name, victim):
     """Return a copy of a run in which a file is a link; what it held is where the link leads."""
     folder = place / "foreign"
     shutil.copytree(finished, folder)
@@ -40,14 +39,14 @@ def planted(finished: Path, place: Path, name: str, victim: Path) -> Path:
     return folder
 
 
-def modes(folder: Path) -> dict[str, int]:
+def modes(folder):
     return {
         str(path.relative_to(folder.parent)): stat.S_IMODE(path.lstat().st_mode)
         for path in (folder, *folder.rglob("*"))
     }
 
 
-def are_private(folder: Path) -> bool:
+def are_private(folder):
     found = modes(folder)
     odd = {
         name: oct(mode)
@@ -59,16 +58,14 @@ def are_private(folder: Path) -> bool:
 
 
 @pytest.fixture
-def open_umask() -> Iterator[None]:
+def open_umask():
     before = os.umask(0)
     yield
     os.umask(before)
 
 
 @pytest.mark.parametrize("name", [*REPLACED, *REFUSED, *OTHERS])
-def test_nothing_is_written_through_a_link(
-    invoke: Invoke, finished: Path, tmp_path: Path, name: str
-) -> None:
+def test_nothing_is_written_through_a_link(invoke, finished, tmp_path, name):
     victim = tmp_path / "victim"
     folder = planted(finished, tmp_path, name, victim)
     before = victim.read_bytes(), sorted(tmp_path.iterdir())
@@ -91,9 +88,7 @@ def test_nothing_is_written_through_a_link(
         assert not (folder / name).is_symlink()
 
 
-def test_a_picture_is_not_written_through_a_link(
-    invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_is_not_written_through_a_link(invoke, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
@@ -105,9 +100,7 @@ def test_a_picture_is_not_written_through_a_link(
     assert picture.read_bytes().startswith(b"<?xml")
 
 
-def test_a_page_does_not_take_the_place_of_a_device(
-    invoke: Invoke, finished: Path, tmp_path: Path
-) -> None:
+def test_a_page_does_not_take_the_place_of_a_device(invoke, finished, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     result = invoke("report", finished, "--out", pipe)
@@ -115,9 +108,7 @@ def test_a_page_does_not_take_the_place_of_a_device(
     assert pipe.is_fifo()
 
 
-def test_a_lease_is_not_written_into_a_file_that_has_another_name_too(
-    invoke: Invoke, finished: Path, tmp_path: Path
-) -> None:
+def test_a_lease_is_not_written_into_a_file_that_has_another_name_too(invoke, finished, tmp_path):
     folder, victim = tmp_path / "foreign", tmp_path / "victim"
     shutil.copytree(finished, folder)
     victim.write_text("precious")
@@ -127,9 +118,7 @@ def test_a_lease_is_not_written_into_a_file_that_has_another_name_too(
 
 
 @pytest.mark.usefixtures("open_umask")
-def test_a_run_and_what_is_written_beside_it_is_its_owners_alone(
-    invoke: Invoke, near: Path, tmp_path: Path
-) -> None:
+def test_a_run_and_what_is_written_beside_it_is_its_owners_alone(invoke, near, tmp_path):
     folder = tmp_path / "runs" / "one"
     assert invoke("run", near, "--max-iterations", 2, "--out", folder).exit_code == 0
     assert invoke("report", folder).exit_code == 0
@@ -144,8 +133,8 @@ def test_a_run_and_what_is_written_beside_it_is_its_owners_alone(
 
 
 def test_an_empty_folder_that_a_run_gets_becomes_its_owners_alone_and_a_used_one_stays(
-    invoke: Invoke, near: Path, tmp_path: Path
-) -> None:
+    invoke, near, tmp_path
+):
     empty, used = tmp_path / "empty", tmp_path / "used"
     for folder in (empty, used):
         folder.mkdir()
@@ -157,7 +146,7 @@ def test_an_empty_folder_that_a_run_gets_becomes_its_owners_alone_and_a_used_one
 
 
 @pytest.mark.usefixtures("open_umask")
-def test_databases_and_what_lies_beside_them_are_their_owners_alone(tmp_path: Path) -> None:
+def test_databases_and_what_lies_beside_them_are_their_owners_alone(tmp_path):
     place = tmp_path / "place"
     place.mkdir(0o700)
     with RunStore(place / "run.sqlite") as store, Purse(1, path=place / "purse.sqlite") as purse:
@@ -169,7 +158,7 @@ def test_databases_and_what_lies_beside_them_are_their_owners_alone(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["gateway.sqlite", "gateway.sqlite-wal", "gateway.sqlite.address"])
-def test_a_gateway_writes_through_no_link(tmp_path: Path, name: str) -> None:
+def test_a_gateway_writes_through_no_link(tmp_path, name):
     victim = tmp_path / "victim"
     victim.write_text("precious")
     (tmp_path / name).symlink_to(victim)
@@ -182,7 +171,7 @@ def test_a_gateway_writes_through_no_link(tmp_path: Path, name: str) -> None:
     assert victim.read_text() == "precious"
 
 
-def test_the_log_of_a_swept_run_takes_the_place_of_a_link(tmp_path: Path) -> None:
+def test_the_log_of_a_swept_run_takes_the_place_of_a_link(tmp_path):
     victim, log = tmp_path / "victim", tmp_path / "run.log"
     victim.write_text("precious")
     log.symlink_to(victim)
@@ -193,9 +182,7 @@ def test_the_log_of_a_swept_run_takes_the_place_of_a_link(tmp_path: Path) -> Non
     assert "holds no run" in log.read_text()
 
 
-def test_a_sweep_does_not_follow_a_link_out_of_its_folder(
-    invoke: Invoke, near: Path, tmp_path: Path
-) -> None:
+def test_a_sweep_does_not_follow_a_link_out_of_its_folder(invoke, near, tmp_path):
     elsewhere, out = tmp_path / "elsewhere", tmp_path / "swept"
     elsewhere.mkdir()
     out.mkdir()

@@ -1,6 +1,5 @@
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,15 +14,13 @@ PRICED = ("--model", "openai:mine", "--price-in", "1", "--price-out", "2")
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Any:
+def server(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "no key")
     with BillingServer(default=Reply("nothing")) as running:
         yield running
 
 
-def test_the_first_prompt_is_the_one_that_the_run_sends(
-    invoke: Invoke, near: Path, server: BillingServer, tmp_path: Path
-) -> None:
+def test_the_first_prompt_is_the_one_that_the_run_sends(invoke, near, server, tmp_path):
     options = (*PRICED, "--base-url", server.url, "--seed", 3)
     told = json.loads(invoke("run", near, *options, "--dry-run", "--json").stdout)
     assert server.requests == []
@@ -35,10 +32,7 @@ def test_the_first_prompt_is_the_one_that_the_run_sends(
     ]
 
 
-def test_costs_and_steps_follow_from_prompt_price_and_budget(
-    invoke: Invoke, near: Path, server: BillingServer
-) -> None:
-    """At 1 and 2 dollars a million, a token in costs 1 and a token out 2 millionths of a dollar."""
+def test_costs_and_steps_follow_from_prompt_price_and_budget(invoke, near, server):
     result = invoke(
         "run", near, *PRICED, "--base-url", server.url, "--budget", "0.1", "--dry-run", "--json"
     )
@@ -54,9 +48,7 @@ def test_costs_and_steps_follow_from_prompt_price_and_budget(
     assert (told["model"], told["budget"], told["max_iterations"]) == ("openai:mine", 0.1, 100)
 
 
-def test_a_person_reads_it_in_a_few_lines_and_no_folder_appears(
-    invoke: Invoke, near: Path, tmp_path: Path
-) -> None:
+def test_a_person_reads_it_in_a_few_lines_and_no_folder_appears(invoke, near, tmp_path):
     out = tmp_path / "run"
     result = invoke("run", near, "--dry-run", "--budget-policy", "hard", "--out", out)
     assert (result.exit_code, out.exists()) == (0, False)
@@ -70,13 +62,13 @@ def test_a_person_reads_it_in_a_few_lines_and_no_folder_appears(
     assert "$1 (hard)" in result.stdout
 
 
-def test_what_is_refused_for_a_run_is_refused_for_a_dry_one(invoke: Invoke, near: Path) -> None:
+def test_what_is_refused_for_a_run_is_refused_for_a_dry_one(invoke, near):
     result = invoke("run", near, "--model", "openai:mine", "--dry-run")
     assert result.exit_code == 2
 
 
 @pytest.mark.parametrize("method", ["costada", "best-of-n", "evox"])
-def test_every_method_tells_its_first_prompts(near: Path, method: str) -> None:
+def test_every_method_tells_its_first_prompts(near, method):
     plan = plan_run(RunConfig(problem=str(near), method=method, budget_policy="hard"))
     prompts = first_prompts(plan)
     roles = [role for role, _ in prompts]
@@ -84,23 +76,21 @@ def test_every_method_tells_its_first_prompts(near: Path, method: str) -> None:
     assert all("secret number" in f"{prompt.system}{prompt.user}" for _, prompt in prompts)
 
 
-def test_the_dearest_of_several_models_is_the_worst_case(near: Path) -> None:
+def test_the_dearest_of_several_models_is_the_worst_case(near):
     cheap, dear = (
         plan_run(RunConfig(problem=str(near), price_in=price, price_out=price)) for price in (1, 3)
     )
     assert forecast(dear).worst_call == pytest.approx(3 * forecast(cheap).worst_call)
 
 
-def test_free_models_make_all_iterations(near: Path) -> None:
+def test_free_models_make_all_iterations(near):
     plan = plan_run(RunConfig(problem=str(near), price_in=0, price_out=0, max_iterations=7))
     told = forecast(plan)
     assert (told.step_cost, told.steps, told.most_steps) == (0.0, 7, 7)
 
 
 @pytest.mark.parametrize("model", ["openai:mine", "offline"])
-def test_the_longest_answer_bounds_what_a_call_and_a_lost_one_can_cost(
-    invoke: Invoke, near: Path, server: BillingServer, model: str
-) -> None:
+def test_the_longest_answer_bounds_what_a_call_and_a_lost_one_can_cost(invoke, near, server, model):
     options = (*PRICED[2:], "--model", model, "--max-tokens", 500, "--dry-run", "--json")
     address = ("--base-url", server.url) if model != "offline" else ()
     told = json.loads(invoke("run", near, *options, *address).stdout)

@@ -18,13 +18,12 @@ HEADING = RunHeading("toy", budget=1.0, max_iterations=100)
     [(0.5, 10, 10), (0.3, 10, 24), (0.01, 10, 90), (0.0, 10, 90), (1.2, 10, 0), (0.5, 100, 0)],
 )
 def test_what_is_left_goes_at_the_mean_step_cost_up_to_the_iteration_limit(
-    spent: float, iteration: int, iterations: int
-) -> None:
-    """With 0.5 of 1 dollar left at 0.05 a step, ten more; 0.7 at 0.03 make 24 with the last one."""
+    spent, iteration, iterations
+):
     assert remaining_iterations(1.0, spent, iteration, 100) == iterations
 
 
-def panel(rows_before: list[Any], rows: list[Any], *, is_over: bool = False) -> str:
+def panel(rows_before, rows, *, is_over=False):
     text = io.StringIO()
     progress = LiveProgress(Console(file=text, width=100, force_terminal=True, color_system=None))
     with progress:
@@ -37,20 +36,16 @@ def panel(rows_before: list[Any], rows: list[Any], *, is_over: bool = False) -> 
     return text.getvalue().rsplit("╭", 1)[1]
 
 
-def test_the_panel_tells_how_many_iterations_are_left_and_when_they_will_have_ended(
-    make_row: Row,
-) -> None:
+def test_the_panel_tells_how_many_iterations_are_left_and_when_they_will_have_ended(make_row):
     shown = panel([], [make_row(iteration=1, spent=0.25)])
     assert "about 3 iterations" in shown
     assert "end" in shown
 
 
 @pytest.mark.parametrize("before", [[], [41]])
-def test_it_tells_nothing_before_an_iteration_of_this_session(
-    make_row: Row, before: list[int]
-) -> None:
+def test_it_tells_nothing_before_an_iteration_of_this_session(make_row, before):
     assert "left" not in panel([make_row(iteration=t, spent=0.5) for t in before], [])
 
 
-def test_a_run_that_is_over_has_no_end_to_come(make_row: Row) -> None:
+def test_a_run_that_is_over_has_no_end_to_come(make_row):
     assert "left" not in panel([], [make_row(spent=0.25)], is_over=True)

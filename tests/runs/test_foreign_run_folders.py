@@ -23,14 +23,14 @@ READING = (["trace"], ["report"], ["graph", "--run"], ["compare"])
 """Commands that show a run."""
 
 
-def packed(value: object) -> bytes:
+def packed(value):
     return ormsgpack.packb(value, option=ormsgpack.OPT_NON_STR_KEYS)
 
 
-def called(code: int, module: str, name: str, argument: object) -> Callable[[object], bytes]:
+def called(code, module, name, argument):
     """Return how LangGraph writes an object that is rebuilt by a call, inside a checkpoint."""
 
-    def write(checkpoint: object) -> bytes:
+    def write(checkpoint):
         names = [module, name, argument, "model_validate_json"]
         trap = ormsgpack.Ext(code, packed(names[:3] if code < 3 else names))
         return packed({**checkpoint, "channel_values": {**checkpoint["channel_values"], "x": trap}})
@@ -38,12 +38,12 @@ def called(code: int, module: str, name: str, argument: object) -> Callable[[obj
     return write
 
 
-def routes(mark: Path) -> dict[str, tuple[str, Callable[[Any], bytes]]]:
+def routes(mark):
     """Return the ways in which a stored value asks for a call, each with its format."""
     command = f"touch {mark}"
 
     class Trap:
-        def __reduce__(self) -> object:
+        def __reduce__(self):
             return os.system, (command,)
 
     constructor = {"lc": 2, "type": "constructor", "id": ["os", "system"], "args": [command]}
@@ -66,12 +66,12 @@ def routes(mark: Path) -> dict[str, tuple[str, Callable[[Any], bytes]]]:
     }
 
 
-def copied(finished: Path, target: Path) -> Path:
+def copied(finished, target):
     shutil.copytree(finished, target)
     return target
 
 
-def plant(database: Path, kind: str, write: Callable[[Any], bytes], *, in_writes: bool) -> None:
+def plant(database, kind, write, *, in_writes):
     """Put a trap into every checkpoint, or beside the last one as what a node left behind."""
     with closing(sqlite3.connect(database)) as connection, connection:
         stored = connection.execute("SELECT rowid, checkpoint FROM checkpoints").fetchall()
@@ -92,9 +92,7 @@ def plant(database: Path, kind: str, write: Callable[[Any], bytes], *, in_writes
 
 @pytest.mark.parametrize("in_writes", [False, True], ids=["checkpoint", "writes"])
 @pytest.mark.parametrize("route", routes(Path()))
-def test_no_call_that_a_checkpoint_names_is_made(
-    invoke: Invoke, finished: Path, tmp_path: Path, route: str, in_writes: bool
-) -> None:
+def test_no_call_that_a_checkpoint_names_is_made(invoke, finished, tmp_path, route, in_writes):
     mark = tmp_path / "mark"
     folder = copied(finished, tmp_path / "foreign")
     plant(folder / "run.sqlite", *routes(mark)[route], in_writes=in_writes)
@@ -111,7 +109,7 @@ def test_no_call_that_a_checkpoint_names_is_made(
         assert not mark.exists()
 
 
-def shipped(finished: Path, target: Path, mark: Path) -> Path:
+def shipped(finished, target, mark):
     """Return a copy of a run with a problem inside whose evaluator leaves a mark when loaded."""
     folder = copied(finished, target)
     problem = Path(json.loads((folder / "settings.json").read_text())["problem"])
@@ -124,7 +122,7 @@ def shipped(finished: Path, target: Path, mark: Path) -> Path:
     return folder
 
 
-def change(folder: Path, **settings: object) -> None:
+def change(folder, **settings):
     known = json.loads((folder / "settings.json").read_text())
     (folder / "settings.json").write_text(json.dumps({**known, **settings}))
 
@@ -143,8 +141,8 @@ NAMES: dict[str, Callable[[Path], Path]] = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_problem_that_came_with_the_folder_is_loaded_only_when_it_is_trusted(
-    invoke: Invoke, finished: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    invoke, finished, tmp_path, name, monkeypatch
+):
     mark = tmp_path / "mark"
     folder = shipped(finished, tmp_path / "foreign", mark)
     shutil.copytree(folder / "problem", tmp_path / "beside")
@@ -169,9 +167,7 @@ def test_a_problem_that_came_with_the_folder_is_loaded_only_when_it_is_trusted(
     assert (result.exit_code, mark.exists()) == (0, True), result.output
 
 
-def test_python_loads_a_problem_of_the_folder_only_when_told_to_trust_it(
-    finished: Path, tmp_path: Path
-) -> None:
+def test_python_loads_a_problem_of_the_folder_only_when_told_to_trust_it(finished, tmp_path):
     mark = tmp_path / "mark"
     folder = shipped(finished, tmp_path / "foreign", mark)
     change(folder, problem=str(folder / "problem"))
@@ -186,9 +182,7 @@ def test_python_loads_a_problem_of_the_folder_only_when_told_to_trust_it(
 
 
 @pytest.mark.parametrize("layer", ["none", "process"])
-def test_a_folder_takes_no_wall_away_unless_it_is_trusted(
-    invoke: Invoke, finished: Path, tmp_path: Path, layer: str
-) -> None:
+def test_a_folder_takes_no_wall_away_unless_it_is_trusted(invoke, finished, tmp_path, layer):
     folder = copied(finished, tmp_path / "foreign")
     change(folder, sandbox=layer)
     for words in (["resume", folder], ["fork", folder, "--at", 3, "--out", tmp_path / "new"]):
@@ -208,12 +202,8 @@ def test_a_folder_takes_no_wall_away_unless_it_is_trusted(
     ],
 )
 def test_a_folder_sends_no_key_to_a_server_of_its_choice_unless_it_is_trusted(
-    finished: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    address: str,
-    is_refused: bool,
-) -> None:
+    finished, tmp_path, monkeypatch, address, is_refused
+):
     monkeypatch.setenv("OPENAI_BASE_URL", "https://own.invalid/v1")
     folder = copied(finished, tmp_path / "foreign")
     change(folder, model="openai:stand-in", base_url=address, price_in="1", price_out="2")

@@ -3,7 +3,6 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,28 +17,28 @@ AT = 2
 LAST = 4
 
 
-def lines_in(folder: Path) -> list[str]:
+def lines_in(folder):
     return (folder / "steps.jsonl").read_text().splitlines()
 
 
-def rows_in(folder: Path) -> list[dict[str, Any]]:
+def rows_in(folder):
     return [json.loads(line) for line in lines_in(folder)]
 
 
-def run_id_in(folder: Path) -> str:
+def run_id_in(folder):
     with RunStore(folder / "run.sqlite") as store:
         (run_id,) = store.run_ids()
         return run_id
 
 
-def calls_in(folder: Path) -> list[tuple[int, str, float]]:
+def calls_in(folder):
     with RunStore(folder / "run.sqlite") as store:
         (run_id,) = store.run_ids()
         calls = store.call_log.calls(run_id)
         return [(call.iteration, call.prompt, float(call.cost)) for call in calls]
 
 
-def table_rows(folder: Path) -> dict[str, list[Any]]:
+def table_rows(folder):
     """Return the rows of every table that belongs to runs, without their run ids."""
     with closing(sqlite3.connect(folder / "run.sqlite")) as connection:
         names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master")]
@@ -52,12 +51,12 @@ def table_rows(folder: Path) -> dict[str, list[Any]]:
         return found
 
 
-def files_in(folder: Path) -> dict[str, bytes]:
+def files_in(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".png"}
 
 
 @pytest.fixture(scope="module")
-def original(near: Path, invoke: Invoke, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def original(near, invoke, tmp_path_factory):
     """The folder of a finished run that kept all its checkpoints."""
     folder = tmp_path_factory.mktemp("original") / "run"
     options = ("--budget", 1, "--max-iterations", LAST, "--keep-history")
@@ -67,7 +66,7 @@ def original(near: Path, invoke: Invoke, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture(scope="module")
-def forked(original: Path, invoke: Invoke, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def forked(original, invoke, tmp_path_factory):
     """The folder of a fork that has not gone on."""
     folder = tmp_path_factory.mktemp("forked") / "run"
     result = invoke("fork", original, "--at", AT, "--out", folder)
@@ -76,7 +75,7 @@ def forked(original: Path, invoke: Invoke, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def continued(forked: Path, invoke: Invoke, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def continued(forked, invoke, tmp_path_factory):
     """The folder of a fork that has gone on to its end; what that said is beside it."""
     folder = shutil.copytree(forked, tmp_path_factory.mktemp("continued") / "run")
     result = invoke("resume", folder, "--json")
@@ -85,9 +84,7 @@ def continued(forked: Path, invoke: Invoke, tmp_path_factory: pytest.TempPathFac
     return folder
 
 
-def test_a_fork_holds_what_the_original_held_at_the_end_of_the_iteration(
-    original: Path, forked: Path
-) -> None:
+def test_a_fork_holds_what_the_original_held_at_the_end_of_the_iteration(original, forked):
     assert lines_in(forked) == lines_in(original)[:AT]
     assert (forked / "settings.json").read_bytes() == (original / "settings.json").read_bytes()
     assert run_id_in(forked) != run_id_in(original)
@@ -96,7 +93,7 @@ def test_a_fork_holds_what_the_original_held_at_the_end_of_the_iteration(
     assert rows_in(forked)[-1]["spent"] == pytest.approx(spent)
 
 
-def test_a_fork_goes_on_exactly_like_the_original(original: Path, continued: Path) -> None:
+def test_a_fork_goes_on_exactly_like_the_original(original, continued):
     assert lines_in(continued) == lines_in(original)
     best = (original / "best_program.py").read_bytes()
     assert (continued / "best_program.py").read_bytes() == best
@@ -108,9 +105,7 @@ def test_a_fork_goes_on_exactly_like_the_original(original: Path, continued: Pat
 
 
 @pytest.mark.parametrize("method", ["evox", "adaevolve", "no-intervention-gating"])
-def test_a_fork_of_any_method_goes_on_exactly_like_the_original(
-    method: str, near: Path, tmp_path: Path, invoke: Invoke
-) -> None:
+def test_a_fork_of_any_method_goes_on_exactly_like_the_original(method, near, tmp_path, invoke):
     original, new = tmp_path / "original", tmp_path / "new"
     options = ("--budget", 1, "--max-iterations", LAST, "--keep-history", "--method", method)
     assert invoke("run", near, *options, "--out", original).exit_code == 0
@@ -121,8 +116,8 @@ def test_a_fork_of_any_method_goes_on_exactly_like_the_original(
 
 
 def test_a_fork_at_the_end_of_a_finished_run_can_be_extended_and_the_original_is_only_read(
-    original: Path, tmp_path: Path, invoke: Invoke
-) -> None:
+    original, tmp_path, invoke
+):
     before, folder = files_in(original), tmp_path / "end"
     assert invoke("fork", original, "--at", LAST, "--out", folder).exit_code == 0
     assert "this run has finished" in invoke("resume", folder).output
@@ -134,7 +129,7 @@ def test_a_fork_at_the_end_of_a_finished_run_can_be_extended_and_the_original_is
     assert len(rows_in(original)) == LAST
 
 
-def test_every_table_of_a_run_says_when_its_rows_came_to_be(original: Path) -> None:
+def test_every_table_of_a_run_says_when_its_rows_came_to_be(original):
     with closing(sqlite3.connect(original / "run.sqlite")) as connection:
         names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master")]
         columns = {
@@ -146,7 +141,7 @@ def test_every_table_of_a_run_says_when_its_rows_came_to_be(original: Path) -> N
     assert undated == {"costada_run"}
 
 
-def test_no_later_row_is_copied_and_no_earlier_one_lost(original: Path, forked: Path) -> None:
+def test_no_later_row_is_copied_and_no_earlier_one_lost(original, forked):
     whole, cut = table_rows(original), table_rows(forked)
     assert cut.keys() == whole.keys()
     (began,), (forked_run,) = whole.pop("costada_run"), cut.pop("costada_run")
@@ -156,16 +151,14 @@ def test_no_later_row_is_copied_and_no_earlier_one_lost(original: Path, forked: 
         assert not rows or len(rows) < len(whole[table]), table
 
 
-def test_a_fork_of_a_fork_is_a_run_too(
-    original: Path, continued: Path, tmp_path: Path, invoke: Invoke
-) -> None:
+def test_a_fork_of_a_fork_is_a_run_too(original, continued, tmp_path, invoke):
     again = tmp_path / "again"
     assert invoke("fork", continued, "--at", AT + 1, "--out", again).exit_code == 0
     assert invoke("resume", again).exit_code == 0
     assert lines_in(again) == lines_in(original)
 
 
-def test_another_seed_takes_another_way(original: Path, tmp_path: Path, invoke: Invoke) -> None:
+def test_another_seed_takes_another_way(original, tmp_path, invoke):
     folder = tmp_path / "seeded"
     assert invoke("fork", original, "--at", AT, "--out", folder, "--seed", 7).exit_code == 0
     assert invoke("resume", folder).exit_code == 0
@@ -174,9 +167,7 @@ def test_another_seed_takes_another_way(original: Path, tmp_path: Path, invoke: 
     assert RunFolder(folder).load().seed == 7
 
 
-def test_another_budget_may_be_lower_but_not_spent(
-    original: Path, tmp_path: Path, invoke: Invoke
-) -> None:
+def test_another_budget_may_be_lower_but_not_spent(original, tmp_path, invoke):
     spent = rows_in(original)[AT - 1]["spent"]
     low, enough = tmp_path / "low", tmp_path / "enough"
     result = invoke("fork", original, "--at", AT, "--out", low, "--budget", spent)
@@ -190,8 +181,8 @@ def test_another_budget_may_be_lower_but_not_spent(
 
 
 def test_an_iteration_without_a_checkpoint_is_refused_naming_those_that_have_one(
-    near: Path, original: Path, tmp_path: Path, invoke: Invoke
-) -> None:
+    near, original, tmp_path, invoke
+):
     pruned, new = tmp_path / "pruned", tmp_path / "new"
     last = KEPT_CHECKPOINTS + 2
     invoke("run", near, "--max-iterations", last, "--budget", 1, "--out", pruned)
@@ -204,9 +195,7 @@ def test_an_iteration_without_a_checkpoint_is_refused_naming_those_that_have_one
     assert f"expected 1 to {LAST};" in result.output
 
 
-def test_a_fork_takes_no_folder_that_holds_anything(
-    original: Path, finished: Path, tmp_path: Path, invoke: Invoke
-) -> None:
+def test_a_fork_takes_no_folder_that_holds_anything(original, finished, tmp_path, invoke):
     before = files_in(finished)
     result = invoke("fork", original, "--at", AT, "--out", finished)
     assert result.exit_code == 2
@@ -217,9 +206,7 @@ def test_a_fork_takes_no_folder_that_holds_anything(
     assert [path.name for path in tmp_path.iterdir()] == ["empty"]
 
 
-def test_only_a_run_that_has_begun_can_be_forked(
-    original: Path, tmp_path: Path, invoke: Invoke
-) -> None:
+def test_only_a_run_that_has_begun_can_be_forked(original, tmp_path, invoke):
     result = invoke("fork", tmp_path / "nothing", "--at", 1, "--out", tmp_path / "new")
     assert result.exit_code == 2
     assert "holds no run" in result.output
@@ -231,8 +218,8 @@ def test_only_a_run_that_has_begun_can_be_forked(
 
 
 def test_a_fork_says_where_it_comes_from_also_when_it_has_gone_on(
-    original: Path, forked: Path, continued: Path, tmp_path: Path, invoke: Invoke
-) -> None:
+    original, forked, continued, tmp_path, invoke
+):
     words = f"Forked from {original.resolve()} after iteration {AT} (run {run_id_in(original)})."
     assert invoke("trace", forked).output.splitlines()[0] == words
     assert invoke("trace", continued).output.splitlines()[0] == words
@@ -244,27 +231,25 @@ def test_a_fork_says_where_it_comes_from_also_when_it_has_gone_on(
     assert invoke("trace", again).output.splitlines()[0] == first
 
 
-def test_a_run_that_began_by_itself_comes_from_nowhere(original: Path, invoke: Invoke) -> None:
+def test_a_run_that_began_by_itself_comes_from_nowhere(original, invoke):
     assert "Forked" not in invoke("trace", original).output
 
 
-def test_the_page_of_a_fork_names_its_origin_and_no_path(original: Path, forked: Path) -> None:
+def test_the_page_of_a_fork_names_its_origin_and_no_path(original, forked):
     told: Any = Feed(RunFolder(forked)).figures()["heading"]
     assert told["origin"] == f"{original.name} after iteration {AT}"
     other: Any = Feed(RunFolder(original)).figures()["heading"]
     assert other["origin"] == ""
 
 
-def test_a_trace_of_a_finished_run_leaves_no_file_behind(original: Path, invoke: Invoke) -> None:
+def test_a_trace_of_a_finished_run_leaves_no_file_behind(original, invoke):
     before = sorted(path.name for path in original.iterdir())
     assert "run.sqlite-wal" not in before
     assert invoke("trace", original).exit_code == 0
     assert sorted(path.name for path in original.iterdir()) == before
 
 
-def test_a_damaged_original_is_refused_by_its_own_name(
-    original: Path, tmp_path: Path, invoke: Invoke
-) -> None:
+def test_a_damaged_original_is_refused_by_its_own_name(original, tmp_path, invoke):
     damaged, new = tmp_path / "damaged", tmp_path / "new"
     shutil.copytree(original, damaged)
     data = bytearray((damaged / "run.sqlite").read_bytes())

@@ -4,11 +4,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from time import monotonic, sleep
-from typing import Any
 
 import pytest
 from billing_server import BillingServer
@@ -21,7 +18,7 @@ from pydantic import SecretStr
 from costada.models.chat_models import chat_model
 from costada.models.gateway.client import has_gateway, with_call_key
 from costada.models.gateway.journal import Journal
-from costada.models.gateway.protocol import GatewayAddress, address_file, is_held, read_address
+from costada.models.gateway.protocol import address_file, is_held, read_address
 from costada.nodes.settings import Settings
 from costada.runs.folder import RunFolder
 from costada.runs.gateway import (
@@ -39,20 +36,20 @@ COMMAND = "import typer; from costada.cli.gateway import gateway; typer.run(gate
 
 
 @pytest.fixture
-def server() -> Iterator[BillingServer]:
+def server():
     with BillingServer() as running:
         yield running
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[RunFolder]:
+def folder(tmp_path):
     place = RunFolder(tmp_path)
     yield place
     stop_gateway(place)
 
 
 @pytest.fixture
-def plan(server: BillingServer) -> Plan:
+def plan(server):
     problem = toy_problem()
     return Plan(
         problem=problem,
@@ -66,25 +63,25 @@ def plan(server: BillingServer) -> Plan:
     )
 
 
-def door_of(folder: RunFolder) -> GatewayAddress:
+def door_of(folder):
     address = read_address(address_file(gateway_journal(folder)))
     assert address is not None
     return address
 
 
-def wait_for_end(folder: RunFolder) -> None:
+def wait_for_end(folder):
     deadline = monotonic() + PATIENCE
     while is_held(address_file(gateway_journal(folder))):
         assert monotonic() < deadline
         sleep(0.005)
 
 
-def ask(plan: Plan) -> str:
+def ask(plan):
     return str(with_call_key(plan.model, KEY).invoke("hi").content)
 
 
 def test_the_gateway_of_a_killed_run_is_found_again_and_a_dead_one_replaced_on_its_journal(
-    plan: Plan, folder: RunFolder, server: BillingServer
+    plan, folder, server
 ):
     with gateway_of(plan, folder) as first:
         ask(first)
@@ -100,7 +97,7 @@ def test_the_gateway_of_a_killed_run_is_found_again_and_a_dead_one_replaced_on_i
     assert len(server.bill) == 1
 
 
-def test_a_run_that_goes_on_with_another_server_gets_another_gateway(plan: Plan, folder: RunFolder):
+def test_a_run_that_goes_on_with_another_server_gets_another_gateway(plan, folder):
     with gateway_of(plan, folder):
         address = door_of(folder)
     with BillingServer() as other:
@@ -110,7 +107,7 @@ def test_a_run_that_goes_on_with_another_server_gets_another_gateway(plan: Plan,
     assert door_of(folder).pid != address.pid
 
 
-def test_a_stopped_gateway_leaves_its_journal_and_log(plan: Plan, folder: RunFolder):
+def test_a_stopped_gateway_leaves_its_journal_and_log(plan, folder):
     with gateway_of(plan, folder):
         stop_gateway(folder)
     assert not is_held(address_file(gateway_journal(folder)))
@@ -118,13 +115,13 @@ def test_a_stopped_gateway_leaves_its_journal_and_log(plan: Plan, folder: RunFol
     assert gateway_log(folder).read_text() == "costada gateway: asked to stop\n"
 
 
-def test_stopping_where_no_gateway_is_changes_nothing(folder: RunFolder):
+def test_stopping_where_no_gateway_is_changes_nothing(folder):
     stop_gateway(folder)
     assert list(folder.path.iterdir()) == []
 
 
 def test_a_guide_model_goes_through_the_same_gateway_unless_it_is_of_another_kind(
-    plan: Plan, folder: RunFolder, server: BillingServer
+    plan, folder, server
 ):
     guide = chat_model("openai:guide", base_url=server.url)
     with gateway_of(replace(plan, guide_model=guide), folder) as journaled:
@@ -137,18 +134,18 @@ def test_a_guide_model_goes_through_the_same_gateway_unless_it_is_of_another_kin
         assert journaled.guide_model is other
 
 
-def test_a_run_without_a_model_for_it_is_refused(plan: Plan):
+def test_a_run_without_a_model_for_it_is_refused(plan):
     with pytest.raises(ValueError, match=r"call no OpenAI-compatible server, expected one"):
         check_gateway(replace(plan, model=FakeListChatModel(responses=["idea"])))
 
 
-def test_a_run_with_models_of_two_servers_is_refused(plan: Plan):
+def test_a_run_with_models_of_two_servers_is_refused(plan):
     guide = chat_model("openai:guide", base_url="http://127.0.0.1:9/v1")
     with pytest.raises(ValueError, match=r"call http://.*/v1 and http://.*/v1 OpenAI-compatible"):
         check_gateway(replace(plan, guide_model=guide))
 
 
-def test_a_run_whose_answers_are_gone_is_refused(plan: Plan, folder: RunFolder):
+def test_a_run_whose_answers_are_gone_is_refused(plan, folder):
     gateway_log(folder).touch()
     with (
         pytest.raises(ValueError, match=r"gateway.sqlite: missing, expected the answers"),
@@ -157,7 +154,7 @@ def test_a_run_whose_answers_are_gone_is_refused(plan: Plan, folder: RunFolder):
         pass
 
 
-def test_a_gateway_that_cannot_start_says_why(plan: Plan, folder: RunFolder):
+def test_a_gateway_that_cannot_start_says_why(plan, folder):
     gateway_journal(folder).write_text("no database" * 100)
     with (
         pytest.raises(ValueError, match="cannot be started: DatabaseError: file is not a database"),
@@ -166,9 +163,7 @@ def test_a_gateway_that_cannot_start_says_why(plan: Plan, folder: RunFolder):
         pass
 
 
-def test_the_command_prints_its_address_and_ends_when_told(
-    folder: RunFolder, server: BillingServer
-):
+def test_the_command_prints_its_address_and_ends_when_told(folder, server):
     words = ["--upstream", server.url, "--journal", str(gateway_journal(folder))]
     with subprocess.Popen(
         [sys.executable, "-c", COMMAND, *words],
@@ -184,27 +179,21 @@ def test_the_command_prints_its_address_and_ends_when_told(
     Journal(gateway_journal(folder)).close()
 
 
-def test_the_command_refuses_an_upstream_that_is_no_address(
-    folder: RunFolder, invoke: Callable[..., Any]
-):
+def test_the_command_refuses_an_upstream_that_is_no_address(folder, invoke):
     words = ("--upstream", "provider", "--journal", gateway_journal(folder))
     refused = invoke("gateway", *words)
     assert refused.exit_code == 2
     assert "costada: upstream: got 'provider', expected an address" in refused.stderr
 
 
-def test_a_model_that_is_bound_to_another_name_goes_through_the_gateway(
-    plan: Plan, folder: RunFolder, server: BillingServer
-):
+def test_a_model_that_is_bound_to_another_name_goes_through_the_gateway(plan, folder, server):
     bound = plan.model.bind(model="dear")
     with gateway_of(replace(plan, model=bound), folder) as journaled:
         assert ask(journaled) == ask(journaled) == "hello"
     assert [entry.model for entry in server.bill] == ["dear"]
 
 
-def test_a_model_whose_requests_would_pass_the_gateway_by_is_refused(
-    plan: Plan, folder: RunFolder, server: BillingServer
-):
+def test_a_model_whose_requests_would_pass_the_gateway_by_is_refused(plan, folder, server):
     model = ChatOpenAI(model="stand-in", base_url=server.url, api_key=SecretStr("none"))
     chosen = model.configurable_fields(model_name=ConfigurableField(id="llm"))
     with (

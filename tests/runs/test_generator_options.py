@@ -1,7 +1,6 @@
 """`--generator agent` from the command line and from Python, without a key."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +25,7 @@ def test_a_run_with_tools_goes_on_where_it_stopped_and_says_what_it_cost(near, i
     assert len(calls) > told["iterations"]
 
 
-def test_from_python_it_is_an_option_like_any_other(near: Path):
+def test_from_python_it_is_an_option_like_any_other(near):
     found = discover(near, "offline", budget=1.0, generator="agent", max_iterations=2)
     assert (found.iterations, found.stop_reason) == (2, "iterations")
 

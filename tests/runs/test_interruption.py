@@ -45,7 +45,7 @@ def evaluate(program_path):
 
 
 @pytest.fixture
-def number() -> Problem:
+def number():
     """A problem whose candidates return a number from a process of their own."""
     return Problem(
         name="number",
@@ -58,7 +58,7 @@ def number() -> Problem:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_the_first_signal_asks_the_run_to_drain_and_says_so(number: signal.Signals) -> None:
+def test_the_first_signal_asks_the_run_to_drain_and_says_so(number):
     control, heard = RunControl(), []
     with draining_on_signal(control, heard.append):
         signal.raise_signal(number)
@@ -66,7 +66,7 @@ def test_the_first_signal_asks_the_run_to_drain_and_says_so(number: signal.Signa
     assert heard == [STOPPING]
 
 
-def test_the_first_signal_ends_an_evaluation_and_later_ones_run_again(number: Problem) -> None:
+def test_the_first_signal_ends_an_evaluation_and_later_ones_run_again(number):
     with draining_on_signal(RunControl(), lambda text: None):
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(InterruptedError):
@@ -75,8 +75,8 @@ def test_the_first_signal_ends_an_evaluation_and_later_ones_run_again(number: Pr
 
 
 def test_an_evaluation_does_not_hold_up_the_end_and_is_made_good_by_resuming(
-    near: Path, tmp_path: Path, invoke: Invoke
-) -> None:
+    near, tmp_path, invoke
+):
     problem, stopped, whole = tmp_path / "slow", tmp_path / "stopped", tmp_path / "whole"
     shutil.copytree(near, problem)
     (problem / "evaluator.py").write_text(SLOW_EVALUATOR)
@@ -93,7 +93,7 @@ def test_an_evaluation_does_not_hold_up_the_end_and_is_made_good_by_resuming(
     assert (stopped / "steps.jsonl").read_bytes() == (whole / "steps.jsonl").read_bytes()
 
 
-def test_the_second_signal_stops_at_once_even_during_a_call(near: Path, tmp_path: Path) -> None:
+def test_the_second_signal_stops_at_once_even_during_a_call(near, tmp_path):
     prices = ("--price-in", "1", "--price-out", "1")
     with BillingServer(default=Silence()) as server:
         model = ("--model", "openai:silent", "--base-url", server.url, *prices)
@@ -110,12 +110,10 @@ def test_the_second_signal_stops_at_once_even_during_a_call(near: Path, tmp_path
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_ctrl_c_reaches_an_evaluation_of_discover_and_a_kept_run_goes_on(
-    number: Problem, tmp_path: Path, is_kept: bool
-) -> None:
+def test_ctrl_c_reaches_an_evaluation_of_discover_and_a_kept_run_goes_on(number, tmp_path, is_kept):
     began: list[float] = []
 
-    def answer(prompt: str) -> str:
+    def answer(prompt):
         if not began:
             began.append(monotonic())
             threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -133,7 +131,7 @@ def test_ctrl_c_reaches_an_evaluation_of_discover_and_a_kept_run_goes_on(
         assert (found.iterations, found.best_objective) == (2, 0.3)
 
 
-def test_the_callers_handlers_come_back_even_after_an_error() -> None:
+def test_the_callers_handlers_come_back_even_after_an_error():
     before = [signal.getsignal(number) for number in SIGNALS]
     with pytest.raises(KeyError), draining_on_signal(RunControl(), print):
         raise KeyError
@@ -142,11 +140,11 @@ def test_the_callers_handlers_come_back_even_after_an_error() -> None:
     assert [signal.getsignal(number) for number in SIGNALS] == before
 
 
-def test_outside_the_main_thread_no_signal_is_waited_for() -> None:
+def test_outside_the_main_thread_no_signal_is_waited_for():
     before = signal.getsignal(signal.SIGINT)
     seen: list[object] = []
 
-    def look() -> None:
+    def look():
         with interrupting_evaluations():
             seen.append(signal.getsignal(signal.SIGINT))
 

@@ -5,11 +5,10 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from subprocess import PIPE
 from threading import Event
 from typing import Any
@@ -29,7 +28,7 @@ Invoke = Callable[..., Any]
 
 
 @contextmanager
-def held_by_another(folder: Path) -> Iterator[subprocess.Popen[str]]:
+def held_by_another(folder):
     command = [sys.executable, "-c", HOLD, str(folder)]
     with subprocess.Popen(command, stdin=PIPE, stdout=PIPE, text=True) as process:
         assert process.stdout is not None
@@ -41,7 +40,7 @@ def held_by_another(folder: Path) -> Iterator[subprocess.Popen[str]]:
             process.stdin.close()
 
 
-def test_a_second_process_is_told_who_holds_the_run_and_since_when(tmp_path: Path) -> None:
+def test_a_second_process_is_told_who_holds_the_run_and_since_when(tmp_path):
     before = datetime.now(UTC).replace(microsecond=0)
     with held_by_another(tmp_path) as other:
         with (
@@ -58,7 +57,7 @@ def test_a_second_process_is_told_who_holds_the_run_and_since_when(tmp_path: Pat
     )
 
 
-def test_a_lease_is_given_back_also_after_an_error(tmp_path: Path) -> None:
+def test_a_lease_is_given_back_also_after_an_error(tmp_path):
     with pytest.raises(KeyError), hold_lease(tmp_path):
         raise KeyError
     assert not (tmp_path / "run.lease").exists()
@@ -66,7 +65,7 @@ def test_a_lease_is_given_back_also_after_an_error(tmp_path: Path) -> None:
         assert json.loads((tmp_path / "run.lease").read_text())["pid"] == os.getpid()
 
 
-def test_the_lease_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
+def test_the_lease_of_a_killed_process_is_taken_over(tmp_path):
     with held_by_another(tmp_path) as other:
         other.send_signal(signal.SIGKILL)
         other.wait()
@@ -75,10 +74,10 @@ def test_the_lease_of_a_killed_process_is_taken_over(tmp_path: Path) -> None:
             assert json.loads((tmp_path / "run.lease").read_text())["pid"] == os.getpid()
 
 
-def test_many_claims_in_a_row_are_never_granted_to_two(tmp_path: Path) -> None:
+def test_many_claims_in_a_row_are_never_granted_to_two(tmp_path):
     granted: list[int] = []
 
-    def claim_often(number: int) -> None:
+    def claim_often(number):
         for _ in range(100):
             with suppress(ValueError), hold_lease(tmp_path):
                 granted.append(number)
@@ -90,11 +89,11 @@ def test_many_claims_in_a_row_are_never_granted_to_two(tmp_path: Path) -> None:
     assert not (tmp_path / "run.lease").exists()
 
 
-def test_who_looks_whether_a_run_is_held_keeps_nobody_from_holding_it(tmp_path: Path) -> None:
+def test_who_looks_whether_a_run_is_held_keeps_nobody_from_holding_it(tmp_path):
     (tmp_path / "run.lease").write_text("left by a process that died")
     is_over = Event()
 
-    def look_often() -> None:
+    def look_often():
         while not is_over.is_set():
             is_held(tmp_path)
 
@@ -111,7 +110,7 @@ def test_who_looks_whether_a_run_is_held_keeps_nobody_from_holding_it(tmp_path: 
     assert not is_held(tmp_path)
 
 
-def test_one_process_cannot_hold_a_run_twice(tmp_path: Path) -> None:
+def test_one_process_cannot_hold_a_run_twice(tmp_path):
     with (
         hold_lease(tmp_path),
         pytest.raises(ValueError, match=f"process {os.getpid()} on"),
@@ -120,9 +119,7 @@ def test_one_process_cannot_hold_a_run_twice(tmp_path: Path) -> None:
         pass
 
 
-def test_a_live_run_is_neither_resumed_nor_extended_but_can_be_forked(
-    finished: Path, tmp_path: Path, invoke: Invoke
-) -> None:
+def test_a_live_run_is_neither_resumed_nor_extended_but_can_be_forked(finished, tmp_path, invoke):
     live = shutil.copytree(finished, tmp_path / "live")
     settings = (live / "settings.json").read_bytes()
     with held_by_another(live) as other:
@@ -136,7 +133,7 @@ def test_a_live_run_is_neither_resumed_nor_extended_but_can_be_forked(
     assert (live / "settings.json").read_bytes() == settings
 
 
-def test_discover_is_refused_a_live_run(tmp_path: Path) -> None:
+def test_discover_is_refused_a_live_run(tmp_path):
     out = tmp_path / "run"
     options: dict[str, Any] = {"price_in": "1", "price_out": "2", "out": out}
     model = ScriptedModel(answer=hashed_answer)

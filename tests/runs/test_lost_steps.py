@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable
 from contextlib import closing
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ CALL = Decimal("0.002")
 """What a call of the scripted model costs."""
 
 
-def go_on(folder: Path, iterations: int, **options: Any) -> tuple[float, int]:
+def go_on(folder, iterations, **options):
     """Return what a run has spent, and how many calls were made for it now."""
     model = ScriptedModel(answer=hashed_answer)
     settings = {"price_in": "1", "price_out": "2", "budget": 1.0, **options}
@@ -36,7 +35,7 @@ def go_on(folder: Path, iterations: int, **options: Any) -> tuple[float, int]:
 
 
 @pytest.fixture
-def older(tmp_path: Path) -> RunFolder:
+def older(tmp_path):
     """The folder of a run of six iterations whose file was replaced by a copy after three."""
     folder = RunFolder(tmp_path / "run")
     go_on(folder.path, KEPT)
@@ -46,7 +45,7 @@ def older(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def test_nothing_is_paid_again_before_the_loss_is_accepted(older: RunFolder) -> None:
+def test_nothing_is_paid_again_before_the_loss_is_accepted(older):
     lost = spent_after(older, MADE) - spent_after(older, KEPT)
     told = (
         rf"run\.sqlite has lost iterations 4 to 6, which steps\.jsonl still has, and"
@@ -58,12 +57,12 @@ def test_nothing_is_paid_again_before_the_loss_is_accepted(older: RunFolder) -> 
         assert len(older.steps.read_text().splitlines()) == MADE
 
 
-def spent_after(folder: RunFolder, iteration: int) -> float:
+def spent_after(folder, iteration):
     rows = map(json.loads, folder.steps.read_text().splitlines())
     return next(float(row["spent"]) for row in rows if row["iteration"] == iteration)
 
 
-def test_what_the_lost_steps_cost_counts_once_it_is_accepted(older: RunFolder) -> None:
+def test_what_the_lost_steps_cost_counts_once_it_is_accepted(older):
     before = spent_after(older, MADE)
     spent, calls = go_on(older.path, MADE + 1, accept_loss=True)
     assert calls > 0
@@ -75,7 +74,7 @@ def test_what_the_lost_steps_cost_counts_once_it_is_accepted(older: RunFolder) -
     assert go_on(older.path, MADE + 1) == (spent, 0)
 
 
-def test_a_loss_that_uses_up_the_budget_needs_a_higher_one(older: RunFolder) -> None:
+def test_a_loss_that_uses_up_the_budget_needs_a_higher_one(older):
     settings = json.loads(older.settings.read_text())
     spent = spent_after(older, MADE)
     older.settings.write_text(json.dumps({**settings, "budget": spent}))
@@ -84,7 +83,7 @@ def test_a_loss_that_uses_up_the_budget_needs_a_higher_one(older: RunFolder) -> 
     assert go_on(older.path, MADE + 1, accept_loss=True, budget=1.0)[0] > spent
 
 
-def test_a_purse_holds_what_the_run_holds_after_a_loss(tmp_path: Path) -> None:
+def test_a_purse_holds_what_the_run_holds_after_a_loss(tmp_path):
     folder = RunFolder(tmp_path / "run")
     with Purse(1.0) as purse:
         go_on(folder.path, KEPT, purse=purse)
@@ -95,9 +94,7 @@ def test_a_purse_holds_what_the_run_holds_after_a_loss(tmp_path: Path) -> None:
         assert float(purse.spent) == pytest.approx(spent)
 
 
-def test_the_command_tells_the_loss_and_the_way_on(
-    invoke: Invoke, near: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_tells_the_loss_and_the_way_on(invoke, near, tmp_path, capfd):
     folder = RunFolder(tmp_path / "run")
     options = ("--budget", 1, "--max-iterations", KEPT, "--out", folder.path)
     assert invoke("run", near, *options).exit_code == 0
@@ -119,7 +116,7 @@ def test_the_command_tells_the_loss_and_the_way_on(
     assert sums == pytest.approx(facts["spent"])
 
 
-def test_steps_whose_answers_are_all_there_are_made_again_for_nothing(tmp_path: Path) -> None:
+def test_steps_whose_answers_are_all_there_are_made_again_for_nothing(tmp_path):
     folder = RunFolder(tmp_path / "run")
     spent, _ = go_on(folder.path, MADE)
     rows = folder.steps.read_text()

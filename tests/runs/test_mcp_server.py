@@ -38,9 +38,7 @@ def better_programs():
     """Serve a model whose every answer is a better program than the one before."""
     with BillingServer() as server:
         server.default = lambda body: Reply(
-            rewrite(min(0.9, 0.2 + len(server.requests) / 50)),
-            input_tokens=1000,
-            output_tokens=500,
+            rewrite(min(0.9, 0.2 + len(server.requests) / 50)), input_tokens=1000, output_tokens=500
         )
         yield server
 
@@ -283,7 +281,6 @@ def test_it_can_be_reached_over_http_on_loopback(heard):
 
 
 def test_over_http_nobody_is_heard_without_the_token_nor_from_afar(heard):
-    """A ping that is heard lacks a session, which is another mistake."""
     unheard = {name: status for name, status in heard["statuses"].items() if status != 400}
     assert unheard == {
         **dict.fromkeys(["nothing", "another token", "another token in the address"], 401),

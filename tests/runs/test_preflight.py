@@ -1,7 +1,6 @@
 """What is found out before money is spent, and what a mistake costs when it is found out later."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ def evaluate(program_path):
 
 
 @pytest.fixture
-def counted(tmp_path: Path, near: Path) -> tuple[Path, Path]:
+def counted(tmp_path, near):
     """A problem folder whose evaluator writes a letter to a file whenever it runs."""
     folder, log = tmp_path / "counted", tmp_path / "evaluations"
     folder.mkdir()
@@ -36,7 +35,7 @@ def counted(tmp_path: Path, near: Path) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def broken(tmp_path: Path, near: Path) -> Path:
+def broken(tmp_path, near):
     folder = tmp_path / "broken"
     folder.mkdir()
     for name in ("problem.md", "initial_program.py"):
@@ -47,19 +46,11 @@ def broken(tmp_path: Path, near: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("status", "remedy"),
-    [
-        (400, "check the model's parameters"),
-        (404, "check the model's name and base_url"),
-    ],
+    [(400, "check the model's parameters"), (404, "check the model's name and base_url")],
 )
 def test_a_request_that_no_retry_cures_is_made_once_and_ends_the_run_in_one_line(
-    invoke: Invoke,
-    near: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    status: int,
-    remedy: str,
-) -> None:
+    invoke, near, tmp_path, monkeypatch, status, remedy
+):
     monkeypatch.setenv("OPENAI_API_KEY", "no key")
     out = tmp_path / "run"
     with BillingServer(default=Refusal(status)) as server:
@@ -73,9 +64,7 @@ def test_a_request_that_no_retry_cures_is_made_once_and_ends_the_run_in_one_line
 
 
 @pytest.mark.parametrize("options", [(), ("--no-preflight",)], ids=["preflight", "without"])
-def test_a_broken_evaluator_costs_nothing(
-    invoke: Invoke, broken: Path, tmp_path: Path, options: tuple[str, ...]
-) -> None:
+def test_a_broken_evaluator_costs_nothing(invoke, broken, tmp_path, options):
     with BillingServer() as server:
         address = ("--base-url", server.url)
         result = invoke("run", broken, *PRICED, *address, *options, "--out", tmp_path / "run")
@@ -86,7 +75,7 @@ def test_a_broken_evaluator_costs_nothing(
 
 
 @pytest.fixture
-def mistaken(tmp_path: Path) -> Path:
+def mistaken(tmp_path):
     """A folder whose `score` unpacks an array into too few names, whatever the program is."""
     folder = tmp_path / "mistaken"
     folder.mkdir()
@@ -104,9 +93,7 @@ def mistaken(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("options", [(), ("--no-preflight",)], ids=["preflight", "without"])
-def test_a_rejected_initial_program_costs_nothing(
-    invoke: Invoke, mistaken: Path, tmp_path: Path, options: tuple[str, ...]
-) -> None:
+def test_a_rejected_initial_program_costs_nothing(invoke, mistaken, tmp_path, options):
     with BillingServer() as server:
         address = ("--base-url", server.url)
         result = invoke("run", mistaken, *PRICED, *address, *options, "--out", tmp_path / "run")
@@ -119,8 +106,8 @@ def test_a_rejected_initial_program_costs_nothing(
 
 @pytest.mark.parametrize("way", ["run", "sweep", "problem.toml"])
 def test_a_start_that_is_meant_to_be_invalid_is_allowed_and_resumed(
-    invoke: Invoke, mistaken: Path, tmp_path: Path, way: str
-) -> None:
+    invoke, mistaken, tmp_path, way
+):
     limits, option = ("--max-iterations", 1, "--quiet"), ("--allow-invalid-start",)
     out = tmp_path / "run"
     if way == "problem.toml":
@@ -140,8 +127,8 @@ def test_a_start_that_is_meant_to_be_invalid_is_allowed_and_resumed(
 
 
 def test_a_resume_whose_evaluator_rejects_the_start_by_now_asks_for_the_option(
-    invoke: Invoke, mistaken: Path, tmp_path: Path
-) -> None:
+    invoke, mistaken, tmp_path
+):
     out, evaluator = tmp_path / "run", mistaken / "evaluator.py"
     broken = evaluator.read_text()
     evaluator.write_text(broken.replace("first, second", "first, second, _"))
@@ -157,8 +144,8 @@ def test_a_resume_whose_evaluator_rejects_the_start_by_now_asks_for_the_option(
 
 
 def test_without_preflight_the_initial_program_is_judged_when_the_run_opens(
-    invoke: Invoke, counted: tuple[Path, Path], tmp_path: Path
-) -> None:
+    invoke, counted, tmp_path
+):
     problem, log = counted
     options = ("--sandbox", "none", "--max-iterations", 1)
     counts = []
@@ -173,8 +160,8 @@ def test_without_preflight_the_initial_program_is_judged_when_the_run_opens(
 
 
 def test_a_run_that_failures_ended_says_what_to_look_at_and_how_to_go_on(
-    invoke: Invoke, near: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    invoke, near, tmp_path, monkeypatch
+):
     monkeypatch.setenv("OPENAI_API_KEY", "no key")
     out = tmp_path / "run"
     with BillingServer() as server:
@@ -193,10 +180,7 @@ def test_a_run_that_failures_ended_says_what_to_look_at_and_how_to_go_on(
         assert len(server.bill) == 8
 
 
-def test_a_hard_budget_that_pays_for_no_further_call_is_said_so(
-    invoke: Invoke, near: Path, tmp_path: Path
-) -> None:
-    """The offline model's first prompt alone may cost more than a thousandth of a dollar."""
+def test_a_hard_budget_that_pays_for_no_further_call_is_said_so(invoke, near, tmp_path):
     options = ("--budget", "0.001", "--budget-policy", "hard", "--quiet")
     result = invoke("run", near, *options, "--out", tmp_path / "run")
     assert result.exit_code == 0

@@ -3,7 +3,6 @@
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +15,13 @@ from costada.store.run_store import RunStore
 Invoke = Callable[..., Any]
 
 
-def num_checkpoints(folder: Path) -> int:
+def num_checkpoints(folder):
     with closing(sqlite3.connect(folder / "run.sqlite")) as connection:
         ((count,),) = connection.execute("SELECT COUNT(*) FROM checkpoints").fetchall()
     return int(count)
 
 
-def test_a_finished_run_keeps_its_latest_checkpoints(tmp_path: Path) -> None:
+def test_a_finished_run_keeps_its_latest_checkpoints(tmp_path):
     model = ScriptedModel(answer=hashed_answer)
     prices = {"price_in": "1", "price_out": "2"}
     discover(toy_problem(), model, budget=0.02, out=tmp_path / "run", **prices)
@@ -30,8 +29,8 @@ def test_a_finished_run_keeps_its_latest_checkpoints(tmp_path: Path) -> None:
 
 
 def test_with_keep_history_every_checkpoint_stays_and_the_result_is_the_same(
-    near: Path, finished: Path, invoke: Invoke, tmp_path: Path
-) -> None:
+    near, finished, invoke, tmp_path
+):
     kept = tmp_path / "run"
     result = invoke("run", near, "--max-iterations", 3, "--keep-history", "--out", kept)
     assert result.exit_code == 0, result.output
@@ -49,8 +48,8 @@ def test_with_keep_history_every_checkpoint_stays_and_the_result_is_the_same(
     ],
 )
 def test_a_run_file_that_cannot_be_used_is_told_in_one_line(
-    invoke: Invoke, finished: Path, tmp_path: Path, statement: str | None, told: str
-) -> None:
+    invoke, finished, tmp_path, statement, told
+):
     for file in finished.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     path = tmp_path / "run.sqlite"
@@ -68,29 +67,27 @@ def test_a_run_file_that_cannot_be_used_is_told_in_one_line(
     assert path.read_bytes() == before
 
 
-def copied(finished: Path, target: Path) -> Path:
+def copied(finished, target):
     for file in finished.iterdir():
         (target / file.name).write_bytes(file.read_bytes())
     return target
 
 
-def unlink(database: Path) -> None:
+def unlink(database):
     database.unlink()
 
 
-def truncate(database: Path) -> None:
+def truncate(database):
     database.write_bytes(b"")
 
 
-def forget_the_run(database: Path) -> None:
+def forget_the_run(database):
     database.unlink()
     RunStore(database).close()
 
 
 @pytest.mark.parametrize("lose", [unlink, truncate, forget_the_run])
-def test_a_run_whose_file_is_lost_is_not_begun_anew(
-    invoke: Invoke, finished: Path, tmp_path: Path, lose: Callable[[Path], None]
-) -> None:
+def test_a_run_whose_file_is_lost_is_not_begun_anew(invoke, finished, tmp_path, lose):
     folder = copied(finished, tmp_path)
     lose(folder / "run.sqlite")
     steps = (folder / "steps.jsonl").read_bytes()
@@ -101,9 +98,7 @@ def test_a_run_whose_file_is_lost_is_not_begun_anew(
     assert (folder / "steps.jsonl").read_bytes() == steps
 
 
-def test_a_best_program_alone_shows_that_a_lost_run_had_begun(
-    invoke: Invoke, finished: Path, tmp_path: Path
-) -> None:
+def test_a_best_program_alone_shows_that_a_lost_run_had_begun(invoke, finished, tmp_path):
     folder = copied(finished, tmp_path)
     truncate(folder / "run.sqlite")
     truncate(folder / "steps.jsonl")
@@ -111,7 +106,7 @@ def test_a_best_program_alone_shows_that_a_lost_run_had_begun(
     assert (result.exit_code, "best_program.py shows" in result.output) == (2, True)
 
 
-def test_a_lost_run_is_not_begun_anew_from_python_either(tmp_path: Path) -> None:
+def test_a_lost_run_is_not_begun_anew_from_python_either(tmp_path):
     folder = tmp_path / "run"
     model = ScriptedModel(answer=hashed_answer, prompts=[])
     options = {"budget": 0.02, "out": folder, "price_in": "1", "price_out": "2"}
@@ -123,9 +118,7 @@ def test_a_lost_run_is_not_begun_anew_from_python_either(tmp_path: Path) -> None
     assert len(model.prompts) == num_paid
 
 
-def test_a_run_that_was_stopped_before_its_first_checkpoint_goes_on(
-    invoke: Invoke, finished: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_was_stopped_before_its_first_checkpoint_goes_on(invoke, finished, tmp_path):
     folder = copied(finished, tmp_path)
     forget_the_run(folder / "run.sqlite")
     truncate(folder / "steps.jsonl")
@@ -135,8 +128,8 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_goes_on(
 
 @pytest.mark.parametrize("command", ["resume", "graph --run"])
 def test_a_damaged_checkpoint_is_told_with_the_file_and_what_to_do(
-    invoke: Invoke, finished: Path, tmp_path: Path, command: str
-) -> None:
+    invoke, finished, tmp_path, command
+):
     folder = copied(finished, tmp_path)
     with closing(sqlite3.connect(folder / "run.sqlite")) as connection, connection:
         connection.execute("UPDATE checkpoints SET checkpoint = x'81a2c8c801'")

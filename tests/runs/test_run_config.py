@@ -1,6 +1,5 @@
 import json
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -10,13 +9,13 @@ from costada.runs.user_input import as_option, explain
 from costada.values.prices import Price
 
 
-def refused(**given: object) -> str:
+def refused(**given):
     with pytest.raises(ValidationError) as caught:
         RunConfig.model_validate({"problem": "circle_packing", **given})
     return explain(caught.value, RunConfig.model_fields, as_option)
 
 
-def test_a_run_that_says_only_its_problem_uses_the_documented_defaults() -> None:
+def test_a_run_that_says_only_its_problem_uses_the_documented_defaults():
     config = RunConfig(problem="circle_packing")
     assert (config.model, config.budget, config.reference_cost) == ("offline", 1.0, 0.01)
     assert (config.max_iterations, config.seed, config.price) == (100, 0, None)
@@ -24,20 +23,15 @@ def test_a_run_that_says_only_its_problem_uses_the_documented_defaults() -> None
 
 @pytest.mark.parametrize(
     ("name", "price", "budget", "reference_cost"),
-    [
-        ("glm-5", Price("0.60", "1.92"), 1.0, 0.01),
-        ("gpt-5.4", Price("2.50", "15.00"), 5.0, 0.1),
-    ],
+    [("glm-5", Price("0.60", "1.92"), 1.0, 0.01), ("gpt-5.4", Price("2.50", "15.00"), 5.0, 0.1)],
 )
-def test_a_preset_carries_the_papers_numbers(
-    name: str, price: Price, budget: float, reference_cost: float
-) -> None:
+def test_a_preset_carries_the_papers_numbers(name, price, budget, reference_cost):
     config = RunConfig(problem="circle_packing", preset=name)
     assert config.price == PRESETS[name].price == price
     assert (config.budget, config.reference_cost) == (budget, reference_cost)
 
 
-def test_what_is_said_wins_over_the_preset() -> None:
+def test_what_is_said_wins_over_the_preset():
     config = RunConfig(
         problem="p", preset="gpt-5.4", budget=0.5, price_in=Decimal(1), price_out=Decimal(2)
     )
@@ -45,16 +39,16 @@ def test_what_is_said_wins_over_the_preset() -> None:
     assert config.price == Price(1, 2)
 
 
-def test_an_option_left_out_on_the_command_line_counts_as_not_said() -> None:
+def test_an_option_left_out_on_the_command_line_counts_as_not_said():
     assert RunConfig.model_validate({"problem": "p", "budget": None}).budget == 1.0
 
 
-def test_a_guide_that_is_the_same_model_needs_no_price_of_its_own() -> None:
+def test_a_guide_that_is_the_same_model_needs_no_price_of_its_own():
     config = RunConfig(problem="p", guide_model="offline", preset="glm-5")
     assert config.guide_price is None
 
 
-def test_the_price_of_a_model_is_not_that_of_another_guide() -> None:
+def test_the_price_of_a_model_is_not_that_of_another_guide():
     config = RunConfig(problem="p", model="openai:a", guide_model="openai:b", preset="glm-5")
     assert config.guide_price is None
 
@@ -87,21 +81,19 @@ def test_the_price_of_a_model_is_not_that_of_another_guide() -> None:
         ),
     ],
 )
-def test_a_wrong_setting_is_named_with_its_value_and_what_was_expected(
-    given: dict[str, object], line: str
-) -> None:
+def test_a_wrong_setting_is_named_with_its_value_and_what_was_expected(given, line):
     assert refused(**given) == line
 
 
-def test_every_wrong_setting_gets_its_line() -> None:
+def test_every_wrong_setting_gets_its_line():
     assert len(refused(budget=-1, seed=-1).splitlines()) == 2
 
 
-def test_a_misspelt_setting_is_refused_with_the_nearest_one() -> None:
+def test_a_misspelt_setting_is_refused_with_the_nearest_one():
     assert refused(bugdet=2).startswith("Unknown setting 'bugdet'. Did you mean 'budget'?")
 
 
-def test_a_key_in_the_address_is_refused_because_settings_are_saved() -> None:
+def test_a_key_in_the_address_is_refused_because_settings_are_saved():
     text = refused(model="openai:x", base_url="http://me:secret@host/v1")
     assert "keys come from the environment" in text
 
@@ -113,42 +105,40 @@ def test_a_key_in_the_address_is_refused_because_settings_are_saved() -> None:
         ("zzz", "Unknown preset 'zzz'. Known: glm-5, gpt-5.4."),
     ],
 )
-def test_a_misspelt_preset_is_refused_with_the_nearest_one(preset: str, line: str) -> None:
+def test_a_misspelt_preset_is_refused_with_the_nearest_one(preset, line):
     assert refused(preset=preset) == line
 
 
-def test_saved_settings_are_read_back_unchanged(tmp_path: Path) -> None:
+def test_saved_settings_are_read_back_unchanged(tmp_path):
     config = RunConfig(problem="p", price_in=Decimal("0.60"), price_out=Decimal("1.92"), seed=7)
     config.save(tmp_path / "settings.json")
     assert load_config(tmp_path / "settings.json") == config
 
 
-def test_settings_are_never_saved_over_others(tmp_path: Path) -> None:
+def test_settings_are_never_saved_over_others(tmp_path):
     config = RunConfig(problem="p")
     config.save(tmp_path / "settings.json")
     with pytest.raises(FileExistsError):
         config.save(tmp_path / "settings.json")
 
 
-def test_settings_edited_into_nonsense_are_refused_by_field(tmp_path: Path) -> None:
+def test_settings_edited_into_nonsense_are_refused_by_field(tmp_path):
     path = tmp_path / "settings.json"
     path.write_text(json.dumps({"problem": "p", "budget": "much"}))
     with pytest.raises(ValueError, match=r"settings\.json:\nbudget: got 'much', expected a valid"):
         load_config(path)
 
 
-def test_a_folder_without_settings_holds_no_run(tmp_path: Path) -> None:
+def test_a_folder_without_settings_holds_no_run(tmp_path):
     with pytest.raises(ValueError, match="holds no run"):
         load_config(tmp_path / "settings.json")
 
 
-def test_a_problem_folder_is_kept_by_its_full_path(
-    near: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_problem_folder_is_kept_by_its_full_path(near, monkeypatch):
     monkeypatch.chdir(near.parent)
     assert RunConfig(problem="near").problem == str(near.resolve())
 
 
-def test_a_python_caller_gets_a_value_error_with_the_same_lines() -> None:
+def test_a_python_caller_gets_a_value_error_with_the_same_lines():
     with pytest.raises(ValueError, match=r"\Abudget: got -1, expected greater than 0\Z"):
         checked_config({"problem": "p", "budget": -1})

@@ -5,7 +5,6 @@ import os
 import sys
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyseccomp
@@ -26,7 +25,7 @@ PRICES = {"price_in": "1", "price_out": "2"}
 WORKING = ("process", "landlock", "bubblewrap")
 
 
-def number(**changes: Any) -> Problem:
+def number(**changes):
     fields = {
         "name": "number",
         "task": "Return a number.",
@@ -37,9 +36,7 @@ def number(**changes: Any) -> Problem:
     return Problem(**{**fields, **changes})
 
 
-def test_the_layer_of_a_run_is_shown_and_recorded(
-    invoke: Invoke, near: Path, tmp_path: Path
-) -> None:
+def test_the_layer_of_a_run_is_shown_and_recorded(invoke, near, tmp_path):
     out = tmp_path / "run"
     options = ("--sandbox", "process", "--max-iterations", "1", "--out", out)
     text = invoke("run", near, *options).stdout
@@ -50,9 +47,7 @@ def test_the_layer_of_a_run_is_shown_and_recorded(
         assert store.sandbox(store.run_ids()[0]) == "process"
 
 
-def test_the_summary_names_the_layer_that_auto_has_chosen(
-    invoke: Invoke, near: Path, tmp_path: Path
-) -> None:
+def test_the_summary_names_the_layer_that_auto_has_chosen(invoke, near, tmp_path):
     out = tmp_path / "run"
     result = invoke("run", near, "--max-iterations", "1", "--out", out, "--json", "--quiet")
     facts = json.loads(result.stdout)
@@ -63,10 +58,8 @@ def test_the_summary_names_the_layer_that_auto_has_chosen(
         assert store.sandbox(store.run_ids()[0]) == facts["sandbox"]
 
 
-def test_going_on_in_another_layer_is_said(
-    invoke: Invoke, near: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def stop(prompt: str) -> str:
+def test_going_on_in_another_layer_is_said(invoke, near, tmp_path, capfd):
+    def stop(prompt):
         raise KeyboardInterrupt
 
     out = tmp_path / "run"
@@ -82,7 +75,7 @@ def test_going_on_in_another_layer_is_said(
     assert "This run began in sandbox process and goes on in none" in capfd.readouterr().err
 
 
-def resume_without_mounts(folder: str, output: str) -> None:
+def resume_without_mounts(folder, output):
     """Run `costada resume` where no layer has a file system of its own."""
     rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
     rules.add_rule(pyseccomp.ERRNO(1), "unshare")
@@ -92,9 +85,7 @@ def resume_without_mounts(folder: str, output: str) -> None:
     sys.exit(CliRunner().invoke(app, words).exit_code)
 
 
-def test_what_a_layer_leaves_open_on_this_machine_is_no_other_layer(
-    invoke: Invoke, near: Path, tmp_path: Path
-) -> None:
+def test_what_a_layer_leaves_open_on_this_machine_is_no_other_layer(invoke, near, tmp_path):
     out, output = tmp_path / "run", tmp_path / "errors.txt"
     options = ("--sandbox", "process", "--max-iterations", "1", "--out", out)
     assert invoke("run", near, *options).exit_code == 0
@@ -113,16 +104,14 @@ def test_what_a_layer_leaves_open_on_this_machine_is_no_other_layer(
         (["--timeout", "0.000001"], "initial program: timeout: the program exceeded 1e-06 s"),
     ],
 )
-def test_what_cannot_work_is_refused_and_no_folder_appears(
-    invoke: Invoke, near: Path, tmp_path: Path, options: list[str], text: str
-) -> None:
+def test_what_cannot_work_is_refused_and_no_folder_appears(invoke, near, tmp_path, options, text):
     result = invoke("run", near, "--out", tmp_path / "run", *options)
     assert result.exit_code == 2
     assert text in result.output
     assert not (tmp_path / "run").exists()
 
 
-def test_limits_of_a_run_hold_for_its_candidates() -> None:
+def test_limits_of_a_run_hold_for_its_candidates():
     looping = "def value():\n    while True: pass\n"
     model = ScriptedModel(answer=lambda prompt: f"```python\n{looping}```")
     found = discover(
@@ -132,7 +121,7 @@ def test_limits_of_a_run_hold_for_its_candidates() -> None:
     assert "timeout: the program exceeded 0.5 s" in model.prompts[-1]
 
 
-def test_discover_takes_a_layer_and_tells_which_it_was() -> None:
+def test_discover_takes_a_layer_and_tells_which_it_was():
     model = ScriptedModel(answer=lambda prompt: rewrite(0.4))
     options: dict[str, Any] = {"budget": 1.0, "max_iterations": 1, **PRICES}
     assert discover(number(), model, sandbox="process", **options).sandbox == "process"
@@ -140,7 +129,7 @@ def test_discover_takes_a_layer_and_tells_which_it_was() -> None:
     assert discover(number(sandbox="none"), model, **options).sandbox == "none"
 
 
-def test_a_problem_that_runs_candidates_itself_has_no_layer_and_takes_none() -> None:
+def test_a_problem_that_runs_candidates_itself_has_no_layer_and_takes_none():
     model = ScriptedModel(answer=hashed_answer)
     assert discover(toy_problem(), model, budget=0.01, **PRICES).sandbox is None
     for option in ({"sandbox": "process"}, {"timeout": 3.0}, {"memory_mb": 100}):
@@ -148,15 +137,13 @@ def test_a_problem_that_runs_candidates_itself_has_no_layer_and_takes_none() -> 
             discover(toy_problem(), model, budget=0.01, **PRICES, **option)
 
 
-def test_a_warning_about_the_sandbox_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warning_about_the_sandbox_is_one_line(capsys):
     with telling_warnings():
         warnings.warn("sandbox: only the process layer works here", RuntimeWarning, stacklevel=1)
     assert capsys.readouterr().err == "costada: sandbox: only the process layer works here\n"
 
 
-def test_programs_that_were_not_run_again_are_counted(
-    invoke: Invoke, near: Path, tmp_path: Path
-) -> None:
+def test_programs_that_were_not_run_again_are_counted(invoke, near, tmp_path):
     out = tmp_path / "run"
     options = ("--max-iterations", 3, "--out", out)
     text = invoke("run", near, *options, "--quiet").stdout
