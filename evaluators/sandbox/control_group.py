@@ -31,7 +31,6 @@ class ControlGroup:
     """The group of one slot."""
 
     def __init__(self, above: Path) -> None:
-        """Create the group below another one."""
         self._folder = above / f"{NAME}-{os.getpid()}-{token_hex(4)}"
         self._folder.mkdir()
         self._num_ooms = 0

@@ -135,11 +135,7 @@ class Slot:
         return self._process is not None and self._process.poll() is None
 
     def await_ready(self, seconds: float = START_SECONDS) -> None:
-        """Wait until the process can take an order.
-
-        Raises:
-            BrokenPipeError: If it is gone, or does not get ready.
-        """
+        """Wait until the process can take an order; a BrokenPipeError says that it cannot."""
         if self._is_ready:
             return
         end = monotonic() + seconds
@@ -189,9 +185,6 @@ class Slot:
         """Have a candidate run; the answer comes when it has ended.
 
         Takes an `Order` of the fork server, and the descriptors of request, result and log.
-
-        Raises:
-            BrokenPipeError: If the process is gone.
         """
         self._is_ready = False
         if self._control_group is not None:
@@ -228,10 +221,7 @@ class Slot:
         self.destroy()
 
     def destroy(self) -> None:
-        """Kill the process and everything it started, at once.
-
-        A folder that cannot be removed because something still writes to it is left.
-        """
+        """Kill the process and everything it started; a folder that is still written to is left."""
         self.control.close()
         self._kill()
         if self._init_fd is not None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import landlockpy
@@ -184,22 +184,11 @@ class Confinement:
         OSError: If the kernel does not offer Landlock.
     """
 
-    def __init__(
-        self,
-        readable: list[str],
-        listable: list[str],
-        programs: list[str],
-        scratch: str,
-        hidden: str,
-    ) -> None:
-        """Prepare the rules for the first candidate.
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        """Prepare the rules for the first candidate, who may write to `scratch` only.
 
-        Args:
-            readable: What candidates may read beside the system's libraries.
-            listable: Folders that they may list, and no more.
-            programs: What they may read in addition where they may start processes.
-            scratch: The folder that they may write to, in the folder of the slot.
-            hidden: A folder that they may not read, although it may lie among the libraries.
+        Candidates may read the system's libraries and what is `readable`, but not what is
+        `hidden` among it; list what is `listable`; read `programs` if they may start processes.
         """
         import landlockpy
 
@@ -216,16 +205,16 @@ class Confinement:
             for may_start in (False, True)
         }
         self._readable: list[str] = []
-        self._listable = list(listable)
-        real = Path(hidden).resolve()
+        self._listable = list(settings["listable"])
+        real = Path(settings["hidden"]).resolve()
         self._hidden, self._above = _identity(real), set(map(_identity, real.parents)) - {None}
         self._searched: set[Identity | None] = set()
-        for path in dict.fromkeys((*READABLE, *readable)):
+        for path in dict.fromkeys((*READABLE, *settings["readable"])):
             self._add_readable(path)
-        self._programs = [path for path in programs if os.path.exists(path)]
-        self._scratch = scratch
+        self._programs = [path for path in settings["programs"] if os.path.exists(path)]
+        self._scratch = settings["scratch"]
         self._slot_rules: dict[bool, landlockpy.Ruleset] = {}
-        self._scratch_rules = self._writing(scratch, ["/"])
+        self._scratch_rules = self._writing(self._scratch, ["/"])
 
     def prepare(self, *, may_start_processes: bool) -> list[int]:
         """The descriptors of the rules, which the candidate's process must keep open."""

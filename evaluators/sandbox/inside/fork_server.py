@@ -69,10 +69,7 @@ class ForkServer(Server):
         self._confinement = None
         self._filter = None
         if settings["layer"] in CONFINED_LAYERS:
-            readable, listable = settings["readable"], settings["listable"]
-            self._confinement = confinement.Confinement(
-                readable, listable, self._programs, self.scratch, settings["hidden"]
-            )
+            self._confinement = confinement.Confinement(settings)
         elif self.has_limits:
             self._filter = confinement.limiting_filter()
         self.protect()

@@ -175,7 +175,7 @@ def supervise(control_fd: int, *, has_namespace: bool) -> None:
         control_fd: Left to the child alone.
         has_namespace: Whether to give the child a pid namespace, if that is allowed.
     """
-    has_namespace = has_namespace and run_in_fork(_is_namespace_refused) == 0
+    has_namespace = has_namespace and run_in_fork(_new_pid_namespace) == 0
     awaited = {signal.SIGTERM, signal.SIGCHLD}
     usual = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     if has_namespace:
@@ -202,7 +202,7 @@ def supervise(control_fd: int, *, has_namespace: bool) -> None:
     os._exit(status if status >= 0 else SIGNALLED - status)
 
 
-def _is_namespace_refused() -> int:
+def _new_pid_namespace() -> int:
     """0 if a fork of this process can get a pid namespace with its own /proc; raises if not."""
     confinement.unshare(confinement.CLONE_NEWPID)
     return run_in_fork(lambda: confinement.mount_proc())

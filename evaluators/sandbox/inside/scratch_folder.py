@@ -9,13 +9,13 @@ import stat
 import sys
 from contextlib import suppress
 from errno import EEXIST, ENOTEMPTY
+from functools import partial
 
 from costada.evaluators.sandbox.inside import confinement
 from costada.evaluators.sandbox.inside.disk_usage import MAX_FILES
 from costada.evaluators.sandbox.inside.process_tree import run_in_fork
 
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-MAX_OPEN_FOLDERS = 8
 MNT_DETACH = 2
 MAX_INODES = 2 * MAX_FILES
 """Above the number that the watch over files allows, so that the watch reports it first."""
@@ -125,9 +125,16 @@ class PrivateFiles:
 
     def __init__(self, path: str, megabytes: int) -> None:
         """Mount the file system, seen by this process and its children; none of size 0."""
-        self._below = SlotFolder(path)
-        self.is_mounted = megabytes > 0 and _is_mounted(path, megabytes)
-        self.folder = SlotFolder(path) if self.is_mounted else self._below
+        self._below = self.folder = SlotFolder(path)
+        self.is_mounted = False
+        options = f"size={megabytes}m,nr_inodes={MAX_INODES},mode=700"
+        mount = partial(confinement.mount_tmpfs, path, options)
+        if megabytes > 0 and confinement.IS_LINUX and run_in_fork(mount) == 0:
+            with suppress(OSError):  # where this process, but not its fork, has several threads
+                mount()
+                self.is_mounted = True
+        if self.is_mounted:
+            self.folder = SlotFolder(path)
 
     def remove(self) -> None:
         """Remove the folder with all that is in it."""
@@ -139,17 +146,6 @@ class PrivateFiles:
         self._below.remove()
 
 
-def _is_mounted(path: str, megabytes: int) -> bool:
-    """Mount the file system if a fork of this process can; whether that is done."""
-    options = f"size={megabytes}m,nr_inodes={MAX_INODES},mode=700"
-    if not confinement.IS_LINUX or run_in_fork(lambda: confinement.mount_tmpfs(path, options)):
-        return False
-    with suppress(OSError):  # where this process, but not its fork, has several threads
-        confinement.mount_tmpfs(path, options)
-        return True
-    return False
-
-
 def _identity(folder_fd: int) -> Identity:
     found = os.fstat(folder_fd)
     return found.st_dev, found.st_ino
@@ -158,20 +154,23 @@ def _identity(folder_fd: int) -> Identity:
 def _empty(folder_fd: int) -> None:
     """Delete what is in an open folder, and close that.
 
-    Few folders are open at a time, as there may be thousands of levels. Each folder on the way back
-    must be the one that was left on the way down.
+    Only one folder is open at a time, as there may be thousands of levels. Each folder on the way
+    up must be the one that was left on the way down.
     """
     here = folder_fd
-    way: list[tuple[str, Identity]] = []
+    way: list[tuple[str, Identity, list[str]]] = []
     try:
-        while (more := _emptied_up_to(here, MAX_OPEN_FOLDERS)) or way:
-            for name in more:
-                way.append((name, _identity(here)))
+        left = _emptied(here)
+        while left or way:
+            if left:
+                name = left.pop()
+                way.append((name, _identity(here), left))
                 there = _opened(name, here)
                 os.close(here)
                 here = there
-            if not more:
-                name, above = way.pop()
+                left = _emptied(here)
+            else:
+                name, above, left = way.pop()
                 there = os.open("..", FOLDER_FLAGS, dir_fd=here)
                 os.close(here)
                 here = there
@@ -182,39 +181,21 @@ def _empty(folder_fd: int) -> None:
         os.close(here)
 
 
-def _emptied_up_to(folder_fd: int, levels: int) -> list[str]:
-    """Delete what can be deleted in a folder, and so many levels of folders in it.
-
-    Returns the way to the first folder further down that holds something; nothing if none does.
-    """
+def _emptied(folder_fd: int) -> list[str]:
+    """Delete the files and the empty folders in a folder; the names of its other folders."""
+    left = []
     with os.scandir(folder_fd) as entries:
         for entry in entries:
             if not entry.is_dir(follow_symlinks=False):
                 os.unlink(entry.name, dir_fd=folder_fd)
-            elif more := _removed_up_to(folder_fd, entry.name, levels):
-                return more
-    return []
-
-
-def _removed_up_to(folder_fd: int, name: str, levels: int) -> list[str]:
-    """Remove a folder in an open one; if it is too deep, the way as above."""
-    try:
-        os.rmdir(name, dir_fd=folder_fd)
-        return []
-    except OSError as error:
-        if error.errno not in (ENOTEMPTY, EEXIST):
-            raise
-    if levels == 0:
-        return [name]
-    inner_fd = _opened(name, folder_fd)
-    try:
-        more = _emptied_up_to(inner_fd, levels - 1)
-    finally:
-        os.close(inner_fd)
-    if more:
-        return [name, *more]
-    os.rmdir(name, dir_fd=folder_fd)
-    return []
+                continue
+            try:
+                os.rmdir(entry.name, dir_fd=folder_fd)
+            except OSError as error:
+                if error.errno not in (ENOTEMPTY, EEXIST):
+                    raise
+                left.append(entry.name)
+    return left
 
 
 def _opened(name: str, folder_fd: int) -> int:

@@ -122,23 +122,21 @@ class Attempt:
         except OSError:
             raise MemoryError from None
 
-    def __enter__(self) -> None:
-        """Begin the attempt."""
+    def __enter__(self) -> None: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        """Keep the error, if there is one."""
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        """Keep the error; it is the candidate's own if it arose in, or by calling, its code."""
         if error is not None:
             self._reserve.close()
             self.answer = self.files.no_memory
             with suppress(MemoryError):
                 files = self.files
                 text = error_report(error, files.shown, files.limits)
-                is_own = not files.has_evaluator or _concerns(error, files.candidate)
+                is_own = (
+                    not files.has_evaluator
+                    or (isinstance(error, SyntaxError) and error.filename == files.candidate)
+                    or bool(_frames(error.__traceback__, [files.candidate]))
+                )
                 self.answer = codec.encode({"error": text, "is_own_fault": is_own})
         return True
 
@@ -230,12 +228,9 @@ def seed_numpy() -> None:
 
 
 def error_report(error: BaseException, files: Mapping[str, File], limits: Mapping[str, int]) -> str:
-    """An exception in words a model can act on: its message, and the candidate's own frames.
+    """An exception in words a model can act on: its message, and the frames in files shown.
 
-    Args:
-        error: The exception that ended the candidate.
-        files: The files whose frames are shown, by full path.
-        limits: The limits of the run; the one that was passed is named.
+    `files` are by full path; of the limits, the one that was passed is named.
     """
     message = Message(type(error).__name__)
     with message:
@@ -261,12 +256,9 @@ class Message:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def __enter__(self) -> None:
-        """Begin to produce it."""
+    def __enter__(self) -> None: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, _: object
-    ) -> bool:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
         return not isinstance(error, MemoryError)
 
 
@@ -286,13 +278,6 @@ def _message(error: BaseException, limits: Mapping[str, int]) -> str:
 
 def _out_of_memory(limits: Mapping[str, int]) -> str:
     return f"MemoryError: out of memory, the limit is {limits['memory_mb']} MB"
-
-
-def _concerns(error: BaseException, filename: str) -> bool:
-    """Whether the exception arose in, or by calling, the code of a file."""
-    if isinstance(error, SyntaxError) and error.filename == filename:
-        return True
-    return bool(_frames(error.__traceback__, [filename]))
 
 
 def _frames(trace: TracebackType | None, filenames: Container[str]) -> list[tuple[str, int, str]]:
