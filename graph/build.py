@@ -157,12 +157,12 @@ def create_discovery_graph(
             SQLite `checkpointer`, and otherwise in memory.
         purse: A purse that each run draws its budget from, as an account named by its run id, and
             returns to at its end what it did not spend. Where less than the budget is left, a run
-            is lent what there is; a hard purse raises `OverBudget` when the run begins.
+            gets what there is; a hard purse raises `OverBudget` when the run begins.
         name: Name of the graph.
 
     Raises:
         ValueError: An argument is not what it should be, a model that may be called has no price
-            or two, or retries by itself where nobody could see it, a guide price comes without a
+            or two, or makes retries that cannot be seen, a guide price comes without a
             guide model, the caller is to be asked for more budget or about guides without a saver
             that could keep the question, the purse is hard and the budget policy is not, or the
             model is to use tools and cannot.

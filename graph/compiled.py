@@ -98,11 +98,11 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         check_input(given, is_parents_state=is_node)
         _check_keys("context", options.get("context"))
         _check_keys("invoke or stream", options)
-        places = [each or RunnableConfig() for each in (ensure_config(), self.config, config)]
-        for place in places:
-            _check_keys("config", place)
-            _check_keys("configurable", place.get("configurable"))
-        configurable = [key for place in places for key in place.get("configurable", {})]
+        configs = [each or RunnableConfig() for each in (ensure_config(), self.config, config)]
+        for each in configs:
+            _check_keys("config", each)
+            _check_keys("configurable", each.get("configurable"))
+        configurable = [key for each in configs for key in each.get("configurable", {})]
         is_nested = any(key.startswith(INTERNAL) for key in configurable)
         has_saver = isinstance(self.checkpointer, BaseCheckpointSaver)
         if has_saver and not is_nested and "thread_id" not in configurable:

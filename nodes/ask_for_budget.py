@@ -10,7 +10,9 @@ from costada.nodes.calls.purse import close_account, extend_account
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.state import SearchState
 
-EXPECTED = 'Command(resume={"budget": DOLLARS}) to go on or Command(resume={"stop": True}) to end'
+EXPECTED = (
+    'Command(resume={"budget": DOLLARS}) to continue or Command(resume={"stop": True}) to end'
+)
 
 
 class BudgetQuestion(TypedDict):

@@ -1,4 +1,4 @@
-"""What a run lends its nodes, and what they read of it."""
+"""The run's context: models, problem, prices and store, and what nodes read of them."""
 
 from dataclasses import dataclass
 

@@ -81,7 +81,7 @@ def tactics_prompt(state: SearchState, context: RunContext) -> Prompt:
 def _with_tactics(
     tactics: tuple[Tactic, ...], state: SearchState, context: RunContext
 ) -> SearchState:
-    """Store the batch, also an empty one, and tell the controller."""
+    """Store the batch, also an empty one, and update the controller."""
     controller = state["controller"]
     if not isinstance(controller, Guided):
         raise TypeError(f"controller: got {type(controller).__name__}, expected a guided method")

@@ -72,7 +72,7 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     holds an earlier run, all its keys are overwritten.
 
     Raises:
-        ValueError: The seed is no whole number, the evaluator comes to no verdict or rejects the
+        ValueError: The seed is no whole number, the evaluator gives no verdict or rejects the
             starting program though no invalid start is allowed, or the purse that the run is to
             draw from has nothing left for it.
     """

@@ -1,4 +1,4 @@
-"""A problem and settings as texts that tell runs apart, without loading a model."""
+"""The settings of a run, and the texts that distinguish runs."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -34,7 +34,7 @@ LostCalls = Literal["count", "ignore"]
 
 
 def check_step_cap(step_cap: float | None, generator: Generator) -> None:
-    """Refuse a cap that nothing would heed.
+    """Refuse a cap that would have no effect.
 
     Raises:
         ValueError: Naming the cap and the generator.

@@ -78,7 +78,7 @@ class _OverStepCap(RequestNotSent):
 
 
 Check = Callable[[bool], ModelFailure | None]
-"""Says why a call must not be made, if so; told whether it is repeated in a pause."""
+"""Why a call must not be made, if so; its argument says whether it is repeated in a pause."""
 
 
 def ask_within_budget(

@@ -153,12 +153,12 @@ class CallJournal:
         if request_hash in ("", self._request_hash):
             return
         last = self._context.store.last_step(self._key.run_id)
-        advice = "go on with the settings that the run was started with, or start a new run"
+        advice = "continue with the settings that the run was started with, or start a new run"
         if self._key.iteration <= last:
             advice = (
                 f"this checkpoint is older than the run, which has been through iteration {last}: a"
-                " run is one line of decisions, so go on from its last checkpoint, or make a branch"
-                " with `costada fork` (Python: costada.runs.fork.fork_run)"
+                " run is one line of decisions, so continue from its last checkpoint, or make a"
+                " branch with `costada fork` (Python: costada.runs.fork.fork_run)"
             )
         raise ValueError(
             f"request of {self._key.role} {self._key.attempt} of iteration {self._key.iteration}:"

@@ -58,7 +58,7 @@ def test_another_request_for_the_same_call_is_an_error():
     model = ScriptedModel(answer=hashed_answer, prompts=[])
     context = context_of(model)
     ask_model(model, PROMPT, KEY, {}, context)
-    told = "generation 1 of iteration 3: the journal holds another .* go on with the settings"
+    told = "generation 1 of iteration 3: the journal holds another .* continue with the settings"
     with pytest.raises(ValueError, match=told):
         ask_model(model, Prompt("be brief", "something else"), KEY, {}, context)
 
