@@ -1,15 +1,36 @@
-"""What happens within the steps of a run."""
+"""What happens within the steps of a run, and the ways to run the graph."""
 
+import asyncio
+import json
+from functools import cache
 from itertools import count
 
 import pytest
-from fakes import IDEAS, ScriptedModel, hashed_answer, is_guide_prompt, rewrite, toy_problem
+from fakes import IDEAS, hashed_answer, is_guide_prompt, program, rewrite
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
-from toy_graph import CALL_COST, graph_of, trace
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command
+from toy_graph import (
+    CALL_COST,
+    THREAD,
+    calls_of,
+    discovery,
+    graph_of,
+    resumed,
+    run_until,
+    scripted,
+    trace,
+)
+from typing_extensions import TypedDict
 
 from costada.controller.constants import Constants
-from costada.graph.build import create_discovery_graph
+from costada.evaluators.contract import Holdout, holdout_seed
+from costada.evaluators.problem import Problem
+from costada.graph.build import superstep_limit
 from costada.store.run_store import RunStore
+from costada.values.evaluation import Evaluation
 
 
 def test_the_nodes_are_the_eight_steps_of_the_method():
@@ -91,7 +112,7 @@ def test_a_failed_attempt_is_retried_with_its_error_and_charged_as_retry():
     assert row["step_cost"] == pytest.approx(0.006)
     assert "## Failed attempt" not in model.prompts[0]
     assert "expected at most 1" in model.prompts[2]
-    calls = list(store.call_log.calls(store.run_ids()[0]))
+    calls = calls_of(store)
     assert [(call.role, call.attempt, call.cost) for call in calls] == [
         ("generation", 1, CALL_COST),
         ("retry", 2, CALL_COST),
@@ -159,9 +180,9 @@ def test_a_budget_that_is_no_amount_is_refused(budget):
 
 
 def test_a_model_without_a_price_is_refused_before_the_first_call():
-    model = ScriptedModel(answer=hashed_answer, prompts=[])
+    model = scripted()
     with pytest.raises(ValueError, match="model 'scripted' has no known price; give one"):
-        create_discovery_graph(toy_problem(), model, budget=1.0)
+        discovery(model, price=None)
     assert model.prompts == []
 
 
@@ -171,3 +192,174 @@ def test_a_saver_that_outlives_the_process_needs_a_store():
 
     with pytest.raises(ValueError, match=r"store: got None with a ForeignSaver.*RunStore\(path\)"):
         graph_of(checkpointer=ForeignSaver())
+
+
+CONSTANTS = Constants(max_iterations=10)
+
+
+def search(**options):
+    graph, _ = graph_of(constants=CONSTANTS, **options)
+    return graph
+
+
+@cache
+def undisturbed():
+    """Return the rows and the result of a run that nothing stops; it buys a guide."""
+    graph = search(checkpointer=InMemorySaver())
+    rows = trace(graph, config=THREAD)
+    assert any("guide_charged" in row["events"] for row in rows)
+    return rows, graph.invoke(None, THREAD)
+
+
+def test_the_same_seed_gives_the_same_run_and_another_seed_another_one():
+    graph = search()
+    assert trace(graph) == undisturbed()[0]
+    assert trace(graph, {"seed": 8}) != undisturbed()[0]
+
+
+@pytest.mark.parametrize(
+    "mode", ["values", "updates", "custom", "messages", "debug", "checkpoints", "tasks"]
+)
+def test_every_stream_mode_works_and_is_metered_alike(mode):
+    graph = search(checkpointer=InMemorySaver())
+    chunks = list(graph.stream({}, THREAD, stream_mode=mode))
+    assert chunks
+    assert graph.get_state(THREAD).values["spent"] == undisturbed()[1]["spent"]
+
+
+def test_ainvoke_gives_the_same_result_as_invoke():
+    assert asyncio.run(search().ainvoke({})) == undisturbed()[1]
+
+
+def test_as_a_node_of_a_parent_graph_only_shared_keys_flow():
+    class ParentState(TypedDict, total=False):
+        seed: int
+        best_program: str
+        note: str
+
+    child = search()
+    parent = StateGraph(ParentState)
+    parent.add_node("discover", child)
+    parent.add_node("write", lambda state: {"note": state["best_program"][:5]})
+    parent.add_edge(START, "discover")
+    parent.add_edge("discover", "write")
+    parent.add_edge("write", END)
+    compiled = parent.compile(checkpointer=InMemorySaver())
+    result = compiled.invoke({"seed": 7}, THREAD)
+    assert set(result) == {"seed", "best_program", "note"}
+    assert result["best_program"] == child.invoke({"seed": 7})["best_program"]
+
+
+@pytest.mark.parametrize("iteration", [1, 5, 9])
+def test_a_drained_run_resumed_from_its_file_ends_as_an_undisturbed_one(tmp_path, iteration):
+    path = str(tmp_path / "run.sqlite")
+    with SqliteSaver.from_conn_string(path) as saver:
+        first = run_until(search(checkpointer=saver), THREAD, iteration)
+    with SqliteSaver.from_conn_string(path) as saver:
+        graph = search(checkpointer=saver)
+        rest = resumed(graph)
+        found = graph.get_state(THREAD).values
+    rows, result = undisturbed()
+    assert first + rest == rows
+    assert found["best_program"] == result["best_program"]
+
+
+def test_resuming_a_finished_run_returns_its_result_and_spends_nothing():
+    graph, model = graph_of(checkpointer=InMemorySaver(), constants=CONSTANTS)
+    first = graph.invoke({}, THREAD)
+    num_calls = len(model.prompts)
+    assert graph.invoke(None, THREAD) == first
+    assert len(model.prompts) == num_calls
+
+
+def test_a_new_input_on_a_finished_thread_starts_a_new_run_with_its_own_account():
+    graph = search(checkpointer=InMemorySaver())
+    first = graph.invoke({"seed": 7}, THREAD)
+    assert graph.invoke({"seed": 8}, THREAD) != first
+    assert graph.invoke({"seed": 7}, THREAD) == first
+
+
+def test_a_new_run_on_a_thread_begins_with_nothing_of_the_last():
+    """The first run fails at every attempt; the second is asked about its labels before a step."""
+    answers = []
+    options = {"method": "evox", "seed": 3, "max_failures": 2, "approve_guides": True}
+    model = scripted(lambda prompt: answers.pop() if answers else "no")
+    graph = discovery(model, budget=0.5, iterations=2, saver=InMemorySaver(), **options)
+    graph.invoke({"seed": 8}, THREAD)
+    first = graph.invoke(Command(resume=False), THREAD)
+    assert (first["stop_reason"], first["spent"] > 0) == ("failures", True)
+    old = graph.get_state(THREAD).values
+    answers.extend(map(rewrite, (0.6, 0.5)))
+    (question,) = graph.invoke({}, THREAD)["__interrupt__"]
+    assert (question.value["spent"], question.value["remaining"]) == (0.0, 0.5)
+    begun = graph.get_state(THREAD).values
+    kept = {name for name, value in old.items() if value and begun.get(name) == value}
+    assert kept <= {"best", "best_score", "best_objective", "best_metrics", "controller"} | {
+        "credit",
+        "labels",
+    }
+    assert (begun["run_seed"], begun["best_score"]) == (3, 0.1)
+    second = graph.invoke(Command(resume=False), THREAD)
+    assert (second["stop_reason"], second["last_failure"]) == ("iterations", "")
+
+
+def test_the_state_is_plain_small_and_passes_a_strict_serializer():
+    strict = InMemorySaver(serde=JsonPlusSerializer(allowed_msgpack_modules=None))
+    graph, _ = graph_of(checkpointer=strict, constants=Constants(max_iterations=25), budget=0.2)
+    graph.invoke({}, THREAD)
+    values = graph.get_state(THREAD).values
+    saved = strict.get_tuple(THREAD).checkpoint["channel_values"]
+    assert json.loads(json.dumps(saved)) == saved
+    assert len(json.dumps({**saved, "best_program": ""})) < 3000
+    typed = {name for name, value in values.items() if saved.get(name) != value}
+    assert typed == {"controller", "credit"}
+
+
+def test_a_resumed_run_without_its_programs_names_the_remedy():
+    saver = InMemorySaver()
+    run_until(search(checkpointer=saver), THREAD, 2)
+    with pytest.raises(ValueError, match="give create_discovery_graph the store"):
+        search(checkpointer=saver).invoke(None, THREAD)
+
+
+def test_a_run_needs_no_recursion_limit_from_the_user():
+    graph, _ = graph_of()
+    assert graph.config["recursion_limit"] == superstep_limit(Constants())
+    worst = Constants(max_iterations=4)
+    failing, _ = graph_of(lambda prompt: "no", constants=worst, budget=10.0)
+    assert failing.invoke({})["iterations"] == 4
+
+
+def test_every_program_is_judged_with_the_key_of_its_run_also_after_a_resume():
+    looked = []
+
+    def calls(seed):
+        looked.append(seed)
+        return [{}]
+
+    def score(results, seed=0, published=None):
+        return Evaluation(score=results[0].output, objective=None, is_valid=True)
+
+    watched = Problem(
+        name="watched",
+        task="Return a large number.",
+        initial_program=program(0.1),
+        entry_point="value",
+        score=score,
+        calls=[{}],
+        holdout=Holdout(calls=calls, score=score, margin=0.5),
+    )
+    graph, _ = graph_of(problem=watched, budget=0.02, checkpointer=InMemorySaver())
+    run_until(graph, THREAD, 2)
+    key = graph.get_state(THREAD).values["holdout_key"]
+    first, looked[:] = set(looked), []
+    graph.invoke(None, THREAD)
+    assert graph.get_state(THREAD).values["holdout_key"] == key
+    codes = [program(round(number / 10_000, 4)) for number in range(10_001)]
+    possible = {holdout_seed(key, code) for code in codes}
+    assert len(first & possible) == 2  # the initial program was judged before the run had a key
+    assert looked
+    assert set(looked) <= possible
+
+    graph.invoke({}, {"configurable": {"thread_id": "2"}})
+    assert graph.get_state({"configurable": {"thread_id": "2"}}).values["holdout_key"] != key

@@ -7,12 +7,21 @@ from statistics import mean
 
 import pytest
 from billing_server import BillingServer, Refusal, Reply, Silence
-from fakes import IDEAS, ScriptedModel, hashed_answer, is_guide_prompt, rewrite, toy_problem
+from fakes import IDEAS, hashed_answer, is_guide_prompt, rewrite, toy_problem
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
+from toy_graph import (
+    PRICE,
+    THREAD,
+    calls_of,
+    client,
+    discovery,
+    events_of,
+    rows_of,
+    scripted,
+    spent_by,
+)
 
-from costada.controller.constants import Constants
-from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.models.offline import OfflineModel
 from costada.nodes.calls.budget import MESSAGE_TOKENS, MINIMAL_ANSWER
@@ -21,7 +30,6 @@ from costada.runs.discovery import discover
 from costada.store.run_store import RunStore
 from costada.values.prices import Price
 
-PRICE = Price("1", "2")
 METHODS = ("costada", "adaevolve", "uniform", "best-of-n", "evox")
 NUM_SEEDS = 20
 MILLION = Decimal(1_000_000)
@@ -64,7 +72,7 @@ class Provider:
 
 @pytest.fixture
 def model(server: BillingServer):
-    return chat_model("openai:stand-in", base_url=server.url, retry_wait=0)
+    return client(server)
 
 
 def run(server, model, provider, policy, *, method="costada"):
@@ -73,21 +81,17 @@ def run(server, model, provider, policy, *, method="costada"):
     server.requests.clear()
     server.default = provider
     store = RunStore()
-    settings = Settings(
+    graph = discovery(
+        model,
+        budget=provider.budget,
+        iterations=30,
+        store=store,
         method=method,
         seed=provider.seed,
         price=provider.price,
         budget_policy=policy,
-        constants=Constants(max_iterations=30),
-    )
-    graph = create_discovery_graph(
-        toy_problem(), model, budget=provider.budget, settings=settings, store=store
     )
     return graph.invoke({}), store
-
-
-def spent(store: RunStore) -> Decimal:
-    return store.call_log.spent(store.run_ids()[0], 10**9)
 
 
 def test_no_seed_overshoots_and_the_bill_is_the_ledger(server, model) -> None:
@@ -98,7 +102,7 @@ def test_no_seed_overshoots_and_the_bill_is_the_ledger(server, model) -> None:
             method = METHODS[seed % len(METHODS)]
             result, store = run(server, model, provider, policy, method=method)
             bill = provider.dollars(server)
-            assert spent(store) == bill
+            assert spent_by(store) == bill
             if policy == "hard":
                 assert bill <= Decimal(str(provider.budget))
                 assert result["spent"] <= provider.budget
@@ -118,23 +122,15 @@ def test_no_seed_overshoots_and_the_bill_is_the_ledger(server, model) -> None:
     )
 
 
-def graph_of(model, budget, *, store=None, iterations=1, other_prices=None, **changes):
-    settings = Settings(
-        price=PRICE,
-        budget_policy="hard",
-        constants=Constants(max_iterations=iterations),
-        other_prices=other_prices or {},
-        **changes,
-    )
-    return create_discovery_graph(
-        toy_problem(), model, budget=budget, settings=settings, store=store or RunStore()
-    )
+def hard(model, budget, *, iterations=1, **options):
+    options["budget_policy"] = "hard"
+    return discovery(model, budget=budget, iterations=iterations, **options)
 
 
 def first_prompt_bound() -> int:
     """Return the most tokens the first prompt of the toy problem can have, by its bytes."""
-    model = ScriptedModel(answer=hashed_answer, prompts=[])
-    graph_of(model, 1.0).invoke({})
+    model = scripted()
+    hard(model, 1.0).invoke({})
     size = len(toy_problem().task.encode()) + len(model.prompts[0].encode())
     return size + MESSAGE_TOKENS
 
@@ -146,17 +142,17 @@ def dollars_for(answer_tokens: int) -> float:
 
 def test_an_answer_may_be_as_long_as_the_rest_of_the_budget_pays_for(server, model) -> None:
     server.default = Reply(rewrite(0.5))
-    graph_of(model, dollars_for(1000)).invoke({})
-    graph_of(model, 1.0).invoke({})
+    hard(model, dollars_for(1000)).invoke({})
+    hard(model, 1.0).invoke({})
     assert [body["max_completion_tokens"] for body in server.requests] == [1000, 32_000]
     assert all("max_tokens" not in body for body in server.requests)
 
 
 def test_the_shortest_useful_answer_is_bought_and_a_shorter_one_is_not(server, model) -> None:
     server.default = Reply(rewrite(0.5))
-    graph_of(model, dollars_for(MINIMAL_ANSWER)).invoke({})
+    hard(model, dollars_for(MINIMAL_ANSWER)).invoke({})
     assert [body["max_completion_tokens"] for body in server.requests] == [MINIMAL_ANSWER]
-    result = graph_of(model, dollars_for(MINIMAL_ANSWER - 1)).invoke({})
+    result = hard(model, dollars_for(MINIMAL_ANSWER - 1)).invoke({})
     assert len(server.requests) == 1
     assert (result["stop_reason"], result["iterations"], result["spent"]) == ("budget", 1, 0.0)
 
@@ -164,15 +160,15 @@ def test_the_shortest_useful_answer_is_bought_and_a_shorter_one_is_not(server, m
 def test_a_model_with_shorter_answers_than_useful_ones_is_asked_all_the_same(server) -> None:
     server.default = Reply(rewrite(0.5))
     terse = chat_model("openai:terse", base_url=server.url, max_tokens=100)
-    graph_of(terse, dollars_for(100)).invoke({})
+    hard(terse, dollars_for(100)).invoke({})
     assert [body["max_completion_tokens"] for body in server.requests] == [100]
 
 
 def test_the_step_that_can_not_be_paid_for_ends_like_any_other(server, model) -> None:
     store = RunStore()
     server.default = Reply(rewrite(0.5), input_tokens=100, output_tokens=900)
-    result = graph_of(model, dollars_for(1000), store=store, iterations=9).invoke({})
-    first, last = store.steps(store.run_ids()[0])
+    result = hard(model, dollars_for(1000), store=store, iterations=9).invoke({})
+    first, last = rows_of(store)
     assert (first["score"], first["step_cost"], first["failure"]) == (0.5, 0.0019, None)
     assert (last["score"], last["step_cost"], last["attempts"]) == (None, 0.0, 1)
     assert str(last["failure"]).startswith("not asked: it may cost $")
@@ -183,8 +179,8 @@ def test_the_step_that_can_not_be_paid_for_ends_like_any_other(server, model) ->
 def test_a_retry_that_can_not_be_paid_for_is_not_made(server, model) -> None:
     store = RunStore()
     server.default = Reply("no program", input_tokens=100, output_tokens=900)
-    result = graph_of(model, dollars_for(1000), store=store, iterations=9).invoke({})
-    (row,) = store.steps(store.run_ids()[0])
+    result = hard(model, dollars_for(1000), store=store, iterations=9).invoke({})
+    (row,) = rows_of(store)
     assert (row["attempts"], row["step_cost"], result["stop_reason"]) == (2, 0.0019, "budget")
     assert len(server.requests) == 1
 
@@ -194,11 +190,9 @@ def test_a_guide_that_can_not_be_paid_for_is_gone_without(server, model) -> None
     store = RunStore()
     server.default = Reply("no program", input_tokens=10, output_tokens=10)
     problem = toy_problem(evaluator_source="#" * 50_000)
-    settings = Settings(price=PRICE, budget_policy="hard", constants=Constants(max_iterations=6))
-    graph = create_discovery_graph(problem, model, budget=0.04, settings=settings, store=store)
-    result = graph.invoke({})
-    roles = {call.role for call in store.call_log.calls(store.run_ids()[0])}
-    events = [event for row in store.steps(store.run_ids()[0]) for event in row["events"]]
+    result = hard(model, 0.04, iterations=6, problem=problem, store=store).invoke({})
+    roles = {call.role for call in calls_of(store)}
+    events = events_of(store)
     assert any(event.startswith("guide_scheduled") for event in events)
     assert "backoff" in events
     assert (roles, result["iterations"]) == ({"generation", "retry"}, 6)
@@ -207,7 +201,7 @@ def test_a_guide_that_can_not_be_paid_for_is_gone_without(server, model) -> None
 def test_a_refused_request_costs_nothing_and_is_sent_again(server, model) -> None:
     server.script(Refusal(429), Refusal(503))
     server.default = Reply(rewrite(0.5))
-    result = graph_of(model, dollars_for(1000)).invoke({})
+    result = hard(model, dollars_for(1000)).invoke({})
     assert [body["max_completion_tokens"] for body in server.requests] == [1000] * 3
     assert result["best_score"] == 0.5
 
@@ -216,13 +210,11 @@ def test_a_request_that_timed_out_counts_in_full_so_it_is_not_repeated_on_credit
     """The first request may use the whole budget; unanswered, it has to be taken as billed."""
     store = RunStore()
     server.default = Silence(is_billed=True)
-    impatient = chat_model(
-        "openai:stand-in", base_url=server.url, retry_wait=0, timeout=0.2, max_attempts=3
-    )
+    impatient = client(server, timeout=0.2, max_attempts=3)
     budget = dollars_for(1000)
-    result = graph_of(impatient, budget, store=store, iterations=9).invoke({})
+    result = hard(impatient, budget, store=store, iterations=9).invoke({})
     assert len(server.requests) == 1
-    (call,) = store.call_log.calls(store.run_ids()[0])
+    (call,) = calls_of(store)
     assert call.bound == Decimal(str(budget))
     assert (result["stop_reason"], result["spent"]) == ("failures", budget)
 
@@ -230,15 +222,8 @@ def test_a_request_that_timed_out_counts_in_full_so_it_is_not_repeated_on_credit
 def test_as_many_timed_out_requests_are_repeated_as_can_be_paid_for(server) -> None:
     """The model's own limit of 500 tokens makes three of them affordable, and not a fourth."""
     server.default = Silence(is_billed=True)
-    impatient = chat_model(
-        "openai:stand-in",
-        base_url=server.url,
-        retry_wait=0,
-        timeout=0.2,
-        max_attempts=9,
-        max_tokens=500,
-    )
-    result = graph_of(impatient, 3.1 * dollars_for(500), iterations=9).invoke({})
+    impatient = client(server, timeout=0.2, max_attempts=9, max_tokens=500)
+    result = hard(impatient, 3.1 * dollars_for(500), iterations=9).invoke({})
     assert len(server.requests) == 3
     assert result["spent"] == pytest.approx(3 * dollars_for(500))
     assert result["stop_reason"] == "failures"
@@ -247,9 +232,9 @@ def test_as_many_timed_out_requests_are_repeated_as_can_be_paid_for(server) -> N
 def test_each_of_a_model_and_its_fallback_is_limited_by_its_own_price(server) -> None:
     server.script(Refusal(400))
     server.default = Reply(rewrite(0.5))
-    cheap = chat_model("openai:cheap", base_url=server.url, retry_wait=0)
-    dear = chat_model("openai:dear", base_url=server.url, retry_wait=0)
-    graph = graph_of(
+    cheap = client(server, "cheap")
+    dear = client(server, "dear")
+    graph = hard(
         cheap.with_fallbacks([dear]), dollars_for(1000), other_prices={"dear": Price("1", "4")}
     )
     graph.invoke({})
@@ -258,25 +243,17 @@ def test_each_of_a_model_and_its_fallback_is_limited_by_its_own_price(server) ->
 
 
 def test_a_model_in_which_answers_can_not_be_limited_is_refused_before_anything_is_sent() -> None:
-    hidden = ScriptedModel(answer=hashed_answer, prompts=[])
+    hidden = scripted()
     with pytest.raises(ValueError, match="answers cannot be limited"):
-        graph_of(RunnableLambda(lambda messages: hidden.invoke(messages)), 1.0).invoke({})
+        hard(RunnableLambda(lambda messages: hidden.invoke(messages)), 1.0).invoke({})
     assert hidden.prompts == []
 
 
 def test_a_call_that_was_made_is_told_again_though_nothing_is_left_to_make_it(server, model):
-    thread = {"configurable": {"thread_id": "run"}}
     server.default = Reply(rewrite(0.5), input_tokens=100, output_tokens=950)
-    settings = Settings(price=PRICE, budget_policy="hard", constants=Constants(max_iterations=1))
-    graph = create_discovery_graph(
-        toy_problem(),
-        model,
-        budget=dollars_for(1000),
-        settings=settings,
-        checkpointer=InMemorySaver(),
-    )
-    graph.invoke({}, thread)
-    before_call = next(s for s in graph.get_state_history(thread) if s.next == ("generate",))
+    graph = hard(model, dollars_for(1000), saver=InMemorySaver())
+    graph.invoke({}, THREAD)
+    before_call = next(s for s in graph.get_state_history(THREAD) if s.next == ("generate",))
     again = graph.invoke(None, before_call.config)
     assert len(server.requests) == 1
     assert (again["best_score"], again["spent"]) == (0.5, 0.002)

@@ -1,27 +1,24 @@
-"""The contract of all methods, each carried out by the graph."""
+"""Every method, carried out by the graph; EvoX with its labels and strategies."""
 
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
+from itertools import count
 
 import pytest
-from fakes import IDEAS, ScriptedModel, hashed_answer, is_guide_prompt, rewrite, toy_problem
+from fakes import IDEAS, ScriptedModel, hashed_answer, is_guide_prompt, rewrite
 from langgraph.checkpoint.memory import InMemorySaver
-from toy_graph import run_until, trace
+from toy_graph import THREAD, calls_of, discovery, resumed, run_until, scripted, trace
 
 from costada.controller.constants import Constants
 from costada.controller.methods import METHODS
-from costada.graph.build import create_discovery_graph
 from costada.models.offline.answers import STRATEGIES, strategy_text
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
-from costada.values.prices import Price
 
 ALL = sorted(METHODS)
 COST_BLIND = ["adaevolve", "best-of-n", "evox", "uniform"]
 BUDGET = 0.1
-CONSTANTS = Constants(max_iterations=20)
-THREAD = {"configurable": {"thread_id": "1"}}
 OTHER_TOKENS = (7, 9000, 1, 4000, 10, 2, 33333)
 MONEY_COLUMNS = {
     "step_cost",
@@ -57,11 +54,7 @@ def graph_with(method, *, budget=BUDGET, tokens=None, **options):
     model = UnevenModel(answer=answer, prompts=[])
     if tokens:
         model.tokens = tokens
-    settings = Settings(method=method, price=Price("1", "2"), constants=CONSTANTS)
-    graph = create_discovery_graph(
-        toy_problem(), model, budget=budget, settings=settings, **options
-    )
-    return graph, model
+    return discovery(model, budget=budget, iterations=20, method=method, **options), model
 
 
 @dataclass(frozen=True)
@@ -77,7 +70,7 @@ class Finished:
 @cache
 def finished(method):
     store = RunStore()
-    graph, model = graph_with(method, store=store, checkpointer=InMemorySaver())
+    graph, model = graph_with(method, store=store, saver=InMemorySaver())
     rows = trace(graph, config=THREAD)
     return Finished(rows, graph.get_state(THREAD).values, model, store)
 
@@ -106,13 +99,9 @@ def test_every_call_is_on_the_ledger(method):
 
 @pytest.mark.parametrize("method", ALL)
 def test_a_drained_run_goes_on_as_if_nothing_had_been(method):
-    graph, _ = graph_with(method, checkpointer=InMemorySaver())
+    graph, _ = graph_with(method, saver=InMemorySaver())
     first = run_until(graph, THREAD, 4)
-    assert first + trace_on(graph) == finished(method).rows
-
-
-def trace_on(graph):
-    return list(graph.stream(None, THREAD, stream_mode="custom"))
+    assert first + resumed(graph) == finished(method).rows
 
 
 @pytest.mark.parametrize("method", COST_BLIND)
@@ -172,16 +161,171 @@ def _decisions(row):
 
 
 def test_adaevolve_searches_a_frontier_that_spawned_on_the_way():
-    constants = Constants(max_iterations=70, archive_size=100)
     values = iter(range(1, 1000))
-    model = ScriptedModel(
-        answer=lambda prompt: IDEAS if is_guide_prompt(prompt) else rewrite(next(values) / 10000),
-        prompts=[],
+    model = scripted(
+        lambda prompt: IDEAS if is_guide_prompt(prompt) else rewrite(next(values) / 10000)
     )
-    settings = Settings(method="adaevolve", price=Price("1", "2"), constants=constants)
-    graph = create_discovery_graph(toy_problem(), model, budget=100.0, settings=settings)
-    rows = trace(graph)
+    constants = Constants(max_iterations=70, archive_size=100)
+    rows = trace(discovery(model, budget=100.0, method="adaevolve", constants=constants))
     spawned = [row["iteration"] for row in rows if "spawned_frontier" in row["events"]]
     assert spawned == [66]
     assert {row["frontier"] for row in rows[:66]} == {1, 2}
     assert 3 in {row["frontier"] for row in rows[66:]}
+
+
+LABELS = "## DIVERGE\n\n- use a table\n\n## REFINE\n\n- raise the number\n"
+
+LATEST_WITH_LABEL = '''
+class Strategy:
+    """The latest record, with a label."""
+
+    def __init__(self):
+        self.ids = []
+
+    def add(self, record):
+        if len(self.ids) >= LIMIT:
+            raise RuntimeError("too many for me")
+        self.ids.append(record["id"])
+
+    def select(self, n_context, rng):
+        return self.ids[-1], "diverge", self.ids[:-1][-n_context:] if n_context else []
+'''
+
+
+def strategy(limit: int = 1000) -> str:
+    return f"```python\n{LATEST_WITH_LABEL.replace('LIMIT', str(limit))}```"
+
+
+def evox(new_strategy, *, iterations, propose=None, store=None):
+    """Return a run's rows and the model; candidates hardly improve, so that strategies change."""
+    values = count(1)
+
+    def answer_evox(prompt):
+        if "class Strategy" in prompt:
+            return new_strategy() if callable(new_strategy) else new_strategy
+        if "DIVERGE" in prompt and "## Program" not in prompt and "# Current" not in prompt:
+            return LABELS
+        if "# Current program" in prompt:
+            return propose(prompt) if propose else rewrite(0.1 + next(values) / 10_000)
+        return "The search stands still."
+
+    model = scripted(answer_evox)
+    options = {"method": "evox", "budget": 100.0, "store": store}
+    return trace(discovery(model, iterations=iterations, **options)), model
+
+
+@cache
+def standing_still():
+    """Return rows, model and store of a run that evolves its strategy every other iteration."""
+    store = RunStore()
+    return *evox(strategy(), iterations=20, store=store), store
+
+
+def test_labels_are_bought_once_and_charged_to_the_first_iteration():
+    rows, model, _ = standing_still()
+    asked = [prompt for prompt in model.prompts if "# Current program" not in prompt]
+    assert "DIVERGE" in asked[0]
+    assert "guide_charged" in rows[0]["events"]
+    assert rows[0]["step_cost"] == 2 * rows[1]["step_cost"]
+
+
+def test_a_new_strategy_is_charged_to_the_iteration_that_stagnated():
+    rows, _, store = standing_still()
+    adopted = [row["iteration"] for row in rows if "strategy_adopted" in row["events"]]
+    assert adopted[:2] == [3, 5]
+    calls = [call for call in calls_of(store) if call.iteration == 3]
+    assert [(call.role, call.attempt) for call in calls] == [
+        ("generation", 1),
+        ("guide", 1),
+        ("guide", 2),
+    ]
+    assert rows[2]["step_cost"] == 3 * rows[1]["step_cost"]
+
+
+def test_an_adopted_strategy_chooses_parent_context_and_label():
+    rows, model, _ = standing_still()
+    assert [row["action"] for row in rows[:3]] == ["balanced"] * 3
+    assert rows[3]["action"] == "diverge"
+    late = [prompt for prompt in model.prompts if "# Current program\n" in prompt][10]
+    assert "- use a table" in late.split("# Current program\n")[1]
+    assert "return 0.1010" in late.split("# Current program\n")[1]
+
+
+def test_invalid_strategies_are_asked_for_again_and_the_old_one_is_kept():
+    replies = count()
+    rows, model = evox(lambda: f"no program, {next(replies)}", iterations=5)
+    kept = [row for row in rows if "strategy_kept" in row["events"]]
+    assert kept
+    assert next(replies) == 3 * len(kept)
+    assert all(row["action"] == "balanced" for row in rows)
+    second = [prompt for prompt in model.prompts if "class Strategy" in prompt][1]
+    assert "no fenced program with `class Strategy`" in second
+
+
+def test_a_strategy_that_fails_at_work_is_given_up_for_the_one_before():
+    rows, _ = evox(strategy(limit=25), iterations=30)
+    failed = [row["iteration"] for row in rows if "strategy_failed" in row["events"]]
+    assert failed
+    assert rows[failed[0] - 2]["action"] == "diverge"
+    assert rows[failed[0] - 1]["action"] == "balanced"
+    assert len(rows) == 30
+    assert all(row["failure"] is None for row in rows)
+
+
+def test_a_retry_keeps_parent_and_context_and_shows_every_failed_attempt():
+    values = iter([0.2, 1.5, 1.6, 0.3])
+    _, model = evox(strategy(), iterations=2, propose=lambda prompt: rewrite(next(values)))
+    first, second, third = [prompt for prompt in model.prompts if "# Current program\n" in prompt][
+        1:4
+    ]
+    assert "value is 1.5" in second
+    assert "value is 1.6" not in second
+    assert "value is 1.5" in third
+    assert "value is 1.6" in third
+    current = [prompt.split("# Current program\n")[1][:300] for prompt in (first, second, third)]
+    assert current[0] == current[1] == current[2]
+
+
+def test_previous_attempts_are_shown_the_best_first():
+    _, model, _ = standing_still()
+    sixth = [prompt for prompt in model.prompts if "# Current program\n" in prompt][5]
+    section = sixth.split("# Previous attempts")[1].split("# Other programs")[0]
+    assert (
+        section.index("iteration 5") < section.index("iteration 4") < section.index("iteration 3")
+    )
+    assert "iteration 2" not in section
+
+
+def roles_of(model, budget, **more):
+    """Return the roles of the calls in each iteration, and what the run came to."""
+    options = {"method": "evox", "store": RunStore(), **more}
+    found = discovery(model, budget=budget, iterations=20, **options).invoke({})
+    roles = {}
+    for call in calls_of(options["store"]):
+        roles.setdefault(call.iteration, []).append(call.role)
+    return roles, found
+
+
+def test_no_strategy_is_bought_in_the_step_that_crosses_the_budget():
+    """The labels and three programs cost 0.008 dollars; after the third a strategy is due."""
+    roles, found = roles_of(standing_still()[1], 0.008)
+    assert (found["stop_reason"], found["iterations"]) == ("budget", 3)
+    assert roles[3] == ["generation"]
+    assert found["spent"] == pytest.approx(0.008)
+
+
+def test_no_strategy_is_bought_when_failures_end_the_run():
+    values = iter([0.11, 0.1101])
+    failing = evox(strategy(), iterations=1, propose=lambda _: rewrite(next(values, 2.0)))[1]
+    values = iter([0.11, 0.1101])
+    roles, found = roles_of(failing, 1.0, max_failures=3)
+    assert (found["stop_reason"], found["iterations"]) == ("failures", 3)
+    assert roles[3] == ["generation", "retry", "retry"]
+
+
+def test_an_evolution_that_crosses_the_budget_asks_no_further():
+    """Labels, three programs and the summary make 0.010 dollars: no strategy is asked for."""
+    roles, found = roles_of(standing_still()[1], 0.0095)
+    assert roles[3] == ["generation", "guide"]
+    assert (found["iterations"], found["stop_reason"]) == (3, "budget")
+    assert found["spent"] == pytest.approx(0.010)

@@ -1,4 +1,4 @@
-"""A run that draws its budget from a purse: what it takes, what it reports, what it gives back."""
+"""A run that draws its budget from a purse: what it takes, reports and gives back."""
 
 import asyncio
 import time
@@ -10,34 +10,17 @@ from billing_server import Silence
 from fakes import ScriptedModel, hashed_answer, toy_problem
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
-from toy_graph import CALL_COST, PRICE, run_until
+from toy_graph import CALL_COST, THREAD, discovery, run_until, scripted, spent_by
 
-from costada.controller.constants import Constants
-from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
-from costada.nodes.settings import Settings
 from costada.runs.discovery import discover
 from costada.store.purse import OverBudget, Purse
 from costada.store.run_store import RunStore
 
-THREAD = {"configurable": {"thread_id": "a"}}
 
-
-def purse_graph(purse, *, budget=0.06, iterations=4, store=None, saver=None, model=None, **changes):
-    settings = Settings(price=PRICE, constants=Constants(max_iterations=iterations), **changes)
-    return create_discovery_graph(
-        toy_problem(),
-        model or ScriptedModel(answer=hashed_answer),
-        budget=budget,
-        settings=settings,
-        store=store,
-        checkpointer=saver,
-        purse=purse,
-    )
-
-
-def spent_by(store: RunStore) -> Decimal:
-    return store.call_log.spent(store.run_ids()[0], 10**9)
+def purse_graph(purse, *, budget=0.06, iterations=4, **changes):
+    options = {"budget": budget, "iterations": iterations, **changes}
+    return discovery(purse=purse, **options)
 
 
 def test_a_run_draws_its_budget_reports_each_call_and_gives_back_the_rest():
@@ -70,7 +53,7 @@ def test_a_run_is_lent_what_is_left_and_its_decisions_go_by_that():
 def test_a_run_that_finds_too_little_in_the_purse_asks_nobody(policy):
     purse = Purse(0.1, policy=policy)
     purse.put("before", cost=0.1 if policy == "crossing" else 0.05)
-    model = ScriptedModel(answer=hashed_answer)
+    model = scripted()
     graph = purse_graph(purse, model=model, budget_policy=policy)
     with pytest.raises(OverBudget, match=r"budget: got 0.06, but 'purse' has \$0"):
         graph.invoke({})
@@ -183,7 +166,7 @@ def test_a_run_that_is_left_gives_back_what_it_did_not_spend(way):
         time.sleep(0 if len(model.prompts) < 4 else 0.3)
         return hashed_answer(prompt)
 
-    model = ScriptedModel(answer=slow_after_three)
+    model = scripted(slow_after_three)
     left = way(purse_graph(purse, model=model, iterations=50))
     if left is not None:
         with suppress(TimeoutError):
@@ -210,17 +193,17 @@ def test_a_run_that_failed_gives_back_and_draws_again_when_it_goes_on():
 def test_discover_draws_from_a_purse_and_gives_back_even_when_it_fails():
     purse = Purse(0.1)
     options = {"budget": 0.06, "price_in": 1, "price_out": 2, "max_iterations": 2, "purse": purse}
-    found = discover(toy_problem(), ScriptedModel(answer=hashed_answer), **options)
+    found = discover(toy_problem(), scripted(), **options)
     assert purse.spent == Decimal(str(found.spent)) > 0
     with pytest.raises(RuntimeError, match="on fire"):
-        discover(toy_problem(), ScriptedModel(answer=failing), **options)
+        discover(toy_problem(), scripted(failing), **options)
     assert all(account.is_closed for account in purse.accounts()[1:])
 
 
 def test_a_run_in_a_folder_goes_on_with_its_purse(tmp_path):
     purse = Purse(0.02, path=tmp_path / "purse.sqlite")
     options = {"budget": 0.06, "price_in": 1, "price_out": 2, "out": tmp_path / "run"}
-    given = (toy_problem(), ScriptedModel(answer=hashed_answer))
+    given = (toy_problem(), scripted())
     first = discover(*given, **options, max_iterations=2, purse=purse)
     assert first.remaining == pytest.approx(0.02 - first.spent)
     purse.close()
@@ -233,7 +216,7 @@ def test_a_run_in_a_folder_goes_on_with_its_purse(tmp_path):
 
 
 def test_a_run_that_used_up_all_there_was_is_over_until_there_is_more(tmp_path):
-    purse, model = Purse(0.004), ScriptedModel(answer=hashed_answer)
+    purse, model = Purse(0.004), scripted()
     options = {"budget": 0.06, "price_in": 1, "price_out": 2, "out": tmp_path / "run"}
     first = discover(toy_problem(), model, **options, purse=purse)
     num_calls = len(model.prompts)

@@ -1,8 +1,10 @@
-"""Whatever LangGraph saver a caller gives: a run that was stopped goes on as if it had not been."""
+"""Whatever saver a caller gives: a run that was stopped ends as if it had not been."""
 
 import asyncio
+import logging
 import os
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Iterator
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -18,23 +20,36 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from fakes import evaluate_value, stopping_evaluation, toy_problem
+from agent_answers import submitting, trying
+from billing_server import BillingServer
+from fakes import (
+    IDEAS,
+    evaluate_value,
+    hashed_answer,
+    is_guide_prompt,
+    stopping_evaluation,
+    toy_problem,
+)
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.errors import GraphDrained
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import RunControl
-from toy_graph import graph_of, trace
+from langgraph.types import Command
+from toy_graph import THREAD, client, discovery, graph_of, resumed, run_until, scripted, trace
 from typing_extensions import TypedDict
 
+from costada.controller.methods import METHODS
+from costada.models.offline.answers import STRATEGIES, strategy_text
 from costada.store.checkpoints import RunSaver
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
 BUDGET = 0.015
-THREAD = {"configurable": {"thread_id": "1"}}
 STOPPED_IN = 4
 """Iteration of the toy run in which it is stopped."""
 
@@ -155,7 +170,7 @@ def test_a_stopped_run_goes_on_with_the_same_steps(place, saver, way):
             stop.follow(graph.stream({}, THREAD, stream_mode="custom", control=stop.control))
     with SYNC[saver](place) as opened, RunStore(place.programs) as store:
         graph, _ = toy(opened, store)
-        rest = list(graph.stream(None, THREAD, stream_mode="custom"))
+        rest = resumed(graph)
         assert graph.get_state(THREAD).values["stop_reason"] == "budget"
     assert stop.rows
     assert stop.rows + rest == undisturbed()[0]
@@ -248,3 +263,95 @@ def test_under_the_saver_of_a_parent_a_stopped_run_goes_on_too(place, saver, mod
     assert result["best_program"] == expected["best_program"]
     assert result["note"] == f"spent {expected['spent']}"
     assert len(model.prompts) < len(rows)
+
+
+@contextmanager
+def strict(path: Path) -> Iterator[SqliteSaver]:
+    """Lend a user's saver in LangGraph's strict mode."""
+    with closing(sqlite3.connect(path, check_same_thread=False)) as connection:
+        yield SqliteSaver(connection, serde=JsonPlusSerializer(allowed_msgpack_modules=None))
+
+
+STRICT_SAVERS: dict[str, Callable[[Path], Any]] = {
+    "a strict saver": strict,
+    "the run file's": lambda path: closing(RunSaver(path)),
+}
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_blocked(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with caplog.at_level(logging.WARNING, "langgraph"):
+        yield
+    assert caplog.messages == []
+
+
+def answer_all(prompt: str) -> str:
+    if "class Strategy" in prompt:
+        return f"```python\n{strategy_text(STRATEGIES[len(prompt) % len(STRATEGIES)])}```"
+    return IDEAS if is_guide_prompt(prompt) else hashed_answer(prompt)
+
+
+def strict_graph(saver: Any, store: RunStore, **settings: Any) -> Any:
+    return discovery(scripted(answer_all), iterations=14, saver=saver, store=store, **settings)
+
+
+@pytest.mark.parametrize("saver", STRICT_SAVERS)
+@pytest.mark.parametrize("method", sorted(METHODS))
+def test_a_run_of_any_method_goes_on(tmp_path: Path, saver: str, method: str) -> None:
+    store, path = RunStore(), tmp_path / "run.sqlite"
+    with STRICT_SAVERS[saver](path) as opened:
+        rows = run_until(strict_graph(opened, store, method=method), THREAD, 7)
+    with STRICT_SAVERS[saver](path) as opened:
+        graph = strict_graph(opened, store, method=method)
+        rows += resumed(graph)
+    assert rows == trace(strict_graph(None, RunStore(), method=method))
+    assert len(rows) == 14
+
+
+@pytest.mark.parametrize("saver", STRICT_SAVERS)
+def test_questions_wait_for_another_process(tmp_path: Path, saver: str) -> None:
+    """Both questions, with a hard budget that is drawn from a hard purse."""
+    store, path, purse = RunStore(), tmp_path / "run.sqlite", Purse(5, policy="hard")
+    asks: dict[str, Any] = {
+        "budget": 0.012,
+        "purse": purse,
+        "budget_policy": "hard",
+        "approve_guides": True,
+        "on_exhausted": "interrupt",
+    }
+    with STRICT_SAVERS[saver](path) as opened:
+        state = strict_graph(opened, store, **asks).invoke({}, THREAD)
+    reasons = []
+    while "__interrupt__" in state:
+        (question,) = state["__interrupt__"]
+        reasons.append(question.value["reason"])
+        given = True if reasons[-1] == "guide" else {"budget": 0.5}
+        with STRICT_SAVERS[saver](path) as opened:
+            state = strict_graph(opened, store, **asks).invoke(Command(resume=given), THREAD)
+        assert len(reasons) < 30
+    assert (state["iterations"], set(reasons)) == (14, {"budget", "guide"})
+
+
+@pytest.mark.parametrize("saver", STRICT_SAVERS)
+def test_a_model_with_tools_goes_on(tmp_path: Path, server: BillingServer, saver: str) -> None:
+    server.script(trying(0.6), submitting("1.1.1"), trying(0.65), submitting("2.1.1"))
+    store, path = RunStore(), tmp_path / "run.sqlite"
+
+    def graph_on(server: BillingServer, store: RunStore, saver: Any) -> Any:
+        options: dict[str, Any] = {"generator": "agent", "iterations": 2}
+        return discovery(client(server), saver=saver, store=store, **options)
+
+    with STRICT_SAVERS[saver](path) as opened:
+        run_until(graph_on(server, store, opened), THREAD, 1)
+    with STRICT_SAVERS[saver](path) as opened:
+        result = graph_on(server, store, opened).invoke(None, THREAD)
+    assert (result["iterations"], result["best_score"]) == (2, 0.65)
+    assert len(server.requests) == 4
+
+
+def test_the_strict_mode_of_the_environment_leaves_the_run_files_saver_as_it_is(
+    tmp_path: Path,
+) -> None:
+    """A copy of the saver would hold a checkpoint back that closing the saver does not write."""
+    with closing(RunSaver(tmp_path / "run.sqlite")) as saver:
+        assert saver.with_allowlist({("os", "system")}) is saver

@@ -1,27 +1,71 @@
-"""What OpenTelemetry hears of a run, and what a run costs when nobody listens."""
+"""What OpenTelemetry and LangSmith record of a run, and how long its nodes took."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from decimal import Decimal
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
+from threading import Thread
+from time import perf_counter, sleep
+from typing import Any
 
 import pytest
 from call_rows import call_row
-from fakes import IDEAS, hashed_answer, is_guide_prompt, rewrite
+from fakes import IDEAS, evaluate_value, hashed_answer, is_guide_prompt, rewrite, toy_problem
+from langchain_core.tracers import LangChainTracer
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+from langsmith import Client
 from opentelemetry import trace as otel
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import SpanKind, StatusCode
-from spans_heard import named, parents, spans_of
-from toy_graph import graph_of, run_until
+from toy_graph import THREAD, discovery, graph_of, rows_of, run_until, trace
 
 from costada.controller.constants import Constants
 from costada.graph.build import NODES
+from costada.graph.node_wrappers import observed
 from costada.nodes.calls.telemetry import record_call
 from costada.store.call_log import CallKey
 from costada.store.run_store import RunStore
+
+
+@cache
+def exporter() -> InMemorySpanExporter:
+    """Configure the process as a host does, and return where its spans end up."""
+    kept = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(kept))
+    otel.set_tracer_provider(provider)
+    return kept
+
+
+def spans_of(act: Any) -> list[Any]:
+    """Return the finished spans of what `act` does, in the order in which they began."""
+    exporter().clear()
+    act()
+    return sorted(exporter().get_finished_spans(), key=lambda span: span.start_time)
+
+
+def named(spans: list[Any], name: str) -> list[Any]:
+    return [span for span in spans if span.name == name]
+
+
+def parents(spans: list[Any]) -> dict[str, set[str]]:
+    """Return the names of the spans above those of each name; empty for none."""
+    by_id = {span.context.span_id: span.name for span in spans}
+    found: dict[str, set[str]] = {}
+    for span in spans:
+        above = by_id.get(span.parent.span_id, "elsewhere") if span.parent else ""
+        found.setdefault(span.name, set()).add(above)
+    return found
+
 
 SHORT = Constants(max_iterations=3)
 ALWAYS_RUN = [name for name in NODES if name not in ("guide", "ask_for_budget", "approve_guide")]
@@ -48,7 +92,7 @@ def test_nodes_say_which_step_they_worked_for_and_what_it_cost():
     store, values = RunStore(), iter([0.3, 0.5, 0.4])
     graph, _ = graph_of(lambda prompt: rewrite(next(values)), constants=SHORT, store=store)
     spans = spans_of(lambda: graph.invoke({}))
-    rows = store.steps(store.run_ids()[0])
+    rows = rows_of(store)
     for name in ALWAYS_RUN:
         facts = [span.attributes for span in named(spans, f"costada.node {name}")]
         assert [each["costada.iteration"] for each in facts] == [1, 2, 3]
@@ -107,10 +151,9 @@ def test_a_run_stands_under_the_span_that_its_host_has_open():
 
 def test_a_stopped_run_goes_on_in_its_trace_and_the_next_one_gets_its_own():
     graph, _ = graph_of(constants=SHORT, checkpointer=InMemorySaver())
-    thread = {"configurable": {"thread_id": "1"}}
-    began = spans_of(lambda: run_until(graph, thread, 1))
-    went_on = spans_of(lambda: graph.invoke(None, thread))
-    another = spans_of(lambda: graph.invoke({}, thread))
+    began = spans_of(lambda: run_until(graph, THREAD, 1))
+    went_on = spans_of(lambda: graph.invoke(None, THREAD))
+    another = spans_of(lambda: graph.invoke({}, THREAD))
     (trace_id,) = {span.context.trace_id for span in began}
     assert {span.context.trace_id for span in went_on} == {trace_id}
     assert named(went_on, "costada.run") == []
@@ -221,6 +264,198 @@ from fakes import hashed_answer
 assert not has_listener()
 graph, _ = graph_of(hashed_answer, constants=Constants(max_iterations=3))
 print([(row["score"], row["spent"]) for row in trace(graph, {{"seed": 5}})])
-assert not any(name.startswith("costada.nodes.calls.spans") for name in sys.modules)
 """
 """A process without the extra."""
+
+
+class Collector(BaseHTTPRequestHandler):
+    """Takes in what the client posts about runs: what began, and what ended."""
+
+    def do_POST(self):
+        self._take_in()
+
+    def do_PATCH(self):
+        self._take_in()
+
+    def _take_in(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        run = json.loads(body)
+        self.server.runs.setdefault(run.get("id") or self.path.rsplit("/", 1)[1], {}).update(run)
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, format, *args):
+        pass
+
+
+@pytest.fixture
+def langsmith():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    server.runs = {}
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_langsmith_sees_the_graph_its_nodes_and_the_calls_with_their_tokens(langsmith):
+    client = Client(
+        api_url=f"http://127.0.0.1:{langsmith.server_port}",
+        api_key="none",
+        auto_batch_tracing=False,
+        info={},
+    )
+    graph, model = graph_of(constants=Constants(max_iterations=2))
+    graph.invoke({}, {"callbacks": [LangChainTracer(client=client)]})
+    runs = langsmith.runs.values()
+    names = {run["id"]: run["name"] for run in runs if "name" in run}
+    above = {run["name"]: names.get(run.get("parent_run_id")) for run in runs if "name" in run}
+    assert above["costada"] is None
+    assert above["allocate_frontier"] == above["gate_intervention"] == "costada"
+    calls = [run for run in runs if run.get("run_type") == "llm"]
+    assert len(calls) == len(model.prompts)
+    for call in calls:
+        assert names[call["parent_run_id"]] == "generate"
+        assert call["extra"]["metadata"]["costada_role"] in ("generation", "retry")
+        (generation,) = call["outputs"]["generations"][0]
+        assert generation["message"]["kwargs"]["usage_metadata"]["total_tokens"] == 1500
+    assert all(run.get("error") is None for run in runs)
+
+
+EVERY_STEP = set(ALWAYS_RUN)
+
+
+def seconds_of(store):
+    return store.timing.steps(store.run_ids()[-1])
+
+
+def slow_evaluation(code):
+    sleep(0.02)
+    return evaluate_value(code)
+
+
+def test_every_step_keeps_the_seconds_of_each_node_it_passed():
+    store = RunStore()
+    graph, _ = graph_of(
+        constants=Constants(max_iterations=4),
+        store=store,
+        problem=toy_problem(evaluate=slow_evaluation),
+    )
+    began = perf_counter()
+    rows = trace(graph)
+    took = perf_counter() - began
+    kept = seconds_of(store)
+    assert [iteration for iteration, _ in kept] == [row["iteration"] for row in rows]
+    assert all(set(seconds) == EVERY_STEP for _, seconds in kept)
+    judged = [seconds["evaluate"] for _, seconds in kept]
+    assert sum(judged) >= 0.02 * sum(not row["is_cached"] for row in rows)
+    assert sum(store.timing.by_node(store.run_ids()[0]).values()) < took
+
+
+def test_the_attempts_of_a_step_add_up():
+    store, replies = RunStore(), iter([rewrite(1.5), rewrite(1.6), rewrite(0.5)])
+    graph, _ = graph_of(
+        lambda prompt: next(replies),
+        constants=Constants(max_iterations=1),
+        store=store,
+        problem=toy_problem(evaluate=slow_evaluation),
+    )
+    graph.invoke({})
+    ((_, seconds),) = seconds_of(store)
+    assert seconds["evaluate"] >= 3 * 0.02
+
+
+def test_a_guide_is_timed_with_the_step_that_pays_for_it():
+    values, store = count(1), RunStore()
+    graph, _ = graph_of(
+        lambda prompt: IDEAS if is_guide_prompt(prompt) else rewrite(0.05 / next(values)),
+        constants=Constants(max_iterations=6),
+        budget=1.0,
+        store=store,
+    )
+    rows = trace(graph)
+    charged = [row["iteration"] for row in rows if "guide_charged" in row["events"]]
+    assert charged
+    assert [number for number, seconds in seconds_of(store) if "guide" in seconds] == charged
+
+
+def test_a_stopped_run_goes_on_with_the_seconds_it_had():
+    store = RunStore()
+    graph, _ = graph_of(
+        constants=Constants(max_iterations=4), store=store, checkpointer=InMemorySaver()
+    )
+    run_until(graph, THREAD, 2)
+    before = seconds_of(store)
+    graph.invoke(None, THREAD)
+    assert seconds_of(store)[:2] == before
+    assert [iteration for iteration, _ in seconds_of(store)] == [1, 2, 3, 4]
+
+
+def test_a_step_that_is_broken_off_keeps_the_seconds_of_the_nodes_it_has_passed():
+    store, is_stopping = RunStore(), iter([True])
+
+    def evaluate(code):
+        if next(is_stopping, False):
+            raise InterruptedError("Ctrl-C")
+        return evaluate_value(code)
+
+    def answer(prompt):
+        sleep(0.02)
+        return rewrite(0.5)
+
+    graph, _ = graph_of(
+        answer,
+        constants=Constants(max_iterations=1),
+        store=store,
+        checkpointer=InMemorySaver(),
+        problem=toy_problem(evaluate=evaluate, seed_evaluation=evaluate_value("return 0.1")),
+    )
+    with pytest.raises(InterruptedError):
+        graph.invoke({}, THREAD)
+    graph.invoke(None, THREAD)
+    ((_, seconds),) = seconds_of(store)
+    assert set(seconds) == EVERY_STEP
+    assert seconds["generate"] >= 0.02
+
+
+def test_the_next_run_of_a_thread_begins_to_count_anew():
+    store = RunStore()
+    graph, _ = graph_of(
+        constants=Constants(max_iterations=1), store=store, checkpointer=InMemorySaver()
+    )
+    graph.invoke({}, THREAD)
+    graph.invoke({}, THREAD)
+    first, second = store.run_ids()
+    assert [set(seconds) for _, seconds in store.timing.steps(first)] == [EVERY_STEP]
+    assert [set(seconds) for _, seconds in store.timing.steps(second)] == [EVERY_STEP]
+
+
+def test_the_wait_for_an_answer_is_not_counted():
+    store = RunStore()
+    options = {"on_exhausted": "interrupt", "saver": InMemorySaver()}
+    graph = discovery(budget=0.006, store=store, **options)
+    graph.invoke({}, THREAD)
+    sleep(0.2)
+    graph.invoke(Command(resume={"budget": 0.012}), THREAD)
+    graph.invoke(Command(resume="stop"), THREAD)
+    totals = store.timing.by_node(store.run_ids()[0])
+    assert 0 < totals["ask_for_budget"] < 0.1
+
+
+def test_a_trace_row_holds_no_seconds():
+    graph, _ = graph_of(constants=Constants(max_iterations=1))
+    (row,) = trace(graph)
+    assert not any("second" in key for key in row)
+
+
+def test_a_watched_node_keeps_its_name_and_what_langgraph_may_hand_it():
+    def node(state, config, *, context):
+        return {}
+
+    seen = observed(node, "node", None)
+    assert seen.__name__ == "node"
+    assert list(seen.__signature__.parameters) == ["state", "context", "config"]

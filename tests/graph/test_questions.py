@@ -1,35 +1,38 @@
+"""A run that asks its caller: for more budget, and before each guide."""
+
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fakes import ScriptedModel, hashed_answer, toy_problem
+from fakes import IDEAS, is_guide_prompt, rewrite
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
-from toy_graph import CALL_COST, PRICE, run_until, trace
+from toy_graph import (
+    CALL_COST,
+    THREAD,
+    calls_of,
+    discovery,
+    events_of,
+    rows_of,
+    run_until,
+    scripted,
+    spent_by,
+    trace,
+)
 from typing_extensions import TypedDict
 
-from costada.controller.constants import Constants
-from costada.graph.build import DiscoveryGraph, create_discovery_graph
-from costada.nodes.settings import Settings
+from costada.graph.build import DiscoveryGraph
 from costada.store.run_store import RunStore
 
-THREAD: Any = {"configurable": {"thread_id": "a"}}
 BUDGET = 0.01
 STOP = Command(resume={"stop": True})
 
 
 def asking_graph(*, budget: float = BUDGET, checkpointer: Any = None, **changes: Any) -> Any:
-    settings = {"price": PRICE, "on_exhausted": "interrupt", **changes}
-    store = settings.pop("store", None)
-    return create_discovery_graph(
-        toy_problem(),
-        ScriptedModel(answer=hashed_answer),
-        budget=budget,
-        settings=Settings(**settings),
-        checkpointer=InMemorySaver() if checkpointer is None else checkpointer,
-        store=store,
-    )
+    saver = InMemorySaver() if checkpointer is None else checkpointer
+    return discovery(budget=budget, saver=saver, **{"on_exhausted": "interrupt", **changes})
 
 
 def more(budget: object) -> Any:
@@ -41,7 +44,7 @@ def question(found: dict[str, Any]) -> dict[str, Any]:
     return dict(asked.value)
 
 
-def rows_of(graph: DiscoveryGraph, given: Any) -> list[dict[str, Any]]:
+def streamed(graph: DiscoveryGraph, given: Any) -> list[dict[str, Any]]:
     return list(graph.stream(given, THREAD, stream_mode="custom"))
 
 
@@ -51,12 +54,8 @@ def decisions(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("checkpointer", [None, False])
 def test_nobody_can_be_asked_without_a_saver(checkpointer: Any) -> None:
-    settings = Settings(price=PRICE, on_exhausted="interrupt")
-    model = ScriptedModel(answer=hashed_answer)
     with pytest.raises(ValueError, match="on_exhausted: got 'interrupt' with checkpointer"):
-        create_discovery_graph(
-            toy_problem(), model, budget=1, settings=settings, checkpointer=checkpointer
-        )
+        discovery(on_exhausted="interrupt", saver=checkpointer)
 
 
 def test_a_run_out_of_money_says_where_it_stands() -> None:
@@ -78,8 +77,8 @@ def test_a_run_out_of_money_says_where_it_stands() -> None:
 
 def test_more_budget_lets_the_run_go_on_and_the_controller_sees_it() -> None:
     graph = asking_graph()
-    first = rows_of(graph, {})
-    later = rows_of(graph, more(2 * BUDGET))
+    first = streamed(graph, {})
+    later = streamed(graph, more(2 * BUDGET))
     assert [row["iteration"] for row in first + later] == [*range(1, len(first + later) + 1)]
     assert first[-1]["remaining_ratio"] == 0
     for row in later:
@@ -139,17 +138,16 @@ def test_asking_spends_and_writes_nothing() -> None:
     store = RunStore()
     graph = asking_graph(store=store)
     graph.invoke({}, THREAD)
-    (run_id,) = store.run_ids()
-    calls = list(store.call_log.calls(run_id))
+    calls = calls_of(store)
     graph.invoke(None, THREAD)
     assert graph.get_state(THREAD).next == ("ask_for_budget",)
-    assert list(store.call_log.calls(run_id)) == calls
+    assert calls_of(store) == calls
 
 
 def test_later_resumes_know_the_extended_budget() -> None:
     saver, store = InMemorySaver(), RunStore()
     graph = asking_graph(checkpointer=saver, store=store)
-    last = rows_of(graph, {})[-1]["iteration"]
+    last = streamed(graph, {})[-1]["iteration"]
     run_until(graph, THREAD, last + 2, given=more(0.02))
     again = asking_graph(checkpointer=saver, store=store)
     asked = question(again.invoke(None, THREAD))
@@ -166,7 +164,7 @@ def test_a_new_run_on_the_thread_begins_with_the_budget_of_the_graph() -> None:
 
 def test_nothing_is_asked_when_more_money_would_not_help() -> None:
     plain = asking_graph(on_exhausted="stop").invoke({}, THREAD)
-    graph = asking_graph(constants=Constants(max_iterations=plain["iterations"]))
+    graph = asking_graph(iterations=plain["iterations"])
     found = graph.invoke({}, THREAD)
     assert "__interrupt__" not in found
     assert found["stop_reason"] == "budget"
@@ -176,19 +174,18 @@ def test_nothing_is_asked_when_more_money_would_not_help() -> None:
 def test_an_extended_run_without_regard_to_cost_is_one_with_the_larger_budget(method: str) -> None:
     extended = asking_graph(method=method)
     whole = asking_graph(method=method, on_exhausted="stop", budget=0.03)
-    rows = rows_of(extended, {}) + rows_of(extended, more(0.02)) + rows_of(extended, more(0.03))
+    rows = streamed(extended, {}) + streamed(extended, more(0.02)) + streamed(extended, more(0.03))
     assert decisions(rows) == decisions(trace(whole, config=THREAD))
 
 
 def test_a_larger_iteration_limit_gives_the_run_that_it_would_have_given_at_once() -> None:
     saver, store = InMemorySaver(), RunStore()
-    short, whole = (Constants(max_iterations=number) for number in (4, 8))
     options: dict[str, Any] = {"budget": 1.0, "checkpointer": saver, "store": store}
-    rows = rows_of(asking_graph(constants=short, **options), {})
-    longer = asking_graph(constants=whole, **options)
+    rows = streamed(asking_graph(iterations=4, **options), {})
+    longer = asking_graph(iterations=8, **options)
     longer.update_state(THREAD, {"stop_reason": ""}, as_node="gate_intervention")
-    rows += rows_of(longer, None)
-    assert rows == trace(asking_graph(constants=whole, budget=1.0), config=THREAD)
+    rows += streamed(longer, None)
+    assert rows == trace(asking_graph(iterations=8, budget=1.0), config=THREAD)
     assert any("guide_charged" in row["events"] for row in rows)
 
 
@@ -224,3 +221,133 @@ def test_a_run_below_a_parent_graph_is_extended_through_the_parent() -> None:
     found = graph.invoke(STOP, THREAD)
     assert spent == sorted(set(spent))
     assert (found["spent"], found["stop_reason"]) == (spent[-1], "budget")
+
+
+def stuck(prompt: str) -> str:
+    """Answer guides with ideas, and everything else with programs that are no better."""
+    return IDEAS if is_guide_prompt(prompt) else rewrite(0.05)
+
+
+def approving(*, iterations=7, saver=None, answer=stuck, **options):
+    model, saver = scripted(answer), saver or InMemorySaver()
+    options |= {"approve_guides": True, "budget": 0.5}
+    return discovery(model, iterations=iterations, saver=saver, **options), model
+
+
+def answered(graph, *answers) -> Iterator[dict]:
+    """Yield each question of a run; the answers are given in turn, the last again and again."""
+    given = list(answers)
+    state = graph.invoke({}, THREAD)
+    while "__interrupt__" in state:
+        (question,) = state["__interrupt__"]
+        yield question.value
+        state = graph.invoke(Command(resume=given.pop(0) if given[1:] else given[0]), THREAD)
+
+
+def num_guides(model) -> int:
+    return sum(map(is_guide_prompt, model.prompts))
+
+
+def test_a_question_comes_before_any_guide_and_says_what_is_at_stake():
+    graph, model = approving()
+    asked = graph.invoke({}, THREAD)["__interrupt__"][0].value
+    finished = asked["iteration"] - 1
+    assert num_guides(model) == 0
+    assert (asked["reason"], asked["guide"], asked["refused"]) == ("guide", "breakthrough", "")
+    assert asked["spent"] == pytest.approx(float(finished * CALL_COST))
+    assert asked["remaining"] == pytest.approx(0.5 - asked["spent"])
+    assert asked["stagnation"] == finished
+    assert 4000 * 2 / 1e6 < asked["estimate"] < asked["at_most"]
+    assert asked["at_most"] > 32_000 * 2 / 1e6
+
+
+@pytest.mark.parametrize("yes", [True, "buy"])
+def test_an_approved_guide_is_bought_once(yes):
+    store = RunStore()
+    graph, model = approving(store=store)
+    questions = list(answered(graph, yes))
+    assert num_guides(model) == len(questions) >= 1
+    assert events_of(store).count("guide_charged") == len(questions)
+
+
+@pytest.mark.parametrize("no", [False, "skip"])
+def test_a_guide_that_is_not_wanted_counts_as_one_that_failed(no):
+    """The run with a guide that never yields a tactic differs by the price of its calls only."""
+    declined, failing = RunStore(), RunStore()
+    graph, model = approving(store=declined)
+    questions = list(answered(graph, no))
+    useless, _ = approving(
+        store=failing, answer=lambda prompt: "no" if is_guide_prompt(prompt) else rewrite(0.05)
+    )
+    list(answered(useless, True))
+    assert num_guides(model) == 0
+    assert "backoff" in events_of(declined)
+    assert _without_money(rows_of(declined)) == _without_money(rows_of(failing))
+    assert spent_by(declined) == len(model.prompts) * CALL_COST
+    assert len(questions) >= 1
+
+
+def _without_money(rows):
+    """Return when guides were scheduled and what came of it, whatever the calls cost."""
+    kept = ("iteration", "frontier", "score", "stagnation", "tactic_uses_left", "attempts")
+    return [
+        {name: row[name] for name in kept}
+        | {"events": [event for event in row["events"] if event != "guide_charged"]}
+        for row in rows
+    ]
+
+
+def test_any_other_answer_is_refused_and_the_question_comes_again():
+    graph, model = approving()
+    questions = answered(graph, "perhaps", 1, False)
+    first, second, third = next(questions), next(questions), next(questions)
+    assert first["refused"] == ""
+    assert second["refused"].startswith("answer: got 'perhaps', expected Command(resume=True)")
+    assert third["refused"].startswith("answer: got 1, expected ")
+    assert {**third, "refused": ""} == first
+    assert all(question["refused"] == "" for question in questions)
+    assert num_guides(model) == 0
+
+
+def test_evox_asks_for_its_labels_and_strategies_too_and_does_without_them():
+    store = RunStore()
+    graph, model = approving(method="evox", store=store, iterations=6)
+    questions = list(answered(graph, False))
+    assert questions[0]["guide"] == "labels"
+    assert {question["guide"] for question in questions[1:]} == {"strategy"}
+    roles = {call.role for call in calls_of(store)}
+    assert roles == {"generation", "retry"}
+    assert spent_by(store) == len(model.prompts) * CALL_COST
+
+
+def test_below_a_parent_graph_the_question_reaches_the_parents_caller():
+    class ScoreOnly(TypedDict, total=False):
+        best_score: float
+
+    graph, model = approving(saver=True)
+    builder = StateGraph(ScoreOnly)
+    builder.add_node("search", graph)
+    builder.add_edge(START, "search")
+    builder.add_edge("search", END)
+    parent = builder.compile(checkpointer=InMemorySaver())
+    questions = list(answered(parent, "buy"))
+    assert num_guides(model) == len(questions) >= 1
+
+
+def test_without_a_saver_nobody_could_be_asked():
+    with pytest.raises(ValueError, match="approve_guides: got True with checkpointer None"):
+        discovery(approve_guides=True)
+
+
+def test_the_picture_shows_who_decides():
+    graph, _ = approving()
+    drawn = graph.get_graph()
+    edges = {(edge.source, edge.data, edge.target) for edge in drawn.edges}
+    assert {
+        ("gate_intervention", "intervention", "approve_guide"),
+        ("approve_guide", "buy", "guide"),
+        ("approve_guide", "question", "approve_guide"),
+        ("approve_guide", "next step", "allocate_frontier"),
+        ("approve_guide", "settle", "charge_ledger"),
+    } <= edges
+    assert not any(target == "guide" and source != "approve_guide" for source, _, target in edges)
