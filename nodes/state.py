@@ -27,9 +27,9 @@ class StepRecord(TypedDict):
     was evaluated. `cost` is the step cost in dollars (c_t); `guide_calls` says how many of its
     calls were guide calls. `inspirations` are candidate ids, and `label` is the search strategy's
     word for the parent, where a strategy chose it. `failed` holds failure and program of every
-    attempt that failed. `is_credited` tells that the step has been credited, `is_out_of_money` that
+    attempt that failed. `is_credited` says that the step has been credited, `is_out_of_money` that
     its last attempt was not made, as a hard budget could not pay for it. Where the generating model
-    works with tools, `requests` counts its requests in the step, and `is_cut_short` tells that its
+    works with tools, `requests` counts its requests in the step, and `is_cut_short` says that its
     cap or the budget allows the step no further one.
     """
 
