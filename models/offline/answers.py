@@ -57,8 +57,6 @@ _INTRODUCTION = "Offline model: rule-based edits for demos and tests, no languag
 _CONTEXTS = (1, 2, 4, 8)
 """Unchanged lines around a change that are tried in turn."""
 
-_UNFIT = 100.0
-
 _SELECT = "    def select(self, n_context, rng):\n"
 
 Block = tuple[list[str], list[str]]
@@ -220,19 +218,12 @@ def _guide_reply(asked: PromptData, rng: Random) -> str:
     def drawback(idea: Idea) -> float:
         is_unfit = scene is None or not idea.fits(scene)
         is_other_kind = idea.is_search == is_refining
-        return list(asked.failed).count(idea.approach) + 0.5 * is_other_kind + _UNFIT * is_unfit
+        return list(asked.failed).count(idea.approach) + 0.5 * is_other_kind + 100.0 * is_unfit
 
     ranked = sorted(IDEAS, key=lambda each: (drawback(each), rng.expovariate(each.merit)))
-    records = [
-        {
-            "idea": each.idea,
-            "description": each.steps,
-            "what_to_optimize": "score",
-            "cautions": each.cautions,
-            "approach_type": each.approach,
-        }
-        for each in ranked[:IDEAS_PER_ANSWER]
-    ]
+    fields = ("idea", "description", "what_to_optimize", "cautions", "approach_type")
+    values = ((e.idea, e.steps, "score", e.cautions, e.approach) for e in ranked[:IDEAS_PER_ANSWER])
+    records = [dict(zip(fields, each, strict=True)) for each in values]
     return json.dumps({"ideas": records}, indent=2)
 
 

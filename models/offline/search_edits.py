@@ -56,8 +56,8 @@ class Method:
     @property
     def text(self) -> str:
         """The function."""
-        folder = files("costada.models.offline") / "searches"
-        return (folder / f"{self.name}.txt").read_text(encoding="utf-8")
+        file = files("costada.models.offline").joinpath("searches", f"{self.name}.txt")
+        return file.read_text(encoding="utf-8")
 
 
 METHODS = {
