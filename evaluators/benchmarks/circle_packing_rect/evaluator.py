@@ -1,6 +1,7 @@
 """Circle packing in a rectangle: 21 circles, perimeter 4, the sum of radii as large as possible."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from math import fsum
 
 import numpy as np
@@ -145,11 +146,7 @@ def tolerance_notes(
 
 
 def _leaves(value: Value) -> Iterator[Value]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
+    return chain.from_iterable(map(_leaves, value)) if isinstance(value, list) else iter([value])
 
 
 def _shape(value: Value) -> tuple[int, ...] | None:
@@ -164,6 +161,6 @@ def _shape(value: Value) -> tuple[int, ...] | None:
 
 
 def _kind(value: Value) -> str:
-    if isinstance(value, str):
-        return "text"
-    return "a dict" if isinstance(value, dict) else repr(value)
+    return (
+        "text" if isinstance(value, str) else "a dict" if isinstance(value, dict) else repr(value)
+    )

@@ -4,7 +4,7 @@ A hull is a line up to rounding if its width is below its coordinates divided by
 """
 
 from collections.abc import Iterator
-from itertools import combinations, pairwise
+from itertools import chain, combinations, pairwise
 from math import isclose
 
 import numpy as np
@@ -153,11 +153,7 @@ def _chain(ordered: list[Point]) -> list[Point]:
 
 
 def _leaves(value: Value) -> Iterator[Value]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
+    return chain.from_iterable(map(_leaves, value)) if isinstance(value, list) else iter([value])
 
 
 def _shape(value: Value) -> tuple[int, ...] | None:
@@ -172,6 +168,6 @@ def _shape(value: Value) -> tuple[int, ...] | None:
 
 
 def _kind(value: Value) -> str:
-    if isinstance(value, str):
-        return "text"
-    return "a dict" if isinstance(value, dict) else repr(value)
+    return (
+        "text" if isinstance(value, str) else "a dict" if isinstance(value, dict) else repr(value)
+    )

@@ -1,7 +1,7 @@
 """Heilbronn's problem: 11 points in a triangle, no three of them close to a line."""
 
 from collections.abc import Iterable, Iterator
-from itertools import combinations
+from itertools import chain, combinations
 from math import isclose
 
 import numpy as np
@@ -155,11 +155,7 @@ def tolerance_notes(
 
 
 def _leaves(value: Value) -> Iterator[Value]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
+    return chain.from_iterable(map(_leaves, value)) if isinstance(value, list) else iter([value])
 
 
 def _shape(value: Value) -> tuple[int, ...] | None:
@@ -174,6 +170,6 @@ def _shape(value: Value) -> tuple[int, ...] | None:
 
 
 def _kind(value: Value) -> str:
-    if isinstance(value, str):
-        return "text"
-    return "a dict" if isinstance(value, dict) else repr(value)
+    return (
+        "text" if isinstance(value, str) else "a dict" if isinstance(value, dict) else repr(value)
+    )

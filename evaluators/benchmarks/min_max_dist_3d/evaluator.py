@@ -1,6 +1,7 @@
 """14 points in space, the largest of their distances small next to the smallest."""
 
 from collections.abc import Iterator
+from itertools import chain
 from sys import float_info
 
 import numpy as np
@@ -113,11 +114,7 @@ def scaled(points: Floats) -> Floats:
 
 
 def _leaves(value: Value) -> Iterator[Value]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
+    return chain.from_iterable(map(_leaves, value)) if isinstance(value, list) else iter([value])
 
 
 def _shape(value: Value) -> tuple[int, ...] | None:
@@ -132,6 +129,6 @@ def _shape(value: Value) -> tuple[int, ...] | None:
 
 
 def _kind(value: Value) -> str:
-    if isinstance(value, str):
-        return "text"
-    return "a dict" if isinstance(value, dict) else repr(value)
+    return (
+        "text" if isinstance(value, str) else "a dict" if isinstance(value, dict) else repr(value)
+    )

@@ -12,6 +12,7 @@ can give; below MIN_ACCURACY the score is 0.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
+from itertools import chain
 
 import numpy as np
 from numpy.random import Generator, RandomState
@@ -269,11 +270,7 @@ def _feedback(notes: Sequence[str]) -> dict[str, str]:
 
 
 def _leaves(value: Value) -> Iterator[Value]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
+    return chain.from_iterable(map(_leaves, value)) if isinstance(value, list) else iter([value])
 
 
 def _shape(value: Value) -> tuple[int, ...] | None:
@@ -288,9 +285,9 @@ def _shape(value: Value) -> tuple[int, ...] | None:
 
 
 def _kind(value: Value) -> str:
-    if isinstance(value, str):
-        return "text"
-    return "a dict" if isinstance(value, dict) else repr(value)
+    return (
+        "text" if isinstance(value, str) else "a dict" if isinstance(value, dict) else repr(value)
+    )
 
 
 def make_signals() -> list[Signal]:

@@ -16,6 +16,7 @@ is used.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from math import isfinite
 
 import numpy as np
@@ -177,11 +178,7 @@ def tolerance_notes(
 
 
 def _leaves(value: Value) -> Iterator[Value]:
-    if isinstance(value, list):
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
+    return chain.from_iterable(map(_leaves, value)) if isinstance(value, list) else iter([value])
 
 
 def _shape(value: Value) -> tuple[int, ...] | None:
@@ -196,6 +193,6 @@ def _shape(value: Value) -> tuple[int, ...] | None:
 
 
 def _kind(value: Value) -> str:
-    if isinstance(value, str):
-        return "text"
-    return "a dict" if isinstance(value, dict) else repr(value)
+    return (
+        "text" if isinstance(value, str) else "a dict" if isinstance(value, dict) else repr(value)
+    )
