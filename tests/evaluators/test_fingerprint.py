@@ -286,6 +286,8 @@ def test_every_file_that_a_folder_may_load_is_part_of_its_fingerprint(tmp_path, 
         ("(__file__, os.environ.get('WEIGHT'))", False),
         ("os.getenv('WEIGHT')", False),
         ("subprocess.run(['weigh'])", False),
+        ("[run.load for run in [output]]", False),
+        ("[run for run in [output]]", True),
     ],
 )
 def test_a_folder_that_reads_elsewhere_means_no_reuse_across_processes(tmp_path, reading, is_told):
