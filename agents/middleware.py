@@ -260,11 +260,11 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         """The request to a model without hidden retries, its payment, and how it is retried."""
         given, latest = request.model, self._latest
         if latest is None or latest[0] is not given:
-            known = self._prices.quotes
+            known = self._prices.prices
             if model_identity(given).name not in known:
                 # The price given is that of the first model.
                 book = price_book([(given, None if known else self._price)], self._other_prices)
-                self._prices = PriceBook({**known, **book.quotes})
+                self._prices = PriceBook({**known, **book.prices})
             self._latest = latest = (given, *without_hidden_retries(given))
         _, model, retries = latest
         payment = Payment(self.purse, self._prices, self._name, self._counts_lost)

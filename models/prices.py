@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from langchain_core.runnables import Runnable
@@ -47,28 +47,6 @@ _CATALOG_NAMES = {
 }
 
 
-class Quote(Protocol):
-    """What one model's tokens cost, and where the price comes from."""
-
-    @property
-    def source(self) -> str:
-        """Where the price comes from."""
-
-    @property
-    def input_per_million(self) -> Decimal:
-        """Dollars for a million input tokens (p_in), before tiers and discounts."""
-
-    @property
-    def output_per_million(self) -> Decimal:
-        """Dollars for a million output tokens (p_out), before tiers and discounts."""
-
-    def cost(self, usage: Usage) -> Decimal:
-        """Dollars of one call."""
-
-    def worst_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """The most dollars that a call can cost, whatever a cache does with its input."""
-
-
 @dataclass(frozen=True, slots=True)
 class GivenPrice:
     """A price that the user gave."""
@@ -99,11 +77,7 @@ class GivenPrice:
 
 @dataclass(frozen=True, slots=True)
 class PackagedPrice:
-    """The list price of a model on the day it was looked up.
-
-    Attributes:
-        source: Package, its version, provider and model the price was taken from.
-    """
+    """The list price of a model on the day it was looked up; `source` says from where."""
 
     source: str
     _rates: "ModelPrice"
@@ -141,10 +115,7 @@ class PackagedPrice:
         return self._rates.calc_price(counts)["total_price"]
 
     def worst_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """Dollars of a call whose input is all fresh, read from or written to a cache.
-
-        Whichever costs most counts.
-        """
+        """Dollars of a call whose input is fresh, read from or written to a cache: the most."""
         whole = input_tokens
         possible = (
             Usage(whole, output_tokens),
@@ -170,7 +141,7 @@ def packaged_price(
 
     Args:
         model: The model's name at its provider.
-        provider: The provider's name, as LangChain or genai-prices spells it.
+        provider: As LangChain or genai-prices spells it.
         base_url: Address of the server that will answer.
     """
     from genai_prices import __version__, data_snapshot
@@ -197,7 +168,7 @@ class ReportedCost:
     """What the provider says that one call cost, beside the list prices of its model."""
 
     dollars: Decimal
-    listed: Quote
+    listed: PackagedPrice
     source: str = "provider"
 
     @property
@@ -214,29 +185,25 @@ class ReportedCost:
         """Dollars of the call."""
         return self.dollars
 
-    def worst_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """Dollars of the call."""
-        return self.dollars
 
+ListPrice = GivenPrice | PackagedPrice
+Quote = ListPrice | ReportedCost
+"""What a call costs, and where the price comes from; rates are before tiers and discounts."""
 
 FROM_CACHE = GivenPrice(Price(0, 0), source="local cache")
 
 
 @dataclass(frozen=True, slots=True)
 class PriceBook:
-    """The quotes of a run by model name."""
+    """The prices of a run by model name."""
 
-    quotes: Mapping[str, Quote]
+    prices: Mapping[str, ListPrice]
 
-    def listed(self, model: str) -> Quote:
-        """The quote of a model by the name that its requests ask for.
-
-        Raises:
-            ValueError: It has no price.
-        """
-        if model not in self.quotes:
+    def listed(self, model: str) -> ListPrice:
+        """The price of a model by the name that its requests ask for; `ValueError` without one."""
+        if model not in self.prices:
             raise ValueError(_no_price(model))
-        return self.quotes[model]
+        return self.prices[model]
 
     def quote(self, call: MeteredCall) -> Quote:
         """What prices a call; the answer of a local cache is free.
@@ -258,7 +225,7 @@ class PriceBook:
 def price_book(
     models: Iterable[tuple[Runnable[Any, Any], Price | None]], other_prices: Mapping[str, Price]
 ) -> PriceBook:
-    """The quotes for all chat models inside the given runnables.
+    """The prices of all chat models inside the given runnables.
 
     A price given with a runnable is that of its first model, by the name of its constructor.
     Further models, such as fallbacks, and names that are bound to a model have theirs in
@@ -267,25 +234,25 @@ def price_book(
     Raises:
         ValueError: A model has no price or two, or a runnable holds no chat model.
     """
-    quotes: dict[str, Quote] = {name: GivenPrice(price) for name, price in other_prices.items()}
+    prices: dict[str, ListPrice] = {name: GivenPrice(price) for name, price in other_prices.items()}
     for runnable, price in models:
         asked = [each.identity for each in asked_models(runnable)]
         if not asked:
             raise ValueError(f"model is {runnable!r}; expected a LangChain chat model")
         own = model_identity(underlying_models(runnable)[0]).name
         names = [each.name for each in asked]
-        if price and own not in names and names[0] not in quotes:
+        if price and own not in names and names[0] not in prices:
             raise ValueError(
                 f"price: got that of {own!r} for a model that is asked as {names[0]!r};"
                 f" {_no_price(names[0])}"
             )
-        if price and quotes.setdefault(own, GivenPrice(price)) != GivenPrice(price):
+        if price and prices.setdefault(own, GivenPrice(price)) != GivenPrice(price):
             raise ValueError(f"model {own!r} has two prices; expected one for each name")
-        quotes |= {each.name: _quote(each) for each in asked if each.name not in quotes}
-    return PriceBook(quotes)
+        prices |= {each.name: _list_price(each) for each in asked if each.name not in prices}
+    return PriceBook(prices)
 
 
-def _quote(asked: ModelIdentity) -> Quote:
+def _list_price(asked: ModelIdentity) -> ListPrice:
     name, provider, base_url = asked
     if (name, provider) in OFFLINE_MODELS:
         return GivenPrice(OFFLINE_PRICE, source="the paper's GLM-5 price")

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from decimal import Decimal
 
-from costada.models.prices import PriceBook, Quote, ReportedCost
+from costada.models.prices import ListPrice, PriceBook, Quote, ReportedCost
 from costada.models.replies import estimated_usage
 from costada.models.requests import (
     FRAME_TOKENS,
@@ -65,7 +65,7 @@ def upper_bound(model: ChatModel, prompt: Prompt, prices: PriceBook) -> Decimal:
     )
 
 
-def call_bound(quote: Quote, prompt: Prompt, cap: int) -> Decimal:
+def call_bound(quote: ListPrice, prompt: Prompt, cap: int) -> Decimal:
     """Dollars of a call with the longest prompt and the longest answer possible."""
     return quote.worst_cost(input_bound(prompt), cap)
 

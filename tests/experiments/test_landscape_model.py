@@ -125,7 +125,7 @@ def test_equal_messages_of_different_iterations_get_different_answers():
 def test_usage_comes_with_every_answer_and_is_priced_as_glm_5():
     model = chat_model("simulated", seed=1)
     usage = model.invoke(prompt()).usage_metadata
-    quote = price_book([(model, None)], {}).quotes["simulated"]
+    quote = price_book([(model, None)], {}).prices["simulated"]
     counts = usage["input_tokens"], usage["output_tokens"]
     assert quote.cost(Usage(*counts)) == call_cost(Usage(*counts), OFFLINE_PRICE)
 
