@@ -18,7 +18,7 @@ from costada.controller.methods import METHODS
 
 
 class StepRecord(TypedDict):
-    """The iteration under way (t), filled in from node to node.
+    """The current iteration (t), filled in from node to node.
 
     `frontier`, `action` and `intensity` are what the controller chose (k_t, a_t, I_t). `attempt`
     counts the attempts made. `parent` and `candidate` are candidate ids, `prompt`, `program`,
@@ -126,7 +126,7 @@ def _restored(kinds: list[type], plain: object, described: str) -> object:
 
 
 class SearchInput(TypedDict, total=False):
-    """What a caller may hand in: the seed of the run's randomness (default: the settings' seed).
+    """What a caller may pass: the seed of the run's randomness (default: the settings' seed).
 
     A seed holds for the run that this input starts, not for a later one on the same thread.
     """
@@ -139,7 +139,7 @@ class SearchOutput(TypedDict, total=False):
 
     `best_score` is normalised (higher is better), `best_objective` is in the benchmark's units.
     `spent` and `remaining` are dollars; `remaining` is 0 when the budget was crossed.
-    `stop_reason` is `"budget"`, `"iterations"` or `"failures"`, and empty while the run goes on;
+    `stop_reason` is `"budget"`, `"iterations"` or `"failures"`, and empty while the run continues;
     after `"failures"`, `last_failure` says what was wrong with the last attempt.
     """
 
@@ -158,7 +158,7 @@ class SearchState(SearchInput, SearchOutput, total=False):
     """Everything a step needs to go on, and nothing that grows with the run.
 
     `run_id` names the run's rows in the store, `run_seed` starts its randomness, `holdout_key` is
-    the secret behind second looks at programs. `iteration` is the step under way (t), 0 before the
+    the secret behind second looks at programs. `iteration` is the current step (t), 0 before the
     first. `newest_checkpoint` is the highest id of a checkpoint that the run has seen, absent where
     the saver goes by the order of writing. `archive_seq` counts changes of the archives: nodes read
     the archives as of it, so rows written after the last checkpoint are overwritten, never seen.

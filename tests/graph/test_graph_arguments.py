@@ -1,15 +1,17 @@
+"""What is refused before a run spends anything."""
+
 import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fakes import ScriptedModel, hashed_answer, toy_problem
+from fakes import toy_problem
 from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
-from toy_graph import graph_of
+from toy_graph import graph_of, scripted
 from typing_extensions import TypedDict
 
 from costada.agents.node import as_discovery_node
@@ -40,7 +42,7 @@ def test_an_argument_that_cannot_work_is_refused_at_once(changed, message):
     arguments = {"problem": toy_problem(), "budget": 1.0, "settings": SETTINGS, **changed}
     problem = arguments.pop("problem")
     with pytest.raises(ValueError, match=message):
-        create_discovery_graph(problem, ScriptedModel(answer=hashed_answer), **arguments)
+        create_discovery_graph(problem, scripted(), **arguments)
 
 
 def test_a_seed_that_is_no_number_is_refused_before_the_first_call():
