@@ -1,5 +1,6 @@
 """The configuration of one run: every setting is declared here, once."""
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
@@ -32,7 +33,9 @@ from costada.nodes.settings import (
     check_step_cap,
 )
 from costada.runs.user_input import explain, unknown_name
+from costada.store.file_errors import other_format
 from costada.store.files import create_text, read_text
+from costada.store.schema import FORMAT
 from costada.values.prices import Price
 
 
@@ -335,8 +338,9 @@ class RunConfig(BaseModel):
 
     @property
     def text(self) -> str:
-        """The settings as JSON, for their file."""
-        return self.model_dump_json(indent=2) + "\n"
+        """The settings as JSON, with the format of the run folder, for their file."""
+        known = {"format": FORMAT, **self.model_dump(mode="json")}
+        return json.dumps(known, indent=2, ensure_ascii=False) + "\n"
 
     def save(self, path: Path) -> None:
         """Write the settings to a new file.
@@ -365,14 +369,27 @@ def checked_config(given: Mapping[str, object]) -> RunConfig:
         raise ValueError(explain(error, RunConfig.model_fields)) from None
 
 
+def _json_object(text: str) -> dict[str, object] | None:
+    try:
+        known = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return known if isinstance(known, dict) else None
+
+
 def load_config(path: Path) -> RunConfig:
     """The configuration that was saved when a run started.
 
     Raises:
-        ValueError: If the file does not exist or holds an invalid setting.
+        ValueError: If the file does not exist, was written by another version or holds an invalid
+            setting.
     """
     try:
-        return RunConfig.model_validate_json(read_text(path, LARGEST_SETTINGS))
+        text = read_text(path, LARGEST_SETTINGS)
+        known = _json_object(text)
+        if known and (found := known.pop("format", None)) != FORMAT:
+            raise other_format(path, found, FORMAT)
+        return RunConfig.model_validate_json(json.dumps(known) if known else text)
     except FileNotFoundError:
         raise ValueError(f"{path.parent}: holds no run (there is no {path.name} in it)") from None
     except ValidationError as error:

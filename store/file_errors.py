@@ -81,11 +81,12 @@ def damaged(path: Path | None, what: str) -> ValueError:
     )
 
 
-def other_format(path: Path | None, found: int, known: int) -> ValueError:
-    """Return the error for a file that another version of CostAda wrote."""
+def other_format(path: Path | None, found: object, known: int) -> ValueError:
+    """The error for a file that another version of CostAda wrote."""
+    written = "no format" if found is None else f"format {found}"
     return ValueError(
-        f"{path or 'run in memory'}: written by another version of CostAda (format {found},"
-        f" expected {known}); go on with the run in that version"
+        f"{path or 'run in memory'}: written by another version of CostAda ({written}, expected"
+        f" {known}); use that version for this run, or start a new run in another folder"
     )
 
 

@@ -8,7 +8,7 @@ the number of their layout.
 import re
 import sqlite3
 
-FORMAT = 1
+FORMAT = 2
 """Number of the layout of our tables, the only row of `costada_format`."""
 
 TABLES = """

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 
 from costada.runs.config import PRESETS, RunConfig, checked_config, load_config
 from costada.runs.user_input import as_option, explain
+from costada.store.schema import FORMAT
 from costada.values.prices import Price
 
 
@@ -122,9 +123,21 @@ def test_settings_are_never_saved_over_others(tmp_path):
         config.save(tmp_path / "settings.json")
 
 
+@pytest.mark.parametrize(("found", "said"), [(None, "no format"), (FORMAT + 1, "format 3")])
+def test_a_folder_of_another_version_is_refused(tmp_path, found, said):
+    path = tmp_path / "settings.json"
+    settings = {"problem": "p", "budget": 1} | ({} if found is None else {"format": found})
+    path.write_text(json.dumps(settings))
+    expected = (
+        rf"settings\.json: written by another version of CostAda \({said}, expected {FORMAT}\)"
+    )
+    with pytest.raises(ValueError, match=f"{expected}; use that version for this run, or start"):
+        load_config(path)
+
+
 def test_settings_edited_into_nonsense_are_refused_by_field(tmp_path):
     path = tmp_path / "settings.json"
-    path.write_text(json.dumps({"problem": "p", "budget": "much"}))
+    path.write_text(json.dumps({"format": FORMAT, "problem": "p", "budget": "much"}))
     with pytest.raises(ValueError, match=r"settings\.json:\nbudget: got 'much', expected a valid"):
         load_config(path)
 
