@@ -154,6 +154,38 @@ def test_an_evaluator_that_cannot_be_hashed_shares_its_fingerprint_with_no_other
     assert not is_known(fingerprint(evaluate))
 
 
+@pytest.mark.parametrize(
+    ("statement", "is_whole"),
+    [
+        ("import json", True),
+        ("import plistlib", True),
+        ("from numpy import linalg", True),
+        ("import no_such_module", True),
+        ("import not_yet_loaded", False),
+        ("from . import neighbour", False),
+    ],
+)
+def test_a_module_that_a_function_imports_when_it_runs_is_part_of_it(
+    tmp_path, monkeypatch, statement, is_whole
+):
+    (tmp_path / "not_yet_loaded.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    names = {"verdict": verdict}
+    exec(f"def judge(code):\n    {statement}\n    return verdict(1.0)\n", names)
+    assert is_known(fingerprint(names["judge"])) == is_whole
+    assert fingerprint(names["judge"]) != fingerprint(closing_over(1.0))
+
+
+@pytest.mark.parametrize("size", [{"depth": 60}, {"count": 21_000}, {"num_bytes": 2**26 + 1}])
+def test_an_evaluator_that_carries_too_much_is_hashed_in_part(size):
+    value = b"x" * size.get("num_bytes", 0)
+    for _ in range(size.get("depth", 0)):
+        value = (value,)
+    assert not is_known(
+        fingerprint(closing_over([value, [[] for _ in range(size.get("count", 0))]]))
+    )
+
+
 def test_a_file_that_an_evaluator_names_by_its_path_is_hashed(tmp_path):
     path = tmp_path / "data.txt"
     path.write_text("one")
