@@ -1,14 +1,11 @@
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
 
 import costada
-from costada.runs.config import RunConfig
-from costada.runs.discovery import DiscoverOptions, discover
+from costada.runs.discovery import discover
 
-Invoke = Callable[..., Any]
 PRICES = {"price_in": "1", "price_out": "2"}
 MONEY: dict[str, Any] = {"budget": 0.02, **PRICES}
 
@@ -100,8 +97,3 @@ def test_wrong_settings_are_refused_before_a_folder_appears(tmp_path):
 
 def test_the_public_name_is_this_function():
     assert costada.discover is discover
-
-
-def test_every_setting_of_a_run_can_be_given():
-    named = {"problem", "model", "guide_model", "budget"}
-    assert set(DiscoverOptions.__annotations__) == set(RunConfig.model_fields) - named

@@ -1,6 +1,4 @@
 import json
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from billing_server import BillingServer, Reply
@@ -9,7 +7,6 @@ from costada.runs.config import RunConfig
 from costada.runs.forecast import EXPECTED_ANSWER, SHORT_ANSWER, first_prompts, forecast
 from costada.runs.plan import plan_run
 
-Invoke = Callable[..., Any]
 PRICED = ("--model", "openai:mine", "--price-in", "1", "--price-out", "2")
 
 

@@ -17,8 +17,6 @@ from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.fork import fork_run
 
-Invoke = Callable[..., Any]
-
 READING = (["trace"], ["report"], ["graph", "--run"], ["compare"])
 """Commands that show a run."""
 

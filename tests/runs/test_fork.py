@@ -1,7 +1,6 @@
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -12,7 +11,6 @@ from costada.runs.folder import RunFolder
 from costada.store.checkpoints import KEPT_CHECKPOINTS
 from costada.store.run_store import RunStore
 
-Invoke = Callable[..., Any]
 AT = 2
 LAST = 4
 

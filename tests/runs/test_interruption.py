@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from subprocess import PIPE
 from time import monotonic
@@ -27,7 +26,6 @@ from costada.runs.interruption import (
 )
 from costada.values.evaluation import Evaluation
 
-Invoke = Callable[..., Any]
 COSTADA = Path(sys.executable).with_name("costada")
 SLEEPING = "def value():\n    import time\n    time.sleep(60)\n"
 WALL_SECONDS = 4.0

@@ -2,10 +2,8 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from contextlib import closing
 from decimal import Decimal
-from typing import Any
 
 import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
@@ -17,7 +15,6 @@ from costada.store.checkpoints import RunSaver
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
-Invoke = Callable[..., Any]
 KEPT, MADE = 3, 6
 CALL = Decimal("0.002")
 """What a call of the scripted model costs."""

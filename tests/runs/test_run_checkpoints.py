@@ -1,9 +1,7 @@
 """What a run folder keeps of its checkpoints, and what becomes of a run file that is not right."""
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
-from typing import Any
 
 import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
@@ -11,8 +9,6 @@ from fakes import ScriptedModel, hashed_answer, toy_problem
 from costada.runs.discovery import discover
 from costada.store.checkpoints import KEPT_CHECKPOINTS
 from costada.store.run_store import RunStore
-
-Invoke = Callable[..., Any]
 
 
 def num_checkpoints(folder):

@@ -2,13 +2,10 @@ import json
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-Invoke = Callable[..., Any]
 ROW_KEYS = {
     "iteration",
     "frontier",

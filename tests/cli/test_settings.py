@@ -1,0 +1,326 @@
+import inspect
+import json
+import re
+from decimal import Decimal
+from typing import Literal, get_args, get_origin, get_type_hints
+
+import pytest
+from pydantic import ValidationError
+
+from costada.cli.mcp import mcp
+from costada.cli.options import read_settings
+from costada.cli.run import run
+from costada.cli.sweep import sweep
+from costada.runs.config import PRESETS, RunConfig, checked_config, load_config
+from costada.runs.discovery import DiscoverOptions, discover
+from costada.runs.user_input import as_option, explain
+from costada.store.run_store import RunStore
+from costada.values.prices import Price
+
+
+def refused(**given):
+    with pytest.raises(ValidationError) as caught:
+        RunConfig.model_validate({"problem": "circle_packing", **given})
+    return explain(caught.value, RunConfig.model_fields, as_option)
+
+
+def test_a_run_that_says_only_its_problem_uses_the_documented_defaults():
+    config = RunConfig(problem="circle_packing")
+    assert (config.model, config.budget, config.reference_cost) == ("offline", 1.0, 0.01)
+    assert (config.max_iterations, config.seed, config.price) == (100, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "price", "budget", "reference_cost"),
+    [("glm-5", Price("0.60", "1.92"), 1.0, 0.01), ("gpt-5.4", Price("2.50", "15.00"), 5.0, 0.1)],
+)
+def test_a_preset_carries_the_papers_numbers(name, price, budget, reference_cost):
+    config = RunConfig(problem="circle_packing", preset=name)
+    assert config.price == PRESETS[name].price == price
+    assert (config.budget, config.reference_cost) == (budget, reference_cost)
+
+
+def test_what_is_said_wins_over_the_preset():
+    config = RunConfig(
+        problem="p", preset="gpt-5.4", budget=0.5, price_in=Decimal(1), price_out=Decimal(2)
+    )
+    assert (config.budget, config.reference_cost) == (0.5, 0.1)
+    assert config.price == Price(1, 2)
+
+
+def test_an_option_left_out_on_the_command_line_counts_as_not_said():
+    assert RunConfig.model_validate({"problem": "p", "budget": None}).budget == 1.0
+
+
+def test_a_guide_that_is_the_same_model_needs_no_price_of_its_own():
+    config = RunConfig(problem="p", guide_model="offline", preset="glm-5")
+    assert config.guide_price is None
+
+
+def test_the_price_of_a_model_is_not_that_of_another_guide():
+    config = RunConfig(problem="p", model="openai:a", guide_model="openai:b", preset="glm-5")
+    assert config.guide_price is None
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"budget": 0}, "--budget: got 0, expected greater than 0"),
+        ({"budget": "nan"}, "--budget: got 'nan', expected a finite number"),
+        ({"max_iterations": 0}, "--max-iterations: got 0, expected greater than or equal to 1"),
+        ({"seed": -1}, "--seed: got -1, expected greater than or equal to 0"),
+        ({"problem": ""}, "PROBLEM: got '', expected at least 1 character"),
+        ({"price_in": 1}, "--price-in and --price-out: got only one, expected both or none"),
+        ({"price_in": "inf", "price_out": 1}, "--price-in: got 'inf', expected a finite number"),
+        (
+            {"guide_price_in": 1, "guide_price_out": 1},
+            "--guide-price-in: needs a --guide-model that differs from the model",
+        ),
+        (
+            {"base_url": "http://localhost/v1"},
+            "--base-url: got one for no openai: model, expected model openai:NAME",
+        ),
+        (
+            {"base_url": "localhost", "model": "openai:x"},
+            "--base-url: got 'localhost', expected an address such as http://localhost:8000/v1",
+        ),
+        (
+            {"on_missing_usage": "guess"},
+            "--on-missing-usage: got 'guess', expected 'raise' or 'estimate'",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_value_and_what_was_expected(given, line):
+    assert refused(**given) == line
+
+
+def test_every_wrong_setting_gets_its_line():
+    assert len(refused(budget=-1, seed=-1).splitlines()) == 2
+
+
+def test_a_misspelt_setting_is_refused_with_the_nearest_one():
+    assert refused(bugdet=2).startswith("Unknown setting 'bugdet'. Did you mean 'budget'?")
+
+
+def test_a_key_in_the_address_is_refused_because_settings_are_saved():
+    text = refused(model="openai:x", base_url="http://me:secret@host/v1")
+    assert "keys come from the environment" in text
+
+
+@pytest.mark.parametrize(
+    ("preset", "line"),
+    [
+        ("glm5", "Unknown preset 'glm5'. Did you mean 'glm-5'? Known: glm-5, gpt-5.4."),
+        ("zzz", "Unknown preset 'zzz'. Known: glm-5, gpt-5.4."),
+    ],
+)
+def test_a_misspelt_preset_is_refused_with_the_nearest_one(preset, line):
+    assert refused(preset=preset) == line
+
+
+def test_saved_settings_are_read_back_unchanged(tmp_path):
+    config = RunConfig(problem="p", price_in=Decimal("0.60"), price_out=Decimal("1.92"), seed=7)
+    config.save(tmp_path / "settings.json")
+    assert load_config(tmp_path / "settings.json") == config
+
+
+def test_settings_are_never_saved_over_others(tmp_path):
+    config = RunConfig(problem="p")
+    config.save(tmp_path / "settings.json")
+    with pytest.raises(FileExistsError):
+        config.save(tmp_path / "settings.json")
+
+
+def test_settings_edited_into_nonsense_are_refused_by_field(tmp_path):
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps({"problem": "p", "budget": "much"}))
+    with pytest.raises(ValueError, match=r"settings\.json:\nbudget: got 'much', expected a valid"):
+        load_config(path)
+
+
+def test_a_folder_without_settings_holds_no_run(tmp_path):
+    with pytest.raises(ValueError, match="holds no run"):
+        load_config(tmp_path / "settings.json")
+
+
+def test_a_problem_folder_is_kept_by_its_full_path(near, monkeypatch):
+    monkeypatch.chdir(near.parent)
+    assert RunConfig(problem="near").problem == str(near.resolve())
+
+
+def test_a_python_caller_gets_a_value_error_with_the_same_lines():
+    with pytest.raises(ValueError, match=r"\Abudget: got -1, expected greater than 0\Z"):
+        checked_config({"problem": "p", "budget": -1})
+
+
+def test_a_run_with_tools_goes_on_where_it_stopped_and_says_what_it_cost(near, invoke, tmp_path):
+    folder = tmp_path / "run"
+    options = ("--generator", "agent", "--tool-evaluations", 2, "--step-cap", 0.04)
+    begun = invoke("run", near, *options, "--max-iterations", 2, "--out", folder)
+    assert begun.exit_code == 0, begun.output
+    assert json.loads((folder / "settings.json").read_text())["generator"] == "agent"
+    resumed = invoke("resume", folder, "--max-iterations", 3, "--json")
+    assert resumed.exit_code == 0, resumed.output
+    told = json.loads(resumed.stdout)
+    with RunStore(folder / "run.sqlite", is_read_only=True) as store:
+        (run_id,) = store.run_ids()
+        calls = list(store.call_log.calls(run_id))
+    assert told["iterations"] == 3
+    assert told["spent"] == pytest.approx(float(sum(call.cost for call in calls)))
+    assert len(calls) > told["iterations"]
+
+
+def test_from_python_it_is_an_option_like_any_other(near):
+    found = discover(near, "offline", budget=1.0, generator="agent", max_iterations=2)
+    assert (found.iterations, found.stop_reason) == (2, "iterations")
+
+
+def test_a_dry_run_says_that_a_step_takes_several_answers(near, invoke):
+    with_tools = invoke("run", near, "--generator", "agent", "--dry-run").output
+    without = invoke("run", near, "--dry-run").output
+    assert "a step takes several" in with_tools
+    assert "a step takes several" not in without
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--generator", "tools"), "--generator: got 'tools', expected 'model' or 'agent'"),
+        (("--step-cap", 0.1), "--step-cap: got 0.1 with generator 'model'"),
+        (("--generator", "agent", "--step-cap", 0), "--step-cap: got 0"),
+        (("--generator", "agent", "--tool-evaluations", 0), "--tool-evaluations: got 0"),
+    ],
+)
+def test_a_wrong_option_is_named(near, invoke, options, told):
+    refused = invoke("run", near, *options, "--dry-run")
+    assert refused.exit_code == 2
+    assert told in refused.output
+
+
+def test_a_model_without_tools_is_refused_before_a_folder_is_made(invoke, tmp_path):
+    folder = tmp_path / "run"
+    refused = invoke(
+        "run", "landscape", "--model", "simulated", "--generator", "agent", "--out", folder
+    )
+    assert refused.exit_code == 2
+    assert "model 'simulated': cannot call tools" in refused.output
+    assert not folder.exists()
+
+
+def given(tmp_path, *words, text=""):
+    """The settings of a command line, with a configuration file."""
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    pairs = list(zip(words[::2], words[1::2], strict=True))
+    sets = [value for option, value in pairs if option == "--set"]
+    options = {option.removeprefix("--"): value for option, value in pairs if option != "--set"}
+    return read_settings(options, sets, file)
+
+
+def parameters_of(command):
+    return set(inspect.signature(command).parameters)
+
+
+def test_the_commands_and_discover_have_the_settings_of_the_configuration():
+    settings = set(RunConfig.model_fields)
+    shared = {"set_values", "config_file"}
+    assert parameters_of(run) - shared >= settings - {"controller"}
+    assert settings - parameters_of(sweep) == {"problem", "method", "seed", "controller"}
+    assert settings - parameters_of(mcp) == {"problem", "budget", "seed", "controller"}
+    assert all(shared <= parameters_of(command) for command in (run, sweep, mcp))
+    keywords = {*DiscoverOptions.__annotations__, *parameters_of(discover)}
+    assert settings - keywords == set()
+    assert set(DiscoverOptions.__annotations__) <= settings
+    assert all(field.description for field in RunConfig.model_fields.values())
+
+
+def test_types_and_choices_of_discover_are_those_of_the_configuration():
+    for name, hint in get_type_hints(DiscoverOptions).items():
+        field = RunConfig.model_fields[name]
+        choices = [get_args(kind) for kind in (hint, field.annotation)]
+        if get_origin(hint) is Literal:
+            assert choices[0] == choices[1], name
+        assert (type(None) in choices[0]) >= (field.default is None), name
+
+
+def test_every_option_shows_the_description_of_its_setting(invoke):
+    text = " ".join(invoke("run", "--help").output.replace("│", " ").split())
+    for name, field in RunConfig.model_fields.items():
+        if name not in ("problem", "controller"):
+            assert as_option(name) in text
+            assert " ".join(field.description.split()[:3]) in text
+
+
+def test_the_command_line_wins_over_the_file_and_constants_are_reached(tmp_path):
+    text = "budget = 2.0\nseed = 3\ngateway = true\n[controller]\nmin_intensity = 0.2\n"
+    words = ("--seed", 4, "--set", "controller.base_patience=8", "--set", "gateway=false")
+    found = given(tmp_path, *words, "--set", "model=openai:x", text=text)
+    config = RunConfig.model_validate({**found, "problem": "p"})
+    assert (config.budget, config.seed, config.gateway, config.model) == (2, 4, False, "openai:x")
+    assert (config.constants.base_patience, config.constants.min_intensity) == (8, 0.2)
+    assert config.search.constants == config.constants
+    assert RunConfig.model_validate_json(config.text) == config
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "message"),
+    [
+        (("--set", "controller.base_patiense=8"), "", "Did you mean 'controller.base_patience'?"),
+        (("--set", "bugdet=8"), "", "Unknown setting 'bugdet'. Did you mean 'budget'?"),
+        (("--set", "budget"), "", "--set: got 'budget', expected NAME=VALUE"),
+        (("--set", "seed=1", "--seed", 2), "", "--set seed: also given as --seed"),
+        (("--tool_evaluations", 2), "", "--tool-evaluations: needs --generator agent"),
+        ((), "budget = ", "run.toml: "),
+        ((), "controller = 8", "run.toml: controller: expected a table"),
+    ],
+)
+def test_wrong_settings_from_a_file_or_the_command_line_are_refused(tmp_path, words, text, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        given(tmp_path, *words, text=text)
+
+
+@pytest.mark.parametrize(
+    ("constants", "line"),
+    [
+        ({"base_patience": 8.5}, "controller.base_patience: got 8.5, expected a whole number"),
+        ({"reference_cost": 1}, "controller.reference_cost: expected as the setting"),
+        ({"min_intensity": 0.9}, "controller.min_intensity: got 0.9, expected at most"),
+        ({"patience": 1}, "Unknown setting 'controller.patience'. Did you mean"),
+    ],
+)
+def test_a_wrong_constant_is_named(constants, line):
+    assert refused(controller=constants).startswith(line)
+
+
+def test_a_run_takes_its_problem_and_constants_from_a_file_and_keeps_them(near, invoke, tmp_path):
+    out, file = tmp_path / "run", tmp_path / "run.toml"
+    file.write_text(f"problem = '{near}'\nmax_iterations = 2\n[controller]\nbase_patience = 8\n")
+    result = invoke("run", "--config", file, "--set", "controller.archive_size=5", "--out", out)
+    assert result.exit_code == 0, result.output
+    saved = json.loads((out / "settings.json").read_text())
+    assert saved["controller"] == {"base_patience": 8, "archive_size": 5}
+    with RunStore(out / "run.sqlite", is_read_only=True) as store:
+        settings = store.setup(store.run_ids()[0]).settings
+    assert (settings["constants.base_patience"], settings["constants.archive_size"]) == ("8", "5")
+    assert invoke("resume", out, "--max-iterations", 3).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("run",), "PROBLEM: is missing"),
+        (("run", "x", "--set", "bugdet=1"), "Did you mean 'budget'?"),
+        (("run", "x", "--config", "missing.toml"), "missing.toml: No such file"),
+        (
+            ("sweep", "--problems", "all", "--methods", "all", "--out", "o", "--set", "seed=1"),
+            "seed: this command does not take it from a file or --set",
+        ),
+        (("mcp", "--max-budget", 1, "--set", "budget=1"), "budget: this command does not take it"),
+    ],
+)
+def test_commands_refuse_settings_that_they_do_not_take(invoke, words, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = invoke(*words)
+    assert result.exit_code == 2
+    assert text in result.output
+    assert list(tmp_path.iterdir()) == []
