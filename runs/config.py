@@ -34,7 +34,7 @@ from costada.nodes.settings import (
 )
 from costada.runs.user_input import explain, unknown_name
 from costada.store.file_errors import other_format
-from costada.store.files import create_text, read_text
+from costada.store.files import read_text
 from costada.store.schema import FORMAT
 from costada.values.prices import Price
 
@@ -342,15 +342,6 @@ class RunConfig(BaseModel):
         known = {"format": FORMAT, **self.model_dump(mode="json")}
         return json.dumps(known, indent=2, ensure_ascii=False) + "\n"
 
-    def save(self, path: Path) -> None:
-        """Write the settings to a new file.
-
-        Raises:
-            FileExistsError: If there is one, so that only one run can start in a folder.
-            OSError: If the file cannot be written.
-        """
-        create_text(path, self.text)
-
 
 def constant_names() -> list[str]:
     """Names of the constants that `controller` can hold."""
@@ -367,14 +358,6 @@ def checked_config(given: Mapping[str, object]) -> RunConfig:
         return RunConfig.model_validate(given)
     except ValidationError as error:
         raise ValueError(explain(error, RunConfig.model_fields)) from None
-
-
-def _json_object(text: str) -> dict[str, object] | None:
-    try:
-        known = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return known if isinstance(known, dict) else None
 
 
 def load_config(path: Path) -> RunConfig:
@@ -394,6 +377,14 @@ def load_config(path: Path) -> RunConfig:
         raise ValueError(f"{path.parent}: holds no run (there is no {path.name} in it)") from None
     except ValidationError as error:
         raise ValueError(f"{path}:\n{explain(error, RunConfig.model_fields)}") from None
+
+
+def _json_object(text: str) -> dict[str, object] | None:
+    try:
+        known = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return known if isinstance(known, dict) else None
 
 
 def is_openai(model: str | None) -> bool:

@@ -13,8 +13,10 @@ from costada.cli.run import run
 from costada.cli.sweep import sweep
 from costada.runs.config import PRESETS, RunConfig, checked_config, load_config
 from costada.runs.discovery import DiscoverOptions, discover
+from costada.runs.folder import RunFolder
 from costada.runs.user_input import as_option, explain
 from costada.store.run_store import RunStore
+from costada.store.schema import FORMAT
 from costada.values.prices import Price
 
 
@@ -120,20 +122,25 @@ def test_a_misspelt_preset_is_refused_with_the_nearest_one(preset, line):
 
 def test_saved_settings_are_read_back_unchanged(tmp_path):
     config = RunConfig(problem="p", price_in=Decimal("0.60"), price_out=Decimal("1.92"), seed=7)
-    config.save(tmp_path / "settings.json")
-    assert load_config(tmp_path / "settings.json") == config
+    RunFolder(tmp_path).save(config)
+    assert RunFolder(tmp_path).load() == config
 
 
-def test_settings_are_never_saved_over_others(tmp_path):
-    config = RunConfig(problem="p")
-    config.save(tmp_path / "settings.json")
-    with pytest.raises(FileExistsError):
-        config.save(tmp_path / "settings.json")
+@pytest.mark.parametrize(("found", "said"), [(None, "no format"), (FORMAT + 1, "format 3")])
+def test_a_folder_of_another_version_is_refused(tmp_path, found, said):
+    path = tmp_path / "settings.json"
+    settings = {"problem": "p", "budget": 1} | ({} if found is None else {"format": found})
+    path.write_text(json.dumps(settings))
+    expected = (
+        rf"settings\.json: written by another version of CostAda \({said}, expected {FORMAT}\)"
+    )
+    with pytest.raises(ValueError, match=f"{expected}; use that version for this run, or start"):
+        load_config(path)
 
 
 def test_settings_edited_into_nonsense_are_refused_by_field(tmp_path):
     path = tmp_path / "settings.json"
-    path.write_text(json.dumps({"problem": "p", "budget": "much"}))
+    path.write_text(json.dumps({"format": FORMAT, "problem": "p", "budget": "much"}))
     with pytest.raises(ValueError, match=r"settings\.json:\nbudget: got 'much', expected a valid"):
         load_config(path)
 
@@ -259,7 +266,7 @@ def test_the_command_line_wins_over_the_file_and_constants_are_reached(tmp_path)
     assert (config.budget, config.seed, config.gateway, config.model) == (2, 4, False, "openai:x")
     assert (config.constants.base_patience, config.constants.min_intensity) == (8, 0.2)
     assert config.search.constants == config.constants
-    assert RunConfig.model_validate_json(config.text) == config
+    assert RunConfig.model_validate_json(config.model_dump_json()) == config
 
 
 @pytest.mark.parametrize(
