@@ -83,7 +83,7 @@ def ask(
     Args:
         model: A chat model, bare or wrapped.
         messages: The prompt.
-        config: Passed to the model; its callbacks carry the meter.
+        config: Its callbacks carry the meter.
         policy: The deadline of the call, and the longest wait that a provider may ask for.
 
     Raises:

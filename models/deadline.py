@@ -58,14 +58,7 @@ def run_with_deadline(seconds: float, work: Callable[[], Result]) -> Result:
     It runs in a thread of its own, in a copy of the caller's context, because no timeout of a
     connection ends a body that arrives byte by byte. Work that is given up, at the deadline or
     because the caller is interrupted, is abandoned: the connections of `hooks` are shut down, and
-    its thread may run until the process ends.
-
-    Args:
-        seconds: The deadline, from now on.
-        work: What to do.
-
-    Raises:
-        CallTimeout: The work has not ended in time.
+    its thread may run until the process ends. Raises `CallTimeout` for it.
     """
     ended: Future[Result] = Future()
     context = copy_context()

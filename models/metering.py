@@ -65,7 +65,6 @@ class MeteredCall:
     Attributes:
         model: Name of the model that was asked, as its provider knows it.
         provider: Name of the provider as LangChain reports it, if it does.
-        usage: Billed tokens.
         is_cache_hit: A LangChain cache answered; nothing was billed and all counts are zero.
         is_estimated: The counts are guessed from the text, the provider reported none.
         answer: Text of the answer, as `message_to_text` makes it of one that calls tools; for a

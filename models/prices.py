@@ -137,12 +137,8 @@ def packaged_price(
 
     A base URL decides who is paid, so it comes before the provider's name: a model on a private
     server has no list price, whatever it is called. Without either there is no price, since the
-    same model name costs differently at different providers.
-
-    Args:
-        model: The model's name at its provider.
-        provider: As LangChain or genai-prices spells it.
-        base_url: Address of the server that will answer.
+    same model name costs differently at different providers. Its name may be spelled as LangChain
+    or as genai-prices does.
     """
     from genai_prices import __version__, data_snapshot
 
@@ -209,10 +205,7 @@ class PriceBook:
         """What prices a call; the answer of a local cache is free.
 
         A price that the user gave comes first, then what the provider says it charged, then the
-        packaged price.
-
-        Raises:
-            ValueError: The model that was asked has no price.
+        packaged price. `ValueError` if the model that was asked has no price.
         """
         if call.is_cache_hit:
             return FROM_CACHE

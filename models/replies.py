@@ -171,14 +171,10 @@ def read_reply(result: LLMResult) -> Reply:
 
 
 def read_failure(result: object, arrived: str) -> Reply:
-    """What is known of an answer behind a failed request.
+    """What is known of an answer behind a failed request, of which some text had arrived.
 
-    A provider bills an answer that LangChain then fails to parse. Its body, kept with the error,
-    tells the price of it.
-
-    Args:
-        result: The record that came with the error, if any.
-        arrived: The text that had arrived.
+    A provider bills an answer that LangChain then fails to parse. Its body, kept with the record
+    that came with the error (`result`), holds the price of it.
     """
     if not isinstance(result, LLMResult):
         return Reply(arrived)

@@ -88,13 +88,7 @@ def outgoing_request(facts: RequestFacts, prompts: Sequence[BaseMessage | str]) 
 def bounded_request(
     model: BaseChatModel, given: LanguageModelInput, bound: Mapping[str, Any]
 ) -> OutgoingRequest:
-    """Describe a request before LangChain does; of several limits of the answer the lowest.
-
-    Args:
-        model: The chat model that is asked.
-        given: The prompt.
-        bound: What is bound to the model for this request.
-    """
+    """Describe a request before LangChain does; of several limits of the answer the lowest."""
     facts = request_facts(model, bound)
     caps = [*stated_caps(vars(model)), *stated_caps(facts.params)]
     caps += stated_caps(facts.params.get("extra_body") or {})
@@ -153,13 +147,9 @@ class RequestNotSent(Exception):
 class LimitedModel(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type: ignore[no-redef]
     """One chat model; each request to it is given a limit first.
 
-    A request is what its `batch` sends; retries and fallbacks around it cause further ones. The
-    limit is asked for before a callback hears of the request.
-
-    Attributes:
-        bound: What is asked: the chat model, perhaps with something bound to it since.
-        asked: The chat model.
-        limit: Returns the limit; raises `RequestNotSent` if the request must not be sent.
+    A request is what its `batch` sends; retries and fallbacks around it cause further ones. `limit`
+    is called before any callback of the request, and may raise `RequestNotSent`. `bound` is the
+    chat model (`asked`), perhaps with something bound to it since.
     """
 
     asked: BaseChatModel
@@ -193,10 +183,6 @@ class LimitedModel(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type:
 def with_limited_answers(model: Runnable[Any, Any], limit: Limit) -> Runnable[Any, Any]:
     """Limit the answer of each request that a model, or a model inside it, sends through `batch`.
 
-    Args:
-        model: A chat model, bare or wrapped.
-        limit: Called before each request.
-
     Raises:
         ValueError: If the model is composed in a way that no limit can be bound in.
     """
@@ -212,11 +198,6 @@ def limit_parameters(model: BaseChatModel, bound: Mapping[str, Any], cap: int) -
 
     The OpenAI client reads one of its names in one of its protocols and the other in the other.
     Limits in the request's `extra_body`, which would win, are replaced there.
-
-    Args:
-        model: The chat model that is asked.
-        bound: What is bound to the model for this request.
-        cap: Most tokens of the answer.
     """
     fields = type(model).model_fields
     known = {name for field, facts in fields.items() for name in (field, facts.alias)}
@@ -229,11 +210,7 @@ def limit_parameters(model: BaseChatModel, bound: Mapping[str, Any], cap: int) -
 def with_tools(
     model: Runnable[Any, Any], tools: Sequence[Mapping[str, object]]
 ) -> Runnable[Any, Any]:
-    """Bind tools that a model, or a model inside it, may call in its answers.
-
-    Args:
-        model: A chat model, bare or in bindings, retries, fallbacks and sequences.
-        tools: Each as OpenAI describes one; LangChain translates that for other providers.
+    """Bind tools, as OpenAI describes them, that a model, or a model inside it, may call.
 
     Raises:
         ValueError: A model cannot call tools, or is composed in a way that none can be bound in.

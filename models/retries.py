@@ -48,12 +48,7 @@ def retry_options(max_attempts: int, first_wait: float, longest_wait: float) -> 
 
     It waits as long as the provider asks, otherwise a growing time. It stops after the last
     attempt, of a probe the first, where the provider asks for more than the longest wait, and where
-    the wait would pass the deadline of the call.
-
-    Args:
-        max_attempts: Requests sent for one answer at most.
-        first_wait: Seconds after the first failure.
-        longest_wait: Most seconds between two requests.
+    the wait would pass the deadline of the call. Waits are seconds.
     """
 
     def requested_wait(state: RetryCallState) -> float | None:
@@ -79,12 +74,7 @@ def retry_options(max_attempts: int, first_wait: float, longest_wait: float) -> 
 
 
 class VisibleRetry(RunnableRetry[LanguageModelInput, AIMessage]):  # type: ignore[no-redef]
-    """LangChain's retry for passing errors of any provider, with waits as `retry_options` says.
-
-    Attributes:
-        wait_seconds: Seconds before the second request.
-        longest_wait: Most seconds between two requests.
-    """
+    """LangChain's retry for passing errors of any provider, with waits as `retry_options` says."""
 
     wait_seconds: float
     longest_wait: float = RetryPolicy().longest_wait
@@ -103,14 +93,7 @@ def with_retries(
     wait_seconds: float,
     longest_wait: float = RetryPolicy().longest_wait,
 ) -> Runnable[LanguageModelInput, AIMessage]:
-    """A model that sends a request again after a passing error.
-
-    Args:
-        model: The model to ask.
-        max_attempts: Requests sent for one answer at most.
-        wait_seconds: Seconds before the second of them; later waits grow.
-        longest_wait: Most seconds between two of them, also where the provider asks for more.
-    """
+    """A model that sends a request again after a passing error, see `retry_options`."""
     return VisibleRetry(
         bound=model,
         max_attempt_number=max_attempts,
@@ -129,10 +112,6 @@ def with_visible_requests(
     are made outside of the client, so that each is a request of its own. Streams report their token
     counts; where they would lose what the provider charged, answers arrive in one piece. The given
     runnable stays as it is, and is returned itself where nothing has to change.
-
-    Args:
-        runnable: A chat model, bare or in bindings, retries, fallbacks and sequences.
-        policy: How long to wait between two requests for one answer.
 
     Raises:
         ValueError: If a model retries by itself and cannot be replaced or configured not to.

@@ -36,13 +36,7 @@ _SECRET = re.compile(r"key|secret|password|credential|authorization|header|token
 
 
 class ModelIdentity(NamedTuple):
-    """What is needed to price a model.
-
-    Attributes:
-        name: The model's name at its provider, the same that a CallMeter reports.
-        provider: The provider's name as LangChain reports it, if it does.
-        base_url: Address of the server that will answer, if the model tells it.
-    """
+    """What is needed to price a model; `name` and `provider` are those that a CallMeter reports."""
 
     name: str
     provider: str | None
@@ -50,10 +44,7 @@ class ModelIdentity(NamedTuple):
 
 
 class AskedModel(NamedTuple):
-    """A chat model inside a runnable, and the parameters that the runnable binds to its requests.
-
-    One of them may name another model.
-    """
+    """A chat model inside a runnable, and what the runnable binds to its requests."""
 
     model: BaseChatModel
     bound: Mapping[str, Any]
@@ -238,14 +229,9 @@ def with_every_model_changed(
 ) -> Runnable[Any, Any]:
     """As `with_models_changed`, but no model may stay as it is.
 
-    Args:
-        runnable: A chat model, bare or wrapped.
-        change: Returns what takes the place of a chat model.
-        failing: What cannot be done otherwise, for the message.
-
     Raises:
         ValueError: The runnable is composed in a way in which a model cannot be replaced, or
-            holds none.
+            holds none; the message says with `failing` what cannot be done then.
     """
     reached: list[BaseChatModel] = []
 

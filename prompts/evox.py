@@ -36,9 +36,7 @@ class PopulationRow:
     """One candidate of the population.
 
     Attributes:
-        id: Unique in the population.
         iteration: When it was found, 0 for the initial program.
-        score: Its score.
         parent_id: What it was made from; None for the initial program.
         label: Label its parent was given with; "" for none.
         context_ids: What was shown beside its parent.
@@ -179,11 +177,9 @@ _BULLET = re.compile(r"\s*(?:[-*•+]|\d+[.)])\s+(?P<text>\S.*)")
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The advice that goes with the two labels, as lists of points; empty if there is none.
+    """The advice behind the two labels, as lists of points; empty if there is none.
 
-    Attributes:
-        diverge: Approaches of another kind.
-        refine: What can be made better without a new approach.
+    `diverge` names approaches of another kind, `refine` what to improve without a new approach.
     """
 
     diverge: str = ""
@@ -243,13 +239,7 @@ def parse_strategy(reply: str) -> str | Rejection:
 
 @dataclass(frozen=True, slots=True)
 class LabelRequest:
-    """What the prompt for the labels says.
-
-    Attributes:
-        task: Problem text of the benchmark.
-        evaluator_source: Full source text of the evaluator.
-        packages: Packages a program may import; if none are named, numpy and scipy.
-    """
+    """What the prompt for the labels says; without `packages`, numpy and scipy are named."""
 
     task: str
     evaluator_source: str
@@ -261,7 +251,6 @@ class ShownStrategy:
     """A strategy as a model gets to see it.
 
     Attributes:
-        source: Its text.
         score: What its window was worth (J).
         since: Iterations completed when it came into use.
         until: Iterations completed when its window ended.
@@ -293,7 +282,6 @@ class InsightRequest:
     """What the prompt for an insight says.
 
     Attributes:
-        task: Problem text of the benchmark.
         statistics: What is known of the population, as `population_text` writes it.
         strategies: The strategies that are shown beside the parent strategy.
         facts: The facts in `statistics` by name, for the data beside the text.
@@ -327,8 +315,6 @@ class StrategyRequest:
     """What the prompt for a new strategy says.
 
     Attributes:
-        task: Problem text of the benchmark.
-        window: When the strategy will be used.
         insight: The answer to the `InsightRequest`; empty if there is none.
         statistics: What the insight rests on; shown in its place if it is empty.
         parent: The strategy to improve on.

@@ -62,12 +62,7 @@ class SiblingOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Siblings:
-    """Earlier children of the current program.
-
-    Attributes:
-        parent_score: Score of the current program.
-        child_scores: Scores of its children, oldest first; only the latest five are shown.
-    """
+    """Scores of the current program and its children, oldest first; the latest five are shown."""
 
     parent_score: float
     child_scores: tuple[float, ...]
@@ -90,12 +85,7 @@ class Siblings:
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
-    """An attempt before this one in the same iteration.
-
-    Attributes:
-        error: Why it failed, for the model to read.
-        code: The program that failed, if the answer held one.
-    """
+    """An earlier attempt of the iteration: why it failed, and its program if there was one."""
 
     error: str
     code: str | None = None
@@ -103,15 +93,7 @@ class FailedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class PreviousAttempt:
-    """An earlier candidate of the run, as the next attempt is shown it.
-
-    Attributes:
-        iteration: When it was found.
-        score: Its score.
-        parent_score: Score of the program it was made from.
-        changes: What was changed, one line per edit.
-        metrics: Further numbers from the evaluator, by name.
-    """
+    """An earlier candidate of the run; `changes` holds one line per edit."""
 
     iteration: int
     score: float

@@ -46,11 +46,7 @@ _NEVER_LEFT = (ClientConnectorError, ConnectionTimeoutError, ClientHttpProxyErro
 class InflightRequest:
     """One request to the provider; any number of clients may follow it, from any time on.
 
-    Attributes:
-        number: Its number in the journal.
-        state: How far it has come.
-        status: HTTP status, 0 until the response has begun.
-        headers: Those of the response that clients get.
+    `status` is 0 until the response has begun; `headers` are those that clients get.
     """
 
     def __init__(self, number: int) -> None:

@@ -120,14 +120,7 @@ def refuse_link(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class GatewayAddress:
-    """A running gateway.
-
-    Attributes:
-        port: Where it listens, on 127.0.0.1.
-        pid: Its process.
-        token: What clients must show.
-        upstream: Address of the provider behind it.
-    """
+    """A running gateway: its port on 127.0.0.1, process, token and provider's address."""
 
     port: int
     pid: int
