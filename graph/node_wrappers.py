@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from inspect import Parameter, signature
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 from langchain_core.runnables import Runnable, RunnableConfig
 
@@ -14,7 +14,7 @@ from costada.nodes.calls.purse import register_account
 from costada.nodes.calls.telemetry import traced
 from costada.nodes.context import RunContext
 from costada.nodes.open_run import newest_checkpoint
-from costada.nodes.state import SearchState
+from costada.nodes.state import SearchState, plain
 
 Node = Callable[..., SearchState]
 
@@ -48,7 +48,8 @@ def observed(node: Node, name: str, context: RunContext) -> Node:
         if "iterations" in update and not opens_run:
             context.store.timing.put(state["run_id"], update["iterations"], seconds)
             seconds = {}
-        update = SearchState(**{**update, "seconds": seconds})
+        written = {key: plain(value) for key, value in update.items()}
+        update = cast(SearchState, {**written, "seconds": seconds})
         return SearchState(**update, newest_checkpoint=newest) if newest else update
 
     config = Parameter("config", Parameter.KEYWORD_ONLY, annotation=RunnableConfig)

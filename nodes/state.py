@@ -4,8 +4,7 @@ Programs, prompts and calls live in the run's store; the state carries their ids
 checkpoint stays the same size however long the run is.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from typing import Annotated, Any, Self, cast
 
 from langgraph.channels import EphemeralValue, LastValue
@@ -58,10 +57,7 @@ class StepRecord(TypedDict):
 
 
 def state_types() -> tuple[type, ...]:
-    """The frozen dataclasses that a graph's state holds: credit, and every method's controller.
-
-    A strict saver of a graph around this one may list them in `allowed_msgpack_modules`.
-    """
+    """The frozen dataclasses that a graph's state holds: credit, and every method's controller."""
     kinds = (cast(type, method.kind) for method in METHODS.values())
     return (Credit, *dict.fromkeys(kinds))
 
@@ -86,10 +82,7 @@ class FrozenValue(LastValue[Any]):
 
     def checkpoint(self) -> Any:
         """The name of the value's type and its fields."""
-        if not self.is_available():
-            return super().checkpoint()
-        value = self.get()
-        return [type(value).__name__, _adapter(type(value)).dump_python(value, mode="json")]
+        return plain(self.get()) if self.is_available() else super().checkpoint()
 
     def from_checkpoint(self, checkpoint: Any) -> Self:
         """A channel with the value that a checkpoint describes.
@@ -97,32 +90,35 @@ class FrozenValue(LastValue[Any]):
         Raises:
             ValueError: No method has a controller of this name, or a field is not what it holds.
         """
-        if isinstance(checkpoint, list):
-            name, plain = checkpoint
-            kinds = [kind for kind in state_types() if kind.__name__ == name]
-            checkpoint = _restored(kinds, plain, name)
-        return super().from_checkpoint(checkpoint)
+        return super().from_checkpoint(_restored(checkpoint))
 
     def update(self, values: Sequence[Any]) -> bool:
-        """Take a value; a strict saver may give back a pending one as its fields."""
-        return super().update([_from_fields(value) for value in values])
+        """Take a value, as it is or plain."""
+        return super().update([_restored(value) for value in values])
 
 
-def _from_fields(value: Any) -> Any:
-    if not isinstance(value, Mapping):
+def plain(value: object) -> object:
+    """The name and the fields of one of `state_types`, which every saver can keep; else the value.
+
+    What a node writes is saved before its step ends, for the case of a crash, so it is plain.
+    """
+    if type(value) not in state_types():
         return value
-    kinds = [kind for kind in state_types() if {each.name for each in fields(kind)} == value.keys()]
-    return _restored(kinds, value, f"a value with the fields {', '.join(value)}")
+    return [type(value).__name__, _adapter(type(value)).dump_python(value, mode="json")]
 
 
-def _restored(kinds: list[type], plain: object, described: str) -> object:
+def _restored(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    name, named = value
+    kinds = [kind for kind in state_types() if kind.__name__ == name]
     if len(kinds) != 1:
         raise ValueError(
-            f"checkpoint: it holds {described}, expected one of"
+            f"checkpoint: it holds {name}, expected one of"
             f" {', '.join(kind.__name__ for kind in state_types())}; register the method that the"
-            " run uses, and let a strict saver allow costada.nodes.state.state_types()"
+            " run uses"
         )
-    return _adapter(kinds[0]).validate_python(plain)
+    return _adapter(kinds[0]).validate_python(named)
 
 
 class SearchInput(TypedDict, total=False):
