@@ -24,11 +24,7 @@ def observed(node: Node, name: str, context: RunContext) -> Node:
 
     The update also holds `trace` where a trace began. The node that ends a step stores the seconds.
     Time spent waiting for a caller's answer is not counted: an interrupted node is executed again.
-
-    Args:
-        node: Takes the state, a `context`, and what LangGraph offers by name.
-        name: Of the node in the graph.
-        context: Of the run.
+    A node takes the state, a `context`, and what LangGraph offers by name.
     """
     bound = partial(node, context=context)
     parameters = dict(signature(bound).parameters)

@@ -7,7 +7,7 @@ from langgraph.types import interrupt
 
 from costada.controller.money import remaining
 from costada.nodes.calls.budget import expected_cost, upper_bound
-from costada.nodes.context import RunContext, budget_of
+from costada.nodes.context import RunContext, balance_of
 from costada.nodes.guide import tactics_prompt, without_tactics
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
@@ -53,17 +53,12 @@ def ask_for_approval(
 ) -> SearchState:
     """Interrupt the graph with a `GuideQuestion`; executed again with the answer.
 
-    An answer that is neither yes nor no is refused: the caller is asked again.
-
-    Args:
-        prompt: The messages that the call begins with.
-        skip: Updates the state as after a guide that yielded nothing.
-        state: Of the run.
-        context: Of the run.
+    An answer that is neither yes nor no is refused: the caller is asked again. After a no, `skip`
+    updates the state as after a guide that yielded nothing.
     """
     controller, model = state["controller"], context.guide_model
     evidence = controller.record()
-    budget, spent = budget_of(state, context), state.get("spent", 0.0)
+    balance = balance_of(state, context)
     question = GuideQuestion(
         reason="guide",
         guide=str(controller.pending),
@@ -72,9 +67,9 @@ def ask_for_approval(
         low_yield_cost=evidence.low_yield_cost,
         estimate=float(expected_cost(model, prompt, context.prices)),
         at_most=float(upper_bound(model, prompt, context.prices)),
-        spent=spent,
-        remaining=max(0.0, remaining(budget, spent)),
-        budget=budget,
+        spent=balance.spent,
+        remaining=max(0.0, remaining(balance.budget, balance.spent)),
+        budget=balance.budget,
         best_score=controller.incumbent_score,
         refused=state.get("refused_answer", ""),
     )

@@ -7,7 +7,7 @@ from langgraph.types import interrupt
 
 from costada.controller.money import remaining
 from costada.nodes.calls.purse import close_account, extend_account
-from costada.nodes.context import RunContext, budget_of
+from costada.nodes.context import RunContext, balance_of
 from costada.nodes.state import SearchState
 
 EXPECTED = (
@@ -39,7 +39,8 @@ def ask_for_budget(state: SearchState, *, context: RunContext) -> SearchState:
     purse of the run cannot pay for: the caller is asked again. LangGraph would keep an answer that
     raises, and no other could be given.
     """
-    spent, budget = state["spent"], budget_of(state, context)
+    balance = balance_of(state, context)
+    spent, budget = balance.spent, balance.budget
     question = BudgetQuestion(
         reason=state["stop_reason"],
         spent=spent,

@@ -63,13 +63,8 @@ def end_step(
 ) -> SearchState:
     """Store and stream the trace row of the step, and update the results of the run.
 
-    Args:
-        state: Of the run.
-        controller: After the step.
-        decided: By the controller at the end of the step.
-        stop: As `why_it_stops` says.
-        writer: Of the custom stream.
-        context: Of the run.
+    `controller` and `decided` are what the controller decided at the end of the step, `stop` is
+    what `why_it_stops` says.
     """
     best = candidate_of(state["best"], state, context)
     row = trace_row(state, controller, decided, best, context)

@@ -45,19 +45,8 @@ def judge(
     """Judge and store a program of the current attempt.
 
     A program that the run has judged before keeps its verdict. So does one whose verdict was stored
-    under the same id by a process that died before the attempt ended.
-
-    Args:
-        name: Id of the candidate, the same whenever the attempt is executed again.
-        program: What is judged.
-        changes: What was changed in its parent.
-        state: Of the run.
-        context: Of the run.
-        is_trial: Whether the model only evaluates it with a tool.
-
-    Raises:
-        InterruptedError: The evaluation was asked to stop.
-        ValueError: The evaluator fails even on the incumbent.
+    under the same id by a process that died before the attempt ended. `name` is that id; a trial
+    is a program that the model only evaluates with a tool. Raises as `evaluate` does.
     """
     table, run_id = context.store.candidates, state["run_id"]
     evaluator = context.problem.fingerprint

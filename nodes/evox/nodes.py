@@ -1,7 +1,7 @@
 """The nodes that EvoX puts in place of the paper's: strategies choose the sources and evolve."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from langchain_core.runnables import RunnableConfig
 
@@ -112,8 +112,8 @@ def approve_guide(state: SearchState, *, context: RunContext) -> SearchState:
     """Ask the caller whether to buy the labels or a strategy; see `ask_for_approval`."""
     if _evox_of(state).pending == LABELS:
         return ask_for_approval(_labels_prompt(context), _without_labels, state, context)
-    prompt = insight_prompt(_strategies(state, context).insight_request)
-    return ask_for_approval(prompt, _keep_strategy, state, context)
+    insight_request, _ = _requests(state, context)
+    return ask_for_approval(insight_prompt(insight_request), _keep_strategy, state, context)
 
 
 NODES: Mapping[str, Callable[..., SearchState]] = {
@@ -233,23 +233,9 @@ def _with_labels(reply: str, state: SearchState, context: RunContext) -> SearchS
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Strategies:
-    """What the prompts of one evolution show: the strategies, and the population."""
-
-    task: str
-    parent: ShownStrategy
-    others: tuple[ShownStrategy, ...]
-    statistics: str
-    facts: Mapping[str, str]
-
-    @property
-    def insight_request(self) -> InsightRequest:
-        return InsightRequest(self.task, self.statistics, self.others, self.facts)
-
-
-def _strategies(state: SearchState, context: RunContext) -> _Strategies:
-    controller = _evox_of(state)
+def _requests(state: SearchState, context: RunContext) -> tuple[InsightRequest, StrategyRequest]:
+    """What an evolution asks: first for an insight, then for a strategy that rests on it."""
+    controller, constants, task = _evox_of(state), context.constants, context.problem.task
     iteration = controller.iteration + 1
     rows = [
         PopulationRow(
@@ -270,13 +256,23 @@ def _strategies(state: SearchState, context: RunContext) -> _Strategies:
         )
 
     rng = draws(state["run_seed"], iteration, "strategies")
-    parent, others = controller.draw_strategies(rng, context.constants)
-    return _Strategies(
-        task=context.problem.task,
-        parent=shown_strategy(parent),
-        others=tuple(map(shown_strategy, others)),
-        statistics=population_text(rows, iteration, IMPROVEMENT_THRESHOLD),
-        facts=population_facts(rows, iteration, IMPROVEMENT_THRESHOLD),
+    drawn, drawn_others = controller.draw_strategies(rng, constants)
+    others = tuple(map(shown_strategy, drawn_others))
+    statistics = population_text(rows, iteration, IMPROVEMENT_THRESHOLD)
+    facts = population_facts(rows, iteration, IMPROVEMENT_THRESHOLD)
+    window = SearchWindow(
+        iteration=iteration + 1,
+        max_iterations=constants.max_iterations,
+        horizon=switch_interval(constants),
+        threshold=IMPROVEMENT_THRESHOLD,
+    )
+    return InsightRequest(task, statistics, others, facts), StrategyRequest(
+        task=task,
+        window=window,
+        insight="",
+        statistics=statistics,
+        parent=shown_strategy(drawn),
+        context=others,
     )
 
 
@@ -284,30 +280,17 @@ def _evolve_strategy(
     state: SearchState, config: RunnableConfig, context: RunContext
 ) -> SearchState:
     """Ask for an insight, then for a strategy, until one is valid or the calls are used up."""
-    controller, constants = _evox_of(state), context.constants
-    shown_ones = _strategies(state, context)
-    request = StrategyRequest(
-        task=context.problem.task,
-        window=SearchWindow(
-            iteration=controller.iteration + 2,
-            max_iterations=constants.max_iterations,
-            horizon=switch_interval(constants),
-            threshold=IMPROVEMENT_THRESHOLD,
-        ),
-        insight=_ask(insight_prompt(shown_ones.insight_request), 1, state, config, context),
-        statistics=shown_ones.statistics,
-        parent=shown_ones.parent,
-        context=shown_ones.others,
-    )
+    first, request = _requests(state, context)
+    insight = _ask(insight_prompt(first), 1, state, config, context)
+    request = replace(request, insight=insight)
     for attempt in range(2, MAX_STRATEGY_CALLS + 2):
-        reply = _ask(strategy_prompt(request), attempt, state, config, context)
-        read = parse_strategy(reply)
+        read = parse_strategy(_ask(strategy_prompt(request), attempt, state, config, context))
         if isinstance(read, Rejection):
             request = replace(request, failure=FailedAttempt(read.reason))
             continue
         fault = check_strategy(read, _layer(context))
         if fault is None:
-            adopted = controller.adopt(context.store.put_text(read), constants)
+            adopted = _evox_of(state).adopt(context.store.put_text(read), context.constants)
             return SearchState(controller=adopted)
         request = replace(request, failure=FailedAttempt(fault, read))
     return _keep_strategy(state, context)

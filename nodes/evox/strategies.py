@@ -97,15 +97,8 @@ def select_sources(
 ) -> Selection | StrategyFailure:
     """The parent and context that a strategy chooses, or why it fails to.
 
-    The same arguments lead to the same choice, unless the strategy reads the clock.
-
-    Args:
-        source: The strategy's text.
-        records: All candidates it may choose from; added in the order of their iterations.
-        count: Most candidates the context may hold, at least 0.
-        seed: Seed of the random numbers that it is given.
-        layer: What confines its process.
-        limits: What the choice may take.
+    The same arguments lead to the same choice, unless the strategy reads the clock. `records` are
+    added in the order of their iterations; the context may hold `count` candidates.
 
     Raises:
         InterruptedError: The run was asked to stop.
@@ -159,10 +152,7 @@ def checked_selection(
 ) -> Selection | StrategyFailure:
     """The selection that an answer of the driver describes, or what is wrong with it.
 
-    Args:
-        answer: What the driver returned.
-        known: Ids of the records that were added.
-        count: Most ids the context may hold.
+    `known` are the ids of the records that were added; the context may hold `count` of them.
     """
     match answer:
         case [str(parent), str(label), list(context)]:
@@ -222,17 +212,7 @@ def check_strategy(
 
     It has to load, add a first candidate, ten more, one with an error and copies, change none
     of them, and select within the rules after each of these and for other sizes of context.
-
-    Args:
-        source: The strategy's text.
-        layer: What confines its process.
-        limits: What the whole check may take.
-
-    Raises:
-        InterruptedError: The run was asked to stop.
-        OSError: The scratch directory cannot be made.
-        RuntimeError: The sandbox itself does not work.
-        ValueError: This machine does not offer the layer.
+    Raises what `run_candidate` raises.
     """
     trials = _trials()
     requests = [

@@ -50,13 +50,7 @@ def ask_with_tools(
     The attempt ends when the model submits or calls no tool, when it has had its answers, when its
     step has cost its cap or the budget is used up, or when an answer fails to come. Every answer is
     a call of its own in the journal, and every trial is stored, so an attempt that is executed
-    again continues from where it was.
-
-    Args:
-        state: Of the run.
-        config: Of the node.
-        visible: The candidates that the model may look at, besides its own.
-        context: Of the run.
+    again continues from where it was. `visible` returns the candidates that the model may look at.
     """
     bench = Workbench(state, context, visible(state, context))
     return SearchState(step=_with_result(bench, _work(bench, config)))

@@ -48,7 +48,7 @@ class Judge:
 def graph_with(judge, *answers, iterations=4, **options):
     replies = iter(answers)
     model = scripted(lambda prompt: IDEAS if is_guide_prompt(prompt) else next(replies))
-    options = {"problem": toy_problem(evaluate=judge), **options}
+    options.setdefault("problem", judge and toy_problem(evaluate=judge))
     return discovery(model, iterations=iterations, **options), model
 
 
