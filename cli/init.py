@@ -1,4 +1,4 @@
-"""`costada init`: a problem of one's own to begin with."""
+"""`costada init`: an example problem folder, or a copy of a benchmark."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from costada.runs.exit_codes import ExitCode
 
 TEMPLATE = "template"
 SUFFIX = ".txt"
-"""Keeps the files of the template from being taken for modules of ours."""
+"""Keeps the files of the template from being modules of this package."""
 TEST_FILE = "test_problem.py"
 SHOWN_NAMES = 5
 
@@ -38,7 +38,7 @@ BenchmarkName = Annotated[
 
 
 def init(folder: NewFolder, benchmark: BenchmarkName = None) -> None:
-    """Write a small problem of your own, complete with a test, to change into yours."""
+    """Write an example problem folder with a test, or copy a benchmark."""
     with refusing(ExitCode.BAD_INPUT):
         texts = _benchmark_texts(benchmark) if benchmark else _example_texts()
         write_files(folder, texts)

@@ -1,4 +1,4 @@
-"""Loading a trusted file with the files beside it, without a trace for the next one."""
+"""Loading a trusted file, which can import the files beside it while it loads."""
 
 import sys
 from collections import deque
@@ -60,7 +60,7 @@ def own_imports(module: ModuleType) -> tuple[ModuleType, ...]:
 
 
 class _NamingTheLine:
-    """Turns whatever the code under `with` raises into one `ValueError` that names the line."""
+    """Turns every error of the code under `with` into a `ValueError` that names the line."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -88,7 +88,7 @@ class _NamingTheLine:
 
 @contextmanager
 def _neighbours_importable(folder: Path) -> Iterator[None]:
-    """Let the block import the modules in a folder, whatever of the same name is loaded."""
+    """Let the block import the modules in a folder, hiding loaded ones of the same names."""
     names = {path.stem for path in folder.glob("*.py")}
     names |= {path.parent.name for path in folder.glob("*/__init__.py")}
     hidden = _take_out(names)
