@@ -22,7 +22,7 @@ BINARY_TREE = 2
 """How libseccomp (2.5) lays out a filter, so that the kernel takes it in half the time."""
 
 INSTRUCTION_BYTES = 8
-ANY_PROCESS = 0x5ADA5ADA
+OWN_PROCESS = 0x5ADA5ADA
 """Stands in a compiled filter for the process that it will hold: it may signal only itself."""
 
 REFUSE = ERRNO(errno.EPERM)
@@ -40,7 +40,7 @@ limit of memory counts what is mapped.
 
 SOL_SOCKET = 1
 BUFFER_SIZES = (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF, SO_SNDBUFFORCE, SO_RCVBUFFORCE
-CLONE_BADLY = (
+NAMESPACE_FLAGS = (
     *(0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000),
     0x00008000,
 )
@@ -116,7 +116,7 @@ class Filter:
 
     def __init__(self, program: bytes) -> None:
         """Prepare a filter that `confining` or `limiting` compiled."""
-        mark = re.escape(_as_word(ANY_PROCESS))
+        mark = re.escape(_as_word(OWN_PROCESS))
         self._own_places = [found.start() for found in re.finditer(mark, program)]
         self._code = ctypes.create_string_buffer(program, len(program))
         address = ctypes.addressof(self._code)
@@ -162,15 +162,15 @@ def confining(*, may_start_processes: bool, may_signal: bool) -> bytes:
     for name in set(REFUSED.split()) - set(allowed):
         _add(rules, REFUSE, name)
     for name in set(SIGNALLING) - set(allowed):
-        _add(rules, ALLOW, name, Arg(0, EQ, ANY_PROCESS))
-        _add(rules, REFUSE, name, Arg(0, NE, ANY_PROCESS))
+        _add(rules, ALLOW, name, Arg(0, EQ, OWN_PROCESS))
+        _add(rules, REFUSE, name, Arg(0, NE, OWN_PROCESS))
     _add_by_argument(rules)
     _refuse_hiding(rules)
     return _exported(rules)
 
 
 def limiting() -> bytes:
-    """Return a filter that refuses only to hide what is held, for layers without confinement."""
+    """Compile a filter that refuses only to hide what is held, for layers without confinement."""
     rules = pyseccomp.SyscallFilter(ALLOW)
     rules.set_attr(pyseccomp.Attr.CTL_OPTIMIZE, BINARY_TREE)
     for name in HIDING_ALWAYS:
@@ -196,9 +196,9 @@ def _as_word(number: int) -> bytes:
 
 def _add_clone(rules: pyseccomp.SyscallFilter, *, may_start_processes: bool) -> None:
     """Allow threads that share their files, and processes if they may be started."""
-    bad, thread = sum(CLONE_BADLY), CLONE_THREAD | CLONE_FILES
+    bad, thread = sum(NAMESPACE_FLAGS), CLONE_THREAD | CLONE_FILES
     _add(rules, ALLOW, "clone", Arg(0, MASKED_EQ, bad | thread, thread))
-    for flag in CLONE_BADLY:
+    for flag in NAMESPACE_FLAGS:
         _add(rules, REFUSE, "clone", Arg(0, MASKED_EQ, flag, flag))
     if may_start_processes:
         _add(rules, ALLOW, "clone", Arg(0, MASKED_EQ, bad | CLONE_THREAD, 0))

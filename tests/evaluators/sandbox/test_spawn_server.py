@@ -117,11 +117,7 @@ MANY_THREADS = "[threading.Thread(target=time.sleep, args=(60,)).start() for _ i
     ("body", "limits", "expected"),
     [
         ("os.fork()", {}, "the program started processes; further processes are not allowed"),
-        (
-            FORKED,
-            {"memory_mb": 150, "processes": 3},
-            "the program held more than 150 MB of memory",
-        ),
+        (FORKED, {"memory_mb": 150, "processes": 3}, "the program held more than 150 MB of memory"),
         (MANY_THREADS, {"threads": 8}, "the program had more than 8 threads"),
         (
             "[open(name, 'wb').write(bytes(2**22)) for name in 'abc']",

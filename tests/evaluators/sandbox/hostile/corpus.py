@@ -2,7 +2,7 @@
 
 `programs/CATEGORY.txt` holds the programs of one category one after the other. Each starts with
 a header of `# field: value` lines, `# name:` first. Functions of `preludes` that a program calls
-without defining them are added to it. A program with a field `made` is built by `made`.
+without defining them are added to it. The source of a program with a field `made` is in `made`.
 """
 
 import json
@@ -16,13 +16,13 @@ HERE = Path(__file__).parent
 SHARED = HERE.parents[4] / "shared" / "hostile"
 HONEST = 2.515
 LAYERS = ("process", "landlock", "bubblewrap", "container")
-"""From the weakest to the strongest; each after the first also has the walls of Landlock."""
+"""From the weakest to the strongest; each after the first also has Landlock."""
 
-WALLS = ("files", "network", "persistence", "process", "secrets", "tampering")
+CONFINED = ("files", "network", "persistence", "process", "secrets", "tampering")
 LIMITS = ("control", "exit", "memory", "protocol", "time")
 OWN_CATEGORIES = {
-    "landlock": WALLS,
-    "bubblewrap": (*LIMITS, *WALLS),
+    "landlock": CONFINED,
+    "bubblewrap": (*LIMITS, *CONFINED),
     "container": ("files", "network"),
 }
 """What of our own programs is tried in a layer: all in the first, then what others change."""
@@ -30,32 +30,17 @@ OWN_CATEGORIES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One candidate, and what its evaluation must look like.
-
-    Attributes:
-        name: Unique in the collection.
-        category: What kind of misbehaviour it is.
-        attempts: What it tries.
-        must: What must happen, in words.
-        expect: reject | honest | honest_range | flag | accept | accept_or_clear_reject.
-        scores: Least and largest objective that counts as honest.
-        says: Texts of which the error must hold one; empty if any reason will do.
-        needs: The weakest layer that stops it; below that, only survival is checked.
-        tags: timeout (short wall limit), memory (small memory limit), danger (not run at all
-            where nothing stops it).
-        is_own: Whether it stands in this folder.
-        source: The program.
-    """
+    """One candidate, and what its evaluation must look like."""
 
     name: str
     category: str
     attempts: str
-    must: str
-    expect: str
-    scores: tuple[float, float] = (HONEST - 1e-6, HONEST + 1e-6)
-    says: tuple[str, ...] = ()
-    needs: str = "process"
-    tags: tuple[str, ...] = ()
+    must: str  # what must happen, in words
+    expect: str  # reject | honest | honest_range | flag | accept | accept_or_clear_reject
+    scores: tuple[float, float] = (HONEST - 1e-6, HONEST + 1e-6)  # objectives that are honest
+    says: tuple[str, ...] = ()  # texts of which the error must hold one; empty: any reason will do
+    needs: str = "process"  # the weakest layer that stops it; below, only survival is checked
+    tags: tuple[str, ...] = ()  # timeout, memory: small limits; danger: not run if nothing stops it
     is_own: bool = True
     source: str
 
@@ -68,7 +53,7 @@ class Program:
 
 
 MUST = {
-    "reject": "score 0, with an error that tells what happened",
+    "reject": "score 0, with an error that says what happened",
     "honest": "the score of the plain data that came back, or a clear rejection",
     "honest_range": "a score of the plain data that came back, or a clear rejection",
     "flag": "rejected, or credited with a note on the tolerance used",
@@ -78,16 +63,14 @@ MUST = {
 
 
 def own_programs() -> list[Program]:
-    """Return the programs of this folder, in order."""
+    files = sorted((HERE / "programs").glob("*.txt"))
     return [
-        program
-        for path in sorted((HERE / "programs").glob("*.txt"))
-        for program in _read(path.stem, path.read_text(encoding="utf-8"))
+        program for path in files for program in _read(path.stem, path.read_text(encoding="utf-8"))
     ]
 
 
 def shared_programs() -> list[Program]:
-    """Return the programs of the collection beside the project; none if it is absent."""
+    """The programs of the collection beside the project; none if it is absent."""
     if not SHARED.exists():
         return []
     entries = json.loads((SHARED / "index.json").read_text())["programs"]
@@ -114,25 +97,19 @@ def _from_entry(entry: dict) -> Program:
 def _read(category: str, text: str) -> Iterator[Program]:
     for block in ("\n" + text).split("\n# name: ")[1:]:
         header, _, body = f"# name: {block}".partition("\n\n")
-        pairs = (line.removeprefix("# ").split(": ", 1) for line in header.splitlines())
-        yield _from_header(category, dict(pairs), header, body)
-
-
-def _from_header(category: str, fields: dict[str, str], header: str, body: str) -> Program:
-    expect = fields.pop("expect")
-    low, *high = (float(number) for number in fields.pop("scores", str(HONEST)).split())
-    maker = fields.pop("made", None)
-    source = f"{header}\n\n{body}" if maker is None else getattr(made, maker)()
-    return Program(
-        category=category,
-        must=fields.pop("must", MUST[expect]),
-        expect=expect,
-        scores=(low - 1e-6, (high or [low])[0] + 1e-6),
-        says=_listed(fields.pop("says", ""), "|"),
-        tags=_listed(fields.pop("tags", ""), ","),
-        source=source if maker else preludes.complete(source),
-        **fields,
-    )
+        fields = dict(line.removeprefix("# ").split(": ", 1) for line in header.splitlines())
+        low, *high = (float(number) for number in fields.pop("scores", str(HONEST)).split())
+        maker = fields.pop("made", None)
+        source = made.SOURCES[maker] if maker else preludes.complete(f"{header}\n\n{body}")
+        yield Program(
+            category=category,
+            must=fields.pop("must", MUST[fields["expect"]]),
+            scores=(low - 1e-6, (high or [low])[0] + 1e-6),
+            says=_listed(fields.pop("says", ""), "|"),
+            tags=_listed(fields.pop("tags", ""), ","),
+            source=source,
+            **fields,
+        )
 
 
 def _listed(text: str, separator: str) -> tuple[str, ...]:

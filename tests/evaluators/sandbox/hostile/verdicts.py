@@ -15,24 +15,19 @@ SECRET = "CANARY"
 
 
 def complaints(program: Program, record: dict, layer: str) -> list[str]:
-    """Return everything that is wrong with how a program was dealt with."""
-    found = _survival(record)
-    if program.is_stopped_by(layer):
-        found += _traces(record)
-        if record["verdict"] is not None:
-            found += _verdict(program, record["verdict"])
-    return found
-
-
-def _survival(record: dict) -> list[str]:
+    """Everything that is wrong with how a program was dealt with."""
     verdict = record["verdict"]
     if verdict is None:
-        return ["the trusted process died or gave no verdict"]
-    found = []
-    late = verdict["wall"] - record["wall_seconds"] - GRACE_SECONDS
-    if late > 0:
-        found.append(f"the verdict came {late:.1f} s too late")
-    return found + (_control(record) if "control" in record else [])
+        found = ["the trusted process died or gave no verdict"]
+    else:
+        late = verdict["wall"] - record["wall_seconds"] - GRACE_SECONDS
+        found = [f"the verdict came {late:.1f} s too late"] if late > 0 else []
+        found += _control(record) if "control" in record else []
+    if program.is_stopped_by(layer):
+        found += _traces(record)
+        if verdict is not None:
+            found += _verdict(program, verdict)
+    return found
 
 
 def _control(record: dict) -> list[str]:
@@ -66,30 +61,25 @@ def _traces(record: dict) -> list[str]:
 
 def _verdict(program: Program, verdict: dict) -> list[str]:
     found = []
+    error, expect = verdict["error"] or "", program.expect
     if len(verdict["artifacts"].get("log", "")) > 65536:
         found.append("the log is longer than its limit")
-    error = verdict["error"] or ""
-    if not verdict["is_valid"]:
-        return found + _rejection(program, verdict["score"], error)
-    low, high = program.scores
-    if program.expect == "reject":
-        found.append(f"credited with {verdict['objective']}; expected a rejection")
-    elif not low <= verdict["objective"] <= high:
-        found.append(f"credited with {verdict['objective']}; expected {low} to {high}")
-    if program.expect == "flag" and not verdict["artifacts"].get("tolerance"):
-        found.append("credited without a note on the tolerance")
-    return found
-
-
-def _rejection(program: Program, score: float, error: str) -> list[str]:
-    found = []
-    if score != 0 or not error:
-        found.append(f"rejected with score {score} and error {error!r}")
-    if program.expect == "accept":
+    if verdict["is_valid"]:
+        low, high = program.scores
+        if expect == "reject":
+            found.append(f"credited with {verdict['objective']}; expected a rejection")
+        elif not low <= verdict["objective"] <= high:
+            found.append(f"credited with {verdict['objective']}; expected {low} to {high}")
+        if expect == "flag" and not verdict["artifacts"].get("tolerance"):
+            found.append("credited without a note on the tolerance")
+        return found
+    if verdict["score"] != 0 or not error:
+        found.append(f"rejected with score {verdict['score']} and error {error!r}")
+    if expect == "accept":
         found.append(f"rejected: {error}")
-    if program.expect == "accept_or_clear_reject" and not POLICY.search(error):
+    if expect == "accept_or_clear_reject" and not POLICY.search(error):
         found.append(f"rejected without naming the policy: {error}")
     is_said = any(text.lower() in error.lower() for text in program.says)
-    if program.expect == "reject" and program.says and not is_said:
+    if expect == "reject" and program.says and not is_said:
         found.append(f"says {error[:300]!r}; expected {' or '.join(program.says)}")
     return found

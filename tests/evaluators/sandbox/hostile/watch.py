@@ -20,10 +20,11 @@ from time import monotonic, sleep
 
 from costada.evaluators.sandbox.layers import LATE
 from hostile.corpus import Program, own_programs, shared_programs
-from hostile.ground import MARK, Ground
-from hostile.traces import (
+from hostile.ground import (
     ABSTRACT,
+    MARK,
     PORT,
+    Ground,
     Listener,
     descendants,
     kinds,
@@ -48,7 +49,7 @@ CONTROL_EVERY = 4
 
 
 class Trusted:
-    """The trusted process, started anew when it dies or does not answer."""
+    """The trusted process, restarted when it dies or does not answer."""
 
     def __init__(self, ground: Ground) -> None:
         self.ground = ground
@@ -74,7 +75,7 @@ class Trusted:
         self.greeting = greeting
 
     def ask(self, request: dict, seconds: float, look: Callable[[], None]) -> dict | None:
-        """Return the answer to a request; None if none comes in time."""
+        """The answer to a request; None if none comes in time."""
         with suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
@@ -82,7 +83,7 @@ class Trusted:
         return None
 
     def read(self, seconds: float, look: Callable[[], None] = lambda: None) -> dict | None:
-        """Return the next line as a record; None if none comes in time."""
+        """The next line as a record; None if none comes in time."""
         deadline = monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
@@ -137,7 +138,7 @@ class Watch:
         self.objects = system_objects()
 
     def evaluate(self, program: Program, wall_seconds: float, memory_mb: int) -> dict | None:
-        """Return the record of one evaluation; None if the trusted process does not answer."""
+        """The record of one evaluation; None if the trusted process does not answer."""
         source = program.source.replace(PORT, str(self.listener.port))
         source = source.replace(ABSTRACT, self.listener.abstract_name)
         places = {"HOME": self.ground.home, "PROJECT": self.ground.project}
@@ -154,7 +155,7 @@ class Watch:
         self.peak_mb = max(self.peak_mb, own_memory_mb(new))
 
     def try_program(self, program: Program) -> dict:
-        """Return the record of one program and of what it left behind."""
+        """The record of one program and of what it left behind."""
         wall_seconds = SHORT_WALL_SECONDS if "timeout" in program.tags else WALL_SECONDS
         memory_mb = SMALL_MEMORY_MB if "memory" in program.tags else MEMORY_MB
         self.peak_mb = 0
@@ -173,7 +174,7 @@ class Watch:
         return record
 
     def try_control(self) -> dict:
-        """Return the record of a good program, and how the trusted process has grown."""
+        """The record of a good program, and how the trusted process has grown."""
         control = self.evaluate(self.control, WALL_SECONDS, MEMORY_MB)
         if control is None or not control["is_valid"]:
             self.restart()
@@ -184,7 +185,7 @@ class Watch:
         return {"control": control, "fds": num_fds, "growth_mb": growth_mb}
 
     def wait_for_calm(self, is_awaited: bool) -> dict:
-        """Return what is still there, after some time if calm is awaited; restore the ground."""
+        """What is still there, after some time if calm is awaited; restore the ground."""
         started = monotonic() if is_awaited else -inf
         while (left := self.leftovers()) and monotonic() < started + PATIENCE_SECONDS:
             sleep(0.02)
@@ -198,7 +199,7 @@ class Watch:
         return {"left": left + scratch, "changed": changed}
 
     def leftovers(self) -> list[str]:
-        """Return processes and kernel objects that were not there when nothing was tried."""
+        """Processes and kernel objects that were not there when nothing was tried."""
         now = descendants(os.getpid())
         for process in now:
             is_orphan = process.parent == os.getpid() and process.pid != self.trusted.process.pid
@@ -209,7 +210,7 @@ class Watch:
         return left + [name for name in system_objects() if name not in self.objects]
 
     def left_in_scratch(self) -> list[str]:
-        """Return how many files are too many in the folder for temporary files."""
+        """How many files are too many in the folder for temporary files."""
         num_files = self.ground.num_scratch() - self.num_scratch
         return [f"{num_files} files in scratch"] if num_files > 0 else []
 
@@ -223,7 +224,7 @@ class Watch:
 
 
 def needs_all(program: Program) -> bool:
-    """Return whether a program has the slot load what every later child is forked with, too."""
+    """Whether a program has the slot load what every later child is forked with, too."""
     return LATE in program.source
 
 
