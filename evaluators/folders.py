@@ -79,28 +79,17 @@ Seconds = Annotated[float, Field(gt=0)]
 class FolderSettings(BaseModel):
     """What `problem.toml` may say; all of it is optional but for `entry_point` beside a `score`.
 
+    Keys that `Problem` or `Limits` have too mean the same.
+
     Attributes:
         name: Name of the problem; the folder's name if absent.
         timeout: Wall-clock limit of one evaluation, in seconds.
         call_timeout: Wall-clock limit of each call, in seconds.
-        memory_mb: Memory of one evaluation, in MiB.
-        threads: Threads a candidate may have at once.
-        processes: Processes it may have beside its first.
-        scratch_mb: Size of what it may write, in MiB.
-        result_mb: Size of what it may return, all calls together, in MiB.
+        result_mb: Size of what a candidate may return, all calls together, in MiB.
         files: What an `evaluate(program_path)` may read of the folder, beside what its code
             imports or names: paths or patterns.
-        preload: Modules loaded before a candidate starts.
-        sandbox: What confines the candidate's process.
         direction: Which way combined_score improves.
-        entry_point: Function every candidate must define.
-        allow_invalid_start: Whether a run may begin though the initial program is rejected.
-        timing_metrics: Metrics that hold wall-clock time, which no model sees.
-        reference: The combined_score that counts as score 1; without it, combined_score is
-            the score.
-        human: Best combined_score known from people.
-        seed_objective: combined_score of the initial program, for lists only.
-        source: Where the problem is from.
+        reference: The combined_score that counts as score 1; without it, it is the score.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
