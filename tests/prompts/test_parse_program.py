@@ -51,47 +51,79 @@ def edit(search: str, replacement: str) -> str:
     return f"<<<<<<< SEARCH\n{search}\n=======\n{replacement}\n>>>>>>> REPLACE\n"
 
 
-def test_an_edit_is_applied_and_summarized():
-    assert parse(edit("    size = 1", "    size = 2")) == Proposal(
-        code=PARENT.replace("size = 1", "size = 2"), changes="size = 1 -> size = 2"
-    )
-
-
-def test_windows_line_ends_do_not_matter():
-    reply = edit("    size = 1", "    size = 2").replace("\n", "\r\n")
-    assert code_of(reply) == PARENT.replace("size = 1", "size = 2")
-
-
-def test_edits_that_match_count_even_if_others_do_not():
-    reply = edit("    size = 9", "    size = 8") + edit("    size = 1", "    size = 2")
-    result = parse(reply)
-    assert isinstance(result, Proposal)
-    assert result.changes == "size = 1 -> size = 2\nedits without a place: 1"
-
-
-def test_an_edit_that_drops_the_frame_gets_it_back():
-    reply = edit(PARENT.rstrip(), BLOCK.format(7))
-    assert code_of(reply) == BLOCK.format(7) + FRAME
-
-
-def test_a_complete_program_in_a_fence_is_taken_as_it_is():
-    program = "def run():\n    return 5\n"
-    assert code_of(f"Better:\n```python\n{program}```\nDone.") == program
+CHANGED = PARENT.replace("size = 1", "size = 2")
+GROW = edit("    size = 1", "    size = 2")
+PART = "```python\ndef construct():\n    return 9\n```\n"
+PROGRAM = "def run():\n    return 5\n"
+FRAMED_SEVEN = BLOCK.format(7) + FRAME
 
 
 @pytest.mark.parametrize(
-    "reply",
+    ("reply", "code"),
     [
-        "```python\n{}\n```\nThis helps.",
-        "```\n{}\n```",
-        "I rewrote it:\n{}\nThat is all.",
-        "```python\n{}",
-        "{}\n>>>>>>> REPLACE\n```",
-        f"```python\n{BLOCK.format(0)}\n=======\n{{}}\n>>>>>>> REPLACE\n```",
+        (GROW.replace("\n", "\r\n"), CHANGED),
+        (edit(PARENT.rstrip(), BLOCK.format(7)), FRAMED_SEVEN),
+        (f"Better:\n```python\n{PROGRAM}```\nDone.", PROGRAM),
+        (f"```python\n{BLOCK.format(7)}\n```\nThis helps.", FRAMED_SEVEN),
+        (f"```\n{BLOCK.format(7)}\n```", FRAMED_SEVEN),
+        (f"I rewrote it:\n{BLOCK.format(7)}\nThat is all.", FRAMED_SEVEN),
+        (f"```python\n{BLOCK.format(7)}", FRAMED_SEVEN),
+        (f"{BLOCK.format(7)}\n>>>>>>> REPLACE\n```", FRAMED_SEVEN),
+        (
+            f"```python\n{BLOCK.format(0)}\n=======\n{BLOCK.format(7)}\n>>>>>>> REPLACE\n```",
+            FRAMED_SEVEN,
+        ),
+        (
+            f"```python\n{BLOCK.format(8)}\n```\nWait.\n```python\n{BLOCK.format(7)}\n```",
+            FRAMED_SEVEN,
+        ),
+        (f"```python\n{BLOCK.format(7)}\n```\n```python\n{PROGRAM}```\n{PART}", FRAMED_SEVEN),
+        (f"```python\n{PROGRAM}```\n{PART}", PROGRAM),
+        (
+            f"```text\n26 circles\n```\n```python\n{BLOCK.format(7)}\n```\n```bash\nrun it\n```",
+            FRAMED_SEVEN,
+        ),
+        (edit(BLOCK.format("siez"), BLOCK.format(7)), FRAMED_SEVEN),
+    ],
+    ids=[
+        "Windows line ends",
+        "an edit that drops the frame gets it back",
+        "a complete program",
+        "a block alone",
+        "a block in a fence without language",
+        "a block without a fence",
+        "a block in an open fence",
+        "a stray end marker",
+        "a forgotten SEARCH marker",
+        "the later of two blocks is the correction",
+        "a block goes before a program",
+        "a program goes before a part",
+        "a fence that is no program is passed over",
+        "a block counts even if its search text is misquoted",
     ],
 )
-def test_a_block_alone_is_put_into_the_parents_frame(reply):
-    assert code_of(reply.format(BLOCK.format(7))) == BLOCK.format(7) + FRAME
+def test_a_reply_becomes_a_program(reply: str, code: str):
+    assert code_of(reply) == code
+
+
+@pytest.mark.parametrize(
+    ("reply", "changes"),
+    [
+        (GROW, "size = 1 -> size = 2"),
+        (
+            edit("    size = 9", "    size = 8") + GROW,
+            "size = 1 -> size = 2\nedits without a place: 1",
+        ),
+        (
+            '```python\ndef run():\n    """\n    Five at once.\n    """\n```',
+            "rewrite of run: Five at once.",
+        ),
+    ],
+)
+def test_changes_are_summarized(reply: str, changes: str):
+    result = parse(reply)
+    assert isinstance(result, Proposal)
+    assert result.changes == changes
 
 
 def test_a_function_alone_replaces_the_parents():
@@ -101,113 +133,65 @@ def test_a_function_alone_replaces_the_parents():
     assert code.endswith(FRAME)
 
 
-def test_the_later_of_two_blocks_is_the_correction():
-    reply = f"```python\n{BLOCK.format(7)}\n```\nWait.\n```python\n{BLOCK.format(8)}\n```"
-    assert code_of(reply) == BLOCK.format(8) + FRAME
-
-
-def test_a_block_goes_before_a_program_and_that_before_a_part():
-    part = "```python\ndef construct():\n    return 9\n```\n"
-    program = "```python\ndef run():\n    return 5\n```\n"
-    block = f"```python\n{BLOCK.format(7)}\n```\n"
-    assert code_of(block + program + part) == BLOCK.format(7) + FRAME
-    assert code_of(program + part) == "def run():\n    return 5\n"
-
-
-def test_a_fence_that_is_no_program_is_passed_over():
-    reply = f"```text\n26 circles\n```\n```python\n{BLOCK.format(7)}\n```\n```bash\nrun it\n```"
-    assert code_of(reply) == BLOCK.format(7) + FRAME
-
-
-def test_a_whole_block_counts_even_if_its_search_text_is_misquoted():
-    reply = edit(BLOCK.format("siez"), BLOCK.format(7))
-    assert code_of(reply) == BLOCK.format(7) + FRAME
-
-
-def test_a_rewrite_is_summarized_by_its_first_definition():
-    result = parse('```python\ndef run():\n    """\n    Five at once.\n    """\n```')
-    assert isinstance(result, Proposal)
-    assert result.changes == "rewrite of run: Five at once."
-
-
-@pytest.mark.parametrize("reply", ["", " \n\t\n"])
-def test_an_empty_answer_is_refused(reply):
-    assert reason_of(reply) == "The answer is empty."
+NEITHER = "The answer holds neither a SEARCH/REPLACE block nor a complete program."
 
 
 @pytest.mark.parametrize(
-    "reply",
+    ("reply", "reason"),
     [
-        "I would use a hexagonal grid.",
-        "```python\nprint('hello')\n```",
-        "```python\n# EVOLVE-BLOCK-START\ndef construct():\n    retu",
-        "```python\ndef construct():\n    retu",
+        ("", "The answer is empty."),
+        (" \n\t\n", "The answer is empty."),
+        ("I would use a hexagonal grid.", NEITHER),
+        ("```python\nprint('hello')\n```", NEITHER),
+        ("```python\n# EVOLVE-BLOCK-START\ndef construct():\n    retu", NEITHER),
+        ("```python\ndef construct():\n    retu", NEITHER),
+        (
+            f"<<<<<<< SEARCH\n{PARENT}=======\n{PARENT}",
+            "The answer ends before its first SEARCH/REPLACE block is complete.",
+        ),
+        (
+            edit("    size = 1\n    size = 2", "    size = 3")
+            + edit("    return size\n    size = 1", "    size = 4")
+            + edit("", "x = 1"),
+            "No SEARCH text occurs in the current program:\n"
+            "- The one that begins with `    size = 1`: the program has no line `    size = 2`.\n"
+            "- The one that begins with `    return size`: its lines are in the program, "
+            "but not one behind the other, or more than once.\n"
+            "- A SEARCH text is empty.",
+        ),
+        (
+            edit("    size = 1", "    size = 1"),
+            "The SEARCH/REPLACE blocks leave the program as it is.",
+        ),
+        (
+            f"```python\n{PARENT}```",
+            "The answer repeats the current program without a change.",
+        ),
+        (
+            edit("def run():", "def go():"),
+            "The answer repeats the current program without a change.",
+        ),
     ],
 )
-def test_an_answer_without_a_program_is_refused(reply):
-    assert reason_of(reply) == (
-        "The answer holds neither a SEARCH/REPLACE block nor a complete program."
-    )
-
-
-def test_an_answer_that_ends_inside_its_only_block_is_refused():
-    reply = f"<<<<<<< SEARCH\n{PARENT}=======\n{PARENT}"
-    assert reason_of(reply) == (
-        "The answer ends before its first SEARCH/REPLACE block is complete."
-    )
-
-
-def test_a_mismatch_is_explained_line_by_line():
-    reply = (
-        edit("    size = 1\n    size = 2", "    size = 3")
-        + edit("    return size\n    size = 1", "    size = 4")
-        + edit("", "x = 1")
-    )
-    assert reason_of(reply) == (
-        "No SEARCH text occurs in the current program:\n"
-        "- The one that begins with `    size = 1`: the program has no line `    size = 2`.\n"
-        "- The one that begins with `    return size`: its lines are in the program, "
-        "but not one behind the other, or more than once.\n"
-        "- A SEARCH text is empty."
-    )
-
-
-def test_edits_without_effect_are_refused():
-    assert reason_of(edit("    size = 1", "    size = 1")) == (
-        "The SEARCH/REPLACE blocks leave the program as it is."
-    )
-
-
-def test_the_parent_repeated_is_refused():
-    assert reason_of(f"```python\n{PARENT}```") == (
-        "The answer repeats the current program without a change."
-    )
+def test_a_reply_without_a_changed_program_is_refused_with_a_reason(reply: str, reason: str):
+    assert reason_of(reply) == reason
 
 
 def test_a_program_that_loses_the_entry_point_is_refused():
-    reply = edit("def run():", "def go():")
-    assert parse_program(reply, "def run():\n    pass\n", "run") == Rejection(
-        "The program no longer defines `run` at the top level."
-    )
+    result = parse_program(edit("def run():", "def go():"), "def run():\n    pass\n", "run")
+    assert result == Rejection("The program no longer defines `run` at the top level.")
 
 
 def test_without_an_entry_point_the_frame_is_restored_all_the_same():
-    reply = f"```python\n{BLOCK.format(7)}\n```"
-    assert parse_program(reply, PARENT, None) == Proposal(
-        BLOCK.format(7) + FRAME, "rewrite of construct"
-    )
+    result = parse_program(f"```python\n{BLOCK.format(7)}\n```", PARENT, None)
+    assert result == Proposal(FRAMED_SEVEN, "rewrite of construct")
 
 
 def test_without_entry_point_and_frame_a_rewrite_is_taken_as_it_is():
-    parent = "def step():\n    return 1\n"
     reply = "```text\nno code\n```\n```python\ndef step():\n    return 2\n```"
-    result = parse_program(reply, parent, None)
+    result = parse_program(reply, "def step():\n    return 1\n", None)
     assert isinstance(result, Proposal)
     assert result.code == "def step():\n    return 2\n"
-
-
-def test_an_edit_that_only_harms_the_frame_is_refused():
-    assert "without a change" in reason_of(edit("def run():", "def go():"))
 
 
 def test_a_program_over_the_limit_is_refused():
@@ -221,17 +205,8 @@ def test_a_program_over_the_limit_is_refused():
 
 FRAGMENTS = st.sampled_from(
     [
-        "<<<<<<< SEARCH",
-        "=======",
-        ">>>>>>> REPLACE",
-        "```python",
-        "```",
-        "def run():",
-        "    return 1",
-        *PARENT.split("\n"),
-        "def construct():",
-        '"""',
-        "Prose.",
+        *("<<<<<<< SEARCH", "=======", ">>>>>>> REPLACE", "```python", "```", '"""', "Prose."),
+        *("def run():", "    return 1", "def construct():", *PARENT.split("\n")),
     ]
 )
 
