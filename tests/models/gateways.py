@@ -52,7 +52,7 @@ def until(condition: Callable[[], Any], seconds: float = PATIENCE) -> Any:
     return value
 
 
-class Told(NamedTuple):
+class Received(NamedTuple):
     status: int
     headers: HTTPMessage
     text: str
@@ -109,7 +109,7 @@ class Gateway:
         body: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float = PATIENCE,
-    ) -> Told:
+    ) -> Received:
         """Return the response to a chat request."""
         sent = {TOKEN_HEADER: self.address.token, CALL_HEADER: call or self.call, **(headers or {})}
         if execution:
@@ -119,7 +119,7 @@ class Gateway:
                 "POST", "/v1/chat/completions", json.dumps(body or {"model": "stand-in"}), sent
             )
             response = connection.getresponse()
-            return Told(response.status, response.headers, response.read().decode())
+            return Received(response.status, response.headers, response.read().decode())
 
     def client_process(self, body: Mapping[str, Any] | None = None) -> subprocess.Popen[bytes]:
         """Start a client that asks once and prints the answer."""

@@ -54,7 +54,7 @@ def test_calls_with_different_keys_are_billed_each(model: Runnable, server: Bill
     assert len(server.bill) == 2
 
 
-def test_a_retry_is_sent_and_its_answer_is_told_to_the_next_execution(
+def test_a_retry_is_sent_and_its_answer_is_replayed_to_the_next_execution(
     model: Runnable, server: BillingServer, gateway: Gateway
 ):
     server.script(Refusal(500), Refusal(429), Reply("third"))

@@ -39,7 +39,7 @@ def test_an_answer_is_read_back_as_it_came(tmp_path: Path):
         assert journal.response(number) == ANSWER
 
 
-def test_what_was_under_way_when_the_gateway_died_is_lost(tmp_path: Path):
+def test_requests_that_were_running_when_the_gateway_died_are_lost(tmp_path: Path):
     with closing(Journal(tmp_path / "j.sqlite")) as journal:
         journal.finish(journal.begin(KEY), ANSWER)
         journal.begin(KEY)
@@ -67,7 +67,7 @@ def test_the_journal_of_another_version_is_refused(tmp_path: Path):
         Journal(tmp_path / "j.sqlite")
 
 
-def test_the_door_is_found_while_its_gateway_lives(tmp_path: Path):
+def test_the_address_is_found_while_its_gateway_lives(tmp_path: Path):
     path = address_file(tmp_path / "gateway.sqlite")
     assert read_address(path) is None
     with hold_address(path) as file:
@@ -87,7 +87,7 @@ def test_what_a_dead_gateway_left_is_no_address(tmp_path: Path):
     assert read_address(path) is None
 
 
-def test_a_pipe_in_the_place_of_a_door_keeps_nobody_waiting(tmp_path: Path):
+def test_a_pipe_in_the_place_of_an_address_file_keeps_no_reader_waiting(tmp_path: Path):
     os.mkfifo(tmp_path / "address")
     assert read_address(tmp_path / "address") is None
     assert not is_held(tmp_path / "address")

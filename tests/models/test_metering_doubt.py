@@ -241,7 +241,9 @@ def test_an_estimate_above_the_limit_of_an_answer_does_not_end_the_run(server: B
     assert (row.is_estimated, row.usage.output_tokens > CAP) == (True, True)
 
 
-def test_a_cost_that_no_price_explains_is_charged_as_told_and_ends_the_run(server: BillingServer):
+def test_a_cost_that_no_price_explains_is_charged_and_ends_the_run(
+    server: BillingServer,
+):
     server.default = Reply("ten words", 10, 10, cost=2_500_000_000.0)
     context = context_for(client(server).with_fallbacks([client(server)]), is_listed=True)
     with pytest.raises((ValueError, UnmeteredCall), match=r"request cost \$2,500,000,000.00"):
@@ -282,7 +284,7 @@ def test_a_request_that_could_not_be_written_down_does_not_leave(
     assert server.requests == calls == []
 
 
-def test_a_timeout_after_a_request_that_reached_nobody_is_in_doubt(server: BillingServer):
+def test_a_timeout_after_a_request_that_reached_no_server_is_in_doubt(server: BillingServer):
     server.script(Silence(INPUT_BOUND, is_billed=True, output_tokens=CAP))
     nobody = client(server, base_url="http://127.0.0.1:9/v1")
     somebody = client(server, timeout=0.2)

@@ -105,11 +105,11 @@ def test_langchains_name_counts_where_it_is_what_is_sent(sent: str, told: str, n
     assert requested_model(facts) == name
 
 
-def test_an_openai_model_tells_its_server():
+def test_an_openai_model_has_the_address_of_its_server():
     assert model_identity(FIRST) == ModelIdentity("first", "openai", "http://127.0.0.1:9/v1/")
 
 
-def test_openai_itself_is_told_by_its_address(monkeypatch: pytest.MonkeyPatch):
+def test_openai_itself_is_known_by_its_address(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     (model,) = underlying_models(chat_model("openai:gpt-5.4"))
     assert model_identity(model).base_url == "https://api.openai.com/v1/"

@@ -91,7 +91,7 @@ def test_comment_rules_of_equal_signs_are_left_alone():
     assert with_markers_on_own_lines(text) == text
 
 
-def test_a_block_the_reply_breaks_off_in_is_not_complete():
+def test_a_block_in_which_the_reply_ends_is_not_complete():
     edits = find_edits("<<<<<<< SEARCH\na\n=======\nb\n")
     assert edits.complete == ()
     assert has_unfinished_edit(edits.rest)

@@ -105,13 +105,13 @@ def test_the_strategy_request_has_its_parts_in_order():
     assert headings(strategy_prompt(failed).user)[-2:] == ["# Failed attempt", "# New strategy"]
 
 
-def test_the_strategy_request_tells_the_window():
+def test_the_strategy_request_names_the_window():
     user = strategy_prompt(NEW).user
     assert "- Start: iteration 27 of 100\n- Horizon: 10 iterations\n- Threshold: " in user
     assert "raises the best score by 0.01 or less" in user
 
 
-def test_the_system_message_tells_the_class_the_score_and_the_constraints():
+def test_the_system_message_names_the_class_the_score_and_the_constraints():
     system = strategy_prompt(NEW).system
     for expected in (
         "class Strategy:",
@@ -132,7 +132,7 @@ def test_no_prompt_of_the_strategy_speaks_of_money():
         assert not any(word in text for word in ("budget", "cost", "dollar", "$", "price"))
 
 
-def test_with_an_insight_other_strategies_are_told_without_their_texts():
+def test_with_an_insight_other_strategies_are_listed_without_their_texts():
     user = strategy_prompt(NEW).user
     assert "## Strategy 1\n\nIn use from iteration 11 to 25. Best score 0.500000" in user
     assert "OTHER = 1" not in user
@@ -180,7 +180,7 @@ def test_the_label_stands_directly_above_the_current_program():
     assert "\n- tolerances\n\nScore: 0.6000\n- sum_radii: 1.2000\n\n```python" in user
 
 
-def test_earlier_candidates_are_told_with_changes_score_and_outcome():
+def test_earlier_candidates_are_listed_with_changes_score_and_outcome():
     previous = (
         PreviousAttempt(8, 0.7, 0.6, "pack: on a grid", {"sum_radii": 1.4}),
         PreviousAttempt(12, 0.5, 0.6, "pack: at random", {}),
@@ -298,7 +298,7 @@ ROWS = (
 )
 
 
-def test_the_population_is_told_in_numbers():
+def test_the_population_is_described_in_numbers():
     assert population_text(ROWS, 7, 0.01).split("\n")[:-9] == [
         "- candidates: 5",
         "- scores: best 0.305000, upper quartile 0.300010, median 0.300000, "
@@ -315,7 +315,7 @@ def test_the_population_is_told_in_numbers():
     ]
 
 
-def test_a_trace_tells_what_each_candidate_was_made_from():
+def test_a_trace_shows_what_each_candidate_was_made_from():
     assert trace_text(ROWS, 1, 4) == (
         "| iteration | score | label | parent | context |\n"
         "|---|---|---|---|---|\n"
@@ -359,6 +359,6 @@ def test_the_text_does_not_grow_with_the_run():
     assert len(text(5000)) < 1.1 * len(text(200)) < 6000
 
 
-def test_without_candidates_there_is_nothing_to_tell():
+def test_without_candidates_there_is_nothing_to_show():
     with pytest.raises(ValueError, match="rows: got none"):
         population_text([], 1, 0.01)

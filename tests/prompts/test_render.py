@@ -123,7 +123,7 @@ def test_without_an_entry_point_the_task_speaks_of_what_the_evaluator_uses():
     assert "- What the evaluator uses stays defined" in user
 
 
-def test_a_program_without_an_editable_block_hears_nothing_about_one():
+def test_the_task_mentions_no_editable_block_where_there_is_none():
     request = replace(REQUEST, current=OTHER)
     assert "EVOLVE-BLOCK" not in generation_prompt(request).user.split("# Task\n")[1]
 
@@ -245,7 +245,7 @@ def test_a_guide_is_asked_for_json_with_the_exact_count():
     assert '{"ideas": [{"idea":' in prompt.user
 
 
-def test_a_guide_reads_what_was_tried_and_is_told_not_to_repeat_failures():
+def test_a_guide_reads_what_was_tried_and_is_asked_not_to_repeat_failures():
     tactic = Tactic(
         idea="one linear program", description="It.", approach_type="scipy.optimize.linprog"
     )

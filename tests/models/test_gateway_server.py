@@ -31,7 +31,7 @@ def own_gateway(server: BillingServer, tmp_path: Path) -> Iterator[Gateway]:
     started.end()
 
 
-def test_a_client_killed_in_the_middle_is_told_the_answer_when_it_asks_again(
+def test_a_killed_client_receives_the_answer_when_it_asks_again(
     gateway: Gateway, server: BillingServer
 ):
     gate = Gate()
@@ -45,7 +45,7 @@ def test_a_client_killed_in_the_middle_is_told_the_answer_when_it_asks_again(
     assert len(server.requests) == len(server.bill) == 1
 
 
-def test_a_client_that_lost_patience_goes_on_waiting_when_it_asks_again(
+def test_a_client_that_timed_out_waits_for_the_same_answer_when_it_asks_again(
     gateway: Gateway, server: BillingServer
 ):
     gate = Gate()
@@ -57,9 +57,7 @@ def test_a_client_that_lost_patience_goes_on_waiting_when_it_asks_again(
     assert len(server.bill) == 1
 
 
-def test_the_answer_of_a_killed_client_is_kept_though_nobody_waits(
-    own_gateway: Gateway, server: BillingServer
-):
+def test_the_answer_of_a_killed_client_is_persisted(own_gateway: Gateway, server: BillingServer):
     gate = Gate()
     server.script(gate)
     with own_gateway.client_process({"model": "stand-in"}) as client:
@@ -74,7 +72,7 @@ def test_the_answer_of_a_killed_client_is_kept_though_nobody_waits(
     assert len(server.bill) == 1
 
 
-def test_a_call_under_way_when_the_gateway_dies_is_lost_and_sent_again_only_when_asked(
+def test_a_running_call_of_a_gateway_that_dies_is_lost_and_sent_again_only_when_asked(
     own_gateway: Gateway, server: BillingServer
 ):
     gate = Gate()
@@ -93,7 +91,7 @@ def test_a_call_under_way_when_the_gateway_dies_is_lost_and_sent_again_only_when
     assert len(server.bill) == 2
 
 
-def test_a_call_answered_before_the_gateway_died_is_told_by_the_next_one(
+def test_a_call_answered_before_the_gateway_died_is_replayed_by_the_next_one(
     own_gateway: Gateway, server: BillingServer
 ):
     first = own_gateway.ask()
@@ -103,7 +101,7 @@ def test_a_call_answered_before_the_gateway_died_is_told_by_the_next_one(
     assert len(server.bill) == 1
 
 
-def test_a_provider_that_breaks_off_breaks_off_for_the_client_too(
+def test_a_response_that_the_provider_breaks_is_broken_for_the_client_too(
     own_gateway: Gateway, server: BillingServer
 ):
     server.script(Reply("one two three", breaks_after=2))
@@ -131,9 +129,9 @@ def test_a_provider_out_of_reach_is_said_so_and_nothing_counts_as_sent(tmp_path:
     with BillingServer() as gone:
         address = gone.url
     gateway = Gateway(tmp_path, address)
-    told = gateway.ask()
+    received = gateway.ask()
     gateway.end()
-    assert (told.status, "nothing was sent" in told.text) == (502, True)
+    assert (received.status, "nothing was sent" in received.text) == (502, True)
     assert gateway.states() == [RequestState.UNSENT]
 
 
@@ -146,10 +144,10 @@ def test_a_stream_arrives_piece_by_piece_and_survives_its_client(
         assert client.stdout is not None
         assert client.stdout.read(6) == b"data: "
         client.kill()
-    told = gateway.ask(body=body)
-    assert told.headers["Content-Type"] == "text/event-stream"
-    assert told.text.count('"content"') == 10_001
-    assert told.text.endswith("data: [DONE]\n\n")
+    received = gateway.ask(body=body)
+    assert received.headers["Content-Type"] == "text/event-stream"
+    assert received.text.count('"content"') == 10_001
+    assert received.text.endswith("data: [DONE]\n\n")
     assert len(server.bill) == 1
 
 
@@ -181,21 +179,19 @@ def test_neither_the_order_of_keys_nor_the_limit_of_the_answer_makes_another_req
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "\xff"])
-def test_who_does_not_know_the_token_is_refused(
-    gateway: Gateway, server: BillingServer, token: str
-):
-    told = gateway.ask(headers={TOKEN_HEADER: token})
-    assert (told.status, server.requests) == (403, [])
-    assert gateway.address.token not in told.text
+def test_a_client_without_the_token_is_refused(gateway: Gateway, server: BillingServer, token: str):
+    received = gateway.ask(headers={TOKEN_HEADER: token})
+    assert (received.status, server.requests) == (403, [])
+    assert gateway.address.token not in received.text
 
 
 def test_a_request_without_a_key_is_refused(gateway: Gateway, server: BillingServer):
-    told = gateway.ask(headers={CALL_HEADER: ""})
-    assert (told.status, server.requests) == (400, [])
-    assert f"header {CALL_HEADER}: got none" in told.text
+    received = gateway.ask(headers={CALL_HEADER: ""})
+    assert (received.status, server.requests) == (400, [])
+    assert f"header {CALL_HEADER}: got none" in received.text
 
 
-def test_neither_keys_nor_prompts_are_kept_and_nobody_else_can_read_the_answers(
+def test_neither_keys_nor_prompts_are_kept_and_only_the_owner_can_read_the_answers(
     own_gateway: Gateway, tmp_path: Path
 ):
     own_gateway.ask(body={"prompt": PRIVATE}, headers={"Authorization": f"Bearer {PRIVATE}"})
@@ -210,7 +206,7 @@ def test_neither_keys_nor_prompts_are_kept_and_nobody_else_can_read_the_answers(
         ]
 
 
-def test_a_gateway_that_nobody_uses_ends_by_itself(server: BillingServer, tmp_path: Path):
+def test_an_unused_gateway_ends(server: BillingServer, tmp_path: Path):
     gateway = Gateway(tmp_path, server.url, "--idle-seconds", "0.2")
     gateway.wait()
     assert gateway.log.read_text() == "costada gateway: unused for 0.2 seconds\n"
@@ -225,7 +221,7 @@ def test_a_gateway_that_is_held_does_not_end(server: BillingServer, tmp_path: Pa
     gateway.wait()
 
 
-def test_a_gateway_ends_only_after_the_call_under_way(own_gateway: Gateway, server: BillingServer):
+def test_a_gateway_ends_only_after_the_running_call(own_gateway: Gateway, server: BillingServer):
     gate = Gate()
     server.script(gate)
     with own_gateway.client_process({"model": "stand-in"}) as client:
