@@ -29,7 +29,6 @@ def scripted(answer: Callable[[str], str] = hashed_answer) -> ScriptedModel:
 
 
 def client(server: BillingServer, name: str = "stand-in", **options: Any) -> Any:
-    """Return a chat model that asks the billing server and does not wait between its retries."""
     return chat_model(f"openai:{name}", **{"base_url": server.url, "retry_wait": 0, **options})
 
 
@@ -46,7 +45,6 @@ def discovery(
     purse: Any = None,
     **settings: Any,
 ) -> Any:
-    """Return a graph of a model, the scripted one if none is given; the rest are settings."""
     chosen: dict[str, Any] = {"price": PRICE, **settings}
     limits = {"max_iterations": iterations, "max_attempts": attempts}
     given = {name: value for name, value in limits.items() if value is not None}
@@ -65,7 +63,6 @@ def discovery(
 
 
 def graph_of(answer=hashed_answer, *, constants=None, checkpointer=None, budget=0.06, **options):
-    """Return a graph of a scripted model, and the model."""
     model = scripted(answer)
     chosen = {"constants": constants} if constants else {}
     return discovery(model, budget=budget, saver=checkpointer, **chosen, **options), model
@@ -88,7 +85,6 @@ def events_of(store: RunStore) -> list[str]:
 
 
 def billed(server: BillingServer) -> Decimal:
-    """Return the dollars of the server's own bill at `PRICE`."""
     total = server.total()
     return Decimal(total.input_tokens + 2 * total.output_tokens) / 1_000_000
 
@@ -98,7 +94,6 @@ def trace(graph, given=None, **options):
 
 
 def resumed(graph, config=THREAD):
-    """Return the rows of the rest of a run."""
     return list(graph.stream(None, config, stream_mode="custom"))
 
 

@@ -12,7 +12,6 @@ from costada.nodes.open_run import await_clock, seconds_after
 
 
 def run(path: str, given: object, last: int) -> list[object]:
-    """Return what went wrong, the calls made now, and iterations and dollars of the run."""
     from langgraph.checkpoint.sqlite import SqliteSaver
     from toy_graph import graph_of, run_until
 
@@ -38,7 +37,6 @@ print(json.dumps(run(sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]))))
 
 
 def ran(path: Path, shift: int, given: object = None, last: int = 0) -> tuple[str, int, int, float]:
-    """Return what `run` does, in a process of its own where the clock is shifted."""
     if shift:
         found = json.loads(told_at(shift, RUN, path, json.dumps(given), last))
     else:

@@ -12,17 +12,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command
-from toy_graph import (
-    CALL_COST,
-    THREAD,
-    calls_of,
-    discovery,
-    graph_of,
-    resumed,
-    run_until,
-    scripted,
-    trace,
-)
+from toy_graph import CALL_COST, THREAD, calls_of, discovery, graph_of, run_until, scripted, trace
 from typing_extensions import TypedDict
 
 from costada.controller.constants import Constants
@@ -204,7 +194,6 @@ def search(**options):
 
 @cache
 def undisturbed():
-    """Return the rows and the result of a run that nothing stops; it buys a guide."""
     graph = search(checkpointer=InMemorySaver())
     rows = trace(graph, config=THREAD)
     assert any("guide_charged" in row["events"] for row in rows)
@@ -248,20 +237,6 @@ def test_as_a_node_of_a_parent_graph_only_shared_keys_flow():
     result = compiled.invoke({"seed": 7}, THREAD)
     assert set(result) == {"seed", "best_program", "note"}
     assert result["best_program"] == child.invoke({"seed": 7})["best_program"]
-
-
-@pytest.mark.parametrize("iteration", [1, 5, 9])
-def test_a_drained_run_resumed_from_its_file_ends_as_an_undisturbed_one(tmp_path, iteration):
-    path = str(tmp_path / "run.sqlite")
-    with SqliteSaver.from_conn_string(path) as saver:
-        first = run_until(search(checkpointer=saver), THREAD, iteration)
-    with SqliteSaver.from_conn_string(path) as saver:
-        graph = search(checkpointer=saver)
-        rest = resumed(graph)
-        found = graph.get_state(THREAD).values
-    rows, result = undisturbed()
-    assert first + rest == rows
-    assert found["best_program"] == result["best_program"]
 
 
 def test_resuming_a_finished_run_returns_its_result_and_spends_nothing():

@@ -41,7 +41,6 @@ def theirs(tmp_path: Path) -> Path:
 
 
 def contents(path: Path) -> tuple[list[str], int]:
-    """Return what is in a file without LangGraph's tables and ours, and its user_version."""
     with closing(sqlite3.connect(path)) as connection:
         ((version,),) = connection.execute("PRAGMA user_version").fetchall()
         lines = [

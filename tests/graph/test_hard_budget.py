@@ -64,7 +64,6 @@ class Provider:
         )
 
     def dollars(self, server: BillingServer) -> Decimal:
-        """Return what the server's own bill comes to."""
         total = server.total()
         cost_in = total.input_tokens * self.price.input_per_million
         return (cost_in + total.output_tokens * self.price.output_per_million) / MILLION
@@ -76,7 +75,6 @@ def model(server: BillingServer):
 
 
 def run(server, model, provider, policy, *, method="costada"):
-    """Return a run's result and its store; the server's bill is the run's alone."""
     server.bill.clear()
     server.requests.clear()
     server.default = provider
@@ -128,7 +126,6 @@ def hard(model, budget, *, iterations=1, **options):
 
 
 def first_prompt_bound() -> int:
-    """Return the most tokens the first prompt of the toy problem can have, by its bytes."""
     model = scripted()
     hard(model, 1.0).invoke({})
     size = len(toy_problem().task.encode()) + len(model.prompts[0].encode())
@@ -136,7 +133,6 @@ def first_prompt_bound() -> int:
 
 
 def dollars_for(answer_tokens: int) -> float:
-    """Return what the first prompt and an answer cost at most, at 1 and 2 dollars a million."""
     return (first_prompt_bound() + 2 * answer_tokens) / 1_000_000
 
 

@@ -288,7 +288,6 @@ def test_a_guide_that_is_not_wanted_counts_as_one_that_failed(no):
 
 
 def _without_money(rows):
-    """Return when guides were scheduled and what came of it, whatever the calls cost."""
     kept = ("iteration", "frontier", "score", "stagnation", "tactic_uses_left", "attempts")
     return [
         {name: row[name] for name in kept}

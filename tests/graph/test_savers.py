@@ -154,7 +154,6 @@ def toy(saver, store=None, problem=None):
 
 @cache
 def undisturbed():
-    """Return the rows and the result of a run that nothing stops."""
     graph, _ = toy(InMemorySaver())
     rows = trace(graph, config=THREAD)
     return rows, graph.invoke(None, THREAD)

@@ -47,7 +47,6 @@ def exporter() -> InMemorySpanExporter:
 
 
 def spans_of(act: Any) -> list[Any]:
-    """Return the finished spans of what `act` does, in the order in which they began."""
     exporter().clear()
     act()
     return sorted(exporter().get_finished_spans(), key=lambda span: span.start_time)
@@ -58,7 +57,6 @@ def named(spans: list[Any], name: str) -> list[Any]:
 
 
 def parents(spans: list[Any]) -> dict[str, set[str]]:
-    """Return the names of the spans above those of each name; empty for none."""
     by_id = {span.context.span_id: span.name for span in spans}
     found: dict[str, set[str]] = {}
     for span in spans:

@@ -99,14 +99,6 @@ def test_a_budget_that_pays_for_no_first_request_is_used_up_and_no_failure(
     assert server.requests == []
 
 
-def test_pages_after_a_good_answer_are_failed_attempts(server: BillingServer) -> None:
-    store = RunStore()
-    server.script(Reply(rewrite(0.2)), Page(), Reply(rewrite(0.4)))
-    graph = discovery(client(server), iterations=2, store=store)
-    assert graph.invoke({})["best_score"] == 0.4
-    assert [row["attempts"] for row in rows_of(store)] == [1, 2]
-
-
 def test_a_guide_of_its_own_that_never_answers_ends_the_run_as_well(server: BillingServer) -> None:
     """What the generating model answers says nothing about another server."""
 
@@ -136,7 +128,6 @@ def failing_run(model, max_failures, *, iterations=30, **options):
 
 
 def saying(*answers: str) -> ScriptedModel:
-    """Return a model that gives each answer once, then only refuses; guides bring nothing."""
     left: Iterator[str] = iter(answers)
     return ScriptedModel(
         answer=lambda prompt: NOTHING if is_guide_prompt(prompt) else next(left, NOTHING),

@@ -281,7 +281,6 @@ def guide_prompts(value: Callable[[int, int, bool], float], iterations: int) -> 
 
 
 def told(prompt: str) -> list[tuple[str, str, float]]:
-    """Return outcome, idea and improvement of each tactic in the prompt of a guide."""
     lines = re.findall(r"(SUCCESS|FAILED): a\.b - (\S+) \(improvement (\S+)\)", prompt)
     return [(outcome, idea, float(rise)) for outcome, idea, rise in lines]
 
