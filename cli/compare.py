@@ -24,11 +24,8 @@ Directory = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(
-        parser=options.named_path,
-        metavar="DIR",
-        help="Folder for the tables and the page.",
-        show_default="the folder of the runs",
+    options.path_option(
+        "Folder for the tables and the page.", show_default="the folder of the runs"
     ),
 ]
 Baseline = Annotated[

@@ -48,7 +48,7 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
 
 
 @contextmanager
-def telling_warnings() -> Iterator[None]:
+def showing_warnings() -> Iterator[None]:
     """Print each warning of the block as one line on standard error, at its end."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.filterwarnings("always", category=RuntimeWarning, message="sandbox:")
@@ -60,7 +60,7 @@ def telling_warnings() -> Iterator[None]:
 
 
 @contextmanager
-def telling_pauses(notify: Callable[[str], None]) -> Iterator[None]:
+def showing_pauses(notify: Callable[[str], None]) -> Iterator[None]:
     """Pass on what the library logs during the block, such as that a run is paused."""
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: notify(record.getMessage())  # type: ignore[method-assign]

@@ -14,12 +14,7 @@ from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
 
 At = Annotated[int, typer.Option(metavar="ITERATION", min=1, help="The last iteration to copy.")]
-New = Annotated[
-    Path,
-    typer.Option(
-        "--out", parser=options.named_path, metavar="NEW", help="A new folder for the new run."
-    ),
-]
+New = Annotated[Path, options.path_option("A new folder for the new run.", "--out", metavar="NEW")]
 Budget = Annotated[
     float | None,
     typer.Option(

@@ -20,11 +20,8 @@ Upstream = Annotated[
 ]
 JournalFile = Annotated[
     Path,
-    typer.Option(
-        "--journal",
-        parser=options.named_path,
-        metavar="FILE",
-        help="File of the responses; FILE.address holds the token.",
+    options.path_option(
+        "File of the responses; FILE.address holds the token.", "--journal", metavar="FILE"
     ),
 ]
 Port = Annotated[

@@ -28,11 +28,10 @@ MaxBudget = Annotated[
 ]
 PurseFile = Annotated[
     Path | None,
-    typer.Option(
+    options.path_option(
+        "File of the purse that pays for all runs, so that it survives a restart.",
         "--purse",
-        parser=options.named_path,
         metavar="FILE",
-        help="File of the purse that pays for all runs, so that it survives a restart.",
         show_default="in memory, while the server runs",
     ),
 ]
@@ -44,12 +43,7 @@ Problems = Annotated[
         show_default="all benchmarks",
     ),
 ]
-Parent = Annotated[
-    Path,
-    typer.Option(
-        "--out", parser=options.named_path, metavar="DIR", help="Parent folder of the run folders."
-    ),
-]
+Parent = Annotated[Path, options.path_option("Parent folder of the run folders.", "--out")]
 Http = Annotated[
     bool,
     typer.Option("--http", help="Listen on 127.0.0.1 instead; prints the address with a token."),

@@ -37,6 +37,24 @@ def named_path(text: str) -> Path:
     return Path(text)
 
 
+def path_option(
+    text: str,
+    *names: str,
+    metavar: str = "DIR",
+    show_default: bool | str = True,
+    panel: Shown | None = None,
+) -> Any:
+    """An option with a path; `names` replace the name of the parameter."""
+    return typer.Option(
+        *names,
+        parser=named_path,
+        metavar=metavar,
+        help=text,
+        show_default=show_default,
+        rich_help_panel=panel.panel if panel else None,
+    )
+
+
 ProblemName = Annotated[
     str,
     typer.Argument(
@@ -70,11 +88,10 @@ Trust = Annotated[
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option(
+    path_option(
+        "TOML file with settings, named as in settings.json; options on the command line win.",
         "--config",
-        parser=named_path,
         metavar="FILE",
-        help="TOML file with settings, named as in settings.json; options on the command line win.",
     ),
 ]
 SetValues = Annotated[

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from costada.cli import options
-from costada.cli.errors import keeping_output_clean, refusing, telling_warnings
+from costada.cli.errors import keeping_output_clean, refusing, showing_warnings
 from costada.reports.terminal import show
 from costada.runs.config import RunConfig
 from costada.runs.exit_codes import ExitCode
@@ -84,7 +84,7 @@ def evaluate(
     with (
         refusing(ExitCode.BAD_INPUT),
         ending_on_signal(),
-        telling_warnings(),
+        showing_warnings(),
         keeping_output_clean(),
     ):
         wanted = RunConfig.model_validate({"problem": problem, **settings()})

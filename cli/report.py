@@ -15,12 +15,7 @@ from costada.runs.folder import RunFolder
 
 Out = Annotated[
     Path | None,
-    typer.Option(
-        parser=options.named_path,
-        metavar="FILE",
-        help="File of the page.",
-        show_default="DIR/report.html",
-    ),
+    options.path_option("File of the page.", metavar="FILE", show_default="DIR/report.html"),
 ]
 Port = Annotated[
     int,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from costada.cli import options
-from costada.cli.errors import keeping_output_clean, refusing, say, telling_pauses, telling_warnings
+from costada.cli.errors import keeping_output_clean, refusing, say, showing_pauses, showing_warnings
 from costada.reports.formats import counted, percent
 from costada.reports.terminal import show
-from costada.runs.config import EVALUATION, OUTPUT, RunConfig
+from costada.runs.config import OUTPUT, RunConfig
 from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.interruption import draining_on_signal, ending_on_signal
@@ -33,12 +33,10 @@ Problem = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option(
-        parser=options.named_path,
-        metavar="DIR",
-        help="Folder for the run; it must not hold another one.",
+    options.path_option(
+        "Folder for the run; it must not hold another one.",
         show_default="runs-out/PROBLEM-1, -2, ...",
-        rich_help_panel=OUTPUT.panel,
+        panel=OUTPUT,
     ),
 ]
 DryRun = Annotated[
@@ -64,14 +62,6 @@ RaisedIterations = Annotated[
         "--max-iterations",
         help="New maximum number of iterations, at least the previous one.",
         show_default="as before",
-    ),
-]
-AllowInvalidStart = Annotated[
-    bool,
-    typer.Option(
-        "--allow-invalid-start",
-        help="Start even if the evaluator rejects the initial program, which then scores 0.",
-        rich_help_panel=EVALUATION.panel,
     ),
 ]
 AcceptLoss = Annotated[
@@ -111,11 +101,12 @@ def run(
     _carry_out(plan, config, folder, as_json=as_json, is_quiet=quiet)
 
 
+@options.with_settings("allow_invalid_start", from_file=False)
 def resume(
     folder: options.Folder,
+    settings: Callable[[], dict[str, Any]],
     budget: RaisedBudget = None,
     max_iterations: RaisedIterations = None,
-    allow_invalid_start: AllowInvalidStart = False,
     trust: options.Trust = False,
     accept_loss: AcceptLoss = False,
     as_json: options.JsonResult = False,
@@ -137,7 +128,7 @@ def resume(
                 saved,
                 budget=budget,
                 max_iterations=max_iterations,
-                allow_invalid_start=allow_invalid_start,
+                allow_invalid_start=settings().get("allow_invalid_start", False),
             )
             check_lost_steps(place, config, is_accepted=accept_loss)
             plan = _plan(config)
@@ -152,7 +143,7 @@ def resume(
 def _plan(config: RunConfig) -> Plan:
     from costada.runs.plan import plan_run
 
-    with ending_on_signal(), telling_warnings(), keeping_output_clean():
+    with ending_on_signal(), showing_warnings(), keeping_output_clean():
         return plan_run(config)
 
 
@@ -183,7 +174,7 @@ def _carry_out(
     with (
         refusing(ExitCode.FAILED, hint=f"Finished iterations are saved. Resume with: {command}"),
         draining_on_signal(control, progress.notice),
-        telling_pauses(say if is_quiet else progress.notice),
+        showing_pauses(say if is_quiet else progress.notice),
         keeping_output_clean(as_json),
     ):
         result = carry_out(plan, folder, progress, control, accepts_loss=accepts_loss)

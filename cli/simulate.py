@@ -25,12 +25,7 @@ Jobs = Annotated[
     int | None, typer.Option(min=1, help="Number of processes.", show_default="number of cores")
 ]
 Out = Annotated[
-    Path | None,
-    typer.Option(
-        parser=options.named_path,
-        metavar="DIR",
-        help=f"Folder for {CURVES_FILE}, which costada compare reads.",
-    ),
+    Path | None, options.path_option(f"Folder for {CURVES_FILE}, which costada compare reads.")
 ]
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from costada.cli import options
-from costada.cli.errors import refusing, telling_warnings
+from costada.cli.errors import refusing, showing_warnings
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem_names
 from costada.experiments.sweep.loop import StopSignals, SweepLoop, start
@@ -69,12 +69,7 @@ Budgets = Annotated[
     ),
 ]
 SweepFolder = Annotated[
-    Path,
-    typer.Option(
-        parser=options.named_path,
-        metavar="DIR",
-        help="Folder for all runs. An interrupted sweep is resumed.",
-    ),
+    Path, options.path_option("Folder for all runs. An interrupted sweep is resumed.")
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the number of runs and their maximum cost.")
@@ -122,7 +117,7 @@ def sweep(
                 return
             held.enter_context(hold_sweep(out))
             runs = tuple(map(with_progress, wanted))
-            with telling_warnings():
+            with showing_warnings():
                 check_inputs(runs)
         with refusing(ExitCode.FAILED, hint="Repeat the command to resume."):
             started = monotonic()

@@ -26,12 +26,8 @@ Steps = Annotated[
 ]
 FigureFolder = Annotated[
     Path | None,
-    typer.Option(
-        parser=options.named_path,
-        metavar="DIR",
-        help="Folder for theory.json, theory.svg and theory.png.",
-        show_default="none",
-        rich_help_panel=OUTPUT.panel,
+    options.path_option(
+        "Folder for theory.json, theory.svg and theory.png.", show_default="none", panel=OUTPUT
     ),
 ]
 

@@ -27,20 +27,17 @@ class GraphFormat(StrEnum):
 Format = Annotated[GraphFormat, typer.Option(help="Format of the picture.")]
 PictureFile = Annotated[
     Path | None,
-    typer.Option(
-        parser=options.named_path,
+    options.path_option(
+        "File of the picture.",
         metavar="FILE",
-        help="File of the picture.",
         show_default="standard output for mermaid, else costada-graph.png or .svg",
     ),
 ]
 RunToColour = Annotated[
     Path | None,
-    typer.Option(
+    options.path_option(
+        "Colour the nodes by the dollars and seconds that the run in this folder has spent.",
         "--run",
-        parser=options.named_path,
-        metavar="DIR",
-        help="Colour the nodes by the dollars and seconds that the run in this folder has spent.",
         show_default="no run",
     ),
 ]
