@@ -45,6 +45,18 @@ def test_a_table_of_the_reference_lists_each_key(page):
     assert not missing
 
 
+def test_each_symbol_of_the_paper_is_in_its_home():
+    for row in (ROOT / "docs" / "reference" / "symbols.md").read_text().splitlines()[4:]:
+        names, homes = (re.findall(r"`([^`]+)`", cell) for cell in row.split(" | ")[1:3] or "  ")
+        files, folder = [], ROOT
+        for home in homes:
+            folder = ROOT / home.rpartition("/")[0] if "/" in home else folder
+            files.append(folder / home.rpartition("/")[2])
+        text = "\n".join(file.read_text() for file in files)
+        missing = [name for name in names if not re.search(rf"\b{name.split('.')[-1]}\b", text)]
+        assert not missing, row
+
+
 def test_a_block_that_is_not_run_names_only_what_exists():
     check_commands("export KEY=...\ncostada run circle_packing --budget 1")
     with pytest.raises(AssertionError, match="--nothing"):
