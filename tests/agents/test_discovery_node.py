@@ -173,7 +173,7 @@ def breaking_off(number):
 
 
 @pytest.mark.parametrize(("mode", "is_kept"), [(None, True), (True, True), (False, False)])
-def test_under_a_saver_of_the_parent_a_stopped_search_goes_on(tmp_path, mode, is_kept):
+def test_under_a_saver_of_the_parent_a_stopped_search_is_resumed(tmp_path, mode, is_kept):
     path = str(tmp_path / "parent.sqlite")
     with SqliteSaver.from_conn_string(path) as saver, RunStore(tmp_path / "programs") as store:
         graph, _ = search(problem=breaking_off(5), checkpointer=mode, store=store)
@@ -186,7 +186,7 @@ def test_under_a_saver_of_the_parent_a_stopped_search_goes_on(tmp_path, mode, is
 
 
 @pytest.mark.parametrize("mode", [None, True])
-def test_under_an_async_saver_of_the_parent_a_stopped_search_goes_on(tmp_path, mode):
+def test_under_an_async_saver_of_the_parent_a_stopped_search_is_resumed(tmp_path, mode):
     path = str(tmp_path / "parent.sqlite")
 
     async def run(given, problem=None):

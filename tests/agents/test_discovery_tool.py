@@ -126,7 +126,7 @@ WAYS = "expected a problem, or a program together with an evaluator"
         ),
     ],
 )
-def test_wrong_arguments_are_told_to_the_agent_and_cost_nothing(provider, order, text):
+def test_wrong_arguments_are_explained_to_the_agent_and_cost_nothing(provider, order, text):
     provider.orders(order)
     problems = [toy_problem(), toy_problem(name="other")]
     evaluators = {"value": toy_problem(), "broken": toy_problem(evaluate=broken)}
@@ -178,7 +178,7 @@ def test_under_a_saver_the_agents_caller_is_asked_for_more_budget(provider, is_a
     assert provider.billed == Decimal("0.010")
 
 
-def test_under_a_saver_a_stopped_search_goes_on_without_paying_again(provider, tmp_path):
+def test_under_a_saver_a_stopped_search_is_resumed_without_paying_again(provider, tmp_path):
     judged = []
 
     def evaluate(code):
@@ -230,7 +230,7 @@ def test_a_hard_purse_lends_no_more_than_it_has(provider):
     assert purse.spent == provider.billed <= Decimal("0.01")
 
 
-def test_an_empty_purse_is_told_to_the_agent(provider):
+def test_the_agent_learns_of_an_empty_purse(provider):
     provider.orders({"budget": 0.006}, {"budget": 0.006}, {"budget": 0.006})
     purse = Purse(0.01)
     first, second, third = tool_messages(run(agent_of(provider, tool_of(provider, purse=purse))))
@@ -252,7 +252,7 @@ def test_an_empty_purse_is_told_to_the_agent(provider):
         ({"max_budget": 0}, "budget: got 0, expected finite dollars above 0"),
     ],
 )
-def test_a_host_is_told_what_is_wrong_at_once(provider, options, text):
+def test_wrong_arguments_of_a_host_are_refused_at_once(provider, options, text):
     with pytest.raises(ValueError, match=text):
         tool_of(provider, **options)
 
@@ -270,6 +270,6 @@ def test_a_rejected_start_is_searched_from_only_where_its_problem_allows_that(pr
         evaluators={"value": allowing},
         settings={"constants": Constants(max_iterations=1), "max_failures": 1},
     )
-    told = tool.invoke({"program": program(7), "evaluator": "value", "budget": 0.01})
-    assert "score 0" in told
+    found = tool.invoke({"program": program(7), "evaluator": "value", "budget": 0.01})
+    assert "score 0" in found
     assert provider.requests

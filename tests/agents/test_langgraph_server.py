@@ -91,9 +91,9 @@ def test_a_served_search_spends_its_budget_whatever_limit_the_server_hands_down(
     assert found["best_program"]
     assert again["best_program"] == found["best_program"]
     assert again["spent"] == found["spent"]
-    told = [str(each) for each in refused]
-    assert "input: got key 'budget', expected seed" in told[0]
-    assert "got key 'budget', which is not read there" in told[1]
+    found = [str(each) for each in refused]
+    assert "input: got key 'budget', expected seed" in found[0]
+    assert "got key 'budget', which is not read there" in found[1]
 
 
 @pytest.mark.parametrize(

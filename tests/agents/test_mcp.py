@@ -25,11 +25,11 @@ from costada.runs.runner import is_finished
 from costada.store.purse import Purse
 
 
-def offer_over(purse, parent):
+def service_of(purse, parent):
     return SearchService({}, RunConfig(problem="circle_packing"), purse, parent)
 
 
-def test_money_of_runs_that_nobody_carries_on_comes_back_but_what_they_spent(tmp_path):
+def test_abandoned_runs_return_their_money_except_what_they_spent(tmp_path):
     path = tmp_path / "purse.sqlite"
     with Purse(1, path=path) as purse:
         (tmp_path / "dead").mkdir()
@@ -37,7 +37,7 @@ def test_money_of_runs_that_nobody_carries_on_comes_back_but_what_they_spent(tmp
         purse.child(str(tmp_path / "removed"), 0.25).put("call", cost=0.0625)
         assert float(purse.remaining) == 0.5
     with Purse(1, path=path) as purse:
-        offer_over(purse, tmp_path).reclaim()
+        service_of(purse, tmp_path).reclaim()
         assert float(purse.spent) == 0.1875
         assert float(purse.remaining) == 0.8125
 
@@ -46,7 +46,7 @@ def test_money_of_a_run_at_work_stays_with_it(tmp_path):
     with Purse(1) as purse:
         purse.child(str(tmp_path), 0.25)
         with hold_lease(tmp_path):
-            offer_over(purse, tmp_path).reclaim()
+            service_of(purse, tmp_path).reclaim()
         assert float(purse.remaining) == 0.75
 
 
@@ -108,9 +108,9 @@ def toy_folder(parent):
 def words(provider, parent, *more):
     priced = ["--price-in", "1", "--price-out", "2"]
     model = ["--model", "openai:stand-in", "--base-url", provider.url, *priced]
-    offer = ["--problems", str(parent / "toy"), "--out", str(parent / "runs")]
+    offered = ["--problems", str(parent / "toy"), "--out", str(parent / "runs")]
     money = ["--max-budget", str(PURSE), "--purse", str(parent / "purse.sqlite")]
-    return ["mcp", *offer, *money, *model, *map(str, more)]
+    return ["mcp", *offered, *money, *model, *map(str, more)]
 
 
 def free_port():
@@ -141,7 +141,7 @@ async def session_with(arguments):
 
 @asynccontextmanager
 async def session_over_http(arguments, port):
-    """Yield a session with a server that listens, and the address that it told."""
+    """Yield a session with a server that listens, and the address that it printed."""
     pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
     options = ("--http", "--port", str(port))
     process = await asyncio.create_subprocess_exec(COSTADA, *arguments, *options, **pipes)
@@ -157,7 +157,7 @@ async def session_over_http(arguments, port):
     await process.communicate()
 
 
-async def told(session, tool, **arguments):
+async def call(session, tool, **arguments):
     """Return what a tool answers, or its error text."""
     result = await session.call_tool(tool, arguments)
     if result.isError:
@@ -167,11 +167,11 @@ async def told(session, tool, **arguments):
 
 
 async def discover(session, budget, problem="toy"):
-    return await told(session, "discover", problem=problem, budget=budget)
+    return await call(session, "discover", problem=problem, budget=budget)
 
 
 async def ended(session, run):
-    while (status := await told(session, "status", run=run, wait_seconds=20))["phase"] == "running":
+    while (status := await call(session, "status", run=run, wait_seconds=20))["phase"] == "running":
         pass
     return status
 
@@ -181,9 +181,9 @@ async def mistakes(session):
         "misspelt": await discover(session, 0.01, "toi"),
         "path": await discover(session, 0.01, "/etc"),
         "negative": await discover(session, -1),
-        "unknown": await told(session, "status", run="toy-7"),
-        "above": await told(session, "best_program", run="../toy"),
-        "endless": await told(session, "status", run="toy-7", wait_seconds=3600),
+        "unknown": await call(session, "status", run="toy-7"),
+        "above": await call(session, "best_program", run="../toy"),
+        "endless": await call(session, "status", run="toy-7", wait_seconds=3600),
     }
 
 
@@ -198,9 +198,9 @@ async def conversation(session, provider):
     heard["failed"] = await ended(session, (await discover(session, float(PURSE)))["run"])
     heard["begun"] = begun = await discover(session, 0.006)
     heard["end"] = await ended(session, begun["run"])
-    heard["best"] = await told(session, "best_program", run=begun["run"])
+    heard["best"] = await call(session, "best_program", run=begun["run"])
     heard["left"] = left = await discover(session, 100)
-    while not (await told(session, "status", run=left["run"]))["iterations"]:
+    while not (await call(session, "status", run=left["run"]))["iterations"]:
         await asyncio.sleep(0.01)
     return heard
 
@@ -283,7 +283,7 @@ def test_all_runs_together_spend_no_more_than_the_host_allows(heard):
     assert heard["billed"] == PURSE
 
 
-def test_what_a_client_gets_wrong_is_told_and_costs_nothing(heard):
+def test_mistakes_of_a_client_are_explained_and_cost_nothing(heard):
     assert "Unknown problem 'toi'. Did you mean 'toy'? Known: toy." in heard["misspelt"]
     assert "Unknown problem '/etc'. Known: toy." in heard["path"]
     assert "budget: got -1.0, expected" in heard["negative"]
@@ -299,7 +299,7 @@ def test_a_failing_run_says_why_and_gives_its_money_back(heard):
     assert heard["begun"]["budget"] == 0.006
 
 
-def test_a_run_under_way_when_the_client_leaves_is_saved_and_its_money_taken_back(heard):
+def test_a_running_search_is_saved_when_the_client_leaves_and_its_money_reclaimed(heard):
     folder = RunFolder(Path(heard["left"]["folder"]))
     with hold_lease(folder.path):
         assert rows_of_file(folder.database)
@@ -314,7 +314,7 @@ def test_it_can_be_reached_over_http_on_loopback(heard):
     assert heard["last"]["phase"] == "finished"
 
 
-def test_over_http_nobody_is_heard_without_the_token_nor_from_afar(heard):
+def test_http_requests_without_the_token_or_from_another_host_are_refused(heard):
     unheard = {name: status for name, status in heard["statuses"].items() if status != 400}
     assert unheard == {
         **dict.fromkeys(["nothing", "another token", "another token in the address"], 401),
@@ -334,7 +334,7 @@ def test_over_http_nobody_is_heard_without_the_token_nor_from_afar(heard):
         (["--max-budget", 1, "--model", "openai:unheard-of"], "OPENAI_API_KEY"),
     ],
 )
-def test_a_host_is_told_what_is_wrong_before_the_server_begins(invoke, monkeypatch, more, text):
+def test_wrong_options_are_refused_before_the_server_starts(invoke, monkeypatch, more, text):
     for name in ("OPENAI_API_KEY", "OPENAI_API_BASE", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
     result = invoke("mcp", *more)

@@ -94,7 +94,7 @@ def test_the_call_that_crosses_completes_and_then_the_agent_ends_politely(server
     assert purse.spent == billed(server) == Decimal("0.075")
 
 
-def test_an_agent_whose_purse_is_empty_asks_nobody(server):
+def test_an_agent_whose_purse_is_empty_asks_no_model(server):
     purse = Purse(0.01)
     purse.put("somebody else", cost=0.01)
     said = agent_of(server, purse).invoke(QUESTION)["messages"]
@@ -260,8 +260,8 @@ def test_half_a_character_in_an_answer_does_not_stop_the_agents_next_request(ser
     server.script(Reply(r'{"city": "Rome \ud800"}', 1000, 500, tool="weather"))
     server.default = Reply("Sun \ud83d.", input_tokens=1000, output_tokens=500)
     agent = agent_of(server, purse)
-    told = asyncio.run(agent.ainvoke(QUESTION)) if is_async else agent.invoke(QUESTION)
-    assert [str(message.content) for message in told["messages"][2:]] == [
+    found = asyncio.run(agent.ainvoke(QUESTION)) if is_async else agent.invoke(QUESTION)
+    assert [str(message.content) for message in found["messages"][2:]] == [
         "Sun in Rome \N{REPLACEMENT CHARACTER}.",
         "Sun \N{REPLACEMENT CHARACTER}.",
     ]
@@ -289,7 +289,7 @@ def test_a_name_that_other_middleware_binds_is_paid_by_its_own_price_and_needs_o
     assert purse.spent == Decimal("0.05")
 
 
-def test_a_model_made_anew_for_every_call_is_priced_like_the_first(server):
+def test_a_model_created_for_every_call_is_priced_like_the_first(server):
     purse = Purse(1)
     server.script(LOOK)
     server.default = Reply("done", input_tokens=100, output_tokens=10)
@@ -350,6 +350,6 @@ def test_of_two_in_one_agent_the_inner_one_pays_once(server):
 
 def test_without_langchain_one_line_says_what_to_install():
     blocked = "import sys; sys.modules['langchain'] = None; import costada.agents.middleware"
-    told = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True)
+    found = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True)
     line = 'ImportError: agents: needs LangChain, run `pip install "costada[agents]"`'
-    assert told.stderr.splitlines()[-1] == line
+    assert found.stderr.splitlines()[-1] == line

@@ -58,13 +58,13 @@ def undisturbed():
     return graph.invoke({}), model.prompts
 
 
-def check_goes_on(state, model):
+def check_is_resumed(state, model):
     expected, prompts = undisturbed()
     assert state == {"ticket": "a", "code": expected["best_program"], "dollars": expected["spent"]}
     assert 0 < len(model.prompts) < len(prompts)
 
 
-def test_a_stopped_search_goes_on_though_its_parent_saves_nothing(tmp_path):
+def test_a_stopped_search_is_resumed_though_its_parent_saves_nothing(tmp_path):
     path = str(tmp_path / "search.sqlite")
     with SqliteSaver.from_conn_string(path) as saver:
         graph, _ = search(saver, evaluate=stopping_evaluation(5))
@@ -72,7 +72,7 @@ def test_a_stopped_search_goes_on_though_its_parent_saves_nothing(tmp_path):
             pipeline(graph).invoke({"ticket": "a"})
     with SqliteSaver.from_conn_string(path) as saver:
         graph, model = search(saver)
-        check_goes_on(pipeline(graph).invoke({"ticket": "a"}), model)
+        check_is_resumed(pipeline(graph).invoke({"ticket": "a"}), model)
         num_calls = len(model.prompts)
         assert pipeline(graph).invoke({"ticket": "a"})["dollars"] == BUDGET
         assert len(model.prompts) == num_calls
@@ -91,7 +91,7 @@ def test_it_does_so_in_an_event_loop(tmp_path):
 
     with pytest.raises(InterruptedError):
         asyncio.run(run(stopping_evaluation(5)))
-    check_goes_on(*asyncio.run(run(evaluate_value)))
+    check_is_resumed(*asyncio.run(run(evaluate_value)))
 
 
 def test_the_saver_of_the_parent_and_that_of_the_search_do_not_mix(tmp_path):

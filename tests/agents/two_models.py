@@ -12,7 +12,7 @@ CALL_COST = Decimal("0.002")
 
 
 class Provider(BillingServer):
-    """Serves the agent's model, which orders in turn what it is told to, and the search's."""
+    """Serves the agent's model, which calls tools in a given order, and the search's."""
 
     def orders(self, *arguments):
         self.default = lambda body: self._answer(body, arguments)

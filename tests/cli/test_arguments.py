@@ -111,7 +111,7 @@ def test_numbers_beyond_reason_take_few_characters():
 
 
 @pytest.mark.parametrize("budget", ["1e300", "1e308"])
-def test_a_dry_run_of_an_absurd_budget_is_told_in_few_characters(invoke, near, budget):
+def test_a_dry_run_of_an_absurd_budget_takes_few_characters(invoke, near, budget):
     result = invoke("run", near, "--budget", budget, "--dry-run")
     assert result.exit_code == 0, result.output
     assert max(map(len, result.stdout.splitlines())) < 200
@@ -223,7 +223,7 @@ def test_edited_settings_are_refused_by_field(invoke, finished, tmp_path):
     assert "seed: got 'zero', expected a valid integer" in result.output
 
 
-def test_a_provider_that_refuses_for_good_ends_the_run_and_says_how_to_go_on(
+def test_a_provider_that_refuses_for_good_ends_the_run_and_says_how_to_resume(
     invoke, near, out, monkeypatch
 ):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-to-be-shown")

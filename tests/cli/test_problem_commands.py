@@ -131,8 +131,8 @@ def test_no_program_may_read_the_memory_of_a_command(tmp_path, layer):
         (tmp_path / name).write_text(text)
     options = ["--sandbox", layer, "--json"]
     command = [COSTADA, "evaluate", tmp_path, tmp_path / "initial_program.py", *options]
-    told = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert json.loads(told.stdout)["metrics"]["is_dumpable"] == 0
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert json.loads(found.stdout)["metrics"]["is_dumpable"] == 0
 
 
 def test_a_program_that_is_not_there_is_refused(invoke, tmp_path):

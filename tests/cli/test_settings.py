@@ -160,7 +160,7 @@ def test_a_python_caller_gets_a_value_error_with_the_same_lines():
         checked_config({"problem": "p", "budget": -1})
 
 
-def test_a_run_with_tools_goes_on_where_it_stopped_and_says_what_it_cost(near, invoke, tmp_path):
+def test_a_run_with_tools_is_resumed_and_reports_its_cost(near, invoke, tmp_path):
     folder = tmp_path / "run"
     options = ("--generator", "agent", "--tool-evaluations", 2, "--step-cap", 0.04)
     begun = invoke("run", near, *options, "--max-iterations", 2, "--out", folder)
@@ -168,13 +168,13 @@ def test_a_run_with_tools_goes_on_where_it_stopped_and_says_what_it_cost(near, i
     assert json.loads((folder / "settings.json").read_text())["generator"] == "agent"
     resumed = invoke("resume", folder, "--max-iterations", 3, "--json")
     assert resumed.exit_code == 0, resumed.output
-    told = json.loads(resumed.stdout)
+    found = json.loads(resumed.stdout)
     with RunStore(folder / "run.sqlite", is_read_only=True) as store:
         (run_id,) = store.run_ids()
         calls = list(store.call_log.calls(run_id))
-    assert told["iterations"] == 3
-    assert told["spent"] == pytest.approx(float(sum(call.cost for call in calls)))
-    assert len(calls) > told["iterations"]
+    assert found["iterations"] == 3
+    assert found["spent"] == pytest.approx(float(sum(call.cost for call in calls)))
+    assert len(calls) > found["iterations"]
 
 
 def test_from_python_it_is_an_option_like_any_other(near):
@@ -190,7 +190,7 @@ def test_a_dry_run_says_that_a_step_takes_several_answers(near, invoke):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "found"),
     [
         (("--generator", "tools"), "--generator: got 'tools', expected 'model' or 'agent'"),
         (("--step-cap", 0.1), "--step-cap: got 0.1 with generator 'model'"),
@@ -198,10 +198,10 @@ def test_a_dry_run_says_that_a_step_takes_several_answers(near, invoke):
         (("--generator", "agent", "--tool-evaluations", 0), "--tool-evaluations: got 0"),
     ],
 )
-def test_a_wrong_option_is_named(near, invoke, options, told):
+def test_a_wrong_option_is_named(near, invoke, options, found):
     refused = invoke("run", near, *options, "--dry-run")
     assert refused.exit_code == 2
-    assert told in refused.output
+    assert found in refused.output
 
 
 def test_a_model_without_tools_is_refused_before_a_folder_is_made(invoke, tmp_path):

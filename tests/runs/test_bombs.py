@@ -185,7 +185,7 @@ def end_of_each(folder, output):
 
 
 @pytest.mark.parametrize("made", BOMBS)
-def test_a_bomb_costs_little_memory_and_is_told_in_a_line(finished, tmp_path, made):
+def test_a_bomb_costs_little_memory_and_is_reported_in_one_line(finished, tmp_path, made):
     folder, output = tmp_path / "foreign", tmp_path / "output.json"
     shutil.copytree(finished, folder)
     BOMBS[made](folder)

@@ -16,7 +16,7 @@ FIRST = KEPT_CHECKPOINTS + 4
 """Iterations of the first process: more than a run file keeps checkpoints of."""
 
 
-def gone_on(folder, iterations, is_resumed):
+def advance(folder, iterations, is_resumed):
     """Return iterations and dollars of a run so far, and the calls that were made for it now."""
     from fakes import ScriptedModel, hashed_answer, toy_problem
 
@@ -29,32 +29,34 @@ def gone_on(folder, iterations, is_resumed):
     return [found.iterations, found.spent, len(model.prompts)]
 
 
-GO_ON = f"""
+ADVANCE = f"""
 import json, sys
-{getsource(gone_on)}
-print(json.dumps(gone_on(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True")))
+{getsource(advance)}
+print(json.dumps(advance(sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True")))
 """
 
 
-def go_on(folder, shift, iterations, *, is_resumed=True):
-    """Return what `gone_on` does, in a process of its own where the clock is shifted."""
+def carry_on(folder, shift, iterations, *, is_resumed=True):
+    """Return what `advance` does, in a process of its own where the clock is shifted."""
     if not shift:
-        return gone_on(str(folder), iterations, is_resumed)
-    found: list[float] = json.loads(told_at(shift, GO_ON, folder, iterations, is_resumed))
+        return advance(str(folder), iterations, is_resumed)
+    found: list[float] = json.loads(told_at(shift, ADVANCE, folder, iterations, is_resumed))
     return found
 
 
 def test_the_clock_of_a_process_can_be_shifted():
     script = "import time, datetime; print(time.time()); print(datetime.datetime.now().timestamp())"
-    for told in told_at(-3600, script).split():
-        assert float(told) == pytest.approx(time.time() - 3600, abs=60)
+    for found in told_at(-3600, script).split():
+        assert float(found) == pytest.approx(time.time() - 3600, abs=60)
 
 
-def test_a_run_goes_on_from_the_checkpoint_that_was_written_last(tmp_path):
+def test_a_run_is_resumed_from_the_checkpoint_that_was_written_last(tmp_path):
     whole, run = tmp_path / "whole", tmp_path / "run"
-    _, spent, num_calls = go_on(whole, 0, FIRST + 5, is_resumed=False)
-    made = [go_on(run, 0, FIRST, is_resumed=False)]
-    made += [go_on(run, shift, FIRST + more) for shift, more in ((BACK, 3), (2 * BACK, 4), (0, 5))]
+    _, spent, num_calls = carry_on(whole, 0, FIRST + 5, is_resumed=False)
+    made = [carry_on(run, 0, FIRST, is_resumed=False)]
+    made += [
+        carry_on(run, shift, FIRST + more) for shift, more in ((BACK, 3), (2 * BACK, 4), (0, 5))
+    ]
     assert [iterations for iterations, _, _ in made] == [FIRST, FIRST + 3, FIRST + 4, FIRST + 5]
     assert sum(calls for _, _, calls in made) == num_calls
     assert made[-1][1] == spent
@@ -63,8 +65,8 @@ def test_a_run_goes_on_from_the_checkpoint_that_was_written_last(tmp_path):
 
 def test_a_fork_finds_the_iterations_that_came_after_the_clock_was_set_back(tmp_path):
     run = RunFolder(tmp_path / "run")
-    go_on(run.path, 0, FIRST, is_resumed=False)
-    go_on(run.path, BACK, FIRST + 3)
+    carry_on(run.path, 0, FIRST, is_resumed=False)
+    carry_on(run.path, BACK, FIRST + 3)
     lines = run.steps.read_text().splitlines()
     for iteration in (FIRST - 2, FIRST + 2):
         fork = fork_run(run, iteration, RunFolder(tmp_path / f"fork-{iteration}"))

@@ -41,7 +41,7 @@ def test_a_run_in_a_folder_finds_the_same(found):
     assert (found.best_program, found.spent) == (in_memory.best_program, in_memory.spent)
 
 
-def test_going_on_with_a_finished_run_returns_its_result(found):
+def test_resuming_a_finished_run_returns_its_result(found):
     silent = model()
     again = discover(toy_problem(), silent, out=found.folder, resume=True, **MONEY)
     assert again == found
@@ -60,7 +60,7 @@ def test_a_second_run_into_the_same_folder_is_refused(found):
         discover(toy_problem(), model(), out=found.folder, **MONEY)
 
 
-def test_a_run_stopped_by_ctrl_c_goes_on_as_if_it_had_not_been(tmp_path):
+def test_a_run_stopped_by_ctrl_c_is_resumed_as_if_it_had_not_been(tmp_path):
     calls = 0
 
     def interrupted(prompt):

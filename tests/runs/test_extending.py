@@ -56,7 +56,7 @@ def folder(spent, tmp_path):
     return shutil.copytree(spent, tmp_path / "run")
 
 
-def test_a_raised_budget_goes_on_from_where_the_run_stopped_and_may_be_raised_again(folder, invoke):
+def test_a_raised_budget_resumes_the_run_where_it_stopped_and_may_be_raised_again(folder, invoke):
     before = rows_in(folder)
     result = invoke("resume", folder, "--budget", 2 * BUDGET, "--json")
     assert result.exit_code == 0, result.output
@@ -113,7 +113,7 @@ def test_a_raised_iteration_limit_gives_the_run_that_it_would_have_been(near, tm
             assert (short / method / name).read_bytes() == (whole / method / name).read_bytes()
 
 
-def test_a_process_that_died_between_raising_and_going_on_is_made_good(folder, invoke):
+def test_a_process_that_died_between_raising_and_resuming_loses_nothing(folder, invoke):
     settings = folder / "settings.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "budget": 2 * BUDGET}))
     assert not is_finished(RunFolder(folder))
@@ -122,7 +122,7 @@ def test_a_process_that_died_between_raising_and_going_on_is_made_good(folder, i
     assert is_finished(RunFolder(folder))
 
 
-def test_discover_goes_on_with_a_higher_budget_and_refuses_a_lower_one(tmp_path):
+def test_discover_resumes_with_a_higher_budget_and_refuses_a_lower_one(tmp_path):
     out = tmp_path / "run"
     first = discover(toy_problem(), model(), budget=0.01, out=out, **PRICES)
     rows = rows_in(out)
@@ -136,7 +136,7 @@ def test_discover_goes_on_with_a_higher_budget_and_refuses_a_lower_one(tmp_path)
     assert RunFolder(out).load().budget == 0.02
 
 
-def test_a_run_that_failures_stopped_is_simply_gone_on_with(tmp_path):
+def test_a_run_that_failures_stopped_is_resumed(tmp_path):
     out = tmp_path / "run"
     options: dict[str, Any] = {"budget": 0.02, "max_failures": 4, "out": out, **PRICES}
     refusing = ScriptedModel(answer=lambda prompt: "I would rather not.")
@@ -180,7 +180,7 @@ def stopped(reason, **changes):
         (stopped("failures"), 1.0, 100, False),
     ],
 )
-def test_a_run_goes_on_only_if_what_stopped_it_may_be_gone(state, budget, max_iterations, can):
+def test_a_run_is_resumed_only_if_its_obstacle_may_be_gone(state, budget, max_iterations, can):
     assert can_resume(state, budget, max_iterations) is can
 
 
@@ -250,7 +250,7 @@ class Run:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run that nobody disturbs; it buys a guide."""
+    """An undisturbed run; it buys a guide."""
     run = Run(tmp_path_factory.mktemp("whole") / "run")
     assert run.go().iterations == CONFIG.max_iterations
     assert any(map(is_guide_prompt, run.prompts))

@@ -19,12 +19,12 @@ def server(monkeypatch):
 
 def test_the_first_prompt_is_the_one_that_the_run_sends(invoke, near, server, tmp_path):
     options = (*PRICED, "--base-url", server.url, "--seed", 3)
-    told = json.loads(invoke("run", near, *options, "--dry-run", "--json").stdout)
+    found = json.loads(invoke("run", near, *options, "--dry-run", "--json").stdout)
     assert server.requests == []
     invoke("run", near, *options, "--max-iterations", 1, "--out", tmp_path / "run", "--quiet")
     texts = [message["content"] for message in server.requests[0]["messages"]]
     characters = len("".join(texts))
-    assert told["prompts"] == [
+    assert found["prompts"] == [
         {"role": "program", "characters": characters, "tokens": -(-characters // 3)}
     ]
 
@@ -33,16 +33,16 @@ def test_costs_and_steps_follow_from_prompt_price_and_budget(invoke, near, serve
     result = invoke(
         "run", near, *PRICED, "--base-url", server.url, "--budget", "0.1", "--dry-run", "--json"
     )
-    told = json.loads(result.stdout)
-    ((prompt, tokens),) = [(each["characters"], each["tokens"]) for each in told["prompts"]]
-    assert told["step_cost"] == pytest.approx((tokens + 2 * EXPECTED_ANSWER) / 1e6)
-    assert told["worst_call"] == pytest.approx((prompt + 64 + 2 * 32_000) / 1e6)
-    assert (told["worst_tokens_in"], told["worst_tokens_out"]) == (prompt + 64, 32_000)
-    assert told["steps"] == -(-100_000 // (tokens + 2 * EXPECTED_ANSWER))
-    assert told["fewest_steps"] == 2
-    assert told["most_steps"] == -(-100_000 // (tokens + 2 * SHORT_ANSWER))
-    assert (told["reference_cost"], told["price_source"]) == (0.01, "given")
-    assert (told["model"], told["budget"], told["max_iterations"]) == ("openai:mine", 0.1, 100)
+    found = json.loads(result.stdout)
+    ((prompt, tokens),) = [(each["characters"], each["tokens"]) for each in found["prompts"]]
+    assert found["step_cost"] == pytest.approx((tokens + 2 * EXPECTED_ANSWER) / 1e6)
+    assert found["worst_call"] == pytest.approx((prompt + 64 + 2 * 32_000) / 1e6)
+    assert (found["worst_tokens_in"], found["worst_tokens_out"]) == (prompt + 64, 32_000)
+    assert found["steps"] == -(-100_000 // (tokens + 2 * EXPECTED_ANSWER))
+    assert found["fewest_steps"] == 2
+    assert found["most_steps"] == -(-100_000 // (tokens + 2 * SHORT_ANSWER))
+    assert (found["reference_cost"], found["price_source"]) == (0.01, "given")
+    assert (found["model"], found["budget"], found["max_iterations"]) == ("openai:mine", 0.1, 100)
 
 
 def test_a_person_reads_it_in_a_few_lines_and_no_folder_appears(invoke, near, tmp_path):
@@ -82,14 +82,14 @@ def test_the_dearest_of_several_models_is_the_worst_case(near):
 
 def test_free_models_make_all_iterations(near):
     plan = plan_run(RunConfig(problem=str(near), price_in=0, price_out=0, max_iterations=7))
-    told = forecast(plan)
-    assert (told.step_cost, told.steps, told.most_steps) == (0.0, 7, 7)
+    found = forecast(plan)
+    assert (found.step_cost, found.steps, found.most_steps) == (0.0, 7, 7)
 
 
 @pytest.mark.parametrize("model", ["openai:mine", "offline"])
 def test_the_longest_answer_bounds_what_a_call_and_a_lost_one_can_cost(invoke, near, server, model):
     options = (*PRICED[2:], "--model", model, "--max-tokens", 500, "--dry-run", "--json")
     address = ("--base-url", server.url) if model != "offline" else ()
-    told = json.loads(invoke("run", near, *options, *address).stdout)
-    assert told["worst_tokens_out"] == 500
-    assert told["worst_call"] == pytest.approx((told["worst_tokens_in"] + 2 * 500) / 1e6)
+    found = json.loads(invoke("run", near, *options, *address).stdout)
+    assert found["worst_tokens_out"] == 500
+    assert found["worst_call"] == pytest.approx((found["worst_tokens_in"] + 2 * 500) / 1e6)

@@ -165,7 +165,7 @@ def test_a_problem_that_came_with_the_folder_is_loaded_only_when_it_is_trusted(
     assert (result.exit_code, mark.exists()) == (0, True), result.output
 
 
-def test_python_loads_a_problem_of_the_folder_only_when_told_to_trust_it(finished, tmp_path):
+def test_python_loads_a_problem_of_the_folder_only_when_it_is_trusted(finished, tmp_path):
     mark = tmp_path / "mark"
     folder = shipped(finished, tmp_path / "foreign", mark)
     change(folder, problem=str(folder / "problem"))

@@ -91,7 +91,7 @@ def test_a_fork_holds_what_the_original_held_at_the_end_of_the_iteration(origina
     assert rows_in(forked)[-1]["spent"] == pytest.approx(spent)
 
 
-def test_a_fork_goes_on_exactly_like_the_original(original, continued):
+def test_a_fork_continues_exactly_like_the_original(original, continued):
     assert lines_in(continued) == lines_in(original)
     best = (original / "best_program.py").read_bytes()
     assert (continued / "best_program.py").read_bytes() == best
@@ -103,7 +103,7 @@ def test_a_fork_goes_on_exactly_like_the_original(original, continued):
 
 
 @pytest.mark.parametrize("method", ["evox", "adaevolve", "no-intervention-gating"])
-def test_a_fork_of_any_method_goes_on_exactly_like_the_original(method, near, tmp_path, invoke):
+def test_a_fork_of_any_method_continues_exactly_like_the_original(method, near, tmp_path, invoke):
     original, new = tmp_path / "original", tmp_path / "new"
     options = ("--budget", 1, "--max-iterations", LAST, "--keep-history", "--method", method)
     assert invoke("run", near, *options, "--out", original).exit_code == 0
@@ -215,7 +215,7 @@ def test_only_a_run_that_has_begun_can_be_forked(original, tmp_path, invoke):
     assert "its run has not started" in result.output
 
 
-def test_a_fork_says_where_it_comes_from_also_when_it_has_gone_on(
+def test_a_fork_says_where_it_comes_from_also_when_it_has_advance(
     original, forked, continued, tmp_path, invoke
 ):
     words = f"Forked from {original.resolve()} after iteration {AT} (run {run_id_in(original)})."
@@ -234,8 +234,8 @@ def test_a_run_that_began_by_itself_comes_from_nowhere(original, invoke):
 
 
 def test_the_page_of_a_fork_names_its_origin_and_no_path(original, forked):
-    told: Any = Feed(RunFolder(forked)).figures()["heading"]
-    assert told["origin"] == f"{original.name} after iteration {AT}"
+    found: Any = Feed(RunFolder(forked)).figures()["heading"]
+    assert found["origin"] == f"{original.name} after iteration {AT}"
     other: Any = Feed(RunFolder(original)).figures()["heading"]
     assert other["origin"] == ""
 

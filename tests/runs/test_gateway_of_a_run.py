@@ -63,7 +63,7 @@ def plan(server):
     )
 
 
-def door_of(folder):
+def address_of(folder):
     address = read_address(address_file(gateway_journal(folder)))
     assert address is not None
     return address
@@ -85,26 +85,26 @@ def test_the_gateway_of_a_killed_run_is_found_again_and_a_dead_one_replaced_on_i
 ):
     with gateway_of(plan, folder) as first:
         ask(first)
-        address = door_of(folder)
+        address = address_of(folder)
     with gateway_of(plan, folder) as second:
         assert ask(second) == "hello"
-        assert door_of(folder) == address
+        assert address_of(folder) == address
     os.kill(address.pid, signal.SIGKILL)
     wait_for_end(folder)
     with gateway_of(plan, folder) as third:
         assert ask(third) == "hello"
-        assert door_of(folder).pid != address.pid
+        assert address_of(folder).pid != address.pid
     assert len(server.bill) == 1
 
 
-def test_a_run_that_goes_on_with_another_server_gets_another_gateway(plan, folder):
+def test_a_run_resumed_with_another_server_gets_another_gateway(plan, folder):
     with gateway_of(plan, folder):
-        address = door_of(folder)
+        address = address_of(folder)
     with BillingServer() as other:
         model = chat_model("openai:stand-in", base_url=other.url)
         with gateway_of(replace(plan, model=model), folder):
-            assert door_of(folder).upstream == other.url
-    assert door_of(folder).pid != address.pid
+            assert address_of(folder).upstream == other.url
+    assert address_of(folder).pid != address.pid
 
 
 def test_a_stopped_gateway_leaves_its_journal_and_log(plan, folder):
@@ -163,7 +163,7 @@ def test_a_gateway_that_cannot_start_says_why(plan, folder):
         pass
 
 
-def test_the_command_prints_its_address_and_ends_when_told(folder, server):
+def test_the_command_prints_its_address_and_ends_on_a_signal(folder, server):
     words = ["--upstream", server.url, "--journal", str(gateway_journal(folder))]
     with subprocess.Popen(
         [sys.executable, "-c", COMMAND, *words],
@@ -172,7 +172,7 @@ def test_the_command_prints_its_address_and_ends_when_told(folder, server):
         text=True,
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline().strip() == door_of(folder).base_url
+        assert process.stdout.readline().strip() == address_of(folder).base_url
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate()
     assert (process.returncode, errors) == (0, "costada gateway: asked to stop\n")

@@ -108,7 +108,9 @@ def test_the_second_signal_stops_at_once_even_during_a_call(near, tmp_path):
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_ctrl_c_reaches_an_evaluation_of_discover_and_a_kept_run_goes_on(number, tmp_path, is_kept):
+def test_ctrl_c_reaches_an_evaluation_of_discover_and_a_kept_run_is_resumed(
+    number, tmp_path, is_kept
+):
     began: list[float] = []
 
     def answer(prompt):

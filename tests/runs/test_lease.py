@@ -38,7 +38,7 @@ def held_by_another(folder):
             process.stdin.close()
 
 
-def test_a_second_process_is_told_who_holds_the_run_and_since_when(tmp_path):
+def test_a_second_process_learns_who_holds_the_run_and_since_when(tmp_path):
     before = datetime.now(UTC).replace(microsecond=0)
     with held_by_another(tmp_path) as other:
         with (
@@ -87,7 +87,7 @@ def test_many_claims_in_a_row_are_never_granted_to_two(tmp_path):
     assert not (tmp_path / "run.lease").exists()
 
 
-def test_who_looks_whether_a_run_is_held_keeps_nobody_from_holding_it(tmp_path):
+def test_checking_whether_a_run_is_held_keeps_no_process_from_holding_it(tmp_path):
     (tmp_path / "run.lease").write_text("left by a process that died")
     is_over = Event()
 

@@ -20,7 +20,7 @@ CALL = Decimal("0.002")
 """What a call of the scripted model costs."""
 
 
-def go_on(folder, iterations, **options):
+def carry_on(folder, iterations, **options):
     """Return what a run has spent, and how many calls were made for it now."""
     model = ScriptedModel(answer=hashed_answer)
     settings = {"price_in": "1", "price_out": "2", "budget": 1.0, **options}
@@ -35,22 +35,22 @@ def go_on(folder, iterations, **options):
 def older(tmp_path):
     """The folder of a run of six iterations whose file was replaced by a copy after three."""
     folder = RunFolder(tmp_path / "run")
-    go_on(folder.path, KEPT)
+    carry_on(folder.path, KEPT)
     shutil.copy(folder.database, tmp_path / "copy.sqlite")
-    go_on(folder.path, MADE)
+    carry_on(folder.path, MADE)
     shutil.copy(tmp_path / "copy.sqlite", folder.database)
     return folder
 
 
 def test_nothing_is_paid_again_before_the_loss_is_accepted(older):
     lost = spent_after(older, MADE) - spent_after(older, KEPT)
-    told = (
+    found = (
         rf"run\.sqlite has lost iterations 4 to 6, which steps\.jsonl still has, and"
         rf" \${lost:.6f} that their calls cost"
     )
     for _ in range(2):
-        with pytest.raises(ValueError, match=told):
-            go_on(older.path, MADE + 1)
+        with pytest.raises(ValueError, match=found):
+            carry_on(older.path, MADE + 1)
         assert len(older.steps.read_text().splitlines()) == MADE
 
 
@@ -61,14 +61,14 @@ def spent_after(folder, iteration):
 
 def test_what_the_lost_steps_cost_counts_once_it_is_accepted(older):
     before = spent_after(older, MADE)
-    spent, calls = go_on(older.path, MADE + 1, accept_loss=True)
+    spent, calls = carry_on(older.path, MADE + 1, accept_loss=True)
     assert calls > 0
     assert spent == pytest.approx(before + float(calls * CALL))
     with RunStore(older.database) as store:
         (run_id,) = store.run_ids()
         rows = list(store.call_log.calls(run_id))
     assert float(sum(row.cost for row in rows)) == pytest.approx(spent)
-    assert go_on(older.path, MADE + 1) == (spent, 0)
+    assert carry_on(older.path, MADE + 1) == (spent, 0)
 
 
 def test_a_loss_that_uses_up_the_budget_needs_a_higher_one(older):
@@ -76,18 +76,18 @@ def test_a_loss_that_uses_up_the_budget_needs_a_higher_one(older):
     spent = spent_after(older, MADE)
     older.settings.write_text(json.dumps({**settings, "budget": spent}))
     with pytest.raises(ValueError, match=r"of the budget of .* are spent. Resume with a higher"):
-        go_on(older.path, MADE + 1, accept_loss=True, budget=spent)
-    assert go_on(older.path, MADE + 1, accept_loss=True, budget=1.0)[0] > spent
+        carry_on(older.path, MADE + 1, accept_loss=True, budget=spent)
+    assert carry_on(older.path, MADE + 1, accept_loss=True, budget=1.0)[0] > spent
 
 
 def test_a_purse_holds_what_the_run_holds_after_a_loss(tmp_path):
     folder = RunFolder(tmp_path / "run")
     with Purse(1.0) as purse:
-        go_on(folder.path, KEPT, purse=purse)
+        carry_on(folder.path, KEPT, purse=purse)
         shutil.copy(folder.database, tmp_path / "copy.sqlite")
-        go_on(folder.path, MADE, purse=purse)
+        carry_on(folder.path, MADE, purse=purse)
         shutil.copy(tmp_path / "copy.sqlite", folder.database)
-        spent, _ = go_on(folder.path, MADE + 1, purse=purse, accept_loss=True)
+        spent, _ = carry_on(folder.path, MADE + 1, purse=purse, accept_loss=True)
         assert float(purse.spent) == pytest.approx(spent)
 
 
@@ -115,7 +115,7 @@ def test_the_command_tells_the_loss_and_the_way_on(invoke, near, tmp_path, capfd
 
 def test_steps_whose_answers_are_all_there_are_made_again_for_nothing(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    spent, _ = go_on(folder.path, MADE)
+    spent, _ = carry_on(folder.path, MADE)
     rows = folder.steps.read_text()
     with closing(RunSaver(folder.database)) as saver:
         later = [
@@ -127,5 +127,5 @@ def test_steps_whose_answers_are_all_there_are_made_again_for_nothing(tmp_path):
             cursor.executemany("DELETE FROM checkpoints WHERE checkpoint_id = ?", later)
             cursor.execute("DELETE FROM costada_step WHERE iteration > ?", (KEPT,))
             cursor.execute("DELETE FROM costada_charge WHERE iteration > ?", (KEPT,))
-    assert go_on(folder.path, MADE) == (spent, 0)
+    assert carry_on(folder.path, MADE) == (spent, 0)
     assert folder.steps.read_text() == rows

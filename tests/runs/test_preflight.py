@@ -11,7 +11,7 @@ from fakes import ScriptedModel, hashed_answer, rewrite, toy_problem
 from typer.testing import CliRunner
 from warm import PATIENCE_SECONDS, PROCESSES
 
-from costada.cli.errors import telling_warnings
+from costada.cli.errors import showing_warnings
 from costada.cli.main import app
 from costada.evaluators.problem import Problem
 from costada.runs.discovery import discover
@@ -235,7 +235,7 @@ def test_the_summary_names_the_layer_that_auto_has_chosen(invoke, near, tmp_path
         assert store.sandbox(store.run_ids()[0]) == facts["sandbox"]
 
 
-def test_going_on_in_another_layer_is_said(invoke, near, tmp_path, capfd):
+def test_resuming_in_another_sandbox_is_reported(invoke, near, tmp_path, capfd):
     def stop(prompt):
         raise KeyboardInterrupt
 
@@ -315,7 +315,7 @@ def test_a_problem_that_runs_candidates_itself_has_no_layer_and_takes_none():
 
 
 def test_a_warning_about_the_sandbox_is_one_line(capsys):
-    with telling_warnings():
+    with showing_warnings():
         warnings.warn("sandbox: only the process layer works here", RuntimeWarning, stacklevel=1)
     assert capsys.readouterr().err == "costada: sandbox: only the process layer works here\n"
 

@@ -36,15 +36,15 @@ def test_with_keep_history_every_checkpoint_stays_and_the_result_is_the_same(
 
 
 @pytest.mark.parametrize(
-    ("statement", "told"),
+    ("statement", "found"),
     [
         ("UPDATE costada_format SET version = 9", "run.sqlite: written by another version of"),
         ("DELETE FROM costada_format", "run.sqlite: no run file of CostAda: it has the table"),
         (None, "run.sqlite: is no run file, or is damaged"),
     ],
 )
-def test_a_run_file_that_cannot_be_used_is_told_in_one_line(
-    invoke, finished, tmp_path, statement, told
+def test_a_run_file_that_cannot_be_used_is_reported_in_one_line(
+    invoke, finished, tmp_path, statement, found
 ):
     for file in finished.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -58,7 +58,7 @@ def test_a_run_file_that_cannot_be_used_is_told_in_one_line(
     for command in ("resume", "trace"):
         result = invoke(command, tmp_path)
         assert result.exit_code != 0
-        assert told in result.output
+        assert found in result.output
         assert "Traceback" not in result.output
     assert path.read_bytes() == before
 
@@ -83,14 +83,14 @@ def forget_the_run(database):
 
 
 @pytest.mark.parametrize("lose", [unlink, truncate, forget_the_run])
-def test_a_run_whose_file_is_lost_is_not_begun_anew(invoke, finished, tmp_path, lose):
+def test_a_run_whose_file_is_lost_is_not_started_again(invoke, finished, tmp_path, lose):
     folder = copied(finished, tmp_path)
     lose(folder / "run.sqlite")
     steps = (folder / "steps.jsonl").read_bytes()
     result = invoke("resume", folder)
     assert result.exit_code == 2
-    told = f"costada: {folder / 'run.sqlite'}: holds no run, though steps.jsonl shows that one has"
-    assert told in result.output
+    found = f"costada: {folder / 'run.sqlite'}: holds no run, though steps.jsonl shows that one has"
+    assert found in result.output
     assert (folder / "steps.jsonl").read_bytes() == steps
 
 
@@ -102,7 +102,7 @@ def test_a_best_program_alone_shows_that_a_lost_run_had_begun(invoke, finished, 
     assert (result.exit_code, "best_program.py shows" in result.output) == (2, True)
 
 
-def test_a_lost_run_is_not_begun_anew_from_python_either(tmp_path):
+def test_a_lost_run_is_not_started_again_from_python_either(tmp_path):
     folder = tmp_path / "run"
     model = ScriptedModel(answer=hashed_answer, prompts=[])
     options = {"budget": 0.02, "out": folder, "price_in": "1", "price_out": "2"}
@@ -114,7 +114,7 @@ def test_a_lost_run_is_not_begun_anew_from_python_either(tmp_path):
     assert len(model.prompts) == num_paid
 
 
-def test_a_run_that_was_stopped_before_its_first_checkpoint_goes_on(invoke, finished, tmp_path):
+def test_a_run_that_was_stopped_before_its_first_checkpoint_is_resumed(invoke, finished, tmp_path):
     folder = copied(finished, tmp_path)
     forget_the_run(folder / "run.sqlite")
     truncate(folder / "steps.jsonl")
@@ -123,7 +123,7 @@ def test_a_run_that_was_stopped_before_its_first_checkpoint_goes_on(invoke, fini
 
 
 @pytest.mark.parametrize("command", ["resume", "graph --run"])
-def test_a_damaged_checkpoint_is_told_with_the_file_and_what_to_do(
+def test_a_damaged_checkpoint_is_reported_with_the_file_and_what_to_do(
     invoke, finished, tmp_path, command
 ):
     folder = copied(finished, tmp_path)

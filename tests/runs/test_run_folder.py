@@ -56,7 +56,7 @@ def test_runs_without_a_given_folder_are_numbered(tmp_path):
     assert unused_folder("toy", tmp_path).path == tmp_path / "toy-2"
 
 
-def test_going_on_with_other_settings_names_the_difference(tmp_path):
+def test_resuming_with_other_settings_names_the_difference(tmp_path):
     folder = RunFolder(tmp_path)
     folder.claim(CONFIG)
     with pytest.raises(ValueError, match=r"started with other settings: seed was 0, got 3\Z"):
