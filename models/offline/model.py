@@ -42,7 +42,7 @@ SEARCH_RATE = 0.2
 """Share of attempts with tools that begin with a look at the archive."""
 
 MAX_TRIALS = 2
-"""Edits that are tried at most before the best of them is handed in."""
+"""Edits that are tried at most before the best of them is submitted."""
 
 _LINES_PER_CHUNK = 4
 
@@ -90,7 +90,7 @@ class OfflineModel(BaseChatModel):
     def bind_tools(
         self, tools: Sequence[Any], *, tool_choice: str | None = None, **kwargs: Any
     ) -> Runnable[LanguageModelInput, AIMessage]:
-        """Return the model with tools, of which it uses those that try and submit programs."""
+        """The model with tools, of which it uses those that try and submit programs."""
         return self.bind(tools=list(tools), **kwargs)
 
     def generate_prompt(
@@ -100,7 +100,7 @@ class OfflineModel(BaseChatModel):
         callbacks: Callbacks = None,
         **kwargs: Any,
     ) -> LLMResult:
-        """Return the answers; each knows its iteration also where a graph has it streamed."""
+        """The answers; each knows its iteration also where a graph has it streamed."""
         return super().generate_prompt(prompts, stop, callbacks, **_with_iteration(kwargs))
 
     async def agenerate_prompt(
@@ -110,7 +110,7 @@ class OfflineModel(BaseChatModel):
         callbacks: Callbacks = None,
         **kwargs: Any,
     ) -> LLMResult:
-        """Return the answers, as `generate_prompt` does."""
+        """The answers, as from `generate_prompt`."""
         return await super().agenerate_prompt(prompts, stop, callbacks, **_with_iteration(kwargs))
 
     def _generate(
@@ -216,7 +216,7 @@ def _iteration(run_manager: CallbackManagerForLLMRun | None, options: Mapping[st
 def _with_tools(messages: Sequence[BaseMessage], asked: PromptData, rng: Random) -> AIMessage:
     """The next answer of a conversation with tools, which tries its edits before it submits one.
 
-    An edit that raises the score is handed in at once; of two that do not, the better one. Scores
+    An edit that raises the score is submitted at once; of two that do not, the better one. Scores
     count as the prompt shows them, with four decimals.
     """
     results = [each for each in messages if isinstance(each, ToolMessage)]

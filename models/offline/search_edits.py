@@ -174,7 +174,7 @@ def cheaper_scoring(scene: Scene, rng: Random) -> Edit | None:
 
 
 def shrink_step(scene: Scene, rng: Random) -> Edit | None:
-    """Let the spread of a loop's random numbers shrink to nothing while the loop goes on."""
+    """Let the spread of a loop's random numbers shrink to nothing by the end of the loop."""
     program = scene.program
     places = [
         (loop, share, step)

@@ -179,37 +179,37 @@ def is_known(reply: str) -> bool:
     return parse_strategy(reply) in map(strategy_text, STRATEGIES)
 
 
-def record(number: int, score: float) -> StrategyRecord:
-    return StrategyRecord(
-        id=f"{number}.1",
-        code=f"def run():\n    return {number * 'x'!r}\n",
-        score=score,
-        metrics={},
-        error=None,
-        parent_id="0.1" if number else None,
-        iteration=number,
-        generation=min(number, 1),
-    )
+def chosen(name: str, scores: list[float], seed: int = 1) -> Selection:
+    """What a strategy selects among candidates of these scores, the first the initial program."""
+    records = [
+        StrategyRecord(
+            id=f"{number}.1",
+            code=f"def run():\n    return {number * 'x'!r}\n",
+            score=score,
+            metrics={},
+            error=None,
+            parent_id="0.1" if number else None,
+            iteration=number,
+            generation=min(number, 1),
+        )
+        for number, score in enumerate(scores)
+    ]
+    return select_sources(strategy_text(name), records, 4, seed, Layer.PROCESS)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_strategy_at_hand_is_valid_and_prefers_good_parents(name):
     assert check_strategy(strategy_text(name), Layer.PROCESS) is None
-    records = [record(number, 0.5 + 0.05 * (number % 6)) for number in range(12)]
-    scores = {each["id"]: each["score"] for each in records}
-    chosen = [
-        select_sources(strategy_text(name), records, 4, seed, Layer.PROCESS) for seed in range(12)
-    ]
-    assert all(isinstance(each, Selection) and len(each.context_ids) == 4 for each in chosen)
-    assert sum(scores[each.parent_id] for each in chosen) / 12 > 0.625
+    scores = [0.5 + 0.05 * (number % 6) for number in range(12)]
+    selections = [chosen(name, scores, seed) for seed in range(12)]
+    assert all(len(each.context_ids) == 4 for each in selections)
+    parents = [int(each.parent_id.split(".")[0]) for each in selections]
+    assert sum(scores[number] for number in parents) / 12 > 0.625
 
 
 def test_a_strategy_that_sees_no_progress_diverges():
-    records = [record(0, 0.9), *(record(number, 0.5) for number in range(1, 7))]
-    chosen = select_sources(strategy_text("patient"), records, 4, 1, Layer.PROCESS)
-    assert chosen.label == "diverge"
-    fresh = [record(0, 0.5), record(1, 0.9)]
-    assert select_sources(strategy_text("patient"), fresh, 4, 1, Layer.PROCESS).label == ""
+    assert chosen("patient", [0.9, *[0.5] * 6]).label == "diverge"
+    assert chosen("patient", [0.5, 0.9]).label == ""
 
 
 def test_about_one_strategy_in_ten_is_spoilt_and_found_out():
@@ -225,15 +225,12 @@ def test_about_one_strategy_in_ten_is_spoilt_and_found_out():
     assert all(check_strategy(source, Layer.PROCESS) for source in texts)
 
 
-def test_the_strategy_after_a_failed_attempt_is_not_spoilt():
-    data = strategy_data(failure=FailedAttempt("IndexError", "class Strategy: ..."))
-    assert all(is_known(answer(data, Random(seed))) for seed in range(100))
-
-
-def test_the_strategy_to_improve_on_is_not_repeated():
+def test_the_strategy_after_a_failed_attempt_is_sound_and_none_repeats_its_parent():
     text = strategy_text("patient")
-    replies = [answer(strategy_data(text), Random(seed)) for seed in range(60)]
-    assert text not in {parse_strategy(reply) for reply in replies}
+    data = strategy_data(text, FailedAttempt("IndexError", "class Strategy: ..."))
+    replies = [answer(data, Random(seed)) for seed in range(100)]
+    assert all(is_known(reply) for reply in replies)
+    assert text not in map(parse_strategy, replies)
 
 
 def test_labels_are_ideas_for_both_headings():
@@ -288,15 +285,14 @@ def test_a_label_counts_as_the_action_that_it_asks_for():
 
 def test_a_guide_prompt_carries_program_mode_and_failed_approaches():
     other = TACTIC.model_copy(update={"approach_type": "numpy.log"})
-    tried = (TriedTactic(TACTIC, 0.0), TriedTactic(other, 0.5))
-    data = guide(mode="refinement", tried=tried).data
+    data = guide(mode="refinement", tried=(TriedTactic(TACTIC, 0.0), TriedTactic(other, 0.5))).data
     assert data == PromptData("guide", PACKING, mode="refinement", failed=("numpy.exp",))
 
 
 def test_data_are_read_back_from_a_message():
     data, trial = generation().data, TrialData("3.1.2", 0.5)
-    assert (prompt_data(data.kwargs), trial_data(data.kwargs)) == (data, None)
-    assert (prompt_data(trial.kwargs), trial_data(trial.kwargs)) == (None, trial)
-    assert (prompt_data({}), trial_data({})) == (None, None)
+    both = (data.kwargs, (data, None)), (trial.kwargs, (None, trial))
+    for kwargs, found in (*both, ({}, (None, None))):
+        assert (prompt_data(kwargs), trial_data(kwargs)) == found
     with pytest.raises(ValueError, match="kind: got 'poem', expected"):
         answer(PromptData("poem"), Random(0))
