@@ -25,14 +25,14 @@ class Allocation:
 
 
 def allocation_reward(global_gain: float, cost_divisor: float) -> float:
-    """Return the cost-calibrated global gain of a step, at least 0 (r_t, Sec. 4.3)."""
+    """The cost-calibrated global gain of a step, at least 0 (r_t, Sec. 4.3)."""
     return global_gain / cost_divisor
 
 
 def optimism_bonus(
     visits: int, total_visits: int, remaining_ratio: float, constants: Constants
 ) -> float:
-    """Return what a frontier gains for being rarely visited (bonus term, Sec. 4.3, B.3).
+    """What a frontier gains for being rarely visited (bonus term, Sec. 4.3, B.3).
 
     It shrinks with the remaining ratio, so that the last dollars go where rewards came from.
     """
@@ -43,7 +43,7 @@ def optimism_bonus(
 def select_frontier(
     frontiers: tuple[Frontier, ...], remaining_ratio: float, constants: Constants
 ) -> int:
-    """Return the index of the next frontier, the lowest on a tie (k_t, Sec. 4.3, B.3).
+    """The index of the next frontier, the lowest on a tie (k_t, Sec. 4.3, B.3).
 
     Args:
         frontiers: Statistics before the step.

@@ -58,7 +58,7 @@ class Archive:
 
     @property
     def best(self) -> Candidate:
-        """Return the member with the highest score, the earliest on a tie.
+        """The member with the highest score, the earliest on a tie.
 
         Raises:
             ValueError: The archive is empty.
@@ -68,19 +68,19 @@ class Archive:
         return self.ranked()[0]
 
     def ranked(self) -> list[Candidate]:
-        """Return all members, best score first, in order of entry on ties."""
+        """All members, best score first, in order of entry on ties."""
         return sorted(self.members, key=lambda member: -member.score)
 
     def top(self, count: int) -> tuple[Candidate, ...]:
-        """Return the `count` best members, all of them when there are fewer."""
+        """The `count` best members, all of them when there are fewer."""
         return tuple(self.ranked()[:count])
 
     def elite(self) -> tuple[Candidate, ...]:
-        """Return the best fifth of the members, at least 1 and at most 10."""
+        """The best fifth of the members, at least 1 and at most 10."""
         return self.top(max(1, min(10, len(self.members) // 5)))
 
     def protected(self) -> tuple[Candidate, ...]:
-        """Return the members eviction spares: the best by elite score, and the best by score."""
+        """The members eviction spares: the best by elite score, and the best by score."""
         ranked = self.ranked()
         count = max(1, floor(self.weights.protected_share * len(ranked)))
         if not self.weights.novelty:
@@ -90,7 +90,7 @@ class Archive:
         return tuple(spared if ranked[0] in spared else [*spared, ranked[0]])
 
     def children_of(self, parent_id: str) -> tuple[Candidate, ...]:
-        """Return the members edited or copied from a candidate, in order of entry."""
+        """The members edited or copied from a candidate, in order of entry."""
         return tuple(member for member in self.members if member.parent_id == parent_id)
 
     def holds(self, program: Program) -> bool:
@@ -98,7 +98,7 @@ class Archive:
         return any(member.program == program for member in self.members)
 
     def insert(self, candidate: Candidate) -> "Archive":
-        """Return the archive after a newcomer asked for a place; itself when it is refused.
+        """The archive after a newcomer asked for a place; itself when it is refused.
 
         While there is room everyone enters, except under an id already present. A full archive
         lets the newcomer meet its nearest look-alike outside the protected members, and swaps
@@ -128,12 +128,12 @@ class Archive:
 
 
 def elite_score(num_better: int, num_members: int) -> float:
-    """Return the rank of a score among the members as a ratio in [0, 1], 1 for the best (F%)."""
+    """The rank of a score among the members as a ratio in [0, 1], 1 for the best (F%)."""
     return max(0.0, 1.0 - num_better / max(num_members - 1, 1))
 
 
 def elite_scores(archive: Archive) -> dict[str, float]:
-    """Return the elite score of each member by id, from its ranks by score and by novelty."""
+    """The elite score of each member by id, from its ranks by score and by novelty."""
     ranked = archive.ranked()
     novelties = {member.id: novelty(member, archive) for member in ranked}
     return {
@@ -145,7 +145,7 @@ def elite_scores(archive: Archive) -> dict[str, float]:
 
 
 def member_elite_score(member: Candidate, archive: Archive) -> float:
-    """Return the elite score of a member; among equal scores the earlier one counts as better.
+    """The elite score of a member; among equal scores the earlier one counts as better.
 
     Only comparisons within one archive use it. Without a weight on novelty it is the rank by
     score alone, for a common factor decides nothing.
@@ -157,7 +157,7 @@ def member_elite_score(member: Candidate, archive: Archive) -> float:
 
 
 def newcomer_elite_score(newcomer: Candidate, archive: Archive) -> float:
-    """Return the elite score of a newcomer; only strictly better members count against it."""
+    """The elite score of a newcomer; only strictly better members count against it."""
     num_better = sum(member.score > newcomer.score for member in archive.members)
     rank = elite_score(num_better, len(archive.members))
     if not archive.weights.novelty:
@@ -174,7 +174,7 @@ def _weighted(
 
 
 def novelty(member: Candidate, archive: Archive) -> float:
-    """Return the mean distance to the nearest other members, in [0, 1], 1 when alone."""
+    """The mean distance to the nearest other members, in [0, 1], 1 when alone."""
     others = (other for other in archive.members if other.id != member.id)
     nearest = sorted(code_distance(member.program.text, other.program.text) for other in others)[
         :NUM_NEIGHBORS

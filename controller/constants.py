@@ -107,12 +107,12 @@ class Constants:
 
     @property
     def incumbent_threshold(self) -> float:
-        """Return the cycle gain above which guidance succeeded (eps_inc, B.4.2)."""
+        """The cycle gain above which guidance succeeded (eps_inc, B.4.2)."""
         return 10 * self.progress_threshold
 
     @property
     def guide_cost_estimate(self) -> float:
-        """Return the dollars a guide is expected to cost (c^_guide, B.4.1)."""
+        """The dollars a guide is expected to cost (c^_guide, B.4.1)."""
         return self.guide_cost_ratio * self.reference_cost
 
 

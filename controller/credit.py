@@ -9,7 +9,7 @@ from costada.controller.money import visible_ratio
 
 
 def normalized_gain(score: float | None, reference: float) -> float:
-    """Return how far a score rises above a reference, at least 0.
+    """How far a score rises above a reference, at least 0.
 
     The rise is divided by the larger magnitude of the two, or by 1 when both are smaller.
     Against the frontier's best this is the local gain (delta_t, Sec. 4.2), against the
@@ -49,22 +49,22 @@ NO_CREDIT = Credit(0.0, 0.0, 1.0, 0.0, 0.0)
 
 
 def global_weight(remaining_ratio: float, constants: Constants) -> float:
-    """Return the share of global gain in the credit, in [0, 1] (lambda_t, Sec. 4.2)."""
+    """The share of global gain in the credit, in [0, 1] (lambda_t, Sec. 4.2)."""
     return 1.0 - visible_ratio(remaining_ratio, 1.0 - constants.fixed_global_weight, constants)
 
 
 def cost_weight(remaining_ratio: float, constants: Constants) -> float:
-    """Return how much cost counts in the divisor, in [lambda_min, 1] (lambda^c_t, Sec. 4.2)."""
+    """How much cost counts in the divisor, in [lambda_min, 1] (lambda^c_t, Sec. 4.2)."""
     return max(global_weight(remaining_ratio, constants), constants.min_cost_weight)
 
 
 def log_cost(normalized_cost: float) -> float:
-    """Return the compressed cost of a step, at least 0 (phi_t, Sec. 4.2)."""
+    """The compressed cost of a step, at least 0 (phi_t, Sec. 4.2)."""
     return log1p(normalized_cost)
 
 
 def cost_divisor(normalized_cost: float, remaining_ratio: float, constants: Constants) -> float:
-    """Return what credit is divided by, at least 1 (d_t, Sec. 4.2).
+    """What credit is divided by, at least 1 (d_t, Sec. 4.2).
 
     The ablation without cost calibration divides by 1.
     """
@@ -74,27 +74,27 @@ def cost_divisor(normalized_cost: float, remaining_ratio: float, constants: Cons
 
 
 def utility(local_gain: float, global_gain: float, global_weight: float, divisor: float) -> float:
-    """Return the credit for local control, at least 0 (u_t, Sec. 4.2, Eq. 1)."""
+    """The credit for local control, at least 0 (u_t, Sec. 4.2, Eq. 1)."""
     return (global_weight * global_gain + (1.0 - global_weight) * local_gain) / divisor
 
 
 def made_progress(global_gain: float, constants: Constants) -> bool:
-    """Return whether a step raised the incumbent meaningfully (Prog, B.4.2)."""
+    """Whether a step raised the incumbent meaningfully (Prog, B.4.2)."""
     return global_gain > constants.progress_threshold
 
 
 def made_incumbent_progress(cycle_gain: float, constants: Constants) -> bool:
-    """Return whether a cycle raised the incumbent above its baseline (Inc, B.4.2)."""
+    """Whether a cycle raised the incumbent above its baseline (Inc, B.4.2)."""
     return cycle_gain > constants.incumbent_threshold
 
 
 def stagnation(previous: int, global_gain: float, constants: Constants) -> int:
-    """Return the steps in a row without meaningful progress (nu_t, B.4.1)."""
+    """The steps in a row without meaningful progress (nu_t, B.4.1)."""
     return 0 if made_progress(global_gain, constants) else previous + 1
 
 
 def is_low_yield(utility: float, allocation_reward: float, constants: Constants) -> bool:
-    """Return whether a step earned neither utility nor allocation reward (l_t, B.4.1)."""
+    """Whether a step earned neither utility nor allocation reward (l_t, B.4.1)."""
     return (
         utility <= constants.progress_threshold
         and allocation_reward <= constants.progress_threshold
@@ -102,5 +102,5 @@ def is_low_yield(utility: float, allocation_reward: float, constants: Constants)
 
 
 def low_yield_cost(previous: float, step_cost: float, is_low_yield: bool) -> float:
-    """Return the dollars spent in a row on steps that earned nothing (L_t, B.4.1)."""
+    """The dollars spent in a row on steps that earned nothing (L_t, B.4.1)."""
     return previous + step_cost if is_low_yield else 0.0

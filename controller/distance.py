@@ -40,7 +40,7 @@ class Features:
 
 
 def code_distance(code: str, other: str) -> float:
-    """Return the distance of two program texts, symmetric, in [0, 1], 0 for equal texts."""
+    """The distance of two program texts, symmetric, in [0, 1], 0 for equal texts."""
     if code == other:
         return 0.0
     return _pair_distance(code, other) if code < other else _pair_distance(other, code)
@@ -48,7 +48,7 @@ def code_distance(code: str, other: str) -> float:
 
 @lru_cache(maxsize=512)
 def features(code: str) -> Features:
-    """Return what the distance looks at in a program text."""
+    """What the distance looks at in a program text."""
     tokens = frozenset(TOKEN.findall(code))
     return Features(tokens, frozenset(_structure(code, tokens)), len(code))
 
@@ -64,20 +64,20 @@ def _pair_distance(code: str, other: str) -> float:
 
 
 def jaccard_distance(left: frozenset[Item], right: frozenset[Item]) -> float:
-    """Return the share of the union that is not common, 0 for two empty sets."""
+    """The share of the union that is not common, 0 for two empty sets."""
     common = len(left & right)
     union = len(left) + len(right) - common
     return 0.0 if union == 0 else 1.0 - common / union
 
 
 def length_distance(length: int, other: int) -> float:
-    """Return the difference of two lengths relative to the longer one, 0 for two empty texts."""
+    """The difference of two lengths relative to the longer one, 0 for two empty texts."""
     longer = max(length, other)
     return 0.0 if longer == 0 else abs(length - other) / longer
 
 
 def _structure(code: str, tokens: frozenset[str]) -> set[tuple[str, str]]:
-    """Return imports, definitions, calls and keywords; a keyword is a token, if a whole word."""
+    """Imports, definitions, calls and keywords; a keyword is a token, if a whole word."""
     modules = {name.split()[0] for line in IMPORT.findall(code) for name in _listed(line)}
     modules.update(FROM_IMPORT.findall(code))
     return (

@@ -25,12 +25,12 @@ class Frontier:
 
 
 def moving_average(previous: float, value: float, smoothing: float) -> float:
-    """Return the exponential average, keeping `smoothing` of the old one (H: alpha, R: gamma)."""
+    """The exponential average, keeping `smoothing` of the old one (H: alpha, R: gamma)."""
     return smoothing * previous + (1.0 - smoothing) * value
 
 
 def higher_score(best_score: float, score: float | None) -> float:
-    """Return the best score so far after one more, None being none (b^(k)_t and y_t, Sec. 3)."""
+    """The best score so far after one more, None being none (b^(k)_t and y_t, Sec. 3)."""
     return best_score if score is None else max(best_score, score)
 
 
@@ -41,7 +41,7 @@ def visited(
     allocation_reward: float,
     constants: Constants,
 ) -> Frontier:
-    """Return the frontier after a step on it (H, R and n updates, Sec. 4.2 and 4.3)."""
+    """The frontier after a step on it (H, R and n updates, Sec. 4.2 and 4.3)."""
     return Frontier(
         best_score=higher_score(frontier.best_score, score),
         smoothed_utility=moving_average(
@@ -55,17 +55,17 @@ def visited(
 
 
 def raised(frontier: Frontier, score: float) -> Frontier:
-    """Return the frontier after migrants came: only its best score may rise."""
+    """The frontier after migrants came: only its best score may rise."""
     return replace(frontier, best_score=higher_score(frontier.best_score, score))
 
 
 def total_visits(frontiers: tuple[Frontier, ...]) -> int:
-    """Return the steps completed on all frontiers (N_t, Sec. 4.3)."""
+    """The steps completed on all frontiers (N_t, Sec. 4.3)."""
     return sum(frontier.visits for frontier in frontiers)
 
 
 def with_frontier(
     frontiers: tuple[Frontier, ...], index: int, frontier: Frontier
 ) -> tuple[Frontier, ...]:
-    """Return the frontiers with one replaced; the others stay the same objects."""
+    """The frontiers with one replaced; the others stay the same objects."""
     return (*frontiers[:index], frontier, *frontiers[index + 1 :])

@@ -42,14 +42,14 @@ class GuidanceCycle:
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether no tactic has a use left (exhaust_t)."""
+        """Whether no tactic has a use left (exhaust_t)."""
         return not any(self.uses_left)
 
 
 def new_cycle(
     mode: Mode, baseline_score: float, num_tactics: int, constants: Constants
 ) -> GuidanceCycle:
-    """Return the cycle a successful guide opens.
+    """The cycle a successful guide opens.
 
     Raises:
         ValueError: The number of tactics is not between 1 and the number asked for.
@@ -62,12 +62,12 @@ def new_cycle(
 
 
 def is_active(cycle: GuidanceCycle | None) -> bool:
-    """Return whether a tactic still has a use left (the indicator of G_t, B.4.3)."""
+    """Whether a tactic still has a use left (the indicator of G_t, B.4.3)."""
     return cycle is not None and not cycle.is_exhausted
 
 
 def current_tactic(cycle: GuidanceCycle | None) -> int | None:
-    """Return the index of the tactic the next attempt follows, None when there is none."""
+    """The index of the tactic the next attempt follows, None when there is none."""
     if cycle is None or cycle.is_exhausted:
         return None
     count = len(cycle.uses_left)
@@ -76,7 +76,7 @@ def current_tactic(cycle: GuidanceCycle | None) -> int | None:
 
 
 def tactic_uses_left(cycle: GuidanceCycle | None) -> int:
-    """Return the attempts all tactics together still allow, 0 without a cycle."""
+    """The attempts all tactics together still allow, 0 without a cycle."""
     return 0 if cycle is None else sum(cycle.uses_left)
 
 
@@ -99,7 +99,7 @@ def after_use(cycle: GuidanceCycle | None) -> tuple[GuidanceCycle, int]:
 def cycle_succeeded(
     cycle: GuidanceCycle | None, incumbent_score: float, constants: Constants
 ) -> bool:
-    """Return whether a guided step lifted the incumbent above the baseline (zeta_t, B.4.3)."""
+    """Whether a guided step lifted the incumbent above the baseline (zeta_t, B.4.3)."""
     if cycle is None or not cycle.is_guided:
         return False
     cycle_gain = normalized_gain(incumbent_score, cycle.baseline_score)
@@ -109,7 +109,7 @@ def cycle_succeeded(
 def after_step(
     cycle: GuidanceCycle | None, succeeded: bool, incumbent_score: float
 ) -> GuidanceCycle | None:
-    """Return the cycle at the end of a step, judged but not yet closed (B.4.3).
+    """The cycle at the end of a step, judged but not yet closed (B.4.3).
 
     A success raises the baseline, so that the next one must be new.
     """
@@ -121,14 +121,14 @@ def after_step(
 
 
 def failed_mode(cycle: GuidanceCycle | None) -> Mode | None:
-    """Return the mode of a cycle exhausted without success, else None (B.4.5)."""
+    """The mode of a cycle exhausted without success, else None (B.4.5)."""
     if cycle is None or not cycle.is_exhausted or cycle.has_succeeded:
         return None
     return cycle.mode
 
 
 def backs_off(failed_mode: Mode | None, guide_failed: bool) -> bool:
-    """Return whether guidance came to nothing in this step (Backoff_t, B.4.5).
+    """Whether guidance came to nothing in this step (Backoff_t, B.4.5).
 
     A guide without a usable tactic counts like a cycle exhausted without success.
     """
@@ -136,19 +136,19 @@ def backs_off(failed_mode: Mode | None, guide_failed: bool) -> bool:
 
 
 def default_mode(guidance_proven: bool) -> Mode:
-    """Return what a guide is asked for without correction (m^0_t, B.4.3)."""
+    """What a guide is asked for without correction (m^0_t, B.4.3)."""
     return Mode.REFINEMENT if guidance_proven else Mode.BREAKTHROUGH
 
 
 def guide_mode(mode_override: Mode | None, guidance_proven: bool) -> Mode:
-    """Return what the next guide is asked for (m_t, B.4.3)."""
+    """What the next guide is asked for (m_t, B.4.3)."""
     return mode_override or default_mode(guidance_proven)
 
 
 def mode_override(
     previous: Mode | None, succeeded: bool, failed_mode: Mode | None, was_proven: bool
 ) -> Mode | None:
-    """Return the correction of the next mode, None for none (o_t, B.4.3).
+    """The correction of the next mode, None for none (o_t, B.4.3).
 
     A success clears it. A failed refinement after proven guidance asks for a breakthrough; any
     other failed cycle clears it.
@@ -167,10 +167,10 @@ def mode_override(
 
 
 def consolidation_left(previous: int, succeeded: bool, num_frontiers: int) -> int:
-    """Return the steps still held to exploit one frontier (w_t, B.4.4)."""
+    """The steps still held to exploit one frontier (w_t, B.4.4)."""
     return num_frontiers if succeeded else max(previous - 1, 0)
 
 
 def held_frontier(previous: int | None, succeeded: bool, frontier: int) -> int | None:
-    """Return the index of the frontier consolidation holds (kappa_t, B.4.4)."""
+    """The index of the frontier consolidation holds (kappa_t, B.4.4)."""
     return frontier if succeeded else previous

@@ -17,7 +17,7 @@ class Action(StrEnum):
 
 
 def intensity(smoothed_utility: float, remaining_ratio: float, constants: Constants) -> float:
-    """Return the probability of exploring, in [I_min, I_max] (I_t, Sec. 4.3).
+    """The probability of exploring, in [I_min, I_max] (I_t, Sec. 4.3).
 
     It falls as the frontier earns utility and as the budget runs out.
 
@@ -33,7 +33,7 @@ def intensity(smoothed_utility: float, remaining_ratio: float, constants: Consta
 
 
 def bootstrap_action(visits: int, total_visits: int) -> Action | None:
-    """Return the action a first visit prescribes, None on later visits (B.2).
+    """The action a first visit prescribes, None on later visits (B.2).
 
     The first step of a run explores; the first step on any other frontier is balanced.
     """
@@ -43,7 +43,7 @@ def bootstrap_action(visits: int, total_visits: int) -> Action | None:
 
 
 def sample_action(intensity: float, rng: Random, constants: Constants) -> Action:
-    """Return one drawn action (pi_local, B.2).
+    """One drawn action (pi_local, B.2).
 
     Exploration has probability `intensity`; the rest is split by the exploitation share.
     """

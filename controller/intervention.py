@@ -29,7 +29,7 @@ class Intervention:
 
 
 def required_patience(remaining_ratio: float, num_frontiers: int, constants: Constants) -> int:
-    """Return the stagnant steps that justify a guide (nu_req, B.4.1).
+    """The stagnant steps that justify a guide (nu_req, B.4.1).
 
     Patience grows as money runs out, and never falls below two visits per frontier.
     """
@@ -40,7 +40,7 @@ def required_patience(remaining_ratio: float, num_frontiers: int, constants: Con
 def is_stagnant(
     stagnation: int, remaining_ratio: float, num_frontiers: int, constants: Constants
 ) -> bool:
-    """Return whether stagnation has used up the patience (P_t, B.4.1)."""
+    """Whether stagnation has used up the patience (P_t, B.4.1)."""
     return stagnation >= required_patience(remaining_ratio, num_frontiers, constants)
 
 
@@ -51,7 +51,7 @@ def has_low_yield(
     num_frontiers: int,
     constants: Constants,
 ) -> bool:
-    """Return whether early money goes nowhere (Y_t, B.4.1).
+    """Whether early money goes nowhere (Y_t, B.4.1).
 
     Half of the budget must be left, each frontier must have had a chance, and the fruitless
     spending must have reached the price of a guide.
@@ -64,21 +64,21 @@ def has_low_yield(
 
 
 def can_afford_guide(budget: float, spent: float, constants: Constants) -> bool:
-    """Return whether a guide and one step after it fit into what is left (A_t, B.4.1)."""
+    """Whether a guide and one step after it fit into what is left (A_t, B.4.1)."""
     return remaining(budget, spent) >= constants.guide_cost_estimate + constants.reference_cost
 
 
 def is_free_for_guide(
     consolidation_left: int, cycle: GuidanceCycle | None, backed_off: bool
 ) -> bool:
-    """Return whether no consolidation, cycle or backoff stands in the way (B.4.6)."""
+    """Whether no consolidation, cycle or backoff stands in the way (B.4.6)."""
     return consolidation_left == 0 and cycle is None and not backed_off
 
 
 def should_intervene(
     is_free: bool, can_afford: bool, is_stagnant: bool, has_low_yield: bool, constants: Constants
 ) -> bool:
-    """Return whether to buy a guide for the next step (the decision of B.4.6).
+    """Whether to buy a guide for the next step (the decision of B.4.6).
 
     The ablation without gating asks for stagnation only.
     """

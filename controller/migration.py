@@ -8,7 +8,7 @@ from costada.values.candidate import Candidate
 
 
 def is_migration_due(iteration: int, constants: Constants) -> bool:
-    """Return whether a migration follows the completed iteration."""
+    """Whether a migration follows the completed iteration."""
     return iteration > 0 and iteration % constants.migration_interval == 0
 
 
@@ -28,7 +28,7 @@ class Arrival:
 def migrate(
     archives: tuple[Archive, ...], iteration: int, constants: Constants
 ) -> tuple[Archive, ...]:
-    """Return the archives at the end of an iteration: the same ones when no migration is due.
+    """The archives at the end of an iteration: the same ones when no migration is due.
 
     Frontiers send along a ring, the last to the first, one after the other, so that a frontier
     may pass on what it just received. Copies pass the normal insertion rule; a text the
@@ -41,7 +41,7 @@ def migrate(
 def exchange(
     archives: tuple[Archive, ...], iteration: int, constants: Constants
 ) -> tuple[tuple[Archive, ...], tuple[Arrival, ...]]:
-    """Return the archives that `migrate` returns, and every migrant that entered, in order.
+    """The archives that `migrate` returns, and every migrant that entered, in order.
 
     A migrant counts even if a later one took its place again.
     """
@@ -62,7 +62,7 @@ def exchange(
 
 
 def migrant_copy(candidate: Candidate, destination: int, iteration: int) -> Candidate:
-    """Return the copy that travels, a child of the original with the same generation.
+    """The copy that travels, a child of the original with the same generation.
 
     Its id follows from the original's, the index of the destination and the iteration.
     """
@@ -76,5 +76,5 @@ def migrant_copy(candidate: Candidate, destination: int, iteration: int) -> Cand
 
 
 def original_id(candidate_id: str) -> str:
-    """Return the id of the candidate that a copy goes back to; any other id is its own."""
+    """The id of the candidate that a copy goes back to; any other id is its own."""
     return candidate_id.partition(">")[0]

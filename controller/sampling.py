@@ -11,7 +11,7 @@ from costada.values.program import Program
 
 
 def draws(seed: int, iteration: int, purpose: str) -> Random:
-    """Return the random numbers for one purpose in one iteration, the same on every execution."""
+    """The random numbers for one purpose in one iteration, the same on every execution."""
     return Random(f"{seed}/{iteration}/{purpose}")
 
 
@@ -23,7 +23,7 @@ LOCAL_SHARE = 0.6
 
 
 def draw_parent(archive: Archive, action: Action, rng: Random) -> Candidate:
-    """Return the candidate to edit (p^par, Alg. 1).
+    """The candidate to edit (p^par, Alg. 1).
 
     Exploitation draws from the best quarter, exploration by novelty, and balanced tosses a coin
     between the best fifth and novelty.
@@ -48,7 +48,7 @@ def _draw_by_novelty(archive: Archive, rng: Random) -> Candidate:
 def draw_inspirations(
     archive: Archive, archives: Sequence[Archive], parent: Candidate, count: int
 ) -> tuple[Candidate, ...]:
-    """Return the candidates shown next to the parent (context set, Alg. 1).
+    """The candidates shown next to the parent (context set, Alg. 1).
 
     First those of the frontier that differ most from the parent among its better half, then the
     best of all frontiers. A text appears once; the parent's own text does not appear.

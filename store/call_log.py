@@ -49,7 +49,7 @@ _LOOKING_UP = Lock()
 
 
 def calls_under_way(path: Path | None) -> CallsUnderWay:
-    """Return the calls of a run file, the same object for all who have it open.
+    """The calls of a run file, the same object for all who have it open.
 
     A store in memory, without a path, has calls of its own.
     """
@@ -148,7 +148,7 @@ class CallLog:
             )
 
     def outcome(self, key: CallKey) -> Outcome | None:
-        """Return what a logical call came to, `None` if it has not ended."""
+        """What a logical call came to, `None` if it has not ended."""
         found = self._db.rows(
             f"SELECT request_hash, text_hash, kind FROM costada_outcome WHERE {KEY}",  # noqa: S608
             key,
@@ -159,7 +159,7 @@ class CallLog:
         return Outcome(request_hash, self._db.text(text_hash), OutcomeKind(kind))
 
     def last_call(self, key: CallKey) -> CallRow | None:
-        """Return the last request of a logical call, `None` if none was sent."""
+        """The last request of a logical call, `None` if none was sent."""
         found = self._db.rows(
             f"SELECT {COLUMNS}, facts FROM costada_call WHERE {KEY}"  # noqa: S608
             " ORDER BY n DESC LIMIT 1",
@@ -168,7 +168,7 @@ class CallLog:
         return self._row(found[0], with_texts=True) if found else None
 
     def has_answer(self, run_id: str, *, of_guides: bool | None = None) -> bool:
-        """Return whether any call of a run was ever answered usably.
+        """Whether any call of a run was ever answered usably.
 
         Args:
             run_id: The run.
@@ -183,7 +183,7 @@ class CallLog:
         )
 
     def num_requests(self, run_id: str, *, of_guides: bool | None = None) -> int:
-        """Return how many requests a run has made, of guide calls or of others if asked for."""
+        """How many requests a run has made, of guide calls or of others if asked for."""
         ((number,),) = self._db.rows(
             "SELECT COUNT(*) FROM costada_call WHERE run_id = ?"
             " AND COALESCE((role = 'guide') = ?, TRUE)",
@@ -192,14 +192,14 @@ class CallLog:
         return int(number)
 
     def last_error(self, run_id: str) -> str:
-        """Return what went wrong with the last request of a run; empty if nothing did."""
+        """What went wrong with the last request of a run; empty if nothing did."""
         found = self._db.rows(
             "SELECT facts FROM costada_call WHERE run_id = ? ORDER BY rowid DESC LIMIT 1", (run_id,)
         )
         return (record(found[0][0])["error"] or "") if found else ""
 
     def last_kind(self, run_id: str) -> OutcomeKind | None:
-        """Return what the last call of a run came to, `None` before the first."""
+        """What the last call of a run came to, `None` before the first."""
         found = self._db.rows(
             "SELECT kind FROM costada_outcome WHERE run_id = ? ORDER BY rowid DESC LIMIT 1",
             (run_id,),
@@ -221,7 +221,7 @@ class CallLog:
     def step_cost(
         self, run_id: str, iteration: int, *, counts_lost: bool, has_guides: bool = True
     ) -> Decimal:
-        """Return the dollars of an iteration's calls so far (c_t).
+        """The dollars of an iteration's calls so far (c_t).
 
         Args:
             run_id: The run.
@@ -250,7 +250,7 @@ class CallLog:
         return Charge(cost, spent, sum(each[0] == "guide" for each in found), in_doubt)
 
     def cost_after(self, run_id: str, iteration: int, *, counts_lost: bool) -> Decimal:
-        """Return the dollars of all calls of later iterations, counted as `step_cost` does."""
+        """The dollars of all calls of later iterations, counted as `step_cost` does."""
         found = self._db.rows(
             "SELECT DISTINCT iteration FROM costada_call WHERE run_id = ? AND iteration > ?",
             (run_id, iteration),
@@ -259,7 +259,7 @@ class CallLog:
         return sum(costs, Decimal(0))
 
     def spent(self, run_id: str, iteration: int) -> Decimal:
-        """Return the dollars spent up to and including an iteration (C_t, Sec. 3.1)."""
+        """The dollars spent up to and including an iteration (C_t, Sec. 3.1)."""
         found = self._db.rows(
             "SELECT spent FROM costada_charge WHERE run_id = ? AND iteration <= ?"
             " ORDER BY iteration DESC LIMIT 1",
@@ -270,7 +270,7 @@ class CallLog:
     def _costs(
         self, run_id: str, iteration: int, counts_lost: bool
     ) -> list[tuple[str, Decimal, Decimal]]:
-        """Return role, charged dollars and the part of them in doubt, for each call."""
+        """Role, charged dollars and the part of them in doubt, for each call."""
         charged = []
         for role, cost, bound in self._db.rows(
             "SELECT role, cost, bound FROM costada_call WHERE run_id = ? AND iteration = ?",

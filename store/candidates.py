@@ -47,11 +47,11 @@ class CandidateTable:
         self._at_hand.pop((run_id, candidate.id), None)
 
     def get(self, run_id: str, candidate_id: str) -> Candidate:
-        """Return one candidate; raises `ValueError` when the run has none of that id."""
+        """One candidate; raises `ValueError` when the run has none of that id."""
         return self.get_many(run_id, [candidate_id])[0]
 
     def find(self, run_id: str, candidate_id: str) -> Candidate | None:
-        """Return one candidate, `None` when the run has none of that id."""
+        """One candidate, `None` when the run has none of that id."""
         found = self._db.rows(
             "SELECT code_hash, facts, evaluator FROM costada_candidate WHERE run_id = ? AND id = ?",
             (run_id, candidate_id),
@@ -59,7 +59,7 @@ class CandidateTable:
         return self._row(*found[0]) if found else None
 
     def get_many(self, run_id: str, ids: Sequence[str]) -> list[Candidate]:
-        """Return the candidates of the ids, in that order."""
+        """The candidates of the ids, in that order."""
         known = {name: row for name in ids if (row := self._at_hand.get((run_id, name)))}
         known |= self._read(run_id, [name for name in ids if name not in known])
         missing = [name for name in ids if name not in known]
@@ -83,7 +83,7 @@ class CandidateTable:
         return found
 
     def population(self, run_id: str, before: int) -> list[Candidate]:
-        """Return the initial program and all valid candidates of earlier iterations, in order.
+        """The initial program and all valid candidates of earlier iterations, in order.
 
         Copies and trials do not count.
         """
@@ -98,7 +98,7 @@ class CandidateTable:
     def judged(
         self, run_id: str, program: Program, evaluator: str, iteration: int, attempt: int
     ) -> Candidate | None:
-        """Return the first candidate with that program which that evaluator judged, if any.
+        """The first candidate with that program which that evaluator judged, if any.
 
         Only candidates of earlier attempts and trials of this one count, so that a step which is
         executed again finds what it found the first time. The attempt is the second part of an id,
@@ -122,7 +122,7 @@ class CandidateTable:
         return self._row(*found[0]) if found else None
 
     def _rows(self, stored: Sequence[tuple[Any, ...]]) -> list[Candidate]:
-        """Return candidates by their first three columns.
+        """Candidates by their first three columns.
 
         Raises:
             ValueError: Their programs are larger together than those of any run.
@@ -149,7 +149,7 @@ class CandidateTable:
         return Candidate(program=Program.of(text), evaluator=evaluator, **known)
 
     def evaluators(self, run_id: str) -> list[str]:
-        """Return the fingerprints of all evaluators whose verdicts a run may use again."""
+        """The fingerprints of all evaluators whose verdicts a run may use again."""
         found = self._db.rows(
             "SELECT DISTINCT evaluator FROM costada_candidate WHERE run_id = ? AND evaluator != ''",
             (run_id,),
@@ -157,7 +157,7 @@ class CandidateTable:
         return [str(row[0]) for row in found]
 
     def best_score(self, run_id: str, first: int, last: int) -> float | None:
-        """Return the best score found in iterations `first` to `last`, `None` if there is none.
+        """The best score found in iterations `first` to `last`, `None` if there is none.
 
         Failed candidates, copies and trials do not count.
         """
@@ -177,7 +177,7 @@ class CandidateTable:
         )
 
     def archive(self, run_id: str, frontier: int, seq: int) -> list[Candidate]:
-        """Return a frontier's members as they were after change number `seq`, oldest first."""
+        """A frontier's members as they were after change number `seq`, oldest first."""
         found = self._db.rows(
             "SELECT members FROM costada_archive WHERE run_id = ? AND frontier = ? AND seq <= ?"
             " ORDER BY seq DESC LIMIT 1",

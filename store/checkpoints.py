@@ -41,11 +41,11 @@ class StateSerializer(JsonPlusSerializer):
         super().__init__(__unpack_ext_hook__=self._extension)
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[tuple[str, ...] | type]) -> Self:
-        """Return this serializer: what a run file may hold does not depend on a graph."""
+        """This serializer: what a run file may hold does not depend on a graph."""
         return self
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """Return a stored value.
+        """A stored value.
 
         Raises:
             ValueError: It is of another format, too large, or names a type that no run saves.
@@ -58,7 +58,7 @@ class StateSerializer(JsonPlusSerializer):
         return super().loads_typed(data)
 
     def _extension(self, code: int, packed: bytes) -> Interrupt:
-        """Return an interrupt; LangGraph writes all other types as extensions as well."""
+        """An interrupt; LangGraph writes all other types as extensions as well."""
         match self.loads_typed(("msgpack", packed)):
             case [str() as module, str() as name, {"value": value, "id": str() as id}, *_] if (
                 code == EXT_CONSTRUCTOR_KW_ARGS and (module, name) == INTERRUPT
@@ -135,7 +135,7 @@ class RunSaver(SqliteSaver):
                 raise damaged(self._path, f"a checkpoint in it is damaged ({error})") from error
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint, the one written last when the config names none."""
+        """A checkpoint, the one written last when the config names none."""
         self._write_held_back()
         if get_checkpoint_id(config):
             return super().get_tuple(config)
@@ -255,6 +255,6 @@ class _Held(NamedTuple):
 
 
 def _is_within_iteration(checkpoint: Checkpoint) -> bool:
-    """Return whether an iteration has ended earlier, and none right before this checkpoint."""
+    """Whether an iteration has ended earlier, and none right before this checkpoint."""
     has_ended = END_OF_ITERATION in checkpoint["channel_values"]
     return has_ended and END_OF_ITERATION not in (checkpoint["updated_channels"] or ())

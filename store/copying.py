@@ -71,7 +71,7 @@ def cut_back(database: Path, cut: Cut, new_id: str) -> None:
 
 
 def _tables_of_runs(connection: sqlite3.Connection) -> list[tuple[str, set[str]]]:
-    """Return our tables that hold rows of runs, each with its columns."""
+    """Our tables that hold rows of runs, each with its columns."""
     columns = {
         name: {row[1] for row in connection.execute(f"PRAGMA table_info({name})")}
         for name in OWN_TABLES

@@ -36,7 +36,7 @@ BESIDE = ("", "-wal", "-shm", "-journal")
 
 
 def connect(path: Path | None) -> sqlite3.Connection:
-    """Return a connection to a run file, or to memory, for use from any thread.
+    """A connection to a run file, or to memory, for use from any thread.
 
     A new file, and whatever SQLite puts beside it, can be read by its owner only.
 
@@ -57,7 +57,7 @@ def connect(path: Path | None) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Return a connection that only reads, also where the folder cannot be written.
+    """A connection that only reads, also where the folder cannot be written.
 
     It sees what was committed, whoever is at work in the file. Where nobody is, it leaves nothing
     beside the file when it is closed. Raises as `connect` does.
@@ -75,7 +75,7 @@ def _refuse_links(path: Path) -> None:
 
 
 def _reading_mode(path: Path) -> str:
-    """Return how SQLite opens a file so that it need not leave anything beside it.
+    """How SQLite opens a file so that it need not leave anything beside it.
 
     Only a connection that could write removes the files it needs beside a file at rest. Where a log
     lies beside it, its run is at work or was killed, and everything stays as it is.
@@ -116,7 +116,7 @@ def _connected(
 
 
 def encoded(text: str) -> bytes:
-    """Return the bytes of a text, whatever a model wrote into it."""
+    """The bytes of a text, whatever a model wrote into it."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -171,7 +171,7 @@ class Database:
         self.rows(statement, values)
 
     def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Return all rows that a query finds."""
+        """All rows that a query finds."""
         with self._lock:
             try:
                 return self._connection.execute(statement, values).fetchall()
@@ -198,7 +198,7 @@ class Database:
         return name
 
     def text(self, name: str) -> str:
-        """Return the text of a hash; the empty hash is that of the empty text."""
+        """The text of a hash; the empty hash is that of the empty text."""
         with self._lock:
             found = self._recent_texts.get(name)
             if found is None:

@@ -55,7 +55,7 @@ def explain(error: Exception, path: Path | None) -> NoReturn:
 
 
 def explained(error: Exception, path: Path | None) -> Exception:
-    """Return what a user is told of an error: `ValueError` for a file that cannot be used as it is.
+    """What a user is told of an error: `ValueError` for a file that cannot be used as it is.
 
     An `OSError` that names the file stands for what hinders the program from using it: a full disk,
     a read-only folder, a lock. An error that is no fault of the file comes back unchanged.
@@ -74,7 +74,7 @@ def explained(error: Exception, path: Path | None) -> Exception:
 
 
 def damaged(path: Path | None, what: str) -> ValueError:
-    """Return the error for a file whose contents cannot be relied on."""
+    """The error for a file whose contents cannot be relied on."""
     return ValueError(
         f"{path or 'run in memory'}: {' '.join(what.split())}; put a copy of it in its place, or"
         " begin another run (what is left can be read with: sqlite3 FILE .recover)"
@@ -91,5 +91,5 @@ def other_format(path: Path | None, found: object, known: int) -> ValueError:
 
 
 def foreign(path: Path | None, what: str) -> ValueError:
-    """Return the error for a file whose tables are not those of a run file."""
+    """The error for a file whose tables are not those of a run file."""
     return ValueError(f"{path or 'run in memory'}: no run file of CostAda: {what}")

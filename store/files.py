@@ -84,7 +84,7 @@ def append_text(path: Path, text: str) -> None:
 
 
 def opened_to_share(path: Path) -> IO[str]:
-    """Return a file that several processes may open, for reading and writing; created if need be.
+    """A file that several processes may open, for reading and writing; created if need be.
 
     Raises:
         ValueError: If it is a link, has another name elsewhere, or is no file.
@@ -103,7 +103,7 @@ def opened_to_share(path: Path) -> IO[str]:
 
 
 def created(path: Path) -> BufferedWriter:
-    """Return a new file, open for writing; raises `OSError` if something has its name."""
+    """A new file, open for writing; raises `OSError` if something has its name."""
     return _opened(path, os.O_EXCL)
 
 
@@ -114,7 +114,7 @@ def remove_unfinished(path: Path) -> None:
 
 
 def read_bytes(path: Path, largest: int = LARGEST_FILE) -> bytes:
-    """Return what an ordinary file holds.
+    """What an ordinary file holds.
 
     Raises:
         ValueError: If it is larger than so many bytes, or no file: a pipe could keep its reader
@@ -129,7 +129,7 @@ def read_bytes(path: Path, largest: int = LARGEST_FILE) -> bytes:
 
 
 def read_end(path: Path, length: int) -> str:
-    """Return at most so many bytes from the end of a text.
+    """At most so many bytes from the end of a text.
 
     Raises:
         ValueError: If it is no ordinary file.
@@ -142,7 +142,7 @@ def read_end(path: Path, length: int) -> str:
 
 
 def read_text(path: Path, largest: int = LARGEST_FILE) -> str:
-    """Return the text of a file, as `read_bytes` does; also raises `ValueError` if it is none."""
+    """The text of a file, as `read_bytes` does; also raises `ValueError` if it is none."""
     try:
         return read_bytes(path, largest).decode("utf-8")
     except UnicodeDecodeError:

@@ -87,22 +87,22 @@ class RunHistory:
             history._db.close()
 
     def last_run(self) -> str:
-        """Return the id of the run that began last, empty if none has begun."""
+        """The id of the run that began last, empty if none has begun."""
         found = self._db.rows("SELECT run_id FROM costada_run ORDER BY rowid DESC LIMIT 1")
         return str(found[0][0]) if found else ""
 
     def sandbox(self, run_id: str) -> str:
-        """Return what held the candidates when the run began, empty if that is not known."""
+        """What held the candidates when the run began, empty if that is not known."""
         found = self._db.rows("SELECT sandbox FROM costada_run WHERE run_id = ?", (run_id,))
         return str(found[0][0]) if found else ""
 
     def origin(self, run_id: str) -> Origin | None:
-        """Return where a forked run comes from, `None` for one that began by itself."""
+        """Where a forked run comes from, `None` for one that began by itself."""
         found = self._db.rows("SELECT origin FROM costada_run WHERE run_id = ?", (run_id,))
         return Origin(**record(found[0][0])) if found and found[0][0] else None
 
     def setup(self, run_id: str) -> RunSetup | None:
-        """Return what decides the result of a run, `None` if its file does not say.
+        """What decides the result of a run, `None` if its file does not say.
 
         Raises `ValueError` if it is malformed.
         """
@@ -110,16 +110,16 @@ class RunHistory:
         return RunSetup.read(found[0][0]) if found and found[0][0] else None
 
     def steps(self, span: Span) -> list[dict[str, Any]]:
-        """Return the trace rows in order."""
+        """The trace rows in order."""
         return [_read(row) for (row,) in self._in_order("row", "step", span)]
 
     def calls(self, span: Span) -> list[PastCall]:
-        """Return the requests in the order in which they were sent."""
+        """The requests in the order in which they were sent."""
         columns = "iteration, role, attempt, n, status, cost, bound, prompt_hash, answer_hash"
         return [_call(row) for row in self._in_order(f"{columns}, facts", "call", span)]
 
     def candidates(self, span: Span) -> list[PastCandidate]:
-        """Return the candidates in the order in which they were judged, copies included."""
+        """The candidates in the order in which they were judged, copies included."""
         return [
             PastCandidate(name, iteration, program, _read(facts))
             for name, iteration, program, facts in self._in_order(
@@ -128,7 +128,7 @@ class RunHistory:
         ]
 
     def failures(self, span: Span) -> list[PastFailure]:
-        """Return the logical calls that came to no answer."""
+        """The logical calls that came to no answer."""
         return [
             PastFailure(iteration, role, attempt, OutcomeKind(kind), self.text(name))
             for iteration, role, attempt, kind, name in self._in_order(
@@ -138,12 +138,12 @@ class RunHistory:
         ]
 
     def tactics(self, span: Span) -> list[tuple[int, dict[str, Any]]]:
-        """Return what each guide gave, with the iteration that paid for it."""
+        """What each guide gave, with the iteration that paid for it."""
         found = self._in_order("iteration, record", "tactics", span)
         return [(iteration, _read(record)) for iteration, record in found]
 
     def iterations(self, run_id: str) -> list[int]:
-        """Return the iterations that anything was sent or judged in, in order."""
+        """The iterations that anything was sent or judged in, in order."""
         found = self._db.rows(
             "SELECT iteration FROM costada_call WHERE run_id = ?1 UNION"
             " SELECT iteration FROM costada_candidate WHERE run_id = ?1 ORDER BY iteration",
@@ -152,7 +152,7 @@ class RunHistory:
         return [each for (each,) in found if isinstance(each, int) and 0 <= each < EVERYTHING]
 
     def text(self, name: str) -> str:
-        """Return the text of a name; the empty name is that of the empty text.
+        """The text of a name; the empty name is that of the empty text.
 
         Raises:
             ValueError: All texts that were asked for are larger together than those of any run.
@@ -191,5 +191,5 @@ def _call(row: tuple[Any, ...]) -> PastCall:
 
 
 def _read(text: str) -> dict[str, Any]:
-    """Return the object that a row holds; what is no number in JSON counts as absent."""
+    """The object that a row holds; what is no number in JSON counts as absent."""
     return record(text, has_constants=False)

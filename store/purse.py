@@ -35,7 +35,7 @@ class Account:
 
     @property
     def remaining(self) -> Decimal:
-        """Return the dollars it may still spend or lend, below 0 after an overshoot.
+        """The dollars it may still spend or lend, below 0 after an overshoot.
 
         A closed account has nothing left: it gave that back.
         """
@@ -43,7 +43,7 @@ class Account:
 
     @property
     def held(self) -> Decimal:
-        """Return the dollars that the account above cannot give to anybody else."""
+        """The dollars that the account above cannot give to anybody else."""
         return self.spent if self.is_closed else max(self.budget, self.spent)
 
 
@@ -74,7 +74,7 @@ class AccountTable:
         self.transaction = database.transaction
 
     def get(self, number: int) -> Account:
-        """Return an account."""
+        """An account."""
         found = self._db.rows(
             f"SELECT {COLUMNS} FROM costada_account WHERE id = ?",  # noqa: S608
             (number,),
@@ -82,7 +82,7 @@ class AccountTable:
         return _account(found[0])
 
     def find(self, parent: int, name: str) -> Account | None:
-        """Return the account of a name below another, `None` if there is none."""
+        """The account of a name below another, `None` if there is none."""
         found = self._db.rows(
             f"SELECT {COLUMNS} FROM costada_account WHERE parent = ? AND name = ?",  # noqa: S608
             (parent, name),
@@ -90,7 +90,7 @@ class AccountTable:
         return _account(found[0]) if found else None
 
     def below(self, parent: int) -> list[Account]:
-        """Return the accounts drawn from one, oldest first."""
+        """The accounts drawn from one, oldest first."""
         found = self._db.rows(
             f"SELECT {COLUMNS} FROM costada_account WHERE parent = ? ORDER BY id",  # noqa: S608
             (parent,),
@@ -98,7 +98,7 @@ class AccountTable:
         return [_account(row) for row in found]
 
     def add(self, parent: int, name: str, policy: str, budget: Decimal) -> Account:
-        """Return a new account, whose whole budget the one above holds for it from now on."""
+        """A new account, whose whole budget the one above holds for it from now on."""
         with self.transaction():
             self._db.write(
                 "INSERT INTO costada_account"
@@ -118,7 +118,7 @@ class AccountTable:
             self._book(account.parent, Decimal(0), changed.held - account.held)
 
     def entry(self, number: int, key: str) -> Entry | None:
-        """Return what an account holds under a key, `None` if nothing; `account` is left empty."""
+        """What an account holds under a key, `None` if nothing; `account` is left empty."""
         found = self._db.rows(
             "SELECT key, cost, bound, facts FROM costada_entry WHERE account = ? AND key = ?",
             (number, key),
@@ -137,7 +137,7 @@ class AccountTable:
         self._book(number, added, added)
 
     def entries(self, account: Account, path: str) -> list[Entry]:
-        """Return the calls of an account in the order in which they were last written."""
+        """The calls of an account in the order in which they were last written."""
         found = self._db.rows(
             "SELECT key, cost, bound, facts FROM costada_entry WHERE account = ? ORDER BY rowid",
             (account.id,),
@@ -179,14 +179,14 @@ class OverBudget(ValueError):
 
 
 def wanted_budget(found: Account | None, wanted: Decimal | None, above: Account) -> Decimal:
-    """Return the budget that a child should have: never less than it has."""
+    """The budget that a child should have: never less than it has."""
     if found is None:
         return above.remaining if wanted is None else wanted
     return found.budget if wanted is None else max(found.budget, wanted)
 
 
 def granted_budget(found: Account | None, target: Decimal, above: Account) -> Decimal:
-    """Return the budget that a child gets, the target or as much of it as can be drawn."""
+    """The budget that a child gets, the target or as much of it as can be drawn."""
     held, spent = (found.held, found.spent) if found else (Decimal(0), Decimal(0))
     needed, left = max(target, spent) - held, above.remaining
     is_hard = above.policy == "hard"
@@ -268,22 +268,22 @@ class Purse:
 
     @property
     def name(self) -> str:
-        """Return what the account is called below its parent."""
+        """What the account is called below its parent."""
         return self._account().name
 
     @property
     def policy(self) -> str:
-        """Return `"crossing"` or `"hard"`, the same for all accounts of a purse."""
+        """`"crossing"` or `"hard"`, the same for all accounts of a purse."""
         return self._account().policy
 
     @property
     def budget(self) -> Decimal:
-        """Return the dollars that the account may spend."""
+        """The dollars that the account may spend."""
         return self._account().budget
 
     @property
     def spent(self) -> Decimal:
-        """Return the dollars spent by the account and all below it.
+        """The dollars spent by the account and all below it.
 
         Calls that have not ended, or whose bill is unknown, count at the most they can cost.
         """
@@ -291,7 +291,7 @@ class Purse:
 
     @property
     def remaining(self) -> Decimal:
-        """Return the dollars that are free to be spent or drawn, below 0 after an overshoot.
+        """The dollars that are free to be spent or drawn, below 0 after an overshoot.
 
         That is the budget without the account's own calls, without what an open child may spend
         (its budget, or what it spent if that is more), and without what a closed one spent.
@@ -300,11 +300,11 @@ class Purse:
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether nothing is left."""
+        """Whether nothing is left."""
         return self.remaining <= 0
 
     def child(self, name: str, budget: float | Decimal | None = None) -> "Purse":
-        """Return an account that draws its budget from this one.
+        """An account that draws its budget from this one.
 
         The same name again is the same account, as it was; if it was closed it is opened with the
         budget it had, and a higher budget is drawn as a first one is.
@@ -418,17 +418,17 @@ class Purse:
             self._with(found.id).close()
 
     def calls(self) -> list[Entry]:
-        """Return the calls of the account and of all below it, account by account."""
+        """The calls of the account and of all below it, account by account."""
         return [
             entry for account, path in self._tree() for entry in self._table.entries(account, path)
         ]
 
     def accounts(self) -> list[Account]:
-        """Return the account and all below it as they stand, each before its children."""
+        """The account and all below it as they stand, each before its children."""
         return [account for account, _ in self._tree()]
 
     def _tree(self) -> list[tuple[Account, str]]:
-        """Return the accounts with their names from here on, each before its children."""
+        """The accounts with their names from here on, each before its children."""
         with self._table.transaction():
             own = self._account()
             found, pending = [], [(own, own.name)]
@@ -449,7 +449,7 @@ class Purse:
         return account
 
     def _with(self, number: int) -> "Purse":
-        """Return another account of the purse; the file is the purse's to close."""
+        """Another account of the purse; the file is the purse's to close."""
         other = object.__new__(Purse)
         other._db, other._table, other._number = None, self._table, number
         return other

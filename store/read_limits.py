@@ -35,7 +35,7 @@ def inflated(packed: bytes) -> bytes:
 
 
 def parsed(text: str, *, has_constants: bool = True) -> Any:
-    """Return what a row holds as JSON; without constants, what is no number in JSON is `None`.
+    """What a row holds as JSON; without constants, what is no number in JSON is `None`.
 
     Raises:
         ValueError: If it is no JSON, or is nested too deeply.
@@ -47,7 +47,7 @@ def parsed(text: str, *, has_constants: bool = True) -> Any:
 
 
 def record(text: str, *, has_constants: bool = True) -> dict[str, Any]:
-    """Return the JSON object that a row holds; raises `ValueError` if it holds none."""
+    """The JSON object that a row holds; raises `ValueError` if it holds none."""
     known = parsed(text, has_constants=has_constants)
     if not isinstance(known, dict):
         raise ValueError(f"a row of the run file holds {str(text)[:20]!r}, expected a JSON object")
@@ -55,7 +55,7 @@ def record(text: str, *, has_constants: bool = True) -> dict[str, Any]:
 
 
 def amount(text: str) -> Decimal:
-    """Return dollars as a row holds them.
+    """Dollars as a row holds them.
 
     Raises:
         ValueError: If they are no number, or one that no bill can show: written out, a number of

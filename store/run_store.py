@@ -36,7 +36,7 @@ class TimingTable:
         )
 
     def steps(self, run_id: str) -> list[tuple[int, dict[str, float]]]:
-        """Return iteration and seconds by node, in order; none for a run that was not timed.
+        """Iteration and seconds by node, in order; none for a run that was not timed.
 
         An iteration counts what was bought for it before it began, as its step cost does.
         """
@@ -47,7 +47,7 @@ class TimingTable:
         return [(iteration, record(seconds)) for iteration, seconds in found]
 
     def by_node(self, run_id: str) -> dict[str, float]:
-        """Return the seconds that each node took in the whole run; empty if it was not timed."""
+        """The seconds that each node took in the whole run; empty if it was not timed."""
         totals: dict[str, float] = {}
         for _, seconds in self.steps(run_id):
             for node, value in seconds.items():
@@ -83,16 +83,11 @@ class RunStore:
         return self._db.put_text(text)
 
     def text(self, name: str) -> str:
-        """Return the text of a hash."""
+        """The text of a hash."""
         return self._db.text(name)
 
     def open_run(
-        self,
-        run_id: str,
-        name: str,
-        problem: str,
-        sandbox: str = "",
-        setup: RunSetup | None = None,
+        self, run_id: str, name: str, problem: str, sandbox: str = "", setup: RunSetup | None = None
     ) -> None:
         """Note that a run begins: its id, the graph's name, the problem's, sandbox and setup."""
         known = json.dumps(asdict(setup)) if setup else ""
@@ -103,7 +98,7 @@ class RunStore:
         )
 
     def setup(self, run_id: str) -> RunSetup | None:
-        """Return what decides the result of a run, `None` if its file does not say.
+        """What decides the result of a run, `None` if its file does not say.
 
         Raises `ValueError` if it is malformed.
         """
@@ -111,17 +106,17 @@ class RunStore:
         return RunSetup.read(found[0][0]) if found and found[0][0] else None
 
     def origin(self, run_id: str) -> Origin | None:
-        """Return where a forked run comes from, `None` for one that began by itself."""
+        """Where a forked run comes from, `None` for one that began by itself."""
         found = self._db.rows("SELECT origin FROM costada_run WHERE run_id = ?", (run_id,))
         return Origin(**record(found[0][0])) if found and found[0][0] else None
 
     def sandbox(self, run_id: str) -> str:
-        """Return what held the candidates when a run began; empty if its file does not say."""
+        """What held the candidates when a run began; empty if its file does not say."""
         found = self._db.rows("SELECT sandbox FROM costada_run WHERE run_id = ?", (run_id,))
         return str(found[0][0]) if found else ""
 
     def run_ids(self) -> list[str]:
-        """Return the ids of all runs in the file, oldest first."""
+        """The ids of all runs in the file, oldest first."""
         return [row[0] for row in self._db.rows("SELECT run_id FROM costada_run ORDER BY rowid")]
 
     def put_step(self, run_id: str, iteration: int, row: Mapping[str, object]) -> None:
@@ -132,21 +127,21 @@ class RunStore:
         )
 
     def steps(self, run_id: str) -> list[dict[str, object]]:
-        """Return the trace rows of a run in order."""
+        """The trace rows of a run in order."""
         found = self._db.rows(
             "SELECT row FROM costada_step WHERE run_id = ? ORDER BY iteration", (run_id,)
         )
         return [record(row[0]) for row in found]
 
     def last_step(self, run_id: str) -> int:
-        """Return the last iteration of a run that has a trace row, 0 if none has."""
+        """The last iteration of a run that has a trace row, 0 if none has."""
         ((last,),) = self._db.rows(
             "SELECT COALESCE(MAX(iteration), 0) FROM costada_step WHERE run_id = ?", (run_id,)
         )
         return int(last)
 
     def end_of_batch(self, run_id: str, given: int) -> int:
-        """Return the iteration after which no tactic given in an iteration had a use left."""
+        """The iteration after which no tactic given in an iteration had a use left."""
         ((end,),) = self._db.rows(
             "SELECT iteration FROM costada_step WHERE run_id = ? AND iteration >= ?"
             " AND json_extract(row, '$.tactic_uses_left') = 0 ORDER BY iteration LIMIT 1",
@@ -162,7 +157,7 @@ class RunStore:
         )
 
     def tactics(self, run_id: str, before: int, count: int) -> list[tuple[int, str]]:
-        """Return the last `count` batches given before an iteration, oldest first.
+        """The last `count` batches given before an iteration, oldest first.
 
         Each is the iteration of its guide call and its record as JSON text.
         """

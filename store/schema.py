@@ -115,7 +115,7 @@ def check_plain(connection: sqlite3.Connection) -> None:
 
 
 def format_of(connection: sqlite3.Connection) -> int | None:
-    """Return the number of a file's layout, `None` if it has no table of ours.
+    """The number of a file's layout, `None` if it has no table of ours.
 
     Raises:
         ForeignTables: Tables of ours are there, and no number, or one of them is no plain table.
@@ -158,7 +158,7 @@ def prepare_to_read(connection: sqlite3.Connection) -> None:
 
 
 def _tables(connection: sqlite3.Connection) -> list[str]:
-    """Return the names of the tables in a file, oldest first."""
+    """The names of the tables in a file, oldest first."""
     found = connection.execute(
         "SELECT name FROM main.sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     )

@@ -28,7 +28,7 @@ class RunSetup:
 
     @classmethod
     def read(cls, text: str) -> "RunSetup":
-        """Return the setup that a run file holds as JSON.
+        """The setup that a run file holds as JSON.
 
         Raises:
             ValueError: It is malformed, or lacks what every reader needs.
@@ -43,7 +43,7 @@ class RunSetup:
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Return in words which facts are no longer what they were."""
+    """In words which facts are no longer what they were."""
     names = sorted({*before, *now})
     return [
         f"{name} was {before.get(name, 'not set')}, is {now.get(name, 'not set')}"
@@ -53,7 +53,7 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
 
 
 def as_texts(facts: Mapping[str, object]) -> dict[str, str]:
-    """Return plain values as texts, those of a mapping under names with dots; none for `None`."""
+    """Plain values as texts, those of a mapping under names with dots; none for `None`."""
     texts: dict[str, str] = {}
     for name, value in facts.items():
         if isinstance(value, Mapping):

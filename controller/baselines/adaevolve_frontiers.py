@@ -64,7 +64,7 @@ class AdaEvolveFrontier:
 
 
 def relative_improvement(score: float, best_score: float, reference: float) -> float:
-    """Return how far a score rises above a frontier's best, in [0, 1].
+    """How far a score rises above a frontier's best, in [0, 1].
 
     Relative to that same best it is the improvement that the signal averages (delta), relative
     to the best of all frontiers it is the reward of the step (x).
@@ -82,7 +82,7 @@ def relative_improvement(score: float, best_score: float, reference: float) -> f
 
 
 def informed(frontier: AdaEvolveFrontier, score: float) -> AdaEvolveFrontier:
-    """Return the frontier after a copy came from elsewhere: only best score and signal may rise.
+    """The frontier after a copy came from elsewhere: only best score and signal may rise.
 
     The signal moves with an improvement alone; a step without one does not lower it.
     """
@@ -94,7 +94,7 @@ def informed(frontier: AdaEvolveFrontier, score: float) -> AdaEvolveFrontier:
 
 
 def evaluated(frontier: AdaEvolveFrontier, score: float, global_best: float) -> AdaEvolveFrontier:
-    """Return the frontier after an own candidate entered its archive.
+    """The frontier after an own candidate entered its archive.
 
     Args:
         frontier: Statistics before it.
@@ -113,7 +113,7 @@ def evaluated(frontier: AdaEvolveFrontier, score: float, global_best: float) -> 
 
 
 def promise(frontier: AdaEvolveFrontier, iteration: int) -> float:
-    """Return the mean decayed reward of a visited frontier, plus the bonus for few visits.
+    """The mean decayed reward of a visited frontier, plus the bonus for few visits.
 
     Args:
         frontier: A frontier with at least one visit.
@@ -124,7 +124,7 @@ def promise(frontier: AdaEvolveFrontier, iteration: int) -> float:
 
 
 def select_frontier(frontiers: tuple[AdaEvolveFrontier, ...], iteration: int, rng: Random) -> int:
-    """Return the index of the next frontier.
+    """The index of the next frontier.
 
     Frontiers with too few visits come first, drawn evenly; then the most promising, the lowest
     on a tie. `rng` is read only for the draw.
@@ -164,14 +164,14 @@ PRESETS: Mapping[Preset, EliteWeights] = {
 
 
 def productivity(frontiers: Sequence[AdaEvolveFrontier]) -> float:
-    """Return the share of evaluated candidates that improved their frontier, in [0, 1]."""
+    """The share of evaluated candidates that improved their frontier, in [0, 1]."""
     evaluations = sum(frontier.evaluations for frontier in frontiers)
     improvements = sum(frontier.improvements for frontier in frontiers)
     return improvements / evaluations if evaluations else 1.0
 
 
 def should_spawn(frontiers: Sequence[AdaEvolveFrontier], last_spawn: int, iteration: int) -> bool:
-    """Return whether to add a frontier at the end of an iteration.
+    """Whether to add a frontier at the end of an iteration.
 
     Args:
         frontiers: Statistics after the step.
@@ -186,14 +186,14 @@ def should_spawn(frontiers: Sequence[AdaEvolveFrontier], last_spawn: int, iterat
 
 
 def draw_preset(frontiers: Sequence[AdaEvolveFrontier], rng: Random) -> Preset:
-    """Return the name of a preset, drawn evenly from those the frontiers use least."""
+    """The name of a preset, drawn evenly from those the frontiers use least."""
     used = [frontier.preset for frontier in frontiers]
     fewest = min(used.count(name) for name in PRESETS)
     return rng.choice([name for name in PRESETS if used.count(name) == fewest])
 
 
 def founders(archives: Sequence[Archive]) -> tuple[Candidate, ...]:
-    """Return the best candidates of all frontiers, each text once, the earliest on a tie."""
+    """The best candidates of all frontiers, each text once, the earliest on a tie."""
     everyone = [member for archive in archives for member in archive.members]
     distinct: dict[Program, Candidate] = {}
     for candidate in sorted(everyone, key=lambda member: -member.score):
@@ -204,7 +204,7 @@ def founders(archives: Sequence[Archive]) -> tuple[Candidate, ...]:
 def founded_archive(
     archives: Sequence[Archive], preset: Preset, iteration: int, constants: Constants
 ) -> Archive:
-    """Return the archive of a new frontier: copies of the best, entered like migrants.
+    """The archive of a new frontier: copies of the best, entered like migrants.
 
     Args:
         archives: Archives of the frontiers there are; the new one comes after them.

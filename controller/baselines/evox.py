@@ -29,12 +29,12 @@ SWITCH_SHARE = 0.1
 
 
 def switch_interval(constants: Constants) -> int:
-    """Return the stagnant iterations after which the strategy evolves, at least 1 (s)."""
+    """The stagnant iterations after which the strategy evolves, at least 1 (s)."""
     return max(1, floor(SWITCH_SHARE * constants.max_iterations))
 
 
 def strategy_stagnation(previous: int, last_score: float | None, score: float) -> int:
-    """Return the iterations in a row that raised the best score by the threshold or less.
+    """The iterations in a row that raised the best score by the threshold or less.
 
     Args:
         previous: The count before this iteration.
@@ -47,7 +47,7 @@ def strategy_stagnation(previous: int, last_score: float | None, score: float) -
 
 
 def window_score(start: float, end: float, horizon: int) -> float:
-    """Return what a strategy is worth, at least 0 (J).
+    """What a strategy is worth, at least 0 (J).
 
     Args:
         start: Best score when the strategy came into use.
@@ -87,7 +87,7 @@ class ScoredStrategy:
 
 
 def best_strategy(scored: Sequence[ScoredStrategy]) -> ScoredStrategy:
-    """Return the strategy with the highest score, the oldest on a tie.
+    """The strategy with the highest score, the oldest on a tie.
 
     Raises:
         ValueError: No strategy has a score.
@@ -100,7 +100,7 @@ def best_strategy(scored: Sequence[ScoredStrategy]) -> ScoredStrategy:
 def draw_context(
     scored: Sequence[ScoredStrategy], parent: ScoredStrategy, rng: Random
 ) -> tuple[ScoredStrategy, ...]:
-    """Return the strategies shown beside the parent, drawn from the others with a score.
+    """The strategies shown beside the parent, drawn from the others with a score.
 
     A text that was in use more than once counts once, with its best score.
     """

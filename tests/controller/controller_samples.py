@@ -32,7 +32,7 @@ def candidate(
     parent_id: str | None = None,
     iteration: int = 0,
 ) -> Candidate:
-    """Return a candidate whose text is its own unless one is given."""
+    """A candidate whose text is its own unless one is given."""
     text = f"{id} = {id}" if code is None else code
     return Candidate(
         id=id,
@@ -47,22 +47,22 @@ def candidate(
 
 
 def ids(members: tuple[Candidate, ...]) -> list[str]:
-    """Return the ids of the members, in order."""
+    """The ids of the members, in order."""
     return [member.id for member in members]
 
 
 def archive(*members: Candidate, size: int = 20) -> Archive:
-    """Return an archive that holds the members in this order."""
+    """An archive that holds the members in this order."""
     return Archive(members, size)
 
 
 def kept(score: float) -> PaidStep:
-    """Return a step whose candidate entered the archive."""
+    """A step whose candidate entered the archive."""
     return PaidStep(score, is_kept=True, cost=0.01)
 
 
 def refused(score: float) -> PaidStep:
-    """Return a step whose candidate a full archive refused."""
+    """A step whose candidate a full archive refused."""
     return PaidStep(score, is_kept=False, cost=0.01)
 
 
@@ -77,7 +77,7 @@ def ask(controller: Any, seed: int = 1, constants: Constants = CONSTANTS) -> All
 def tell(
     controller: Any, allocation: Allocation, step: PaidStep, constants: Constants = CONSTANTS
 ) -> tuple[Any, Credit]:
-    """Return the controller after a paid step, and what it earned."""
+    """The controller after a paid step, and what it earned."""
     return controller.tell(allocation, step, BALANCE, constants)
 
 
@@ -88,7 +88,7 @@ def decide(
     *,
     is_last: bool = False,
 ) -> tuple[Any, Intervention]:
-    """Return the controller at the end of a step, and what it decided."""
+    """The controller at the end of a step, and what it decided."""
     return controller.decide(allocation, BALANCE, constants, is_last=is_last)
 
 
@@ -100,7 +100,7 @@ def adaevolve(
     history: tuple[bool, ...] = (True,),
     **more: Any,
 ) -> AdaEvolve:
-    """Return a controller in the middle of a run."""
+    """A controller in the middle of a run."""
     return AdaEvolve(
         iteration=iteration,
         incumbent_score=incumbent_score,
@@ -117,7 +117,7 @@ def bill(steps: int, amount: float = 0.01) -> list[tuple[float, float]]:
 
 
 def advised(controller: Any, guides: int, constants: Constants) -> Controller:
-    """Return the controller after its pending guide, or EvoX after its labels."""
+    """The controller after its pending guide, or EvoX after its labels."""
     if isinstance(controller, EvoX):
         return controller.with_labels()
     if guides % 3 == 0:
@@ -126,7 +126,7 @@ def advised(controller: Any, guides: int, constants: Constants) -> Controller:
 
 
 def evolved(controller: EvoX, guides: int, constants: Constants) -> EvoX:
-    """Return the controller after the evolution that it asked for."""
+    """The controller after the evolution that it asked for."""
     if guides % 3 == 1:
         return controller.keep_strategy(constants)
     return controller.adopt(f"no. {guides}", constants)
@@ -184,7 +184,7 @@ def played(
 
 
 def records(*args: Any, **settings: Any) -> list[Controller]:
-    """Return the controller after each step of a run."""
+    """The controller after each step of a run."""
     return [controller for controller, _ in played(*args, **settings)]
 
 

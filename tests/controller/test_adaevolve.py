@@ -74,10 +74,7 @@ def test_a_better_candidate_updates_everything_of_its_frontier() -> None:
     assert after.frontiers[1] is LEADING
     assert (after.incumbent_score, after.global_best) == (0.6, 0.6)
     assert after.history == (True, True)
-    assert (credit.utility, credit.allocation_reward) == (
-        pytest.approx(0.25),
-        pytest.approx(0.4),
-    )
+    assert (credit.utility, credit.allocation_reward) == (pytest.approx(0.25), pytest.approx(0.4))
     assert (credit.local_gain, credit.global_gain) == (pytest.approx(0.2), pytest.approx(0.1))
     assert credit.cost_divisor == 1.0
 

@@ -169,7 +169,7 @@ def test_every_statistic_follows_the_description(
 
 
 def chosen(controller: AdaEvolve, t: int, constants: Constants) -> tuple[int, str]:
-    """Return the frontier and action that a controller draws for a step."""
+    """The frontier and action that a controller draws for a step."""
     allocation = controller.ask(BALANCE, Random(f"7/{t}/allocate"), constants)
     return allocation.frontier, allocation.action.value
 

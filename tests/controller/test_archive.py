@@ -176,11 +176,7 @@ EVEN = EliteWeights(fitness=0.5, novelty=0.5, protected_share=0.2)
 
 MOSTLY_NOVEL = EliteWeights(fitness=0.2, novelty=0.8, protected_share=0.2)
 
-TRIO = (
-    candidate("best", 0.9, "aa"),
-    candidate("twin", 0.5, "aa"),
-    candidate("odd", 0.1, "bb"),
-)
+TRIO = (candidate("best", 0.9, "aa"), candidate("twin", 0.5, "aa"), candidate("odd", 0.1, "bb"))
 
 
 def test_novelty_counts_by_the_share_of_members_that_are_less_novel() -> None:
@@ -240,7 +236,7 @@ WEIGHTS = st.sampled_from([EVEN, MOSTLY_NOVEL, EliteWeights(0.8, 0.2, 0.3), FITN
 
 
 def novelties(newcomer: Candidate, members: tuple[Candidate, ...]) -> float:
-    """Return the mean distance to the five nearest others, spelt out."""
+    """The mean distance to the five nearest others, spelt out."""
     others = [member.program.text for member in members if member.id != newcomer.id]
     near = sorted(code_distance(newcomer.program.text, text) for text in others)[:5]
     return sum(near) / len(near) if near else 1.0

@@ -39,7 +39,7 @@ BREAKTHROUGH, REFINEMENT = Mode.BREAKTHROUGH, Mode.REFINEMENT
 
 
 def used_tactics(cycle: GuidanceCycle) -> list[int]:
-    """Return the tactics in the order the rotation yields them."""
+    """The tactics in the order the rotation yields them."""
     order = []
     while current_tactic(cycle) is not None:
         cycle, tactic = after_use(cycle)
@@ -151,8 +151,7 @@ CHOICE = (False, True)
 
 
 @pytest.mark.parametrize(
-    ("ratio", "patience"),
-    [(1.0, 4), (0.9, 4), (1 / 3 + 1e-6, 4), (0.32, 5), (0.16, 6), (0.0, 6)],
+    ("ratio", "patience"), [(1.0, 4), (0.9, 4), (1 / 3 + 1e-6, 4), (0.32, 5), (0.16, 6), (0.0, 6)]
 )
 def test_patience_grows_as_the_budget_runs_out(ratio: float, patience: int) -> None:
     assert required_patience(ratio, 2, CONSTANTS) == patience

@@ -102,7 +102,7 @@ class Row:
 
 
 def read_rows() -> list[Row]:
-    """Return the rows of the table in order."""
+    """The rows of the table in order."""
     return [_row(line.split()) for line in TABLE.strip().splitlines()[1:]]
 
 
@@ -128,7 +128,7 @@ def _row(cells: list[str]) -> Row:
 
 
 def replay(num_steps: int, constants: Constants) -> list[Step]:
-    """Return the first steps of the trace."""
+    """The first steps of the trace."""
     state, balance, rng = CostAda.start(SEED_SCORE, constants), Balance(BUDGET), Random(0)
     steps = []
     for row in read_rows()[:num_steps]:

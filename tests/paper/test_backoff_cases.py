@@ -22,7 +22,7 @@ HERE = Allocation(0, Action.BALANCED, 0.3)
 
 
 def last_use(state: CostAda, mode: Mode) -> CostAda:
-    """Return the state with a cycle that allows one more attempt."""
+    """The state with a cycle that allows one more attempt."""
     return replace(state, cycle=GuidanceCycle(mode, SCORE, (0, 0, 1)))
 
 
@@ -32,7 +32,7 @@ def step(state: CostAda, score: float = 0.1) -> Step:
 
 
 def next_guide(state: CostAda) -> Mode | None:
-    """Return the mode of the next guide when nothing gains from here on."""
+    """The mode of the next guide when nothing gains from here on."""
     for _ in range(12):
         state = step(state).state
         if state.pending is not None:

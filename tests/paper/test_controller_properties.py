@@ -44,7 +44,7 @@ class Plan:
     num_tactics: int
 
     def score_after(self, state: CostAda) -> float | None:
-        """Return the score of the step."""
+        """The score of the step."""
         return None if self.rise is None else max(0.0, state.incumbent_score + self.rise)
 
 
@@ -74,7 +74,7 @@ def credit(state: CostAda, score: float, cost: float, spent: float) -> Credit:
 
 
 def reloaded(state: CostAda) -> object:
-    """Return the controller as a checkpoint gives it back."""
+    """The controller as a checkpoint gives it back."""
     channel = FrozenValue(CostAda)
     channel.update([state])
     serde = JsonPlusSerializer(allowed_msgpack_modules=None)

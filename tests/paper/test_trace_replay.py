@@ -13,12 +13,12 @@ PRESCRIBED = {"exploration", "balanced", "exploitation"}
 
 
 def printed(value: float, decimals: int) -> str:
-    """Return a value below one as the table prints it."""
+    """A value below one as the table prints it."""
     return f"{value:.{decimals}f}".removeprefix("0")
 
 
 def happened(step: Step) -> set[str]:
-    """Return the guidance events of a step in the words of the table."""
+    """The guidance events of a step in the words of the table."""
     events = set()
     if step.guide is not None:
         events.add(f"guide:{step.guide}")

@@ -34,12 +34,7 @@ def test_putting_the_same_call_again_changes_nothing():
         purse.put("a", cost=0.1, bound=0.2, model="m")
     assert purse.spent == D("0.3")
     (entry,) = purse.calls()
-    assert (entry.account, entry.key, entry.cost, entry.bound) == (
-        "purse",
-        "a",
-        D("0.1"),
-        D("0.2"),
-    )
+    assert (entry.account, entry.key, entry.cost, entry.bound) == ("purse", "a", D("0.1"), D("0.2"))
     assert entry.facts == {"model": "m"}
 
 

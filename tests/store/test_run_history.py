@@ -87,10 +87,7 @@ def test_a_file_without_a_run_has_no_last_run(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_run_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "run.sqlite").write_bytes(b"something else" * 100)
-    with (
-        pytest.raises(ValueError, match="no run file"),
-        RunHistory.of(tmp_path / "run.sqlite"),
-    ):
+    with pytest.raises(ValueError, match="no run file"), RunHistory.of(tmp_path / "run.sqlite"):
         pass
 
 

@@ -15,7 +15,7 @@ MOMENT = 0.05
 
 
 def is_awaited(calls: CallsUnderWay, until: Callable[[], None]) -> bool:
-    """Return whether someone who needs the end of the call comes to it only after `until`."""
+    """Whether someone who needs the end of the call comes to it only after `until`."""
     passed = Event()
 
     def need_its_end() -> None:
