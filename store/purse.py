@@ -1,4 +1,4 @@
-"""One purse for many spenders: accounts drawn from one another, to any depth."""
+"""A purse: dollars that several spenders share, as a tree of accounts."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -10,9 +10,18 @@ from typing import Any, Literal, Self, get_args
 from costada.store.database import Database
 from costada.store.read_limits import amount, record
 
+__all__ = ["Account", "Entry", "OverBudget", "Purse"]
+
+Policy = Literal["crossing", "hard"]
+Fact = str | int | float | bool | None
+
 COLUMNS = "id, parent, name, policy, budget, spent, committed, is_closed"
-NOBODY = 0
-"""Parent of an account that was drawn from no other."""
+NO_PARENT = 0
+ZERO = Decimal(0)
+
+
+class OverBudget(ValueError):
+    """What was asked for is more than an account has left; nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,28 +44,47 @@ class Account:
 
     @property
     def remaining(self) -> Decimal:
-        """The dollars it may still spend or lend, below 0 after an overshoot.
-
-        A closed account has nothing left: it gave that back.
-        """
-        return Decimal(0) if self.is_closed else self.budget - self.committed
+        """Dollars it may still spend or lend, below 0 after an overshoot; 0 once it is closed."""
+        return ZERO if self.is_closed else self.budget - self.committed
 
     @property
     def held(self) -> Decimal:
-        """The dollars that the account above cannot give to anybody else."""
+        """Dollars that its parent cannot give to another account."""
         return self.spent if self.is_closed else max(self.budget, self.spent)
+
+    def check_fits(self, least: Decimal, what: str) -> None:
+        """Raise `OverBudget` where less is left than is needed, or nothing at all."""
+        if least > self.remaining or self.remaining <= 0:
+            left = max(self.remaining, ZERO)
+            raise OverBudget(f"{what}, but {self.name!r} has ${left:f} left of ${self.budget:f}")
+
+    def lent(self, child: "Account | None", wanted: Decimal | None) -> Decimal:
+        """Budget that a child gets: what is wanted, or as much of it as can be drawn.
+
+        A child never gets less than it has. Raises `OverBudget` as `Purse.child` does.
+        """
+        held, spent = (child.held, child.spent) if child else (ZERO, ZERO)
+        least = child.budget if child else ZERO
+        target = max(least, wanted) if wanted is not None else least or self.remaining
+        needed, left, is_hard = max(target, spent) - held, self.remaining, self.policy == "hard"
+        if child and needed <= 0:
+            return target
+        if child and not child.is_closed and not is_hard and left <= 0:
+            return child.budget
+        self.check_fits(needed if is_hard else ZERO, f"budget: got {target:f}")
+        return target if needed <= left else held + left
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One call that an account paid for, or is about to.
+    """One call that an account paid for, or has reserved dollars for.
 
     Attributes:
         account: Names of the accounts on the way to the one that paid, joined by slashes.
-        key: What the call is known by in that account.
+        key: Identifies the call in that account.
         cost: Dollars billed.
         bound: The most that it may have cost beyond `cost`, 0 where the bill is known.
-        facts: What else was said of the call.
+        facts: Further facts about the call.
     """
 
     account: str
@@ -64,154 +92,6 @@ class Entry:
     cost: Decimal
     bound: Decimal
     facts: Mapping[str, object]
-
-
-class AccountTable:
-    """Accounts by number; what an account holds is kept up to date in all those above it."""
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
-        self.transaction = database.transaction
-
-    def get(self, number: int) -> Account:
-        """An account."""
-        found = self._db.rows(
-            f"SELECT {COLUMNS} FROM costada_account WHERE id = ?",  # noqa: S608
-            (number,),
-        )
-        return _account(found[0])
-
-    def find(self, parent: int, name: str) -> Account | None:
-        """The account of a name below another, `None` if there is none."""
-        found = self._db.rows(
-            f"SELECT {COLUMNS} FROM costada_account WHERE parent = ? AND name = ?",  # noqa: S608
-            (parent, name),
-        )
-        return _account(found[0]) if found else None
-
-    def below(self, parent: int) -> list[Account]:
-        """The accounts drawn from one, oldest first."""
-        found = self._db.rows(
-            f"SELECT {COLUMNS} FROM costada_account WHERE parent = ? ORDER BY id",  # noqa: S608
-            (parent,),
-        )
-        return [_account(row) for row in found]
-
-    def add(self, parent: int, name: str, policy: str, budget: Decimal) -> Account:
-        """A new account, whose whole budget the one above holds for it from now on."""
-        with self.transaction():
-            self._db.write(
-                "INSERT INTO costada_account"
-                " (parent, name, policy, budget, spent, committed, is_closed)"
-                " VALUES (?, ?, ?, ?, '0', '0', 0)",
-                (parent, name, policy, f"{budget:f}"),
-            )
-            self._book(parent, Decimal(0), budget)
-            ((number,),) = self._db.rows("SELECT last_insert_rowid()")
-        return self.get(int(number))
-
-    def change(self, account: Account, *, budget: Decimal, is_closed: bool) -> None:
-        """Give an account another budget, open or close it; those above hold what it then holds."""
-        changed = replace(account, budget=budget, is_closed=is_closed)
-        with self.transaction():
-            self._write(changed)
-            self._book(account.parent, Decimal(0), changed.held - account.held)
-
-    def entry(self, number: int, key: str) -> Entry | None:
-        """What an account holds under a key, `None` if nothing; `account` is left empty."""
-        found = self._db.rows(
-            "SELECT key, cost, bound, facts FROM costada_entry WHERE account = ? AND key = ?",
-            (number, key),
-        )
-        return _entry("", found[0]) if found else None
-
-    def put(self, number: int, entry: Entry) -> None:
-        """Write a call down in place of what stands under its key."""
-        before = self.entry(number, entry.key)
-        known = before.cost + before.bound if before else Decimal(0)
-        added = entry.cost + entry.bound - known
-        self._db.write(
-            "INSERT OR REPLACE INTO costada_entry VALUES (?, ?, ?, ?, ?)",
-            (number, entry.key, f"{entry.cost:f}", f"{entry.bound:f}", json.dumps(entry.facts)),
-        )
-        self._book(number, added, added)
-
-    def entries(self, account: Account, path: str) -> list[Entry]:
-        """The calls of an account in the order in which they were last written."""
-        found = self._db.rows(
-            "SELECT key, cost, bound, facts FROM costada_entry WHERE account = ? ORDER BY rowid",
-            (account.id,),
-        )
-        return [_entry(path, row) for row in found]
-
-    def _book(self, number: int, spent: Decimal, committed: Decimal) -> None:
-        """Add dollars to an account, and to those above what it holds and spent beyond before."""
-        while number != NOBODY and (spent or committed):
-            before = self.get(number)
-            after = replace(
-                before, spent=before.spent + spent, committed=before.committed + committed
-            )
-            self._write(after)
-            number, committed = before.parent, after.held - before.held
-
-    def _write(self, account: Account) -> None:
-        money = [f"{each:f}" for each in (account.budget, account.spent, account.committed)]
-        self._db.write(
-            "UPDATE costada_account SET budget = ?, spent = ?, committed = ?, is_closed = ?"
-            " WHERE id = ?",
-            (*money, account.is_closed, account.id),
-        )
-
-
-def _account(stored: Sequence[Any]) -> Account:
-    number, parent, name, policy, budget, spent, committed, is_closed = stored
-    money = amount(budget), amount(spent), amount(committed)
-    return Account(number, parent, name, policy, *money, bool(is_closed))
-
-
-def _entry(path: str, stored: Sequence[Any]) -> Entry:
-    key, cost, bound, facts = stored
-    return Entry(path, key, amount(cost), amount(bound), record(facts))
-
-
-class OverBudget(ValueError):
-    """What was asked for is more than an account has left; nothing was written."""
-
-
-def wanted_budget(found: Account | None, wanted: Decimal | None, above: Account) -> Decimal:
-    """The budget that a child should have: never less than it has."""
-    if found is None:
-        return above.remaining if wanted is None else wanted
-    return found.budget if wanted is None else max(found.budget, wanted)
-
-
-def granted_budget(found: Account | None, target: Decimal, above: Account) -> Decimal:
-    """The budget that a child gets, the target or as much of it as can be drawn."""
-    held, spent = (found.held, found.spent) if found else (Decimal(0), Decimal(0))
-    needed, left = max(target, spent) - held, above.remaining
-    is_hard = above.policy == "hard"
-    if found and needed <= 0:
-        return target
-    if found and not found.is_closed and not is_hard and left <= 0:
-        return found.budget
-    check_fits(needed if is_hard else Decimal(0), above, f"budget: got {target:f}")
-    return target if needed <= left else held + left
-
-
-def check_fits(least: Decimal, account: Account, what: str) -> None:
-    """Raise `OverBudget` where less is left than is needed, or nothing at all."""
-    left = account.remaining
-    if least > left or left <= 0:
-        raise OverBudget(
-            f"{what}, but {account.name!r} has ${max(left, Decimal(0)):f} left of"
-            f" ${account.budget:f}"
-        )
-
-
-__all__ = ["Account", "Entry", "OverBudget", "Purse"]
-
-Policy = Literal["crossing", "hard"]
-Fact = str | int | float | bool | None
 
 
 class Purse:
@@ -223,7 +103,7 @@ class Purse:
 
     A child's budget is taken from what its parent has left, and what it did not spend comes back
     when it is closed. Under the policy `"hard"` nothing begins that does not fit at its worst, so
-    no account spends more than its budget, whoever spends at the same time. Under `"crossing"`
+    no account spends more than its budget, however many spend at once. Under `"crossing"`
     something begins as long as anything is left, and what crosses the budget completes.
     """
 
@@ -235,7 +115,7 @@ class Purse:
         path: str | Path | None = None,
         name: str = "purse",
     ) -> None:
-        """Open a purse; one of the same name in the same file is gone on with.
+        """Open a purse. Reopens an existing purse of the same name in the same file.
 
         Args:
             budget: Dollars; more than it was raises it.
@@ -244,20 +124,20 @@ class Purse:
             name: Tells several purses of one file apart.
 
         Raises:
-            ValueError: An argument is not what it should be, the budget is lower than the purse
-                had, its policy another one, or the file is damaged or no file of CostAda's.
+            ValueError: An argument is invalid, the budget is lower than the purse had, its policy
+                another one, or the file is damaged or no file of CostAda's.
             OSError: The file cannot be opened or written.
         """
         dollars = _dollars("budget", budget, is_budget=True)
         if policy not in get_args(Policy):
             raise ValueError(f"policy: got {policy!r}, expected 'crossing' or 'hard'")
-        self._db: Database | None = Database(Path(path) if path else None)
-        self._table = AccountTable(self._db)
-        with self._table.transaction():
-            found = self._table.find(NOBODY, name)
+        self._db = Database(Path(path) if path else None)
+        self._owns_file = True
+        with self._db.transaction():
+            found = self._find(NO_PARENT, name)
             if found and found.policy != policy:
                 raise ValueError(f"policy: got {policy!r}, expected {found.policy!r} as it was")
-            self._number = (found or self._table.add(NOBODY, name, policy, dollars)).id
+            self._number = (found or self._add(NO_PARENT, name, policy, dollars)).id
             self.raise_to(dollars)
 
     def __enter__(self) -> Self:
@@ -268,7 +148,7 @@ class Purse:
 
     @property
     def name(self) -> str:
-        """What the account is called below its parent."""
+        """Name of the account below its parent."""
         return self._account().name
 
     @property
@@ -278,12 +158,12 @@ class Purse:
 
     @property
     def budget(self) -> Decimal:
-        """The dollars that the account may spend."""
+        """Dollars that the account may spend."""
         return self._account().budget
 
     @property
     def spent(self) -> Decimal:
-        """The dollars spent by the account and all below it.
+        """Dollars spent by the account and all below it.
 
         Calls that have not ended, or whose bill is unknown, count at the most they can cost.
         """
@@ -291,7 +171,7 @@ class Purse:
 
     @property
     def remaining(self) -> Decimal:
-        """The dollars that are free to be spent or drawn, below 0 after an overshoot.
+        """Dollars that are free to be spent or drawn, below 0 after an overshoot.
 
         That is the budget without the account's own calls, without what an open child may spend
         (its budget, or what it spent if that is more), and without what a closed one spent.
@@ -306,8 +186,8 @@ class Purse:
     def child(self, name: str, budget: float | Decimal | None = None) -> "Purse":
         """An account that draws its budget from this one.
 
-        The same name again is the same account, as it was; if it was closed it is opened with the
-        budget it had, and a higher budget is drawn as a first one is.
+        The same name again is the same account. If it was closed it is opened with the budget it
+        had; a higher budget is drawn like a first one.
 
         Args:
             name: Unique among the children of this account.
@@ -316,20 +196,19 @@ class Purse:
 
         Raises:
             OverBudget: Nothing is left, or, under `"hard"`, less than was asked for.
-            ValueError: The name or the budget is not what it should be, or this account is closed.
+            ValueError: The name or the budget is invalid, or this account is closed.
         """
         wanted = None if budget is None else _dollars("budget", budget, is_budget=True)
         if not name:
             raise ValueError(f"name: got {name!r}, expected a name")
-        with self._table.transaction():
+        with self._db.transaction():
             own = self._opened()
-            found = self._table.find(own.id, name)
-            target = wanted_budget(found, wanted, own)
-            granted = granted_budget(found, target, own)
+            found = self._find(own.id, name)
+            granted = own.lent(found, wanted)
             if found is None:
-                found = self._table.add(own.id, name, own.policy, granted)
+                found = self._add(own.id, name, own.policy, granted)
             elif found.is_closed or granted != found.budget:
-                self._table.change(found, budget=granted, is_closed=False)
+                self._change(found, budget=granted, is_closed=False)
         return self._with(found.id)
 
     def raise_to(self, budget: float | Decimal) -> None:
@@ -337,55 +216,55 @@ class Purse:
 
         Raises:
             OverBudget: The parent has less left, under either policy.
-            ValueError: The budget is lower than before or no budget, or the parent is closed.
+            ValueError: The budget is invalid or lower than before, or the parent is closed.
         """
         dollars = _dollars("budget", budget, is_budget=True)
-        with self._table.transaction():
+        with self._db.transaction():
             own = self._account()
             if dollars < own.budget:
                 raise ValueError(
                     f"budget: got {dollars:f}, expected at least {own.budget:f}, which {own.name!r}"
                     " has; it can be raised, not lowered"
                 )
-            if own.parent != NOBODY:
+            if own.parent != NO_PARENT:
                 above = self._with(own.parent)._opened()
                 needed = max(dollars, own.spent) - own.held
                 if needed > 0:
-                    check_fits(needed, above, f"budget: got {dollars:f}")
-            self._table.change(own, budget=dollars, is_closed=False)
+                    above.check_fits(needed, f"budget: got {dollars:f}")
+            self._change(own, budget=dollars, is_closed=False)
 
     def begin(self, key: str, bound: float | Decimal, **facts: Fact) -> None:
         """Reserve the most that a call can cost, before it is sent.
 
         Args:
-            key: What the call is known by in this account; every call has its own.
+            key: Identifies the call in this account; every call has its own.
             bound: Dollars it costs at most.
             **facts: Anything else worth keeping about the call.
 
         Raises:
             OverBudget: Nothing is left, or, under `"hard"`, less than the bound. Nothing was
                 reserved then.
-            ValueError: The account is closed, the key is taken or the bound no amount of dollars.
+            ValueError: The account is closed, the key exists or the bound is not an amount.
         """
         dollars = _dollars("bound", bound)
-        with self._table.transaction(is_durable=True):
+        with self._db.transaction(is_durable=True):
             own = self._opened()
-            if self._table.entry(own.id, key):
+            if self._entries("account = ? AND key = ?", (own.id, key)):
                 raise ValueError(f"key: got {key!r}, which {own.name!r} holds; expected a new one")
-            least = dollars if own.policy == "hard" else Decimal(0)
-            check_fits(least, own, f"a call of at most ${dollars:f}")
-            self._table.put(own.id, Entry("", key, Decimal(0), dollars, facts))
+            least = dollars if own.policy == "hard" else ZERO
+            own.check_fits(least, f"a call of at most ${dollars:f}")
+            self._write_entry(Entry("", key, ZERO, dollars, facts))
 
     def put(
-        self, key: str, *, cost: float | Decimal, bound: float | Decimal = Decimal(0), **facts: Fact
+        self, key: str, *, cost: float | Decimal, bound: float | Decimal = ZERO, **facts: Fact
     ) -> None:
-        """Write down what a call cost, in place of what stands under its key.
+        """Record what a call cost, in place of what is recorded under its key.
 
-        Writing the same again changes nothing. It is written whatever is left and also when the
+        Recording the same again changes nothing. It is recorded whatever is left and also when the
         account is closed: the money is gone.
 
         Args:
-            key: What the call is known by in this account.
+            key: Identifies the call in this account.
             cost: Dollars billed.
             bound: The most that it may have cost beyond that, counted as spent.
             **facts: Anything else worth keeping about the call.
@@ -394,33 +273,38 @@ class Purse:
             ValueError: A number is no amount of dollars.
         """
         entry = Entry("", key, _dollars("cost", cost), _dollars("bound", bound), facts)
-        with self._table.transaction(is_durable=True):
-            self._table.put(self._number, entry)
+        with self._db.transaction(is_durable=True):
+            self._write_entry(entry)
 
     def close(self) -> None:
         """Give back what the account and those below it did not spend; a purse closes its file.
 
         Calls that have not ended keep their bound until they are put. Closing twice does nothing.
         """
-        if self._db is not None:
+        if self._owns_file:
             self._db.close()
             return
-        with self._table.transaction():
+        with self._db.transaction():
             for below in reversed(self.accounts()):
                 if not below.is_closed:
-                    now = self._table.get(below.id)
-                    self._table.change(now, budget=now.budget, is_closed=True)
+                    now = self._get(below.id)
+                    self._change(now, budget=now.budget, is_closed=True)
 
     def close_child(self, name: str) -> None:
-        """Close the child of a name as it would itself; nothing if there is none."""
-        found = self._table.find(self._number, name)
+        """Close the child of a name, if there is one."""
+        found = self._find(self._number, name)
         if found:
             self._with(found.id).close()
 
     def calls(self) -> list[Entry]:
-        """The calls of the account and of all below it, account by account."""
+        """The calls of the account and of all below it, account by account.
+
+        Those of one account come in the order in which they were last written.
+        """
         return [
-            entry for account, path in self._tree() for entry in self._table.entries(account, path)
+            replace(entry, account=path)
+            for account, path in self._tree()
+            for entry in self._entries("account = ? ORDER BY rowid", (account.id,))
         ]
 
     def accounts(self) -> list[Account]:
@@ -429,18 +313,24 @@ class Purse:
 
     def _tree(self) -> list[tuple[Account, str]]:
         """The accounts with their names from here on, each before its children."""
-        with self._table.transaction():
+        with self._db.transaction():
             own = self._account()
             found, pending = [], [(own, own.name)]
             while pending:
                 account, path = pending.pop()
                 found.append((account, path))
-                below = [(each, f"{path}/{each.name}") for each in self._table.below(account.id)]
-                pending += reversed(below)
+                below = self._accounts("parent = ? ORDER BY id DESC", (account.id,))
+                pending += [(each, f"{path}/{each.name}") for each in below]
         return found
 
+    def _with(self, number: int) -> "Purse":
+        """Another account of the purse, which does not close the file."""
+        other = object.__new__(Purse)
+        other._db, other._owns_file, other._number = self._db, False, number
+        return other
+
     def _account(self) -> Account:
-        return self._table.get(self._number)
+        return self._get(self._number)
 
     def _opened(self) -> Account:
         account = self._account()
@@ -448,11 +338,90 @@ class Purse:
             raise ValueError(f"account {account.name!r} is closed; draw it from its parent again")
         return account
 
-    def _with(self, number: int) -> "Purse":
-        """Another account of the purse; the file is the purse's to close."""
-        other = object.__new__(Purse)
-        other._db, other._table, other._number = None, self._table, number
-        return other
+    def _accounts(self, condition: str, values: Sequence[object]) -> list[Account]:
+        found = []
+        for number, parent, name, policy, *money, is_closed in self._db.rows(
+            f"SELECT {COLUMNS} FROM costada_account WHERE {condition}",  # noqa: S608
+            values,
+        ):
+            budget, spent, committed = map(amount, money)
+            account = Account(
+                number, parent, name, policy, budget, spent, committed, bool(is_closed)
+            )
+            found.append(account)
+        return found
+
+    def _get(self, number: int) -> Account:
+        return self._accounts("id = ?", (number,))[0]
+
+    def _find(self, parent: int, name: str) -> Account | None:
+        found = self._accounts("parent = ? AND name = ?", (parent, name))
+        return found[0] if found else None
+
+    def _add(self, parent: int, name: str, policy: str, budget: Decimal) -> Account:
+        """A new account, whose whole budget its parent holds for it from now on."""
+        with self._db.transaction():
+            self._db.write(
+                "INSERT INTO costada_account"
+                " (parent, name, policy, budget, spent, committed, is_closed)"
+                " VALUES (?, ?, ?, ?, '0', '0', 0)",
+                (parent, name, policy, f"{budget:f}"),
+            )
+            self._book(parent, ZERO, budget)
+            ((number,),) = self._db.rows("SELECT last_insert_rowid()")
+        return self._get(int(number))
+
+    def _change(self, account: Account, *, budget: Decimal, is_closed: bool) -> None:
+        """Give an account another budget, open or close it; those above hold what it then holds."""
+        changed = replace(account, budget=budget, is_closed=is_closed)
+        with self._db.transaction():
+            self._write_account(changed)
+            self._book(account.parent, ZERO, changed.held - account.held)
+
+    def _book(self, number: int, spent: Decimal, committed: Decimal) -> None:
+        """Add dollars to an account, and to those above what it holds and spent beyond before."""
+        while number != NO_PARENT and (spent or committed):
+            before = self._get(number)
+            after = replace(
+                before, spent=before.spent + spent, committed=before.committed + committed
+            )
+            self._write_account(after)
+            number, committed = before.parent, after.held - before.held
+
+    def _write_account(self, account: Account) -> None:
+        money = [f"{each:f}" for each in (account.budget, account.spent, account.committed)]
+        self._db.write(
+            "UPDATE costada_account SET budget = ?, spent = ?, committed = ?, is_closed = ?"
+            " WHERE id = ?",
+            (*money, account.is_closed, account.id),
+        )
+
+    def _entries(self, condition: str, values: Sequence[object]) -> list[Entry]:
+        stored: list[tuple[Any, ...]] = self._db.rows(
+            f"SELECT key, cost, bound, facts FROM costada_entry WHERE {condition}",  # noqa: S608
+            values,
+        )
+        return [
+            Entry("", key, amount(cost), amount(bound), record(facts))
+            for key, cost, bound, facts in stored
+        ]
+
+    def _write_entry(self, entry: Entry) -> None:
+        """Write a call in place of what is recorded under its key."""
+        before = self._entries("account = ? AND key = ?", (self._number, entry.key))
+        known = sum((each.cost + each.bound for each in before), ZERO)
+        added = entry.cost + entry.bound - known
+        self._db.write(
+            "INSERT OR REPLACE INTO costada_entry VALUES (?, ?, ?, ?, ?)",
+            (
+                self._number,
+                entry.key,
+                f"{entry.cost:f}",
+                f"{entry.bound:f}",
+                json.dumps(entry.facts),
+            ),
+        )
+        self._book(self._number, added, added)
 
 
 def _dollars(name: str, amount: float | Decimal, *, is_budget: bool = False) -> Decimal:
