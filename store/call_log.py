@@ -1,4 +1,4 @@
-"""The journal of calls, and the charges computed from it."""
+"""The log of calls, and the charges computed from it."""
 
 import json
 from collections import Counter
@@ -12,25 +12,26 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from costada.store.database import Database
+from costada.store.file_errors import checking_rows
 from costada.store.read_limits import amount, record
 from costada.store.rows import CallRow, CallStatus, Charge, Outcome, OutcomeKind
 from costada.values.usage import Usage
 
 
-class CallsUnderWay:
-    """The logical calls of one store with a request that has left and has no end yet."""
+class InFlightCalls:
+    """The logical calls of one store with a request that was sent and has not ended."""
 
     def __init__(self) -> None:
         self._changed = Condition()
         self._requests: Counter[Hashable] = Counter()
 
     def begin(self, key: Hashable) -> None:
-        """Note that a request of a call is about to leave."""
+        """Note that a request of a call is about to be sent."""
         with self._changed:
             self._requests[key] += 1
 
     def end(self, key: Hashable) -> None:
-        """Note that a request of a call has ended, however it did."""
+        """Note that a request of a call has ended."""
         with self._changed:
             self._requests[key] -= 1
             self._requests += Counter()
@@ -38,25 +39,22 @@ class CallsUnderWay:
 
     @contextmanager
     def none_of(self, key: Hashable) -> Iterator[None]:
-        """Wait until no request of a call is under way; none begins during the block."""
+        """Wait until no request of a call is in flight; none begins during the block."""
         with self._changed:
             self._changed.wait_for(lambda: not self._requests[key])
             yield
 
 
-_IN_FILES: WeakValueDictionary[Path, CallsUnderWay] = WeakValueDictionary()
+_IN_FILES: WeakValueDictionary[Path, InFlightCalls] = WeakValueDictionary()
 _LOOKING_UP = Lock()
 
 
-def calls_under_way(path: Path | None) -> CallsUnderWay:
-    """The calls of a run file, the same object for all who have it open.
-
-    A store in memory, without a path, has calls of its own.
-    """
+def in_flight_calls(path: Path | None) -> InFlightCalls:
+    """The in-flight calls of a run file, shared by all who have it open; own ones in memory."""
     if path is None:
-        return CallsUnderWay()
+        return InFlightCalls()
     with _LOOKING_UP:
-        return _IN_FILES.setdefault(path.resolve(), CallsUnderWay())
+        return _IN_FILES.setdefault(path.resolve(), InFlightCalls())
 
 
 COLUMNS = "iteration, role, attempt, status, request_hash, cost, bound, prompt_hash, answer_hash"
@@ -83,18 +81,17 @@ class CallKey(NamedTuple):
 class CallLog:
     """The account of a run: one row per model request, one charge per iteration.
 
-    `under_way` knows which of the requests threads of this process are waiting for.
+    `in_flight` knows the requests that threads of this process wait for.
     """
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self.under_way = calls_under_way(database.path)
+        self.in_flight = in_flight_calls(database.path)
 
     def put_call(self, run_id: str, call: CallRow) -> int:
         """Append a request and return its number; those of one logical call count from 1.
 
-        The row is on the disk before the request leaves, so not even a machine that loses its power
-        can forget what may be billed.
+        The row is on disk before the request is sent, so not even a power loss can lose it.
         """
         key = CallKey(run_id, call.iteration, call.role, call.attempt)
         with self._db.transaction(is_durable=True):
@@ -106,7 +103,7 @@ class CallLog:
         return int(number)
 
     def finish_call(self, run_id: str, number: int, call: CallRow) -> None:
-        """Complete a request that was put when it began, on the disk as well."""
+        """Complete a request that was put when it began, on disk as well."""
         with self._db.transaction(is_durable=True):
             self._write(CallKey(run_id, call.iteration, call.role, call.attempt), number, call)
 
@@ -130,7 +127,7 @@ class CallLog:
     def forget(self, key: CallKey) -> None:
         """Drop the requests of a logical call that were or may have been billed.
 
-        For a call that is executed again through a gateway, which tells of each of them again.
+        For a call that is repeated through a gateway, which reports each of them again.
         """
         self._db.write(
             f"DELETE FROM costada_call WHERE {KEY}"  # noqa: S608
@@ -139,7 +136,7 @@ class CallLog:
         )
 
     def put_outcome(self, key: CallKey, outcome: Outcome) -> None:
-        """Keep what a logical call came to."""
+        """Store what a logical call came to."""
         with self._db.transaction():
             text_hash = self._db.put_text(outcome.text)
             self._db.write(
@@ -293,17 +290,17 @@ class CallLog:
         iteration, role, attempt, status, request_hash, cost, bound, prompt, answer, facts = stored
         text = self._db.text if with_texts else lambda _: ""
         known = record(facts)
-        usage = Usage(**{name: known.pop(name) for name in TOKENS})
-        return CallRow(
-            iteration=iteration,
-            role=role,
-            attempt=attempt,
-            status=CallStatus(status),
-            request_hash=request_hash,
-            cost=amount(cost),
-            bound=amount(bound),
-            prompt=text(prompt),
-            answer=text(answer),
-            usage=usage,
-            **known,
-        )
+        with checking_rows(self._db.path):
+            return CallRow(
+                iteration=iteration,
+                role=role,
+                attempt=attempt,
+                status=CallStatus(status),
+                request_hash=request_hash,
+                cost=amount(cost),
+                bound=amount(bound),
+                prompt=text(prompt),
+                answer=text(answer),
+                usage=Usage(**{name: known.pop(name) for name in TOKENS}),
+                **known,
+            )

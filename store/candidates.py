@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from costada.store.database import Database
+from costada.store.file_errors import checking_rows
 from costada.store.read_limits import LARGEST_READING, parsed
 from costada.values.candidate import Candidate
 from costada.values.program import Program
@@ -139,14 +140,16 @@ class CandidateTable:
         return found
 
     def _read_row(self, code_hash: str, facts: str, evaluator: str) -> Candidate:
-        known, text = parsed(facts), self._db.text(code_hash)
-        known["inspirations"] = tuple(known.get("inspirations", ()))
+        text = self._db.text(code_hash)
         self._size += len(text)
         if self._size > LARGEST_READING:
             self._row.cache_clear()
             self._at_hand.clear()
             self._size = len(text)
-        return Candidate(program=Program.of(text), evaluator=evaluator, **known)
+        with checking_rows(self._db.path):
+            known = parsed(facts)
+            known["inspirations"] = tuple(known.get("inspirations", ()))
+            return Candidate(program=Program.of(text), evaluator=evaluator, **known)
 
     def evaluators(self, run_id: str) -> list[str]:
         """The fingerprints of all evaluators whose verdicts a run may use again."""

@@ -73,6 +73,15 @@ def explained(error: Exception, path: Path | None) -> Exception:
     return error
 
 
+@contextmanager
+def checking_rows(path: Path | None) -> Iterator[None]:
+    """Raise the error of a damaged file where rows in the block are not what they should be."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError) as error:
+        raise damaged(path, f"a row in it is damaged ({error!r})") from error
+
+
 def damaged(path: Path | None, what: str) -> ValueError:
     """The error for a file whose contents cannot be relied on."""
     return ValueError(

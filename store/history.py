@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from costada.store.database import Database
+from costada.store.file_errors import checking_rows
 from costada.store.read_limits import LARGEST_READING, amount, record
-from costada.store.rows import CallStatus, Origin, OutcomeKind
-from costada.store.setup import RunSetup
+from costada.store.rows import CallStatus, OutcomeKind
+from costada.store.run_store import RunFacts
 
 EVERYTHING = 2**62
 """An iteration that no run reaches."""
@@ -65,7 +66,7 @@ class PastFailure:
     text: str
 
 
-class RunHistory:
+class RunHistory(RunFacts):
     """The runs in a file as they were when it was opened; nothing is ever written to it.
 
     Opening and every use raise as `Database` does.
@@ -91,24 +92,6 @@ class RunHistory:
         found = self._db.rows("SELECT run_id FROM costada_run ORDER BY rowid DESC LIMIT 1")
         return str(found[0][0]) if found else ""
 
-    def sandbox(self, run_id: str) -> str:
-        """What held the candidates when the run began, empty if that is not known."""
-        found = self._db.rows("SELECT sandbox FROM costada_run WHERE run_id = ?", (run_id,))
-        return str(found[0][0]) if found else ""
-
-    def origin(self, run_id: str) -> Origin | None:
-        """Where a forked run comes from, `None` for one that began by itself."""
-        found = self._db.rows("SELECT origin FROM costada_run WHERE run_id = ?", (run_id,))
-        return Origin(**record(found[0][0])) if found and found[0][0] else None
-
-    def setup(self, run_id: str) -> RunSetup | None:
-        """What decides the result of a run, `None` if its file does not say.
-
-        Raises `ValueError` if it is malformed.
-        """
-        found = self._db.rows("SELECT setup FROM costada_run WHERE run_id = ?", (run_id,))
-        return RunSetup.read(found[0][0]) if found and found[0][0] else None
-
     def steps(self, span: Span) -> list[dict[str, Any]]:
         """The trace rows in order."""
         return [_read(row) for (row,) in self._in_order("row", "step", span)]
@@ -116,7 +99,25 @@ class RunHistory:
     def calls(self, span: Span) -> list[PastCall]:
         """The requests in the order in which they were sent."""
         columns = "iteration, role, attempt, n, status, cost, bound, prompt_hash, answer_hash"
-        return [_call(row) for row in self._in_order(f"{columns}, facts", "call", span)]
+        with checking_rows(self._db.path):
+            return [
+                PastCall(
+                    *(iteration, role, attempt, number, CallStatus(status)),
+                    *(amount(cost), amount(bound), prompt, answer, _read(facts)),
+                )
+                for (
+                    iteration,
+                    role,
+                    attempt,
+                    number,
+                    status,
+                    cost,
+                    bound,
+                    prompt,
+                    answer,
+                    facts,
+                ) in self._in_order(f"{columns}, facts", "call", span)
+            ]
 
     def candidates(self, span: Span) -> list[PastCandidate]:
         """The candidates in the order in which they were judged, copies included."""
@@ -172,22 +173,6 @@ class RunHistory:
             " WHERE run_id = ? AND iteration > ? AND iteration <= ? ORDER BY iteration, rowid",
             span,
         )
-
-
-def _call(row: tuple[Any, ...]) -> PastCall:
-    iteration, role, attempt, number, status, cost, bound, prompt, answer, facts = row
-    return PastCall(
-        iteration=iteration,
-        role=role,
-        attempt=attempt,
-        number=number,
-        status=CallStatus(status),
-        cost=amount(cost),
-        bound=amount(bound),
-        prompt=prompt,
-        answer=answer,
-        facts=_read(facts),
-    )
 
 
 def _read(text: str) -> dict[str, Any]:

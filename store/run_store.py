@@ -13,6 +13,7 @@ from typing import Self
 from costada.store.call_log import CallLog
 from costada.store.candidates import CandidateTable
 from costada.store.database import Database
+from costada.store.file_errors import checking_rows
 from costada.store.read_limits import record
 from costada.store.rows import Origin
 from costada.store.setup import RunSetup
@@ -55,7 +56,40 @@ class TimingTable:
         return totals
 
 
-class RunStore:
+class RunFacts:
+    """What a run file says of its runs as a whole."""
+
+    _db: Database
+
+    def setup(self, run_id: str) -> RunSetup | None:
+        """What decides the result of a run, `None` if its file does not say.
+
+        Raises `ValueError` if it is malformed.
+        """
+        text = self._fact("setup", run_id)
+        return RunSetup.read(text) if text else None
+
+    def origin(self, run_id: str) -> Origin | None:
+        """Where a forked run comes from, `None` for one that is no fork."""
+        text = self._fact("origin", run_id)
+        if not text:
+            return None
+        with checking_rows(self._db.path):
+            return Origin(**record(text))
+
+    def sandbox(self, run_id: str) -> str:
+        """What confined the candidates when a run began; empty if its file does not say."""
+        return self._fact("sandbox", run_id)
+
+    def _fact(self, column: str, run_id: str) -> str:
+        found = self._db.rows(
+            f"SELECT {column} FROM costada_run WHERE run_id = ?",  # noqa: S608
+            (run_id,),
+        )
+        return str(found[0][0]) if found else ""
+
+
+class RunStore(RunFacts):
     """The programs, calls, charges and steps of runs, in one SQLite file or in memory.
 
     `candidates`, `call_log` and `timing` are parts of their own. Raises as `Database` does when the
@@ -96,24 +130,6 @@ class RunStore:
             " VALUES (?, ?, ?, ?, ?)",
             (run_id, name, problem, sandbox, known),
         )
-
-    def setup(self, run_id: str) -> RunSetup | None:
-        """What decides the result of a run, `None` if its file does not say.
-
-        Raises `ValueError` if it is malformed.
-        """
-        found = self._db.rows("SELECT setup FROM costada_run WHERE run_id = ?", (run_id,))
-        return RunSetup.read(found[0][0]) if found and found[0][0] else None
-
-    def origin(self, run_id: str) -> Origin | None:
-        """Where a forked run comes from, `None` for one that began by itself."""
-        found = self._db.rows("SELECT origin FROM costada_run WHERE run_id = ?", (run_id,))
-        return Origin(**record(found[0][0])) if found and found[0][0] else None
-
-    def sandbox(self, run_id: str) -> str:
-        """What held the candidates when a run began; empty if its file does not say."""
-        found = self._db.rows("SELECT sandbox FROM costada_run WHERE run_id = ?", (run_id,))
-        return str(found[0][0]) if found else ""
 
     def run_ids(self) -> list[str]:
         """The ids of all runs in the file, oldest first."""

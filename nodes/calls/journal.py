@@ -60,7 +60,7 @@ class CallJournal:
         Raises:
             ValueError: The journal holds another request under the same key.
         """
-        with self._call_log.under_way.none_of(self._key):
+        with self._call_log.in_flight.none_of(self._key):
             outcome = self._call_log.outcome(self._key)
             if outcome is not None:
                 self._check_same(outcome.request_hash)
@@ -89,7 +89,7 @@ class CallJournal:
             ValueError: The model that is asked has no price, or the purse that the run draws
                 from has nothing left for it.
         """
-        self._call_log.under_way.begin(self._key)
+        self._call_log.in_flight.begin(self._key)
         try:
             bound = sent_bound(sent, self._context.prices)
             self._account = open_account(self._key.run_id, self._context)
@@ -97,7 +97,7 @@ class CallJournal:
             self._sent[sent.number] = self._call_log.put_call(self._key.run_id, row), bound
             self._report_cost()
         except BaseException:  # raised again: the request does not leave
-            self._call_log.under_way.end(self._key)
+            self._call_log.in_flight.end(self._key)
             raise
 
     def finish(self, call: MeteredCall) -> None:
@@ -120,7 +120,7 @@ class CallJournal:
             record_call(self._key, row)
             check_reported_cost(call.model, self._context.prices.quote(call), bound)
         finally:
-            self._call_log.under_way.end(self._key)
+            self._call_log.in_flight.end(self._key)
 
     def conclude(self, answer: AIMessage | ModelFailure) -> None:
         """Keep the outcome of the call, so that it is never made again."""

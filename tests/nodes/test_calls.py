@@ -397,7 +397,7 @@ def is_awaited(store: RunStore) -> bool:
     """Return whether someone who asks for the call once more waits."""
 
     def need_its_end() -> None:
-        with store.call_log.under_way.none_of(KEY):
+        with store.call_log.in_flight.none_of(KEY):
             pass
 
     with ThreadPoolExecutor() as pool:

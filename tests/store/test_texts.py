@@ -1,6 +1,7 @@
-"""Texts come back exactly, and a damaged one is refused."""
+"""Texts come back exactly; damaged texts and rows are refused."""
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -8,8 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from costada.store.call_log import CallKey
 from costada.store.database import Database
+from costada.store.rows import CallRow
+from costada.store.run_store import RunStore
+from costada.values.candidate import Candidate
+from costada.values.program import Program
 
+KEY = CallKey("run", 1, "generation", 1)
 TEXTS = st.lists(st.text(max_size=40).map(lambda text: text * 80), max_size=8)
 
 
@@ -52,3 +59,34 @@ def test_a_damaged_text_is_refused(tmp_path: Path, data: object) -> None:
         connection.execute("UPDATE costada_blob SET data = COALESCE(?, 1.5)", (data,))
     with pytest.raises(ValueError, match=rf"run\.sqlite: text {name} is damaged"):
         Database(path).text(name)
+
+
+@pytest.mark.parametrize(
+    ("damage", "read"),
+    [
+        ("costada_call SET facts = '{}'", lambda store: list(store.call_log.calls("run"))),
+        ("""costada_call SET facts = '{"odd": 1}'""", lambda store: store.call_log.last_call(KEY)),
+        ("""costada_candidate SET facts = '{"odd": 1}'""", lambda store: found(store)),
+        ("costada_candidate SET facts = '[]'", lambda store: found(store)),
+        ("""costada_run SET origin = '{"odd": 1}'""", lambda store: store.origin("run")),
+    ],
+)
+def test_a_damaged_row_is_refused_in_a_line(
+    tmp_path: Path, damage: str, read: Callable[[RunStore], object]
+) -> None:
+    path = tmp_path / "run.sqlite"
+    with RunStore(path) as store:
+        store.open_run("run", "costada", "toy")
+        store.call_log.put_call("run", CallRow(iteration=1, role="generation", attempt=1))
+        store.candidates.put("run", Candidate(id="0.1", program=Program.of("x = 1"), score=0.5))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"UPDATE {damage}")
+    with (
+        RunStore(path, is_read_only=True) as store,
+        pytest.raises(ValueError, match=r"run\.sqlite: a row in it is damaged \(.*put a copy"),
+    ):
+        read(store)
+
+
+def found(store: RunStore) -> object:
+    return store.candidates.get("run", "0.1")

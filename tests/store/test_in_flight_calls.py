@@ -7,14 +7,14 @@ from threading import Event
 
 import pytest
 
-from costada.store.call_log import CallKey, CallsUnderWay
+from costada.store.call_log import CallKey, InFlightCalls
 from costada.store.run_store import RunStore
 
 KEY = CallKey("run", 1, "generation", 1)
 MOMENT = 0.05
 
 
-def is_awaited(calls: CallsUnderWay, until: Callable[[], None]) -> bool:
+def is_awaited(calls: InFlightCalls, until: Callable[[], None]) -> bool:
     """Whether someone who needs the end of the call comes to it only after `until`."""
     passed = Event()
 
@@ -31,7 +31,7 @@ def is_awaited(calls: CallsUnderWay, until: Callable[[], None]) -> bool:
 
 
 def test_a_call_is_awaited_until_its_last_request_has_ended() -> None:
-    calls = CallsUnderWay()
+    calls = InFlightCalls()
     calls.begin(KEY)
     calls.begin(KEY)
     calls.end(KEY)
@@ -40,7 +40,7 @@ def test_a_call_is_awaited_until_its_last_request_has_ended() -> None:
 
 
 def test_another_call_is_not_awaited() -> None:
-    calls = CallsUnderWay()
+    calls = InFlightCalls()
     calls.begin(KEY._replace(attempt=2))
     assert not is_awaited(calls, until=lambda: None)
 
@@ -49,4 +49,4 @@ def test_another_call_is_not_awaited() -> None:
 def test_all_who_have_a_file_open_share_what_is_under_way(tmp_path: Path, is_shared: bool) -> None:
     paths = (tmp_path / "run.sqlite", tmp_path / "." / "run.sqlite") if is_shared else (None, None)
     with RunStore(paths[0]) as one, RunStore(paths[1]) as other:
-        assert (one.call_log.under_way is other.call_log.under_way) is is_shared
+        assert (one.call_log.in_flight is other.call_log.in_flight) is is_shared
