@@ -1,4 +1,4 @@
-"""A LangGraph saver whose file stays small: a checkpoint per iteration, and only the latest."""
+"""A LangGraph saver that keeps a run file small: one checkpoint per iteration, only the latest."""
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,21 +27,21 @@ LARGEST_CHECKPOINT = 4 * 2**20
 """Bytes of a checkpoint; the state of a run needs some thousands, however long the run is."""
 
 INTERRUPT = (Interrupt.__module__, Interrupt.__name__)
-"""How the one type that is no plain value is named in a checkpoint."""
+"""The only type that a checkpoint may name."""
 
 
 class StateSerializer(JsonPlusSerializer):
     """LangGraph's serializer for a run file, which may come from an untrusted party.
 
-    By default LangGraph imports and calls whatever a checkpoint names. The state of a run holds
-    plain values, so anything else is refused: other types, and the formats of old checkpoints.
+    By default LangGraph imports and calls whatever a checkpoint names. The channels of a run save
+    plain values, so other types and the formats of old checkpoints are refused.
     """
 
     def __init__(self) -> None:
         super().__init__(__unpack_ext_hook__=self._extension)
 
     def with_msgpack_allowlist(self, extra_allowlist: Iterable[tuple[str, ...] | type]) -> Self:
-        """This serializer: what a run file may hold does not depend on a graph."""
+        """This serializer; what a run file may hold does not depend on a graph."""
         return self
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
@@ -95,20 +95,19 @@ class RunSaver(SqliteSaver):
 
     What a checkpoint names is never imported or called; see `StateSerializer`.
 
-    A checkpoint is written at the end of each iteration. One from the midst of an iteration is held
-    back: it is written when the next is not made, for the run is stopped, interrupted or fails. A
-    process that dies executes the nodes of its last iteration again, which the run's store makes
-    free of charge and exact.
+    A checkpoint is written at the end of each iteration. One from within an iteration is held back
+    and only written if the run stops, is interrupted or fails there. After a crash the nodes of the
+    last iteration run again; the run's store makes that exact and free of charge.
 
-    The latest checkpoint is the one that was written last. LangGraph's own savers take the one with
-    the highest id, which is a time: a clock that was set back would hide all that came after it.
+    The latest checkpoint is the one written last. LangGraph's own savers take the one with the
+    highest id, which is a time: a clock that was set back would hide all later ones.
     """
 
     def __init__(self, path: Path, *, keep_history: bool = False) -> None:
-        """Open a run file, creating it if it is not there; raises as `connect` does.
+        """Open or create a run file; raises as `connect` does.
 
         With `keep_history` all checkpoints of a thread are written and kept, otherwise at least
-        the latest 16; fewer than 64 older ones wait for the next pruning.
+        the latest 16.
         """
         super().__init__(connect(path), serde=StateSerializer())
         self._path = path
@@ -117,7 +116,7 @@ class RunSaver(SqliteSaver):
         self._held_back: _Held | None = None
 
     def close(self) -> None:
-        """Write what was held back and close the file; the object is of no use afterwards."""
+        """Write what was held back and close the file."""
         try:
             self._write_held_back()
         finally:
@@ -125,7 +124,7 @@ class RunSaver(SqliteSaver):
 
     @contextmanager
     def cursor(self, transaction: bool = True) -> Iterator[sqlite3.Cursor]:
-        """Yield a cursor, as `SqliteSaver` asks for it; errors name the file and what to do."""
+        """Yield a cursor for `SqliteSaver`; errors name the file and what to do."""
         with explaining(self._path), super().cursor(transaction) as cursor:
             try:
                 yield cursor
@@ -135,7 +134,7 @@ class RunSaver(SqliteSaver):
                 raise damaged(self._path, f"a checkpoint in it is damaged ({error})") from error
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """A checkpoint, the one written last when the config names none."""
+        """A checkpoint, the last written one if the config names none."""
         self._write_held_back()
         if get_checkpoint_id(config):
             return super().get_tuple(config)
@@ -153,7 +152,7 @@ class RunSaver(SqliteSaver):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Yield checkpoints, the one written last first."""
+        """Yield checkpoints, the last written one first."""
         self._write_held_back()
         places = self._places(config, before)
         found = (each for place in places for each in SqliteSaver.list(self, place, filter=filter))
@@ -162,10 +161,7 @@ class RunSaver(SqliteSaver):
     def _places(
         self, config: RunnableConfig | None, before: RunnableConfig | None
     ) -> Iterator[RunnableConfig]:
-        """Yield the places of the checkpoints that a config speaks of, the one written last first.
-
-        With `before`, only those written before the checkpoint that it names.
-        """
+        """Places of the checkpoints that a config selects, the last written one first."""
         wanted = config["configurable"] if config else {}
         columns = ("thread_id", "checkpoint_ns", "checkpoint_id")
         given = {name: str(wanted[name]) for name in columns if wanted.get(name) is not None}
@@ -207,7 +203,7 @@ class RunSaver(SqliteSaver):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Save what a node left behind, if a resume needs it before the next checkpoint."""
+        """Save a node's pending writes, if a resume needs them before the next checkpoint."""
         if any(channel in WRITES_IDX_MAP for channel, _ in writes):
             self._write_held_back()
             super().put_writes(config, writes, task_id, task_path)

@@ -1,11 +1,10 @@
-"""The copy of a run as it was earlier: its own rows up to then, under an id of its own.
+"""Copy of a run as it was at an earlier iteration, under a new run id.
 
-Every table of ours is treated by its columns: `run_id` marks rows of a run, `iteration` and `seq`
-say when they came to be. Texts are shared by all and copied as they are, as other tables are.
+Tables are cut by their columns: `run_id` marks the rows of a run, `iteration` and `seq` when they
+were written. Texts and other tables are copied whole.
 """
 
 import json
-import sqlite3
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,7 +33,7 @@ class Cut:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a run file as it is at this moment, also while its run goes on.
+    """Copy a run file as it is now, also while its run is active.
 
     Raises:
         ValueError: If the file is damaged, no run file, or was written by another version.
@@ -50,34 +49,24 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def cut_back(database: Path, cut: Cut, new_id: str) -> None:
-    """Delete the rows that a copy does not keep and give the others a new run id, all at once.
+    """Delete the rows that a copy does not keep and give the others a new run id, atomically.
 
-    The run says from then on where it comes from.
-
-    Raises:
-        OSError: If the file cannot be written.
+    The run then records its origin. Raises `OSError` if the file cannot be written.
     """
     origin = Origin(cut.folder, cut.run_id, cut.iteration)
     with closing(connect(database)) as connection, explaining(database), connection:
         prepare(connection)
-        for table, columns in _tables_of_runs(connection):
-            _delete(connection, table, "run_id != ?", cut.run_id)
-            if "iteration" in columns:
-                _delete(connection, table, "iteration > ?", cut.iteration)
-            if "seq" in columns:
-                _delete(connection, table, "seq > ?", cut.archive_seq)
+        kept = (
+            ("run_id !=", cut.run_id),
+            ("iteration >", cut.iteration),
+            ("seq >", cut.archive_seq),
+        )
+        for table in OWN_TABLES:
+            columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+            if "run_id" not in columns:
+                continue
+            for condition, value in dropped.items():
+                if condition.split()[0] in columns:
+                    connection.execute(f"DELETE FROM {table} WHERE {condition} ?", (value,))  # noqa: S608
             connection.execute(f"UPDATE {table} SET run_id = ?", (new_id,))  # noqa: S608
         connection.execute("UPDATE costada_run SET origin = ?", (json.dumps(asdict(origin)),))
-
-
-def _tables_of_runs(connection: sqlite3.Connection) -> list[tuple[str, set[str]]]:
-    """Our tables that hold rows of runs, each with its columns."""
-    columns = {
-        name: {row[1] for row in connection.execute(f"PRAGMA table_info({name})")}
-        for name in OWN_TABLES
-    }
-    return [(name, known) for name, known in columns.items() if "run_id" in known]
-
-
-def _delete(connection: sqlite3.Connection, table: str, condition: str, value: object) -> None:
-    connection.execute(f"DELETE FROM {table} WHERE {condition}", (value,))  # noqa: S608

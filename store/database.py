@@ -38,11 +38,9 @@ BESIDE = ("", "-wal", "-shm", "-journal")
 def connect(path: Path | None) -> sqlite3.Connection:
     """A connection to a run file, or to memory, for use from any thread.
 
-    A new file, and whatever SQLite puts beside it, can be read by its owner only.
-
-    Readers and one writer do not block each other, and a writer waits for another one. What was
-    committed survives the death of the process. Of what was committed when the machine dies, only
-    what came before the last durable transaction is sure to be there; the file stays sound.
+    A new file and SQLite's own files beside it are owner-only. Readers and one writer do not block
+    each other; writers wait for one another. Commits survive the death of the process; a power loss
+    may undo those after the last durable transaction and leaves the file sound.
 
     Raises:
         ValueError: The file is a link, no run file, is damaged, or was written by another version.
@@ -57,17 +55,17 @@ def connect(path: Path | None) -> sqlite3.Connection:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """A connection that only reads, also where the folder cannot be written.
+    """A read-only connection, also for a folder that cannot be written.
 
-    It sees what was committed, whoever is at work in the file. Where nobody is, it leaves nothing
-    beside the file when it is closed. Raises as `connect` does.
+    It sees what was committed, also while another process writes. If none does, it leaves no file
+    behind when it is closed. Raises as `connect` does.
     """
     _refuse_links(path)
     return _connected(path, f"{path.absolute().as_uri()}?{_reading_mode(path)}", prepare_to_read)
 
 
 def _refuse_links(path: Path) -> None:
-    """Raise `ValueError` where SQLite would write to a file that a link leads to."""
+    """Raise `ValueError` where SQLite would write through a link."""
     for end in BESIDE:
         file = path.with_name(f"{path.name}{end}")
         if file.is_symlink():
@@ -75,10 +73,10 @@ def _refuse_links(path: Path) -> None:
 
 
 def _reading_mode(path: Path) -> str:
-    """How SQLite opens a file so that it need not leave anything beside it.
+    """How SQLite opens a file without leaving files beside it.
 
-    Only a connection that could write removes the files it needs beside a file at rest. Where a log
-    lies beside it, its run is at work or was killed, and everything stays as it is.
+    Only a connection that could write removes the files it needs. Where a write-ahead log exists,
+    the run is active or was killed, and everything stays as it is.
     """
     if Path(f"{path.resolve()}-wal").exists():
         return "mode=ro"
@@ -116,16 +114,16 @@ def _connected(
 
 
 def encoded(text: str) -> bytes:
-    """The bytes of a text, whatever a model wrote into it."""
+    """Bytes of a text, which may hold half of a surrogate pair."""
     return text.encode("utf-8", "surrogatepass")
 
 
 class Database:
     """A run file opened for reading and writing; `path=None` keeps everything in memory.
 
-    It is closed by `close`, or when nobody holds the object any more. Opening and every use raise
-    `ValueError` when the file is damaged, no run file or another version's, and `OSError` naming it
-    when it cannot be read or written: a full disk, a read-only folder, a lock.
+    It is closed by `close` or with the object. Opening and every use raise `ValueError` when the
+    file is damaged, no run file or of another format, and `OSError` naming it when it cannot be read
+    or written: a full disk, a read-only folder, a lock.
     """
 
     def __init__(self, path: Path | None, *, is_read_only: bool = False) -> None:
@@ -143,10 +141,10 @@ class Database:
 
     @contextmanager
     def transaction(self, *, is_durable: bool = False) -> Iterator[None]:
-        """Make the writes inside one atomic unit; an exception undoes them.
+        """Make the writes inside atomic; an exception undoes them.
 
-        A transaction inside another one is a part of that. When a durable one has ended, it is on
-        the disk, and so is all that was written to the file before.
+        A transaction inside another one is part of it. A durable one is on disk when it ends, with
+        all earlier ones.
         """
         with self._lock, explaining(self.path):
             if self._connection.in_transaction:
@@ -211,7 +209,7 @@ class Database:
         return found
 
     def _remember(self, name: str) -> None:
-        """Note that a text is stored for good, so that nobody looks for it again soon."""
+        """Note that a text is committed, so that it need not be looked up again soon."""
         if len(self._stored_texts) > RECENT_TEXTS:
             self._stored_texts.clear()
         self._stored_texts.add(name)
@@ -232,6 +230,6 @@ class Database:
         return data
 
     def close(self) -> None:
-        """Close the file; the object is of no use afterwards."""
+        """Close the file."""
         with self._lock:
             self._connection.close()

@@ -1,7 +1,7 @@
-"""Files of a folder that somebody else may have filled: read within bounds, never through a link.
+"""Files of an untrusted folder: bounded reads, no links followed, owner-only atomic writes.
 
-Whatever is written is readable by its owner only and gets a fresh name, which takes the place of
-the old file at the end. So a link in the folder is replaced, and what it leads to stays as it is.
+A file is written under a fresh name that replaces the old one at the end, so a link in the folder
+is replaced and its target stays as it is.
 """
 
 import errno
@@ -22,7 +22,7 @@ LARGEST_FILE = 2**24
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let an error of the system say which file it is about: that of a full disk does not."""
+    """Add the file's name to an `OSError`; that of a full disk has none."""
     try:
         yield
     except OSError as error:
@@ -31,11 +31,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and its missing parents for their owner only; an empty one becomes so.
-
-    Raises:
-        OSError: If that is not possible.
-    """
+    """Create a folder and its missing parents, owner-only; an empty one becomes owner-only."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     for folder in reversed(missing):
         folder.mkdir(OWNER_ONLY_FOLDER, exist_ok=True)
@@ -45,10 +41,9 @@ def make_folder(path: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BufferedWriter]:
-    """Lend a new file that takes the place of `path` when the block succeeds.
+    """Open a new file that replaces `path` atomically when the block succeeds.
 
-    A reader sees either the old file or the new one, never a part. Raises `OSError` naming the
-    file when it cannot be written, or is a device, a pipe or a folder.
+    Raises `OSError` naming the file when it cannot be written, or is a device, pipe or folder.
     """
     if path.exists() and not path.is_file():
         raise FileExistsError(errno.EEXIST, "is no ordinary file, expected one", str(path))
@@ -59,18 +54,13 @@ def replacing(path: Path) -> Iterator[BufferedWriter]:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a text in place of a file, as `replacing` does."""
+    """Replace a file by a text, as `replacing` does."""
     with replacing(path) as file:
         file.write(text.encode("utf-8", "surrogatepass"))
 
 
 def create_text(path: Path, text: str) -> None:
-    """Write a text to a file that must not exist yet, all of it at once.
-
-    Raises:
-        FileExistsError: If there is one, or a link.
-        OSError: If it cannot be written.
-    """
+    """Write a text atomically to a file that must not exist, not even as a link."""
     with naming(path), _unfinished(path) as part:
         with created(part) as file:
             file.write(text.encode("utf-8"))
@@ -78,17 +68,15 @@ def create_text(path: Path, text: str) -> None:
 
 
 def append_text(path: Path, text: str) -> None:
-    """Add a text to a file of ours; raises `OSError` if it is a link or cannot be written."""
+    """Append a text to a file; raises `OSError` if it is a link or cannot be written."""
     with naming(path), _opened(path, os.O_APPEND) as file:
         file.write(text.encode("utf-8"))
 
 
 def opened_to_share(path: Path) -> IO[str]:
-    """A file that several processes may open, for reading and writing; created if need be.
+    """Open a file for several processes to read and write; creates it if necessary.
 
-    Raises:
-        ValueError: If it is a link, has another name elsewhere, or is no file.
-        OSError: If it cannot be opened.
+    Raises `ValueError` if it is a link, has a second name, or is not an ordinary file.
     """
     if path.is_symlink():
         raise ValueError(f"{path}: is a link, expected a file of this folder's own; remove it")
@@ -103,23 +91,21 @@ def opened_to_share(path: Path) -> IO[str]:
 
 
 def created(path: Path) -> BufferedWriter:
-    """A new file, open for writing; raises `OSError` if something has its name."""
+    """A new file, open for writing; raises `OSError` if its name exists."""
     return _opened(path, os.O_EXCL)
 
 
 def remove_unfinished(path: Path) -> None:
-    """Remove what killed processes left beside a file that they were writing."""
+    """Remove partial files that killed processes left beside a file."""
     for part in path.parent.glob(f".{path.name}.*.{UNFINISHED}"):
         part.unlink(missing_ok=True)
 
 
 def read_bytes(path: Path, largest: int = LARGEST_FILE) -> bytes:
-    """What an ordinary file holds.
+    """Contents of an ordinary file.
 
-    Raises:
-        ValueError: If it is larger than so many bytes, or no file: a pipe could keep its reader
-            waiting for ever.
-        OSError: If it cannot be read.
+    Raises `ValueError` if it is larger than so many bytes or not an ordinary file: reading a pipe
+    could block for ever.
     """
     with naming(path), _opened_to_read(path) as file:
         found = file.read(largest + 1)
@@ -129,12 +115,7 @@ def read_bytes(path: Path, largest: int = LARGEST_FILE) -> bytes:
 
 
 def read_end(path: Path, length: int) -> str:
-    """At most so many bytes from the end of a text.
-
-    Raises:
-        ValueError: If it is no ordinary file.
-        OSError: If it cannot be read.
-    """
+    """At most so many bytes from the end of a text; raises as `read_bytes` does."""
     with naming(path), _opened_to_read(path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - length))
@@ -142,7 +123,7 @@ def read_end(path: Path, length: int) -> str:
 
 
 def read_text(path: Path, largest: int = LARGEST_FILE) -> str:
-    """The text of a file, as `read_bytes` does; also raises `ValueError` if it is none."""
+    """Text of a file, read as by `read_bytes`; raises `ValueError` if it is not UTF-8."""
     try:
         return read_bytes(path, largest).decode("utf-8")
     except UnicodeDecodeError:
@@ -151,7 +132,7 @@ def read_text(path: Path, largest: int = LARGEST_FILE) -> str:
 
 @contextmanager
 def _unfinished(path: Path) -> Iterator[Path]:
-    """Lend a fresh name beside a file; whatever has it after the block is removed."""
+    """A fresh name beside a file, removed after the block if it still exists."""
     part = path.with_name(f".{path.name}.{token_hex(8)}.{UNFINISHED}")
     try:
         yield part
