@@ -33,5 +33,5 @@ def preloading(source: str) -> dict[str, str]:
 
 def environment_of_tests() -> dict[str, str]:
     """Return the environment of this process, with what tests share on the path."""
-    folders = [str(TESTS), str(TESTS / "crash"), str(TESTS / "graph")]
+    folders = [str(TESTS), str(TESTS / "system")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
