@@ -56,11 +56,7 @@ def cut_back(database: Path, cut: Cut, new_id: str) -> None:
     origin = Origin(cut.folder, cut.run_id, cut.iteration)
     with closing(connect(database)) as connection, explaining(database), connection:
         prepare(connection)
-        kept = (
-            ("run_id !=", cut.run_id),
-            ("iteration >", cut.iteration),
-            ("seq >", cut.archive_seq),
-        )
+        dropped = {"run_id !=": cut.run_id, "iteration >": cut.iteration, "seq >": cut.archive_seq}
         for table in OWN_TABLES:
             columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
             if "run_id" not in columns:

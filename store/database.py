@@ -122,8 +122,8 @@ class Database:
     """A run file opened for reading and writing; `path=None` keeps everything in memory.
 
     It is closed by `close` or with the object. Opening and every use raise `ValueError` when the
-    file is damaged, no run file or of another format, and `OSError` naming it when it cannot be read
-    or written: a full disk, a read-only folder, a lock.
+    file is damaged, no run file or of another format, and `OSError` naming it when it cannot be
+    read or written: a full disk, a read-only folder, a lock.
     """
 
     def __init__(self, path: Path | None, *, is_read_only: bool = False) -> None:
