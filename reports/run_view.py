@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Protocol
 
+from costada.controller.constants import Constants
+
 OBJECT_MARK = "object:"
 """Begins the name of a problem or model that a run got as a Python object."""
 
@@ -20,6 +22,8 @@ class RunSettings(Protocol):
     def max_iterations(self) -> int: ...  # noqa: D102
     @property
     def lost_calls(self) -> str: ...  # noqa: D102
+    @property
+    def constants(self) -> Constants: ...  # noqa: D102
 
 
 class RunView(Protocol):

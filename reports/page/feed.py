@@ -151,7 +151,7 @@ class Feed:
         """Read the new steps, or all steps of another run."""
         if run_id != self._run_id or self._averages is None:
             self._run_id, self._steps = run_id, []
-            self._averages = Averages(settings.method)
+            self._averages = Averages(settings.method, settings.constants)
         known = self._steps[-1]["iteration"] if self._steps else 0
         for step in history.steps(Span(run_id, known)):
             utility, estimate = self._averages.after(step)
@@ -163,10 +163,10 @@ class Feed:
 class Averages:
     """The moving averages behind CostAda's decisions, recomputed from the steps of a run."""
 
-    def __init__(self, method: str) -> None:
+    def __init__(self, method: str, constants: Constants) -> None:
         """Begin before the first step; methods with other averages have none here."""
         self._is_known = METHODS[method].kind is CostAda
-        self._constants = METHODS[method].adjusted(Constants())
+        self._constants = METHODS[method].adjusted(constants)
         self._frontiers: dict[int, Frontier] = {}
 
     def after(self, step: Step) -> tuple[float | None, float | None]:

@@ -9,6 +9,7 @@ from fakes import ScriptedModel, hashed_answer, toy_problem
 from langchain_core.messages import AIMessage
 from page_runs import call, candidate, settings, step, write_steps
 
+from costada.controller.constants import Constants
 from costada.graph.build import create_discovery_graph
 from costada.models.replies import message_to_text
 from costada.nodes.settings import Settings
@@ -149,7 +150,7 @@ def test_an_answer_that_called_tools_is_told_as_people_read_it(tmp_path: Path) -
 
 
 def test_averages_keep_nine_tenths_of_the_old_value() -> None:
-    averages = Averages("costada")
+    averages = Averages("costada", Constants())
     earned = {"utility": 0.2, "allocation_reward": 0.1}
     assert averages.after(step(1, frontier=1, **earned)) == pytest.approx((0.02, 0.01))
     assert averages.after(step(2, frontier=2)) == (0.0, 0.0)
@@ -157,7 +158,7 @@ def test_averages_keep_nine_tenths_of_the_old_value() -> None:
 
 
 def test_a_method_without_these_averages_has_none() -> None:
-    assert Averages("adaevolve").after(step(1)) == (None, None)
+    assert Averages("adaevolve", Constants()).after(step(1)) == (None, None)
 
 
 def test_averages_of_a_real_run_are_those_of_its_controller(tmp_path: Path) -> None:
