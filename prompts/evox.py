@@ -3,11 +3,11 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import quantiles
 
 from costada.prompts.edits import find_fences
-from costada.prompts.render import Prompt, render
+from costada.prompts.render import Prompt, fields_of, render
 from costada.prompts.replies import MAX_PROGRAM_CHARACTERS, UNREADABLE, Rejection, defined_names
 from costada.prompts.requests import FailedAttempt
 from costada.values.prompt_data import PromptData
@@ -238,15 +238,6 @@ def parse_strategy(reply: str) -> str | Rejection:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelRequest:
-    """What the prompt for the labels says; without `packages`, numpy and scipy are named."""
-
-    task: str
-    evaluator_source: str
-    packages: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class ShownStrategy:
     """A strategy as a model gets to see it.
 
@@ -278,22 +269,6 @@ class ShownStrategy:
 
 
 @dataclass(frozen=True, slots=True)
-class InsightRequest:
-    """What the prompt for an insight says.
-
-    Attributes:
-        statistics: What is known of the population, as `population_text` writes it.
-        strategies: The strategies that are shown beside the parent strategy.
-        facts: The facts in `statistics` by name, for the data beside the text.
-    """
-
-    task: str
-    statistics: str
-    strategies: tuple[ShownStrategy, ...]
-    facts: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class SearchWindow:
     """When a new strategy will be used.
 
@@ -315,7 +290,7 @@ class StrategyRequest:
     """What the prompt for a new strategy says.
 
     Attributes:
-        insight: The answer to the `InsightRequest`; empty if there is none.
+        insight: The answer to the `insight_prompt`; empty if there is none.
         statistics: What the insight rests on; shown in its place if it is empty.
         parent: The strategy to improve on.
         context: Other strategies; their texts are shown only where there is no insight.
@@ -331,39 +306,40 @@ class StrategyRequest:
     failure: FailedAttempt | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Advice:
-    guidance: str
+def label_prompt(task: str, evaluator_source: str, packages: Sequence[str] = ()) -> Prompt:
+    """The messages that ask for the advice behind the labels; without packages, numpy and scipy."""
+    user = render("evox_label.txt", task=task, evaluator_source=evaluator_source, packages=packages)
+    return Prompt(render("evox_label_system.txt"), user, PromptData("labels"))
 
 
-def label_prompt(request: LabelRequest) -> Prompt:
-    """The messages that ask for the advice behind the labels."""
-    return Prompt(
-        render("evox_label_system.txt", request),
-        render("evox_label.txt", request),
-        PromptData("labels"),
-    )
+def insight_prompt(
+    task: str,
+    statistics: str,
+    strategies: Sequence[ShownStrategy],
+    facts: Mapping[str, str] | None = None,
+) -> Prompt:
+    """The messages that ask what the history of the search shows.
 
-
-def insight_prompt(request: InsightRequest) -> Prompt:
-    """The messages that ask what the history of the search tells."""
-    return Prompt(
-        render("evox_insight_system.txt", request),
-        render("evox_insight.txt", request),
-        PromptData(
-            "insight",
-            facts=request.facts,
-            standings=tuple(strategy.standing for strategy in request.strategies),
-        ),
-    )
+    Args:
+        task: Problem text of the benchmark.
+        statistics: What is known of the population, as `population_text` writes it.
+        strategies: The strategies that are shown beside the parent strategy.
+        facts: The facts in `statistics` by name, for the data beside the text.
+    """
+    user = render("evox_insight.txt", task=task, statistics=statistics, strategies=strategies)
+    standings = tuple(strategy.standing for strategy in strategies)
+    data = PromptData("insight", facts=facts or {}, standings=standings)
+    return Prompt(render("evox_insight_system.txt"), user, data)
 
 
 def strategy_prompt(request: StrategyRequest) -> Prompt:
     """The messages that ask for a new strategy."""
+    values = fields_of(request)
+    has_failure = request.failure is not None
     return Prompt(
-        render("evox_strategy_system.txt", request),
-        render("evox_strategy.txt", request),
-        PromptData("strategy", request.parent.source, has_failure=request.failure is not None),
+        render("evox_strategy_system.txt", **values),
+        render("evox_strategy.txt", **values),
+        PromptData("strategy", request.parent.source, has_failure=has_failure),
     )
 
 
@@ -377,4 +353,4 @@ def label_text(label: str, labels: Labels) -> str:
     if label not in advice:
         raise ValueError(f"label is {label!r}; expected '', 'diverge' or 'refine'")
     guidance = advice[label]
-    return render(f"evox_{label}.txt", _Advice(guidance)).strip() if guidance else ""
+    return render(f"evox_{label}.txt", guidance=guidance).strip() if guidance else ""

@@ -43,16 +43,14 @@ class Prompt:
 
 def generation_prompt(request: GenerationRequest) -> Prompt:
     """The messages that ask for a changed program."""
-    return Prompt(request.task, render("generate.txt", request), request.data)
+    return Prompt(request.task, render("generate.txt", **fields_of(request)), request.data)
 
 
 def guide_prompt(request: GuideRequest) -> Prompt:
     """The messages that ask for tactics, worded for the request's mode."""
-    return Prompt(
-        system=render("guide_system.txt", request),
-        user=render(f"guide_{request.mode}.txt", request),
-        data=request.data,
-    )
+    values = fields_of(request)
+    user = render(f"guide_{request.mode}.txt", **values)
+    return Prompt(render("guide_system.txt", **values), user, request.data)
 
 
 def cut(text: str, limit: int) -> str:
@@ -62,10 +60,14 @@ def cut(text: str, limit: int) -> str:
     return f"{text[:limit]}\n[the first {limit} of {len(text)} characters]"
 
 
-def render(template: str, request: "DataclassInstance") -> str:
-    """A template filled with the fields of a request, ending in one newline."""
-    values = {field.name: getattr(request, field.name) for field in fields(request)}
+def render(template: str, **values: object) -> str:
+    """A template filled with values, ending in one newline."""
     return _TEMPLATES.get_template(template).render(values).strip() + "\n"
+
+
+def fields_of(request: "DataclassInstance") -> dict[str, object]:
+    """The fields of a record by name, as they are."""
+    return {field.name: getattr(request, field.name) for field in fields(request)}
 
 
 _TEMPLATES = Environment(

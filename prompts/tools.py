@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from costada.prompts.render import render
+from costada.prompts.render import fields_of, render
 from costada.prompts.requests import ShownProgram
 
 EVALUATE, READ, SEARCH, SUBMIT = ("evaluate_candidate", "read_program", "search_archive", "submit")
@@ -62,14 +62,6 @@ _ARGUMENTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Allowance:
-    """What is left to a model within one attempt: answers, and evaluations."""
-
-    answers: int
-    evaluations: int
-
-
-@dataclass(frozen=True, slots=True)
 class FoundProgram:
     """A program as a tool shows it: its id, what was changed, and what a prompt shows."""
 
@@ -78,36 +70,30 @@ class FoundProgram:
     program: ShownProgram
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
-    programs: tuple[FoundProgram, ...]
-    omitted: int
-
-
-def tools_section(allowance: Allowance) -> str:
-    """The part of a prompt that explains the tools and what they may be used for."""
-    return render("tools.txt", allowance)
+def tools_section(answers: int, evaluations: int) -> str:
+    """The part of a prompt that explains the tools and how often they may be used."""
+    return render("tools.txt", answers=answers, evaluations=evaluations)
 
 
 def trial_text(found: FoundProgram) -> str:
     """The answer about a candidate that was evaluated for the model."""
-    return render("trial.txt", found)
+    return render("trial.txt", **fields_of(found))
 
 
 def program_text(found: FoundProgram) -> str:
     """A program with its score, as a model asked for it."""
-    return render("program.txt", found)
+    return render("program.txt", **fields_of(found))
 
 
 def listing(found: tuple[FoundProgram, ...]) -> str:
     """One line for each of the first `MAX_FOUND` programs, and how many there are more."""
     listed = found[:MAX_FOUND]
-    return render("listing.txt", _Found(listed, len(found) - len(listed)))
+    return render("listing.txt", programs=listed, omitted=len(found) - len(listed))
 
 
-def allowance_text(left: Allowance) -> str:
-    """What is left to a model, in a sentence."""
-    return render("allowance.txt", left)
+def allowance_text(answers: int, evaluations: int) -> str:
+    """What is left to a model within one attempt, in a sentence."""
+    return render("allowance.txt", answers=answers, evaluations=evaluations)
 
 
 def complaint(name: str, arguments: Mapping[str, object]) -> str | None:

@@ -33,8 +33,6 @@ from costada.nodes.state import SearchState
 from costada.nodes.tools.agent import ask_with_tools
 from costada.nodes.tools.workbench import context_candidates
 from costada.prompts.evox import (
-    InsightRequest,
-    LabelRequest,
     Labels,
     PopulationRow,
     SearchWindow,
@@ -112,8 +110,8 @@ def approve_guide(state: SearchState, *, context: RunContext) -> SearchState:
     """Ask the caller whether to buy the labels or a strategy; see `ask_for_approval`."""
     if _evox_of(state).pending == LABELS:
         return ask_for_approval(_labels_prompt(context), _without_labels, state, context)
-    insight_request, _ = _requests(state, context)
-    return ask_for_approval(insight_prompt(insight_request), _keep_strategy, state, context)
+    prompt, _ = _requests(state, context)
+    return ask_for_approval(prompt, _keep_strategy, state, context)
 
 
 NODES: Mapping[str, Callable[..., SearchState]] = {
@@ -214,7 +212,7 @@ def _ask(
 def _labels_prompt(context: RunContext) -> Prompt:
     problem = context.problem
     packages = tuple(dict.fromkeys(name.partition(".")[0] for name in problem.preload))
-    return label_prompt(LabelRequest(problem.task, problem.evaluator_source, packages))
+    return label_prompt(problem.task, problem.evaluator_source, packages)
 
 
 def _ask_for_labels(state: SearchState, config: RunnableConfig, context: RunContext) -> SearchState:
@@ -233,7 +231,7 @@ def _with_labels(reply: str, state: SearchState, context: RunContext) -> SearchS
     )
 
 
-def _requests(state: SearchState, context: RunContext) -> tuple[InsightRequest, StrategyRequest]:
+def _requests(state: SearchState, context: RunContext) -> tuple[Prompt, StrategyRequest]:
     """What an evolution asks: first for an insight, then for a strategy that rests on it."""
     controller, constants, task = _evox_of(state), context.constants, context.problem.task
     iteration = controller.iteration + 1
@@ -266,7 +264,7 @@ def _requests(state: SearchState, context: RunContext) -> tuple[InsightRequest, 
         horizon=switch_interval(constants),
         threshold=IMPROVEMENT_THRESHOLD,
     )
-    return InsightRequest(task, statistics, others, facts), StrategyRequest(
+    return insight_prompt(task, statistics, others, facts), StrategyRequest(
         task=task,
         window=window,
         insight="",
@@ -280,8 +278,8 @@ def _evolve_strategy(
     state: SearchState, config: RunnableConfig, context: RunContext
 ) -> SearchState:
     """Ask for an insight, then for a strategy, until one is valid or the calls are used up."""
-    first, request = _requests(state, context)
-    insight = _ask(insight_prompt(first), 1, state, config, context)
+    prompt, request = _requests(state, context)
+    insight = _ask(prompt, 1, state, config, context)
     request = replace(request, insight=insight)
     for attempt in range(2, MAX_STRATEGY_CALLS + 2):
         read = parse_strategy(_ask(strategy_prompt(request), attempt, state, config, context))

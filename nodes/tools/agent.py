@@ -16,7 +16,7 @@ from costada.nodes.calls.budget import left_of_step
 from costada.nodes.context import ChatModel, RunContext
 from costada.nodes.state import SearchState, StepRecord
 from costada.nodes.tools.workbench import Workbench
-from costada.prompts.tools import TOOLS, Allowance, allowance_text, tools_section
+from costada.prompts.tools import TOOLS, allowance_text, tools_section
 from costada.store.call_log import CallKey
 from costada.values.candidate import Candidate
 from costada.values.prompt_data import TrialData
@@ -62,7 +62,7 @@ def _work(bench: Workbench, config: RunnableConfig) -> Ending:
     model = cast(ChatModel, with_tools(context.model, TOOLS))
     limit = context.settings.tool_evaluations + FURTHER_ANSWERS
     prompt = load_prompt(state, context)
-    section = tools_section(Allowance(limit, bench.evaluations_left))
+    section = tools_section(limit, bench.evaluations_left)
     conversation = Conversation(replace(prompt, user=f"{prompt.user}\n{section}"))
     for number in range(1, limit + 1):
         answer = ask_within_budget(
@@ -109,7 +109,7 @@ def _tool_messages(bench: Workbench, answer: AIMessage, answers_left: int) -> li
         text = "The arguments of this call are no JSON object."
         call_id, name = wrong["id"] or "", wrong["name"] or ""
         messages.append(ToolMessage(text, tool_call_id=call_id, name=name))
-    left = allowance_text(Allowance(answers_left, bench.evaluations_left))
+    left = allowance_text(answers_left, bench.evaluations_left)
     messages[-1].content = f"{messages[-1].text}\n{left}"
     return messages
 

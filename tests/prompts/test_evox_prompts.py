@@ -3,8 +3,6 @@ from dataclasses import replace
 import pytest
 
 from costada.prompts.evox import (
-    InsightRequest,
-    LabelRequest,
     Labels,
     PopulationRow,
     SearchWindow,
@@ -45,7 +43,7 @@ def headings(text: str) -> list[str]:
 
 
 def test_the_label_request_shows_problem_evaluator_packages_and_form():
-    prompt = label_prompt(LabelRequest("Pack.", "def evaluate(): ...", ("numpy 2.1", "scipy")))
+    prompt = label_prompt("Pack.", "def evaluate(): ...", ("numpy 2.1", "scipy"))
     assert headings(prompt.user) == [
         "# Problem",
         "# Evaluator",
@@ -63,12 +61,12 @@ def test_the_label_request_shows_problem_evaluator_packages_and_form():
 
 
 def test_without_a_list_of_packages_the_usual_ones_are_named():
-    user = label_prompt(LabelRequest("Pack.", "x")).user
+    user = label_prompt("Pack.", "x").user
     assert "# Packages\n\nThe standard library, numpy and scipy.\n\n# Labels" in user
 
 
 def test_the_insight_request_shows_the_population_and_each_strategy_with_its_trace():
-    prompt = insight_prompt(InsightRequest("Pack.", "- candidates: 3", (STRATEGY, OTHER)))
+    prompt = insight_prompt("Pack.", "- candidates: 3", (STRATEGY, OTHER))
     assert headings(prompt.user) == [
         "# Problem",
         "# Population",
@@ -126,8 +124,8 @@ def test_the_system_message_names_the_class_the_score_and_the_constraints():
 
 
 def test_no_prompt_of_the_strategy_speaks_of_money():
-    request = InsightRequest("Pack.", "- candidates: 3", (STRATEGY,))
-    for prompt in (strategy_prompt(NEW), insight_prompt(request)):
+    insight = insight_prompt("Pack.", "- candidates: 3", (STRATEGY,))
+    for prompt in (strategy_prompt(NEW), insight):
         text = f"{prompt.system}\n{prompt.user}".lower()
         assert not any(word in text for word in ("budget", "cost", "dollar", "$", "price"))
 

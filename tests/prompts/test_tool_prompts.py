@@ -5,7 +5,6 @@ import pytest
 from costada.prompts.requests import ShownProgram
 from costada.prompts.tools import (
     TOOLS,
-    Allowance,
     FoundProgram,
     allowance_text,
     complaint,
@@ -55,15 +54,15 @@ def test_a_submission_is_a_candidate_or_changes(both):
 
 
 def test_the_section_says_how_much_is_allowed():
-    text = tools_section(Allowance(answers=5, evaluations=1))
+    text = tools_section(answers=5, evaluations=1)
     assert text.startswith("# Tools\n")
     assert "at most 1 time.\n" in text
     assert "You have 5 answers in all." in text
 
 
 def test_what_is_left_is_said_in_a_sentence():
-    assert allowance_text(Allowance(3, 1)) == "Left: 3 answers, 1 evaluation.\n"
-    assert allowance_text(Allowance(1, 2)) == "One answer is left: submit your result with it.\n"
+    assert allowance_text(3, 1) == "Left: 3 answers, 1 evaluation.\n"
+    assert allowance_text(1, 2) == "One answer is left: submit your result with it.\n"
 
 
 def test_a_trial_shows_score_output_and_feedback_and_no_code():

@@ -37,8 +37,6 @@ from costada.nodes.evox.strategies import (
     select_sources,
 )
 from costada.prompts.evox import (
-    InsightRequest,
-    LabelRequest,
     PopulationRow,
     SearchWindow,
     ShownStrategy,
@@ -234,7 +232,7 @@ def test_the_strategy_after_a_failed_attempt_is_sound_and_none_repeats_its_paren
 
 
 def test_labels_are_ideas_for_both_headings():
-    prompt = label_prompt(LabelRequest("Pack circles.", "def evaluate(): ..."))
+    prompt = label_prompt("Pack circles.", "def evaluate(): ...")
     for seed in range(10):
         labels = parse_labels(OfflineModel(seed=seed).invoke(messages(prompt)).text)
         assert 3 <= len(labels.diverge.split("\n")) <= 6
@@ -245,7 +243,7 @@ def test_an_insight_repeats_the_numbers_that_it_was_shown():
     rows = [PopulationRow("0.1", 0, 0.25), PopulationRow("1.1", 1, 0.5, "0.1")]
     statistics, facts = population_text(rows, 9, 0.01), population_facts(rows, 9, 0.01)
     strategies = (ShownStrategy(initial_strategy(), 0.1, 0, 11, 0.3, 0.5),) * 2
-    prompt = insight_prompt(InsightRequest("Pack circles.", statistics, strategies, facts))
+    prompt = insight_prompt("Pack circles.", statistics, strategies, facts)
     text = OfflineModel().invoke(messages(prompt)).text
     assert "Candidates: 2." in text
     assert "Iterations without an improvement of more than 0.01: 8 of 9." in text
