@@ -18,8 +18,8 @@ from costada.values.prompt_data import PromptData
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
-    """What an attempt starts from: a parent (p^par), and the inspirations shown beside it."""
+class AttemptContext:
+    """What an attempt starts from: a parent (p^par), and the inspirations (context set)."""
 
     parent: Candidate
     inspirations: Sequence[Candidate] = ()
@@ -29,28 +29,28 @@ class Sources:
 def build_context(state: SearchState, *, context: RunContext) -> SearchState:
     """Write the prompt of the next attempt; an active cycle assigns it a tactic."""
     controller, assignment = take_tactic(state, context)
-    sources = _draw_sources(state, context, is_guided=assignment is not None)
+    drawn = _draw_context(state, context, is_guided=assignment is not None)
     failed = failed_attempts(state["step"], context)
     request = GenerationRequest(
         task=context.problem.task,
-        current=shown(sources.parent, context.problem),
+        current=shown(drawn.parent, context.problem),
         action=state["step"]["action"],
-        others=tuple(shown(each, context.problem) for each in sources.inspirations),
+        others=tuple(shown(each, context.problem) for each in drawn.inspirations),
         timeout=context.problem.limits.wall_seconds,
         entry_point=context.problem.entry_point,
         tactic=assignment.tactic if assignment else None,
         tactic_mode=assignment.mode if assignment else None,
-        siblings=sources.siblings,
+        siblings=drawn.siblings,
         failure=failed[-1] if failed else None,
     )
-    step = next_attempt(state["step"], sources, request, context)
+    step = next_attempt(state["step"], drawn, request, context)
     return SearchState(controller=controller, step=step)
 
 
-def _draw_sources(state: SearchState, context: RunContext, *, is_guided: bool) -> Sources:
+def _draw_context(state: SearchState, context: RunContext, *, is_guided: bool) -> AttemptContext:
     """Draw what the attempt starts from; a guided one starts from the incumbent."""
     if state["controller"].parents is ParentRule.SEED:
-        return Sources(candidate_of(SEED_ID, state, context))
+        return AttemptContext(candidate_of(SEED_ID, state, context))
     step, archives = state["step"], archives_of(state, context)
     parent, inspirations = draw_attempt(
         archives,
@@ -63,7 +63,7 @@ def _draw_sources(state: SearchState, context: RunContext, *, is_guided: bool) -
     )
     siblings = archives[step["frontier"]].children_of(parent.id)
     scores = tuple(each.score for each in siblings)
-    return Sources(parent, inspirations, Siblings(parent.score, scores) if scores else None)
+    return AttemptContext(parent, inspirations, Siblings(parent.score, scores) if scores else None)
 
 
 def failed_attempts(step: StepRecord, context: RunContext) -> tuple[FailedAttempt, ...]:
@@ -80,7 +80,7 @@ def _failed(step: StepRecord) -> list[list[str]]:
 
 def next_attempt(
     step: StepRecord,
-    sources: Sources,
+    chosen: AttemptContext,
     request: GenerationRequest,
     context: RunContext,
     *,
@@ -93,8 +93,8 @@ def next_attempt(
     return {
         **step,
         "attempt": step["attempt"] + 1,
-        "parent": sources.parent.id,
-        "inspirations": [candidate.id for candidate in sources.inspirations],
+        "parent": chosen.parent.id,
+        "inspirations": [candidate.id for candidate in chosen.inspirations],
         "label": label,
         "prompt": put_text(generation_prompt(request).user),
         "prompt_data": put_text(json.dumps(asdict(data))),

@@ -1,4 +1,4 @@
-"""The nodes that EvoX puts in place of the paper's: strategies choose the sources and evolve."""
+"""The nodes that EvoX puts in place of the paper's: strategies choose parent and inspirations and evolve."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.models.asking import ModelFailure
 from costada.models.replies import answer_text
 from costada.nodes.approve_guide import ask_for_approval
-from costada.nodes.build_context import Sources, failed_attempts, next_attempt
+from costada.nodes.build_context import AttemptContext, failed_attempts, next_attempt
 from costada.nodes.calls.asking import ask_within_budget
 from costada.nodes.context import RunContext, candidate_of, repeatable_metrics, shown
 from costada.nodes.evox.strategies import (
@@ -26,7 +26,7 @@ from costada.nodes.evox.strategies import (
     StrategyRecord,
     check_strategy,
     initial_strategy,
-    select_sources,
+    select_context,
 )
 from costada.nodes.generate import ask_once
 from costada.nodes.state import SearchState
@@ -62,19 +62,19 @@ MAX_STRATEGY_CALLS = 3
 
 
 def build_context(state: SearchState, *, context: RunContext) -> SearchState:
-    """Let the strategy in use choose the sources, and write the prompt of the next attempt.
+    """Let the strategy in use choose parent and inspirations, and write the prompt of the next attempt.
 
     All attempts of a step start from the same choice.
     """
     population = _population(state, context)
     controller, selection = _select(_evox_of(state), population, state, context)
     inspirations = [candidate_of(name, state, context) for name in selection.context_ids]
-    sources = Sources(candidate_of(selection.parent_id, state, context), inspirations)
+    chosen = AttemptContext(candidate_of(selection.parent_id, state, context), inspirations)
     labels, text = state["labels"], context.store.text
     advice = Labels(text(labels["diverge"]), text(labels["refine"]))
     request = GenerationRequest(
         task=context.problem.task,
-        current=shown(sources.parent, context.problem),
+        current=shown(chosen.parent, context.problem),
         action=state["step"]["action"],
         others=tuple(shown(each, context.problem) for each in inspirations),
         timeout=context.problem.limits.wall_seconds,
@@ -84,7 +84,7 @@ def build_context(state: SearchState, *, context: RunContext) -> SearchState:
         previous=_previous_attempts(population, state, context),
         earlier_failures=failed_attempts(state["step"], context),
     )
-    step = next_attempt(state["step"], sources, request, context, label=selection.label)
+    step = next_attempt(state["step"], chosen, request, context, label=selection.label)
     return SearchState(controller=controller, step=step)
 
 
@@ -170,7 +170,7 @@ def _select(
     seed = draws(state["run_seed"], state["iteration"], "strategy").getrandbits(32)
     while True:
         source = _strategy_text(controller.strategy, context)
-        choice = select_sources(source, records, count, seed, _layer(context))
+        choice = select_context(source, records, count, seed, _layer(context))
         if isinstance(choice, Selection):
             return controller, choice
         if not controller.strategy:

@@ -87,7 +87,7 @@ def _packaged_text(name: str) -> str:
     return (folder / name).read_text(encoding="utf-8")
 
 
-def select_sources(
+def select_context(
     source: str,
     records: Sequence[StrategyRecord],
     count: int,

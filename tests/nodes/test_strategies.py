@@ -12,7 +12,7 @@ from costada.nodes.evox.strategies import (
     StrategyRecord,
     check_strategy,
     initial_strategy,
-    select_sources,
+    select_context,
 )
 
 
@@ -42,7 +42,7 @@ def strategy(body: str = FIRST, add: str = "self.ids.append(record['id'])", head
 
 
 def select(source, count=4, seed=0, records=RECORDS, limits=STRATEGY_LIMITS):
-    return select_sources(source, records, count, seed, Layer.PROCESS, limits)
+    return select_context(source, records, count, seed, Layer.PROCESS, limits)
 
 
 def check(source: str) -> str | None:

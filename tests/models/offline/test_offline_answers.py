@@ -34,7 +34,7 @@ from costada.nodes.evox.strategies import (
     StrategyRecord,
     check_strategy,
     initial_strategy,
-    select_sources,
+    select_context,
 )
 from costada.prompts.evox import (
     PopulationRow,
@@ -192,7 +192,7 @@ def chosen(name: str, scores: list[float], seed: int = 1) -> Selection:
         )
         for number, score in enumerate(scores)
     ]
-    return select_sources(strategy_text(name), records, 4, seed, Layer.PROCESS)
+    return select_context(strategy_text(name), records, 4, seed, Layer.PROCESS)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -1,4 +1,4 @@
-"""Sources that are easier made than written down."""
+"""AttemptContext that are easier made than written down."""
 
 from hostile import preludes
 
