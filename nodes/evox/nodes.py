@@ -1,4 +1,4 @@
-"""The nodes that EvoX puts in place of the paper's: strategies choose parent and inspirations and evolve."""
+"""The nodes that EvoX puts in place of the paper's: strategies choose the parent, and evolve."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -62,7 +62,7 @@ MAX_STRATEGY_CALLS = 3
 
 
 def build_context(state: SearchState, *, context: RunContext) -> SearchState:
-    """Let the strategy in use choose parent and inspirations, and write the prompt of the next attempt.
+    """Let the strategy choose parent and inspirations, and write the prompt of the next attempt.
 
     All attempts of a step start from the same choice.
     """
