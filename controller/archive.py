@@ -98,12 +98,10 @@ class Archive:
         return any(member.program == program for member in self.members)
 
     def insert(self, candidate: Candidate) -> "Archive":
-        """The archive after a newcomer asked for a place; itself when it is refused.
+        """The archive after a candidate was offered; itself when that is refused.
 
-        While there is room everyone enters, except under an id already present. A full archive
-        lets the newcomer meet its nearest look-alike outside the protected members, and swaps
-        the two when the newcomer has the higher elite score. Where all are protected, nobody
-        enters.
+        While there is room every candidate enters, unless its id is present. In a full archive it
+        replaces the most similar unprotected member if its elite score is higher.
         """
         if any(member.id == candidate.id for member in self.members):
             return self

@@ -1,4 +1,4 @@
-"""Evidence that the search stalls: progress predicates, stagnation, low-yield spending."""
+"""Credit of a step (gains, divisor, utility) and evidence that the search stalls."""
 
 from math import log1p
 

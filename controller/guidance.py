@@ -22,14 +22,14 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GuidanceCycle:
-    """One batch of tactics under way (G_t, B.4.3).
+    """The active batch of tactics (G_t, B.4.3).
 
     Attributes:
         mode: What the guide was asked for.
         baseline_score: Incumbent score a success must exceed (y_base).
         uses_left: Attempts each tactic still allows.
         next_tactic: Index of the tactic the rotation has reached.
-        is_guided: Whether the step under way used a tactic (guided_t).
+        is_guided: Whether the current step used a tactic (guided_t).
         has_succeeded: Whether any step of the cycle succeeded.
     """
 

@@ -81,7 +81,7 @@ def _most_different(archive: Archive, parent: Candidate, count: int) -> list[Can
 
 
 def _best_of_all(archives: Sequence[Archive], parent: Candidate, count: int) -> list[Candidate]:
-    everyone = [member for archive in archives for member in archive.members]
-    others = [member for member in everyone if member.id != parent.id]
+    members = (member for archive in archives for member in archive.members)
+    others = [member for member in members if member.id != parent.id]
     others.sort(key=lambda member: -member.score)
     return others[:count]

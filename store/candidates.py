@@ -16,7 +16,7 @@ SEED_ID = "0.1"
 """Id of the initial program on the first frontier."""
 
 RECENT_ROWS = 512
-"""Decoded rows kept at hand: what the archives hold, several times over."""
+"""Decoded rows kept in memory: several times what the archives hold."""
 
 FACTS = [each.name for each in fields(Candidate) if each.name not in ("program", "evaluator")]
 """Fields kept as JSON; program and verdict have columns of their own."""

@@ -27,7 +27,7 @@ BUSY_SECONDS = 30.0
 CACHE_KIBIBYTES = 16_384
 RECENT_TEXTS = 1024
 RECENT_CHARACTERS = 16 * 2**20
-"""Characters of texts that are kept at hand."""
+"""Characters of texts kept in memory."""
 
 
 OWNER_ONLY = 0o600

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-GO_ON = "what was saved is still there, so the run can go on afterwards"
+CAN_RESUME = "what was saved is still there, so the run can be resumed afterwards"
 
 DAMAGES = {
     sqlite3.SQLITE_CORRUPT: "is damaged",
@@ -15,7 +15,7 @@ DAMAGES = {
     sqlite3.SQLITE_TOOBIG: "has a value larger than any that a run needs",
 }
 OBSTACLES = {
-    sqlite3.SQLITE_FULL: (errno.ENOSPC, f"no room left to write to; free some, {GO_ON}"),
+    sqlite3.SQLITE_FULL: (errno.ENOSPC, f"no room left to write to; free some, {CAN_RESUME}"),
     sqlite3.SQLITE_READONLY: (
         errno.EACCES,
         "may not be written, nor its folder; make both writable, or work on a copy of the folder",
@@ -24,8 +24,11 @@ OBSTACLES = {
         errno.EACCES,
         "cannot be opened; expected a file in a folder that exists and may be written",
     ),
-    sqlite3.SQLITE_IOERR: (errno.EIO, f"cannot be read or written; check the disk, {GO_ON}"),
-    sqlite3.SQLITE_BUSY: (errno.EBUSY, "another program keeps it locked; end that one, then go on"),
+    sqlite3.SQLITE_IOERR: (errno.EIO, f"cannot be read or written; check the disk, {CAN_RESUME}"),
+    sqlite3.SQLITE_BUSY: (
+        errno.EBUSY,
+        "another program keeps it locked; end that one, then resume",
+    ),
 }
 """What hinders a program, by SQLite's primary code: the system's number and what to do."""
 
@@ -48,14 +51,14 @@ def explaining(path: Path | None) -> Iterator[None]:
 
 def explain(error: Exception, path: Path | None) -> NoReturn:
     """Raise what `explained` says of an error."""
-    told = explained(error, path)
-    if told is error:
+    explanation = explained(error, path)
+    if explanation is error:
         raise error
-    raise told from error
+    raise explanation from error
 
 
 def explained(error: Exception, path: Path | None) -> Exception:
-    """What a user is told of an error: `ValueError` for a file that cannot be used as it is.
+    """The error for the user: `ValueError` for a file that cannot be used as it is.
 
     An `OSError` that names the file stands for what hinders the program from using it: a full disk,
     a read-only folder, a lock. An error that is no fault of the file comes back unchanged.

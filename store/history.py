@@ -1,4 +1,4 @@
-"""What happened in a run, read without writing: for pages that show it, also while it goes on."""
+"""What happened in a run, read without writing, also while the run is active."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -67,7 +67,7 @@ class PastFailure:
 
 
 class RunHistory(RunFacts):
-    """The runs in a file as they were when it was opened; nothing is ever written to it.
+    """The runs in a file as they were when it was opened, read-only.
 
     Opening and every use raise as `Database` does.
     """
@@ -79,7 +79,7 @@ class RunHistory(RunFacts):
     @classmethod
     @contextmanager
     def of(cls, path: Path) -> Iterator["RunHistory"]:
-        """Lend the history of a file; what is written meanwhile is not seen in it."""
+        """Open the history of a file as it is now; later writes are not seen."""
         history = cls(path)
         try:
             history._db.rows("BEGIN")

@@ -12,7 +12,7 @@ LARGEST_CELL = 32 * 2**20
 """Bytes of one value in the file; SQLite refuses larger ones."""
 
 LARGEST_READING = 128 * 2**20
-"""Bytes of all texts that are at hand at the same time: those of a page's part, of a population."""
+"""Bytes of all texts in memory at the same time: of a part of the page, of a population."""
 
 LONGEST_AMOUNT = 100
 LARGEST_EXPONENT = 30
@@ -43,7 +43,7 @@ def parsed(text: str, *, has_constants: bool = True) -> Any:
     try:
         return json.loads(text) if has_constants else json.loads(text, parse_constant=_nothing)
     except (RecursionError, TypeError) as error:
-        raise ValueError(f"a row of the run file is no JSON of ours ({error})") from None
+        raise ValueError(f"a row of the run file is not valid JSON ({error})") from None
 
 
 def record(text: str, *, has_constants: bool = True) -> dict[str, Any]:

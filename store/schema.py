@@ -1,8 +1,7 @@
 """The tables of a run file: rows of runs carry their run, so one file can hold several.
 
-A purse has tables of its own beside them. The file may be somebody else's, as that of a user's
-`SqliteSaver` is: every table and index of ours begins with `costada_`, and a table of our own holds
-the number of their layout.
+A purse has its own tables. The file may belong to a user's `SqliteSaver`, so the name of every
+table and index begins with `costada_`, and `costada_format` holds the number of their layout.
 """
 
 import re
@@ -96,15 +95,15 @@ ODDITIES = {
     " AND EXISTS (SELECT 1 FROM pragma_table_xinfo(sqlite_master.name) WHERE hidden))",
     "tbl_name": "type = 'trigger'",
 }
-"""What makes rows up when a table is read, or changes others when it is written."""
+"""What invents rows when a table is read, or changes others when it is written."""
 
 
 def check_plain(connection: sqlite3.Connection) -> None:
-    """Refuse tables that are none: a few bytes of SQL can stand for rows without end.
+    """Refuse views and triggers in place of tables: a few bytes of SQL can yield endless rows.
 
     Raises:
-        ForeignTables: Under the name of one of ours or LangGraph's there is a view, a virtual table
-            or one with computed columns, or one of ours has a trigger.
+        ForeignTables: One of our or LangGraph's names is a view, a virtual table or one with
+            computed columns, or one of our tables has a trigger.
     """
     for column, odd in ODDITIES.items():
         names = OWN_TABLES if column == "tbl_name" else (*OWN_TABLES, *LANGGRAPH_TABLES)

@@ -1,4 +1,4 @@
-"""What decides the result of a run besides method and seed, as texts that are kept with it."""
+"""What decides the result of a run besides method and seed, stored with it as texts."""
 
 import json
 from collections.abc import Mapping

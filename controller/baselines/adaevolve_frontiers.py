@@ -194,9 +194,9 @@ def draw_preset(frontiers: Sequence[AdaEvolveFrontier], rng: Random) -> Preset:
 
 def founders(archives: Sequence[Archive]) -> tuple[Candidate, ...]:
     """The best candidates of all frontiers, each text once, the earliest on a tie."""
-    everyone = [member for archive in archives for member in archive.members]
+    members = [member for archive in archives for member in archive.members]
     distinct: dict[Program, Candidate] = {}
-    for candidate in sorted(everyone, key=lambda member: -member.score):
+    for candidate in sorted(members, key=lambda member: -member.score):
         distinct.setdefault(candidate.program, candidate)
     return tuple(distinct.values())[:NUM_FOUNDERS]
 
