@@ -103,49 +103,50 @@ class RequestPipe:
         self.is_open = False
 
 
-class Frames:
-    """Cuts the result stream, which keeps all that may come, into messages as they arrive."""
+@dataclass(slots=True)
+class AnswerStream(Stream):
+    """The result pipe; all that may come is kept, and cut into messages as it arrives."""
 
-    def __init__(self, stream: Stream, max_frames: int) -> None:
-        self._stream = stream
-        self.max_frames = max_frames  # how many may have come by now; no more are noted
-        self.arrivals: list[float] = []  # on the monotonic clock
-        self._bounds: list[tuple[int, int]] = []
-        self._start = 0
+    max_frames: int = NUM_OPENING_FRAMES  # how many may have come by now; no more are noted
+    arrivals: list[float] = field(default_factory=list)  # of the frames, on the monotonic clock
+    bounds: list[tuple[int, int]] = field(default_factory=list)
 
-    def update(self) -> None:
+    def cut(self) -> None:
         """Note the frames that are complete by now, and the time."""
-        kept = self._stream.kept
-        while len(self._bounds) < self.max_frames:
-            if len(kept) < (begin := self._start + LENGTH_BYTES):
+        while len(self.bounds) < self.max_frames:
+            start = self._end
+            if len(self.kept) < (begin := start + LENGTH_BYTES):
                 return
-            end = begin + int.from_bytes(kept[self._start : begin], "big")
-            if len(kept) < end:
+            end = begin + int.from_bytes(self.kept[start:begin], "big")
+            if len(self.kept) < end:
                 return
-            self._bounds.append((begin, end))
+            self.bounds.append((begin, end))
             self.arrivals.append(monotonic())
-            self._start = end
+
+    @property
+    def _end(self) -> int:
+        return self.bounds[-1][1] if self.bounds else 0
 
     @property
     def has_rest(self) -> bool:
         """Whether anything came after the last complete frame."""
-        return len(self._stream.kept) > self._start
+        return len(self.kept) > self._end
 
     @property
-    def are_too_many(self) -> bool:
+    def has_too_many(self) -> bool:
         """Whether anything came after the last frame that may come."""
-        return len(self._bounds) == self.max_frames and self.has_rest
+        return len(self.bounds) == self.max_frames and self.has_rest
 
     @property
     def is_loaded(self) -> bool:
         """Whether the second frame, which holds why a program cannot be loaded, is empty."""
-        begin, end = self._bounds[1]
+        begin, end = self.bounds[1]
         return begin == end
 
     def messages(self) -> list[memoryview]:
         """The messages of the complete frames, in order."""
-        whole = memoryview(self._stream.kept)
-        return [whole[begin:end] for begin, end in self._bounds]
+        whole = memoryview(self.kept)
+        return [whole[begin:end] for begin, end in self.bounds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +192,7 @@ class Execution:
     request: Request
     seconds: float  # what is left of the wall limit
     requests: RequestPipe
-    answers: Stream
-    frames: Frames
+    answers: AnswerStream
     log: Stream
     started: float = field(default_factory=monotonic)
     asked: list[float] = field(default_factory=list)  # when each call's arguments were sent
@@ -225,17 +225,17 @@ class Execution:
 
     def update(self) -> None:
         """Note the answers that have come, and send the next call when its turn has."""
-        self.frames.update()
+        self.answers.cut()
         if excess := self.answers.excess or self.log.excess:
             self.stop(excess)
-        if self.frames.are_too_many:
+        if self.answers.has_too_many:
             self.stop(TOO_MANY_FRAMES)
         num_asked, num_calls = len(self.asked), len(self.request.calls)
-        is_answered = len(self.frames.arrivals) == NUM_OPENING_FRAMES + num_asked
+        is_answered = len(self.answers.arrivals) == NUM_OPENING_FRAMES + num_asked
         is_running = self.stopped is None and not self.has_ended
-        if is_answered and num_asked < num_calls and is_running and self.frames.is_loaded:
+        if is_answered and num_asked < num_calls and is_running and self.answers.is_loaded:
             self.asked.append(monotonic())
-            self.frames.max_frames += 1
+            self.answers.max_frames += 1
             self.requests.put(self.request.calls[num_asked], is_last=num_asked + 1 == num_calls)
 
     def expire(self) -> None:
@@ -292,7 +292,7 @@ def execute(slot: Slot, request: Request, limits: Limits, seconds: float) -> Exe
         unless_ended.pop_all()
     if execution.is_slot_lost:
         slot.destroy()
-        if not execution.frames.arrivals and execution.stopped is None:
+        if not execution.answers.arrivals and execution.stopped is None:
             raise BrokenPipeError("the slot was lost before the program began")
     if execution.stopped == CANCELLED:
         raise InterruptedError(CANCELLED)
@@ -362,7 +362,7 @@ def _begin(
         os.set_blocking(fd, False)
     max_answer_bytes = limits.result_bytes + (FRAME_BYTES + ERROR_BYTES) * len(request.calls)
     reason = too_long(limits.result_bytes)
-    answers = Stream(answer_fd, max_answer_bytes, max_answer_bytes, reason)
+    answers = AnswerStream(answer_fd, max_answer_bytes, max_answer_bytes, reason)
     too_chatty = f"the program printed more than {MAX_PRINTED_BYTES // MEBIBYTE} MB"
     log = Stream(log_fd, limits.log_bytes, MAX_PRINTED_BYTES, too_chatty)
     cpu_seconds = (ceil(limits.wall_seconds) + CPU_GRACE_SECONDS) * (os.cpu_count() or 1)
@@ -375,5 +375,4 @@ def _begin(
         for fd in theirs:
             os.close(fd)
     requests.put(request.opening)
-    frames = Frames(answers, NUM_OPENING_FRAMES)
-    return Execution(slot, limits, request, seconds, requests, answers, frames, log)
+    return Execution(slot, limits, request, seconds, requests, answers, log)

@@ -61,13 +61,13 @@ def results_of(execution: Execution) -> list[CandidateResult]:
     Raises:
         RuntimeError: If the program never began.
     """
-    messages = execution.frames.messages()
+    messages = execution.answers.messages()
     if not messages and execution.stopped is None and not execution.is_slot_lost:
         raise RuntimeError(f"sandbox: could not begin a program: {_log(execution)[-1000:]}")
     num_calls = len(execution.request.calls)
-    if execution.frames.are_too_many:
+    if execution.answers.has_too_many:
         return _failures(execution, 0, num_calls, TOO_MANY_FRAMES)
-    if execution.frames.has_rest and execution.passed is None and execution.stopped is None:
+    if execution.answers.has_rest and execution.passed is None and execution.stopped is None:
         reason = f"malformed answer: it is incomplete; {_reason(execution)}"
         return _failures(execution, 0, num_calls, reason)
     if any(messages[1:NUM_OPENING_FRAMES]):
@@ -80,7 +80,7 @@ def results_of(execution: Execution) -> list[CandidateResult]:
     elif num_missing == 0 and (execution.stopped or execution.passed):
         num_answered, num_missing = num_calls - 1, 1
     # Each call lasts from the end of the one before until its answer, the last until the end.
-    moments = [execution.started, *execution.frames.arrivals[NUM_OPENING_FRAMES:]]
+    moments = [execution.started, *execution.answers.arrivals[NUM_OPENING_FRAMES:]]
     num_over = min(len(moments), num_calls) - 1
     ends = [*moments[1 : num_over + 1], *[execution.ended] * num_calls]
     results = [
@@ -112,7 +112,7 @@ def _read(execution: Execution, message: memoryview, seconds: float) -> Candidat
 
 def _failures(execution: Execution, first: int, count: int, reason: str) -> list[CandidateResult]:
     """The results of calls that share one reason; the first of them took all the time."""
-    begun = [execution.started, *execution.frames.arrivals[NUM_OPENING_FRAMES:]][first]
+    begun = [execution.started, *execution.answers.arrivals[NUM_OPENING_FRAMES:]][first]
     log, is_lost = _log(execution), execution.is_slot_lost
     return [
         CandidateResult(None, reason, log, seconds, is_sandbox_fault=is_lost)

@@ -17,7 +17,7 @@ SYS_KCMP = {"x86_64": 312, "aarch64": 272}
 KCMP_VM = 1
 PAGE_KILOBYTES = os.sysconf("SC_PAGE_SIZE") // 1024
 LISTING = ("/bin/ps", "-A", "-o", "pid=,ppid=,rss=")
-SUPERVISOR_NAME = "costada-guard"
+SUPERVISOR_NAME = "costada-sandbox"
 SIGNALLED = 128  # added to the number of the signal that ended the supervised process, as shells do
 
 

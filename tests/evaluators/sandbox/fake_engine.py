@@ -17,7 +17,6 @@ FLAGS = ("--rm", "--read-only")
 
 
 def run(words):
-    """Run a container until it ends."""
     options, rest = parsed(words)
     name = options["--name"][0]
     command = [*bubblewrap(options), *rest[1:]]
@@ -29,7 +28,6 @@ def run(words):
 
 
 def parsed(words):
-    """Return the options of a run by name, and image and command."""
     options = {}
     while words[0].startswith("--"):
         name = words.pop(0)
@@ -38,7 +36,6 @@ def parsed(words):
 
 
 def bubblewrap(options):
-    """Return bubblewrap's command with the same mounts, variables and namespaces."""
     command = [shutil.which("bwrap"), "--unshare-all", "--cap-drop", "ALL"]
     for mount in options["--mount"]:
         parts = dict(part.partition("=")[::2] for part in mount.split(","))
@@ -52,7 +49,6 @@ def bubblewrap(options):
 
 
 def remove(name):
-    """End a container."""
     path = FOLDER / name
     if path.exists():
         os.killpg(int(path.read_text()), signal.SIGKILL)
@@ -60,7 +56,6 @@ def remove(name):
 
 
 def main():
-    """Do what the arguments say."""
     with (FOLDER / "log.jsonl").open("a") as log:
         log.write(json.dumps(sys.argv[1:]) + "\n")
     match sys.argv[1:]:

@@ -54,7 +54,6 @@ def run_in(slot, source, limits=AMPLE, entry_point="f", **arguments):
 
 
 def why_absent(layer):
-    """Why the machine does not offer a layer; None if it does."""
     try:
         chosen_layer(layer)
     except ValueError as reason:
@@ -126,7 +125,6 @@ def server_of(scratch: str) -> int:
 
 
 def has_namespaces() -> bool:
-    """Whether slots of the process layer have pid namespaces here."""
     return run("import os\ndef f(): return os.getppid()", Layer.PROCESS).output == 1
 
 
@@ -169,7 +167,6 @@ def start_script(text: str, folder: Path, **environment: str) -> subprocess.Pope
 
 
 def output_of(text: str, folder: Path, **environment: str) -> str:
-    """What Python code prints; it must end well."""
     with start_script(text, folder, **environment) as process:
         try:
             output, errors = process.communicate(timeout=30)

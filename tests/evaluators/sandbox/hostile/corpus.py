@@ -70,7 +70,6 @@ def own_programs() -> list[Program]:
 
 
 def shared_programs() -> list[Program]:
-    """The programs of the collection beside the project; none if it is absent."""
     if not SHARED.exists():
         return []
     entries = json.loads((SHARED / "index.json").read_text())["programs"]

@@ -134,7 +134,6 @@ ORDER = list(FUNCTIONS)
 
 
 def complete(source: str) -> str:
-    """A program with the functions it uses but does not define."""
     needed: list[str] = []
     text = source
     while new := [name for name in ORDER if name not in needed and _is_used(name, text, source)]:

@@ -57,7 +57,6 @@ class Trusted:
         self.start()
 
     def start(self) -> None:
-        """Start the process and wait until it has told its layer."""
         self.waiting = b""
         with self.errors.open("ab") as errors:
             self.process = subprocess.Popen(
@@ -75,7 +74,6 @@ class Trusted:
         self.greeting = greeting
 
     def ask(self, request: dict, seconds: float, look: Callable[[], None]) -> dict | None:
-        """The answer to a request; None if none comes in time."""
         with suppress(BrokenPipeError):
             self.process.stdin.write(json.dumps(request).encode() + b"\n")
             self.process.stdin.flush()
@@ -83,7 +81,6 @@ class Trusted:
         return None
 
     def read(self, seconds: float, look: Callable[[], None] = lambda: None) -> dict | None:
-        """The next line as a record; None if none comes in time."""
         deadline = monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
@@ -99,7 +96,6 @@ class Trusted:
         return json.loads(line) if ended else None
 
     def stop(self) -> None:
-        """Let the process end as a user's would, with patience, else kill it."""
         self.process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(5)
@@ -121,7 +117,6 @@ class Watch:
             self.settle()
 
     def settle(self) -> None:
-        """Remember what is there when nothing is being tried."""
         for memory_mb in (SMALL_MEMORY_MB, MEMORY_MB):
             for wall_seconds in (SHORT_WALL_SECONDS, WALL_SECONDS):
                 self.calm = self.evaluate(self.control, wall_seconds, memory_mb) or {}
@@ -129,7 +124,6 @@ class Watch:
         self.peak_mb = 0
 
     def accept_what_is(self) -> None:
-        """Take everything that is there as having been there before."""
         sleep(SETTLE_SECONDS)
         self.ground.restore()
         self.files = self.ground.files()
@@ -138,7 +132,6 @@ class Watch:
         self.objects = system_objects()
 
     def evaluate(self, program: Program, wall_seconds: float, memory_mb: int) -> dict | None:
-        """The record of one evaluation; None if the trusted process does not answer."""
         source = program.source.replace(PORT, str(self.listener.port))
         source = source.replace(ABSTRACT, self.listener.abstract_name)
         places = {"HOME": self.ground.home, "PROJECT": self.ground.project}
@@ -149,13 +142,11 @@ class Watch:
         return self.trusted.ask(request, wall_seconds + 2 * GRACE_SECONDS, look)
 
     def measure(self) -> None:
-        """Note the memory of all processes that were not there before."""
         known = {process.pid for process in self.processes}
         new = [p.pid for p in descendants(os.getpid()) if p.pid not in known]
         self.peak_mb = max(self.peak_mb, own_memory_mb(new))
 
     def try_program(self, program: Program) -> dict:
-        """The record of one program and of what it left behind."""
         wall_seconds = SHORT_WALL_SECONDS if "timeout" in program.tags else WALL_SECONDS
         memory_mb = SMALL_MEMORY_MB if "memory" in program.tags else MEMORY_MB
         self.peak_mb = 0
@@ -174,7 +165,6 @@ class Watch:
         return record
 
     def try_control(self) -> dict:
-        """The record of a good program, and how the trusted process has grown."""
         control = self.evaluate(self.control, WALL_SECONDS, MEMORY_MB)
         if control is None or not control["is_valid"]:
             self.restart()
@@ -215,7 +205,6 @@ class Watch:
         return [f"{num_files} files in scratch"] if num_files > 0 else []
 
     def restart(self) -> None:
-        """Kill everything below this process and start the trusted one anew."""
         self.trusted.process.kill()
         self.trusted.stop()
         kill_descendants()
@@ -241,7 +230,6 @@ def kill_descendants() -> list[str]:
 
 
 def main() -> None:
-    """Try every program and write the records."""
     layer, root = sys.argv[1], Path(sys.argv[2])
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     ground = Ground(root, layer)
