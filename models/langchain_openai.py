@@ -100,7 +100,7 @@ def is_openai(model: BaseChatModel) -> bool:
 
 
 def client_address(model: BaseChatModel) -> str | None:
-    """The address a chat model calls, if it tells; its client knows what the environment set."""
+    """The address a chat model calls, if known; its client knows what the environment set."""
     addresses = [getattr(getattr(model, "root_client", None), "base_url", None)]
     addresses += [getattr(model, name, None) for name in _ADDRESSES]
     return next((str(address) for address in addresses if address), None)

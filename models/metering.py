@@ -122,7 +122,7 @@ def _count_connections() -> None:
 
     What is sent over a network opens a connection, and Python reports those of every client
     written in Python as audit events. The hook makes whatever raises many audit events slower,
-    `copy.deepcopy` for one, so it serves only chat models of which nothing else tells whether they
+    `copy.deepcopy` for one, so it serves only chat models whose errors do not show whether they
     have sent anything.
     """
 

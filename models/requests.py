@@ -54,7 +54,7 @@ class OutgoingRequest(NamedTuple):
         choices: How many answers the request asks for; each of them is billed.
         input_bound: Most tokens that the prompt can have, tools and schemas included.
         is_all_text: Whether the model reads nothing but the text of the request. Of an image, a
-            file or a search on the web the bytes sent do not tell the tokens.
+            file or a search on the web the bytes sent do not bound the tokens.
         number: Position among the requests of its logical call, from 1; 0 before it leaves.
     """
 

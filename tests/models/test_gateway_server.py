@@ -20,7 +20,7 @@ from costada.models.gateway.client import hold_gateway, stop_gateway
 from costada.models.gateway.journal import RequestState
 from costada.models.gateway.protocol import CALL_HEADER, TOKEN_HEADER, address_file, is_held
 
-PRIVATE = "a-prompt-that-nobody-else-may-read"
+PRIVATE = "a-prompt-that-only-the-owner-may-read"
 LONG_WORD = "w" * 1000
 
 

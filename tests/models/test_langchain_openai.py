@@ -118,11 +118,11 @@ def test_the_facts_of_a_request_are_those_that_callbacks_get(
     bound = {} if protocol else bound
     model = client(server, **protocol)
     model.bind(**bound).invoke("hi", {"callbacks": [starts]})
-    (heard,), told = starts.facts, request_facts(model, bound)
+    (passed,), facts = starts.facts, request_facts(model, bound)
     for name in ("model", "model_name", "n", "extra_body", "max_completion_tokens"):
-        assert told.params.get(name) == heard.params.get(name)
+        assert facts.params.get(name) == passed.params.get(name)
     for name in ("ls_provider", "ls_model_name", "ls_temperature"):
-        assert told.metadata.get(name) == heard.metadata.get(name)
+        assert facts.metadata.get(name) == passed.metadata.get(name)
     assert [list(messages_of(model, "hi"))] == starts.messages
 
 
@@ -281,7 +281,7 @@ def test_an_error_of_the_models_own_code_is_told_from_one_of_the_network(server:
     assert raised_by_model_code(own)
     assert not failed_reading_response(own)
     assert not raised_by_model_code(error_of(client(server), is_streamed=False))
-    assert not failed_reading_response(ValueError("of nobody"))
+    assert not failed_reading_response(ValueError("elsewhere"))
 
 
 def test_messages_are_made_of_any_input(server: BillingServer):

@@ -286,12 +286,12 @@ def test_a_request_that_could_not_be_written_down_does_not_leave(
 
 def test_a_timeout_after_a_request_that_reached_no_server_is_in_doubt(server: BillingServer):
     server.script(Silence(INPUT_BOUND, is_billed=True, output_tokens=CAP))
-    nobody = client(server, base_url="http://127.0.0.1:9/v1")
+    missing = client(server, base_url="http://127.0.0.1:9/v1")
     somebody = client(server, timeout=0.2)
 
     def ask_both(prompt: Any, config: Any) -> Any:
         try:
-            return nobody.invoke(prompt, config)
+            return missing.invoke(prompt, config)
         except Exception:  # noqa: BLE001
             return somebody.invoke(prompt, config)
 
@@ -312,7 +312,7 @@ def test_a_timeout_after_a_request_that_reached_no_server_is_in_doubt(server: Bi
     ],
 )
 def test_with_a_key_of_ones_own_two_providers_charge(usage: Any, dollars: str | None):
-    told = {"token_usage": {"cost": 0.01, **usage}}
-    answer = ChatGeneration(message=AIMessage("yes", response_metadata=told))
+    metadata = {"token_usage": {"cost": 0.01, **usage}}
+    answer = ChatGeneration(message=AIMessage("yes", response_metadata=metadata))
     cost = read_reply(LLMResult(generations=[[answer]])).cost
     assert cost == (None if dollars is None else Decimal(dollars))

@@ -345,17 +345,17 @@ def test_a_stream_that_breaks_inside_a_graph_is_in_doubt(server: BillingServer):
 def test_a_request_of_a_cancelled_graph_is_in_doubt_while_it_runs_and_after(server: BillingServer):
     server.script(Silence(INPUT_BOUND, is_billed=True, output_tokens=CAP))
     context = context_for(client(server, timeout=0.5))
-    under_way = []
+    running = []
 
     async def give_up_soon():
         try:
             async with asyncio.timeout(0.2):
                 await graph_on(context).ainvoke({})
         finally:
-            under_way.extend(rows_of(context))
+            running.extend(rows_of(context))
 
     with pytest.raises(TimeoutError):
         asyncio.run(give_up_soon())
-    assert [(row.status, row.is_in_doubt) for row in under_way] == [(CallStatus.STARTED, True)]
+    assert [(row.status, row.is_in_doubt) for row in running] == [(CallStatus.STARTED, True)]
     assert [row.status for row in rows_of(context)] == [CallStatus.ERROR]
     assert_in_doubt(context, server)

@@ -104,21 +104,21 @@ def test_a_longer_wait_than_allowed_is_refused_with_the_time_to_resume(server: B
         ask(served(server), MESSAGES, {})
     assert (waits, len(server.requests)) == ([], 1)
     assert "longer than longest_wait (300 s); resume after" in str(caught.value)
-    told = str(caught.value).partition("resume after ")[2].partition(" (")[0]
-    left = datetime.fromisoformat(told) - datetime.now(UTC)
+    value = str(caught.value).partition("resume after ")[2].partition(" (")[0]
+    left = datetime.fromisoformat(value) - datetime.now(UTC)
     assert timedelta(seconds=3500) < left <= timedelta(seconds=3601)
 
 
-@pytest.mark.parametrize("told", ["1e300", "Fri, 31 Dec 9999 23:59:59 GMT"])
-def test_an_absurd_wait_counts_as_a_year(server: BillingServer, told: str):
-    server.default = Refusal(429, headers={"Retry-After": told})
+@pytest.mark.parametrize("value", ["1e300", "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_an_absurd_wait_counts_as_a_year(server: BillingServer, value: str):
+    server.default = Refusal(429, headers={"Retry-After": value})
     with pytest.raises(ValueError, match="asks to wait 31622400 s"):
         ask(served(server), MESSAGES, {})
 
 
-@pytest.mark.parametrize("told", ["soon", "-5", "nan", ""])
-def test_a_wait_that_cannot_be_read_is_none(server: BillingServer, told: str):
-    server.script(Refusal(429, headers={"Retry-After": told}))
+@pytest.mark.parametrize("value", ["soon", "-5", "nan", ""])
+def test_a_wait_that_cannot_be_read_is_none(server: BillingServer, value: str):
+    server.script(Refusal(429, headers={"Retry-After": value}))
     with waits_noted() as waits:
         assert served(server).invoke("hi").text == "hello"
     assert waits == [0]
@@ -191,7 +191,7 @@ def test_a_body_that_drips_is_given_up_at_the_deadline_and_its_connection_closed
 
 
 class Stuck(BaseChatModel):
-    """Fails with a passing error once it is told to."""
+    """Fails with a passing error when asked to."""
 
     go: threading.Event
     ended: threading.Event
@@ -275,7 +275,7 @@ class Point(BaseModel):
 
 
 class Stubborn(ScriptedModel):
-    """Retries in a way that nobody can see or change."""
+    """Retries in a way that cannot be seen or changed."""
 
     max_retries: int = 6
 

@@ -90,7 +90,7 @@ def test_a_model_has_the_name_that_its_requests_ask_for(runnable: Any, names: li
 
 
 @pytest.mark.parametrize(
-    ("sent", "told", "name"),
+    ("sent", "reported", "name"),
     [
         ("models/gemini-2.5-flash", "gemini-2.5-flash", "gemini-2.5-flash"),
         ("gpt-4o", "gpt-4o-2024-05-13", "gpt-4o-2024-05-13"),
@@ -100,8 +100,8 @@ def test_a_model_has_the_name_that_its_requests_ask_for(runnable: Any, names: li
         ("", "", "Class"),
     ],
 )
-def test_langchains_name_counts_where_it_is_what_is_sent(sent: str, told: str, name: str):
-    facts = RequestFacts({"model": sent}, {"ls_model_name": told}, {"name": "Class"})
+def test_langchains_name_counts_where_it_is_what_is_sent(sent: str, reported: str, name: str):
+    facts = RequestFacts({"model": sent}, {"ls_model_name": reported}, {"name": "Class"})
     assert requested_model(facts) == name
 
 

@@ -1,4 +1,4 @@
-"""What a model is told about its tools."""
+"""The texts about tools."""
 
 import pytest
 
@@ -28,11 +28,11 @@ def found(name: str, changes: str = "- changed `f`", score: float = 0.25) -> Fou
 
 
 def test_each_tool_says_which_arguments_it_needs():
-    told = {
+    required = {
         tool["function"]["name"]: tool["function"]["parameters"]["required"]  # type: ignore[index]
         for tool in TOOLS
     }
-    assert told == {
+    assert required == {
         "evaluate_candidate": ["changes"],
         "read_program": ["id"],
         "search_archive": [],
