@@ -331,3 +331,12 @@ def test_commands_refuse_settings_that_they_do_not_take(invoke, words, text, tmp
     assert result.exit_code == 2
     assert text in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_runs_of_a_sweep_get_its_constants(near, invoke, tmp_path):
+    words = ("--methods", "costada", "--seeds", 1, "--max-iterations", 1, "--out", tmp_path)
+    sets = ("--set", "controller.base_patience=8", "--set", "controller.calibrates_cost=false")
+    result = invoke("sweep", "--problems", near, *words, *sets)
+    assert result.exit_code == 0, result.output
+    config = RunFolder(tmp_path / "near" / "costada" / "seed-0").load()
+    assert config.controller == {"base_patience": 8, "calibrates_cost": False}

@@ -6,15 +6,12 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from inspect import signature
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
 import pytest
 
-from costada.cli.run import run
-from costada.cli.sweep import sweep
 from costada.experiments.sweep.loop import STOPPING
 from costada.experiments.sweep.sweep import last_step
 from costada.runs.config import RunConfig, load_config
@@ -246,8 +243,3 @@ def test_a_hard_budget_is_not_said_to_be_crossed(tmp_path: Path, invoke: Invoke)
     crossing = invoke("sweep", *words, "--out", tmp_path / "a", "--budget-policy", "crossing")
     assert hard.output.endswith("$2 = 2 x $1; no run exceeds its budget.\n")
     assert crossing.output.endswith("; a run's last iteration may exceed its budget.\n")
-
-
-def test_a_sweep_has_the_options_of_a_run_but_for_what_it_varies() -> None:
-    ordinary, swept = set(signature(run).parameters), set(signature(sweep).parameters)
-    assert ordinary - swept == {"problem", "method", "seed", "preflight"}

@@ -187,7 +187,7 @@ def test_an_iteration_without_a_checkpoint_is_refused_naming_those_that_have_one
     result = invoke("fork", pruned, "--at", 2, "--out", new)
     assert result.exit_code == 2
     assert f"iteration 2 of {pruned}: no checkpoint of its end is kept" in result.output
-    assert f"expected 3 to {last}; a run with --keep-history keeps them all" in result.output
+    assert f"expected 3 to {last}; a run with --keep-history keeps all checkpoints" in result.output
     assert not new.exists()
     result = invoke("fork", original, "--at", LAST + 1, "--out", new)
     assert f"expected 1 to {LAST};" in result.output
