@@ -28,9 +28,6 @@ NAMED_BLOCK = re.compile(r"^```(\w+) (\S+)$", re.MULTILINE)
 REMOTE_ASSET = re.compile(
     r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"?(?:https?:)?//[^>]*>"
 )
-DESCRIBED = re.compile(r"^ +(\w+): (.+(?:\n {12}.+)*)", re.MULTILINE)
-"""Attributes in a docstring."""
-
 LINKS = TemporaryDirectory()
 LARGE = 10**9
 """Limits from here on only say that the number fits into the file."""
@@ -125,9 +122,8 @@ def problem_keys() -> str:
 
 def _fields(model: type[BaseModel], kind: str) -> str:
     schema = model.model_json_schema()
-    described = dict(DESCRIBED.findall(model.__doc__ or ""))
     rows = (
-        (f"`{name}`", field.description or described[name], _values(known, schema), _default(field))
+        (f"`{name}`", field.description or "", _values(known, schema), _default(field))
         for (name, field), known in zip(
             model.model_fields.items(), schema["properties"].values(), strict=True
         )

@@ -77,42 +77,55 @@ Seconds = Annotated[float, Field(gt=0)]
 
 
 class FolderSettings(BaseModel):
-    """What `problem.toml` may say; all of it is optional but for `entry_point` beside a `score`.
+    """The keys of `problem.toml`; all are optional, but `entry_point` beside a `score`."""
 
-    Keys that `Problem` or `Limits` have too mean the same.
-
-    Attributes:
-        name: Name of the problem; the folder's name if absent.
-        timeout: Wall-clock limit of one evaluation, in seconds.
-        call_timeout: Wall-clock limit of each call, in seconds.
-        result_mb: Size of what a candidate may return, all calls together, in MiB.
-        files: What an `evaluate(program_path)` may read of the folder, beside what its code
-            imports or names: paths or patterns.
-        direction: Which way combined_score improves.
-        reference: The combined_score that counts as score 1; without it, it is the score.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
 
     name: str | None = None
-    timeout: Seconds = Limits().wall_seconds
-    call_timeout: Seconds | None = Limits().call_seconds
-    memory_mb: Count = Limits().memory_mb
-    threads: Count = Limits().threads
-    processes: Annotated[int, Field(ge=0)] = Limits().processes
-    scratch_mb: Count = Limits().scratch_mb
-    result_mb: Count = Limits().result_bytes // MEBIBYTE
-    files: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    preload: Annotated[tuple[str, ...], Field(strict=False)] = PRELOAD
-    sandbox: Annotated[Layer, Field(strict=False)] = Layer.AUTO
-    direction: Annotated[Direction, Field(strict=False)] = Direction.MAXIMIZE
+    """Name of the problem; the folder's name if absent."""
     entry_point: str | None = None
-    allow_invalid_start: bool = False
-    timing_metrics: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Function that every candidate defines; required beside a `score`."""
+    direction: Annotated[Direction, Field(strict=False)] = Direction.MAXIMIZE
+    """Which way `combined_score` improves; `minimize` needs a reference."""
     reference: Annotated[float, Field(gt=0)] | None = None
+    """The `combined_score` that counts as score 1; without it, `combined_score` is the score."""
+    timeout: Seconds = Limits().wall_seconds
+    """Wall-clock limit of one evaluation, in seconds."""
+    call_timeout: Seconds | None = Limits().call_seconds
+    """Wall-clock limit of each of several calls, in seconds."""
+    memory_mb: Count = Limits().memory_mb
+    """Memory of one evaluation, in MiB."""
+    threads: Count = Limits().threads
+    """Threads that a candidate may have at once."""
+    processes: Annotated[int, Field(ge=0)] = Limits().processes
+    """Processes that it may have besides its first."""
+    scratch_mb: Count = Limits().scratch_mb
+    """Size of the files that it may write, in MiB."""
+    result_mb: Count = Limits().result_bytes // MEBIBYTE
+    """Size of what it may return, all calls together, in MiB."""
+    preload: Annotated[tuple[str, ...], Field(strict=False)] = PRELOAD
+    """Modules loaded before a candidate starts."""
+    sandbox: Annotated[Layer, Field(strict=False)] = Layer.AUTO
+    """What confines the candidate's process."""
+    files: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """What an `evaluate(program_path)` may read of the folder, besides what its code imports or
+    names: paths or patterns."""
+    allow_invalid_start: bool = False
+    """Whether a run may start although the initial program is rejected."""
+    timing_metrics: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Metrics that hold wall-clock time, which no model sees."""
     human: float | None = None
+    """Best `combined_score` known from people, for reports."""
     seed_objective: float | None = None
+    """`combined_score` of the initial program, for lists."""
     source: str = ""
+    """Where the problem is from."""
 
     @property
     def limits(self) -> Limits:

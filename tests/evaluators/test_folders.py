@@ -115,7 +115,7 @@ def test_settings_fill_every_field_of_the_problem(make_folder):
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ("limit = 3", r"unknown key 'limit' \(known keys: name, timeout,"),
+        ("limit = 3", r"unknown key 'limit' \(known keys: name, entry_point,"),
         ("tiemout = 3", r"unknown key 'tiemout', did you mean 'timeout'\? \(known keys"),
         ("memory = 9", r"unknown key 'memory', did you mean 'memory_mb'\?"),
         ("timeout = 0", "timeout: Input should be greater than 0"),
