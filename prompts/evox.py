@@ -10,6 +10,7 @@ from costada.prompts.edits import find_fences
 from costada.prompts.render import Prompt, fields_of, render
 from costada.prompts.replies import MAX_PROGRAM_CHARACTERS, UNREADABLE, Rejection, defined_names
 from costada.prompts.requests import FailedAttempt
+from costada.values.candidate import Candidate
 from costada.values.prompt_data import PromptData
 
 NUM_TOP_SCORES = 20
@@ -31,35 +32,14 @@ TIERS: Mapping[str, Callable[[float, Quartiles], bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class PopulationRow:
-    """One candidate of the population.
-
-    Attributes:
-        iteration: When it was found, 0 for the initial program.
-        parent_id: What it was made from; None for the initial program.
-        label: Label its parent was given with; "" for none.
-        context_ids: What was shown beside its parent.
-    """
-
-    id: str
-    iteration: int
-    score: float
-    parent_id: str | None = None
-    label: str = ""
-    context_ids: tuple[str, ...] = ()
-
-
-def population_text(rows: Sequence[PopulationRow], iteration: int, threshold: float) -> str:
+def population_text(rows: Sequence[Candidate], iteration: int, threshold: float) -> str:
     """Size, scores, reuse and recent history of a population, one fact per line."""
     facts = population_facts(rows, iteration, threshold)
     lines = [f"- {name}: {value}" for name, value in facts.items()]
     return "\n".join([*lines, "", "Latest candidates:", "", trace_text(rows, 0, iteration)])
 
 
-def population_facts(
-    rows: Sequence[PopulationRow], iteration: int, threshold: float
-) -> dict[str, str]:
+def population_facts(rows: Sequence[Candidate], iteration: int, threshold: float) -> dict[str, str]:
     """Size, scores, reuse and recent history of a population, by name.
 
     Args:
@@ -75,8 +55,8 @@ def population_facts(
     ordered = sorted(rows, key=lambda row: row.iteration)
     scores = {row.id: row.score for row in rows}
     made = [row for row in ordered if row.parent_id]
-    with_context = [row for row in made if row.context_ids]
-    contexts = (each for row in with_context for each in row.context_ids)
+    with_context = [row for row in made if row.inspirations]
+    contexts = (each for row in with_context for each in row.inspirations)
     recent = made[-NUM_RECENT:]
     parents = [scores[row.parent_id] for row in recent if row.parent_id in scores]
     without_gain = _iterations_without_gain(ordered, iteration, threshold)
@@ -92,7 +72,7 @@ def population_facts(
     }
 
 
-def trace_text(rows: Sequence[PopulationRow], since: int, until: int) -> str:
+def trace_text(rows: Sequence[Candidate], since: int, until: int) -> str:
     """A table of the latest candidates of some iterations: what each was made from.
 
     Args:
@@ -112,7 +92,7 @@ def trace_text(rows: Sequence[PopulationRow], since: int, until: int) -> str:
     lines = ["| iteration | score | label | parent | context |", "|---|---|---|---|---|"]
     for row in made[-NUM_TRACED:]:
         label, parent = row.label or "none", with_score(row.parent_id or "")
-        context = ", ".join(map(with_score, row.context_ids[:NUM_SHOWN_CONTEXTS])) or "none"
+        context = ", ".join(map(with_score, row.inspirations[:NUM_SHOWN_CONTEXTS])) or "none"
         lines.append(f"| {row.iteration} | {row.score:.4f} | {label} | {parent} | {context} |")
     return "\n".join(lines)
 
@@ -136,9 +116,7 @@ def _score_facts(scores: Sequence[float]) -> dict[str, str]:
     }
 
 
-def _iterations_without_gain(
-    ordered: Sequence[PopulationRow], iteration: int, threshold: float
-) -> int:
+def _iterations_without_gain(ordered: Sequence[Candidate], iteration: int, threshold: float) -> int:
     best, latest = ordered[0].score, ordered[0].iteration
     for row in ordered[1:]:
         if row.score - best > threshold:

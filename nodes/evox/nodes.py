@@ -34,7 +34,6 @@ from costada.nodes.tools.agent import ask_with_tools
 from costada.nodes.tools.workbench import context_candidates
 from costada.prompts.evox import (
     Labels,
-    PopulationRow,
     SearchWindow,
     ShownStrategy,
     StrategyRequest,
@@ -235,12 +234,7 @@ def _requests(state: SearchState, context: RunContext) -> tuple[Prompt, Strategy
     """What an evolution asks: first for an insight, then for a strategy that rests on it."""
     controller, constants, task = _evox_of(state), context.constants, context.problem.task
     iteration = controller.iteration + 1
-    rows = [
-        PopulationRow(
-            each.id, each.iteration, each.score, each.parent_id, each.label, each.inspirations
-        )
-        for each in _population(state, context)
-    ]
+    rows = _population(state, context)
 
     def shown_strategy(scored: ScoredStrategy) -> ShownStrategy:
         return ShownStrategy(

@@ -1,10 +1,10 @@
 from dataclasses import replace
 
 import pytest
+from candidate_rows import population_row
 
 from costada.prompts.evox import (
     Labels,
-    PopulationRow,
     SearchWindow,
     ShownStrategy,
     StrategyRequest,
@@ -288,11 +288,11 @@ def test_a_reply_without_a_strategy_is_refused_with_a_reason(reply, reason):
 
 
 ROWS = (
-    PopulationRow("0.1", 0, 0.1),
-    PopulationRow("1.1", 1, 0.2, "0.1"),
-    PopulationRow("2.1", 2, 0.30001, "0.1", "diverge", ("1.1",)),
-    PopulationRow("4.1", 4, 0.3, "1.1", "", ("0.1", "2.1")),
-    PopulationRow("5.1", 5, 0.305, "0.1", "refine", ("2.1",)),
+    population_row("0.1", 0, 0.1),
+    population_row("1.1", 1, 0.2, "0.1"),
+    population_row("2.1", 2, 0.30001, "0.1", "diverge", ("1.1",)),
+    population_row("4.1", 4, 0.3, "1.1", "", ("0.1", "2.1")),
+    population_row("5.1", 5, 0.305, "0.1", "refine", ("2.1",)),
 )
 
 
@@ -341,7 +341,7 @@ def test_a_lone_initial_program_is_a_population():
 
 
 def test_creeping_progress_counts_as_none():
-    rows = [PopulationRow(f"{k}.1", k, 0.005 * k, "0.1" if k else None) for k in range(9)]
+    rows = [population_row(f"{k}.1", k, 0.005 * k, "0.1" if k else None) for k in range(9)]
     assert "more than 0.01: 8 of 8" in population_text(rows, 8, 0.01)
 
 
@@ -349,7 +349,7 @@ def test_the_text_does_not_grow_with_the_run():
     def text(count: int) -> str:
         context = ("10.1", "11.1", "12.1", "13.1", "14.1", "15.1")
         rows = [
-            PopulationRow(f"{k}.1", k, 0.5 + k / 1e6, "0.1" if k else None, "refine", context)
+            population_row(f"{k}.1", k, 0.5 + k / 1e6, "0.1" if k else None, "refine", context)
             for k in range(count)
         ]
         return population_text(rows, count, 0.01)

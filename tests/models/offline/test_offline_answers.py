@@ -4,6 +4,7 @@ import re
 from random import Random
 
 import pytest
+from candidate_rows import population_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from offline_programs import (
@@ -37,7 +38,6 @@ from costada.nodes.evox.strategies import (
     select_context,
 )
 from costada.prompts.evox import (
-    PopulationRow,
     SearchWindow,
     ShownStrategy,
     StrategyRequest,
@@ -240,7 +240,7 @@ def test_labels_are_ideas_for_both_headings():
 
 
 def test_an_insight_repeats_the_numbers_that_it_was_shown():
-    rows = [PopulationRow("0.1", 0, 0.25), PopulationRow("1.1", 1, 0.5, "0.1")]
+    rows = [population_row("0.1", 0, 0.25), population_row("1.1", 1, 0.5, "0.1")]
     statistics, facts = population_text(rows, 9, 0.01), population_facts(rows, 9, 0.01)
     strategies = (ShownStrategy(initial_strategy(), 0.1, 0, 11, 0.3, 0.5),) * 2
     prompt = insight_prompt("Pack circles.", statistics, strategies, facts)
