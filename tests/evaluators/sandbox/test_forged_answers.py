@@ -128,15 +128,3 @@ def test_an_error_may_not_steer_the_terminal():
 def test_an_announced_size_takes_no_memory(size):
     result = forge(size.to_bytes(8, "big") + b"x" * 1000)
     assert result.error.startswith("malformed answer: ")
-
-
-def test_control_of_the_slot_is_out_of_reach(layer):
-    source = (
-        "import os\n"
-        "def is_open(number):\n"
-        "    try: os.fstat(number)\n"
-        "    except OSError: return False\n"
-        "    return True\n"
-        "def f(): return [number for number in range(3, 5000) if is_open(number)]"
-    )
-    assert len(run(source, layer).output) == 2
