@@ -64,9 +64,10 @@ def test_one_model_serves_several_event_loops(server: BillingServer):
 def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch, settings, key: str):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-user")
     monkeypatch.setenv("ROUTER_KEY", "sk-of-router")
-    client = openai_client(chat_model("openai:gpt-5.4", **settings))
+    model = chat_model("openai:gpt-5.4", **settings)
+    client: Any = openai_client(model)
     assert client.openai_api_key.get_secret_value() == key
-    assert "sk-of" not in f"{client!r} {client} {client.model_dump_json(exclude=_LIVE)}"
+    assert "sk-of" not in f"{model!r} {client!r} {client} {client.model_dump_json(exclude=_LIVE)}"
 
 
 def test_a_local_server_needs_no_key(server: BillingServer):
