@@ -56,11 +56,12 @@ def test_counts_of_a_stream_that_never_ended_are_a_part_of_its_bill_only(
     meter, run_id = CallMeter(calls.append), uuid4()
     meter.on_chat_model_start({"name": "Custom"}, [[HumanMessage(PROMPT)]], run_id=run_id)
     meter.on_llm_new_token("one", run_id=run_id, chunk=part("one", 70, 1))
+    meter.on_llm_new_token(" two", run_id=run_id, chunk=part(" two", 0, 19))
     if ends_with_an_error:
         meter.on_llm_error(ConnectionError("gone"), run_id=run_id)
     meter.close()
     (call,) = calls
-    assert (call.usage.input_tokens, call.usage.output_tokens, call.may_be_billed) == (70, 1, True)
+    assert (call.usage, call.answer, call.may_be_billed) == (Usage(70, 20), "one two", True)
 
 
 def test_counts_that_each_part_repeats_do_not_add_up():
