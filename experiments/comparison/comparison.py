@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain, groupby, product
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -183,20 +183,15 @@ def summarize(strata: Sequence[Sequence[float]]) -> Summary:
 
 
 def _differences(runs: Runs, baseline: Runs) -> dict[str, Summary]:
-    found = {
-        name: [_paired(runs[problem], baseline[problem], metric) for problem in runs]
-        for name, metric in COMPARED.items()
-    }
-    return {name: summarize(strata) for name, strata in found.items() if all(strata)}
-
-
-def _paired(
-    runs: Sequence[RunOutcome],
-    baseline: Sequence[RunOutcome],
-    metric: Callable[[RunOutcome], float],
-) -> list[float]:
-    by_seed = {run.seed: metric(run) for run in baseline}
-    return [metric(run) - by_seed[run.seed] for run in runs if run.seed in by_seed]
+    found = {}
+    for name, metric in COMPARED.items():
+        strata = []
+        for problem, some in runs.items():
+            by_seed = {run.seed: metric(run) for run in baseline[problem]}
+            strata.append([metric(run) - by_seed[run.seed] for run in some if run.seed in by_seed])
+        if all(strata):
+            found[name] = summarize(strata)
+    return found
 
 
 def _shares(
@@ -290,15 +285,25 @@ def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None
     outcomes, problems = _kept_apart(outcomes, "problem")
     outcomes, models = _kept_apart(outcomes, "model")
     ordered = sorted(outcomes, key=lambda each: (*_setting(each), each.problem, each.seed))
-    settings = [list(some) for _, some in groupby(ordered, key=_setting)]
-    by_setting = [_sections(some, chosen) for some in settings]
-    return Comparison(
-        baseline=chosen,
-        sections=tuple(section for sections in by_setting for section in sections),
-        averages=tuple(_average(some) for some in map(_comparable, by_setting) if len(some) > 1),
-        reruns=_reruns([section for sections in by_setting for section in sections]),
-        mixes=(*problems, *models),
-    )
+    sections, averages = [], []
+    for _, some in groupby(ordered, key=_setting):
+        of_setting = [
+            section_of(_by_method(problem, list(runs)), chosen)
+            for problem, runs in groupby(some, key=lambda each: each.problem)
+        ]
+        sections += of_setting
+        methods = {method for section in of_setting for method in section.runs}
+        complete = [section for section in of_setting if set(section.runs) == methods]
+        if len(complete) > 1:
+            runs_of: dict[str, Runs] = {
+                method: {
+                    name: runs for each in complete for name, runs in each.runs[method].items()
+                }
+                for method in complete[0].runs
+            }
+            averages.append(section_of(runs_of, complete[0].baseline or ""))
+    mixes = (*problems, *models)
+    return Comparison(chosen, tuple(sections), tuple(averages), _reruns(sections), mixes)
 
 
 def _kept_apart(
@@ -350,59 +355,37 @@ def _setting(outcome: RunOutcome) -> tuple[str, float]:
     return outcome.model, -outcome.budget
 
 
-def _sections(outcomes: Sequence[RunOutcome], baseline: str) -> list[Section]:
-    sections = []
-    for problem, some in groupby(outcomes, key=lambda each: each.problem):
-        of_problem = list(some)
-        runs: dict[str, Runs] = {
-            method: {problem: tuple(each for each in of_problem if each.method == method)}
-            for method in ordered_methods({each.method for each in of_problem})
-        }
-        sections.append(section_of(runs, baseline))
-    return sections
-
-
-def _comparable(sections: Sequence[Section]) -> list[Section]:
-    """The sections of a setting that have every method of it."""
-    methods = {method for section in sections for method in section.runs}
-    return [section for section in sections if set(section.runs) == methods]
-
-
-def _average(sections: Sequence[Section]) -> Section:
-    first = sections[0]
-    runs: dict[str, Runs] = {
-        method: {
-            problem: runs for section in sections for problem, runs in section.runs[method].items()
-        }
-        for method in first.runs
+def _by_method(problem: str, outcomes: Sequence[RunOutcome]) -> dict[str, Runs]:
+    return {
+        method: {problem: tuple(each for each in outcomes if each.method == method)}
+        for method in ordered_methods({each.method for each in outcomes})
     }
-    return section_of(runs, first.baseline or "")
 
 
 def _reruns(sections: Sequence[Section]) -> tuple[Rerun, ...]:
-    return tuple(
-        _rerun(method, small, large)
-        for large in sections
-        for small in sections
-        if (small.problems, small.model) == (large.problems, large.model)
-        and small.budget < large.budget
-        for method in small.runs
-        if method in large.runs
-    )
-
-
-def _rerun(method: str, small: Section, large: Section) -> Rerun:
-    (problem,) = small.problems
-    reached = [point_at(run, small.budget) for run in large.runs[method][problem]]
-    objectives = [each.best_objective for each in reached if each.best_objective is not None]
-    return Rerun(
-        problem=problem,
-        model=small.model,
-        method=method,
-        small=small.budget,
-        large=large.budget,
-        rerun=small.summaries[method][FINAL_SCORE],
-        cutoff=summarize([[each.best_score for each in reached]]),
-        rerun_objective=small.summaries[method].get(FINAL_OBJECTIVE),
-        cutoff_objective=summarize([objectives]) if objectives else None,
-    )
+    """Each small budget beside each larger one of the same problem, model and method."""
+    reruns = []
+    for large, small in product(sections, sections):
+        if (small.problems, small.model) != (large.problems, large.model):
+            continue
+        if small.budget >= large.budget:
+            continue
+        (problem,) = small.problems
+        for method, summaries in small.summaries.items():
+            if method not in large.runs:
+                continue
+            cut = [point_at(run, small.budget) for run in large.runs[method][problem]]
+            objectives = [each.best_objective for each in cut if each.best_objective is not None]
+            rerun = Rerun(
+                problem=problem,
+                model=small.model,
+                method=method,
+                small=small.budget,
+                large=large.budget,
+                rerun=summaries[FINAL_SCORE],
+                cutoff=summarize([[each.best_score for each in cut]]),
+                rerun_objective=summaries.get(FINAL_OBJECTIVE),
+                cutoff_objective=summarize([objectives]) if objectives else None,
+            )
+            reruns.append(rerun)
+    return tuple(reruns)

@@ -183,15 +183,9 @@ def _step_cost(axes: Axes, run: RunOutcome, style: dict[str, Any]) -> None:
     costs = [after - before for before, after in pairwise(_dollars(run))]
     iterations = [point.iteration for point in run.points]
     axes.plot(iterations, costs, ".", color=style["color"], markersize=3, alpha=0.45)
-    axes.plot(iterations, _smoothed(costs), **{**style, "linewidth": 1.4})
-
-
-def _smoothed(values: Sequence[float]) -> list[float]:
-    """The mean of each value and its neighbours, fewer of them at the ends."""
     reach = SMOOTHED // 2
-    return [
-        fmean(values[max(0, number - reach) : number + reach + 1]) for number in range(len(values))
-    ]
+    means = [fmean(costs[max(0, place - reach) : place + reach + 1]) for place in range(len(costs))]
+    axes.plot(iterations, means, **{**style, "linewidth": 1.4})
 
 
 def _total_cost(axes: Axes, run: RunOutcome, style: dict[str, Any]) -> None:

@@ -95,7 +95,12 @@ def append_outcomes(path: Path, outcomes: Iterable[RunOutcome]) -> None:
         ValueError: If an outcome contradicts itself; nothing is written then.
         OSError: If the file cannot be written.
     """
-    append_text(path, "".join(_line(_checked(each)) for each in outcomes))
+    lines = []
+    for outcome in outcomes:
+        facts = asdict(_checked(outcome))
+        del facts["place"]
+        lines.append(json.dumps(facts, allow_nan=False) + "\n")
+    append_text(path, "".join(lines))
 
 
 def config_facts(config: RunConfig) -> dict[str, str]:
@@ -104,12 +109,6 @@ def config_facts(config: RunConfig) -> dict[str, str]:
     A setting counts unless `NOT_DECIDING` names it.
     """
     return as_texts(config.model_dump(mode="json", exclude=NOT_DECIDING))
-
-
-def _line(outcome: RunOutcome) -> str:
-    """An outcome as one line, without the place where it was found."""
-    facts = {name: value for name, value in asdict(outcome).items() if name != "place"}
-    return json.dumps(facts, allow_nan=False) + "\n"
 
 
 def _everything(directory: Path) -> Iterator[tuple[str, RunOutcome | str]]:
@@ -156,13 +155,17 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
         return "has not begun"
     reason = end_after(rows[-1], config, is_failing=_is_failing(rows, config.max_failures))
     if reason is None:
-        return _unfinished(rows[-1], config)
+        spent = f"${rows[-1]['spent']:.4f} of ${config.budget:g}"
+        return f"not finished: {rows[-1]['iteration']} iterations, {spent}"
     if store.call_log.num_requests(run_ids[-1]) and not store.call_log.has_answer(run_ids[-1]):
         return "none of its requests was ever answered usably"
     setup = store.setup(run_ids[-1])
     if setup is None:
         return "does not say what decided its result; it was begun by another version"
     seed = store.candidates.get(run_ids[-1], SEED_ID)
+    dollars: dict[str, Decimal] = {}
+    for call in store.call_log.calls(run_ids[-1], with_texts=False):
+        dollars[call.role] = dollars.get(call.role, Decimal(0)) + call.cost
     return _checked(
         RunOutcome(
             problem=setup.problem["name"],
@@ -173,8 +176,11 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
             seed_score=seed.score,
             seed_objective=seed.objective,
             is_minimized=setup.problem["direction"] == Direction.MINIMIZE,
-            points=_points(rows),
-            dollars_by_role=_dollars_by_role(store, run_ids[-1]),
+            points=tuple(
+                Point(row["iteration"], row["spent"], row["best_score"], row["best_objective"])
+                for row in rows
+            ),
+            dollars_by_role={role: float(amount) for role, amount in dollars.items()},
             has_given_up=reason == "failures",
             problem_facts=setup.problem,
             settings=_settings(setup, config, store, run_ids[-1]),
@@ -197,15 +203,10 @@ def _settings(setup: RunSetup, config: RunConfig, store: RunStore, run_id: str) 
     return began
 
 
-def _unfinished(last: TraceRow, config: RunConfig) -> str:
-    spent = f"${last['spent']:.4f} of ${config.budget:g}"
-    return f"not finished: {last['iteration']} iterations, {spent}"
-
-
 def _is_failing(rows: Sequence[TraceRow], max_failures: int) -> bool:
     """Whether the failures in a row reached the limit in the last step.
 
-    A run that was gone on with after that had counted anew.
+    A run that was resumed after that counted from 0.
     """
     count = 0
     for row in rows:
@@ -213,20 +214,6 @@ def _is_failing(rows: Sequence[TraceRow], max_failures: int) -> bool:
         made = row["attempts"] - (OUT_OF_MONEY in row["events"])
         count = before + made if row["failure"] else 0
     return count >= max_failures
-
-
-def _points(rows: Sequence[TraceRow]) -> tuple[Point, ...]:
-    return tuple(
-        Point(row["iteration"], row["spent"], row["best_score"], row["best_objective"])
-        for row in rows
-    )
-
-
-def _dollars_by_role(store: RunStore, run_id: str) -> dict[str, float]:
-    sums: dict[str, Decimal] = {}
-    for call in store.call_log.calls(run_id, with_texts=False):
-        sums[call.role] = sums.get(call.role, Decimal(0)) + call.cost
-    return {role: float(dollars) for role, dollars in sums.items()}
 
 
 def _checked(outcome: RunOutcome) -> RunOutcome:

@@ -61,19 +61,16 @@ class Landscape:
 def drawn_landscape(seed: int) -> Landscape:
     """The landscape of a seed, so that methods with the same seed search the same one."""
     rng = Random(f"landscape {seed}")
-    return Landscape(
-        approaches=tuple(_drawn_approach(rng) for _ in range(NUM_APPROACHES)),
-        landing_mean=rng.uniform(*LANDING_MEANS),
-    )
-
-
-def _drawn_approach(rng: Random) -> Approach:
-    return Approach(
-        ceiling=rng.uniform(*CEILINGS),
-        median_gain=_log_uniform(MEDIAN_GAINS, rng),
-        failure_rate=rng.uniform(*FAILURE_RATES),
-        cost_factor=_log_uniform(COST_FACTORS, rng),
-    )
+    approaches = [
+        Approach(
+            ceiling=rng.uniform(*CEILINGS),
+            median_gain=_log_uniform(MEDIAN_GAINS, rng),
+            failure_rate=rng.uniform(*FAILURE_RATES),
+            cost_factor=_log_uniform(COST_FACTORS, rng),
+        )
+        for _ in range(NUM_APPROACHES)
+    ]
+    return Landscape(tuple(approaches), landing_mean=rng.uniform(*LANDING_MEANS))
 
 
 def _log_uniform(bounds: tuple[float, float], rng: Random) -> float:
@@ -159,19 +156,33 @@ class Outcome:
 
 
 def attempted(attempt: Attempt, landscape: Landscape, rng: Random) -> Outcome:
-    """What comes of an attempt.
+    """The outcome of an attempt.
 
     First the approach is settled, then whether the program fails, then its score: on the parent's
     approach the parent's score better or worse, on another one where that approach begins.
     """
-    target = _target(attempt, len(landscape.approaches), rng)
+    target = attempt.approach
+    if attempt.named is not None:
+        target = attempt.named
+    elif rng.random() < SWITCHING[attempt.wording]:
+        other = rng.randrange(len(landscape.approaches) - 1)
+        target = other + (other >= attempt.approach)
     approach = landscape.approaches[target]
     if rng.random() < failure_probability(approach.failure_rate, attempt.wording):
         return Outcome(target, None)
     if target != attempt.approach:
-        quality = _landing(approach, landscape.landing_mean, rng)
+        mean = landscape.landing_mean
+        begins_at = rng.betavariate(
+            mean * LANDING_CONCENTRATION, (1.0 - mean) * LANDING_CONCENTRATION
+        )
+        quality = begins_at * approach.ceiling
+    elif rng.random() >= improvement_probability(attempt.quality, approach.ceiling):
+        quality = attempt.quality * (1.0 - min(1.0, rng.expovariate(1.0 / MEAN_LOSS)))
     else:
-        quality = _continued(attempt, approach, rng)
+        boost = REFINEMENT_BOOST if attempt.wording is Wording.REFINEMENT else 1.0
+        drawn = rng.lognormvariate(log(approach.median_gain * boost), GAIN_SPREAD)
+        gap = max(0.0, approach.ceiling - attempt.quality)
+        quality = attempt.quality + min(MAX_GAIN, drawn) * gap
     return Outcome(target, int(min(quality, 1.0 - 1.0 / SCORE_STEPS) * SCORE_STEPS) / SCORE_STEPS)
 
 
@@ -185,28 +196,6 @@ def failure_probability(failure_rate: float, wording: Wording) -> float:
 def improvement_probability(quality: float, ceiling: float) -> float:
     """The probability that a valid answer of the parent's approach scores higher."""
     return min(MAX_IMPROVEMENT, IMPROVEMENT_AT_ZERO - IMPROVEMENT_SLOPE * quality / ceiling)
-
-
-def _target(attempt: Attempt, num_approaches: int, rng: Random) -> int:
-    if attempt.named is not None:
-        return attempt.named
-    if rng.random() >= SWITCHING[attempt.wording]:
-        return attempt.approach
-    other = rng.randrange(num_approaches - 1)
-    return other + (other >= attempt.approach)
-
-
-def _landing(approach: Approach, mean: float, rng: Random) -> float:
-    share = rng.betavariate(mean * LANDING_CONCENTRATION, (1.0 - mean) * LANDING_CONCENTRATION)
-    return share * approach.ceiling
-
-
-def _continued(attempt: Attempt, approach: Approach, rng: Random) -> float:
-    if rng.random() >= improvement_probability(attempt.quality, approach.ceiling):
-        return attempt.quality * (1.0 - min(1.0, rng.expovariate(1.0 / MEAN_LOSS)))
-    boost = REFINEMENT_BOOST if attempt.wording is Wording.REFINEMENT else 1.0
-    share = min(MAX_GAIN, rng.lognormvariate(log(approach.median_gain * boost), GAIN_SPREAD))
-    return attempt.quality + share * max(0.0, approach.ceiling - attempt.quality)
 
 
 @dataclass(frozen=True, slots=True)

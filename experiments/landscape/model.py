@@ -62,34 +62,10 @@ def named_approaches(
     return tuple(sorted(keys, key=keys.__getitem__)[:TACTICS_PER_ANSWER])
 
 
-def breakthrough_reply(approaches: tuple[int, ...]) -> str:
-    """The JSON of tactics that name approaches."""
-    return _reply([(f"Take approach {each}.", f"landscape.approach_{each}") for each in approaches])
-
-
-def refinement_reply() -> str:
-    """The JSON of tactics that keep the approach."""
-    return _reply([(f"Carry it further: {each}.", f"landscape.{each}") for each in REFINEMENTS])
-
-
 def named_approach(approach_type: str) -> int | None:
     """The number of the approach that a tactic names, None if it names none."""
     match = _NAMED.fullmatch(approach_type)
     return int(match[1]) if match else None
-
-
-def _reply(ideas: list[tuple[str, str]]) -> str:
-    records = [
-        {
-            "idea": idea,
-            "description": "Change the numbers of the program accordingly.",
-            "what_to_optimize": "score",
-            "cautions": "",
-            "approach_type": approach_type,
-        }
-        for idea, approach_type in ideas
-    ]
-    return json.dumps({"ideas": records}, indent=2)
 
 
 def attempt_of(asked: PromptData) -> Attempt | None:
@@ -145,9 +121,21 @@ def _guide_answer(asked: PromptData, seed: int, rng: Random) -> str:
     if seen is None:
         return NO_LANDSCAPE
     if asked.mode == "refinement":
-        return refinement_reply()
-    landscape = drawn_landscape(seed)
-    return breakthrough_reply(named_approaches(landscape, seen.approach, seen.quality, rng))
+        ideas = [(f"Carry it further: {each}.", f"landscape.{each}") for each in REFINEMENTS]
+    else:
+        named = named_approaches(drawn_landscape(seed), seen.approach, seen.quality, rng)
+        ideas = [(f"Take approach {each}.", f"landscape.approach_{each}") for each in named]
+    records = [
+        {
+            "idea": idea,
+            "description": "Change the numbers of the program accordingly.",
+            "what_to_optimize": "score",
+            "cautions": "",
+            "approach_type": approach_type,
+        }
+        for idea, approach_type in ideas
+    ]
+    return json.dumps({"ideas": records}, indent=2)
 
 
 MODEL_NAME = "simulated"

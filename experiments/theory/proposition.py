@@ -196,17 +196,15 @@ def spend_by_urn(instance: Instance, cheap: int) -> Sequence[Course]:
     It knows no frontiers and draws the parent evenly from all programs. Here every program
     belongs to the frontier of its parent, and each frontier begins with one.
     """
-    return [_urn_course(Random(draw), instance, cheap) for draw in range(NUM_URNS)]
-
-
-def _urn_course(rng: Random, instance: Instance, cheap: int) -> Course:
-    programs = list(range(instance.num_frontiers))
-    spent = 0
-    while spent < instance.num_steps:
-        frontier = rng.choice(programs)
-        programs.append(frontier)
-        spent += instance.price(frontier, cheap)
-    return Course(_paid(programs[instance.num_frontiers :], spent, instance))
+    courses = []
+    for draw in range(NUM_URNS):
+        rng, programs, spent = Random(draw), list(range(instance.num_frontiers)), 0
+        while spent < instance.num_steps:
+            frontier = rng.choice(programs)
+            programs.append(frontier)
+            spent += instance.price(frontier, cheap)
+        courses.append(Course(_paid(programs[instance.num_frontiers :], spent, instance)))
+    return courses
 
 
 def _paid(choices: list[int], spent: int, instance: Instance) -> tuple[int, ...]:
