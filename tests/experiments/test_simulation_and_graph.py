@@ -1,7 +1,6 @@
 """The fast simulation decides what the graph decides when both get the same answers."""
 
 import json
-from dataclasses import asdict
 
 import pytest
 
@@ -15,6 +14,7 @@ from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.models.offline.answers import STRATEGIES, strategy_text
 from costada.nodes.settings import Settings
+from costada.nodes.state import plain
 from costada.prompts.evox import parse_strategy
 from costada.prompts.replies import parse_program
 from costada.prompts.tactics import parse_tactics
@@ -76,7 +76,7 @@ def graph_run(method, seed, store):
 
 
 def as_json(controller):
-    return json.dumps(asdict(controller), default=str)
+    return json.dumps(plain(controller))
 
 
 def with_text_names(record, store):
@@ -98,7 +98,7 @@ def test_equal_answers_lead_to_equal_records_after_every_step(method):
         outcome = run.outcome()
     assert len(rows) > 15
     assert answers.calls == []
-    assert replayed == list(map(as_json, records))
+    assert replayed == list(map(json.dumps, records))
     assert [(point.spent, point.best_score) for point in outcome.points] == [
         (row["spent"], row["best_score"]) for row in rows
     ]
