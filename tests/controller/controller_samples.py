@@ -32,7 +32,6 @@ def candidate(
     parent_id: str | None = None,
     iteration: int = 0,
 ) -> Candidate:
-    """A candidate whose text is its own unless one is given."""
     text = f"{id} = {id}" if code is None else code
     return Candidate(
         id=id,
@@ -47,22 +46,18 @@ def candidate(
 
 
 def ids(members: tuple[Candidate, ...]) -> list[str]:
-    """The ids of the members, in order."""
     return [member.id for member in members]
 
 
 def archive(*members: Candidate, size: int = 20) -> Archive:
-    """An archive that holds the members in this order."""
     return Archive(members, size)
 
 
 def kept(score: float) -> PaidStep:
-    """A step whose candidate entered the archive."""
     return PaidStep(score, is_kept=True, cost=0.01)
 
 
 def refused(score: float) -> PaidStep:
-    """A step whose candidate a full archive refused."""
     return PaidStep(score, is_kept=False, cost=0.01)
 
 
@@ -70,14 +65,12 @@ FAILED = PaidStep(None, is_kept=False, cost=0.01)
 
 
 def ask(controller: Any, seed: int = 1, constants: Constants = CONSTANTS) -> Allocation:
-    """Return what a controller chooses with half of its budget left."""
     return controller.ask(BALANCE, Random(seed), constants)
 
 
 def tell(
     controller: Any, allocation: Allocation, step: PaidStep, constants: Constants = CONSTANTS
 ) -> tuple[Any, Credit]:
-    """The controller after a paid step, and what it earned."""
     return controller.tell(allocation, step, BALANCE, constants)
 
 
@@ -88,7 +81,6 @@ def decide(
     *,
     is_last: bool = False,
 ) -> tuple[Any, Intervention]:
-    """The controller at the end of a step, and what it decided."""
     return controller.decide(allocation, BALANCE, constants, is_last=is_last)
 
 
@@ -100,7 +92,6 @@ def adaevolve(
     history: tuple[bool, ...] = (True,),
     **more: Any,
 ) -> AdaEvolve:
-    """A controller in the middle of a run."""
     return AdaEvolve(
         iteration=iteration,
         incumbent_score=incumbent_score,
@@ -112,12 +103,10 @@ def adaevolve(
 
 
 def bill(steps: int, amount: float = 0.01) -> list[tuple[float, float]]:
-    """Return cost and ledger of each step where every step costs the same."""
     return [(amount, amount * step) for step in range(1, steps + 1)]
 
 
 def advised(controller: Any, guides: int, constants: Constants) -> Controller:
-    """The controller after its pending guide, or EvoX after its labels."""
     if isinstance(controller, EvoX):
         return controller.with_labels()
     if guides % 3 == 0:
@@ -126,7 +115,6 @@ def advised(controller: Any, guides: int, constants: Constants) -> Controller:
 
 
 def evolved(controller: EvoX, guides: int, constants: Constants) -> EvoX:
-    """The controller after the evolution that it asked for."""
     if guides % 3 == 1:
         return controller.keep_strategy(constants)
     return controller.adopt(f"no. {guides}", constants)
@@ -184,12 +172,10 @@ def played(
 
 
 def records(*args: Any, **settings: Any) -> list[Controller]:
-    """The controller after each step of a run."""
     return [controller for controller, _ in played(*args, **settings)]
 
 
 def random_scores(seed: int, steps: int) -> list[float | None]:
-    """Return scores that mostly stay behind, sometimes fail, and now and then rise."""
     rng = Random(seed)
     best, scores = 0.5, []
     for _ in range(steps):

@@ -21,8 +21,6 @@ WEIGHTS = {
 
 
 class Oracle:
-    """The event table and the order of one iteration, with everything changed in place."""
-
     def __init__(self, seed_score: float, archives: tuple[Archive, ...]) -> None:
         self.archives = list(archives)
         self.gbest = self.y = -inf
@@ -143,7 +141,6 @@ class Oracle:
 
 
 def barren_scores(seed: int, steps: int) -> list[float | None]:
-    """Return scores that never rise above the seed, but differ."""
     rng = Random(seed)
     return [rng.choice([0.1, 0.2, 0.3, 0.45, 0.5]) for _ in range(steps)]
 
@@ -169,13 +166,11 @@ def test_every_statistic_follows_the_description(
 
 
 def chosen(controller: AdaEvolve, t: int, constants: Constants) -> tuple[int, str]:
-    """The frontier and action that a controller draws for a step."""
     allocation = controller.ask(BALANCE, Random(f"7/{t}/allocate"), constants)
     return allocation.frontier, allocation.action.value
 
 
 def assert_same(controller: AdaEvolve, archives: tuple[Archive, ...], oracle: Oracle) -> None:
-    """Compare all that a controller remembers with what the description says."""
     state = controller
     assert [frontier.signal for frontier in state.frontiers] == pytest.approx(
         [s["G"] for s in oracle.frontiers], rel=1e-9

@@ -236,14 +236,12 @@ WEIGHTS = st.sampled_from([EVEN, MOSTLY_NOVEL, EliteWeights(0.8, 0.2, 0.3), FITN
 
 
 def novelties(newcomer: Candidate, members: tuple[Candidate, ...]) -> float:
-    """The mean distance to the five nearest others, spelt out."""
     others = [member.program.text for member in members if member.id != newcomer.id]
     near = sorted(code_distance(newcomer.program.text, text) for text in others)[:5]
     return sum(near) / len(near) if near else 1.0
 
 
 def members_after(held: Archive, newcomer: Candidate) -> list[str]:
-    """Return who is left after an insertion, by the rule spelt out step by step."""
     members, weights, n = held.members, held.weights, len(held.members)
     if n < held.size:
         return [*ids(members), newcomer.id]

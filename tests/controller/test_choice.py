@@ -81,7 +81,6 @@ TEN = archive(*(candidate(f"c{rank}", rank / 10) for rank in range(10)))
 
 
 def drawn(action: Action, held: Archive = TEN, times: int = 4000) -> Counter[str]:
-    """Return how often each member is drawn."""
     rng = Random(11)
     return Counter(draw_parent(held, action, rng).id for _ in range(times))
 

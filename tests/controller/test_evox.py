@@ -36,7 +36,6 @@ def after_step(controller: EvoX, score: float | None, constants: Constants = CON
 
 
 def stagnant(controller: EvoX) -> EvoX:
-    """The controller where it asks for a strategy, without any progress until then."""
     while controller.pending is None:
         controller = after_step(controller, None)
     return controller

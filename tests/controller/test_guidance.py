@@ -39,7 +39,6 @@ BREAKTHROUGH, REFINEMENT = Mode.BREAKTHROUGH, Mode.REFINEMENT
 
 
 def used_tactics(cycle: GuidanceCycle) -> list[int]:
-    """The tactics in the order the rotation yields them."""
     order = []
     while current_tactic(cycle) is not None:
         cycle, tactic = after_use(cycle)

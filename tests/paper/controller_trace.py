@@ -16,8 +16,6 @@ from costada.controller.money import Balance
 
 @dataclass(frozen=True)
 class Step:
-    """One finished iteration, what it decided, and controller and money after it."""
-
     guide: Mode | None
     allocation: Allocation
     credit: Credit
@@ -37,7 +35,6 @@ def run_step(
     attempts: int = 1,
     num_tactics: int = 3,
 ) -> Step:
-    """Return one iteration; a pending guide yields `num_tactics` tactics, or fails at 0."""
     allocation = state.ask(balance, rng, constants)
     guide = state.pending
     if guide is not None:
@@ -84,8 +81,6 @@ TABLE = """
 
 @dataclass(frozen=True)
 class Row:
-    """One printed step; numbers the controller computes stay text, as printed."""
-
     iteration: int
     cost: float
     score: float
@@ -102,7 +97,6 @@ class Row:
 
 
 def read_rows() -> list[Row]:
-    """The rows of the table in order."""
     return [_row(line.split()) for line in TABLE.strip().splitlines()[1:]]
 
 
@@ -128,7 +122,6 @@ def _row(cells: list[str]) -> Row:
 
 
 def replay(num_steps: int, constants: Constants) -> list[Step]:
-    """The first steps of the trace."""
     state, balance, rng = CostAda.start(SEED_SCORE, constants), Balance(BUDGET), Random(0)
     steps = []
     for row in read_rows()[:num_steps]:

@@ -27,7 +27,6 @@ def scheduled(constants: Constants, spent: float, stagnation: int, **more: float
 
 
 def seventh_step(constants: Constants) -> Step:
-    """The seventh step of the trace after six steps of the full method."""
     row, before = read_rows()[6], replay(6, FULL)[-1]
     return run_step(before.state, before.balance, row.cost, row.score, constants, Random(0))
 

@@ -22,17 +22,14 @@ HERE = Allocation(0, Action.BALANCED, 0.3)
 
 
 def last_use(state: CostAda, mode: Mode) -> CostAda:
-    """The state with a cycle that allows one more attempt."""
     return replace(state, cycle=GuidanceCycle(mode, SCORE, (0, 0, 1)))
 
 
 def step(state: CostAda, score: float = 0.1) -> Step:
-    """Return one cheap step."""
     return run_step(state, BALANCE, 0.001, score, CONSTANTS, Random(0))
 
 
 def next_guide(state: CostAda) -> Mode | None:
-    """The mode of the next guide when nothing gains from here on."""
     for _ in range(12):
         state = step(state).state
         if state.pending is not None:

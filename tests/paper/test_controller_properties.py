@@ -44,7 +44,6 @@ class Plan:
     num_tactics: int
 
     def score_after(self, state: CostAda) -> float | None:
-        """The score of the step."""
         return None if self.rise is None else max(0.0, state.incumbent_score + self.rise)
 
 
@@ -74,7 +73,6 @@ def credit(state: CostAda, score: float, cost: float, spent: float) -> Credit:
 
 
 def reloaded(state: CostAda) -> object:
-    """The controller as a checkpoint gives it back."""
     channel = FrozenValue(CostAda)
     channel.update([state])
     serde = JsonPlusSerializer(allowed_msgpack_modules=None)
@@ -89,7 +87,6 @@ def trajectory(
     price: Price = PRICE,
     rng_seed: int = 0,
 ) -> Iterator[tuple[CostAda, Step]]:
-    """Yield the state before each step, and the step, until the run stops."""
     state, balance, rng = CostAda.start(0.2, constants), Balance(budget), Random(rng_seed)
     for plan in plans:
         step = run_step(
@@ -196,7 +193,6 @@ def test_a_costlier_step_of_equal_score_never_earns_more_credit(
 def test_scaling_all_money_together_changes_no_decision(
     plans: list[Plan], exponent: int, rng_seed: int
 ) -> None:
-    """Powers of two scale floats without rounding, so that decisions must agree exactly."""
     factor = 2.0**exponent
     base = Constants()
     scaled = Constants(

@@ -127,7 +127,6 @@ def test_no_guide_is_ever_due_while_every_step_makes_progress() -> None:
 
 
 def test_costada_chooses_by_the_rule_of_its_runs() -> None:
-    """After one visit to each of two frontiers: gain 0.8/100, divisors 1 + ln(1 + cost) / 4."""
     instance = Instance(num_frontiers=2, cost_ratio=10, num_steps=100)
     (course,) = BY_NAME["costada"].spend(instance, 1)
     assert course.choices[:2] == (0, 1)

@@ -13,12 +13,10 @@ PRESCRIBED = {"exploration", "balanced", "exploitation"}
 
 
 def printed(value: float, decimals: int) -> str:
-    """A value below one as the table prints it."""
     return f"{value:.{decimals}f}".removeprefix("0")
 
 
 def happened(step: Step) -> set[str]:
-    """The guidance events of a step in the words of the table."""
     events = set()
     if step.guide is not None:
         events.add(f"guide:{step.guide}")

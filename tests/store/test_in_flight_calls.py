@@ -15,7 +15,6 @@ MOMENT = 0.05
 
 
 def is_awaited(calls: InFlightCalls, until: Callable[[], None]) -> bool:
-    """Whether someone who needs the end of the call comes to it only after `until`."""
     passed = Event()
 
     def need_its_end() -> None:

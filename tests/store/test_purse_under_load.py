@@ -79,8 +79,6 @@ ACCOUNT = st.integers(0, 30)
 
 
 class NestedSpending(RuleBasedStateMachine):
-    """Accounts drawn, spent from, raised and closed at random, against a sum over their calls."""
-
     policy = "hard"
 
     def __init__(self):

@@ -13,7 +13,6 @@ from costada.store.run_store import RunStore
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A run file of one step whose run has ended."""
     file = tmp_path / "run.sqlite"
     with RunStore(file) as store:
         store.open_run("run", "costada", "toy")

@@ -127,7 +127,6 @@ def test_a_damaged_text_is_named(tmp_path):
 
 
 def spoil(path, statement, *values):
-    """Change a file behind the back of whoever wrote it."""
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(statement, values)
 
