@@ -197,9 +197,11 @@ class CostAda:
     ) -> tuple[Self, tuple[Archive, ...]]:
         """Controller and archives after migration, when one is due: only bests rise (b^(k))."""
         migrated = migrate(archives, self.iteration + 1, constants)
-        bests = [archive.best.score for archive in migrated]
-        frontiers = (raised(*each) for each in zip(self.frontiers, bests, strict=True))
-        return replace(self, frontiers=tuple(frontiers)), migrated
+        bests = (archive.best.score for archive in migrated)
+        frontiers = tuple(raised(*each) for each in zip(self.frontiers, bests, strict=True))
+        if frontiers == self.frontiers:
+            return self, migrated
+        return replace(self, frontiers=frontiers), migrated
 
     def decide(
         self,
@@ -235,7 +237,9 @@ class CostAda:
             guide_failed=False,
         )
         scheduled = ended._scheduled_mode(backed_off, balance, constants)
-        return replace(ended, pending=scheduled), Intervention(scheduled, succeeded, backed_off)
+        if scheduled is not ended.pending:
+            ended = replace(ended, pending=scheduled)
+        return ended, Intervention(scheduled, succeeded, backed_off)
 
     def _scheduled_mode(
         self, backed_off: bool, balance: Balance, constants: Constants

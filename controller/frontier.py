@@ -56,7 +56,7 @@ def visited(
 
 def raised(frontier: Frontier, score: float) -> Frontier:
     """The frontier after migrants came: only its best score may rise."""
-    return replace(frontier, best_score=higher_score(frontier.best_score, score))
+    return replace(frontier, best_score=score) if score > frontier.best_score else frontier
 
 
 def total_visits(frontiers: tuple[Frontier, ...]) -> int:

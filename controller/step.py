@@ -12,7 +12,7 @@ from costada.controller.allocation import Allocation
 from costada.controller.archive import FITNESS_ONLY, Archive
 from costada.controller.constants import Constants
 from costada.controller.credit import Credit
-from costada.controller.method import Archiving, Controller, PaidStep
+from costada.controller.method import Controller, PaidStep, is_archiving
 from costada.controller.money import Balance, has_crossed
 from costada.controller.sampling import draw_inspirations, draw_parent, draws
 from costada.values.candidate import Candidate
@@ -27,14 +27,14 @@ def seed_archives(
     controller: Controller, seeds: Sequence[Candidate], constants: Constants
 ) -> tuple[Archive, ...]:
     """The archives before the first step: one copy of the seed each, see `num_seeds`."""
-    weights = controller.archive_weights if isinstance(controller, Archiving) else (FITNESS_ONLY,)
+    weights = controller.archive_weights if is_archiving(controller) else (FITNESS_ONLY,)
     pairs = zip(seeds, weights, strict=True)
     return tuple(Archive((seed,), constants.archive_size, each) for seed, each in pairs)
 
 
 def num_seeds(controller: Controller) -> int:
     """Copies of the initial program that a run begins with: one per frontier."""
-    return len(controller.archive_weights) if isinstance(controller, Archiving) else 1
+    return len(controller.archive_weights) if is_archiving(controller) else 1
 
 
 def ask_step(
@@ -111,7 +111,7 @@ def tell_step(
     step = PaidStep(candidate.score if candidate else None, is_kept, cost)
     iteration = controller.iteration + 1
     told, earned = controller.tell(allocation, step, balance, constants)
-    if not isinstance(told, Archiving):
+    if not is_archiving(told):
         return BookedStep(told, tuple(kept), earned)
     rng = draws(run_seed, iteration, "maintenance")
     maintained, changed = told.maintain(tuple(kept), rng, constants)

@@ -18,7 +18,7 @@ from costada.controller.archive import Archive
 from costada.controller.baselines.evox import LABELS, EvoX
 from costada.controller.constants import Constants
 from costada.controller.guidance import Mode, is_active
-from costada.controller.method import Controller, Guided, ParentRule
+from costada.controller.method import Controller, ParentRule, is_guided
 from costada.controller.methods import METHODS
 from costada.controller.money import Balance, has_crossed
 from costada.controller.sampling import draws
@@ -297,7 +297,7 @@ class SimulatedRun:
         if isinstance(self.controller, EvoX):
             self.controller = self._evolved(self.controller, iteration, rng)
             return
-        if not isinstance(self.controller, Guided):
+        if not is_guided(self.controller):
             raise TypeError(f"controller: got {self._method!r}, expected a guided method")
         advice = self._answers.advise(pending, self.best, rng)
         self._charge("guide", advice.tokens)
@@ -348,7 +348,7 @@ class SimulatedRun:
         if isinstance(self.controller, EvoX):
             return self._chosen_by_strategy(self.controller.strategy, iteration)
         tactic = None
-        if isinstance(self.controller, Guided) and is_active(self.controller.cycle):
+        if is_guided(self.controller) and is_active(self.controller.cycle):
             self.controller, tactic = self.controller.use_tactic()
         parent, others = draw_attempt(
             self.archives,
