@@ -184,8 +184,8 @@ def print_rates(layers: list[Layer], rounds: int, evaluations: int) -> None:
         rates = [median(way.rates[workers]) for workers in (1, 2)]
         ratio = median(ways["fresh", modules].times) / median(way.times)
         figures = (min(way.times), median(way.times), late, *rates)
-        told = "".join(f"{figure:9.1f}" for figure in figures)
-        print(f"{f'{name}, {modules}':26}{told}{ratio:8.1f}")
+        cells = "".join(f"{figure:9.1f}" for figure in figures)
+        print(f"{f'{name}, {modules}':26}{cells}{ratio:8.1f}")
 
 
 def print_cpu_bound(layers: list[Layer], rounds: int) -> None:

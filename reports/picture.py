@@ -21,7 +21,7 @@ BLUE, ORANGE, GREY, RED = "#2166ac", "#e08214", "#8c8c8c", "#b2182b"
 PICTURE_INCHES = (15.0, 4.6)
 DOTS_PER_INCH = 130
 MARGINS = {"left": 0.055, "right": 0.985, "bottom": 0.115, "top": 0.78, "wspace": 0.23}
-"""Shares of the picture; finding them anew by drawing it first takes as long again."""
+"""Shares of the picture; a layout engine would double the drawing time."""
 TITLE_HEIGHT = 1.09
 """In heights of a panel; below it is room for the row of the legend."""
 

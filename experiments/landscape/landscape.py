@@ -19,7 +19,7 @@ FAILURE_RATES = (0.1, 0.4)
 """Probabilities that an unguided answer is no valid program, uniform; mean as recorded."""
 
 COST_FACTORS = (0.36, 2.15)
-"""Lengths of an approach's answers relative to the mean, log-uniform with mean 1. The dearest
+"""Lengths of an approach's answers relative to the mean, log-uniform with mean 1. The costliest
 approach may cost six times the cheapest: an assumption, the recorded ones differ by 1.6."""
 
 LANDING_MEANS = (0.55, 0.9)

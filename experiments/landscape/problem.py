@@ -1,4 +1,4 @@
-"""The one line of a landscape program that says what it is: read, and written anew."""
+"""The problem "landscape": its programs are judged as text and never executed."""
 
 import re
 from dataclasses import dataclass

@@ -6,7 +6,7 @@ the budget paid for it in full, so the step that crosses the budget does not.
 
 A method that does not look at cost makes the same choices wherever the cheap frontier is. Of its
 first B/c choices a share of 1/K is cheap on average over the K places, and B pays for at most
-B / (kappa c) dear steps: on average it obtains at most 1/K + 1/kappa of OPT.
+B / (kappa c) expensive steps: on average it obtains at most 1/K + 1/kappa of OPT.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ class Instance:
 
     Attributes:
         num_frontiers: Frontiers (K).
-        cost_ratio: How many times dearer all but one of them are (kappa).
+        cost_ratio: Cost of all but one of them, as a multiple of the cheap one (kappa).
         num_steps: Steps that the budget buys on the cheap one (B/c).
     """
 

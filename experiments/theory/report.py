@@ -66,7 +66,7 @@ def _on_ranking(longest: Sequence[Finding]) -> str:
     shares = [finding.shares[RANKING].mean for finding in longest]
     return (
         f"Ranking by gain per cost: {_range(shares)} of OPT at B/c = {_steps(longest)}."
-        " It loses the first visits to dear frontiers, at most (K-1)(kappa-1) cheap steps,"
+        " It loses the first visits to expensive frontiers, at most (K-1)(kappa-1) cheap steps,"
         " which is o(1) as B/c grows."
     )
 
@@ -111,9 +111,9 @@ def _on_the_logarithm(longest: Sequence[Finding]) -> str:
 
 
 def _divisor_ratio(instance: Instance, remaining_ratio: float) -> float:
-    """By how much more a dear step's gain is divided than a cheap one's."""
+    """How much more an expensive step's gain is divided than a cheap one's."""
     constants = instance.constants
-    cheap, dear = (
+    cheap, expensive = (
         cost_divisor(
             normalized_cost(price * constants.reference_cost, constants),
             remaining_ratio,
@@ -121,7 +121,7 @@ def _divisor_ratio(instance: Instance, remaining_ratio: float) -> float:
         )
         for price in (1, instance.cost_ratio)
     )
-    return dear / cheap
+    return expensive / cheap
 
 
 def _on_the_diagnosis(longest: Sequence[Finding]) -> str:

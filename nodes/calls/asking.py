@@ -219,7 +219,7 @@ def _make_call(
 def _repeat_call(
     make: Callable[[], AIMessage | ModelFailure], check: Check, failure: ModelFailure
 ) -> AIMessage | ModelFailure:
-    """Execute the call once more in a pause.
+    """Execute the call again during a pause.
 
     Raises:
         ValueError: What lost requests of the outage may have cost has used up the budget.

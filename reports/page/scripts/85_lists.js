@@ -9,7 +9,7 @@ const FILTERS = [
   ["guide", "guide bought", isGuided],
   ["events", "any event", (step) => step.events.length > 0],
   ["cached", "known programs", (step) => Boolean(step.is_cached)],
-  ["dear", "dearest first", () => true],
+  ["cost", "most expensive first", () => true],
 ];
 const MOST_LINKS = 12;
 
@@ -44,7 +44,7 @@ function linksTo(faults) {
 function listedSteps() {
   const chosen = byId("which").value || "all";
   const found = run.steps.filter(FILTERS.find(([name]) => name === chosen)[2]);
-  return chosen === "dear" ? [...found].sort((one, other) => other.step_cost - one.step_cost) : found;
+  return chosen === "cost" ? [...found].sort((one, other) => other.step_cost - one.step_cost) : found;
 }
 
 function showSteps() {
