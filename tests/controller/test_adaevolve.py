@@ -48,13 +48,6 @@ def test_the_seed_is_an_evaluated_candidate_of_the_first_frontier() -> None:
     assert (state.history, state.global_best, state.last_spawn) == ((True,), 0.5, -30)
 
 
-def test_a_seed_copy_raises_best_score_and_signal_of_its_frontier_alone() -> None:
-    second = AdaEvolve.start(0.5, CONSTANTS).frontiers[1]
-    assert (second.best_score, second.signal) == (0.5, pytest.approx(0.1))
-    assert (second.improvements, second.evaluations, second.visits) == (0, 0, 0)
-    assert (second.reward, second.decayed_visits, second.preset) == (0.0, 0.0, None)
-
-
 @pytest.mark.parametrize("seed_score", [0.5, 0.0, -2.0])
 def test_every_frontier_starts_at_the_same_intensity(seed_score: float) -> None:
     controller = AdaEvolve.start(seed_score, CONSTANTS)
@@ -77,23 +70,6 @@ def test_a_better_candidate_updates_everything_of_its_frontier() -> None:
     assert (credit.utility, credit.allocation_reward) == (pytest.approx(0.25), pytest.approx(0.4))
     assert (credit.local_gain, credit.global_gain) == (pytest.approx(0.2), pytest.approx(0.1))
     assert credit.cost_divisor == 1.0
-
-
-def test_a_local_improvement_is_no_new_incumbent() -> None:
-    after, _ = tell(RUNNING, FIRST, kept(0.5))
-    assert after.frontiers[0].improvements == 3
-    assert (after.incumbent_score, after.global_best) == (0.5, 0.5)
-    assert after.history == (True, False)
-
-
-def test_a_worse_candidate_that_enters_is_a_visit_without_reward() -> None:
-    after, credit = tell(RUNNING, SECOND, kept(0.1))
-    frontier = after.frontiers[1]
-    assert (frontier.best_score, frontier.signal, frontier.improvements) == (0.5, 0.1, 1)
-    assert (frontier.evaluations, frontier.visits) == (5, 5)
-    assert (frontier.reward, frontier.decayed_visits) == (0.225, 2.8)
-    assert after.history == (True, False)
-    assert (credit.utility, credit.allocation_reward) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize("step", [refused(0.3), FAILED])
@@ -124,14 +100,6 @@ def test_a_migrant_that_enters_follows_the_external_rule() -> None:
     assert second is LEADING
     assert after.history == (True,)
     assert (after.iteration, after.incumbent_score) == (14, 0.5)
-
-
-def test_each_migrant_that_enters_counts_in_the_order_of_arrival() -> None:
-    source = archive(candidate("b1", 0.6), candidate("b2", 0.8))
-    controller = adaevolve(VISITED, LEADING, incumbent_score=0.8, iteration=14)
-    after, _ = controller.maintain((archive(candidate("a", 0.4)), source), Random(1), CONSTANTS)
-    assert after.frontiers[0].signal == pytest.approx(0.9 * 0.1 + 0.1 * 1.0)
-    assert after.frontiers[0].best_score == 0.8
 
 
 def test_a_migrant_whose_text_is_known_or_that_is_refused_changes_nothing() -> None:
@@ -215,13 +183,6 @@ def test_the_history_of_this_step_decides_on_the_guide_of_the_next() -> None:
     assert after.iteration == before.iteration + 1
 
 
-def test_a_failed_step_leaves_the_history_as_it_was() -> None:
-    before = adaevolve(SEEN, history=(True, True, *(False,) * 8))
-    after, decided = decide(tell(before, FIRST, FAILED)[0], FIRST)
-    assert decided.scheduled is None
-    assert after.history == before.history
-
-
 def test_no_guide_is_bought_while_a_tactic_is_left() -> None:
     cycle = GuidanceCycle(Mode.BREAKTHROUGH, 0.5, (0, 1), 1, is_guided=True)
     after, decided = decide(adaevolve(SEEN, history=FRUITLESS, cycle=cycle), FIRST)
@@ -282,16 +243,6 @@ def test_stagnation_counts_all_steps_since_the_incumbent_rose() -> None:
     scores = [0.4, None, 0.6, 0.6, None, 0.1]
     counts = [c.record().stagnation for c, _ in played("adaevolve", scores, bill(6))]
     assert counts == [1, 2, 0, 1, 2, 3]
-
-
-def test_a_steady_climb_never_buys_a_guide() -> None:
-    scores = [0.5 + 0.01 * step for step in range(1, 41)]
-    assert {c.pending for c, _ in played("adaevolve", scores, bill(40))} == {None}
-
-
-def test_ten_fruitless_entries_buy_a_guide() -> None:
-    bought = [c.pending for c, _ in played("adaevolve", [0.4] * 9, bill(9))]
-    assert bought == [None] * 8 + ["breakthrough"]
 
 
 def test_a_step_replaces_the_controller_and_never_changes_it() -> None:
