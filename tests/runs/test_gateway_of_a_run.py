@@ -148,7 +148,7 @@ def test_a_run_with_models_of_two_servers_is_refused(plan):
 def test_a_run_whose_answers_are_gone_is_refused(plan, folder):
     gateway_log(folder).touch()
     with (
-        pytest.raises(ValueError, match=r"gateway.sqlite: missing, expected the answers"),
+        pytest.raises(ValueError, match=r"gateway.sqlite: missing, expected the responses"),
         gateway_of(plan, folder),
     ):
         pass
