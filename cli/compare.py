@@ -9,7 +9,7 @@ import typer
 
 from costada.cli import options
 from costada.cli.errors import refusing
-from costada.runs.exit_codes import ExitCode
+from costada.runs.interruption import ExitCode
 
 OPTIONAL_COLUMNS = ("model", "budget", "runs", "AvgCost", "AUC", "best", "objective")
 """Columns that a narrow terminal omits, in this order."""

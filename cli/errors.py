@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from costada.models.errors import UnmeteredCall, describe
 from costada.reports.terminal import show
 from costada.runs.config import RunConfig
-from costada.runs.exit_codes import ExitCode
+from costada.runs.interruption import ExitCode
 from costada.runs.user_input import as_option, explain
 
 

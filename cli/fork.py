@@ -10,8 +10,8 @@ import typer
 from costada.cli import options
 from costada.cli.errors import refusing
 from costada.reports.terminal import show
-from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
+from costada.runs.interruption import ExitCode
 
 At = Annotated[int, typer.Option(metavar="ITERATION", min=1, help="The last iteration to copy.")]
 New = Annotated[Path, options.path_option("A new folder for the new run.", "--out", metavar="NEW")]

@@ -11,8 +11,8 @@ from costada.cli import options
 from costada.cli.errors import refusing
 from costada.models.gateway.protocol import IDLE_SECONDS
 from costada.reports.terminal import show
-from costada.runs.exit_codes import ExitCode
 from costada.runs.gateway import check_installed
+from costada.runs.interruption import ExitCode
 
 Upstream = Annotated[
     str,

@@ -13,7 +13,7 @@ import typer
 from costada.cli import options
 from costada.cli.errors import refusing
 from costada.reports.terminal import show
-from costada.runs.exit_codes import ExitCode
+from costada.runs.interruption import ExitCode
 
 TEMPLATE = "template"
 SUFFIX = ".txt"

@@ -15,8 +15,8 @@ from costada.cli.errors import keeping_output_clean, refusing
 from costada.evaluators.registry import problem_names
 from costada.reports.terminal import show
 from costada.runs.config import RunConfig
-from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import DEFAULT_PARENT
+from costada.runs.interruption import ExitCode
 from costada.runs.user_input import listed
 
 DEFAULT_PORT = 8000

@@ -13,8 +13,7 @@ from costada.cli import options
 from costada.cli.errors import keeping_output_clean, refusing, showing_warnings
 from costada.reports.terminal import show
 from costada.runs.config import RunConfig
-from costada.runs.exit_codes import ExitCode
-from costada.runs.interruption import ending_on_signal
+from costada.runs.interruption import ExitCode, ending_on_signal
 
 Program = Annotated[
     Path, typer.Argument(parser=options.named_path, metavar="FILE", help="A Python program.")

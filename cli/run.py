@@ -16,9 +16,8 @@ from costada.cli.errors import keeping_output_clean, refusing, say, showing_paus
 from costada.reports.formats import counted, percent
 from costada.reports.terminal import show
 from costada.runs.config import OUTPUT, RunConfig
-from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder, unused_folder
-from costada.runs.interruption import draining_on_signal, ending_on_signal
+from costada.runs.interruption import ExitCode, draining_on_signal, ending_on_signal
 
 if TYPE_CHECKING:
     from costada.reports.summary import RoleSum

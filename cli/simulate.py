@@ -13,8 +13,7 @@ import typer
 from costada.cli import options
 from costada.cli.errors import refusing
 from costada.reports.formats import counted
-from costada.runs.exit_codes import ExitCode
-from costada.runs.interruption import ending_on_signal
+from costada.runs.interruption import ExitCode, ending_on_signal
 
 CURVES_FILE = "simulated.curves.jsonl"
 

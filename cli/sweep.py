@@ -37,8 +37,7 @@ from costada.experiments.sweep.sweep import (
 )
 from costada.reports.terminal import SafeConsole, show
 from costada.runs.config import MONEY, OUTPUT
-from costada.runs.exit_codes import ExitCode
-from costada.runs.interruption import ending_on_signal
+from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.user_input import listed, listed_or_all
 
 Problems = Annotated[

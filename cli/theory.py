@@ -12,7 +12,7 @@ from costada.cli import options
 from costada.cli.errors import refusing
 from costada.reports.terminal import show
 from costada.runs.config import OUTPUT
-from costada.runs.exit_codes import ExitCode
+from costada.runs.interruption import ExitCode
 from costada.runs.user_input import listed
 
 FRONTIERS = (2, 4, 8)

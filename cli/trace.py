@@ -11,8 +11,8 @@ import typer
 from costada.cli import options
 from costada.cli.errors import refusing
 from costada.reports.terminal import show
-from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
+from costada.runs.interruption import ExitCode
 from costada.store.files import replacing
 
 

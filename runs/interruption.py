@@ -1,4 +1,4 @@
-"""Ctrl-C: the first one ends the run after its current call, the second one at once."""
+"""Exit codes, and Ctrl-C: the first ends a run after its current call, the second at once."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from enum import IntEnum
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
-from costada.runs.exit_codes import ExitCode
 
 if TYPE_CHECKING:
     from langgraph.runtime import RunControl
@@ -21,6 +21,16 @@ SHOW_CURSOR = b"\x1b[?25h"
 STOPPED = SHOW_CURSOR + b"\ncostada: stopped at once; finished iterations are saved\n"
 STANDARD_ERROR = 2
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class ExitCode(IntEnum):
+    """Exit codes of every command."""
+
+    FINISHED = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    INTERRUPTED = 130
+
 
 Handler = Callable[[int, FrameType | None], None]
 

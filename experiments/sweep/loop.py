@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 from costada.experiments.sweep.progress import SweepProgress
 from costada.experiments.sweep.sweep import Status, SweepRun, last_step
 from costada.runs.config import CONTROLLER, RunConfig
-from costada.runs.exit_codes import ExitCode
+from costada.runs.interruption import ExitCode
 from costada.runs.user_input import as_option
 from costada.store.files import created, make_folder, read_end
 

@@ -19,7 +19,7 @@ from rich.text import Text
 from costada.experiments.sweep.sweep import Status, SweepRun
 from costada.reports.formats import counted
 from costada.reports.terminal import printable
-from costada.runs.exit_codes import ExitCode
+from costada.runs.interruption import ExitCode
 
 STANDARD_ERROR = 2
 BAR_WIDTH = 20

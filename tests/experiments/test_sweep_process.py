@@ -21,8 +21,8 @@ from costada.experiments.sweep.loop import (
 )
 from costada.experiments.sweep.progress import SweepProgress, exit_code
 from costada.experiments.sweep.sweep import Status, SweepGrid, SweepRun, last_step, sweep_runs
-from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
+from costada.runs.interruption import ExitCode
 
 LOOK_SECONDS = 0.05
 TRACEBACK = """costada: sandbox: weaker than asked for

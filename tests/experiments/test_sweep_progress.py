@@ -18,8 +18,8 @@ from costada.experiments.sweep.progress import (
 )
 from costada.experiments.sweep.sweep import LastStep, Status, SweepRun
 from costada.runs.config import RunConfig
-from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
+from costada.runs.interruption import ExitCode
 
 STEP = LastStep(iteration=7, spent=0.25, best_score=0.875, best_objective=2.5)
 
