@@ -1,12 +1,100 @@
-"""Archive: the candidates that one frontier keeps, and which newcomer may replace whom."""
+"""The archive of a frontier: similarity of programs, who replaces whom, and migration.
 
+Programs are compared by their text alone and never parsed: a candidate may be broken.
+"""
+
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import floor
+from typing import TypeVar
 
-from costada.controller.distance import code_distance
+from costada.controller.constants import Constants
 from costada.values.candidate import Candidate
 from costada.values.program import Program
+
+Item = TypeVar("Item")
+
+TOKEN_WEIGHT = 0.5
+FEATURE_WEIGHT = 0.3
+LENGTH_WEIGHT = 0.2
+
+TOKEN = re.compile(r"[^\W\d]\w+|\d[\d.]+")
+IMPORT = re.compile(r"^[ \t]*import[ \t]+([^\n#;]+)", re.MULTILINE)
+FROM_IMPORT = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import\b", re.MULTILINE)
+DEFINITION = re.compile(r"^[ \t]*(?:async[ \t]+)?(def|class)[ \t]+(\w+)", re.MULTILINE)
+DOTTED_CALL = re.compile(r"(?<![\w.])([^\W\d]\w*+(?:\.\w++)++)[ \t]*+\(")
+KEYWORDS = frozenset({"for", "while", "try", "with", "yield", "async", "lambda"})
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """What the distance looks at in one program.
+
+    Attributes:
+        tokens: Identifiers and numbers of at least two characters.
+        structure: Imported modules, defined names, dotted calls and keywords, each with its kind.
+        length: Characters of the text.
+    """
+
+    tokens: frozenset[str]
+    structure: frozenset[tuple[str, str]]
+    length: int
+
+
+def code_distance(code: str, other: str) -> float:
+    """The distance of two program texts, symmetric, in [0, 1], 0 for equal texts."""
+    if code == other:
+        return 0.0
+    return _pair_distance(code, other) if code < other else _pair_distance(other, code)
+
+
+@lru_cache(maxsize=512)
+def features(code: str) -> Features:
+    """What the distance looks at in a program text."""
+    tokens = frozenset(TOKEN.findall(code))
+    return Features(tokens, frozenset(_structure(code, tokens)), len(code))
+
+
+@lru_cache(maxsize=16384)
+def _pair_distance(code: str, other: str) -> float:
+    left, right = features(code), features(other)
+    return (
+        TOKEN_WEIGHT * jaccard_distance(left.tokens, right.tokens)
+        + FEATURE_WEIGHT * jaccard_distance(left.structure, right.structure)
+        + LENGTH_WEIGHT * length_distance(left.length, right.length)
+    )
+
+
+def jaccard_distance(left: frozenset[Item], right: frozenset[Item]) -> float:
+    """The share of the union that is not common, 0 for two empty sets."""
+    common = len(left & right)
+    union = len(left) + len(right) - common
+    return 0.0 if union == 0 else 1.0 - common / union
+
+
+def length_distance(length: int, other: int) -> float:
+    """The difference of two lengths relative to the longer one, 0 for two empty texts."""
+    longer = max(length, other)
+    return 0.0 if longer == 0 else abs(length - other) / longer
+
+
+def _structure(code: str, tokens: frozenset[str]) -> set[tuple[str, str]]:
+    """Imports, definitions, calls and keywords; a keyword is a token, if a whole word."""
+    modules = {name.split()[0] for line in IMPORT.findall(code) for name in _listed(line)}
+    modules.update(FROM_IMPORT.findall(code))
+    return (
+        {("import", module) for module in modules}
+        | {(kind, name) for kind, name in DEFINITION.findall(code)}
+        | {("call", name) for name in DOTTED_CALL.findall(code)}
+        | {("keyword", word) for word in KEYWORDS & tokens if re.search(rf"\b{word}\b", code)}
+    )
+
+
+def _listed(line: str) -> list[str]:
+    return [name for name in line.split(",") if name.strip()]
+
 
 NUM_NEIGHBORS = 5
 """Nearest others that make up the novelty of a member."""
@@ -178,3 +266,76 @@ def novelty(member: Candidate, archive: Archive) -> float:
         :NUM_NEIGHBORS
     ]
     return sum(nearest) / len(nearest) if nearest else 1.0
+
+
+def is_migration_due(iteration: int, constants: Constants) -> bool:
+    """Whether a migration follows the completed iteration."""
+    return iteration > 0 and iteration % constants.migration_interval == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A migrant that found a place.
+
+    Attributes:
+        frontier: Index of the frontier it came to.
+        candidate: The copy that entered.
+    """
+
+    frontier: int
+    candidate: Candidate
+
+
+def migrate(
+    archives: tuple[Archive, ...], iteration: int, constants: Constants
+) -> tuple[Archive, ...]:
+    """The archives at the end of an iteration: the same ones when no migration is due.
+
+    Frontiers send along a ring, the last to the first, one after the other, so that a frontier
+    may pass on what it just received. Copies pass the normal insertion rule; a text the
+    destination already holds is not sent.
+    """
+    migrated, _ = exchange(archives, iteration, constants)
+    return migrated
+
+
+def exchange(
+    archives: tuple[Archive, ...], iteration: int, constants: Constants
+) -> tuple[tuple[Archive, ...], tuple[Arrival, ...]]:
+    """The archives that `migrate` returns, and every migrant that entered, in order.
+
+    A migrant counts even if a later one took its place again.
+    """
+    if not is_migration_due(iteration, constants):
+        return archives, ()
+    ring = list(archives)
+    arrivals: list[Arrival] = []
+    for source in range(len(ring)):
+        destination = (source + 1) % len(ring)
+        for candidate in ring[source].top(constants.num_migrants):
+            before = ring[destination]
+            migrant = migrant_copy(candidate, destination, iteration)
+            if not before.holds(migrant.program):
+                ring[destination] = before.insert(migrant)
+            if ring[destination] is not before:
+                arrivals.append(Arrival(destination, migrant))
+    return tuple(ring), tuple(arrivals)
+
+
+def migrant_copy(candidate: Candidate, destination: int, iteration: int) -> Candidate:
+    """The copy that travels, a child of the original with the same generation.
+
+    Its id follows from the original's, the index of the destination and the iteration.
+    """
+    return replace(
+        candidate,
+        id=f"{candidate.id}>{destination}@{iteration}",
+        parent_id=candidate.id,
+        iteration=iteration,
+        is_copy=True,
+    )
+
+
+def original_id(candidate_id: str) -> str:
+    """The id of the candidate that a copy goes back to; any other id is its own."""
+    return candidate_id.partition(">")[0]

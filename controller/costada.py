@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 from pydantic.dataclasses import dataclass
 
 from costada.controller.allocation import Allocation, allocation_reward, select_frontier
-from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights
+from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights, migrate
 from costada.controller.constants import Constants
 from costada.controller.credit import (
     Credit,
@@ -53,7 +53,6 @@ from costada.controller.intervention import (
     should_intervene,
 )
 from costada.controller.method import Evidence, PaidStep, ParentRule
-from costada.controller.migration import migrate
 from costada.controller.money import Balance, normalized_cost
 
 

@@ -17,7 +17,7 @@ from costada.nodes.calls.purse import draw_budget
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.settings import problem_texts, settings_texts
 from costada.nodes.state import SearchState, StepRecord
-from costada.store.setup import RunSetup, as_texts
+from costada.store.rows import RunSetup, as_texts
 from costada.values.candidate import Candidate
 from costada.values.evaluation import Evaluation
 from costada.values.program import Program

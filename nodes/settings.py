@@ -20,7 +20,7 @@ from costada.controller.methods import DEFAULT_METHOD, METHODS
 from costada.evaluators.fingerprint import problem_facts
 from costada.evaluators.problem import Problem
 from costada.models.retry_policy import RetryPolicy
-from costada.store.setup import as_texts
+from costada.store.rows import as_texts
 from costada.values.prices import Price
 
 DEFAULT_MAX_FAILURES = 20

@@ -1,7 +1,6 @@
 """Node: credit the step, keep its candidate, and maintain the frontiers."""
 
-from costada.controller.archive import Archive
-from costada.controller.migration import original_id
+from costada.controller.archive import Archive, original_id
 from costada.controller.step import tell_step
 from costada.nodes.allocate_frontier import allocation_of
 from costada.nodes.context import RunContext, archives_of, balance_of, candidate_of

@@ -18,8 +18,7 @@ from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
 from costada.store.files import read_end
-from costada.store.read_limits import amount, parsed
-from costada.store.rows import CallRow, CallStatus
+from costada.store.rows import CallRow, CallStatus, amount, parsed
 from costada.store.run_store import RunStore
 
 if TYPE_CHECKING:

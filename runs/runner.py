@@ -28,8 +28,8 @@ from costada.runs.resume import can_resume, lost_steps
 from costada.store.candidates import SEED_ID
 from costada.store.checkpoints import RunSaver
 from costada.store.files import append_text, remove_unfinished, replace_text
+from costada.store.rows import changes
 from costada.store.run_store import RunStore
-from costada.store.setup import changes
 from costada.values.discovery import Discovery, RunEnd
 from costada.values.evaluation import Direction, failed
 

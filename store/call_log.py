@@ -13,8 +13,7 @@ from weakref import WeakValueDictionary
 
 from costada.store.database import Database
 from costada.store.file_errors import checking_rows
-from costada.store.read_limits import amount, record
-from costada.store.rows import CallRow, CallStatus, Charge, Outcome, OutcomeKind
+from costada.store.rows import CallRow, CallStatus, Charge, Outcome, OutcomeKind, amount, record
 from costada.values.usage import Usage
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from costada.store.database import Database
 from costada.store.file_errors import checking_rows
-from costada.store.read_limits import LARGEST_READING, parsed
+from costada.store.rows import LARGEST_READING, parsed
 from costada.values.candidate import Candidate
 from costada.values.program import Program
 

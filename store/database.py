@@ -19,7 +19,7 @@ from costada.store.file_errors import (
     foreign,
     other_format,
 )
-from costada.store.read_limits import LARGEST_CELL, LARGEST_TEXT, inflated
+from costada.store.rows import LARGEST_CELL, LARGEST_TEXT, inflated
 from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
 from costada.values.program import text_hash
 

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from costada.store.database import Database
 from costada.store.file_errors import checking_rows
-from costada.store.read_limits import LARGEST_READING, amount, record
-from costada.store.rows import CallStatus, OutcomeKind
+from costada.store.rows import LARGEST_READING, CallStatus, OutcomeKind, amount, record
 from costada.store.run_store import RunFacts
 
 EVERYTHING = 2**62

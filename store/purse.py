@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 from costada.store.database import Database
-from costada.store.read_limits import amount, record
+from costada.store.rows import amount, record
 
 __all__ = ["Account", "Entry", "OverBudget", "Purse"]
 

@@ -1,10 +1,86 @@
-"""The rows of a run file, as the nodes write and read them."""
+"""The rows of a run file, and how values are read from them within limits.
 
+A run file may come from an untrusted party: a hostile one can be small and unpack to a lot.
+"""
+
+import json
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from enum import StrEnum
+from hashlib import sha256
+from typing import Any
 
 from costada.values.usage import NO_TOKENS, Usage
+
+LARGEST_TEXT = 16 * 2**20
+"""Bytes of one text: a prompt, an answer, a program."""
+
+LARGEST_CELL = 32 * 2**20
+"""Bytes of one value in the file; SQLite refuses larger ones."""
+
+LARGEST_READING = 128 * 2**20
+"""Bytes of all texts in memory at the same time: of a part of the page, of a population."""
+
+LONGEST_AMOUNT = 100
+LARGEST_EXPONENT = 30
+"""Characters of an amount in dollars, and its magnitude as a power of ten."""
+
+
+def inflated(packed: bytes) -> bytes:
+    """Compressed bytes as they were.
+
+    Raises:
+        zlib.error: If they are damaged or larger than any text is.
+    """
+    decompressor = zlib.decompressobj()
+    data = decompressor.decompress(packed, LARGEST_TEXT + 1)
+    if len(data) > LARGEST_TEXT:
+        raise zlib.error(f"it unpacks to more than {LARGEST_TEXT:,} bytes")
+    if not decompressor.eof:
+        raise zlib.error("it is cut short")
+    return data
+
+
+def parsed(text: str, *, has_constants: bool = True) -> Any:
+    """What a row holds as JSON; without constants, what is no number in JSON is `None`.
+
+    Raises:
+        ValueError: If it is no JSON, or is nested too deeply.
+    """
+    try:
+        return json.loads(text) if has_constants else json.loads(text, parse_constant=_nothing)
+    except (RecursionError, TypeError) as error:
+        raise ValueError(f"a row of the run file is not valid JSON ({error})") from None
+
+
+def record(text: str, *, has_constants: bool = True) -> dict[str, Any]:
+    """The JSON object that a row holds; raises `ValueError` if it holds none."""
+    known = parsed(text, has_constants=has_constants)
+    if not isinstance(known, dict):
+        raise ValueError(f"a row of the run file holds {str(text)[:20]!r}, expected a JSON object")
+    return known
+
+
+def amount(text: str) -> Decimal:
+    """Dollars as a row holds them.
+
+    Raises:
+        ValueError: If they are no number, or one that no bill can show: written out, a number of
+            few characters can be very long.
+    """
+    try:
+        dollars = Decimal(text) if len(text) <= LONGEST_AMOUNT else Decimal("nan")
+    except (InvalidOperation, TypeError):
+        dollars = Decimal("nan")
+    if not dollars.is_finite() or abs(dollars.adjusted()) > LARGEST_EXPONENT:
+        raise ValueError(f"a row of the run file holds {str(text)[:20]!r}, expected dollars")
+    return dollars
+
+
+def _nothing(_: str) -> None:
+    return None
 
 
 class CallStatus(StrEnum):
@@ -116,3 +192,69 @@ class Charge:
     spent: Decimal
     guide_calls: int
     in_doubt: Decimal = Decimal(0)
+
+
+LONGEST = 80
+"""Characters of a fact; a longer one is replaced by its hash."""
+
+LONGEST_SHOWN = 200
+"""Characters of a malformed setup that an error shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSetup:
+    """What decides the result of a run besides method and seed, as it was when the run began.
+
+    Attributes:
+        problem: Facts of the problem and its evaluator, as texts by name.
+        settings: Likewise of the models and all settings.
+    """
+
+    problem: Mapping[str, str]
+    settings: Mapping[str, str]
+
+    @classmethod
+    def read(cls, text: str) -> "RunSetup":
+        """The setup that a run file holds as JSON.
+
+        Raises:
+            ValueError: It is malformed, or lacks what every reader needs.
+        """
+        known = parsed(text)
+        match known:
+            case {"problem": {"name": str(), "direction": str()} as problem, "settings": dict()}:
+                parts = (problem, known["settings"])
+                if all(isinstance(each, str) for part in parts for each in part.values()):
+                    return cls(*parts)
+        raise ValueError(f"setup of the run is {text[:LONGEST_SHOWN]!r}; expected facts as texts")
+
+
+def changes(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """In words which facts are no longer what they were."""
+    names = sorted({*before, *now})
+    return [
+        f"{name} was {before.get(name, 'not set')}, is {now.get(name, 'not set')}"
+        for name in names
+        if before.get(name) != now.get(name)
+    ]
+
+
+def as_texts(facts: Mapping[str, object]) -> dict[str, str]:
+    """Plain values as texts, those of a mapping under names with dots; none for `None`."""
+    texts: dict[str, str] = {}
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            texts |= {f"{name}.{inner}": text for inner, text in as_texts(_by_text(value)).items()}
+        elif value is not None:
+            texts[name] = _text(value)
+    return texts
+
+
+def _by_text(values: Mapping[object, object]) -> dict[str, object]:
+    return {str(name): value for name, value in values.items()}
+
+
+def _text(value: object) -> str:
+    plain = json.dumps(value, default=lambda odd: f"a {type(odd).__name__}", sort_keys=True)
+    text = str(value) if isinstance(value, str) and value.isprintable() else plain
+    return text if len(text) <= LONGEST else sha256(plain.encode()).hexdigest()[:16]

@@ -14,9 +14,7 @@ from costada.store.call_log import CallLog
 from costada.store.candidates import CandidateTable
 from costada.store.database import Database
 from costada.store.file_errors import checking_rows
-from costada.store.read_limits import record
-from costada.store.rows import Origin
-from costada.store.setup import RunSetup
+from costada.store.rows import Origin, RunSetup, record
 
 
 class TimingTable:

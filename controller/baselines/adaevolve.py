@@ -11,7 +11,7 @@ from typing import ClassVar, Self
 from pydantic.dataclasses import dataclass
 
 from costada.controller.allocation import Allocation
-from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights
+from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights, exchange
 from costada.controller.baselines.adaevolve_frontiers import (
     NEVER_SPAWNED,
     PRESETS,
@@ -38,7 +38,6 @@ from costada.controller.guidance import (
 from costada.controller.intensity import intensity, sample_action
 from costada.controller.intervention import Intervention
 from costada.controller.method import PaidStep, ParentRule
-from costada.controller.migration import exchange
 from costada.controller.money import Balance
 
 HISTORY_LENGTH = 10

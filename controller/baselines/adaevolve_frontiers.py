@@ -11,10 +11,9 @@ from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from costada.controller.archive import Archive, EliteWeights
+from costada.controller.archive import Archive, EliteWeights, migrant_copy
 from costada.controller.constants import Constants
 from costada.controller.frontier import moving_average
-from costada.controller.migration import migrant_copy
 from costada.values.candidate import Candidate
 from costada.values.program import Program
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 from pydantic.dataclasses import dataclass
 
 from costada.controller.allocation import Allocation
-from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights
+from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights, migrate
 from costada.controller.baselines.progress import Progress, checked_seed_score
 from costada.controller.constants import Constants
 from costada.controller.credit import Credit, normalized_gain
@@ -15,7 +15,6 @@ from costada.controller.frontier import higher_score
 from costada.controller.intensity import sample_action
 from costada.controller.intervention import Intervention
 from costada.controller.method import PaidStep, ParentRule
-from costada.controller.migration import migrate
 from costada.controller.money import Balance
 
 

@@ -22,8 +22,8 @@ from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.store.candidates import SEED_ID
 from costada.store.files import append_text, read_bytes
+from costada.store.rows import RunSetup, as_texts
 from costada.store.run_store import RunStore
-from costada.store.setup import RunSetup, as_texts
 from costada.values.evaluation import Direction
 
 if TYPE_CHECKING:

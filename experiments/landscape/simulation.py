@@ -21,11 +21,11 @@ from costada.controller.guidance import Mode, is_active
 from costada.controller.method import Controller, ParentRule, is_guided
 from costada.controller.methods import METHODS
 from costada.controller.money import Balance, has_crossed
-from costada.controller.sampling import draws
 from costada.controller.step import (
     StopReason,
     ask_step,
     draw_attempt,
+    draws,
     num_seeds,
     seed_archives,
     stop_reason,

@@ -203,7 +203,7 @@ def check_inputs(runs: Sequence[SweepRun]) -> None:
 def _check_problem(run: SweepRun, facts: Mapping[str, str]) -> None:
     """Raise `ValueError` if a run began with a problem that was another one then."""
     from costada.store.history import RunHistory
-    from costada.store.setup import changes
+    from costada.store.rows import changes
 
     if not run.folder.database.is_file():
         return

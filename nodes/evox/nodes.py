@@ -12,7 +12,7 @@ from costada.controller.baselines.evox import (
     ScoredStrategy,
     switch_interval,
 )
-from costada.controller.sampling import draws
+from costada.controller.step import draws
 from costada.evaluators.problem import layer_of
 from costada.evaluators.sandbox.layers import Layer
 from costada.models.asking import ModelFailure

@@ -22,7 +22,7 @@ from costada.reports.run_view import OBJECT_MARK, RunSettings, RunView
 from costada.reports.summary import REASONS
 from costada.reports.trace import end_after
 from costada.store.history import RunHistory, Span
-from costada.store.setup import RunSetup
+from costada.store.rows import RunSetup
 
 Json = Mapping[str, object]
 Step = Mapping[str, Any]

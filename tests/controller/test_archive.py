@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from costada.controller.archive import (
     FITNESS_ONLY,
     Archive,
-    Candidate,
     EliteWeights,
+    code_distance,
     elite_score,
     elite_scores,
     member_elite_score,
     newcomer_elite_score,
     novelty,
 )
-from costada.controller.distance import code_distance
+from costada.values.candidate import Candidate
 
 FULL = archive(
     candidate("top", 0.9, "sun moon star"),

@@ -12,7 +12,7 @@ from costada.controller.archive import Archive
 from costada.controller.constants import Constants
 from costada.controller.frontier import Frontier
 from costada.controller.intensity import Action, bootstrap_action, intensity, sample_action
-from costada.controller.sampling import draw_inspirations, draw_parent
+from costada.controller.step import draw_inspirations, draw_parent
 
 CONSTANTS = Constants()
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from costada.controller.distance import code_distance, features, jaccard_distance, length_distance
+from costada.controller.archive import code_distance, features, jaccard_distance, length_distance
 
 
 def test_equal_texts_have_no_distance() -> None:

@@ -1,7 +1,6 @@
 from controller_samples import archive, candidate, ids
 
-from costada.controller.constants import Constants
-from costada.controller.migration import (
+from costada.controller.archive import (
     Arrival,
     exchange,
     is_migration_due,
@@ -9,6 +8,7 @@ from costada.controller.migration import (
     migrate,
     original_id,
 )
+from costada.controller.constants import Constants
 
 CONSTANTS = Constants(num_migrants=2)
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from warm import PATIENCE_SECONDS, PROCESSES
 
 from costada.cli.main import app
-from costada.store.read_limits import LARGEST_TEXT
+from costada.store.rows import LARGEST_TEXT
 
 ADDRESS_BYTES = 4 * 2**30
 """Address space of a process; numerical libraries reserve much of it, and use little."""
