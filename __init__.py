@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from costada.evaluators.contract import Holdout, normalize
     from costada.evaluators.problem import Problem
     from costada.evaluators.registry import problem
+    from costada.evaluators.sandbox.execution import CandidateResult
     from costada.evaluators.sandbox.layers import Layer
     from costada.evaluators.sandbox.limits import Limits
-    from costada.evaluators.sandbox.results import CandidateResult
     from costada.graph.build import create_discovery_graph
     from costada.models.chat_models import chat_model
     from costada.models.errors import UnmeteredCall
@@ -60,7 +60,7 @@ __all__ = [
 
 _HOMES = {
     "BudgetMiddleware": "costada.agents.middleware",
-    "CandidateResult": "costada.evaluators.sandbox.results",
+    "CandidateResult": "costada.evaluators.sandbox.execution",
     "Constants": "costada.controller.constants",
     "Direction": "costada.values.evaluation",
     "Discovery": "costada.runs.discovery",

@@ -34,9 +34,9 @@ from costada.evaluators.contract import Holdout, normalize
 from costada.evaluators.fingerprint import Unknown
 from costada.evaluators.folder_files import EVALUATOR_FILE, reads_elsewhere, shown_files
 from costada.evaluators.problem import Problem
+from costada.evaluators.sandbox.execution import CandidateResult
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
-from costada.evaluators.sandbox.results import CandidateResult
 from costada.evaluators.sandbox.run import run_evaluator
 from costada.evaluators.sandboxed import Confined
 from costada.evaluators.trusted_module import load_trusted, own_imports

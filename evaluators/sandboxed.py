@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import Self
 
 from costada.evaluators.contract import Holdout, Score, holdout_seed, new_key
+from costada.evaluators.sandbox.execution import CandidateResult
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.results import CandidateResult
 from costada.evaluators.sandbox.run import run_calls
 from costada.values.evaluation import (
     COMBINED_SCORE,

@@ -12,10 +12,9 @@ from tempfile import gettempdir
 from threading import Lock
 from typing import NamedTuple
 
-from costada.evaluators.sandbox.execution import execute_in_any, request_for
+from costada.evaluators.sandbox.execution import execute_in_any, request_for, results_of
 from costada.evaluators.sandbox.layers import PRELOAD, UNCONFINED, Layer, SlotKind
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.results import results_of
 
 BY_STRENGTH = (Layer.BUBBLEWRAP, Layer.LANDLOCK, Layer.PROCESS)
 PROBE_FILE = Path(__file__).parent / "inside" / "probe.py"

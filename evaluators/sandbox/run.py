@@ -4,11 +4,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from costada.evaluators.folder_files import shown_files
-from costada.evaluators.sandbox.execution import execute_in_any, request_for, too_slow
+from costada.evaluators.sandbox.execution import (
+    CandidateResult,
+    execute_in_any,
+    request_for,
+    results_of,
+    too_slow,
+)
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import LATE, PRELOAD, Layer, ReadableFile, SlotKind
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.results import CandidateResult, results_of
 from costada.values.evaluation import NOT_STORABLE, is_storable
 
 

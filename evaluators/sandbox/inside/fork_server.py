@@ -8,13 +8,13 @@ import socket
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from importlib import import_module
 from time import monotonic
 from typing import Any
 
-from costada.evaluators.sandbox.inside import confinement, disk_usage, process_tree, worker
+from costada.evaluators.sandbox.inside import confinement, process_tree, scratch_folder, worker
 from costada.evaluators.sandbox.inside.confinement import Order
-from costada.evaluators.sandbox.inside.scratch_folder import PrivateFiles
 
 WATCH_SECONDS = 0.1
 FILES_WATCH_SECONDS = 0.5
@@ -38,7 +38,7 @@ class Server:
         self.scratch = settings["scratch"]
         self.has_limits = settings["layer"] != UNLIMITED_LAYER
         path, self.work = os.path.split(self.scratch)
-        self.files = PrivateFiles(path, settings["files_mb"])
+        self.files = scratch_folder.PrivateFiles(path, settings["files_mb"])
         self.folder = self.files.folder
         if self.has_limits:
             # What candidates may not delete, cleaning up after them must not delete either.
@@ -192,8 +192,8 @@ class ForkServer(Server):
         if not are_files_due:
             return None
         max_mb = order["scratch_mb"]
-        excess = process_tree.run_in_fork(lambda: disk_usage.excess(others, self.scratch, max_mb))
-        return disk_usage.excess_reason(excess, max_mb)
+        look = partial(scratch_folder.excess, others, self.scratch, max_mb)
+        return scratch_folder.excess_reason(process_tree.run_in_fork(look), max_mb)
 
 
 def load(modules: list[str]) -> None:

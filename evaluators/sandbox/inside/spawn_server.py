@@ -20,9 +20,9 @@ from typing import Any
 
 from costada.evaluators.sandbox.inside import (
     confinement,
-    disk_usage,
     fork_server,
     process_tree,
+    scratch_folder,
     worker,
 )
 from costada.evaluators.sandbox.inside.confinement import Order
@@ -168,7 +168,9 @@ class SpawnServer(fork_server.Server):
         if not are_files_due:
             return None
         max_mb = order["scratch_mb"]
-        return disk_usage.excess_reason(disk_usage.excess(held, self.scratch, max_mb), max_mb)
+        return scratch_folder.excess_reason(
+            scratch_folder.excess(held, self.scratch, max_mb), max_mb
+        )
 
 
 class SpawnedWorker:

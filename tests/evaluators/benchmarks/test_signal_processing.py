@@ -18,7 +18,7 @@ from costada.evaluators.benchmarks.signal_processing.evaluator import (
     slope_changes,
 )
 from costada.evaluators.registry import problem
-from costada.evaluators.sandbox.results import CandidateResult
+from costada.evaluators.sandbox.execution import CandidateResult
 
 PROBLEM = problem("signal_processing")
 FILTER = "run_signal_processing(noisy_signal, window_size=20):\n    n = len(noisy_signal)\n"

@@ -9,13 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep
 
-from costada.evaluators.sandbox.execution import execute, request_for
+from costada.evaluators.sandbox.execution import execute, request_for, results_of
 from costada.evaluators.sandbox.inside import process_tree
 from costada.evaluators.sandbox.inside.worker import POLICY as POLICY
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.results import results_of
 from costada.evaluators.sandbox.run import run_candidate
 
 HERE = Path(__file__).parent
