@@ -313,7 +313,7 @@ PARTS: dict[type, Callable[[Any], Iterable[object]]] = {
     types.MappingProxyType: lambda found: chain.from_iterable(list(found.items())),
     types.UnionType: lambda union: union.__args__,
     types.CodeType: _code_parts,
-    types.CellType: lambda cell: [cell.cell_contents],
+    types.CellType: lambda cell: [] if cell == types.CellType() else [cell.cell_contents],
     types.MethodType: lambda method: (method.__func__, method.__self__),
     types.BuiltinFunctionType: _builtin_parts,
     property: lambda found: (found.fget, found.fset, found.fdel),

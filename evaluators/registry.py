@@ -50,13 +50,17 @@ def problem(name_or_path: str | Path) -> Problem:
     Numerical libraries are imported only for the problem asked for.
 
     Raises:
-        ValueError: If there is no such problem, or the folder is incomplete.
+        ValueError: If there is no such problem, the folder is incomplete, or what a package
+            registers returns something else.
     """
     text = os.fspath(name_or_path)
     if text in problem_names():
         return load_folder(BENCHMARKS / text)
     for registered in entry_points(group=ENTRY_POINTS, name=text):
-        found: Problem = registered.load()()
+        found = registered.load()()
+        if not isinstance(found, Problem):
+            given = type(found).__name__
+            raise ValueError(f"{registered.value} returned {given}; expected a costada.Problem")
         return found
     if os.sep in text or Path(text).is_dir():
         return load_folder(text)

@@ -118,6 +118,21 @@ def test_a_function_has_the_same_fingerprint_after_it_was_called():
     assert fingerprint(judge) == before
 
 
+def before_its_variable():
+    def judge(code):
+        return later
+
+    yield judge
+    later = 1.0
+    yield later
+
+
+def test_a_function_whose_variable_has_no_value_yet_has_a_fingerprint():
+    judges = [next(before_its_variable()) for _ in range(2)]
+    assert is_known(fingerprint(judges[0]))
+    assert fingerprint(judges[0]) == fingerprint(judges[1]) != fingerprint(closing_over(1.0))
+
+
 def test_values_that_refer_to_themselves_have_a_fingerprint():
     knot = [1]
     knot.append(knot)

@@ -77,10 +77,10 @@ def make_folder(place):
 
 def test_a_folder_without_settings_takes_its_name_and_the_defaults(make_folder):
     folder = make_folder(SKYDISCOVER, helper=RUN_PROGRAM)
-    for settings in ("", None):
-        (folder / "problem.toml").write_text("") if settings is not None else (
-            folder / "problem.toml"
-        ).unlink()
+    (folder / "problem.toml").write_text("")
+    for is_there in (True, False):
+        if not is_there:
+            (folder / "problem.toml").unlink()
         problem = load_folder(folder)
         assert (problem.name, problem.task) == ("tens", "Return a number up to 10.")
         assert (problem.initial_program, problem.evaluator_source) == (PROGRAM, SKYDISCOVER)

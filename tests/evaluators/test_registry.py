@@ -37,6 +37,28 @@ def test_a_path_loads_the_folder(tmp_path):
     assert problem(tmp_path).name == problem(str(tmp_path)).name == tmp_path.name
 
 
+REGISTERED = """
+from costada import Evaluation, Problem
+def right():
+    judge = lambda code: Evaluation(score=0, objective=0, is_valid=True)
+    return Problem(name="right", task="Do it.", initial_program="x = 1", evaluate=judge)
+def wrong(): return "x"
+"""
+
+
+def test_an_installed_package_may_register_a_problem_and_nothing_else(tmp_path, monkeypatch):
+    (tmp_path / "tens.py").write_text(REGISTERED)
+    (tmp_path / "tens-1.dist-info").mkdir()
+    entries = "[costada.problems]\nright = tens:right\nwrong = tens:wrong\n"
+    (tmp_path / "tens-1.dist-info" / "entry_points.txt").write_text(entries)
+    (tmp_path / "tens-1.dist-info" / "METADATA").write_text("Name: tens\nVersion: 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert is_built_in("right")
+    assert problem("right").task == "Do it."
+    with pytest.raises(ValueError, match=r"tens:wrong returned str; expected a costada\.Problem"):
+        problem("wrong")
+
+
 def test_listing_the_settings_imports_no_numerical_library():
     script = (
         "import sys\nfrom costada.evaluators.registry import benchmark_settings, problem_names\n"
