@@ -127,6 +127,14 @@ class RunHistory(RunFacts):
             )
         ]
 
+    def program_of(self, run_id: str, candidate_id: str) -> str | None:
+        """The text of a candidate's program, `None` if the run has no such candidate."""
+        found = self._db.rows(
+            "SELECT code_hash FROM costada_candidate WHERE run_id = ? AND id = ?",
+            (run_id, candidate_id),
+        )
+        return self.text(found[0][0]) if found else None
+
     def failures(self, span: Span) -> list[PastFailure]:
         """The logical calls that came to no answer."""
         return [

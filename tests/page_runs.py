@@ -138,7 +138,12 @@ def long_run(folder: Path, length: int, text: Callable[[int], tuple[str, str, st
             prompt, answer, program = text(iteration)
             store.call_log.put_call("run", call(iteration, prompt=prompt, answer=answer))
             parent = f"{max(0, iteration - rng.randint(1, 40))}.1"
-            own = {"score": found, "objective": found, "parent_id": parent, "code": program}
+            own = {
+                "score": found,
+                "objective": found,
+                "parent_id": parent,
+                "program": Program.of(program),
+            }
             store.candidates.put("run", candidate(iteration, **own))
             store.put_step("run", iteration, step(iteration, **facts))
     return run

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from difflib import SequenceMatcher
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -43,6 +44,10 @@ CANDIDATE_FACTS = (
     *("score", "objective", "is_valid", "parent_id", "generation", "is_copy", "inspirations"),
 )
 FAILURE = ("iteration", "attempt", "place", "kind", "text")
+CONTEXT_LINES = 3
+LONGEST_DIFF = 20_000
+"""Lines of two programs together that are compared."""
+
 LONGEST_REASON = 300
 """Characters of a failure among the figures; its whole text is among the texts."""
 
@@ -126,10 +131,14 @@ class Feed:
                 )
                 for call in calls
             ]
-            candidate_texts = [
-                (each.iteration, {**each.facts, "id": each.id, "code": history.text(each.program)})
-                for each in candidates
-            ]
+            candidate_texts = []
+            for each in candidates:
+                code = history.text(each.program)
+                parent = str(each.facts.get("parent_id") or "").partition(">")[0]
+                before = history.program_of(span.run_id, parent)
+                diff = None if before is None else diff_rows(before, code)
+                facts = {**each.facts, "id": each.id, "code": code, "diff": diff}
+                candidate_texts.append((each.iteration, facts))
             return [
                 {
                     "iteration": iteration,
@@ -158,6 +167,27 @@ class Feed:
             failure = step["failure"] and step["failure"][:LONGEST_REASON]
             kept = {"failure": failure, "smoothed_utility": utility}
             self._steps.append({**step, **kept, "allocation_estimate": estimate})
+
+
+def diff_rows(before: str, after: str) -> list[tuple[str, str]]:
+    """The changed lines between two programs with a few around them, each with its kind.
+
+    A kind is same, added, removed or gap; programs beyond `LONGEST_DIFF` are shown whole.
+    """
+    old, new = before.splitlines(), after.splitlines()
+    if len(old) + len(new) > LONGEST_DIFF:
+        return [*(("removed", line) for line in old), *(("added", line) for line in new)]
+    rows: list[tuple[str, str]] = []
+    for group in SequenceMatcher(None, old, new).get_grouped_opcodes(CONTEXT_LINES):
+        if group[0][1]:
+            rows.append(("gap", ""))
+        for tag, i, i_end, j, j_end in group:
+            if tag == "equal":
+                rows += [("same", line) for line in old[i:i_end]]
+                continue
+            rows += [("removed", line) for line in old[i:i_end]]
+            rows += [("added", line) for line in new[j:j_end]]
+    return rows
 
 
 class Averages:

@@ -13,7 +13,7 @@ from costada.controller.constants import Constants
 from costada.graph.build import create_discovery_graph
 from costada.models.replies import message_to_text
 from costada.nodes.settings import Settings
-from costada.reports.page.feed import Averages, Feed
+from costada.reports.page.feed import LONGEST_DIFF, Averages, Feed, diff_rows
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
@@ -180,3 +180,31 @@ def test_averages_of_a_real_run_are_those_of_its_controller(tmp_path: Path) -> N
     assert {k: frontiers[k - 1].smoothed_utility for k in known} == known
     assert {k: frontiers[k - 1].allocation_estimate for k in known} == estimates
     assert max(known.values()) > 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rows"),
+    [
+        ("a\nb\n", "a\nb\n", []),
+        ("a\nb\nc", "a\nx\nc", [("same", "a"), ("removed", "b"), ("added", "x"), ("same", "c")]),
+        (
+            "1\n2\n3\n4\n5\n6",
+            "1\n2\n3\n4\n5\n7",
+            [
+                ("gap", ""),
+                *(("same", line) for line in "345"),
+                ("removed", "6"),
+                ("added", "7"),
+            ],
+        ),
+        ("", "new", [("added", "new")]),
+    ],
+)
+def test_a_diff_shows_changed_lines_with_three_around_them(before, after, rows):
+    assert diff_rows(before, after) == rows
+
+
+def test_programs_too_long_to_compare_are_shown_whole():
+    rows = diff_rows("a\n" * LONGEST_DIFF, "a\n")
+    assert rows.count(("removed", "a")) == LONGEST_DIFF
+    assert rows[-1] == ("added", "a")

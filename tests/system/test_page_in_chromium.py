@@ -189,7 +189,7 @@ def test_the_list_can_be_narrowed_and_leafed_through(page: Any, tmp_path: Path) 
 @pytest.fixture
 def hostile(tmp_path: Path) -> RunFolder:
     run = settings(tmp_path / "run", problem=f"object:{MARKUP}", model=MARKUP)
-    own = {"code": MARKUP, "changes": MARKUP, "artifacts": {MARKUP: MARKUP}}
+    own = {"program": Program.of(MARKUP), "changes": MARKUP, "artifacts": {MARKUP: MARKUP}}
     bad = {"is_valid": False, "error": MARKUP, "score": 0.0, "objective": None}
     write_steps(
         run,

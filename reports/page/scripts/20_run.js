@@ -149,8 +149,8 @@ async function ask(path) {
   return answer;
 }
 
-async function programOf(id) {
+async function textsOfCandidate(id) {
   const candidate = run.byCandidate.get(original(id));
   const texts = candidate ? await textsOf(candidate.iteration) : null;
-  return texts?.candidates.find((each) => each.id === candidate.id)?.code ?? null;
+  return texts?.candidates.find((each) => each.id === candidate.id) ?? null;
 }

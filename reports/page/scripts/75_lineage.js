@@ -70,7 +70,7 @@ function listAncestors() {
 function ancestor(candidate, parent) {
   const step = run.byIteration.get(candidate.iteration);
   if (!parent) {
-    return h("li", {}, ancestorHead([h("b", {}, "start"), `objective ${decimals(candidate.objective, 7)}`]), textFold("Program", () => programOf(candidate.id)));
+    return h("li", {}, ancestorHead([h("b", {}, "start"), `objective ${decimals(candidate.objective, 7)}`]), textFold("Program", async () => (await textsOfCandidate(candidate.id))?.code));
   }
   const gain = candidate.objective !== null && parent.objective !== null ? candidate.objective - parent.objective : null;
   const kind = gain === null || gain === 0 ? "quiet" : isBetter(gain, 0) ? "good" : "bad";
@@ -83,19 +83,9 @@ function ancestor(candidate, parent) {
     step && isGuided(step) ? h("span", { class: "tag guide" }, "guide bought") : null,
     step ? h("span", { class: "quiet" }, dollars(step.step_cost, 4)) : null,
   ]);
-  return h("li", {}, head, diffFold(candidate.id, parent.id));
+  return h("li", {}, head, diffFold(candidate.id));
 }
 
 function ancestorHead(parts) {
   return h("p", { class: "parts" }, ...parts.filter(Boolean).map((part) => h("span", {}, part)));
-}
-
-function diffFold(id, parentId, title = "Diff") {
-  return fold(title, async (summary) => {
-    const [before, after] = await Promise.all([programOf(parentId), programOf(id)]);
-    if (before === null || after === null) return h("p", { class: "quiet" }, "A program is missing.");
-    const [added, removed] = diffCount(before, after);
-    summary.append(h("span", { class: "quiet" }, ` +${added} −${removed} ${added + removed === 1 ? "line" : "lines"}`));
-    return diffView(before, after);
-  });
 }

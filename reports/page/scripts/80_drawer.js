@@ -147,7 +147,7 @@ function candidateView(candidate) {
     candidate.changes ? h("p", { class: "quiet lines" }, candidate.changes) : null,
     metrics.length ? facts(metrics.map(([name, value]) => [name, decimals(value, 7)])) : null,
     candidate.inspirations?.length ? h("p", { class: "quiet" }, `Shown beside the parent: ${candidate.inspirations.join(", ")}`) : null,
-    candidate.parent_id ? diffFold(candidate.id, candidate.parent_id, `Diff to ${original(candidate.parent_id)}`) : null,
+    candidate.parent_id ? diffFold(candidate.id, `Diff to ${original(candidate.parent_id)}`) : null,
     textFold("Program", () => candidate.code),
     ...artifacts.map(([name, text]) => textFold(`Artifact ${name}`, () => String(text))),
     h("p", {}, h("button", { type: "button", onclick: () => { closeDrawer(); showLineage(candidate.id); } }, "Show its lineage")),
