@@ -12,7 +12,9 @@ from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
-from langchain_core.messages import BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.runnables.retry import RunnableRetry
+from tenacity import Retrying
 
 from costada.models.deadline import hooks
 
@@ -37,6 +39,9 @@ _REQUEST_WRITERS = frozenset(
     }
 )
 """Functions of LangChain, HTTP clients and SDKs that make a request and do not send it."""
+
+_REQUEST_CALLERS = _MODEL_FUNCTIONS | {"_astream_responses", "_stream_responses", "wrapped"}
+"""Functions of langchain-openai and of the OpenAI SDK that call a method which sends a request."""
 
 _SDK_ENTRY_POINTS = tuple(
     f"{sdk}.{part}." for sdk in ("openai", "anthropic") for part in ("resources", "_utils")
@@ -162,14 +167,41 @@ def _lazy_clients(model: BaseChatModel) -> list[str]:
     ]
 
 
+class RetryWithOptions(RunnableRetry[LanguageModelInput, AIMessage]):  # type: ignore[no-redef]
+    """LangChain's retry with any options of tenacity."""
+
+    def options(self) -> dict[str, Any]:
+        """Arguments of a retry by tenacity."""
+        raise NotImplementedError
+
+    def sleep(self, seconds: float) -> None:
+        """Wait between two requests of a synchronous call."""
+        raise NotImplementedError
+
+    @property
+    def _kwargs_retrying(self) -> dict[str, Any]:
+        return self.options()
+
+    def _sync_retrying(self, **kwargs: Any) -> Retrying:
+        return Retrying(**self.options(), sleep=self.sleep, **kwargs)
+
+
 def failed_before_sending(error: BaseException) -> bool:
     """Whether a request could not be made, for instance because of an unknown parameter."""
     frames = traceback_frames(error)
-    if any(function in _REQUEST_WRITERS for _, function in frames):
+    if any(function in _REQUEST_WRITERS for _, function in frames) or _is_unknown_parameter(error):
         return True
     if any(module.endswith("._base_client") or name == "parser" for module, name in frames):
         return False
     return any(module.startswith(_SDK_ENTRY_POINTS) for module, _ in frames)
+
+
+def _is_unknown_parameter(error: BaseException) -> bool:
+    """Whether a method that sends a request could not be called: Python names only its caller."""
+    module, function = (traceback_frames(error) or [("", "")])[-1]
+    is_of_sdk = module.startswith(("langchain_openai.", "openai."))
+    is_of_call = isinstance(error, TypeError) and "unexpected keyword argument" in str(error)
+    return is_of_sdk and is_of_call and function in _REQUEST_CALLERS
 
 
 def failed_reading_response(error: BaseException) -> bool:

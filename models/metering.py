@@ -409,7 +409,7 @@ class CallMeter(BaseCallbackHandler):
         )
         try:
             self._on_call(call)
-        except Exception as error:  # raised again: whatever it is, a request is unaccounted for
+        except BaseException as error:  # raised again: whatever it is, a request is unaccounted for
             self._refusal = self._refusal or f"{_NOT_ACCOUNTED} ({describe(error)})"
             raise
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from langchain_core.runnables import Runnable
 
-from costada.models.metering import MeteredCall
+from costada.models.metering import NO_PROVIDER, MeteredCall
 from costada.models.runnable_tree import (
     ModelIdentity,
     asked_models,
@@ -25,7 +25,7 @@ from costada.values.usage import Usage
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice, TieredPrices
 
-OFFLINE_MODELS = (("offline", "costada"), ("simulated", "costada"))
+OFFLINE_MODELS = (("offline", NO_PROVIDER), ("simulated", NO_PROVIDER))
 OFFLINE_PRICE = Price("0.60", "1.92")
 """What models without a provider pretend to cost: the paper's GLM-5 price (App. D.1)."""
 

@@ -9,11 +9,14 @@ from typing import Any
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
-from langchain_core.runnables.retry import RunnableRetry
-from tenacity import RetryCallState, Retrying, retry_if_exception
+from tenacity import RetryCallState, retry_if_exception
 
 from costada.models.deadline import seconds_left
-from costada.models.langchain_openai import client_retries, without_client_retries
+from costada.models.langchain_openai import (
+    RetryWithOptions,
+    client_retries,
+    without_client_retries,
+)
 from costada.models.provider_errors import is_passing, retry_after
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity, underlying_models, with_models_changed
@@ -73,18 +76,19 @@ def retry_options(max_attempts: int, first_wait: float, longest_wait: float) -> 
     return {"wait": wait, "stop": is_over, "retry": retry_if_exception(is_passing)}
 
 
-class VisibleRetry(RunnableRetry[LanguageModelInput, AIMessage]):  # type: ignore[no-redef]
-    """LangChain's retry for passing errors of any provider, with waits as `retry_options` says."""
+class VisibleRetry(RetryWithOptions):  # type: ignore[no-redef]
+    """A retry for passing errors of any provider, with waits as `retry_options` says."""
 
     wait_seconds: float
     longest_wait: float = RetryPolicy().longest_wait
 
-    @property
-    def _kwargs_retrying(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
+        """Arguments of a retry by tenacity."""
         return retry_options(self.max_attempt_number, self.wait_seconds, self.longest_wait)
 
-    def _sync_retrying(self, **kwargs: Any) -> Retrying:
-        return Retrying(**self._kwargs_retrying, sleep=sleep_between_requests.get(), **kwargs)
+    def sleep(self, seconds: float) -> None:
+        """Wait in the way that a run sets."""
+        sleep_between_requests.get()(seconds)
 
 
 def with_retries(
@@ -127,8 +131,8 @@ def with_visible_requests(
         hidden, reporting = hidden_retries(model), _with_reported_counts(model)
         if not hidden:
             return reporting
-        quiet = without_client_retries(reporting)
-        return with_retries(quiet, 1 + hidden, waits.retry_wait, waits.longest_wait)
+        sending_once = without_client_retries(reporting)
+        return with_retries(sending_once, 1 + hidden, waits.retry_wait, waits.longest_wait)
 
     changed = with_models_changed(runnable, change)
     for model in underlying_models(changed):
@@ -145,17 +149,16 @@ def without_hidden_retries(model: BaseChatModel) -> tuple[BaseChatModel, int]:
         ValueError: If the model retries by itself and cannot be configured not to.
     """
     hidden = hidden_retries(model)
-    quiet = _with_reported_counts(without_client_retries(model) if hidden else model)
-    _refuse_hidden_retries(quiet)
-    return quiet, hidden
+    changed = _with_reported_counts(without_client_retries(model) if hidden else model)
+    _refuse_hidden_retries(changed)
+    return changed, hidden
 
 
 def hidden_retries(model: BaseChatModel) -> int:
     """How often a model's client may send a failed request again by itself."""
-    stated = getattr(model, "max_retries", None)
-    of_clients = client_retries(model)
-    if of_clients is not None:
+    if (of_clients := client_retries(model)) is not None:
         return of_clients
+    stated = getattr(model, "max_retries", None)
     return stated if isinstance(stated, int) else 0
 
 

@@ -20,6 +20,7 @@ from fakes import ScriptedModel, hashed_answer
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models import BaseChatModel, FakeListChatModel
 from langchain_core.messages import HumanMessage
+from langchain_core.runnables.retry import RunnableRetry
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
 from openai import OpenAI
 from pydantic import SecretStr
@@ -103,6 +104,7 @@ def test_the_installed_versions_are_supported_ones(package: str):
         (ChatOpenAI, "_get_request_payload _use_responses_api"),
         (openai_base, "_construct_lc_result_from_responses_api"),
         (openai._base_client.SyncAPIClient, "_build_request"),
+        (RunnableRetry, "_kwargs_retrying _sync_retrying"),
     ],
 )
 def test_the_private_names_exist(owner: object, names: str):
@@ -212,12 +214,16 @@ def test_without_retries_of_its_client_one_request_is_sent(
     "options",
     [
         {"no_such_option": 1},
+        {"use_responses_api": True, "no_such_option": 1},
         {"extra_body": {"a": object()}},
         {"extra_headers": {"a": object()}},
         {"use_responses_api": True, "extra_body": {"a": object()}},
         {"use_responses_api": True, "extra_headers": {"a": object()}},
     ],
-    ids=["unknown parameter", "body", "header", "body, responses", "header, responses"],
+    ids=[
+        *("unknown parameter", "unknown parameter, responses", "body", "header"),
+        *("body, responses", "header, responses"),
+    ],
 )
 def test_a_request_that_cannot_be_written_fails_before_it_is_sent(
     server: BillingServer, is_streamed: bool, options: dict[str, Any]

@@ -74,6 +74,10 @@ ENDINGS: dict[str, Callable[[RunContext, BillingServer], None]] = {
 }
 
 
+def with_unknown_parameter(model: Any, prompt: Any, config: Any) -> Any:
+    return model.invoke(prompt, config, no_such_option=1)
+
+
 @dataclass(frozen=True)
 class Case:
     """One way of asking, what the server answers, and how the account must end."""
@@ -214,6 +218,21 @@ CASES = [
     Case("Responses API, structured", structured(Point, options=RESPONSES), (POINT,)),
     Case("Responses API, structured, invalid", structured(Point, options=RESPONSES), (NOT_JSON,)),
     Case("Responses API, broken stream", through(streamed, **RESPONSES), (BROKEN,), "in doubt"),
+    Case("unknown parameter", through(with_unknown_parameter), (), raises="no_such_option", rows=1),
+    Case(
+        "Responses API, unknown parameter",
+        through(with_unknown_parameter, **RESPONSES),
+        (),
+        raises="no_such_option",
+        rows=1,
+    ),
+    Case(
+        "Responses API, unknown parameter, streamed",
+        through(with_unknown_parameter, streaming=True, **RESPONSES),
+        (),
+        raises="no_such_option",
+        rows=1,
+    ),
     Case("Responses API, timeout", plain(timeout=0.2, **RESPONSES), (LOST,), "in doubt"),
     Case("reported cost", plain(), (REPORTED,), listed=True),
     Case(
