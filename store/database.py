@@ -23,6 +23,69 @@ from costada.store.rows import LARGEST_CELL, LARGEST_TEXT, inflated
 from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
 from costada.values.program import text_hash
 
+LEVEL = 1
+AGAINST_ANOTHER = b"\0"
+"""First byte of a text that needs another one; no compressed text begins with it."""
+
+DIGEST_BYTES = 32
+WINDOW = 32_768
+"""Bytes of another text that compression can look back at."""
+
+SHORTEST_BASE = 2048
+"""Bytes of the shortest text that others are packed against."""
+
+CLEAR_GAIN = 16
+"""Ratio at which compression alone is not tried."""
+
+LEAST_GAIN = 0.7
+"""Largest share of its own compressed size at which a text is packed against another."""
+
+
+class Packer:
+    """Compresses texts, each against one earlier text where they share much."""
+
+    def __init__(self) -> None:
+        self._base = b""
+        self._compressor = zlib.compressobj(LEVEL)
+
+    def pack(self, data: bytes) -> bytes:
+        """A text's bytes in a form that `unpack` understands, alone or with its base."""
+        if not self._base:
+            return zlib.compress(data, LEVEL)
+        against = self._against_base(data)
+        if len(against) * CLEAR_GAIN < len(data):
+            return against
+        alone = zlib.compress(data, LEVEL)
+        return against if len(against) < LEAST_GAIN * len(alone) else alone
+
+    def offer_base(self, name: str, data: bytes, packed: bytes) -> None:
+        """Compare later texts with this one, if it is stored for good and stands alone."""
+        if len(data) >= SHORTEST_BASE and not packed.startswith(AGAINST_ANOTHER):
+            self._base = bytes.fromhex(name)
+            self._compressor = zlib.compressobj(LEVEL, zdict=data[-WINDOW:])
+
+    def _against_base(self, data: bytes) -> bytes:
+        compressor = self._compressor.copy()
+        return b"".join(
+            (AGAINST_ANOTHER, self._base, compressor.compress(data), compressor.flush())
+        )
+
+
+def unpack(packed: bytes, text_of: Callable[[str], bytes]) -> bytes:
+    """A text's bytes; `text_of` returns those of another text by name.
+
+    Raises:
+        zlib.error: If the packed bytes are damaged, or larger than any text when unpacked.
+    """
+    if not packed.startswith(AGAINST_ANOTHER):
+        return inflated(packed)
+    start = len(AGAINST_ANOTHER)
+    base, rest = packed[start : start + DIGEST_BYTES], packed[start + DIGEST_BYTES :]
+    if not rest:
+        raise zlib.error("it is cut short")
+    return inflated(rest, text_of(base.hex())[-WINDOW:])
+
+
 BUSY_SECONDS = 30.0
 CACHE_KIBIBYTES = 16_384
 RECENT_TEXTS = 1024
@@ -136,6 +199,7 @@ class Database:
             with explaining(path):
                 prepare(self._connection)
         self._stored_texts: set[str] = set()
+        self._packer = Packer()
         self._recent_texts: dict[str, str] = {}
         self._recent_size = 0
 
@@ -190,7 +254,7 @@ class Database:
                     raise ValueError(
                         f"text of {len(data):,} bytes: expected at most {LARGEST_TEXT:,}"
                     )
-                self.write("INSERT INTO costada_blob VALUES (?, ?)", (name, zlib.compress(data)))
+                self._put_blob(name, data)
             if not self._connection.in_transaction:
                 self._remember(name)
         return name
@@ -208,26 +272,40 @@ class Database:
                 self._recent_size += len(found)
         return found
 
+    def _put_blob(self, name: str, data: bytes) -> None:
+        packed = self._packer.pack(data)
+        self.write("INSERT INTO costada_blob VALUES (?, ?)", (name, packed))
+        if not self._connection.in_transaction:
+            self._packer.offer_base(name, data, packed)
+
     def _remember(self, name: str) -> None:
         """Note that a text is committed, so that it need not be looked up again soon."""
         if len(self._stored_texts) > RECENT_TEXTS:
             self._stored_texts.clear()
         self._stored_texts.add(name)
 
-    def _read_blob(self, name: str) -> bytes:
+    def _read_blob(self, name: str, *, is_base: bool = False) -> bytes:
         found = self.rows("SELECT data FROM costada_blob WHERE hash = ?", (name,))
         if not found:
             raise ValueError(
                 f"text {name}: not in the run file {self.path or '(in memory)'};"
                 " give create_discovery_graph the store that the run was started with"
             )
+        packed = found[0][0]
+        if not isinstance(packed, bytes) or (is_base and packed.startswith(AGAINST_ANOTHER)):
+            raise damaged(self.path, f"text {name} is damaged")
         try:
-            data = inflated(found[0][0])
-        except (zlib.error, TypeError) as error:
+            data = unpack(packed, self._base)
+        except zlib.error as error:
             raise damaged(self.path, f"text {name} is damaged ({error})") from error
         if sha256(data).hexdigest() != name:
             raise damaged(self.path, f"text {name} is damaged")
         return data
+
+    def _base(self, name: str) -> bytes:
+        """A text that others are packed against; it is itself packed against none."""
+        recent = self._recent_texts.get(name)
+        return encoded(recent) if recent is not None else self._read_blob(name, is_base=True)
 
     def close(self) -> None:
         """Close the file."""

@@ -28,13 +28,13 @@ LARGEST_EXPONENT = 30
 """Characters of an amount in dollars, and its magnitude as a power of ten."""
 
 
-def inflated(packed: bytes) -> bytes:
-    """Compressed bytes as they were.
+def inflated(packed: bytes, another: bytes = b"") -> bytes:
+    """Compressed bytes as they were, against another text if there is one.
 
     Raises:
         zlib.error: If they are damaged or larger than any text is.
     """
-    decompressor = zlib.decompressobj()
+    decompressor = zlib.decompressobj(zdict=another) if another else zlib.decompressobj()
     data = decompressor.decompress(packed, LARGEST_TEXT + 1)
     if len(data) > LARGEST_TEXT:
         raise zlib.error(f"it unpacks to more than {LARGEST_TEXT:,} bytes")
