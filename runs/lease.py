@@ -1,6 +1,6 @@
 """The lock on a run folder, held by one process at a time.
 
-`filelock` does not fit: it empties the lock file when it opens it, but this one names its holder.
+`filelock` does not fit: the lock file names its holder, and readers test it with a shared lock.
 """
 
 import json
