@@ -1,4 +1,4 @@
-"""Asking a model once, with provider failures as data and everything else as an exception."""
+"""Ask a model once: provider failures are returned as data, everything else is raised."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from costada.models.deadline import CallTimeout, run_with_deadline
 from costada.models.errors import UnmeteredCall, describe
 from costada.models.provider_errors import (
     http_status,
-    is_down,
-    is_no_protocol,
+    is_not_chat_api,
     is_out_of_quota,
-    is_providers,
+    is_provider_failure,
     is_timeout,
+    is_unavailable,
     retry_after,
 )
 from costada.models.replies import answer_text, calls_tools, encodable_message
@@ -41,10 +41,10 @@ _REMEDIES: dict[int | None, str] = {
 class FailureKind(StrEnum):
     """What a failure says about further requests.
 
-    `REFUSED`: the provider found fault with the request (status 400 or 422), with this prompt or,
-    if none was ever answered, with every request. `NO_PROTOCOL`: what answered is not a chat model;
-    without an earlier answer the address is wrong. `DOWN`: the provider is unavailable. `TIMEOUT`:
-    no complete answer came in time, for this prompt or for any.
+    `REFUSED`: the provider rejected the request (status 400 or 422) because of this prompt or, if
+    no request was ever answered, because of the model's settings. `NO_PROTOCOL`: the server is no
+    chat API; without an earlier answer the address is wrong. `DOWN`: the provider is unavailable.
+    `TIMEOUT`: no complete answer came in time, for this prompt or for any.
     """
 
     OTHER = "other"
@@ -56,7 +56,7 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelFailure:
-    """A call that brought no usable answer, though the next one may.
+    """A call without a usable answer; another call may succeed.
 
     Attributes:
         reason: What happened, in one short text without secrets.
@@ -78,7 +78,7 @@ def ask(
     """The model's answer, or why there is none.
 
     Rate limits, server errors, timeouts, lost connections, unreadable and empty answers are
-    failures: data. What another attempt cannot cure is raised.
+    failures: data. Permanent errors are raised.
 
     Args:
         model: A chat model, bare or wrapped.
@@ -118,7 +118,7 @@ def checked_answer(answer: AIMessage) -> AIMessage | ModelFailure:
 def _failure(error: BaseException, model: Runnable[Any, Any], policy: RetryPolicy) -> ModelFailure:
     if isinstance(error, CallTimeout):
         return ModelFailure(describe(error), FailureKind.TIMEOUT)
-    if isinstance(error, UnmeteredCall) or not is_providers(error):
+    if isinstance(error, UnmeteredCall) or not is_provider_failure(error):
         raise error
     description = describe(error)
     if is_out_of_quota(error):
@@ -126,13 +126,13 @@ def _failure(error: BaseException, model: Runnable[Any, Any], policy: RetryPolic
             f"the quota of model {_names(model)} is used up: {_CREDIT_REMEDY} ({description})"
         )
     status, wait = http_status(error), retry_after(error)
-    if wait is not None and wait > policy.longest_wait and is_down(error):
+    if wait is not None and wait > policy.longest_wait and is_unavailable(error):
         moment = (datetime.now().astimezone() + timedelta(seconds=wait)).isoformat(" ", "seconds")
         raise ValueError(
             f"model {_names(model)} asks to wait {wait:.0f} s, longer than longest_wait"
             f" ({policy.longest_wait:g} s); resume after {moment} ({description})"
         )
-    if is_no_protocol(error):
+    if is_not_chat_api(error):
         reason = f"model {_names(model)} did not answer as a chat model: {_ADDRESS_REMEDY}"
         return ModelFailure(f"{reason} ({description})", FailureKind.NO_PROTOCOL)
     if status in _REMEDIES:
@@ -143,7 +143,7 @@ def _failure(error: BaseException, model: Runnable[Any, Any], policy: RetryPolic
         return ModelFailure(reason, FailureKind.REFUSED)
     if is_timeout(error):
         return ModelFailure(description, FailureKind.TIMEOUT, wait)
-    kind = FailureKind.DOWN if is_down(error) else FailureKind.OTHER
+    kind = FailureKind.DOWN if is_unavailable(error) else FailureKind.OTHER
     return ModelFailure(description, kind, wait)
 
 

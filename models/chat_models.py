@@ -60,8 +60,8 @@ def chat_model(
     "openai:NAME" is OpenAI or, with a base URL, any server that speaks its protocol;
     "PROVIDER:NAME" is any provider LangChain knows; "offline" is the built-in model that needs
     neither key nor network; "simulated" answers on the problem "landscape" only. Rate limits,
-    server errors, timeouts and lost connections are retried as requests of their own, so that a
-    meter sees each of them.
+    server errors, timeouts and lost connections are retried as separate requests, so that a meter
+    sees each of them.
 
     Args:
         model_id: One of the four forms.

@@ -1,4 +1,4 @@
-"""The total deadline of a call: everything that it does together ends in time."""
+"""The total deadline of a call, its retries and waits included."""
 
 import socket
 from collections.abc import Callable, Mapping, MutableMapping
@@ -17,7 +17,7 @@ _OPENED = frozenset({"connection.connect_tcp.complete", "connection.start_tls.co
 
 
 class CallTimeout(TimeoutError):
-    """A call was given up at its deadline, so many seconds after it began."""
+    """A call was abandoned at its deadline."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"no complete answer within {seconds:g} seconds")
@@ -43,7 +43,7 @@ class _Call:
 _CALL: ContextVar[_Call | None] = ContextVar("costada_call", default=None)
 
 
-class Extended(Protocol):
+class HasExtensions(Protocol):
     """A request or a response of httpx."""
 
     @property
@@ -53,12 +53,14 @@ class Extended(Protocol):
 
 
 def run_with_deadline(seconds: float, work: Callable[[], Result]) -> Result:
-    """What some work returns or raises, if it ends in time.
+    """Run a function in a separate thread, in a copy of the caller's context, with a deadline.
 
-    It runs in a thread of its own, in a copy of the caller's context, because no timeout of a
-    connection ends a body that arrives byte by byte. Work that is given up, at the deadline or
-    because the caller is interrupted, is abandoned: the connections of `hooks` are shut down, and
-    its thread may run until the process ends. Raises `CallTimeout` for it.
+    No timeout of a connection ends a body that arrives byte by byte. At the deadline, or when the
+    caller is interrupted, the connections of `hooks` are shut down; the thread may run until the
+    process ends.
+
+    Raises:
+        CallTimeout: At the deadline.
     """
     ended: Future[Result] = Future()
     context = copy_context()
@@ -90,20 +92,20 @@ def seconds_left() -> float | None:
 
 
 def check_time_left() -> None:
-    """Raise `CallTimeout` in work that has been given up."""
+    """Raise `CallTimeout` in an abandoned call."""
     call = _CALL.get()
     if call is not None and monotonic() >= call.ends_at:
         raise CallTimeout(call.seconds)
 
 
-def hooks() -> dict[str, list[Callable[[Extended], None]]]:
-    """Event hooks for a client of httpx that let its connections be shut down."""
+def hooks() -> dict[str, list[Callable[[HasExtensions], None]]]:
+    """Event hooks of an httpx client that let a deadline shut its connections down."""
 
-    def trace_connections(request: Extended) -> None:
+    def trace_connections(request: HasExtensions) -> None:
         if call := _CALL.get():
             request.extensions["trace"] = partial(_note_opened, call)
 
-    def note_connection(response: Extended) -> None:
+    def note_connection(response: HasExtensions) -> None:
         """Note the connection of a response, which may have been open before."""
         call, stream = _CALL.get(), response.extensions.get("network_stream")
         if call is not None and stream is not None:

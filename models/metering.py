@@ -44,7 +44,7 @@ MOST_INPUT = 20_000_000
 """Prompt tokens that no model reads at once, whatever the prompt refers to."""
 
 UNSEEN_INPUT = 4_000
-"""Prompt tokens that a server may add unseen: instructions of its own, and the form of tools."""
+"""Prompt tokens that a server may add unseen: its own instructions, and the format of tools."""
 
 NO_PROVIDER = "costada"
 """What the offline and the simulated model name as their provider."""
@@ -118,7 +118,7 @@ _CONNECTIONS: ContextVar[_ConnectionCount] = ContextVar(
 
 @cache
 def _count_connections() -> None:
-    """Begin to count, once for the life of the process: an audit hook cannot be removed.
+    """Start counting, once per process: an audit hook cannot be removed.
 
     What is sent over a network opens a connection, and Python reports those of every client
     written in Python as audit events. The hook makes whatever raises many audit events slower,
@@ -140,7 +140,7 @@ def _count_connections() -> None:
 
 @dataclass(slots=True)
 class _Inflight:
-    """A request without an end: who was asked, what was sent, what a stream has brought so far."""
+    """A request in flight: who was asked, what was sent, what has been streamed so far."""
 
     request: OutgoingRequest
     prompts: tuple[str, ...]
@@ -210,7 +210,7 @@ class CallMeter(BaseCallbackHandler):
     def __exit__(self, *exc: object) -> None:
         """Report the requests that never ended, and let no further one leave.
 
-        A call that was given up may still be retrying in a thread of its own.
+        An abandoned call may still be retrying in its thread.
         """
         meter, connections = self._outer.pop()
         _CONNECTIONS.reset(connections)
@@ -334,8 +334,10 @@ class CallMeter(BaseCallbackHandler):
         reply = read_failure(kwargs.get("response"), inflight.arrived)
         usage = reply.usage or streamed_usage(inflight.parts)
         is_connected = self._connections.total != inflight.connections_before[1]
-        has_left = is_connected or inflight.model_class in _CONNECTED | ERRORS_TELL_ORIGIN
-        is_billed = bool(inflight.words or inflight.parts) or may_have_been_billed(error, has_left)
+        may_be_sent = is_connected or inflight.model_class in _CONNECTED | ERRORS_TELL_ORIGIN
+        is_billed = bool(inflight.words or inflight.parts) or may_have_been_billed(
+            error, may_be_sent
+        )
         is_guess = usage is None and self._estimates and bool(reply.answer)
         if is_guess:
             usage = estimated_usage(inflight.prompts, visible_text(reply.answer))

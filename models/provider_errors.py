@@ -1,4 +1,4 @@
-"""Telling a provider's failures from programming errors, and passing ones from lasting ones."""
+"""Whether an error is the provider's or ours, transient or permanent, billed or not."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -37,8 +37,8 @@ _STATUS_OF_KIND: dict[type[ModelError], int] = {
     ModelNotFoundError: 404,
     ModelRateLimitError: 429,
 }
-_PASSING_STATUSES = frozenset({408, 409, 425, 429})
-_PASSING_KINDS = (
+_TRANSIENT_STATUSES = frozenset({408, 409, 425, 429})
+_TRANSIENT_KINDS = (
     ConnectionError,
     TimeoutError,
     ModelAPIError,
@@ -93,7 +93,7 @@ def http_status(error: BaseException) -> int | None:
     return None
 
 
-def may_have_been_billed(error: BaseException, has_left: bool) -> bool:
+def may_have_been_billed(error: BaseException, may_be_sent: bool) -> bool:
     """Whether a request that ended with an error may be on the provider's bill.
 
     An error status is not billed, and neither is a request that was never sent. A timeout, a lost
@@ -102,7 +102,7 @@ def may_have_been_billed(error: BaseException, has_left: bool) -> bool:
 
     Args:
         error: What ended the request.
-        has_left: Whether anything was sent while the request was made, or can have been unseen.
+        may_be_sent: Whether anything may have been sent while the request was made.
     """
     status = http_status(error)
     has_status = hasattr(error, "status_code") or hasattr(error, "response")
@@ -113,10 +113,10 @@ def may_have_been_billed(error: BaseException, has_left: bool) -> bool:
     causes = list(_causes(error))
     if any(map(_never_connected, causes)) or failed_before_sending(error):
         return False
-    return has_left or any(map(_is_of_a_network, causes)) or failed_reading_response(error)
+    return may_be_sent or any(map(_is_of_a_network, causes)) or failed_reading_response(error)
 
 
-def is_passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Whether the same request may succeed a little later.
 
     True for rate limits, server errors, timeouts and lost connections. False for a quota that is
@@ -127,8 +127,8 @@ def is_passing(error: BaseException) -> bool:
         return False
     status = http_status(error)
     if status is not None:
-        return status in _PASSING_STATUSES or status >= 500
-    return isinstance(error, _PASSING_KINDS) or _is_named(error, _LOST_CONNECTION)
+        return status in _TRANSIENT_STATUSES or status >= 500
+    return isinstance(error, _TRANSIENT_KINDS) or _is_named(error, _LOST_CONNECTION)
 
 
 def is_out_of_quota(error: BaseException) -> bool:
@@ -147,7 +147,7 @@ def is_timeout(error: BaseException) -> bool:
     return is_late and not any(map(_never_connected, _causes(error)))
 
 
-def is_down(error: BaseException) -> bool:
+def is_unavailable(error: BaseException) -> bool:
     """Whether an error says that the provider is unavailable.
 
     True for rate limits, server errors and lost connections, also where an answer of status 200
@@ -155,27 +155,27 @@ def is_down(error: BaseException) -> bool:
     """
     code = str(_reported_in_answer(error).get("code", ""))
     if code.isdecimal():
-        return int(code) in _PASSING_STATUSES or int(code) >= 500
-    return is_passing(error) and not is_timeout(error)
+        return int(code) in _TRANSIENT_STATUSES or int(code) >= 500
+    return is_transient(error) and not is_timeout(error)
 
 
-def is_no_protocol(error: BaseException) -> bool:
-    """Whether what answered is not a chat model, such as a server of web pages.
+def is_not_chat_api(error: BaseException) -> bool:
+    """Whether the server that answered is not a chat API, such as a web server.
 
-    A chat model's answer may report an error or miss the wanted schema.
+    An answer of a chat API may report an error or fail to match the requested schema.
     """
     is_of_protocol = isinstance(error, ValidationError) or bool(_reported_in_answer(error))
     has_failed = (http_status(error) or 0) >= 400
     return not (has_failed or is_of_protocol) and failed_reading_response(error)
 
 
-def is_providers(error: BaseException) -> bool:
+def is_provider_failure(error: BaseException) -> bool:
     """Whether an error is the provider's, including replies that cannot be read."""
     if not isinstance(error, Exception) or _came_through_meter(error):
         return False
     return (
         http_status(error) is not None
-        or is_passing(error)
+        or is_transient(error)
         or isinstance(error, ModelError | OutputParserException)
         or _is_named(error, _SDK_FAILURES)
         or failed_reading_response(error)
@@ -223,10 +223,7 @@ def _never_connected(error: BaseException) -> bool:
 
 
 def _is_of_a_network(error: BaseException) -> bool:
-    """Whether an error says itself that a request was sent.
-
-    An error of Python's own that a chat model raises in its own code says nothing.
-    """
+    """Whether an error shows that a request was sent; a built-in one of a model's code does not."""
     return (
         isinstance(error, ModelError)
         or (isinstance(error, ConnectionError | TimeoutError) and not raised_by_model_code(error))
@@ -244,7 +241,7 @@ def _is_named(error: BaseException, names: frozenset[str]) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and those it was made of, but not an earlier one that was being handled.
+    """Yield an error and its causes, but not an earlier error that was being handled.
 
     Some clients pass the cause as an argument (requests) or as a reason (urllib).
     """

@@ -1,4 +1,4 @@
-"""Retries that a meter can see: none hidden in a client, each a request of its own."""
+"""Retries that a meter can see: each is a separate request, none is hidden in a client."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from costada.models.langchain_openai import (
     client_retries,
     without_client_retries,
 )
-from costada.models.provider_errors import is_passing, retry_after
+from costada.models.provider_errors import is_transient, retry_after
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity, underlying_models, with_models_changed
 
@@ -47,7 +47,7 @@ def with_jitter(seconds: float) -> float:
 
 
 def retry_options(max_attempts: int, first_wait: float, longest_wait: float) -> dict[str, Any]:
-    """Options of a retry by tenacity for passing errors of any provider.
+    """Options of a retry by tenacity for transient errors of any provider.
 
     It waits as long as the provider asks, otherwise a growing time. It stops after the last
     attempt, of a probe the first, where the provider asks for more than the longest wait, and where
@@ -73,11 +73,11 @@ def retry_options(max_attempts: int, first_wait: float, longest_wait: float) -> 
             or (left is not None and state.upcoming_sleep >= left)
         )
 
-    return {"wait": wait, "stop": is_over, "retry": retry_if_exception(is_passing)}
+    return {"wait": wait, "stop": is_over, "retry": retry_if_exception(is_transient)}
 
 
 class VisibleRetry(RetryWithOptions):  # type: ignore[no-redef]
-    """A retry for passing errors of any provider, with waits as `retry_options` says."""
+    """A retry for transient errors of any provider, with waits as `retry_options` says."""
 
     wait_seconds: float
     longest_wait: float = RetryPolicy().longest_wait
@@ -97,7 +97,7 @@ def with_retries(
     wait_seconds: float,
     longest_wait: float = RetryPolicy().longest_wait,
 ) -> Runnable[LanguageModelInput, AIMessage]:
-    """A model that sends a request again after a passing error, see `retry_options`."""
+    """A model that sends a request again after a transient error, see `retry_options`."""
     return VisibleRetry(
         bound=model,
         max_attempt_number=max_attempts,
@@ -112,10 +112,10 @@ def with_visible_requests(
     """A runnable that asks like the given one, with nothing hidden from a meter.
 
     Clients of the OpenAI, Anthropic and similar SDKs send a failed request again by themselves,
-    two times by default, and each of these may be billed. In the returned runnable as many retries
-    are made outside of the client, so that each is a request of its own. Streams report their token
-    counts; where they would lose what the provider charged, answers arrive in one piece. The given
-    runnable stays as it is, and is returned itself where nothing has to change.
+    two times by default, and each of these may be billed. The returned runnable retries as often
+    outside of the client, where a meter sees each request. Streams report their token counts; where
+    they would lose the reported cost, answers are not streamed. The given runnable is not modified,
+    and is returned itself where nothing has to change.
 
     Raises:
         ValueError: If a model retries by itself and cannot be replaced or configured not to.

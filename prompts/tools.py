@@ -96,7 +96,7 @@ def allowance_text(answers: int, evaluations: int) -> str:
     return render("allowance.txt", answers=answers, evaluations=evaluations)
 
 
-def complaint(name: str, arguments: Mapping[str, object]) -> str | None:
+def call_error(name: str, arguments: Mapping[str, object]) -> str | None:
     """What is wrong with the call of a tool, for the model that made it; `None`: nothing."""
     if name not in _ARGUMENTS:
         return f"There is no tool {name!r}; the tools are {', '.join(_ARGUMENTS)}."

@@ -159,7 +159,7 @@ class BillingServer:
         """Append answers for the coming requests."""
         self._script.extend(answers)
 
-    def begin_anew(self, default: Scripted) -> Self:
+    def reset(self, default: Scripted) -> Self:
         """Forget requests, bill and script, and answer with what is given now."""
         self.bill.clear()
         self.requests.clear()

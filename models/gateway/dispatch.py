@@ -36,7 +36,7 @@ from yarl import URL
 
 from costada.models.errors import describe
 from costada.models.gateway.journal import Journal, RequestKey, RequestState, Response
-from costada.models.gateway.protocol import Headers, kept_of_response
+from costada.models.gateway.protocol import Headers, returned_headers
 
 CONNECT_SECONDS = 30.0
 _EVENT_STREAM = "text/event-stream"
@@ -177,7 +177,7 @@ class Upstream:
                 data=request.body,
                 allow_redirects=False,
             ) as response:
-                headers = kept_of_response(response.headers.items())
+                headers = returned_headers(response.headers.items())
                 inflight.begin_response(response.status, headers)
                 async for piece in response.content.iter_any():
                     inflight.add(piece)

@@ -78,7 +78,7 @@ def path_below(target: str) -> str | None:
     return None if is_odd else target.removeprefix(PREFIX)
 
 
-def sent_upstream(headers: Mapping[str, str]) -> Headers:
+def forwarded_headers(headers: Mapping[str, str]) -> Headers:
     """The headers of a request that the provider gets: not the gateway's own."""
     return tuple(
         (name, value)
@@ -87,7 +87,7 @@ def sent_upstream(headers: Mapping[str, str]) -> Headers:
     )
 
 
-def kept_of_response(headers: Iterable[tuple[str, str]]) -> Headers:
+def returned_headers(headers: Iterable[tuple[str, str]]) -> Headers:
     """The headers of a response that clients act on; the others are dropped."""
     return tuple(
         (name, value)

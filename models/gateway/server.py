@@ -1,4 +1,4 @@
-"""The gateway as a process: its HTTP server, from taking the journal to the last response."""
+"""The HTTP server of the gateway, a separate process."""
 
 import asyncio
 import hmac
@@ -39,9 +39,9 @@ from costada.models.gateway.protocol import (
     AddressFile,
     GatewayAddress,
     address_file,
+    forwarded_headers,
     hold_address,
     path_below,
-    sent_upstream,
 )
 
 HOST = "127.0.0.1"
@@ -78,7 +78,7 @@ def serve(settings: GatewaySettings, announce: Callable[[GatewayAddress], None])
     """Serve until idle or stopped; running requests are read to their end first.
 
     `announce` is called once the gateway can be used. SIGTERM or Ctrl-C stops it, a second one
-    ends it at once. Meant for a process of its own.
+    ends it at once. Call it in a separate process.
 
     Raises:
         ValueError: The upstream is no address, another gateway uses the journal, or that is of
@@ -128,7 +128,7 @@ async def _serve(
         _stop_on_signal(server.stopping)
         file.write(address)
         announce(address)
-        await _until_unneeded(server, settings.idle_seconds)
+        await _serve_until_idle(server, settings.idle_seconds)
         file.clear()
         await site.stop()
         await dispatcher.drain()
@@ -137,7 +137,7 @@ async def _serve(
         await upstream.close()
 
 
-async def _until_unneeded(server: "Server", idle_seconds: float) -> None:
+async def _serve_until_idle(server: "Server", idle_seconds: float) -> None:
     tick = min(idle_seconds / 4, _LONGEST_TICK)
     while server.idle_seconds < idle_seconds:
         try:
@@ -229,7 +229,7 @@ class Server:
         if path is None:
             return _refusal(400, f"path: expected one below {PREFIX}, without steps upwards")
         execution = request.headers.get(EXECUTION_HEADER) or uuid4().hex
-        headers = sent_upstream(request.headers)
+        headers = forwarded_headers(request.headers)
         wanted = Request(request.method, path, headers, await request.read())
         if self.stopping.is_set():
             return _refusal(503, "the gateway is stopping; nothing was sent")

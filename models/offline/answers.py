@@ -9,7 +9,7 @@ from random import Random
 
 from costada.models.offline.constructor import find_constructor, with_fresh_functions
 from costada.models.offline.ideas import IDEAS, Idea, find_idea
-from costada.models.offline.program import Edit, EditKind, Program, Scene, read_program
+from costada.models.offline.program import Edit, EditContext, EditKind, Program, read_program
 from costada.models.offline.search_edits import change_evaluations, shrink_step
 from costada.models.offline.small_edits import (
     change_literals,
@@ -97,7 +97,7 @@ def _generation_reply(asked: PromptData, rng: Random) -> str:
     if program is None:
         return "I see no Python program here that I could change."
     others = tuple(each for text in asked.others if (each := _shown_program(text)))
-    edit = _edit(Scene(program, others, asked.action == "exploration"), asked, rng)
+    edit = _edit(EditContext(program, others, asked.action == "exploration"), asked, rng)
     if edit is None:
         return "I find nothing to change in this program."
     code = with_fresh_functions(edit.code)
@@ -110,20 +110,24 @@ def _generation_reply(asked: PromptData, rng: Random) -> str:
     return f"{edit.summary}\n\n{body}\n"
 
 
-def _edit(scene: Scene, asked: PromptData, rng: Random) -> Edit | None:
+def _edit(context: EditContext, asked: PromptData, rng: Random) -> Edit | None:
     """The edit the tactic asks for, else one of the usual ones that fits.
 
     A tactic is used more than once on the same program; at times it gets other random numbers.
     """
     idea = find_idea(asked.approach, asked.idea) if asked.approach else None
-    edit = idea.edit(scene, rng) if idea else None
+    edit = idea.edit(context, rng) if idea else None
     if edit is not None:
         program = read_program(edit.code)
-        seed = new_seed(Scene(program), rng) if program and rng.random() < VARIATION_RATE else None
+        seed = (
+            new_seed(EditContext(program), rng)
+            if program and rng.random() < VARIATION_RATE
+            else None
+        )
         return Edit(seed.code, f"{edit.summary} {seed.summary}") if seed else edit
     keys = {kind: rng.expovariate(1.0) / odds for kind, odds in USUAL_EDITS}
-    edits = (kind(scene, rng) for kind in sorted(keys, key=keys.__getitem__))
-    unchanged = scene.program.text.strip()
+    edits = (kind(context, rng) for kind in sorted(keys, key=keys.__getitem__))
+    unchanged = context.program.text.strip()
     return next((each for each in edits if each and each.code.strip() != unchanged), None)
 
 
@@ -211,12 +215,12 @@ def _guide_reply(asked: PromptData, rng: Random) -> str:
     as the program offers a place for them. What has failed before comes after what has not.
     """
     program = _shown_program(asked.program)
-    scene = Scene(program) if program else None
+    context = EditContext(program) if program else None
     constructor = find_constructor(program) if program and asked.mode == "refinement" else None
     is_refining = constructor is not None and bool(constructor.searches)
 
     def drawback(idea: Idea) -> float:
-        is_unfit = scene is None or not idea.fits(scene)
+        is_unfit = context is None or not idea.fits(context)
         is_other_kind = idea.is_search == is_refining
         return list(asked.failed).count(idea.approach) + 0.5 * is_other_kind + 100.0 * is_unfit
 

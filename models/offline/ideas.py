@@ -13,7 +13,7 @@ from importlib.resources import files
 from random import Random
 
 from costada.models.offline.loop_edits import repeat_corrections, use_slack
-from costada.models.offline.program import EditKind, Scene
+from costada.models.offline.program import EditContext, EditKind
 from costada.models.offline.search_edits import (
     METHODS,
     cheaper_scoring,
@@ -49,9 +49,9 @@ class Idea:
     edit: EditKind
     is_search: bool = False
 
-    def fits(self, scene: Scene) -> bool:
+    def fits(self, context: EditContext) -> bool:
         """Whether a program offers a place for the idea."""
-        return self.edit(scene, Random(0)) is not None
+        return self.edit(context, Random(0)) is not None
 
 
 _EDITS: dict[str, EditKind] = {

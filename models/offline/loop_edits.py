@@ -14,8 +14,8 @@ from random import Random
 
 from costada.models.offline.program import (
     Edit,
+    EditContext,
     Program,
-    Scene,
     Splice,
     assigned_name,
     called_name,
@@ -110,9 +110,9 @@ def _cheaper(program: Program, nest: _Nest) -> list[Splice]:
 
 def _tables(program: Program, nest: _Nest) -> Iterator[tuple[str, str, list[ast.expr]]]:
     """Tables of the largest expressions of two rows in the inner loop: name, value, places."""
-    reach = _reach(program, nest.outermost)
+    reached = _statements_from(program, nest.outermost)
     fresh = (name for k in count(1) if (name := f"pair_table_{k}") not in program.text)
-    changing = set[str]().union(*map(stored_names, reach)) - set(nest.rows)
+    changing = set[str]().union(*map(stored_names, reached)) - set(nest.rows)
     queue, found = list[ast.AST](nest.inner.body), set[str]()
     while queue:
         node = queue.pop(0)
@@ -121,12 +121,12 @@ def _tables(program: Program, nest: _Nest) -> Iterator[tuple[str, str, list[ast.
             queue += ast.iter_child_nodes(node)
         elif (text := ast.unparse(node)) not in found:
             found.add(text)
-            parts = (each for statement in reach for each in ast.walk(statement))
+            parts = (each for statement in reached for each in ast.walk(statement))
             places = [e for e in parts if isinstance(e, ast.expr) and ast.unparse(e) == text]
             yield next(fresh), filling, places
 
 
-def _reach(program: Program, loop: ast.For) -> list[ast.stmt]:
+def _statements_from(program: Program, loop: ast.For) -> list[ast.stmt]:
     """The statements of a function from the loop on; a table above serves them all."""
     for function in program.functions():
         if loop in function.body:
@@ -233,14 +233,14 @@ class _Pairs:
     size: str
 
 
-def use_slack(scene: Scene, rng: Random) -> Edit | None:
+def use_slack(context: EditContext, rng: Random) -> Edit | None:
     """Let each entry rise to what its limits leave, after the loop that lowered them.
 
     Whatever the entries mean, the test `v[i] + v[j] > limit` says that each pair of them shares a
     limit. Once all pairs hold, an entry may rise to the least that its limits leave; each such step
     keeps every limit.
     """
-    program = scene.program
+    program = context.program
     found = [
         pairs
         for function in program.functions()
@@ -294,13 +294,13 @@ def _pairs(outermost: ast.For, outer: ast.For) -> _Pairs | None:
     return _Pairs(outermost, rows, values, limit, ast.unparse(counted.args[0]))
 
 
-def repeat_corrections(scene: Scene, rng: Random) -> Edit | None:
+def repeat_corrections(context: EditContext, rng: Random) -> Edit | None:
     """Correct in three gentle passes instead of one: a factor takes effect by its root.
 
     Fits a loop that multiplies entries by a factor it has computed. The last pass applies the
     whole factor, so what the loop guaranteed still holds.
     """
-    program = scene.program
+    program = context.program
     places = [
         (loop, factor)
         for function in program.functions()

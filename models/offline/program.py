@@ -117,21 +117,21 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
-    """The programs of one prompt.
+class EditContext:
+    """The programs of one prompt, which an edit may use.
 
     Attributes:
         program: The program to change.
         others: The other programs shown.
-        is_bold: Whether the prompt asks for something unlike the program, not for polish.
+        is_exploration: Whether the prompt asks for a different program, not for a refined one.
     """
 
     program: Program
     others: tuple[Program, ...] = ()
-    is_bold: bool = False
+    is_exploration: bool = False
 
 
-EditKind = Callable[[Scene, Random], Edit | None]
+EditKind = Callable[[EditContext, Random], Edit | None]
 """An edit of one kind; None where the program offers no place for it."""
 
 

@@ -1,9 +1,8 @@
 """How long a program's scoring takes, estimated from its text, and how often it may run.
 
-The offline model cannot run a program. It counts what a scoring does: loops are taken to have
-`LOOP_TURNS` turns where their length is not written out, and each kind of operation has a rough
-price in seconds on one ordinary core. The searches it writes are then limited to the number of
-scorings that fit into `SEARCH_SECONDS`.
+The offline model cannot run a program. It counts operations, each at a rough time on one ordinary
+core; a loop whose length is not written out counts as `LOOP_ITERATIONS`. The searches it writes may
+score as often as fits into `SEARCH_SECONDS`.
 """
 
 import ast
@@ -21,8 +20,8 @@ from costada.models.offline.program import (
 SEARCH_SECONDS = 0.3
 """Seconds all searches of one program may take by this estimate."""
 
-LOOP_TURNS = 25
-"""Turns of a loop whose length is not written in the program."""
+LOOP_ITERATIONS = 25
+"""Assumed iterations of a loop whose length is not written in the program."""
 
 LEAST_SHARE = 0.5
 """Share of its evaluations a search must keep when a change makes scoring slower."""
@@ -48,7 +47,7 @@ class _Counter:
         if isinstance(node, ast.For):
             turns, inner = _turns(node.iter), [*node.body]
         elif isinstance(node, ast.While):
-            turns = LOOP_TURNS
+            turns = LOOP_ITERATIONS
         elif isinstance(node, ast.ListComp | ast.GeneratorExp):
             turns, inner = _turns(node.generators[0].iter), [node.elt]
         return self._own(node) + turns * sum(self.seconds(each) for each in inner)
@@ -129,14 +128,14 @@ def affordable(code: str, least: float = LEAST_SHARE) -> str | None:
 def _turns(loop: ast.expr) -> float:
     counted = range_call(loop)
     if counted is None:
-        return LOOP_TURNS
+        return LOOP_ITERATIONS
     bounds = [_number(each) for each in counted.args]
     if None in bounds:
-        return LOOP_TURNS / len(bounds)
+        return LOOP_ITERATIONS / len(bounds)
     try:
         return float(len(range(*(bound for bound in bounds if bound is not None))))
     except (TypeError, ValueError, OverflowError):
-        return LOOP_TURNS  # no bounds, a step of 0, or more turns than can be counted
+        return LOOP_ITERATIONS  # no bounds, a step of 0, or more turns than can be counted
 
 
 def _number(node: ast.expr) -> int | None:

@@ -15,8 +15,8 @@ from costada.models.offline.constructor import OBJECTIVE, REPAIR, Constructor, f
 from costada.models.offline.loop_edits import without_repetition
 from costada.models.offline.program import (
     Edit,
+    EditContext,
     Program,
-    Scene,
     Splice,
     called_name,
     calls,
@@ -43,14 +43,14 @@ class Method:
         name: Name of the function and of its file.
         approach: The library function it rests on.
         step: Step to begin with, as a share of the spread of the array.
-        appetite: Evaluations it needs to begin with, as a multiple of what others do.
-        needs: Import line it needs beside `import numpy as np`, or an empty text.
+        min_factor: Its least evaluations, as a multiple of `FIRST_EVALUATIONS`.
+        needs: Import line it needs besides `import numpy as np`, or an empty text.
     """
 
     name: str
     approach: str
     step: float
-    appetite: int = 1
+    min_factor: int = 1
     needs: str = ""
 
     @property
@@ -75,12 +75,12 @@ METHODS = {
 }
 
 
-def search_with(chosen: Method, scene: Scene, rng: Random) -> Edit | None:
+def search_with(chosen: Method, context: EditContext, rng: Random) -> Edit | None:
     """Give the constructor a search, in the place of the one it may already have."""
-    program, constructor = scene.program, find_constructor(scene.program)
+    program, constructor = context.program, find_constructor(context.program)
     if constructor is None:
         return None
-    first = chosen.appetite * FIRST_EVALUATIONS
+    first = chosen.min_factor * FIRST_EVALUATIONS
     if first > evaluation_limit(program, constructor):
         return None
     counts = [count for _, count in evaluation_counts(constructor)]
@@ -101,18 +101,18 @@ def search_with(chosen: Method, scene: Scene, rng: Random) -> Edit | None:
     return Edit(code, f"Improve {constructor.array} by {chosen.name}.")
 
 
-def polish(scene: Scene, rng: Random) -> Edit | None:
+def polish(context: EditContext, rng: Random) -> Edit | None:
     """Append a search with a small step behind the searches there are."""
-    constructor = find_constructor(scene.program)
+    constructor = find_constructor(context.program)
     chosen = METHODS[rng.choice(("row_search", "compass_search"))]
     counts = evaluation_counts(constructor) if constructor else []
     if constructor is None or len(constructor.searches) != 1 or not counts:
         return None
     number = max(10, counts[0][1] // 3)
     call = _call(constructor, chosen, number, chosen.step * POLISH_SHARE, rng)
-    splices = _with_function(scene.program, constructor, chosen)
-    splices.append(scene.program.after(constructor.searches[0], constructor.margin + call))
-    code = within_limit(scene.program.changed(splices))
+    splices = _with_function(context.program, constructor, chosen)
+    splices.append(context.program.after(constructor.searches[0], constructor.margin + call))
+    code = within_limit(context.program.changed(splices))
     return Edit(code, f"Polish {constructor.array} by {chosen.name} with a small step.")
 
 
@@ -134,30 +134,30 @@ def _with_function(program: Program, constructor: Constructor, chosen: Method) -
     return [*splices, program.importing(missing)] if missing else splices
 
 
-def change_evaluations(scene: Scene, rng: Random) -> Edit | None:
+def change_evaluations(context: EditContext, rng: Random) -> Edit | None:
     """Let a search run longer, up to what fits into the time."""
-    return more_evaluations(rng.choice((1.3, 1.5, 2.0)), scene, rng)
+    return more_evaluations(rng.choice((1.3, 1.5, 2.0)), context, rng)
 
 
-def more_evaluations(factor: float, scene: Scene, rng: Random) -> Edit | None:
+def more_evaluations(factor: float, context: EditContext, rng: Random) -> Edit | None:
     """Multiply the evaluations of one search; None where no time is left for it."""
-    constructor = find_constructor(scene.program)
+    constructor = find_constructor(context.program)
     counts = evaluation_counts(constructor) if constructor else []
     if constructor is None or not counts:
         return None
     node, count = rng.choice(counts)
     others = sum(each for _, each in counts) - count
-    room = evaluation_limit(scene.program, constructor) - others
+    room = evaluation_limit(context.program, constructor) - others
     number = min(round(count * factor), room)
     if number < LEAST_RISE * count:
         return None
-    code = scene.program.changed([scene.program.replacing(node, str(number))])
+    code = context.program.changed([context.program.replacing(node, str(number))])
     return Edit(code, f"Search longer: {number} evaluations instead of {count}.")
 
 
-def cheaper_scoring(scene: Scene, rng: Random) -> Edit | None:
+def cheaper_scoring(context: EditContext, rng: Random) -> Edit | None:
     """Compute outside of nested loops what can be; spend the time won on more evaluations."""
-    code = without_repetition(scene.program)
+    code = without_repetition(context.program)
     program = read_program(code) if code is not None else None
     constructor = find_constructor(program) if program else None
     if program is None or constructor is None:
@@ -173,9 +173,9 @@ def cheaper_scoring(scene: Scene, rng: Random) -> Edit | None:
     return Edit(within_limit(code), f"{words}.")
 
 
-def shrink_step(scene: Scene, rng: Random) -> Edit | None:
+def shrink_step(context: EditContext, rng: Random) -> Edit | None:
     """Let the spread of a loop's random numbers shrink to nothing by the end of the loop."""
-    program = scene.program
+    program = context.program
     places = [
         (loop, share, step)
         for loop in program.nodes()

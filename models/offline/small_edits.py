@@ -6,8 +6,8 @@ from random import Random
 from costada.models.offline.constructor import find_constructor
 from costada.models.offline.program import (
     Edit,
+    EditContext,
     Program,
-    Scene,
     Splice,
     called_name,
     calls,
@@ -30,9 +30,9 @@ _SWAPS: dict[type[ast.operator], tuple[str, str]] = {
 }
 
 
-def change_literals(scene: Scene, rng: Random) -> Edit | None:
+def change_literals(context: EditContext, rng: Random) -> Edit | None:
     """Change one to three numbers with a fractional part, each in its own way."""
-    program = scene.program
+    program = context.program
     places: dict[tuple[str, float], list[ast.Constant]] = {}
     for statement in program.nodes():
         inside = ast.walk(statement) if isinstance(statement, _SIMPLE) else ()
@@ -46,29 +46,29 @@ def change_literals(scene: Scene, rng: Random) -> Edit | None:
     splices, words = [], []
     # equal numbers in equal statements change together
     for place in rng.sample(sorted(places), count):
-        new, verb = _changed_number(place[1], rng, scene.is_bold)
+        new, verb = _changed_number(place[1], rng, context.is_exploration)
         splices += [program.replacing(node, _written(new)) for node in places[place]]
         words.append(f"{verb} {_written(place[1])} to {_written(new)}")
     return Edit(program.changed(splices), ", ".join(words).capitalize() + ".")
 
 
-def _changed_number(value: float, rng: Random, is_bold: bool) -> tuple[float, str]:
+def _changed_number(value: float, rng: Random, is_exploration: bool) -> tuple[float, str]:
     way = rng.choice(("perturb", "perturb", "scale", "round"))
     if way == "scale":
         return value * rng.choice((0.67, 0.8, 1.25, 1.5)), "scale"
     if way == "round" and (rounded := float(f"{value:.1g}")) != value:
         return rounded, "round"
-    return value * (1.0 + rng.gauss(0.0, 0.2 if is_bold else 0.1)), "move"
+    return value * (1.0 + rng.gauss(0.0, 0.2 if is_exploration else 0.1)), "move"
 
 
 def _written(value: float) -> str:
     return repr(float(f"{value:.4g}"))
 
 
-def new_seed(scene: Scene, rng: Random) -> Edit | None:
+def new_seed(context: EditContext, rng: Random) -> Edit | None:
     """Give a random generator another seed: an integer passed as `seed` or to a generator."""
     seeds = []
-    for call in scene.program.nodes():
+    for call in context.program.nodes():
         if isinstance(call, ast.Call):
             is_generator = ast.unparse(call.func).endswith(("default_rng", "random.seed"))
             seeds += [keyword.value for keyword in call.keywords if keyword.arg == "seed"]
@@ -80,13 +80,13 @@ def new_seed(scene: Scene, rng: Random) -> Edit | None:
         return None
     node = rng.choice(numbers)
     number = rng.choice([each for each in range(1, 1000) if each != node.value])
-    code = scene.program.changed([scene.program.replacing(node, str(number))])
+    code = context.program.changed([context.program.replacing(node, str(number))])
     return Edit(code, f"Draw other random numbers: seed {node.value!r} becomes {number}.")
 
 
-def swap_operator(scene: Scene, rng: Random) -> Edit | None:
+def swap_operator(context: EditContext, rng: Random) -> Edit | None:
     """Turn plus into minus or times into over, or the other way round."""
-    program = scene.program
+    program = context.program
     places = [
         node for node in _arithmetic(program) if type(node.op) in _SWAPS and not _holds_text(node)
     ]
@@ -104,9 +104,9 @@ def _holds_text(node: ast.BinOp) -> bool:
     return any(isinstance(e, ast.Constant) and isinstance(e.value, str) for e in ast.walk(node))
 
 
-def shift_index(scene: Scene, rng: Random) -> Edit | None:
+def shift_index(context: EditContext, rng: Random) -> Edit | None:
     """Shift a count, in a product, by a share of one: a loop's variable or a written-out range."""
-    program = scene.program
+    program = context.program
     loops = (node for node in program.nodes() if isinstance(node, ast.For))
     counts = {
         name for each in loops if "range(" in ast.unparse(each.iter) for name in names(each.target)
@@ -140,10 +140,10 @@ def _arithmetic(program: Program) -> list[ast.BinOp]:
     return arithmetic
 
 
-def disturb_array(scene: Scene, rng: Random) -> Edit | None:
+def disturb_array(context: EditContext, rng: Random) -> Edit | None:
     """Add a little noise to the array a constructor has built, so that no entries coincide."""
-    constructor = find_constructor(scene.program)
-    if constructor is None or "noise = " in scene.program.text:
+    constructor = find_constructor(context.program)
+    if constructor is None or "noise = " in context.program.text:
         return None
     size, seed = rng.choice((0.01, 0.02, 0.05)), rng.randrange(1, 1000)
     array, margin = constructor.array, constructor.margin
@@ -152,36 +152,36 @@ def disturb_array(scene: Scene, rng: Random) -> Edit | None:
         f"{margin}{array} += noise\n"
     )
     if constructor.repairs:
-        splice = scene.program.before(constructor.repairs[0], lines)
+        splice = context.program.before(constructor.repairs[0], lines)
     else:
-        splice = scene.program.after(constructor.built, lines)
-    code = scene.program.changed([splice])
+        splice = context.program.after(constructor.built, lines)
+    code = context.program.changed([splice])
     return Edit(code, f"Disturb {array} by noise of size {size} before it is scored.")
 
 
-def reverse_order(scene: Scene, rng: Random) -> Edit | None:
+def reverse_order(context: EditContext, rng: Random) -> Edit | None:
     """Walk through a loop over a range in the opposite order, or back again."""
     loops = [
         node
-        for node in scene.program.nodes()
+        for node in context.program.nodes()
         if isinstance(node, ast.For) and range_call(node.iter) and names(node.target) != {"_"}
     ]
     if not loops:
         return None
     loop = rng.choice(loops)
-    text = scene.program.source(loop.iter)
+    text = context.program.source(loop.iter)
     is_reversed = text.startswith("reversed(")
     new = text.removeprefix("reversed(")[:-1] if is_reversed else f"reversed({text})"
-    code = scene.program.changed([scene.program.replacing(loop.iter, new)])
+    code = context.program.changed([context.program.replacing(loop.iter, new)])
     return Edit(code, f"Walk through the loop over {ast.unparse(loop.target)} the other way round.")
 
 
-def take_function(scene: Scene, rng: Random) -> Edit | None:
+def take_function(context: EditContext, rng: Random) -> Edit | None:
     """Replace a function by another program's function of that name, with all it calls."""
-    program = scene.program
+    program = context.program
     places = [
         (mine, theirs, other)
-        for other in scene.others
+        for other in context.others
         for mine in program.functions()
         if (theirs := other.function(mine.name)) is not None
         if ast.unparse(mine.args) == ast.unparse(theirs.args)
@@ -211,11 +211,11 @@ def take_function(scene: Scene, rng: Random) -> Edit | None:
     return Edit(code, f"Take {mine.name} from another program.")
 
 
-def take_numbers(scene: Scene, rng: Random) -> Edit | None:
+def take_numbers(context: EditContext, rng: Random) -> Edit | None:
     """Replace the numbers of a function by those at the same places of another program."""
     places = []
-    for other in scene.others:
-        for mine in scene.program.functions():
+    for other in context.others:
+        for mine in context.program.functions():
             theirs = other.function(mine.name)
             if theirs is None or _shape(mine) != _shape(theirs):
                 continue
@@ -227,8 +227,8 @@ def take_numbers(scene: Scene, rng: Random) -> Edit | None:
         return None
     name, pairs = rng.choice(places)
     chosen = [pair for pair in pairs if rng.random() < 0.5] or pairs[:1]
-    code = scene.program.changed(
-        scene.program.replacing(mine, repr(theirs.value)) for mine, theirs in chosen
+    code = context.program.changed(
+        context.program.replacing(mine, repr(theirs.value)) for mine, theirs in chosen
     )
     return Edit(within_limit(code), f"Take numbers of {name} from another program.")
 

@@ -14,7 +14,7 @@ from costada.prompts.tools import (
     SEARCH,
     SUBMIT,
     FoundProgram,
-    complaint,
+    call_error,
     listing,
     program_text,
     trial_text,
@@ -52,7 +52,7 @@ class Workbench:
 
     def use(self, name: str, arguments: Mapping[str, object]) -> str:
         """The answer of a tool to the model; wrong arguments are answered too."""
-        wrong = complaint(name, arguments)
+        wrong = call_error(name, arguments)
         if wrong is not None:
             return wrong
         texts = {field: str(value) for field, value in arguments.items()}

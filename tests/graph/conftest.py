@@ -6,4 +6,4 @@ from billing_server import BillingServer, Reply
 def server(running_server: BillingServer, monkeypatch: pytest.MonkeyPatch) -> BillingServer:
     """A server with an empty bill and nothing to say; no key for any other is at hand."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    return running_server.begin_anew(Reply("nothing to say"))
+    return running_server.reset(Reply("nothing to say"))

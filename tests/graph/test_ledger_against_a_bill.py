@@ -243,7 +243,7 @@ def test_a_request_that_can_not_be_made_costs_nothing(server, bound, error):
         model="stand-in", base_url=server.url, api_key=SecretStr("none"), max_retries=0
     )
     model.invoke("hello")
-    server.begin_anew(Reply(rewrite(0.5), 100, 50))
+    server.reset(Reply(rewrite(0.5), 100, 50))
     result, calls = run(model.bind(**bound).with_fallbacks([model]))
     assert Decimal(str(result["spent"])) == billed(server) > 0
     assert result["iterations"] == 3

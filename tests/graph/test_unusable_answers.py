@@ -220,7 +220,7 @@ def test_a_run_ends_after_an_outage_as_it_would_have_without(
     server.default = answer_like_a_model
     expected = waiting(server, calm).invoke({}, THREAD)
     asked = len(server.requests)
-    server.begin_anew(answer_like_a_model).script(answer_like_a_model, *[failure] * 9)
+    server.reset(answer_like_a_model).script(answer_like_a_model, *[failure] * 9)
     result = waiting(server, hit).invoke({}, THREAD)
     assert len(server.requests) == asked + 9
     assert result == expected
@@ -259,7 +259,7 @@ def test_a_pause_has_an_end_and_the_run_is_resumed_where_it_was(server: BillingS
     calm, hit = RunStore(), RunStore()
     server.default = answer_like_a_model
     expected = waiting(server, calm).invoke({}, THREAD)
-    server.begin_anew(Refusal(503, "down")).script(answer_like_a_model)
+    server.reset(Refusal(503, "down")).script(answer_like_a_model)
     short = RetryPolicy(retry_wait=0.01, longest_wait=0.01, longest_pause=0.1)
     graph = waiting(server, hit, policy=short)
     began = monotonic()
@@ -354,7 +354,7 @@ def test_a_run_that_is_to_drain_waits_no_longer(server: BillingServer, num_failu
         list(graph.stream({}, THREAD, control=control))
     ticker.join()
     assert monotonic() - began < 20
-    server.begin_anew(GOOD)
+    server.reset(GOOD)
     assert graph.invoke(None, THREAD)["iterations"] == 3
 
 

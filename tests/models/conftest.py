@@ -17,7 +17,7 @@ def _no_settings_of_the_developer(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def server(running_server: BillingServer) -> BillingServer:
     """A server with an empty bill that says hello."""
-    return running_server.begin_anew(Reply())
+    return running_server.reset(Reply())
 
 
 @pytest.fixture(scope="module")

@@ -142,7 +142,7 @@ def plain(**options: Any) -> Way:
     return lambda server: client(server, **options)
 
 
-def quietly(**options: Any) -> Way:
+def without_client_retries(**options: Any) -> Way:
     policy = RetryPolicy(retry_wait=1e-9)
     return lambda server: with_visible_requests(client(server, **options), policy)
 

@@ -13,11 +13,11 @@ from costada.models.gateway.journal import Journal, JournalEntry, RequestKey, Re
 from costada.models.gateway.protocol import (
     GatewayAddress,
     address_file,
+    forwarded_headers,
     hold_address,
     is_held,
-    kept_of_response,
     read_address,
-    sent_upstream,
+    returned_headers,
 )
 
 KEY = RequestKey("run/1/guide/1", "hash")
@@ -109,7 +109,7 @@ def test_keys_go_upstream_and_headers_of_the_gateway_do_not():
         "X-CostAda-Token": "secret",
         "x-costada-call": "run/1/guide/1",
     }
-    assert sent_upstream(given) == (
+    assert forwarded_headers(given) == (
         ("Authorization", "Bearer key"),
         ("Content-Type", "application/json"),
     )
@@ -117,7 +117,7 @@ def test_keys_go_upstream_and_headers_of_the_gateway_do_not():
 
 def test_only_headers_that_clients_act_on_are_kept():
     given = [("Retry-After", "2"), ("Set-Cookie", "id=1"), ("x-ratelimit-limit-tokens", "9")]
-    assert kept_of_response(given) == (given[0], given[2])
+    assert returned_headers(given) == (given[0], given[2])
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def test_connections_of_other_threads_are_not_held_against_a_model_for_ever(
     calls: list[MeteredCall],
 ):
     class Local(FakeListChatModel):
-        """Raises, once while a thread of somebody else connects."""
+        """Raises, once while a thread of another client connects."""
 
         def _call(self, *args: Any, **kwargs: Any) -> str:
             if not calls:
@@ -288,13 +288,13 @@ def test_a_request_that_could_not_be_written_down_does_not_leave(
 def test_a_timeout_after_a_request_that_reached_no_server_is_in_doubt(server: BillingServer):
     server.script(Silence(INPUT_BOUND, is_billed=True, output_tokens=CAP))
     missing = client(server, base_url="http://127.0.0.1:9/v1")
-    somebody = client(server, timeout=0.2)
+    reachable = client(server, timeout=0.2)
 
     def ask_both(prompt: Any, config: Any) -> Any:
         try:
             return missing.invoke(prompt, config)
         except Exception:  # noqa: BLE001
-            return somebody.invoke(prompt, config)
+            return reachable.invoke(prompt, config)
 
     context = context_for(RunnableLambda(ask_both))
     asked(context)

@@ -30,13 +30,13 @@ from metered_calls import (
     in_other_threads,
     left_early,
     plain,
-    quietly,
     retried,
     rows_of,
     streamed,
     streamed_asynchronously,
     structured,
     through,
+    without_client_retries,
 )
 from pydantic import BaseModel
 
@@ -46,9 +46,9 @@ from costada.nodes.context import RunContext
 from costada.store.rows import CallStatus
 
 PAID = Reply("one two three", 70, 20, cached_tokens=30, reasoning_tokens=10)
-DEAREST = {"input_tokens": INPUT_BOUND, "output_tokens": CAP}
-BROKEN, FAILED = Reply("one two", **DEAREST, breaks_after=1), Reply(**DEAREST, fails_after=1)
-LOST = Silence(**DEAREST, is_billed=True)
+WORST = {"input_tokens": INPUT_BOUND, "output_tokens": CAP}
+BROKEN, FAILED = Reply("one two", **WORST, breaks_after=1), Reply(**WORST, fails_after=1)
+LOST = Silence(**WORST, is_billed=True)
 
 
 class Point(BaseModel):
@@ -144,25 +144,35 @@ CASES = [
     Case("agent", through(agent_loop), (Reply('{"text": "a"}', 50, 9, tool="shout"), PAID)),
     Case("retries of LangChain", retried, (Refusal(500), Refusal(500), PAID), rows=3),
     Case(
-        "retries of the client", quietly(max_retries=2), (Refusal(500), Refusal(429), PAID), rows=3
+        "retries of the client",
+        without_client_retries(max_retries=2),
+        (Refusal(500), Refusal(429), PAID),
+        rows=3,
     ),
-    Case("retries of the client by default", quietly(max_retries=None), (Refusal(500), PAID)),
+    Case(
+        "retries of the client by default",
+        without_client_retries(max_retries=None),
+        (Refusal(500), PAID),
+    ),
     Case(
         "timeouts and retries of the client",
-        quietly(max_retries=2, timeout=0.2),
+        without_client_retries(max_retries=2, timeout=0.2),
         (LOST, LOST, LOST),
         "in doubt",
         raises="none of the 3 requests",
         rows=3,
     ),
     Case(
-        "a timeout before the answer", quietly(max_retries=2, timeout=0.3), (LOST, PAID), "in doubt"
+        "a timeout before the answer",
+        without_client_retries(max_retries=2, timeout=0.3),
+        (LOST, PAID),
+        "in doubt",
     ),
     Case("fallback after a refusal", first_then_second, (Refusal(404), PAID), rows=2),
     Case(
         "fallback after an unreadable answer",
         first_then_second,
-        (Reply(body=b"{", **DEAREST), PAID),
+        (Reply(body=b"{", **WORST), PAID),
         "in doubt",
     ),
     Case(
@@ -176,7 +186,7 @@ CASES = [
     Case("broken stream", through(streamed), (BROKEN,), "in doubt"),
     Case("broken stream, estimated", through(streamed), (BROKEN,), "in doubt", policy="estimate"),
     Case("error inside a stream", through(streamed), (FAILED,), "in doubt"),
-    Case("stream left early", through(left_early), (Reply("one two", **DEAREST),), "in doubt"),
+    Case("stream left early", through(left_early), (Reply("one two", **WORST),), "in doubt"),
     Case("cancelled", through(cancelled), (LOST,), "in doubt"),
     Case("timeout", plain(timeout=0.2), (LOST,), "in doubt"),
     Case(
@@ -202,14 +212,14 @@ CASES = [
     Case(
         "unreadable answer",
         plain(),
-        (Reply(body=b"{", **DEAREST),),
+        (Reply(body=b"{", **WORST),),
         "in doubt",
         raises="did not answer as a chat model",
     ),
     Case(
         "error in place of an answer",
         plain(),
-        (Reply(body=b'{"error": {"code": 502}}', **DEAREST),),
+        (Reply(body=b'{"error": {"code": 502}}', **WORST),),
         "in doubt",
     ),
     Case("refused", plain(), (Refusal(401),), raises="status 401"),

@@ -191,7 +191,7 @@ def test_a_body_that_drips_is_given_up_at_the_deadline_and_its_connection_closed
 
 
 class Stuck(BaseChatModel):
-    """Fails with a passing error when asked to."""
+    """Fails with a transient error when asked to."""
 
     go: threading.Event
     ended: threading.Event
@@ -339,12 +339,12 @@ def test_the_copy_is_the_same_model(server: BillingServer):
 
 
 def test_what_hides_nothing_is_returned_as_it_is(server: BillingServer):
-    quiet = (
+    unchanged = (
         chat_model("openai:stand-in", base_url=server.url),
         chat_model("offline"),
         retrying(server, max_retries=0, stream_usage=True).with_retry(),
     )
-    assert [with_visible_requests(model) is model for model in quiet] == [True, True, True]
+    assert [with_visible_requests(model) is model for model in unchanged] == [True, True, True]
 
 
 @pytest.mark.parametrize("in_a_function", [False, True])

@@ -7,7 +7,7 @@ from costada.prompts.tools import (
     TOOLS,
     FoundProgram,
     allowance_text,
-    complaint,
+    call_error,
     listing,
     program_text,
     tools_section,
@@ -45,12 +45,12 @@ def test_every_argument_of_a_description_is_accepted():
         function = tool["function"]
         names = function["parameters"]["properties"]  # type: ignore[index]
         fitting = {name: "text" for name in names if name != "candidate"}
-        assert complaint(function["name"], fitting) is None  # type: ignore[index]
+        assert call_error(function["name"], fitting) is None  # type: ignore[index]
 
 
 @pytest.mark.parametrize("both", [{}, {"candidate": "1.1.1", "changes": "x"}])
 def test_a_submission_is_a_candidate_or_changes(both):
-    assert complaint("submit", both) == "submit needs either 'candidate' or 'changes'."
+    assert call_error("submit", both) == "submit needs either 'candidate' or 'changes'."
 
 
 def test_the_section_says_how_much_is_allowed():

@@ -7,7 +7,7 @@ from typing import Any
 from langchain_core.messages import BaseMessage
 
 from costada.evaluators.registry import problem
-from costada.models.offline.program import Scene, read_program
+from costada.models.offline.program import EditContext, read_program
 from costada.models.offline.search_edits import METHODS, search_with
 from costada.nodes.calls.asking import Conversation
 from costada.prompts.render import Prompt, generation_prompt, guide_prompt
@@ -80,15 +80,15 @@ PROGRAMS = {"packing": PACKING, "area": AREA, "spread": SPREAD, "scalar": SCALAR
 
 def searching(text: str, method: str = "row_search") -> str:
     """The program with a search in it."""
-    edit = search_with(METHODS[method], scene(text), Random(0))
+    edit = search_with(METHODS[method], edit_context(text), Random(0))
     assert edit is not None
     return edit.code
 
 
-def scene(text: str, *others: str) -> Scene:
+def edit_context(text: str, *others: str) -> EditContext:
     programs = [read_program(each) for each in (text, *others)]
     assert all(programs)
-    return Scene(programs[0], tuple(programs[1:]))
+    return EditContext(programs[0], tuple(programs[1:]))
 
 
 def value(text: str) -> Any:

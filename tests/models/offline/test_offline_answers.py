@@ -12,10 +12,10 @@ from offline_programs import (
     PACKING,
     PROGRAMS,
     SEARCHED,
+    edit_context,
     generation,
     guide,
     messages,
-    scene,
     shown,
 )
 
@@ -83,12 +83,12 @@ def test_the_answer_after_a_failed_attempt_is_not_spoilt(how):
 
 @pytest.mark.parametrize("idea", IDEAS, ids=lambda each: each.approach)
 def test_a_tactic_is_carried_out_where_the_program_offers_a_place(idea):
-    cheap = find_idea("numpy.linalg.norm", "").edit(scene(PACKING), Random(0)).code
-    fitting = [code for code in (PACKING, SEARCHED[0], cheap) if idea.fits(scene(code))]
+    cheap = find_idea("numpy.linalg.norm", "").edit(edit_context(PACKING), Random(0)).code
+    fitting = [code for code in (PACKING, SEARCHED[0], cheap) if idea.fits(edit_context(code))]
     assert fitting
     for code in fitting:
         data = generation(code, tactic=as_tactic(idea), tactic_mode="breakthrough").data
-        verb = idea.edit(scene(code), Random(0)).summary.split()[0]
+        verb = idea.edit(edit_context(code), Random(0)).summary.split()[0]
         assert all(f" {verb} " in answer(data, Random(seed)) for seed in range(3))
 
 

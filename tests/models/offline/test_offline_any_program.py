@@ -6,7 +6,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from offline_programs import PROGRAMS, SEARCHED, generation, scene
+from offline_programs import PROGRAMS, SEARCHED, edit_context, generation
 
 from costada.models.offline.answers import USUAL_EDITS, answer
 from costada.models.offline.ideas import IDEAS
@@ -53,7 +53,7 @@ def programs(draw):
 @given(programs(), programs(), st.integers(0, 9))
 def test_it_answers_for_any_program_that_parses(code, other, seed):
     assert answer(generation(code).data, Random(seed)).startswith("Offline model: ")
-    shown = scene(code, other)
+    shown = edit_context(code, other)
     for edit in (*(edit for edit, _ in USUAL_EDITS), *(idea.edit for idea in IDEAS)):
         edit(shown, Random(seed))
 
