@@ -1,4 +1,4 @@
-"""What the second look of signal_processing makes of honest filters and of remembered answers.
+"""How the held-out signals of signal_processing judge honest filters and remembered answers.
 
 Prints how far scores fall on fresh signals, how many honest filters would be rejected by mistake,
 and how many programs that know the published signals would pass.
@@ -162,10 +162,10 @@ def recalled(other: Filter) -> Filter:
 def main() -> None:
     """Print one line per program and the totals."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keys", type=int, default=100, help="second looks at each program")
+    parser.add_argument("--keys", type=int, default=100, help="held-out checks of each program")
     num_keys = parser.parse_args().keys
     looks = [fresh_signals(seed) for seed in range(num_keys)]
-    print(f"margin {MARGIN:g}; {num_keys} second looks at each program")
+    print(f"margin {MARGIN:g}; {num_keys} held-out checks of each program")
     for title, programs in (
         ("honest filters", honest_filters()),
         ("remembered answers", remembering_programs()),
@@ -181,7 +181,7 @@ def main() -> None:
             num_programs += 1
             num_rejected += rejected
             largest = max(largest, falls.max())
-        looked = f"rejected {num_rejected} of {num_programs * num_keys} second looks"
+        looked = f"rejected {num_rejected} of {num_programs * num_keys} held-out checks"
         print(f"{num_programs} programs, {looked}, largest fall {largest:.3f}")
 
 

@@ -55,7 +55,7 @@ class HeldOutScore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdout:
-    """Inputs drawn for each program, which tell a method from remembered answers.
+    """Inputs drawn for each program, to detect programs that remember published answers.
 
     The score of a program stays the one on the published inputs. A program whose score on inputs
     of the same kind is lower by more than the margin is rejected.

@@ -138,7 +138,7 @@ class ObjectHash:
         self._num_bytes = 0
         whole = sha256(self._of(root))
         while self._found:
-            whole.update(self._taken_apart(self._found.popleft()))
+            whole.update(self._hash_of_parts(self._found.popleft()))
         self.value = whole.digest()
 
     def _of(self, value: Any) -> bytes:
@@ -155,7 +155,7 @@ class ObjectHash:
             if self._depth >= MAX_DEPTH:
                 value = Unknown("values nested deeper than is hashed")
             self._depth += 1
-            hashed = self._taken_apart(value)
+            hashed = self._hash_of_parts(value)
             self._depth -= 1
             return hashed
         if id(value) not in self._numbers:
@@ -165,7 +165,7 @@ class ObjectHash:
             self._found.append(value)
         return _joined("object", str(self._numbers[id(value)][0]).encode())
 
-    def _taken_apart(self, value: Any) -> bytes:
+    def _hash_of_parts(self, value: Any) -> bytes:
         if isinstance(value, Unknown):
             self.unknown.append(value.what)
             return _joined("unknown")

@@ -6,7 +6,7 @@ The folder holds `problem.md` (or a `config.yaml` whose `prompt` has a `system_m
 
 - A native one defines `score(output)`. Candidates run in the sandbox, where the entry point that
   `problem.toml` names is called with `ARGUMENTS` (or once with each of `CALLS`); what it returns is
-  judged here, in another process. `HOLDOUT` may add a second look.
+  judged here, in another process. `HOLDOUT` may add held-out inputs.
 - A legacy one defines `evaluate(program_path)` and returns a dict with a number under
   "combined_score", as SkyDiscover and OpenEvolve expect it, or an object with `metrics` and
   `artifacts`. It runs in the sandbox, in the same process as the candidate.
@@ -356,7 +356,7 @@ class FolderEvaluator(Confined):
 
 
 def _judge(run: CandidateResult, settings: FolderSettings) -> Evaluation:
-    """Verdict that the answer of an `evaluate(program_path)` amounts to.
+    """Verdict from the answer of an `evaluate(program_path)`.
 
     Numbers become metrics; texts, None and numbers that are not finite become artifacts.
     """
@@ -388,7 +388,7 @@ def verdict(
     settings: FolderSettings,
     seconds: float = 0.0,
 ) -> Evaluation:
-    """Evaluation that metrics and artifacts of a folder's evaluator amount to.
+    """Evaluation from the metrics and artifacts of a folder's evaluator.
 
     The candidate failed if the evaluator says validity 0, or a score of 0 together with an error.
     """

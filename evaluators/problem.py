@@ -46,7 +46,7 @@ class Problem:
         arguments: Keyword arguments of the call: numbers, texts, arrays, lists and dicts.
         calls: The keyword arguments of each of several calls; `score` then judges the list of
             their `CandidateResult`s, failed ones among them.
-        holdout: Inputs of a second look at each valid program, with `score` and `calls`.
+        holdout: Held-out inputs for each valid program, with `score` and `calls`.
         limits: What one evaluation may take.
         sandbox: What confines the candidate's process.
         preload: Modules that are loaded before a candidate starts, so that importing them is free;

@@ -26,7 +26,7 @@ from costada.values.evaluation import (
 )
 
 PROCESS_KEY = new_key()
-"""The secret behind second looks that belong to no run."""
+"""The secret that decides the held-out inputs of evaluations outside of runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class SandboxedEvaluator(Confined):
         score: Judges the output of the call, or the list of results if there are several calls.
         calls: Keyword arguments of each call.
         is_single: Whether `score` takes the output of the one call.
-        holdout: The inputs of a second look at each valid program; None for no such look.
+        holdout: Held-out inputs for each valid program; None for none.
     """
 
     entry_point: str
@@ -57,7 +57,7 @@ class SandboxedEvaluator(Confined):
     holdout: Holdout | None = None
 
     def __call__(self, code: str, key: str = PROCESS_KEY) -> Evaluation:
-        """Verdict on a program; `key` is the secret that decides the inputs of a second look.
+        """Verdict on a program; `key` is the secret that decides its held-out inputs.
 
         The metrics hold `combined_score` and `eval_time` (seconds) beside what the score function
         reports, the artifacts what the program printed.

@@ -154,7 +154,7 @@ class SearchState(SearchInput, SearchOutput, total=False):
     """Everything a step needs to go on, and nothing that grows with the run.
 
     `run_id` names the run's rows in the store, `run_seed` starts its randomness, `holdout_key` is
-    the secret behind second looks at programs. `iteration` is the current step (t), 0 before the
+    the secret that decides the held-out inputs. `iteration` is the current step (t), 0 before the
     first. `newest_checkpoint` is the highest id of a checkpoint that the run has seen, absent where
     the saver goes by the order of writing. `archive_seq` counts changes of the archives: nodes read
     the archives as of it, so rows written after the last checkpoint are overwritten, never seen.

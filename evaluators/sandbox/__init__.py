@@ -1,1 +1,1 @@
-"""Runs code we do not trust in a process of its own and takes back plain data."""
+"""Runs untrusted code in a separate process and returns plain data."""

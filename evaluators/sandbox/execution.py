@@ -22,7 +22,7 @@ CPU_GRACE_SECONDS = 5
 GRACE_SECONDS = 2.0
 FRAME_BYTES = 256  # room for the frame of each answer beside its data
 ERROR_BYTES = 8192  # room for an error in place of an answer, however short answers must be
-MAX_WAIT_SECONDS = 3600.0  # a selector does not take any number
+MAX_WAIT_SECONDS = 3600.0  # longer timeouts overflow in a selector
 MAX_ATTEMPTS = 3
 MAX_CPU_SECONDS = 2**31
 
@@ -35,8 +35,8 @@ SLOT_LOST = (
     " machine is out of memory"
 )
 UNREPORTED = (
-    "the program failed, and its error could not be told: it closed the way for its answer, changed"
-    " what tells errors, or left no memory for that"
+    "the program failed and could not report its error: it closed the pipe for its answer, replaced"
+    " functions that report errors, or left no memory for them"
 )
 WITHOUT_CONTROLS = dict.fromkeys((*range(32), *range(127, 160)), "�")
 WITHOUT_CONTROLS |= {ord("\t"): "\t", ord("\n"): "\n", ord("\r"): "\n"}
@@ -87,7 +87,7 @@ class RequestPipe:
         self.is_open = True
 
     def put(self, message: bytes, *, is_last: bool = False) -> None:
-        """Write a message as far as there is room, in place of the rest of the one before."""
+        """Write what fits of a message, which replaces the rest of the previous one."""
         self._rest = memoryview(message)
         self._is_last = is_last
         self.write()
@@ -98,7 +98,7 @@ class RequestPipe:
         return len(self._rest) > 0
 
     def write(self) -> None:
-        """Write as much of the rest as there is room for; nothing to a reader that is gone."""
+        """Write what fits of the rest; drop it if the reader has closed the pipe."""
         with suppress(BlockingIOError):
             try:
                 while self._rest:
@@ -117,14 +117,14 @@ class RequestPipe:
 
 @dataclass(slots=True)
 class AnswerStream(Stream):
-    """The result pipe; all that may come is kept, and cut into messages as it arrives."""
+    """The result pipe; all that may come is kept, and split into messages as it arrives."""
 
     max_frames: int = NUM_OPENING_FRAMES  # how many may have come by now; no more are noted
     arrivals: list[float] = field(default_factory=list)  # of the frames, on the monotonic clock
     bounds: list[tuple[int, int]] = field(default_factory=list)
 
-    def cut(self) -> None:
-        """Note the frames that are complete by now, and the time."""
+    def split_frames(self) -> None:
+        """Record the frames that are complete by now, and the time."""
         while len(self.bounds) < self.max_frames:
             start = self._end
             if len(self.kept) < (begin := start + LENGTH_BYTES):
@@ -236,8 +236,8 @@ class Execution:
         return self.asked[-1] + self.limits.call_seconds
 
     def update(self) -> None:
-        """Note the answers that have come, and send the next call when its turn has."""
-        self.answers.cut()
+        """Record the answers that have arrived, and send the next call if it is due."""
+        self.answers.split_frames()
         if excess := self.answers.excess or self.log.excess:
             self.stop(excess)
         if self.answers.has_too_many:
@@ -261,7 +261,7 @@ class Execution:
             self.stop(too_slow(self.limits.wall_seconds))
 
     def stop(self, reason: str) -> None:
-        """Have the run ended; the first reason counts."""
+        """Cancel the run; the first reason counts."""
         if self.stopped is None:
             self.stopped = reason
             self.stop_end = monotonic() + GRACE_SECONDS
@@ -314,7 +314,7 @@ def execute(slot: Slot, request: Request, limits: Limits, seconds: float) -> Exe
 def execute_in_any(
     kind: SlotKind, request: Request, limits: Limits, seconds: float, *, needs_all: bool = False
 ) -> Execution:
-    """The same in any slot of a kind; one that is killed before the program is replaced.
+    """Execute in any slot of a kind; a slot killed before the program begins is replaced.
 
     `needs_all` says that the program names what a slot loads late.
 
@@ -415,11 +415,11 @@ class CandidateResult:
 
 
 def results_of(execution: Execution) -> list[CandidateResult]:
-    """The result of each call, up to the first that ran out of its own time.
+    """The result of each call, up to the first that exceeded its time limit.
 
     The calls that a program does not answer, because it cannot be loaded, ends or is stopped,
-    share one reason. A program that is stopped after its last answer has not given that: its time
-    and its limits count until its end.
+    share one reason. The last answer of a program that is stopped after it does not count: time and
+    limits hold until the process ends.
 
     Raises:
         RuntimeError: If the program never began.

@@ -1,4 +1,4 @@
-"""From objective to score, and the second look at a program."""
+"""From objective to score, and the check on held-out inputs."""
 
 import math
 from dataclasses import replace

@@ -4,7 +4,7 @@ Objective and score are different metrics: the objective is the mean composite; 
 candidates are ranked, weighs it with smoothness, accuracy, noise reduction and the share of signals
 that were filtered. There is no reference. The filter gets the whole signal, so neither causality
 nor the window is enforced, as in the published evaluator. The published signals can be computed
-from their seeds; a second look with signals drawn for each program detects that.
+from their seeds; held-out signals drawn for each program detect that.
 
 DELAY is the number of samples before the first one that a filter looking back over a whole window
 can give; below MIN_ACCURACY the score is 0.
@@ -25,7 +25,7 @@ Value = object  # plain data: None, numbers, texts, arrays, lists and dicts
 ENTRY_POINT = "run_signal_processing"
 MARGIN = 0.07  # how far the score of a program may fall on fresh signals; see bench/holdout.py
 NUM_SIGNALS = 5
-NUM_SETS = 3  # sets of five fresh signals in a second look: their mean varies less than that of one
+NUM_SETS = 3  # sets of five held-out signals: their mean varies less than that of one set
 FIRST_SEED = 42
 DURATION = 10.0
 TIMES = [np.linspace(0, DURATION, 500 + 100 * i) for i in range(NUM_SIGNALS)]

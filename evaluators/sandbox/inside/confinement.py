@@ -185,7 +185,7 @@ class Confinement:
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Prepare the rules for the first candidate, who may write to `scratch` only.
+        """Prepare the rules for the first candidate, which may write to `scratch` only.
 
         Candidates may read the system's libraries and what is `readable`, but not what is
         `hidden` among it; list what is `listable`; read `programs` if they may start processes.

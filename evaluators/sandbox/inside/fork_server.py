@@ -92,7 +92,7 @@ class ForkServer(Server):
                     load(order["load"])
                     self.say({})
                 elif order and len(descriptors) != NUM_DESCRIPTORS:
-                    break  # a candidate has taken away our right to more of them
+                    break  # a candidate has lowered our limit of descriptors
                 elif order:
                     self.say(self._carry_out(order, descriptors))
                     self.folder.clear(os.path.join(self.work, worker.CANDIDATE_FILE))

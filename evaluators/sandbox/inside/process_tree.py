@@ -133,8 +133,8 @@ def kill_tree(number: int) -> int:
     """Kill a child of this process and everything below this process; its exit status.
 
     Negative is the signal that ended it. Orphans become children of this process (Linux), and
-    this process has no other children. Never waits for a process: who traces a child gets its
-    end first, and must be killed for that.
+    this process has no other children. Never blocks in a wait: a process that traces the child
+    receives its end first, and must be killed before.
     """
     os.kill(number, signal.SIGKILL)
     statuses: dict[int, int] = {}

@@ -122,8 +122,9 @@ class SlotFolder:
 class PrivateFiles:
     """The folder of a slot, with a tmpfs in it where the system lets this user mount one.
 
-    Only the slot's processes see the tmpfs, so a program can neither hide files from its size nor
-    leave any where others look. Elsewhere, in containers mostly, the watch alone bounds the files.
+    Only the slot's processes see the tmpfs: its size bounds all files of a program, and other
+    processes find none of them. Where it cannot be mounted, as in most containers, only the watch
+    bounds the files.
 
     Attributes:
         folder: The folder that holds the scratch folder.
@@ -299,7 +300,7 @@ def _hides_files(number: int) -> bool:
     """Whether a process keeps files whose size cannot be checked.
 
     It has mapped deleted files without having them open, or cannot be looked at. It may just have
-    closed a file between two looks, so it must be seen in the same state twice.
+    closed a file between two checks, so it must be seen in the same state twice.
     """
     hidden = _mapped_and_deleted(number) - _mapped_and_deleted(os.getpid())
     for _ in range(2):

@@ -100,7 +100,7 @@ mount ptrace rt_sigqueueinfo rt_tgsigqueueinfo sched_setaffinity sched_setschedu
 setpriority setpgid setrlimit setsid setsockopt shmget socket tkill truncate unshare vfork
 process_vm_readv process_vm_writev
 """
-"""Refused as not permitted; whatever stands in no list does not exist for a candidate."""
+"""Refused as not permitted (EPERM); calls in no list fail as unknown (ENOSYS)."""
 
 SIGNALLING = ["kill", "tgkill"]
 ALL_BITS = 0xFFFFFFFF

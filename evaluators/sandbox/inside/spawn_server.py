@@ -28,7 +28,7 @@ from costada.evaluators.sandbox.inside import (
 from costada.evaluators.sandbox.inside.confinement import Order
 
 WATCH_SECONDS = 0.1 if process_tree.HAS_PROC else 0.5
-"""Between looks at the processes, which cost more where `ps` must be run."""
+"""Between checks of the processes, which cost more where `ps` must be run."""
 
 
 class PreparedProcess:

@@ -45,7 +45,7 @@ Request = Mapping[str, Any]
 def serve(request_fd: int, result_fd: int, limits: Mapping[str, int]) -> None:
     """Carry out the request that comes through one descriptor; write the answers to the other."""
     no_memory = codec.encode({"error": _out_of_memory(limits), "is_own_fault": True})
-    # The process this one was forked from may have drawn, and looked for a folder of its own.
+    # The parent may have drawn random numbers, and cached a folder for temporary files.
     tempfile.tempdir = None
     random.seed(SEED)
     opening = None

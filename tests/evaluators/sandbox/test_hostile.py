@@ -14,7 +14,7 @@ from hostile.corpus import LAYERS, SHARED, own_programs, shared_programs
 from hostile.verdicts import complaints
 
 pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="watching strangers' processes needs Linux"
+    not sys.platform.startswith("linux"), reason="watching other processes needs Linux"
 )
 PROGRAMS = [*shared_programs(), *own_programs()]
 CATEGORIES = sorted({program.category for program in PROGRAMS})

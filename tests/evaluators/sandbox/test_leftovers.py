@@ -34,7 +34,7 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS, Slot
 
 pytestmark = pytest.mark.skipif(
-    not hasattr(os, "pidfd_open"), reason="watching strangers' processes needs Linux"
+    not hasattr(os, "pidfd_open"), reason="watching other processes needs Linux"
 )
 MANY = Limits(wall_seconds=60, processes=8)
 

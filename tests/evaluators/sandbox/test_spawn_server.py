@@ -20,7 +20,7 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS, Slot
 
 pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="watching strangers' processes needs Linux"
+    not sys.platform.startswith("linux"), reason="watching other processes needs Linux"
 )
 SINGLE_USE = SlotKind(Layer.PROCESS, (), is_single_use=True)
 INDEX = SHARED / "index.json"
@@ -102,7 +102,7 @@ def test_a_program_over_the_wall_limit_is_stopped():
         ("os.kill(os.getpid(), 9)", "killed by SIGKILL before it returned"),
         ("raise SystemExit(1)", "SystemExit: the program called exit (1)"),
         ("return bytearray(10**9)", "MemoryError: out of memory, the limit is 200 MB"),
-        ("os.closerange(0, 100)", "its error could not be told"),
+        ("os.closerange(0, 100)", "could not report its error"),
     ],
 )
 def test_every_end_is_reported(body, expected):

@@ -1,4 +1,4 @@
-"""AttemptContext that are easier made than written down."""
+"""Sources that are easier made than written down."""
 
 from hostile import preludes
 
