@@ -12,11 +12,7 @@ from langchain_core.runnables import Runnable
 from tenacity import RetryCallState, retry_if_exception
 
 from costada.models.deadline import seconds_left
-from costada.models.langchain_openai import (
-    RetryWithOptions,
-    client_retries,
-    without_client_retries,
-)
+from costada.models.langchain_openai import RetryWithOptions, client_retries, without_client_retries
 from costada.models.provider_errors import is_transient, retry_after
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity, underlying_models, with_models_changed

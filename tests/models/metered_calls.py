@@ -14,7 +14,7 @@ from fakes import toy_problem
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langchain_openai import ChatOpenAI
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 
 from costada.models.asking import ModelFailure
 from costada.models.metering import MeteredCall
@@ -36,6 +36,13 @@ PRICE = Price(1, 2, "0.25")
 KEY = CallKey("run", 1, "generation", 1)
 PROMPT = Prompt("be brief", "improve it")
 INPUT_BOUND = len("be brief" + "improve it") + 64
+
+
+class Point(BaseModel):
+    """A point on a line, at a whole number of steps from its start."""
+
+    x: int
+
 
 Way = Callable[[BillingServer], Any]
 

@@ -7,28 +7,11 @@ from billing_server import BillingServer, Refusal, Reply
 from gateways import Gateway
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
-from langchain_openai import ChatOpenAI
-from pydantic import BaseModel, SecretStr
+from metered_calls import Point, client
 
 from costada.models.chat_models import chat_model
 from costada.models.gateway.client import has_gateway, through_gateway, upstreams, with_call_key
 from costada.models.gateway.protocol import GatewayAddress
-
-
-class Point(BaseModel):
-    x: int
-
-
-def client(url: str) -> ChatOpenAI:
-    return ChatOpenAI(
-        model="stand-in",
-        max_retries=0,
-        timeout=5.0,
-        stream_usage=True,
-        base_url=url,
-        api_key=SecretStr("none"),
-        default_headers={"Connection": "close"},
-    )
 
 
 @pytest.fixture(scope="module")
@@ -39,38 +22,33 @@ def model(running_server: BillingServer, running_gateway: Gateway) -> Runnable:
     )
 
 
-def test_a_call_executed_again_is_answered_without_another_bill(
-    model: Runnable, server: BillingServer, gateway: Gateway
+@pytest.mark.parametrize(
+    ("answers", "executions", "num_sent"),
+    [
+        ([Reply("one")], [["one"], ["one"]], 1),
+        ([Reply("one"), Reply("two")], [["one", "two"], ["one", "two"]], 2),
+        ([Refusal(500), Refusal(429), Reply("third")], [["third"], ["third"]], 3),
+    ],
+    ids=["asked again", "asked twice in each execution", "retried"],
+)
+def test_a_later_execution_gets_the_answers_of_the_first_one(
+    model: Runnable, server: BillingServer, gateway: Gateway, answers, executions, num_sent
 ):
-    first, second = (with_call_key(model, gateway.call).invoke("hi") for _ in range(2))
-    assert first.response_metadata == second.response_metadata
-    assert (first.content, first.usage_metadata) == (second.content, second.usage_metadata)
-    assert len(server.bill) == 1
+    server.script(*answers)
+    metadata = []
+    for texts in executions:
+        keyed = with_call_key(model, gateway.call)
+        received = [keyed.invoke("hi") for _ in texts]
+        assert [each.content for each in received] == texts
+        metadata.append([(each.response_metadata, each.usage_metadata) for each in received])
+    assert metadata[0] == metadata[1]
+    assert len(server.requests) == num_sent
+    assert len(server.bill) == sum(isinstance(each, Reply) for each in answers)
 
 
 def test_calls_with_different_keys_are_billed_each(model: Runnable, server: BillingServer):
     for attempt in (1, 2):
         with_call_key(model, f"run/1/retry/{attempt}").invoke("hi")
-    assert len(server.bill) == 2
-
-
-def test_a_retry_is_sent_and_its_answer_is_replayed_to_the_next_execution(
-    model: Runnable, server: BillingServer, gateway: Gateway
-):
-    server.script(Refusal(500), Refusal(429), Reply("third"))
-    assert with_call_key(model, gateway.call).invoke("hi").content == "third"
-    assert with_call_key(model, gateway.call).invoke("hi").content == "third"
-    assert (len(server.requests), len(server.bill)) == (3, 1)
-
-
-def test_a_keyed_model_that_is_asked_twice_gives_two_answers(
-    model: Runnable, server: BillingServer, gateway: Gateway
-):
-    server.script(Reply("one"), Reply("two"))
-    keyed = with_call_key(model, gateway.call)
-    assert [keyed.invoke("hi").content for _ in range(2)] == ["one", "two"]
-    again = with_call_key(model, gateway.call)
-    assert [again.invoke("hi").content for _ in range(2)] == ["one", "two"]
     assert len(server.bill) == 2
 
 
@@ -96,7 +74,7 @@ def test_the_key_reaches_models_in_fallbacks_sequences_and_bindings(
     server: BillingServer, gateway: Gateway
 ):
     server.default = Reply('{"x": 3}')
-    broken, whole = client(server.url), client(server.url)
+    broken, whole = client(server), client(server)
     structured = whole.bind(temperature=0).with_structured_output(Point)  # type: ignore[attr-defined]
     composed = through_gateway(broken.with_fallbacks([structured]), gateway.address)
     with_call_key(composed, gateway.call).invoke("hi")
@@ -114,17 +92,17 @@ def test_a_model_behind_a_gateway_is_not_called_without_a_key(model: Runnable):
 
 def test_models_of_other_servers_are_left_alone(server: BillingServer, gateway: Gateway):
     with BillingServer() as other:
-        stranger = client(other.url)
+        stranger = client(other)
         assert through_gateway(stranger, gateway.address) is stranger
         assert with_call_key(stranger, gateway.call) is stranger
         assert not has_gateway(stranger)
-    assert upstreams(stranger.with_fallbacks([client(server.url)])) == {other.url, server.url}
+    assert upstreams(stranger.with_fallbacks([client(server)])) == {other.url, server.url}
 
 
 def test_a_model_is_not_changed_by_sending_a_copy_of_it_through_a_gateway(
     server: BillingServer, gateway: Gateway
 ):
-    original = client(server.url)
+    original = client(server)
     through_gateway(original, gateway.address)
     assert original.invoke("hi").content == "hello"
     assert len(server.bill) == 1
@@ -136,5 +114,5 @@ def test_a_proxy_of_the_environment_does_not_come_between(
     for name in ("http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     address: GatewayAddress = gateway.address
-    model = through_gateway(client(server.url), address)
+    model = through_gateway(client(server), address)
     assert with_call_key(model, gateway.call).invoke("hi").content == "hello"

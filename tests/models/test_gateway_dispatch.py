@@ -114,9 +114,7 @@ def test_what_may_have_been_billed_is_replayed_once_to_each_execution(
     assert play(journal, asking(*requests), *states) == (answers, num_sent)
 
 
-def test_a_fallback_is_sent_while_the_first_model_still_runs_the_request_given_up(
-    journal: Journal,
-):
+def test_a_fallback_is_sent_while_the_first_model_still_runs_the_request_given_up(journal: Journal):
     async def script(dispatcher: Dispatcher) -> list[str]:
         dispatcher.release(dispatcher.dispatch(KEY, "one", REQUEST), "one")
         return [await answer(dispatcher, "one", OTHER)]

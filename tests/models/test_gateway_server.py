@@ -31,20 +31,6 @@ def own_gateway(server: BillingServer, tmp_path: Path) -> Iterator[Gateway]:
     started.end()
 
 
-def test_a_killed_client_receives_the_answer_when_it_asks_again(
-    gateway: Gateway, server: BillingServer
-):
-    gate = Gate()
-    server.script(gate)
-    with gateway.client_process({"model": "stand-in"}) as client:
-        assert gate.arrived.wait(20)
-        client.kill()
-    gate.opened.set()
-    assert gateway.ask().content == "late"
-    assert gateway.ask().content == "late"
-    assert len(server.requests) == len(server.bill) == 1
-
-
 def test_a_client_that_timed_out_waits_for_the_same_answer_when_it_asks_again(
     gateway: Gateway, server: BillingServer
 ):
@@ -89,16 +75,6 @@ def test_a_running_call_of_a_gateway_that_dies_is_lost_and_sent_again_only_when_
     assert len(server.requests) == 1
     assert own_gateway.ask(execution="resumed").content == "hello"
     assert len(server.bill) == 2
-
-
-def test_a_call_answered_before_the_gateway_died_is_replayed_by_the_next_one(
-    own_gateway: Gateway, server: BillingServer
-):
-    first = own_gateway.ask()
-    own_gateway.kill()
-    own_gateway.start()
-    assert own_gateway.ask().text == first.text
-    assert len(server.bill) == 1
 
 
 def test_a_response_that_the_provider_breaks_is_broken_for_the_client_too(

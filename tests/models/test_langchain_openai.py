@@ -22,6 +22,7 @@ from langchain_core.language_models import BaseChatModel, FakeListChatModel
 from langchain_core.messages import HumanMessage
 from langchain_core.runnables.retry import RunnableRetry
 from langchain_openai import AzureChatOpenAI, ChatOpenAI
+from metered_calls import client
 from openai import OpenAI
 from pydantic import SecretStr
 
@@ -46,14 +47,6 @@ PROTOCOLS = pytest.mark.parametrize(
     "protocol", [{}, {"use_responses_api": True}], ids=["chat completions", "responses"]
 )
 WAYS = pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
-
-
-def client(server: BillingServer, **options: Any) -> ChatOpenAI:
-    settings = {"model": "stand-in", "max_retries": 0, "timeout": 5.0, "stream_usage": True}
-    headers = {"Connection": "close"}
-    return ChatOpenAI(
-        **{**settings, **options}, base_url=server.url, api_key=KEY, default_headers=headers
-    )
 
 
 def azure(**options: Any) -> AzureChatOpenAI:

@@ -18,6 +18,7 @@ from langchain_core.runnables import RunnableLambda
 from metered_calls import (
     CAP,
     INPUT_BOUND,
+    Point,
     asked,
     assert_exact,
     assert_in_doubt,
@@ -27,7 +28,6 @@ from metered_calls import (
     context_for,
     rows_of,
 )
-from pydantic import BaseModel
 
 from costada.models.errors import UnmeteredCall
 from costada.models.metering import UNSEEN_INPUT, CallMeter, MeteredCall
@@ -36,12 +36,6 @@ from costada.models.requests import OutgoingRequest
 from costada.values.usage import Usage
 
 PROMPT = "twelve bytes"
-
-
-class Point(BaseModel):
-    """A point on a line, at a whole number of steps from its start."""
-
-    x: int
 
 
 def part(text: str, inputs: int, outputs: int) -> ChatGenerationChunk:
@@ -242,9 +236,7 @@ def test_an_estimate_above_the_limit_of_an_answer_does_not_end_the_run(server: B
     assert (row.is_estimated, row.usage.output_tokens > CAP) == (True, True)
 
 
-def test_a_cost_that_no_price_explains_is_charged_and_ends_the_run(
-    server: BillingServer,
-):
+def test_a_cost_that_no_price_explains_is_charged_and_ends_the_run(server: BillingServer):
     server.default = Reply("ten words", 10, 10, cost=2_500_000_000.0)
     context = context_for(client(server).with_fallbacks([client(server)]), is_listed=True)
     with pytest.raises((ValueError, UnmeteredCall), match=r"request cost \$2,500,000,000.00"):

@@ -13,11 +13,13 @@ import pytest
 from billing_server import BillingServer, Refusal, Reply, Silence
 from langchain_core.caches import InMemoryCache
 from langchain_core.callbacks import UsageMetadataCallbackHandler
-from langchain_core.runnables import RunnableConfig
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langgraph.graph import END, START, StateGraph
 from metered_calls import (
     CAP,
     INPUT_BOUND,
+    Point,
     agent_loop,
     asked,
     asked_twice,
@@ -38,7 +40,6 @@ from metered_calls import (
     through,
     without_client_retries,
 )
-from pydantic import BaseModel
 
 from costada.models.errors import UnmeteredCall
 from costada.models.metering import CallMeter
@@ -49,10 +50,6 @@ PAID = Reply("one two three", 70, 20, cached_tokens=30, reasoning_tokens=10)
 WORST = {"input_tokens": INPUT_BOUND, "output_tokens": CAP}
 BROKEN, FAILED = Reply("one two", **WORST, breaks_after=1), Reply(**WORST, fails_after=1)
 LOST = Silence(**WORST, is_billed=True)
-
-
-class Point(BaseModel):
-    x: int
 
 
 POINT_SCHEMA = {"title": "Point", "type": "object", "properties": {"x": {"type": "integer"}}}
@@ -72,6 +69,11 @@ ENDINGS: dict[str, Callable[[RunContext, BillingServer], None]] = {
     "estimated": assert_estimated,
     "unseen": assert_nothing,
 }
+
+
+def structured_stream(server: BillingServer) -> Any:
+    model = client(server).with_structured_output(Point, method="json_schema")
+    return RunnableLambda(lambda prompt, config: AIMessage(str(list(model.stream(prompt, config)))))
 
 
 def with_unknown_parameter(model: Any, prompt: Any, config: Any) -> Any:
@@ -122,6 +124,7 @@ CASES = [
     Case("three choices", plain(n=3)),
     Case("three streamed choices", through(streamed, n=3)),
     Case("structured", structured(Point), (POINT,)),
+    Case("structured, streamed", structured_stream, (POINT,)),
     Case("structured, raw too", structured(Point, include_raw=True), (POINT,)),
     Case("structured by a schema", structured(POINT_SCHEMA), (POINT,)),
     Case("structured by a schema, invalid", structured(POINT_SCHEMA), (NOT_JSON,)),

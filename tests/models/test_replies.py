@@ -137,12 +137,7 @@ OPENAI = {
             {},
             (100, 40, 0, 0, 50, 20),
         ),
-        (
-            IN_100,
-            {"cache_creation": 0, **BY_TIME},
-            {},
-            (100, 40, 0, 0, 50, 20),
-        ),
+        (IN_100, {"cache_creation": 0, **BY_TIME}, {}, (100, 40, 0, 0, 50, 20)),
         (
             {**IN_100, "total_tokens": 230},
             {"cache_read": 60, "cache_creation": 30},

@@ -10,7 +10,8 @@ from langchain_core.runnables import (
     RunnableParallel,
 )
 from langchain_openai import ChatOpenAI
-from pydantic import BaseModel, SecretStr
+from metered_calls import Point
+from pydantic import SecretStr
 
 from costada.models.chat_models import chat_model
 from costada.models.langchain_openai import RequestFacts
@@ -22,10 +23,6 @@ from costada.models.runnable_tree import (
     requested_model,
     underlying_models,
 )
-
-
-class Point(BaseModel):
-    x: int
 
 
 def openai(name: str) -> ChatOpenAI:

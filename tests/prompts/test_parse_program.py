@@ -126,13 +126,6 @@ def test_changes_are_summarized(reply: str, changes: str):
     assert result.changes == changes
 
 
-def test_a_function_alone_replaces_the_parents():
-    code = code_of("```python\ndef construct():\n    return 7\n```")
-    assert "return 7" in code
-    assert "size" not in code
-    assert code.endswith(FRAME)
-
-
 NEITHER = "The answer holds neither a SEARCH/REPLACE block nor a complete program."
 
 
@@ -163,10 +156,7 @@ NEITHER = "The answer holds neither a SEARCH/REPLACE block nor a complete progra
             edit("    size = 1", "    size = 1"),
             "The SEARCH/REPLACE blocks leave the program as it is.",
         ),
-        (
-            f"```python\n{PARENT}```",
-            "The answer repeats the current program without a change.",
-        ),
+        (f"```python\n{PARENT}```", "The answer repeats the current program without a change."),
         (
             edit("def run():", "def go():"),
             "The answer repeats the current program without a change.",
@@ -267,10 +257,6 @@ def run(program: str | None) -> object:
     names: dict[str, object] = {}
     exec(program, names)
     return names["run"]()
-
-
-def test_a_program_with_the_entry_point_stays_as_it_is():
-    assert complete_program("run = print\n", FRAMED, RUN) == "run = print\n"
 
 
 def test_a_marked_block_gets_the_parents_frame():
