@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from costada.runs.config import (
     CONTROLLER,
     LARGEST_SETTINGS,
+    OTHER_PRICES,
     OUTPUT,
     RunConfig,
     Shown,
@@ -55,12 +56,6 @@ def path_option(
     )
 
 
-ProblemName = Annotated[
-    str,
-    typer.Argument(
-        metavar="PROBLEM", help="A benchmark (see [b]costada list[/b]) or a problem folder."
-    ),
-]
 Folder = Annotated[
     Path, typer.Argument(parser=named_path, metavar="DIR", help="The folder of a run.")
 ]
@@ -105,11 +100,19 @@ SetValues = Annotated[
 ]
 
 ALL_SETTINGS = tuple(RunConfig.model_fields)
+GROUPS = (CONTROLLER, OTHER_PRICES)
+"""Settings with values by name: tables of a file, and NAME.KEY=VALUE of `--set`."""
 
 
 def setting_option(name: str) -> Any:
-    """The option of a setting, as the annotation of a parameter; `None` if it has none."""
+    """The option of a setting, as the annotation of a parameter; `None` if it has none.
+
+    The problem is an argument.
+    """
     field = RunConfig.model_fields[name]
+    annotated: Any = Annotated
+    if name == "problem":
+        return annotated[str | None, typer.Argument(metavar="PROBLEM", help=field.description)]
     shown = next((each for each in field.metadata if isinstance(each, Shown)), None)
     if shown is None:
         return None
@@ -127,7 +130,6 @@ def setting_option(name: str) -> Any:
         show_default=default or False,
         rich_help_panel=shown.panel,
     )
-    annotated: Any = Annotated
     return annotated[kind | None, option]
 
 
@@ -165,8 +167,10 @@ def with_settings(*names: str, from_file: bool = True) -> Callable[[Command], Co
             for name, kind in {**kinds, **shared}.items()
         ]
         own = inspect.signature(command, eval_str=True).parameters.values()
-        first, *others = (each.replace(kind=keyword) for each in own if each.name != "settings")
-        signature = inspect.Signature([first, *added, *others])
+        others = [each.replace(kind=keyword) for each in own if each.name != "settings"]
+        required = [each for each in others if each.default is inspect.Parameter.empty]
+        optional = [each for each in others if each not in required]
+        signature = inspect.Signature([*required, *added, *optional])
         extended.__signature__ = signature  # type: ignore[attr-defined]
         extended.__annotations__ = {n: p.annotation for n, p in signature.parameters.items()}
         return extended
@@ -193,26 +197,26 @@ def read_settings(
         OSError: The file cannot be read.
     """
     given: dict[str, Any] = _read_file(config_file) if config_file else {}
-    controller = dict(given.pop(CONTROLLER, {}))
-    known = [name for name in RunConfig.model_fields if name != CONTROLLER]
+    groups = {name: dict(given.pop(name, {})) for name in GROUPS}
+    known = [name for name in RunConfig.model_fields if name not in GROUPS]
     known += [f"{CONTROLLER}.{name}" for name in constant_names()]
     for text in set_values:
         name, equals, value = text.partition("=")
         if not equals:
             raise ValueError(f"--set: got {text!r}, expected NAME=VALUE")
-        if name not in known:
-            raise ValueError(unknown_name("setting", name, known))
+        group, dot, key = name.partition(".")
+        if name not in known and not (group == OTHER_PRICES and key):
+            raise ValueError(unknown_name("setting", name, [*known, f"{OTHER_PRICES}.MODEL"]))
         if options.get(name) is not None:
             raise ValueError(f"--set {name}: also given as {as_option(name)}, expected one of them")
-        group, _, constant = name.rpartition(".")
-        (controller if group else given)[constant] = _value(value)
+        (groups[group] if dot else given)[key or name] = _value(value)
     for name in given:
         if name in ALL_SETTINGS and name not in names:
             raise ValueError(f"{name}: this command does not take it from a file or --set")
     given |= {name: value for name, value in options.items() if value is not None}
     if "tool_evaluations" in given and given.get("generator") != "agent":
         raise ValueError("--tool-evaluations: needs --generator agent")
-    return {**given, CONTROLLER: controller} if controller else given
+    return given | {name: values for name, values in groups.items() if values}
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -220,8 +224,9 @@ def _read_file(path: Path) -> dict[str, Any]:
         given = tomllib.loads(read_text(path, LARGEST_SETTINGS))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{path}: {error}") from None
-    if not isinstance(given.get(CONTROLLER, {}), dict):
-        raise ValueError(f"{path}: {CONTROLLER}: expected a table")
+    for name in GROUPS:
+        if not isinstance(given.get(name, {}), dict):
+            raise ValueError(f"{path}: {name}: expected a table")
     return given
 
 

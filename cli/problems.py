@@ -15,6 +15,10 @@ from costada.reports.terminal import show
 from costada.runs.config import RunConfig
 from costada.runs.interruption import ExitCode, ending_on_signal
 
+ProblemName = Annotated[
+    str,
+    typer.Argument(metavar="PROBLEM", help=RunConfig.model_fields["problem"].description),
+]
 Program = Annotated[
     Path, typer.Argument(parser=options.named_path, metavar="FILE", help="A Python program.")
 ]
@@ -68,7 +72,7 @@ def _cell(value: object) -> str:
 
 @options.with_settings("sandbox", "timeout", "memory_mb", from_file=False)
 def evaluate(
-    problem: options.ProblemName,
+    problem: ProblemName,
     file: Program,
     settings: Callable[[], dict[str, Any]],
     as_json: options.AsJson = False,

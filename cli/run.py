@@ -24,12 +24,6 @@ if TYPE_CHECKING:
     from costada.runs.plan import Plan
     from costada.values.discovery import Discovery
 
-Problem = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="PROBLEM", help="A benchmark (see [b]costada list[/b]) or a problem folder."
-    ),
-]
 Out = Annotated[
     Path | None,
     options.path_option(
@@ -75,7 +69,6 @@ AcceptLoss = Annotated[
 @options.with_settings(*options.ALL_SETTINGS)
 def run(
     settings: Callable[[], dict[str, Any]],
-    problem: Problem = None,
     out: Out = None,
     dry_run: DryRun = False,
     as_json: options.JsonResult = False,
@@ -83,8 +76,7 @@ def run(
 ) -> None:
     """Improve a program within a budget of dollars. Ctrl-C stops after saving."""
     with refusing(ExitCode.BAD_INPUT):
-        given = settings()
-        config = RunConfig.model_validate({**given, "problem": problem or given.get("problem")})
+        config = RunConfig.model_validate(settings())
         if out:
             RunFolder(out).check_free()
         plan = _plan(config)

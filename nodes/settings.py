@@ -61,47 +61,61 @@ def check_lost_calls(lost_calls: LostCalls, *, is_hard: bool) -> None:
 class Settings(BaseModel):
     """The settings of a run, checked on creation.
 
-    `constants` are the controller's. `method` says who decides, by its name in `METHODS`. `seed`
-    starts the run's randomness when the input gives none. `price` is the price of the generating
-    model, `guide_price` that of a separate guide model, each for the name in the constructor, and
-    `other_prices` those of further names (fallbacks, or a name that is bound to a model); where
-    they say nothing, the packaged prices hold.
-    `on_missing_usage` decides about an answer without token counts: `"raise"` ends the run,
-    `"estimate"` charges an estimate and marks it. `lost_calls` says whether a call whose outcome is
-    unknown counts against the budget at its upper bound, as it must under a hard one.
-    `budget_policy` `"crossing"` lets the step
-    that crosses the budget complete, `"hard"` lets no call begin that could cross it.
-    `max_failures` attempts in a row without a usable program stop the run. `on_exhausted`
-    `"interrupt"` asks the caller for more budget instead of ending the run; `approve_guides` asks
-    before each guide is bought.
-
-    `generator` `"model"` takes each attempt's program from one answer; with `"agent"` the model may
-    try up to `tool_evaluations` programs and look at others first, see `costada.prompts.tools`.
-    `step_cap` is the dollars after which a step's generation makes no further request; under a
-    hard budget policy none leaves that could cost more. `retry_policy` says how long a run waits
-    for its providers.
-
     Raises `pydantic.ValidationError` naming the field, the value and what was expected.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     constants: Constants = Constants()
+    """Constants of the controller."""
+
     method: str = DEFAULT_METHOD
+    """The method that allocates the budget, by its name in `METHODS`."""
+
     seed: int = 0
+    """Random seed of a run whose input gives none."""
+
     price: Price | None = None
+    """Price of the generating model, by the name of its constructor; `None`: the list price."""
+
     guide_price: Price | None = None
+    """Price of a separate guide model; `None`: the list price."""
+
     other_prices: Mapping[str, Price] = {}
+    """Prices of further models by name: fallbacks, and names that are bound to a model."""
+
     on_missing_usage: Literal["raise", "estimate"] = "raise"
+    """What to do with a response without token counts: fail the run, or charge an estimate."""
+
     lost_calls: LostCalls = "count"
+    """Whether calls with an unknown outcome are charged at their upper bound. A hard budget
+    requires count."""
+
     budget_policy: Literal["crossing", "hard"] = "crossing"
+    """crossing: the last iteration may exceed the budget. hard: no call may."""
+
     max_failures: PositiveInt = DEFAULT_MAX_FAILURES
+    """Consecutive attempts without a usable program after which the run stops."""
+
     on_exhausted: Literal["stop", "interrupt"] = "stop"
+    """interrupt: ask the caller for more budget instead of ending the run."""
+
     approve_guides: bool = False
+    """Whether to ask the caller before each guide is bought."""
+
     generator: Generator = "model"
+    """model: one response is one program. agent: the model may call tools before it submits, see
+    `costada.prompts.tools`."""
+
     tool_evaluations: PositiveInt = DEFAULT_TOOL_EVALUATIONS
+    """Programs that a generator with tools may evaluate before it submits."""
+
     step_cap: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    """Dollars after which a generator with tools makes no further request in a step. Under a hard
+    budget policy it makes none that could cost more."""
+
     retry_policy: RetryPolicy = RetryPolicy()
+    """How long a run waits for its providers."""
 
     @field_validator("method")
     @classmethod
@@ -122,19 +136,19 @@ APART = {"method", "seed"}
 
 
 def problem_texts(problem: Problem) -> dict[str, str]:
-    """Return the facts of a problem as texts by name."""
+    """The facts of a problem as texts by name."""
     return as_texts(problem_facts(problem))
 
 
 def settings_texts(settings: Settings, budget: float) -> dict[str, str]:
-    """Return the settings that runs of a comparison share, as texts by name."""
+    """The settings that runs of a comparison share, as texts by name."""
     known = settings.model_dump(mode="json", exclude=APART)
     return as_texts({**known, "budget": budget, "costada": _version()})
 
 
 @cache
 def _version() -> str:
-    """Return the version of this package; empty where it is not installed."""
+    """The version of this package; empty if it is not installed."""
     try:
         return metadata.version("costada")
     except metadata.PackageNotFoundError:

@@ -10,10 +10,12 @@ from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     FiniteFloat,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -67,7 +69,7 @@ LARGEST_SEED = 2**63 - 1
 DEFAULT_BUDGET = 1.0
 DEFAULT_CONSTANTS = Constants()
 DEFAULT_RETRIES = RetryPolicy()
-CONTROLLER = "controller"
+CONTROLLER, OTHER_PRICES = "controller", "other_prices"
 OWN_CONSTANTS = ("reference_cost", "max_iterations")
 """Constants of the controller that are settings of their own."""
 
@@ -100,6 +102,16 @@ Seconds = Annotated[FiniteFloat, Field(gt=0)]
 PricePerMillion = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 
 
+def _price(given: object) -> object:
+    if not isinstance(given, Mapping):
+        return given
+    try:
+        return Price(**given)
+    except TypeError:
+        keys = "input_per_million, output_per_million and, if it differs, cached_per_million"
+        raise ValueError(f"expected {keys}") from None
+
+
 class RunConfig(BaseModel):
     """The settings of a run. The options of the commands and of `discover` are these fields.
 
@@ -130,6 +142,10 @@ class RunConfig(BaseModel):
 
     guide_price_out: Annotated[PricePerMillion | None, GUIDE_PRICE] = None
     """Price of a million output tokens of the guide model."""
+
+    other_prices: Mapping[str, Annotated[Price, BeforeValidator(_price)]] = {}
+    """Prices of further models by name, such as fallbacks: `input_per_million`,
+    `output_per_million` and, if it differs, `cached_per_million`."""
 
     reference_cost: Annotated[
         Dollars, Shown(MONEY.panel, default=f"the preset's or {DEFAULT_CONSTANTS.reference_cost}")
@@ -242,12 +258,16 @@ class RunConfig(BaseModel):
         preset = PRESETS[name]
         return {"budget": preset.budget, "reference_cost": preset.reference_cost, **known}
 
-    @field_validator("method")
+    @field_validator("*", mode="before")
     @classmethod
-    def _check_method(cls, method: str) -> str:
-        if method not in METHODS:
-            raise ValueError(unknown_name("method", method, METHODS))
-        return method
+    def _check_bool(cls, given: object, info: ValidationInfo) -> object:
+        """Refuse true and false for a number; pydantic reads them as 1 and 0."""
+        if (
+            isinstance(given, bool)
+            and cls.model_fields[str(info.field_name)].annotation is not bool
+        ):
+            raise ValueError("expected a number or text")
+        return given
 
     @field_validator("problem")
     @classmethod
@@ -270,6 +290,8 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check_contradictions(self) -> Self:
+        if self.method not in METHODS:
+            raise ValueError(unknown_name("method", self.method, METHODS))
         if self.base_url and not any(map(is_openai, (self.model, self.guide_model))):
             raise ValueError("base_url: got one for no openai: model, expected model openai:NAME")
         for one, other in (("price_in", "price_out"), ("guide_price_in", "guide_price_out")):
@@ -324,6 +346,7 @@ class RunConfig(BaseModel):
             seed=self.seed,
             price=self.price,
             guide_price=self.guide_price,
+            other_prices=self.other_prices,
             on_missing_usage=self.on_missing_usage,
             lost_calls=self.lost_calls,
             budget_policy=self.budget_policy,

@@ -13,6 +13,7 @@ from uuid import uuid4
 from typing_extensions import Unpack
 
 from costada.values.discovery import Discovery
+from costada.values.prices import Price
 
 if TYPE_CHECKING:
     from costada.evaluators.problem import Problem
@@ -33,6 +34,7 @@ class DiscoverOptions(TypedDict, total=False):
     price_out: Decimal | float | str | None
     guide_price_in: Decimal | float | str | None
     guide_price_out: Decimal | float | str | None
+    other_prices: Mapping[str, Price]
     reference_cost: float | None
     on_missing_usage: Literal["raise", "estimate"]
     lost_calls: Literal["count", "ignore"]

@@ -45,8 +45,10 @@ def listed_or_all(option: str, text: str, everything: Iterable[str]) -> tuple[st
 
 def as_option(field: str) -> str:
     """The command line option of a settings field."""
-    if field == "problem" or field.startswith("controller"):
-        return field.upper() if field == "problem" else field
+    if field == "problem":
+        return "PROBLEM"
+    if field.startswith(("controller", "other_prices")):  # they have no option but --set
+        return field
     return f"--{field.replace('_', '-')}"
 
 

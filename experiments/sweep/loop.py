@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 from time import monotonic, sleep
@@ -16,7 +15,7 @@ from typing import Any, Protocol, Self
 
 from costada.experiments.sweep.progress import SweepProgress
 from costada.experiments.sweep.sweep import Status, SweepRun, last_step
-from costada.runs.config import CONTROLLER, RunConfig
+from costada.runs.config import CONTROLLER, OTHER_PRICES, RunConfig
 from costada.runs.interruption import ExitCode
 from costada.runs.user_input import as_option
 from costada.store.files import created, make_folder, read_end
@@ -134,7 +133,12 @@ def options_of(run: SweepRun) -> list[str]:
         if name == "problem" or value is None:
             continue
         if name == CONTROLLER:
-            options += [f"--set={name}.{key}={json.dumps(each)}" for key, each in value.items()]
+            options += [f"--set={name}.{key}={str(each).lower()}" for key, each in value.items()]
+            continue
+        if name == OTHER_PRICES:
+            for model, price in value.items():
+                table = ", ".join(f"{key}={dollars}" for key, dollars in asdict(price).items())
+                options.append(f"--set={name}.{model}={{{table}}}")
             continue
         if name == "tool_evaluations" and run.config.generator != "agent":
             continue
