@@ -103,68 +103,6 @@ def test_programs_are_shown_whole_with_score_error_and_metrics():
     assert other.startswith("\nScore: 0.5000\nError:\n```text\ncircles overlap\n```\n\n```python\n")
 
 
-def test_the_task_names_entry_point_time_limit_markers_and_both_answer_forms():
-    task = generation_prompt(REQUEST).user.split("# Task\n")[1]
-    for expected in (
-        "`pack` stays defined",
-        "after 360 seconds",
-        "EVOLVE-BLOCK",
-        "<<<<<<< SEARCH\n",
-        "\n=======\n",
-        "\n>>>>>>> REPLACE\n",
-        "character by character",
-        "one complete program",
-    ):
-        assert expected in task
-
-
-def test_without_an_entry_point_the_task_speaks_of_what_the_evaluator_uses():
-    user = generation_prompt(replace(REQUEST, entry_point=None)).user
-    assert "- What the evaluator uses stays defined" in user
-
-
-def test_the_task_mentions_no_editable_block_where_there_is_none():
-    request = replace(REQUEST, current=OTHER)
-    assert "EVOLVE-BLOCK" not in generation_prompt(request).user.split("# Task\n")[1]
-
-
-@pytest.mark.parametrize(
-    ("action", "words"),
-    [("exploration", "different algorithm"), ("exploitation", "among the best so far")],
-)
-def test_the_action_sets_the_label_above_the_parent(action, words):
-    labelled = generation_prompt(replace(REQUEST, action=action)).user
-    plain = generation_prompt(REQUEST).user
-    assert words in labelled.split("# Current program\n")[1].split("```python")[0]
-    assert words not in plain
-
-
-def test_only_a_program_over_500_characters_is_asked_to_be_simpler():
-    short = replace(REQUEST, current=replace(PARENT, code="x" * 500))
-    long = replace(REQUEST, current=replace(PARENT, code="x" * 501))
-    assert "less code" not in generation_prompt(short).user
-    assert "less code" in generation_prompt(long).user
-
-
-def test_a_tactic_is_shown_field_by_field_on_single_lines():
-    user = generation_prompt(replace(REQUEST, tactic=TACTIC, tactic_mode="refinement")).user
-    assert (
-        "Idea: Solve for all radii at once\n"
-        "How: Set up one linear program. Solve it for fixed centres.\n"
-        "Target: score\n"
-        "Cautions: none\n"
-        "Approach: scipy.optimize.linprog\n"
-    ) in user
-    assert "builds on a recent success" in user
-    assert "keep the structure" in user
-
-
-def test_a_breakthrough_tactic_says_that_the_search_has_stalled():
-    user = generation_prompt(replace(REQUEST, tactic=TACTIC, tactic_mode="breakthrough")).user
-    assert "stopped making progress" in user
-    assert "recent success" not in user
-
-
 def test_the_five_latest_siblings_are_listed_with_their_outcome():
     siblings = Siblings(0.5, (0.9, 0.5009, 0.4991, 0.502, 0.498, 0.75))
     user = generation_prompt(replace(REQUEST, siblings=siblings)).user
@@ -200,11 +138,6 @@ def test_a_program_cannot_close_its_own_fence():
     assert headings(user).count("# Task") == 1
 
 
-def test_text_in_values_is_neither_escaped_nor_run_as_a_template():
-    request = replace(REQUEST, failure=FailedAttempt("a < b and {{ 1 + 1 }} {% if %}"))
-    assert "a < b and {{ 1 + 1 }} {% if %}" in generation_prompt(request).user
-
-
 @pytest.mark.parametrize("mode", ["breakthrough", "refinement"])
 def test_a_guide_prompt_has_its_parts_in_order(mode):
     best = replace(PARENT, artifacts={"feedback": "corner is empty"})
@@ -220,40 +153,97 @@ def test_a_guide_prompt_has_its_parts_in_order(mode):
     ]
 
 
-def test_a_guide_sees_task_evaluator_and_best_program_with_six_decimals():
-    user = guide_prompt(GUIDE).user
-    assert "Pack 26 circles." in user
-    assert "```python\ndef evaluate(program): ...\n```" in user
-    assert "Score: 0.364240\n\n```python\n" + PARENT.code + "```" in user
-    assert "600 seconds" in user
-    assert "# Evaluator feedback" not in user
+def generated(**changes: object) -> str:
+    return generation_prompt(replace(REQUEST, **changes)).user
 
 
-def test_only_the_breakthrough_guide_asks_for_fundamentally_different_ideas():
-    breakthrough = guide_prompt(GUIDE).user
-    refinement = guide_prompt(replace(GUIDE, mode="refinement")).user
-    assert "fundamentally different" in breakthrough
-    assert "keep the algorithm" not in breakthrough
-    assert "keep the algorithm" in refinement
-    assert "fundamentally different" not in refinement
+def guided(**changes: object) -> str:
+    return guide_prompt(replace(GUIDE, **changes)).user
 
 
-def test_a_guide_is_asked_for_json_with_the_exact_count():
-    prompt = guide_prompt(replace(GUIDE, count=2))
-    assert "JSON object" in prompt.system
-    assert "exactly 2 objects" in prompt.user
-    assert '{"ideas": [{"idea":' in prompt.user
+def above_parent(text: str) -> str:
+    return text.split("# Current program\n")[1].split("```python")[0]
 
 
-def test_a_guide_reads_what_was_tried_and_is_asked_not_to_repeat_failures():
-    tactic = Tactic(
-        idea="one linear program", description="It.", approach_type="scipy.optimize.linprog"
-    )
-    line = "FAILED: scipy.optimize.linprog - one linear program (improvement +0.0000)"
-    user = guide_prompt(replace(GUIDE, tried=(TriedTactic(tactic, 0.0),))).user
-    assert f"- {line}\n\nAsk why the failed ones failed." in user
-    assert "None yet." not in user
-    assert "None yet." in guide_prompt(GUIDE).user
+def task_of(text: str) -> str:
+    return text.split("# Task\n")[1]
+
+
+TACTIC_LINES = (
+    "Idea: Solve for all radii at once\n"
+    "How: Set up one linear program. Solve it for fixed centres.\n"
+    "Target: score\nCautions: none\nApproach: scipy.optimize.linprog\n"
+)
+TASK = (
+    *("`pack` stays defined", "after 360 seconds", "EVOLVE-BLOCK", "<<<<<<< SEARCH\n"),
+    *("\n=======\n", "\n>>>>>>> REPLACE\n", "character by character", "one complete program"),
+)
+TEMPLATE = "a < b and {{ 1 + 1 }} {% if %}"
+FAILED = "- FAILED: scipy.optimize.linprog - Solve for all radii at once (improvement +0.0000)"
+EVALUATOR = "```python\ndef evaluate(program): ...\n```"
+BEST = "Score: 0.364240\n\n```python\n" + PARENT.code + "```"
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "unsaid"),
+    [
+        (task_of(generated()), TASK, ()),
+        (generated(entry_point=None), ("- What the evaluator uses stays defined",), ()),
+        (task_of(generated(current=OTHER)), (), ("EVOLVE-BLOCK",)),
+        (generated(), (), ("different algorithm", "among the best so far", "less code")),
+        (above_parent(generated(action="exploration")), ("different algorithm",), ()),
+        (above_parent(generated(action="exploitation")), ("among the best so far",), ()),
+        (generated(current=replace(PARENT, code="x" * 500)), (), ("less code",)),
+        (generated(current=replace(PARENT, code="x" * 501)), ("less code",), ()),
+        (
+            generated(tactic=TACTIC, tactic_mode="refinement"),
+            (TACTIC_LINES, "builds on a recent success", "keep the structure"),
+            (),
+        ),
+        (
+            generated(tactic=TACTIC, tactic_mode="breakthrough"),
+            (TACTIC_LINES, "stopped making progress"),
+            ("recent success",),
+        ),
+        (generated(failure=FailedAttempt(TEMPLATE)), (TEMPLATE,), ()),
+        (
+            guided(),
+            ("Pack 26 circles.", EVALUATOR, BEST, "600 seconds", "None yet."),
+            ("# Evaluator feedback",),
+        ),
+        (guided(), ("fundamentally different",), ("keep the algorithm",)),
+        (guided(mode="refinement"), ("keep the algorithm",), ("fundamentally different",)),
+        (guided(count=2), ("exactly 2 objects", '{"ideas": [{"idea":'), ()),
+        (guide_prompt(GUIDE).system, ("JSON object",), ()),
+        (
+            guided(tried=(TriedTactic(TACTIC, 0.0),)),
+            (f"{FAILED}\n\nAsk why the failed ones failed.",),
+            ("None yet.",),
+        ),
+    ],
+    ids=[
+        "the task: entry point, time limit, markers and both answer forms",
+        "no entry point",
+        "no editable block",
+        "balanced",
+        "exploration",
+        "exploitation",
+        "500 characters",
+        "over 500 characters a program is asked to be simpler",
+        "a refinement tactic, field by field on single lines",
+        "a breakthrough tactic",
+        "texts are neither escaped nor run as templates",
+        "a guide sees task, evaluator and best program with six decimals",
+        "breakthrough",
+        "refinement",
+        "the number of ideas",
+        "the form of the answer",
+        "what was tried before",
+    ],
+)
+def test_a_prompt_says_what_its_request_holds_and_no_more(text: str, said, unsaid):
+    assert [each for each in said if each not in text] == []
+    assert [each for each in unsaid if each in text] == []
 
 
 def test_requests_refuse_values_without_words():
