@@ -2,5 +2,5 @@
 
 Nothing here reads a clock, a file, the network or hidden randomness. Constants and random
 generators come in as arguments, and every function returns a new value instead of changing one.
-`algorithm` puts the rules in the order of Algorithm 1; every other file holds one group of them.
+`costada` puts the rules in the order of Algorithm 1; every other file holds one group of them.
 """

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import floor
+from operator import attrgetter
 from typing import TypeVar
 
 from costada.controller.constants import Constants
@@ -153,11 +154,11 @@ class Archive:
         """
         if not self.members:
             raise ValueError("members: got none, expected at least the seed")
-        return self.ranked()[0]
+        return max(self.members, key=attrgetter("score"))
 
     def ranked(self) -> list[Candidate]:
         """All members, best score first, in order of entry on ties."""
-        return sorted(self.members, key=lambda member: -member.score)
+        return sorted(self.members, key=attrgetter("score"), reverse=True)
 
     def top(self, count: int) -> tuple[Candidate, ...]:
         """The `count` best members, all of them when there are fewer."""
@@ -206,10 +207,9 @@ class Archive:
     def _nearest_unprotected(self, candidate: Candidate) -> Candidate | None:
         protected_ids = {member.id for member in self.protected()}
         rivals = (member for member in self.members if member.id not in protected_ids)
+        code = candidate.program.text
         return min(
-            rivals,
-            key=lambda member: code_distance(member.program.text, candidate.program.text),
-            default=None,
+            rivals, key=lambda member: code_distance(member.program.text, code), default=None
         )
 
 
@@ -261,10 +261,13 @@ def _weighted(
 
 def novelty(member: Candidate, archive: Archive) -> float:
     """The mean distance to the nearest other members, in [0, 1], 1 when alone."""
-    others = (other for other in archive.members if other.id != member.id)
-    nearest = sorted(code_distance(member.program.text, other.program.text) for other in others)[
-        :NUM_NEIGHBORS
+    code = member.program.text
+    distances = [
+        code_distance(code, other.program.text)
+        for other in archive.members
+        if other.id != member.id
     ]
+    nearest = sorted(distances)[:NUM_NEIGHBORS]
     return sum(nearest) / len(nearest) if nearest else 1.0
 
 

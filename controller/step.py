@@ -6,6 +6,7 @@ own `decide` and `stop_reason`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from random import Random
 from typing import Literal
 
@@ -86,14 +87,15 @@ def draw_inspirations(
 def _most_different(archive: Archive, parent: Candidate, count: int) -> list[Candidate]:
     better_half = archive.top(max(2 * count, len(archive.members) // 2))
     others = [member for member in better_half if member.id != parent.id]
-    others.sort(key=lambda member: -code_distance(member.program.text, parent.program.text))
+    code = parent.program.text
+    others.sort(key=lambda member: -code_distance(member.program.text, code))
     return others[:count]
 
 
 def _best_of_all(archives: Sequence[Archive], parent: Candidate, count: int) -> list[Candidate]:
     members = (member for archive in archives for member in archive.members)
     others = [member for member in members if member.id != parent.id]
-    others.sort(key=lambda member: -member.score)
+    others.sort(key=attrgetter("score"), reverse=True)
     return others[:count]
 
 

@@ -6,6 +6,7 @@ The numbers in capitals are AdaEvolve's own, as SkyDiscover configures it.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf, log, sqrt
+from operator import attrgetter
 from random import Random
 from typing import Literal
 
@@ -195,7 +196,7 @@ def founders(archives: Sequence[Archive]) -> tuple[Candidate, ...]:
     """The best candidates of all frontiers, each text once, the earliest on a tie."""
     members = [member for archive in archives for member in archive.members]
     distinct: dict[Program, Candidate] = {}
-    for candidate in sorted(members, key=lambda member: -member.score):
+    for candidate in sorted(members, key=attrgetter("score"), reverse=True):
         distinct.setdefault(candidate.program, candidate)
     return tuple(distinct.values())[:NUM_FOUNDERS]
 
