@@ -31,23 +31,16 @@ NEAR_BUDGET = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ReportData:
-    """What the picture of a run shows.
+    """What the picture of a run shows."""
 
-    Attributes:
-        title: One line above the panels.
-        rows: The trace, oldest first.
-        budget: `B` in dollars.
-        seed_objective: Objective of the starting program, at cost 0; `None` if it failed.
-        reference: The objective that counts as score 1, drawn as a line; `None` if there is none.
-        is_minimized: Whether a lower objective is better; said on the axis.
-    """
-
-    title: str
-    rows: Sequence[TraceRow]
-    budget: float
+    title: str  # one line above the panels
+    rows: Sequence[TraceRow]  # oldest first
+    budget: float  # B, in dollars
+    # objective of the starting program, at cost 0; `None` if it failed
     seed_objective: float | None
+    # the objective that counts as score 1, drawn as a line; `None` if there is none
     reference: float | None
-    is_minimized: bool
+    is_minimized: bool  # whether a lower objective is better; said on the axis
 
 
 def write_report(data: ReportData, path: Path) -> None:

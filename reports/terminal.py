@@ -60,25 +60,16 @@ def table_console() -> Console:
 
 @dataclass(frozen=True, slots=True)
 class TerminalTable:
-    """A table to print.
-
-    Attributes:
-        header: Column headings.
-        rows: Cells, as many as headings in each row.
-        words: Headings of columns of words, which may wrap.
-        optional: Headings of columns that may be left out, in this order.
-        meanings: What the columns stand for, by heading; printed below the table.
-        bold: Numbers of the rows printed bold, from 0.
-        alternatives: How to see the columns that were left out.
-    """
+    """A table to print."""
 
     header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    words: Sequence[str]
-    optional: Sequence[str] = ()
+    rows: Sequence[Sequence[str]]  # cells, as many as headings in each row
+    words: Sequence[str]  # headings of columns of words, which may wrap
+    optional: Sequence[str] = ()  # headings of columns that may be left out, in this order
+    # what the columns stand for, by heading; printed below the table
     meanings: Mapping[str, str] = field(default_factory=dict)
-    bold: frozenset[int] = frozenset()
-    alternatives: str = "a wider terminal"
+    bold: frozenset[int] = frozenset()  # numbers of the rows printed bold, from 0
+    alternatives: str = "a wider terminal"  # how to see the columns that were left out
 
     def print(self, console: Console) -> None:
         """Print the columns that fit, and name the others below the table.

@@ -48,50 +48,32 @@ def dollars_metric(role: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The values of a metric over runs.
+    """The values of a metric over runs."""
 
-    Attributes:
-        mean: Their mean; over several problems, the mean of the means of each.
-        std: Sample standard deviation (n-1); None over several problems or for a single run.
-        n: How many values there are.
-        smallest: The least of them.
-        largest: The greatest of them.
-        interval: Of the mean; None where a problem has fewer than two values.
-    """
-
-    mean: float
+    mean: float  # over several problems, the mean of the means of each
+    # sample standard deviation (n-1); None over several problems or for a single run
     std: float | None
     n: int
     smallest: float
     largest: float
-    interval: Interval | None
+    interval: Interval | None  # of the mean; None where a problem has fewer than two values
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The runs that can be compared with each other: one model, one budget, the same problems.
+    """The runs that can be compared with each other: one model, one budget, the same problems."""
 
-    Attributes:
-        problems: What was solved; several for an average over benchmarks.
-        model: Model id.
-        budget: Dollars each run might spend (B).
-        is_minimized: Whether a smaller objective is better; None over several problems.
-        runs: By method, in the order in which methods are shown.
-        summaries: By method, then metric.
-        baseline: Whom the differences refer to; None if it has no run here.
-        differences: By method, then metric: run minus the baseline's run of the same seed.
-        shares: By methods A and B: smallest share of the budget at which A's mean curve reaches
-            the mean score that B has at the end.
-    """
-
-    problems: tuple[str, ...]
+    problems: tuple[str, ...]  # several for an average over benchmarks
     model: str
-    budget: float
-    is_minimized: bool | None
-    runs: Mapping[str, Runs]
-    summaries: Mapping[str, Mapping[str, Summary]]
-    baseline: str | None
+    budget: float  # dollars each run might spend (B)
+    is_minimized: bool | None  # whether a smaller objective is better; None over several problems
+    runs: Mapping[str, Runs]  # by method, in the order in which methods are shown
+    summaries: Mapping[str, Mapping[str, Summary]]  # by method, then metric
+    baseline: str | None  # whom the differences refer to; None if it has no run here
+    # by method, then metric: run minus the baseline's run of the same seed
     differences: Mapping[str, Mapping[str, Summary]]
+    # by methods A and B: smallest share of the budget at which A's mean curve reaches the mean
+    # score that B has at the end
     shares: Mapping[tuple[str, str], float | None]
 
 
@@ -232,40 +214,26 @@ class Rerun:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Runs of one name that are not averaged together, as more than method and seed differ.
+    """Runs of one name that are not averaged together, as more than method and seed differ."""
 
-    Attributes:
-        name: The problem or the model that they share.
-        labels: One short hash per kind.
-        places: Where the first run of each kind was found.
-        counts: Runs of each kind.
-        differing: By name, the setting or fact in each kind.
-    """
-
-    name: str
-    labels: tuple[str, ...]
-    places: tuple[str, ...]
-    counts: tuple[int, ...]
-    differing: Mapping[str, tuple[str, ...]]
+    name: str  # the problem or the model that they share
+    labels: tuple[str, ...]  # one short hash per kind
+    places: tuple[str, ...]  # where the first run of each kind was found
+    counts: tuple[int, ...]  # runs of each kind
+    differing: Mapping[str, tuple[str, ...]]  # by name, the setting or fact in each kind
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Everything that is compared.
+    """Everything that is compared."""
 
-    Attributes:
-        baseline: Whom differences refer to.
-        sections: One per model, budget and problem, in that order; larger budgets first.
-        averages: One per model and budget with several problems that all its methods have.
-        reruns: Budgets against cutoffs of larger ones.
-        mixes: What is kept apart though its name is the same.
-    """
-
-    baseline: str
+    baseline: str  # whom differences refer to
+    # one per model, budget and problem, in that order; larger budgets first
     sections: tuple[Section, ...]
+    # one per model and budget with several problems that all its methods have
     averages: tuple[Section, ...]
-    reruns: tuple[Rerun, ...]
-    mixes: tuple[Mix, ...]
+    reruns: tuple[Rerun, ...]  # budgets against cutoffs of larger ones
+    mixes: tuple[Mix, ...]  # what is kept apart though its name is the same
 
 
 def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None) -> Comparison:

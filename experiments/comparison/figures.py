@@ -21,17 +21,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LineStyle:
-    """How a method is drawn.
+    """How a method is drawn."""
 
-    Attributes:
-        colour: Distinguishable without colour vision, on a light ground.
-        dashes: Line style; tells the kinds of method apart.
-        width: Line width in points.
-    """
-
-    colour: str
-    dashes: str
-    width: float
+    colour: str  # distinguishable without colour vision, on a light ground
+    dashes: str  # line style; tells the kinds of method apart
+    width: float  # points
 
 
 SOLID, DASHED, DOTTED, MIXED = "-", "--", ":", "-."

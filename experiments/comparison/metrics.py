@@ -17,54 +17,35 @@ from costada.controller.money import has_crossed
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The run after one iteration.
+    """The run after one iteration."""
 
-    Attributes:
-        iteration: Iterations completed (t).
-        spent: Dollars the ledger shows (C_t).
-        best_score: Best normalised score so far (y_t).
-        best_objective: Objective of the candidate with that score, in the benchmark's units.
-    """
-
-    iteration: int
-    spent: float
-    best_score: float
+    iteration: int  # completed (t)
+    spent: float  # dollars the ledger shows (C_t)
+    best_score: float  # y_t
+    # objective of the candidate with that score, in the benchmark's units
     best_objective: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """One finished run.
-
-    Attributes:
-        problem: Name of the problem.
-        method: Name of the method.
-        model: Model id.
-        seed: Where its randomness started; runs of different methods are paired by it.
-        budget: Dollars it might spend (B).
-        seed_score: Score of the initial program (y_0).
-        seed_objective: Its objective; None if it has none.
-        is_minimized: Whether a smaller objective is better.
-        points: One per iteration, in order.
-        dollars_by_role: Dollars of its calls, by role.
-        has_given_up: Whether too many attempts in a row without a usable program ended it.
-        problem_facts: What distinguishes problems of the same name, as texts by name.
-        settings: What else decided its result, likewise.
-        place: Where it was found.
-    """
+    """One finished run."""
 
     problem: str
     method: str
     model: str
-    seed: int
-    budget: float
-    seed_score: float
-    seed_objective: float | None
+    seed: int  # where its randomness started; runs of different methods are paired by it
+    budget: float  # dollars (B)
+    seed_score: float  # score of the initial program (y_0)
+    seed_objective: float | None  # None if it has none
     is_minimized: bool
-    points: tuple[Point, ...]
+    points: tuple[Point, ...]  # one per iteration, in order
+    # dollars of its calls, by role
     dollars_by_role: Mapping[str, float] = field(default_factory=dict)
+    # whether too many attempts in a row without a usable program ended it
     has_given_up: bool = False
+    # what distinguishes problems of the same name, as texts by name
     problem_facts: Mapping[str, str] = field(default_factory=dict)
+    # what else decided its result, likewise
     settings: Mapping[str, str] = field(default_factory=dict)
     place: str = field(default="", compare=False)
 
@@ -185,15 +166,11 @@ def overshoot_ratio(outcome: RunOutcome) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The best score so far over the share of the budget, as a step function.
+    """The best score so far over the share of the budget, as a step function."""
 
-    Attributes:
-        shares: Where it steps, in [0, 1], first 0; the crossing of the budget is at 1.
-        scores: Its value from there on.
-    """
-
+    # where it steps, in [0, 1], first 0; the crossing of the budget is at 1
     shares: tuple[float, ...]
-    scores: tuple[float, ...]
+    scores: tuple[float, ...]  # its value from there on
 
     def at(self, share: float) -> float:
         """The value at a share: each step is charged before its score counts."""

@@ -47,14 +47,9 @@ What a preset sets is among the settings that a run stores.
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Something below the folder that no comparison can use.
+    """Something below the folder that no comparison can use."""
 
-    Attributes:
-        place: The run folder, or the curves file and its line.
-        reason: Why.
-    """
-
-    place: str
+    place: str  # the run folder, or the curves file and its line
     reason: str
 
 

@@ -22,30 +22,19 @@ ANY = "any"
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """One number of the paper.
-
-    Attributes:
-        what: What it is, in words.
-        metric: Our metric of the same thing.
-        statistic: What is made of our metric: the mean of a method, the best run of any method,
-            the lowest and highest mean of the methods, or the maximum over all runs.
-        value: As printed.
-        source: The place in the paper, as far as known.
-        problem: None: over all problems.
-        method: Whose it is; None: of any.
-        model: None: not of one model.
-        budget: Dollars; None: not of one budget.
-    """
+    """One number of the paper."""
 
     what: str
-    metric: str
+    metric: str  # our metric of the same thing
+    # what is made of our metric: the mean of a method, the best run of any method, the lowest and
+    # highest mean of the methods, or the maximum over all runs
     statistic: Literal["mean", "best", "range", "maximum"]
-    value: str
-    source: str
-    problem: str | None = None
-    method: str | None = None
-    model: str | None = None
-    budget: float | None = None
+    value: str  # as printed
+    source: str  # the place in the paper, as far as known
+    problem: str | None = None  # None: over all problems
+    method: str | None = None  # None: of any
+    model: str | None = None  # None: not of one model
+    budget: float | None = None  # dollars; None: not of one budget
 
 
 @lru_cache

@@ -67,10 +67,7 @@ class Part:
 
 
 def to_html(
-    comparison: Comparison,
-    published: Table | None,
-    left_out: Sequence[str],
-    theory: Sequence[Path],
+    comparison: Comparison, published: Table | None, left_out: Sequence[str], theory: Sequence[Path]
 ) -> str:
     """The page.
 

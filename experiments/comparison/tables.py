@@ -37,23 +37,15 @@ Summaries = Mapping[str, Summary]
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table.
-
-    Attributes:
-        title: What it shows.
-        note: How to read it; may be empty.
-        header: Column headings; the first column names the rows.
-        rows: Cells.
-        best: Row and column of every cell that holds the best of its column.
-        num_names: Leading columns that hold words rather than numbers.
-    """
+    """One table."""
 
     title: str
-    note: str
-    header: tuple[str, ...]
+    note: str  # may be empty
+    header: tuple[str, ...]  # column headings; the first column names the rows
     rows: tuple[tuple[str, ...], ...]
+    # row and column of every cell that holds the best of its column
     best: frozenset[tuple[int, int]] = frozenset()
-    num_names: int = 1
+    num_names: int = 1  # leading columns that hold words rather than numbers
 
 
 @dataclass(frozen=True, slots=True)

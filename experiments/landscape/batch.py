@@ -37,17 +37,11 @@ RUNS_PER_TASK = 8
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The runs of a simulation: every method on the landscape of every seed.
-
-    Attributes:
-        methods: Names of methods.
-        seeds: Where each run's randomness starts.
-        budget: Dollars of each run (B).
-    """
+    """The runs of a simulation: every method on the landscape of every seed."""
 
     methods: tuple[str, ...]
-    seeds: tuple[int, ...]
-    budget: float
+    seeds: tuple[int, ...]  # where each run's randomness starts
+    budget: float  # dollars of each run (B)
 
     @property
     def runs(self) -> list[tuple[str, int]]:

@@ -29,32 +29,20 @@ landscapes: 0.9 as recorded for circle packing, 0.55 as in the controller trace 
 
 @dataclass(frozen=True, slots=True)
 class Approach:
-    """One kind of program.
+    """One kind of program."""
 
-    Attributes:
-        ceiling: Score it cannot exceed, in (0, 1].
-        median_gain: Median share of the gap to the ceiling that an improvement closes.
-        failure_rate: Probability that an unguided answer is no valid program.
-        cost_factor: Length of its answers relative to the mean over approaches.
-    """
-
-    ceiling: float
-    median_gain: float
-    failure_rate: float
-    cost_factor: float
+    ceiling: float  # score it cannot exceed, in (0, 1]
+    median_gain: float  # median share of the gap to the ceiling that an improvement closes
+    failure_rate: float  # probability that an unguided answer is no valid program
+    cost_factor: float  # length of its answers relative to the mean over approaches
 
 
 @dataclass(frozen=True, slots=True)
 class Landscape:
-    """One instance.
+    """One instance."""
 
-    Attributes:
-        approaches: By number; the initial program takes number 0.
-        landing_mean: Mean share of its ceiling that the first program of an approach reaches.
-    """
-
-    approaches: tuple[Approach, ...]
-    landing_mean: float
+    approaches: tuple[Approach, ...]  # by number; the initial program takes number 0
+    landing_mean: float  # mean share of its ceiling that the first program of an approach reaches
 
 
 @lru_cache(maxsize=64)
@@ -127,32 +115,20 @@ Recorded are 0.22 on average and no effect of the wording; the order is an assum
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What an answer starts from.
+    """What an answer starts from."""
 
-    Attributes:
-        approach: Number of the parent's approach.
-        quality: The parent's score.
-        wording: What the prompt asks for.
-        named: Approach that a breakthrough tactic names; None without one.
-    """
-
-    approach: int
+    approach: int  # number of the parent's
     quality: float
     wording: Wording
-    named: int | None = None
+    named: int | None = None  # approach that a breakthrough tactic names; None without one
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What an answer is.
+    """What an answer is."""
 
-    Attributes:
-        approach: Number of the approach it takes, also when it fails.
-        quality: Its score, in [0, 1) with four decimals; None for a program that fails.
-    """
-
-    approach: int
-    quality: float | None
+    approach: int  # number of the approach it takes, also when it fails
+    quality: float | None  # its score, in [0, 1) with four decimals; None for a program that fails
 
 
 def attempted(attempt: Attempt, landscape: Landscape, rng: Random) -> Outcome:
@@ -200,15 +176,10 @@ def improvement_probability(quality: float, ceiling: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """Distribution of a number of tokens: lognormal.
-
-    Attributes:
-        median: Median number of tokens.
-        spread: Standard deviation of its logarithm.
-    """
+    """Distribution of a number of tokens: lognormal."""
 
     median: float
-    spread: float
+    spread: float  # standard deviation of its logarithm
 
     def drawn(self, rng: Random) -> int:
         """A number of tokens, at least 1."""

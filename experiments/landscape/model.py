@@ -151,12 +151,9 @@ class SimulatedModel(BaseChatModel):
     same seed, messages and iteration always get the same answer; independent attempts that start
     from the same prompt differ by their iteration. Of an answer longer than `max_tokens`, where
     that is bound to the model, nothing is left.
-
-    Attributes:
-        seed: Chooses the landscape and the draws on it.
     """
 
-    seed: int = 0
+    seed: int = 0  # chooses the landscape and the draws on it
 
     @property
     def _llm_type(self) -> str:

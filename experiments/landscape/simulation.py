@@ -101,19 +101,12 @@ def simulate_run(
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What the prompt of one attempt would say.
-
-    Attributes:
-        parent: The candidate to change.
-        num_others: Programs shown beside it.
-        wording: What it asks for.
-        named: Approach that its breakthrough tactic names; None without one.
-    """
+    """What the prompt of one attempt would say."""
 
     parent: Candidate
-    num_others: int
+    num_others: int  # programs shown beside it
     wording: Wording
-    named: int | None = None
+    named: int | None = None  # approach that its breakthrough tactic names; None without one
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,18 +23,12 @@ LONGEST_ROWS = 2**20
 
 @dataclass(frozen=True, slots=True)
 class LastStep:
-    """The last finished iteration of a run.
+    """The last finished iteration of a run."""
 
-    Attributes:
-        iteration: Its number (t).
-        spent: Dollars the ledger shows after it (C_t).
-        best_score: Best normalised score so far (y_t).
-        best_objective: Objective of the candidate with that score; `None` if it has none.
-    """
-
-    iteration: int
-    spent: float
-    best_score: float
+    iteration: int  # t
+    spent: float  # dollars the ledger shows after it (C_t)
+    best_score: float  # y_t
+    # objective of the candidate with that score; `None` if it has none
     best_objective: float | None
 
 
@@ -69,42 +63,25 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SweepGrid:
-    """What a sweep varies, as the user wrote it; every combination is one run.
+    """What a sweep varies, as the user wrote it; every combination is one run."""
 
-    Attributes:
-        problems: Names of benchmarks, or problem folders.
-        methods: Names of methods.
-        seeds: Where each run's randomness starts.
-        budgets: Dollars; none: what the preset or the default says.
-    """
-
-    problems: tuple[str, ...]
+    problems: tuple[str, ...]  # names of benchmarks, or problem folders
     methods: tuple[str, ...]
-    seeds: tuple[int, ...]
-    budgets: tuple[str, ...]
+    seeds: tuple[int, ...]  # where each run's randomness starts
+    budgets: tuple[str, ...]  # dollars; none: what the preset or the default says
 
 
 @dataclass(frozen=True, slots=True)
 class SweepRun:
-    """One run of a sweep.
+    """One run of a sweep."""
 
-    Attributes:
-        name: Its path below the sweep's folder.
-        config: Its settings.
-        folder: Its folder.
-        status: How far it has come.
-        step: Its last finished iteration, if it has one.
-        error: Why it failed; empty if it did not.
-        seconds: Time that this sweep has spent on it.
-    """
-
-    name: str
+    name: str  # path below the sweep's folder
     config: RunConfig
     folder: RunFolder
     status: Status = Status.WAITING
-    step: LastStep | None = None
-    error: str = ""
-    seconds: float = 0.0
+    step: LastStep | None = None  # last finished iteration, if any
+    error: str = ""  # why it failed; empty if it did not
+    seconds: float = 0.0  # time that this sweep has spent on it
 
     @property
     def has_begun(self) -> bool:

@@ -36,17 +36,11 @@ SMALL_BONUS, SMALL_BONUS_NO_COST = "small-bonus", "small-bonus-no-cost"
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One case of the proposition.
+    """One case of the proposition."""
 
-    Attributes:
-        num_frontiers: Frontiers (K).
-        cost_ratio: Cost of all but one of them, as a multiple of the cheap one (kappa).
-        num_steps: Steps that the budget buys on the cheap one (B/c).
-    """
-
-    num_frontiers: int
-    cost_ratio: int
-    num_steps: int
+    num_frontiers: int  # frontiers (K)
+    cost_ratio: int  # cost of all but one of them, as a multiple of the cheap one (kappa)
+    num_steps: int  # steps that the budget buys on the cheap one (B/c)
 
     @property
     def bound(self) -> float:
@@ -70,15 +64,10 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What a policy did with one budget.
+    """What a policy did with one budget."""
 
-    Attributes:
-        choices: Frontiers of the steps that were paid for in full.
-        num_guides: Guides that were due; each was answered with nothing, at no cost.
-    """
-
-    choices: tuple[int, ...]
-    num_guides: int = 0
+    choices: tuple[int, ...]  # frontiers of the steps that were paid for in full
+    num_guides: int = 0  # guides that were due; each was answered with nothing, at no cost
 
 
 Spend = Callable[[Instance, int], Sequence[Course]]
@@ -87,18 +76,11 @@ Spend = Callable[[Instance, int], Sequence[Course]]
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A way to choose frontiers.
+    """A way to choose frontiers."""
 
-    Attributes:
-        name: What the tables call it.
-        is_cost_blind: Whether it may not know what a step costs or what is left.
-        is_method: Whether runs can use it; the others are there for comparison.
-        spend: Spends a budget.
-    """
-
-    name: str
-    is_cost_blind: bool
-    is_method: bool
+    name: str  # what the tables call it
+    is_cost_blind: bool  # whether it may not know what a step costs or what is left
+    is_method: bool  # whether runs can use it; the others are there for comparison
     spend: Spend
 
 

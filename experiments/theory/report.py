@@ -115,9 +115,7 @@ def _divisor_ratio(instance: Instance, remaining_ratio: float) -> float:
     constants = instance.constants
     cheap, expensive = (
         cost_divisor(
-            normalized_cost(price * constants.reference_cost, constants),
-            remaining_ratio,
-            constants,
+            normalized_cost(price * constants.reference_cost, constants), remaining_ratio, constants
         )
         for price in (1, instance.cost_ratio)
     )
@@ -304,11 +302,7 @@ def write_theory_figure(findings: Sequence[Finding], paths: Sequence[Path]) -> N
 
 
 def _draw(
-    axes: Axes,
-    findings: Sequence[Finding],
-    place: Callable[[Finding], int],
-    title: str,
-    label: str,
+    axes: Axes, findings: Sequence[Finding], place: Callable[[Finding], int], title: str, label: str
 ) -> None:
     places = [place(finding) for finding in findings]
     for name, (colour, line, mark, legend) in STYLES.items():
