@@ -221,11 +221,8 @@ def layout(graph: Graph) -> Layout:
 def draw_graph(graph: Graph, format: PictureFormat, spending: RunSpending | None = None) -> bytes:
     """The picture of a compiled graph, given its `get_graph()`.
 
-    Args:
-        graph: What to draw; answers of conditions are written beside their edges.
-        format: Of the picture.
-        spending: What a run has spent: dollars fill the nodes with blue, seconds draw a bar at
-            their feet, both stand below the names in numbers; a legend explains it.
+    With what a run has spent, dollars fill the nodes with blue, seconds draw a bar at their feet,
+    both stand below the names in numbers; a legend explains it.
     """
     from matplotlib import rc_context
     from matplotlib.figure import Figure

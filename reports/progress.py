@@ -138,14 +138,7 @@ def progress_on(console: Console, *, is_quiet: bool) -> Progress:
 
 
 def remaining_iterations(budget: float, spent: float, iteration: int, max_iterations: int) -> int:
-    """Iterations left at the mean step cost so far.
-
-    Args:
-        budget: Dollars the run may spend (B).
-        spent: Dollars it has spent (C_t).
-        iteration: Iterations finished (t), at least 1.
-        max_iterations: Iterations after which it ends (T_max).
-    """
+    """Iterations left at the mean step cost so far; at least one is finished."""
     mean_cost, left = spent / iteration, max_iterations - iteration
     if mean_cost > 0:
         left = min(left, ceil((budget - spent) / mean_cost))

@@ -84,12 +84,7 @@ def ordered_methods(names: set[str]) -> list[str]:
 
 
 def section_of(runs: Mapping[str, Runs], baseline: str) -> Section:
-    """What the runs of one model and budget, by method, were worth.
-
-    Args:
-        runs: The runs; every method has the same problems.
-        baseline: Whom differences refer to, if it is among the methods.
-    """
+    """What the runs of one model and budget, by method, were worth; all have the same problems."""
     by_problem = next(iter(runs.values()))
     first = next(iter(by_problem.values()))[0]
     is_single = len(by_problem) == 1
@@ -237,11 +232,7 @@ class Comparison:
 
 
 def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None) -> Comparison:
-    """The comparison of runs.
-
-    Args:
-        outcomes: The runs, at least one.
-        baseline: Whom differences refer to; None: CostAda, or the first method without it.
+    """The comparison of runs, at least one; the baseline as in `write_comparison`.
 
     Raises:
         ValueError: If no run is of the baseline.

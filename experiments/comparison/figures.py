@@ -76,15 +76,10 @@ SETTINGS: Any = {
 
 
 def budget_paths(sections: Sequence[Section], styles: LineStyles, name: str) -> str:
-    """The budget-path figure: mean best score so far over the share of the budget.
+    """The budget-path figure: mean best score so far over the share of the budget, by section.
 
-    A panel per section; a band around the mean reaches from the lowest to the highest run, or
-    holds the middle half of many runs.
-
-    Args:
-        sections: What is shown.
-        styles: How each method is drawn.
-        name: Prefix of the ids in the picture, unique in the page.
+    A band around the mean reaches from the lowest to the highest run, or holds the middle half of
+    many runs. `name` is the prefix of the ids in the picture, unique in the page.
     """
 
     def draw(figure: Figure) -> None:

@@ -82,10 +82,8 @@ def mean_interval(strata: Sequence[Sequence[float]]) -> Interval | None:
     """The interval of the mean over strata of the mean in each.
 
     A stratum holds the values of one benchmark, one per seed, and is resampled by itself. For a
-    paired comparison the values are the differences between two runs of the same seed.
-
-    Returns:
-        None if a stratum has fewer than two values, or there is none.
+    paired comparison the values are the differences between two runs of the same seed. Without
+    strata, or with fewer than two values in one, there is no interval.
     """
     from scipy.stats import bootstrap
 
@@ -129,12 +127,7 @@ def point_at(outcome: RunOutcome, dollars: float) -> Point:
 
 
 def crossing(outcome: RunOutcome, cutoff: float = 1.0) -> Point:
-    """The run where it crosses a share of its budget (tau_q: first t with C_t >= qB).
-
-    Args:
-        outcome: The run.
-        cutoff: The share (q), in (0, 1].
-    """
+    """The run where it crosses a share q of its budget (tau_q: first t with C_t >= qB)."""
     return point_at(outcome, cutoff * outcome.budget)
 
 

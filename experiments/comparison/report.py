@@ -69,13 +69,7 @@ class Part:
 def to_html(
     comparison: Comparison, published: Table | None, left_out: Sequence[str], theory: Sequence[Path]
 ) -> str:
-    """The page.
-
-    Args:
-        comparison: What is compared.
-        published: The paper's numbers beside ours, if they are shown.
-        left_out: Lines that say what is not in the comparison.
-        theory: SVG files to show; as images, which cannot run anything.
+    """The page; `theory` are SVG files, shown as images, which cannot run anything.
 
     Raises:
         OSError: If a picture cannot be read.
@@ -191,11 +185,7 @@ def write_comparison(
 ) -> Report:
     """Compare the finished runs below a folder and write it as Markdown, CSV, LaTeX and a page.
 
-    Args:
-        directory: Where the runs are, at any depth.
-        out: Where the files go; created if need be.
-        baseline: Whom differences refer to; None: CostAda, or the first method without it.
-        with_published: Whether the paper's numbers are shown beside ours.
+    Without a baseline, differences refer to CostAda, or to the first method where it is missing.
 
     Raises:
         ValueError: If there is no finished run, or none of the baseline.

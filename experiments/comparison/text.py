@@ -28,13 +28,7 @@ LATEX = {
 
 
 def to_markdown(comparison: Comparison, published: Table | None, left_out: Sequence[str]) -> str:
-    """The comparison as a Markdown page.
-
-    Args:
-        comparison: What is compared.
-        published: The paper's numbers beside ours, if they are shown.
-        left_out: Lines that say what is not in the comparison.
-    """
+    """The comparison as a Markdown page."""
     parts = [
         "# Comparison",
         "",

@@ -68,9 +68,7 @@ def methods_named(text: str) -> tuple[str, ...]:
 def simulated(batch: Batch, num_jobs: int) -> Iterator[Iterator[RunOutcome]]:
     """Give the finished runs one after the other, in any order; leaving ends what still runs.
 
-    Args:
-        batch: The runs.
-        num_jobs: Processes at once; with 1 this process does the work.
+    With one job, this process does the work.
     """
     work = partial(_carried_out, budget=batch.budget)
     if num_jobs == 1:

@@ -217,13 +217,7 @@ STRATEGY_FAILURE_RATE = 0.1
 
 
 def generation_tokens(num_others: int, cost_factor: float, rng: Random) -> Tokens:
-    """The tokens of one attempt.
-
-    Args:
-        num_others: Programs shown beside the parent.
-        cost_factor: Of the approach that the answer takes.
-        rng: Source of randomness.
-    """
+    """The tokens of one attempt that shows so many programs beside the parent."""
     prompt = Length(PROMPT_BASE + TOKENS_PER_PROGRAM * num_others, PROMPT_SPREAD)
     return Tokens(prompt.drawn(rng), min(MAX_ANSWER, round(ANSWER.drawn(rng) * cost_factor) + 1))
 

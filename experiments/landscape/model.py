@@ -45,14 +45,7 @@ _NAMED = re.compile(r"landscape\.approach_(\d{1,2})", re.ASCII)
 def named_approaches(
     landscape: Landscape, current: int, best_score: float, rng: Random
 ) -> tuple[int, ...]:
-    """The approaches that three breakthrough tactics name, all different.
-
-    Args:
-        landscape: The instance.
-        current: Approach of the best program, which is not named.
-        best_score: Score of that program.
-        rng: Source of randomness.
-    """
+    """The approaches that three breakthrough tactics name, all different from the current one."""
     weights = {
         number: PROMISING_ODDS if approach.ceiling > best_score else 1.0
         for number, approach in enumerate(landscape.approaches)
@@ -83,13 +76,7 @@ NO_LANDSCAPE = "I see no program of the simulated landscape here."
 
 
 def answered(asked: PromptData | None, seed: int, rng: Random) -> tuple[str, Tokens]:
-    """The answer to a prompt and what it is billed for.
-
-    Args:
-        asked: Data of the prompt.
-        seed: Chooses the landscape.
-        rng: Source of all other randomness.
-    """
+    """The answer to a prompt and what it is billed for; the seed chooses the landscape."""
     if asked is None:
         return NO_LANDSCAPE, generation_tokens(0, 1.0, rng)
     match asked.kind:

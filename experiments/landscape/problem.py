@@ -116,15 +116,7 @@ def with_outcome(code: str, outcome: Outcome, variant: int) -> str:
 def proposed_program(
     code: str, attempt: Attempt, num_others: int, landscape: Landscape, rng: Random
 ) -> tuple[str, Tokens]:
-    """The program that an attempt brings, and the tokens that its call is billed for.
-
-    Args:
-        code: Text of the parent.
-        attempt: What the answer starts from.
-        num_others: Programs shown beside the parent.
-        landscape: The instance.
-        rng: Source of randomness.
-    """
+    """The program that an attempt makes of a parent's text, and the tokens of its call."""
     outcome = attempted(attempt, landscape, rng)
     factor = landscape.approaches[outcome.approach].cost_factor
     program = with_outcome(code, outcome, rng.randrange(1, MAX_VARIANT))

@@ -81,13 +81,7 @@ LABEL_WORDING = {
 def simulate_run(
     method: str, seed: int, budget: float, constants: Constants | None = None
 ) -> RunOutcome:
-    """A finished run of a method on the landscape of a seed.
-
-    Args:
-        method: Its name.
-        seed: Chooses the landscape and starts all randomness.
-        budget: Dollars the run may spend (B), at the paper's GLM-5 prices.
-        constants: The controller's; the defaults when not given.
+    """A finished run of a method on the landscape of a seed, at the paper's GLM-5 prices.
 
     Raises:
         ValueError: There is no such method, or the budget is not above 0.

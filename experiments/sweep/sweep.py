@@ -97,11 +97,8 @@ class SweepRun:
 def sweep_runs(grid: SweepGrid, given: Mapping[str, object], out: Path) -> tuple[SweepRun, ...]:
     """Every run of a sweep, all first seeds before the second ones.
 
-    Args:
-        grid: What the runs differ in.
-        given: The settings that all of them share.
-        out: Folder of the sweep; a run lives in `<problem>/<method>/seed-<n>` below it, with
-            `budget-<B>` before the seed when there is more than one budget.
+    A run lives in `out/<problem>/<method>/seed-<n>`, with `budget-<B>` before the seed when
+    there is more than one budget. `given` are the settings that all runs share.
 
     Raises:
         ValueError: If a setting is wrong, or two runs would share a folder.

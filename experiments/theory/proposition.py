@@ -124,15 +124,9 @@ def findings(
 def spend_by_method(
     method: Method, change: Callable[[Instance], Constants], instance: Instance, cheap: int
 ) -> Sequence[Course]:
-    """How a method's own controller spends the budget.
+    """How a method's own controller spends the budget, with the constants that `change` gives.
 
     Archives play no part: there is no migration, and no frontier is added.
-
-    Args:
-        method: The method.
-        change: Gives the constants.
-        instance: What it meets.
-        cheap: Index of the cheap frontier.
     """
     cost = instance.constants.reference_cost
     constants, budget = method.adjusted(change(instance)), instance.num_steps * cost

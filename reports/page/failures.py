@@ -103,12 +103,7 @@ def failures_of(
 
 
 def kind_of(error: str, marks: Iterable[str] = ()) -> str:
-    """Why a program failed, in a few words.
-
-    Args:
-        error: The evaluator's reason.
-        marks: Names of the artifacts beside it.
-    """
+    """Why a program failed, in a few words; `marks` are the names of the artifacts beside it."""
     if SANDBOX_FAULT in marks:
         return "the sandbox broke down"
     if EVALUATOR_FAULT in marks:

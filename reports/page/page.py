@@ -47,11 +47,7 @@ class Block:
 
 
 def write_page(run: RunView, out: Path | None = None) -> Path:
-    """Write the page of a run and return its path; the run may still be running.
-
-    Args:
-        run: The run.
-        out: The file; `report.html` in the run's folder if not given.
+    """Write the page of a run, `report.html` in its folder by default; the run may be running.
 
     Raises:
         ValueError: If the folder holds no run that has begun, its file is damaged, or the page

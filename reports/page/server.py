@@ -62,11 +62,7 @@ class PageServer(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def __init__(self, run: RunView, port: int = 0) -> None:
-        """Bind the server.
-
-        Args:
-            run: The run's files; only read.
-            port: Where to listen; 0 for any free port.
+        """Bind the server; port 0 takes any free one.
 
         Raises:
             ValueError: If the folder holds no run.
