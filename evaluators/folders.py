@@ -66,8 +66,8 @@ GUIDE_BLOCK = re.compile(
 NATIVE, LEGACY = "score", "evaluate"
 VALIDITY = "validity"
 ERROR = "error"
-UNSEEN = ("FileNotFoundError", "PermissionError")
-UNSEEN_HINT = (
+UNREADABLE = ("FileNotFoundError", "PermissionError")
+UNREADABLE_HINT = (
     "\nAn evaluator sees the files of its folder that its code imports or names; declare others as"
     f" files in {SETTINGS_FILE}"
 )
@@ -80,11 +80,7 @@ class FolderSettings(BaseModel):
     """The keys of `problem.toml`; all are optional, but `entry_point` beside a `score`."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
+        extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
     name: str | None = None
@@ -141,11 +137,11 @@ class FolderSettings(BaseModel):
         )
 
 
-PASSED_ON = (
+PROBLEM_FIELDS = (
     *("entry_point", "limits", "sandbox", "preload", "direction", "reference", "human"),
     *("seed_objective", "allow_invalid_start", "timing_metrics", "source"),
 )
-"""Settings that a problem takes as they are."""
+"""Settings that are fields of a problem too."""
 
 
 def load_folder(path: str | Path) -> Problem:
@@ -171,7 +167,7 @@ def load_folder(path: str | Path) -> Problem:
             task=task,
             initial_program=initial_program,
             evaluator_source=_shown_to_guide(source),
-            **{name: getattr(settings, name) for name in PASSED_ON},
+            **{name: getattr(settings, name) for name in PROBLEM_FIELDS},
             **judging,
         )
     except ValueError as error:
@@ -365,7 +361,7 @@ def _judge(run: CandidateResult, settings: FolderSettings) -> Evaluation:
         mark = SANDBOX_FAULT if run.is_sandbox_fault else NO_VERDICT
         return failed(run.error, artifacts=log | {mark: run.error}, seconds=run.seconds)
     if run.error is not None:
-        hint = UNSEEN_HINT if run.error.startswith(UNSEEN) else ""
+        hint = UNREADABLE_HINT if run.error.startswith(UNREADABLE) else ""
         fault = f"evaluator.py failed: {run.error}{hint}"
         return failed(fault, artifacts=log | {EVALUATOR_FAULT: fault}, seconds=run.seconds)
     match run.output:

@@ -42,8 +42,10 @@ PACKAGE_FOLDER = Path(__file__).parents[2]
 
 SERVER_FILE = SANDBOX_FOLDER / "inside" / "server_main.py"
 INTERPRETER_OPTIONS = ("-s", "-P", "-B", "-u", "-X", "utf8")
-THREADED = ("MKL", "NUMEXPR", "OMP", "OPENBLAS")
-THREAD_VARIABLES = (*(f"{name}_NUM_THREADS" for name in THREADED), "VECLIB_MAXIMUM_THREADS")
+THREAD_VARIABLES = (
+    *("MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
+    "VECLIB_MAXIMUM_THREADS",
+)
 SCRATCH_NAME = "work"
 SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
 SYSTEM_PROGRAMS = ("/usr/local/bin", "/usr/bin", "/bin")

@@ -42,13 +42,13 @@ class Limits:
         """
         for name in ("wall_seconds", "call_seconds"):
             value = getattr(self, name)
-            if name == "call_seconds" and value is None:
-                continue
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < inf:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            is_absent = name == "call_seconds" and value is None
+            if not is_absent and not (is_number and 0 < value < inf):
                 raise ValueError(f"{name} is {value!r}; expected a positive number")
-        counts = ("memory_mb", "scratch_mb", "threads", "log_bytes", "source_bytes", "result_bytes")
-        for name in (*counts, "processes"):
-            value, least = getattr(self, name), int(name != "processes")
+        sizes = ("memory_mb", "scratch_mb", "threads", "log_bytes", "source_bytes", "result_bytes")
+        for name, least in {**dict.fromkeys(sizes, 1), "processes": 0}.items():
+            value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 expected = f"expected a whole number of at least {least}"
                 raise ValueError(f"{name} is {value!r}; {expected}")

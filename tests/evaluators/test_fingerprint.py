@@ -25,7 +25,7 @@ def fingerprint(evaluate, **fields):
 
 
 def is_known(name):
-    """Return whether another process may come by the same fingerprint."""
+    """Whether another process may come by the same fingerprint."""
     return "~" not in name
 
 
@@ -73,7 +73,7 @@ class SlottedJudge:
 
 
 def referring_to(weight):
-    """Return a function whose module is another one for each weight."""
+    """A function whose module is another one for each weight."""
     names = {"verdict": verdict, "WEIGHT": weight}
     exec("def judge(code):\n    return inner()\ndef inner():\n    return verdict(WEIGHT)\n", names)
     return names["judge"]
@@ -196,9 +196,8 @@ def test_an_evaluator_that_carries_too_much_is_hashed_in_part(size):
     value = b"x" * size.get("num_bytes", 0)
     for _ in range(size.get("depth", 0)):
         value = (value,)
-    assert not is_known(
-        fingerprint(closing_over([value, [[] for _ in range(size.get("count", 0))]]))
-    )
+    many = [[] for _ in range(size.get("count", 0))]
+    assert not is_known(fingerprint(closing_over([value, many])))
 
 
 def test_a_file_that_an_evaluator_names_by_its_path_is_hashed(tmp_path):
@@ -280,12 +279,8 @@ def test_a_module_of_ones_own_that_an_evaluator_uses_is_hashed(tmp_path):
     before = in_another_process(tmp_path, "1")
     (tmp_path / "deeper.py").write_text("LIMIT = 2\n")
     after = in_another_process(tmp_path, "1")
-    assert [one == other for one, other in zip(before, after, strict=True)] == [
-        False,
-        True,
-        True,
-        False,
-    ]
+    is_same = [one == other for one, other in zip(before, after, strict=True)]
+    assert is_same == [False, True, True, False]
 
 
 NATIVE = "import helper\ndef score(output):\n    return {'combined_score': helper.weigh(output)}\n"
@@ -385,5 +380,4 @@ def test_more_data_than_is_read_means_no_reuse_across_processes(tmp_path):
     folder = folder_with(tmp_path, LEGACY)
     with (folder / "data" / "large.bin").open("wb") as file:
         file.truncate(MAX_BYTES + 1)
-    first = load_folder(folder).fingerprint
-    assert not is_known(first)
+    assert not is_known(load_folder(folder).fingerprint)

@@ -45,7 +45,8 @@ def evaluate(program_path):
     value = run_program(program_path)
     return EvaluationResult({"combined_score": value / 10}, {"stderr": b"quiet"})
 """
-both = pytest.mark.parametrize("kind", ["score(output)", "evaluate(program_path)"])
+KINDS = ("score(output)", "evaluate(program_path)")
+both = pytest.mark.parametrize("kind", KINDS)
 
 
 def returning(text, kind="evaluate(program_path)"):
@@ -165,11 +166,6 @@ def test_a_missing_or_empty_file_is_named(make_folder, name):
     (folder / name).unlink()
     with pytest.raises(ValueError, match=f"{name} is missing in .*tens"):
         load_folder(folder)
-
-
-def test_a_path_that_is_no_folder_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="nowhere is not a folder"):
-        load_folder(tmp_path / "nowhere")
 
 
 def test_the_task_may_be_in_the_config_of_openevolve(make_folder):
@@ -297,15 +293,8 @@ def test_a_positive_score_with_an_error_and_a_zero_without_one_are_valid(make_fo
     assert check_problem(load_folder(make_folder(none))).is_valid
 
 
-@both
-@pytest.mark.parametrize("value", ["nan", "inf"])
-def test_an_initial_program_without_a_finite_score_is_refused(make_folder, kind, value):
-    folder = make_folder(returning(f"{{'combined_score': float('{value}')}}", kind))
-    with pytest.raises(ValueError, match=f"initial program: combined_score is '{value}'"):
-        check_problem(load_folder(folder))
-
-
 FROM_EVALUATE = r"problem 'tens', initial program: evaluator.py(.|\n)*"
+NAN = "initial program: combined_score is 'nan'; expected a finite number"
 
 
 @pytest.mark.parametrize(
@@ -315,6 +304,7 @@ FROM_EVALUATE = r"problem 'tens', initial program: evaluator.py(.|\n)*"
         (returning("{}"), r"returned no combined_score; .*\(it returned nothing\)"),
         (returning("{'combined_score': 'high'}"), "combined_score is 'high'; expected a"),
         (returning("{'combined_score': None}"), "combined_score is 'None'; expected a"),
+        *((returning("{'combined_score': float('nan')}", kind), NAN) for kind in KINDS),
         (returning("0.5"), FROM_EVALUATE + "evaluate returned float; expected a dict of metrics"),
         (
             returning("1 / 0"),
@@ -418,16 +408,6 @@ def test_arguments_are_what_the_entry_point_is_called_with(make_folder):
     evaluator = NATIVE + "import numpy as np\nARGUMENTS = {'x': np.arange(4.0), 'factor': 2}\n"
     problem = load_folder(make_folder(evaluator))
     assert problem.evaluate("def answer(x, factor): return factor * x.sum()\n").objective == 1.2
-
-
-def test_calls_are_judged_together(make_folder):
-    evaluator = (
-        "CALLS = [{'x': 1}, {'x': 0}]\ndef score(results):\n"
-        "    errors = [r.error for r in results if r.error]\n"
-        "    return {'combined_score': results[0].output, 'failed': len(errors)}\n"
-    )
-    evaluation = load_folder(make_folder(evaluator)).evaluate("def answer(x): return 1 / x\n")
-    assert (evaluation.objective, evaluation.metrics["failed"]) == (1.0, 1.0)
 
 
 HELD_OUT = """

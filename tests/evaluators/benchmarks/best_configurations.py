@@ -13,5 +13,5 @@ FOLDER = Path(__file__).parent / "configurations"
 
 
 def best_configuration(name):
-    """Return the coordinates, one row per point or circle."""
+    """The coordinates, one row per point or circle."""
     return np.array(json.loads((FOLDER / f"{name}.json").read_text()))

@@ -55,11 +55,6 @@ def test_touching_circles_are_valid_and_need_no_flag(case):
     assert evaluation.artifacts == {}
 
 
-def test_lists_are_as_good_as_arrays():
-    lists = [CENTERS.tolist(), RADII.tolist(), 1.0]
-    assert score_packing(lists) == score_packing([CENTERS, RADII, 1.0])
-
-
 def test_the_best_packing_found_reaches_the_reference():
     evaluation = SQUARE.verdict(best_configuration("circle_packing"))
     assert evaluation.objective == pytest.approx(2.635983, abs=1e-6)
@@ -188,7 +183,7 @@ def test_twenty_six_points_are_a_valid_packing_of_sum_zero():
 
 
 def with_points(circles, place):
-    """Return the circles given, filled up to 21 with circles of radius 0."""
+    """The circles given, filled up to 21 with circles of radius 0."""
     return np.array(circles + [[*place, 0.0]] * (21 - len(circles)))
 
 

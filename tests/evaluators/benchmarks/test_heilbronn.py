@@ -18,7 +18,7 @@ STEPS = np.arange(13) * 0.1
 
 
 def parabola():
-    """Return the points (i, i^2) for i = 0 .. 12.
+    """The points (i, i^2) for i = 0 .. 12.
 
     Three of them span (j-i)(k-j)(k-i)/2, at least 1. Under the chord lie 12 * 144 / 2 = 864,
     under the polygon's lower side 650 - 144 / 2 = 578, so that the hull's area is 286.
@@ -28,12 +28,12 @@ def parabola():
 
 
 def scaled_parabola(last=(0.7, 0.5)):
-    """Return 11 points of it within the triangle, least area 2e-4, the last one replaced."""
+    """11 points of it within the triangle, least area 2e-4, the last one replaced."""
     return np.vstack((parabola()[:10] * [0.04, 0.005] + [0.3, 0.0], [last]))
 
 
 def least_area(points):
-    """Return the least of all determinants."""
+    """The least of all determinants."""
     threes = (points[list(three)] for three in combinations(range(len(points)), 3))
     return min(abs(np.linalg.det(np.column_stack((three, np.ones(3))))) / 2 for three in threes)
 

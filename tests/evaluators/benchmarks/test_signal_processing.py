@@ -34,7 +34,7 @@ def broken(reason):
 
 
 def runs(make=lambda signal: signal.clean[DELAY:], **changed):
-    """Return a run per signal; runs named like s3 are replaced."""
+    """A run per signal; runs named like s3 are replaced."""
     found = [returned({"filtered_signal": make(signal)}) for signal in make_signals()]
     return [changed.get(f"s{i}", run) for i, run in enumerate(found)]
 
@@ -261,13 +261,13 @@ SEED_MEASURES = [
 
 
 def after_the_delay(clean, noisy):
-    """Return a signal of which a filter gives only the values shown here."""
+    """A signal of which a filter gives only the values shown here."""
     start = np.zeros(DELAY)
     return Signal(np.append(start, clean), np.append(start, noisy))
 
 
 def weighted_average(noisy):
-    """Return the seed's filter, written out window by window."""
+    """The seed's filter, written out window by window."""
     weights = np.exp(np.linspace(-2, 0, 20))
     weights /= weights.sum()
     return np.array([weights @ noisy[k : k + 20] for k in range(len(noisy) - 19)])

@@ -24,7 +24,7 @@ def answer(values, c3, loss=0.0, n_points=None):
 
 
 def known(name):
-    """Return the values of a stored function and its constant."""
+    """The values of a stored function and its constant."""
     stored = json.loads((CONFIGURATIONS / name).read_text())
     return np.array(stored["values"], dtype=float), stored["c3"]
 

@@ -168,7 +168,7 @@ def start_script(text: str, folder: Path, **environment: str) -> subprocess.Pope
 def output_of(text: str, folder: Path, **environment: str) -> str:
     with start_script(text, folder, **environment) as process:
         try:
-            output, errors = process.communicate(timeout=30)
+            output, errors = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 0, errors

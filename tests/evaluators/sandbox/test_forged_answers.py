@@ -1,7 +1,6 @@
 """What a candidate writes to the result pipe by itself is an answer, if it has the form of one."""
 
 import json
-from time import monotonic
 
 import pytest
 from sandbox_runs import run
@@ -40,20 +39,10 @@ MALFORMED = {
     "a length of nothing": b"\xff" * 100,
     "an empty answer": frame(b""),
     "a list as header": with_header([]),
-    "no array for an index": with_header(
-        {"value": {"dict": {"output": {"array": 0}}}, "arrays": []}
-    ),
-    "an array too large": with_header(
-        {"value": {"array": 0}, "arrays": [{"dtype": "float64", "shape": [10**9]}]}
-    ),
-    "an object array": with_header(
-        {"value": {"array": 0}, "arrays": [{"dtype": "object", "shape": [0]}]}
-    ),
     "a pickle": frame(b"\x80\x04N."),
     "neither output nor error": frame(encode({"score": 1.0})),
     "output and error": frame(encode({"output": 1, "error": "x", "is_own_fault": True})),
     "an empty error": frame(encode({"error": "", "is_own_fault": True})),
-    "nested without end": with_header(b'{"arrays": [], "value": ' + b"[" * 100_000),
     "two answers": frame(encode({"output": 1})) * 2,
     "an answer and a rest": frame(encode({"output": 1})) + b"x",
 }
@@ -94,24 +83,6 @@ def test_a_flood_of_empty_answers_is_stopped_at_once(layer):
 def test_a_forged_error_is_cut():
     data = frame(encode({"error": "E" * 900_000, "is_own_fault": True}))
     assert forge(data).error == "E" * 8192
-
-
-def test_a_shape_of_huge_numbers_is_refused_at_once():
-    source = (
-        f"{FIND_PIPE}\n"
-        "def f():\n"
-        "    shape = b'[' + b','.join([b'9' * 4200] * 900) + b']'\n"
-        '    text = b\'{"value": 1, "arrays": [{"dtype": "float64", "shape": \'\n'
-        "    text += shape + b'}]}'\n"
-        "    message = len(text).to_bytes(8, 'big') + text\n"
-        "    send(len(message).to_bytes(8, 'big') + message)\n"
-        "    os._exit(0)"
-    )
-    started = monotonic()
-    result = run(source, Layer.PROCESS)
-    assert result.error.startswith("malformed answer: ")
-    assert len(result.error) < 4000
-    assert monotonic() - started < 5
 
 
 def test_a_text_that_no_file_takes_is_mended():

@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 600
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory):
-    """Return for each layer the record of each program; of none if there is no such layer."""
+    """For each layer the record of each program; of none if there is no such layer."""
     path = [os.environ.get("PYTHONPATH", ""), str(Path(__file__).parent)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, path))}
     roots = {layer: tmp_path_factory.mktemp(layer) for layer in LAYERS}
@@ -37,13 +37,13 @@ def records(tmp_path_factory):
 
 
 def read(path):
-    """Return the records of a file by name of the program."""
+    """The records of a file by name of the program."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     return {line.get("name", "unavailable"): line for line in lines}
 
 
 def record_of(name, layer, records):
-    """Return one record; skip where the layer is not offered."""
+    """One record; skip where the layer is not offered."""
     if "unavailable" in records[layer]:
         pytest.skip(records[layer]["unavailable"]["unavailable"])
     return records[layer][name]

@@ -3,11 +3,9 @@
 import json
 import math
 import os
-import subprocess
-import sys
 
 import pytest
-from sandbox_runs import CALL, ONE, WITHOUT_NAMESPACES, becomes_true, descendants, run
+from sandbox_runs import CALL, ONE, WITHOUT_NAMESPACES, becomes_true, descendants, output_of, run
 
 from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
@@ -142,32 +140,25 @@ UNSEEN = (
 )
 HOARD = f"""
 {WITHOUT_NAMESPACES}
-import json, sys
+import json
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from costada.evaluators.sandbox.layer_choice import chosen_layer, described_layer
-from costada.evaluators.sandbox.layers import Layer
-from costada.evaluators.sandbox.limits import Limits
-from costada.evaluators.sandbox.run import run_candidate
-layer, limits = Layer(sys.argv[1]), Limits(wall_seconds=30, scratch_mb=10)
+from costada.evaluators.sandbox.layer_choice import described_layer
+def hoard(source): return run(source, layer, Limits(wall_seconds=30, scratch_mb=10)).error
 try:
     chosen_layer(layer)
+    with ThreadPoolExecutor(2) as pool:
+        print(json.dumps([described_layer(layer), *pool.map(hoard, sources)]))
 except ValueError as reason:
     print(json.dumps(str(reason)))
-    sys.exit()
-hoard = partial(run_candidate, entry_point="f", limits=limits, layer=layer, preload=())
-with ThreadPoolExecutor(2) as pool:
-    errors = [result.error for result in pool.map(hoard, json.load(sys.stdin))]
-print(json.dumps([described_layer(layer), *errors]))
 """
 
 
 @pytest.mark.parametrize("name", ["process", "landlock"])
-def test_more_in_files_than_allowed_is_seen_where_no_file_system_bounds_them(name):
+def test_more_in_files_than_allowed_is_seen_where_no_file_system_bounds_them(name, tmp_path):
     opening = f"{CALL}import mmap\nkept = []\ndef f():\n    "
     sources = [f"{opening}{write}\n    time.sleep(3)" for write in FILES.values()]
-    words, text = [sys.executable, "-c", HOARD, name], json.dumps(sources)
-    answer = json.loads(subprocess.check_output(words, input=text, text=True))
+    text = f"layer, sources = Layer({name!r}), {sources!r}\n{HOARD}"
+    answer = json.loads(output_of(text, tmp_path))
     if isinstance(answer, str):
         pytest.skip(answer)
     layer, *errors = answer
