@@ -1,6 +1,5 @@
 """Fixtures that several rooms share."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,6 @@ def evaluate(program_path):
     return {"combined_score": max(0.0, 1.0 - abs(value - 0.7)), "validity": 1.0}
 """
 
-Invoke = Callable[..., Any]
-
 
 def write_problem(folder: Path) -> Path:
     folder.mkdir()
@@ -40,13 +37,13 @@ def write_problem(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def near(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def near(tmp_path_factory):
     """A problem folder whose evaluator reports nothing that depends on the clock."""
     return write_problem(tmp_path_factory.mktemp("problems") / "near")
 
 
 @pytest.fixture(scope="session")
-def invoke() -> Invoke:
+def invoke():
     """Run a command in this process: invoke("run", folder, "--seed", 1)."""
 
     def run(*arguments: object) -> Any:
@@ -58,7 +55,7 @@ def invoke() -> Invoke:
 
 
 @pytest.fixture(scope="session")
-def finished(near: Path, invoke: Invoke, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(near, invoke, tmp_path_factory):
     """The folder of a finished run of three iterations."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     result = invoke("run", near, "--max-iterations", 3, "--out", folder)
@@ -67,7 +64,7 @@ def finished(near: Path, invoke: Invoke, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def make_row() -> Callable[..., Any]:
+def make_row():
     """Build a trace row: quiet defaults, changed by keyword."""
 
     def row(**changes: object) -> dict[str, object]:
@@ -106,7 +103,7 @@ def make_row() -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="module")
-def running_server() -> Iterator[BillingServer]:
+def running_server():
     """A server for all tests of a file; each of them has it begin anew."""
     with BillingServer() as running:
         yield running

@@ -1,14 +1,11 @@
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from compared_runs import runs_of
 
 from costada.experiments.comparison.outcomes import append_outcomes
 
-Invoke = Callable[..., Any]
 FILES = ["comparison.csv", "comparison.html", "comparison.md", "comparison.tex"]
 
 
@@ -17,7 +14,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def compared(invoke: Invoke, finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def compared(invoke, finished, tmp_path_factory):
     """What the command says of a run folder, a file that tells a run twice, and a picture."""
     parent = tmp_path_factory.mktemp("compared")
     runs = parent / "runs"
@@ -30,7 +27,7 @@ def compared(invoke: Invoke, finished: Path, tmp_path_factory: pytest.TempPathFa
     return result, runs, parent / "new" / "out"
 
 
-def test_runs_are_compared_into_four_files(compared: Any) -> None:
+def test_runs_are_compared_into_four_files(compared):
     result, _, out = compared
     assert result.exit_code == 0, result.output
     assert names(out) == FILES
@@ -38,17 +35,17 @@ def test_runs_are_compared_into_four_files(compared: Any) -> None:
         assert word in result.stdout
 
 
-def test_what_is_left_out_is_printed_and_written(compared: Any) -> None:
+def test_what_is_left_out_is_printed_and_written(compared):
     result, runs, out = compared
     assert f"left out {runs}/more.curves.jsonl:2: the same run" in result.stdout
     assert "more.curves.jsonl:2" in (out / "comparison.html").read_text()
 
 
-def test_a_theory_picture_below_the_folder_is_in_the_page(compared: Any) -> None:
+def test_a_theory_picture_below_the_folder_is_in_the_page(compared):
     assert "data:image/svg+xml;base64," in (compared[2] / "comparison.html").read_text()
 
 
-def test_the_files_go_beside_the_runs_and_are_replaced(invoke: Invoke, tmp_path: Path) -> None:
+def test_the_files_go_beside_the_runs_and_are_replaced(invoke, tmp_path):
     append_outcomes(tmp_path / "x.curves.jsonl", runs_of({"evox": [0.5], "uniform": [0.4]}))
     shown = "As published, other model and machine"
     for baseline, options in (("evox", ()), ("uniform", ("--published",))):
@@ -60,7 +57,7 @@ def test_the_files_go_beside_the_runs_and_are_replaced(invoke: Invoke, tmp_path:
             assert (shown in (tmp_path / file).read_text()) is bool(options)
 
 
-def test_nothing_to_compare_is_refused_with_the_reasons(invoke: Invoke, tmp_path: Path) -> None:
+def test_nothing_to_compare_is_refused_with_the_reasons(invoke, tmp_path):
     (tmp_path / "x.curves.jsonl").write_text("{}\n" * 5)
     result = invoke("compare", tmp_path)
     assert result.exit_code == 2
@@ -70,7 +67,7 @@ def test_nothing_to_compare_is_refused_with_the_reasons(invoke: Invoke, tmp_path
     assert names(tmp_path) == ["x.curves.jsonl"]
 
 
-def test_an_unknown_baseline_is_refused(invoke: Invoke, tmp_path: Path) -> None:
+def test_an_unknown_baseline_is_refused(invoke, tmp_path):
     append_outcomes(tmp_path / "x.curves.jsonl", runs_of({"costada": [0.5]}))
     result = invoke("compare", tmp_path, "--baseline", "costade")
     assert result.exit_code == 2

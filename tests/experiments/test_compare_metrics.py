@@ -24,10 +24,7 @@ from costada.experiments.comparison.metrics import (
 
 PRINTED = outcome([(0.25, 0.6), (0.5, 0.6), (1.1, 0.9)])
 """The fixture printed with the definition of the metrics: B = 1, y_0 = 0.4."""
-RISES = st.lists(
-    st.tuples(st.floats(0.0, 0.6), st.floats(0.0, 0.3)),
-    max_size=12,
-)
+RISES = st.lists(st.tuples(st.floats(0.0, 0.6), st.floats(0.0, 0.3)), max_size=12)
 
 
 @st.composite
@@ -40,18 +37,18 @@ def runs(draw: st.DrawFn) -> RunOutcome:
     return outcome(steps, seed_score=start, budget=draw(st.floats(0.5, 3.0)))
 
 
-def test_the_printed_fixture() -> None:
+def test_the_printed_fixture():
     assert normalized_auc(PRINTED) == pytest.approx(0.25 * 0.4 + 0.75 * 0.6) == 0.55
     assert best_score_at(PRINTED, 0.25) == 0.6
     assert best_score_at(PRINTED, 1.0) == 0.9
 
 
-def test_the_crossing_is_the_first_iteration_with_that_share_spent() -> None:
+def test_the_crossing_is_the_first_iteration_with_that_share_spent():
     assert [crossing(PRINTED, share).iteration for share in (0.25, 0.5, 0.75, 1.0)] == [1, 2, 3, 3]
     assert objective_at(PRINTED, 0.5) == 6.0
 
 
-def test_a_share_reached_but_for_rounding_is_crossed() -> None:
+def test_a_share_reached_but_for_rounding_is_crossed():
     run = outcome([(0.15, 0.5), (0.19, 0.6), (0.2, 0.7), (0.3, 0.8)], budget=0.2)
     assert 0.75 * run.budget > 0.15
     assert [crossing(run, share).iteration for share in (0.75, 1.0)] == [1, 3]
@@ -61,45 +58,45 @@ def test_a_share_reached_but_for_rounding_is_crossed() -> None:
     assert curve_of(almost).shares == (0.0, 1.0)
 
 
-def test_a_share_missed_by_more_than_rounding_is_not_crossed() -> None:
+def test_a_share_missed_by_more_than_rounding_is_not_crossed():
     run = outcome([(0.5 * (1 - 1e-9), 0.5), (0.6, 0.6)])
     assert crossing(run, 0.5).iteration == 2
 
 
-def test_a_run_that_ends_before_a_cutoff_counts_with_its_last_iteration() -> None:
+def test_a_run_that_ends_before_a_cutoff_counts_with_its_last_iteration():
     short = outcome([(0.2, 0.5), (0.4, 0.7)])
     assert crossing(short, 0.75).iteration == 2
     assert best_score_at(short, 1.0) == 0.7
     assert normalized_auc(short) == pytest.approx(0.2 * 0.4 + 0.2 * 0.5 + 0.6 * 0.7)
 
 
-def test_a_run_without_an_iteration_is_worth_its_initial_program() -> None:
+def test_a_run_without_an_iteration_is_worth_its_initial_program():
     empty = outcome([])
     assert best_score_at(empty, 1.0) == normalized_auc(empty) == 0.4
     assert objective_at(empty, 0.25) == 4.0
     assert cost_at_crossing(empty) == 0.0
 
 
-def test_the_objective_is_that_of_the_best_score_and_may_fall() -> None:
+def test_the_objective_is_that_of_the_best_score_and_may_fall():
     falling = replace(PRINTED, points=(Point(1, 0.3, 0.6, 6.0), Point(2, 1.2, 0.9, 1.5)))
     assert [objective_at(falling, share) for share in (0.25, 1.0)] == [6.0, 1.5]
 
 
-def test_overshoot_is_the_share_spent_beyond_the_budget() -> None:
+def test_overshoot_is_the_share_spent_beyond_the_budget():
     assert overshoot_ratio(outcome([(0.5, 0.5), (1.009, 0.6)])) == pytest.approx(0.0090)
     assert overshoot_ratio(outcome([(4.0, 0.5), (5.5, 0.5)], budget=5.0)) == pytest.approx(0.1)
 
 
-def test_a_run_that_the_iteration_limit_ended_has_a_negative_overshoot() -> None:
+def test_a_run_that_the_iteration_limit_ended_has_a_negative_overshoot():
     assert overshoot_ratio(outcome([(0.75, 0.5)])) == -0.25
 
 
-def test_a_smaller_budget_is_a_cutoff_in_dollars() -> None:
+def test_a_smaller_budget_is_a_cutoff_in_dollars():
     run = outcome([(0.4, 0.5), (0.6, 0.7), (1.3, 0.9), (2.1, 1.0)], budget=2.0)
     assert point_at(run, 0.5) == crossing(run, 0.25) == run.points[1]
 
 
-def test_the_crossing_iteration_counts_at_the_end_of_the_curve() -> None:
+def test_the_crossing_iteration_counts_at_the_end_of_the_curve():
     curve = curve_of(PRINTED)
     assert (curve.shares, curve.scores) == ((0.0, 0.25, 0.5, 1.0), (0.4, 0.6, 0.6, 0.9))
     assert [curve.at(share) for share in (0.0, 0.2499, 0.25, 0.9999, 1.0)] == [
@@ -111,7 +108,7 @@ def test_the_crossing_iteration_counts_at_the_end_of_the_curve() -> None:
     ]
 
 
-def test_the_share_to_reach_a_score_is_read_off_the_mean_curve() -> None:
+def test_the_share_to_reach_a_score_is_read_off_the_mean_curve():
     early = curve_of(outcome([(0.2, 0.8), (1.0, 0.8)]))
     late = curve_of(outcome([(0.6, 0.6), (1.0, 1.0)]))
     mean_curve = [[early, late]]
@@ -123,21 +120,19 @@ def test_the_share_to_reach_a_score_is_read_off_the_mean_curve() -> None:
     assert share_to_reach(mean_curve, 0.91) is None
 
 
-def test_a_mean_over_problems_weighs_each_problem_alike() -> None:
+def test_a_mean_over_problems_weighs_each_problem_alike():
     ones = [curve_of(outcome([(0.5, 1.0)])) for _ in range(3)]
     assert mean_at([ones, [curve_of(outcome([]))]], 0.5) == pytest.approx(0.7)
 
 
 @given(runs())
-def test_the_area_lies_between_the_first_and_the_last_score(run: RunOutcome) -> None:
+def test_the_area_lies_between_the_first_and_the_last_score(run):
     last = run.points[-1].best_score if run.points else run.seed_score
     assert run.seed_score - 1e-12 <= normalized_auc(run) <= last + 1e-12
 
 
 @given(runs(), st.floats(0.01, 0.4))
-def test_the_area_grows_when_a_score_comes_earlier_or_is_higher(
-    run: RunOutcome, more: float
-) -> None:
+def test_the_area_grows_when_a_score_comes_earlier_or_is_higher(run, more):
     higher = outcome(
         [(point.spent, point.best_score + more) for point in run.points],
         seed_score=run.seed_score,
@@ -153,7 +148,7 @@ def test_the_area_grows_when_a_score_comes_earlier_or_is_higher(
 
 
 @given(runs())
-def test_the_area_equals_a_riemann_sum(run: RunOutcome) -> None:
+def test_the_area_equals_a_riemann_sum(run):
     pieces = 4000
     middles = [(number + 0.5) / pieces * run.budget for number in range(pieces)]
 
@@ -165,13 +160,13 @@ def test_the_area_equals_a_riemann_sum(run: RunOutcome) -> None:
 
 
 @given(runs())
-def test_the_best_score_never_falls_with_the_cutoff(run: RunOutcome) -> None:
+def test_the_best_score_never_falls_with_the_cutoff(run):
     scores = [best_score_at(run, share / 20) for share in range(1, 21)]
     assert scores == sorted(scores)
 
 
 @given(runs())
-def test_a_run_reaches_its_own_end_within_the_budget(run: RunOutcome) -> None:
+def test_a_run_reaches_its_own_end_within_the_budget(run):
     share = share_to_reach([[curve_of(run)]], best_score_at(run, 1.0))
     assert share is not None
     assert 0.0 <= share <= 1.0

@@ -20,10 +20,8 @@ from costada.reports.trace import stored_rows
 from costada.runs.discovery import discover
 from costada.store.run_store import RunStore
 
-Invoke = Callable[..., Any]
 
-
-def test_a_run_folder_becomes_an_outcome(finished: Path, near: Path) -> None:
+def test_a_run_folder_becomes_an_outcome(finished, near):
     (found,) = find_outcomes(finished.parent).outcomes
     with RunStore(finished / "run.sqlite", is_read_only=True) as store:
         rows = stored_rows(store, store.run_ids()[-1])
@@ -36,8 +34,8 @@ def test_a_run_folder_becomes_an_outcome(finished: Path, near: Path) -> None:
 
 
 def test_name_and_direction_are_those_that_the_problem_had_when_the_run_began(
-    near: Path, invoke: Invoke, tmp_path: Path
-) -> None:
+    near, invoke, tmp_path
+):
     folder = shutil.copytree(near, tmp_path / "problem")
     (folder / "problem.toml").write_text(
         'name = "nearest"\ndirection = "minimize"\nreference = 1.0\n'
@@ -49,9 +47,7 @@ def test_name_and_direction_are_those_that_the_problem_had_when_the_run_began(
     assert (found.problem, found.is_minimized) == ("nearest", True)
 
 
-def test_a_run_file_that_does_not_say_what_decided_its_run_is_left_out(
-    finished: Path, tmp_path: Path
-) -> None:
+def test_a_run_file_that_does_not_say_what_decided_its_run_is_left_out(finished, tmp_path):
     shutil.copytree(finished, tmp_path / "one")
     for setup, reason in {
         "": "does not say what decided its result",
@@ -65,7 +61,7 @@ def test_a_run_file_that_does_not_say_what_decided_its_run_is_left_out(
         assert left_out.reason.startswith(reason)
 
 
-def test_what_is_not_finished_is_left_out_with_the_reason(finished: Path, tmp_path: Path) -> None:
+def test_what_is_not_finished_is_left_out_with_the_reason(finished, tmp_path):
     for name in ("a-longer", "b-empty", "c-broken", "d-odd"):
         shutil.copytree(finished, tmp_path / name)
     settings = tmp_path / "a-longer" / "settings.json"
@@ -89,9 +85,7 @@ def discovered(out: Path, answer: Callable[[str], str], **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("row", ["1.5", "{}", '{"iteration": 1}', '{"spent": "x"}'])
-def test_a_run_whose_rows_are_none_of_a_run_is_left_out(
-    finished: Path, tmp_path: Path, row: str
-) -> None:
+def test_a_run_whose_rows_are_none_of_a_run_is_left_out(finished, tmp_path, row):
     odd = shutil.copytree(finished, tmp_path / "odd")
     shutil.copytree(finished, tmp_path / "sound")
     with closing(sqlite3.connect(odd / "run.sqlite")) as connection, connection:
@@ -101,7 +95,7 @@ def test_a_run_whose_rows_are_none_of_a_run_is_left_out(
     assert [each.place for each in found.left_out] == [str(odd)]
 
 
-def test_a_run_that_failures_ended_counts_with_its_last_iteration(tmp_path: Path) -> None:
+def test_a_run_that_failures_ended_counts_with_its_last_iteration(tmp_path):
     ended = discovered(tmp_path / "run", lambda prompt: "I would rather not.")
     found = find_outcomes(tmp_path)
     (run,) = found.outcomes
@@ -110,7 +104,7 @@ def test_a_run_that_failures_ended_counts_with_its_last_iteration(tmp_path: Path
     assert crossing(run) == run.points[-1] == Point(2, ended.spent, 0.1, 1.0)
 
 
-def test_a_run_without_one_usable_answer_is_left_out(tmp_path: Path) -> None:
+def test_a_run_without_one_usable_answer_is_left_out(tmp_path):
     with BillingServer(default=HangUp()) as server:
         model = chat_model("openai:stand-in", base_url=server.url, retry_wait=0)
         ended = discover(
@@ -127,7 +121,7 @@ def test_a_run_without_one_usable_answer_is_left_out(tmp_path: Path) -> None:
     assert left_out.reason == "none of its requests was ever answered usably"
 
 
-def test_a_run_gone_on_with_after_failures_counts_them_anew(tmp_path: Path) -> None:
+def test_a_run_gone_on_with_after_failures_counts_them_anew(tmp_path):
     out = tmp_path / "run"
     discovered(out, lambda prompt: "I would rather not.")
     ended = discovered(out, hashed_answer, resume=True)
@@ -136,7 +130,7 @@ def test_a_run_gone_on_with_after_failures_counts_them_anew(tmp_path: Path) -> N
     assert run.points[-1].iteration == ended.iterations > 2
 
 
-def test_fewer_failures_than_the_limit_after_going_on_are_no_end(tmp_path: Path) -> None:
+def test_fewer_failures_than_the_limit_after_going_on_are_no_end(tmp_path):
     out = tmp_path / "run"
     discovered(out, lambda prompt: "I would rather not.")
     answers = iter(range(3))
@@ -152,7 +146,7 @@ def test_fewer_failures_than_the_limit_after_going_on_are_no_end(tmp_path: Path)
     assert left_out.reason.startswith("not finished: 3 iterations, $0.")
 
 
-def test_outcomes_come_back_from_a_curves_file_as_they_were(tmp_path: Path) -> None:
+def test_outcomes_come_back_from_a_curves_file_as_they_were(tmp_path):
     one = outcome([(0.1, 0.4), (1.2, 1 / 3 + 0.3)], seed=1)
     two = replace(outcome([], seed=2), seed_objective=None, is_minimized=True)
     (tmp_path / "deep").mkdir()
@@ -161,7 +155,7 @@ def test_outcomes_come_back_from_a_curves_file_as_they_were(tmp_path: Path) -> N
     assert find_outcomes(tmp_path).outcomes == (one, two)
 
 
-def test_the_same_run_twice_counts_once(tmp_path: Path) -> None:
+def test_the_same_run_twice_counts_once(tmp_path):
     run = outcome([(1.0, 0.5)])
     append_outcomes(tmp_path / "a.curves.jsonl", [run, run, replace(run, seed=1)])
     found = find_outcomes(tmp_path)
@@ -186,9 +180,7 @@ def test_the_same_run_twice_counts_once(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_an_outcome_that_contradicts_itself_is_neither_written_nor_read(
-    tmp_path: Path, change: dict[str, Any], fault: str
-) -> None:
+def test_an_outcome_that_contradicts_itself_is_neither_written_nor_read(tmp_path, change, fault):
     odd = replace(outcome([]), **change)
     with pytest.raises(ValueError, match=fault):
         append_outcomes(tmp_path / "odd.curves.jsonl", [odd])
@@ -198,7 +190,7 @@ def test_an_outcome_that_contradicts_itself_is_neither_written_nor_read(
     assert fault in left_out.reason
 
 
-def test_a_torn_line_is_left_out_and_the_others_are_read(tmp_path: Path) -> None:
+def test_a_torn_line_is_left_out_and_the_others_are_read(tmp_path):
     file = tmp_path / "torn.curves.jsonl"
     append_outcomes(file, [outcome([(1.0, 0.5)])])
     with file.open("a") as lines:
@@ -208,6 +200,6 @@ def test_a_torn_line_is_left_out_and_the_others_are_read(tmp_path: Path) -> None
     assert found.left_out[0].place == f"{file}:2"
 
 
-def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+def test_a_missing_folder_is_refused(tmp_path):
     with pytest.raises(ValueError, match="nowhere: is no folder, expected one with runs below it"):
         find_outcomes(tmp_path / "nowhere")

@@ -20,7 +20,6 @@ from costada.runs.config import RunConfig
 from costada.runs.discovery import discover
 from costada.values.evaluation import Direction, Evaluation
 
-Invoke = Callable[..., Any]
 PRICES: dict[str, Any] = {"price_in": "1", "price_out": "2", "max_iterations": 2}
 
 
@@ -71,8 +70,8 @@ OTHERS = [
 
 @pytest.mark.parametrize(("what", "other"), OTHERS, ids=[what for what, _ in OTHERS])
 def test_runs_that_another_setting_tells_apart_are_neither_dropped_nor_averaged(
-    tmp_path: Path, what: str, other: dict[str, Any]
-) -> None:
+    tmp_path, what, other
+):
     discovered(tmp_path / "a")
     discovered(tmp_path / "b", **other)
     found = find_outcomes(tmp_path)
@@ -83,7 +82,7 @@ def test_runs_that_another_setting_tells_apart_are_neither_dropped_nor_averaged(
     assert len(set(mix.differing[what])) == 2
 
 
-def test_only_method_and_seed_may_differ_among_runs_that_are_compared(tmp_path: Path) -> None:
+def test_only_method_and_seed_may_differ_among_runs_that_are_compared(tmp_path):
     for name, options in {
         "a": {},
         "b": {"seed": 1},
@@ -102,14 +101,14 @@ def test_only_method_and_seed_may_differ_among_runs_that_are_compared(tmp_path: 
     assert comparison.mixes == ()
 
 
-def test_the_same_run_again_is_still_left_out(tmp_path: Path) -> None:
+def test_the_same_run_again_is_still_left_out(tmp_path):
     discovered(tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     (left_out,) = find_outcomes(tmp_path).left_out
     assert left_out.reason == f"the same run as {tmp_path / 'a'}"
 
 
-def test_a_setting_added_later_tells_runs_apart_without_anyone_thinking_of_it() -> None:
+def test_a_setting_added_later_tells_runs_apart_without_anyone_thinking_of_it():
     class LaterConfig(RunConfig):
         strictness: int = 0
 
@@ -121,7 +120,7 @@ def test_a_setting_added_later_tells_runs_apart_without_anyone_thinking_of_it() 
     assert set(RunConfig.model_fields) == known | NOT_DECIDING | unset
 
 
-def test_settings_changed_by_hand_in_a_copy_tell_it_apart(finished: Path, tmp_path: Path) -> None:
+def test_settings_changed_by_hand_in_a_copy_tell_it_apart(finished, tmp_path):
     for name in ("a", "b"):
         shutil.copytree(finished, tmp_path / name)
     settings = tmp_path / "b" / "settings.json"
@@ -134,7 +133,7 @@ def test_settings_changed_by_hand_in_a_copy_tell_it_apart(finished: Path, tmp_pa
     }
 
 
-def test_a_minimised_problem_of_python_is_ranked_by_its_direction(tmp_path: Path) -> None:
+def test_a_minimised_problem_of_python_is_ranked_by_its_direction(tmp_path):
     def at_cost(least: float) -> Callable[[str], Evaluation]:
         def evaluate(code: str) -> Evaluation:
             score = evaluate_value(code).score
@@ -155,9 +154,7 @@ def test_a_minimised_problem_of_python_is_ranked_by_its_direction(tmp_path: Path
     assert float(best) == pytest.approx(min(filter(None, ends)), rel=1e-4)
 
 
-def test_two_problems_of_one_folder_name_are_told_apart(
-    near: Path, invoke: Invoke, tmp_path: Path
-) -> None:
+def test_two_problems_of_one_folder_name_are_told_apart(near, invoke, tmp_path):
     for parent in ("one", "other"):
         shutil.copytree(near, tmp_path / parent / "near")
     evaluator = tmp_path / "other" / "near" / "evaluator.py"
@@ -181,9 +178,7 @@ def test_two_problems_of_one_folder_name_are_told_apart(
         assert "Settings that differ" in text
 
 
-def test_the_same_problem_at_another_place_is_the_same(
-    near: Path, invoke: Invoke, tmp_path: Path
-) -> None:
+def test_the_same_problem_at_another_place_is_the_same(near, invoke, tmp_path):
     shutil.copytree(near, tmp_path / "moved" / "near")
     for seed, place in enumerate((near, tmp_path / "moved" / "near")):
         options = ("--max-iterations", 1, "--seed", seed, "--out", tmp_path / "runs" / str(seed))
@@ -193,7 +188,7 @@ def test_the_same_problem_at_another_place_is_the_same(
     assert len(section.runs["costada"]["near"]) == 2
 
 
-def test_a_run_that_was_extended_is_no_run_of_the_higher_budget(tmp_path: Path) -> None:
+def test_a_run_that_was_extended_is_no_run_of_the_higher_budget(tmp_path):
     discovered(tmp_path / "a", budget=0.004, max_iterations=9)
     discovered(tmp_path / "a", budget=0.01, max_iterations=9, resume=True)
     discovered(tmp_path / "b", budget=0.01, max_iterations=9, seed=1)
@@ -202,7 +197,7 @@ def test_a_run_that_was_extended_is_no_run_of_the_higher_budget(tmp_path: Path) 
     assert set(mix.differing) == {"budget_at_start"}
 
 
-def test_a_fork_is_no_run_of_its_own_seed(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_fork_is_no_run_of_its_own_seed(invoke, tmp_path):
     discovered(tmp_path / "a", keep_history=True)
     forked = invoke("fork", tmp_path / "a", "--at", 2, "--seed", 1, "--out", tmp_path / "b")
     assert forked.exit_code == 0, forked.output
@@ -212,9 +207,7 @@ def test_a_fork_is_no_run_of_its_own_seed(invoke: Invoke, tmp_path: Path) -> Non
     assert mix.differing["forked_after"] in (("2", "-"), ("-", "2"))
 
 
-def test_a_run_that_two_evaluators_judged_is_told_apart(
-    near: Path, invoke: Invoke, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_two_evaluators_judged_is_told_apart(near, invoke, tmp_path, capfd):
     folder = shutil.copytree(near, tmp_path / "near")
     for seed in range(2):
         options = ("--max-iterations", 1, "--seed", seed, "--out", tmp_path / "runs" / str(seed))
@@ -228,7 +221,7 @@ def test_a_run_that_two_evaluators_judged_is_told_apart(
     assert [each.settings.get("evaluators") for each in outcomes] == ["2", "2"]
 
 
-def test_simulated_runs_with_other_constants_are_told_apart(tmp_path: Path) -> None:
+def test_simulated_runs_with_other_constants_are_told_apart(tmp_path):
     runs = [
         simulate_run("costada", 0, 0.05),
         simulate_run("costada", 1, 0.05),
@@ -243,7 +236,7 @@ def test_simulated_runs_with_other_constants_are_told_apart(tmp_path: Path) -> N
     ]
 
 
-def test_runs_with_a_small_budget_are_set_beside_those_of_the_same_settings_only() -> None:
+def test_runs_with_a_small_budget_are_set_beside_those_of_the_same_settings_only():
     runs = [
         outcome([(1.1, 0.6)], settings={"generator": "model"}),
         outcome([(0.6, 0.5)], settings={"generator": "model"}, budget=0.5),
@@ -253,9 +246,7 @@ def test_runs_with_a_small_budget_are_set_beside_those_of_the_same_settings_only
     assert rerun.rerun.mean == 0.5
 
 
-def test_a_sweep_is_not_resumed_with_another_evaluator(
-    near: Path, invoke: Invoke, tmp_path: Path
-) -> None:
+def test_a_sweep_is_not_resumed_with_another_evaluator(near, invoke, tmp_path):
     folder = shutil.copytree(near, tmp_path / "near")
     given = (
         "sweep",

@@ -63,11 +63,11 @@ def small() -> Comparison:
 
 
 @pytest.fixture(scope="module")
-def page() -> str:
+def page():
     return to_html(small(), PUBLISHED, [], [])
 
 
-def test_the_final_table_shows_mean_deviation_best_and_marks_the_best_method() -> None:
+def test_the_final_table_shows_mean_deviation_best_and_marks_the_best_method():
     table = final_quality(small().sections[0])
     assert table.header == (
         *("method", "objective", "best objective"),
@@ -80,7 +80,7 @@ def test_the_final_table_shows_mean_deviation_best_and_marks_the_best_method() -
     assert table.best == {(0, 1), (0, 2), (1, 2), (0, 3), (0, 5), (1, 5)}
 
 
-def test_of_a_minimised_objective_the_smallest_is_the_best() -> None:
+def test_of_a_minimised_objective_the_smallest_is_the_best():
     runs = [replace(each, is_minimized=True) for each in runs_of({"costada": [0.8], "evox": [0.6]})]
     (section,) = compare_outcomes(runs).sections
     table = final_quality(section)
@@ -89,14 +89,14 @@ def test_of_a_minimised_objective_the_smallest_is_the_best() -> None:
     assert (0, 1) not in table.best
 
 
-def test_a_run_within_its_budget_is_explained() -> None:
+def test_a_run_within_its_budget_is_explained():
     (section,) = compare_outcomes([outcome([(0.75, 0.5)])]).sections
     (table,) = [each for each in section_tables(section) if "overshoot" in each.title]
     assert table.rows[0][4] == "-25.00 %"
     assert "ended within the budget" in table.note
 
 
-def test_runs_that_failures_ended_are_told_in_the_notes() -> None:
+def test_runs_that_failures_ended_are_told_in_the_notes():
     short = outcome([(0.2, 0.5)], method="evox", seed=5, has_given_up=True)
     comparison = compare_outcomes([*runs_of({"costada": [0.8], "evox": [0.7]}), short])
     note = "Ended by failures in a row, counted with their last iteration: 1 of evox."
@@ -106,7 +106,7 @@ def test_runs_that_failures_ended_are_told_in_the_notes() -> None:
     assert final_quality(small().sections[0]).note == ""
 
 
-def test_reruns_are_shown_with_their_difference() -> None:
+def test_reruns_are_shown_with_their_difference():
     table = rerun_table(small().reruns)
     assert [(row[0], row[3], row[6], row[-1]) for row in table.rows] == [
         ("one", "$0.5", "$1", "-0.1500")
@@ -125,11 +125,11 @@ def test_reruns_are_shown_with_their_difference() -> None:
         (123456.7, "123457"),
     ],
 )
-def test_objectives_have_five_digits(value: float, shown: str) -> None:
+def test_objectives_have_five_digits(value, shown):
     assert objective(value) == shown
 
 
-def test_the_csv_has_a_row_per_problem_method_and_metric() -> None:
+def test_the_csv_has_a_row_per_problem_method_and_metric():
     rows = list(csv.DictReader(io.StringIO(to_csv(small()))))
     keys = [(row["problem"], row["budget"], row["method"], row["metric"]) for row in rows]
     assert len(keys) == len(set(keys))
@@ -145,7 +145,7 @@ def test_the_csv_has_a_row_per_problem_method_and_metric() -> None:
     assert by_key["(mean over problems)", "1.0", "evox", "normalized_auc"]["n"] == "4"
 
 
-def test_markdown_tables_have_equally_many_cells_in_every_row() -> None:
+def test_markdown_tables_have_equally_many_cells_in_every_row():
     text = to_markdown(small(), None, ["runs/x: not finished"])
     assert "- runs/x: not finished" in text
     assert "| costada | **8.5000 ± 0.71** |" in text
@@ -153,7 +153,7 @@ def test_markdown_tables_have_equally_many_cells_in_every_row() -> None:
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}) == 1
 
 
-def test_latex_tables_are_complete_and_escaped() -> None:
+def test_latex_tables_are_complete_and_escaped():
     text = to_latex(small(), None)
     assert text.count(r"\begin{table}") == text.count(r"\end{table}") > 5
     assert text.count(r"\toprule") == text.count(r"\bottomrule")
@@ -164,7 +164,7 @@ def test_latex_tables_are_complete_and_escaped() -> None:
         assert {row.count("&") for row in rows} == {len(table[0]) - 1}
 
 
-def test_the_page_is_whole_and_needs_nothing_beside_it(page: str) -> None:
+def test_the_page_is_whole_and_needs_nothing_beside_it(page):
     tags = Tags(page)
     assert tags.open == []
     assert len(tags.ids) == len(set(tags.ids))
@@ -176,11 +176,11 @@ def test_the_page_is_whole_and_needs_nothing_beside_it(page: str) -> None:
         ElementTree.fromstring(svg)
 
 
-def test_the_same_comparison_gives_the_same_page(page: str) -> None:
+def test_the_same_comparison_gives_the_same_page(page):
     assert to_html(small(), PUBLISHED, [], []) == page
 
 
-def test_names_from_files_change_no_text_they_stand_in(tmp_path: Path) -> None:
+def test_names_from_files_change_no_text_they_stand_in(tmp_path):
     picture = tmp_path / "theory.svg"
     picture.write_text("<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>")
     names = {"problem": HOSTILE, "model": HOSTILE}
@@ -203,20 +203,20 @@ def test_names_from_files_change_no_text_they_stand_in(tmp_path: Path) -> None:
     assert {row["model"] for row in csv.DictReader(io.StringIO(to_csv(comparison)))} == {HOSTILE}
 
 
-def test_runs_that_found_nothing_valid_can_be_drawn() -> None:
+def test_runs_that_found_nothing_valid_can_be_drawn():
     bare = replace(
         outcome([]), seed_score=0.0, seed_objective=None, points=(Point(1, 1.0, 0.0, None),)
     )
     assert Tags(to_html(compare_outcomes([bare, replace(bare, seed=1)]), None, [], [])).open == []
 
 
-def test_every_method_has_a_colour_of_its_own() -> None:
+def test_every_method_has_a_colour_of_its_own():
     styles = line_styles([*STYLES, "mine", "yours"])
     assert len({style.colour for style in styles.values()}) == len(STYLES) + 2
     assert line_styles(["mine", "evox"])["evox"] == STYLES["evox"]
 
 
-def test_published_numbers_name_their_source_and_agree_with_the_problems() -> None:
+def test_published_numbers_name_their_source_and_agree_with_the_problems():
     numbers = published_numbers()
     assert all(number.source and number.value for number in numbers)
     people = {each.problem: float(each.value) for each in numbers if each.method == "people"}
@@ -224,7 +224,7 @@ def test_published_numbers_name_their_source_and_agree_with_the_problems() -> No
     assert people == {name: human for name, human in known.items() if human is not None}
 
 
-def test_published_numbers_stand_beside_ours_of_the_same_thing() -> None:
+def test_published_numbers_stand_beside_ours_of_the_same_thing():
     runs = runs_of({"costada": [0.8, 0.9], "evox": [0.95, 0.95]}, problem="third_autocorrelation")
     table = published_table(compare_outcomes(runs))
     assert "other model and machine" in table.title
@@ -239,13 +239,13 @@ def test_published_numbers_stand_beside_ours_of_the_same_thing() -> None:
     assert {row[1] for row in table.rows} == {"third_autocorrelation", "all"}
 
 
-def test_a_published_table_stands_in_every_text(page: str) -> None:
+def test_a_published_table_stands_in_every_text(page):
     assert "| c | d |" in to_markdown(small(), PUBLISHED, [])
     assert r"c & d \\" in to_latex(small(), PUBLISHED)
     assert 'href="#published"' in page
 
 
-def test_the_file_of_published_numbers_has_no_unknown_key() -> None:
+def test_the_file_of_published_numbers_has_no_unknown_key():
     import costada.experiments.comparison.published as published
 
     table = tomllib.loads(Path(published.__file__).with_name("published.toml").read_text())

@@ -73,16 +73,8 @@ def label(name):
         ({"action": "exploitation"}, Wording.EXPLOITATION, None),
         ({"action": "exploitation", **tactic("breakthrough")}, Wording.BREAKTHROUGH, 6),
         ({"action": "exploration", **tactic("refinement")}, Wording.REFINEMENT, None),
-        (
-            label("diverge"),
-            Wording.EXPLORATION,
-            None,
-        ),
-        (
-            label("refine"),
-            Wording.EXPLOITATION,
-            None,
-        ),
+        (label("diverge"), Wording.EXPLORATION, None),
+        (label("refine"), Wording.EXPLOITATION, None),
     ],
 )
 def test_the_wording_of_a_prompt_is_understood(options, wording, named):

@@ -3,7 +3,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ from costada.experiments.sweep.loop import STOPPING
 from costada.experiments.sweep.sweep import last_step
 from costada.runs.config import RunConfig, load_config
 
-Invoke = Callable[..., Any]
 COMMAND = [sys.executable, "-c", "from costada.cli.main import main; main()"]
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 METHOD = "no-cost-calibration"
@@ -55,7 +53,7 @@ def kill_once_begun(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(near: Path, tmp_path_factory: pytest.TempPathFactory, invoke: Invoke) -> bytes:
+def undisturbed(near, tmp_path_factory, invoke):
     """The steps of an ordinary run of seed 3 that nothing disturbed."""
     out = tmp_path_factory.mktemp("undisturbed") / "run"
     result = invoke("run", near, "--method", METHOD, "--seed", 3, *TOLD, "--out", out)
@@ -73,7 +71,7 @@ class Swept:
 
 
 @pytest.fixture(scope="module")
-def swept(near: Path, tmp_path_factory: pytest.TempPathFactory, invoke: Invoke) -> Swept:
+def swept(near, tmp_path_factory, invoke):
     """A sweep whose run of seed 5 is killed, and that is given once more."""
     out = tmp_path_factory.mktemp("sweeps") / "sweep"
     words = options(near, out, "--seeds", "3,5", "--jobs", 2, *TOLD)
@@ -84,9 +82,7 @@ def swept(near: Path, tmp_path_factory: pytest.TempPathFactory, invoke: Invoke) 
     return Swept(out, first, invoke(*words))
 
 
-def test_a_killed_run_is_reported_stops_no_other_and_is_gone_on_with(
-    swept: Swept, undisturbed: bytes
-) -> None:
+def test_a_killed_run_is_reported_stops_no_other_and_is_gone_on_with(swept, undisturbed):
     assert swept.first.exit_code == FAILED, swept.first.output
     assert f"  near/{METHOD}/seed-5: killed by SIGKILL" in swept.first.output
     assert steps(swept.out, 3).read_bytes() == undisturbed
@@ -96,9 +92,7 @@ def test_a_killed_run_is_reported_stops_no_other_and_is_gone_on_with(
     assert not list(swept.out.rglob("*.log"))
 
 
-def test_a_sweep_makes_ordinary_runs_and_says_first_what_they_may_cost(
-    swept: Swept, invoke: Invoke
-) -> None:
+def test_a_sweep_makes_ordinary_runs_and_says_first_what_they_may_cost(swept, invoke):
     assert swept.first.output.startswith(
         "2 runs, at most 2 at once. Largest bill from here on: $2 = 2 x $1;"
     )
@@ -109,7 +103,7 @@ def test_a_sweep_makes_ordinary_runs_and_says_first_what_they_may_cost(
         assert invoke("trace", folder).exit_code == FINISHED
 
 
-def test_what_a_sweep_is_told_reaches_its_runs(swept: Swept, near: Path) -> None:
+def test_what_a_sweep_is_told_reaches_its_runs(swept, near):
     for seed in (3, 5):
         assert load_config(run_folder(swept.out, seed) / "settings.json") == RunConfig(
             problem=str(near),
@@ -128,9 +122,7 @@ def test_what_a_sweep_is_told_reaches_its_runs(swept: Swept, near: Path) -> None
         )
 
 
-def test_finished_runs_are_kept_and_cost_nothing_more(
-    near: Path, swept: Swept, invoke: Invoke
-) -> None:
+def test_finished_runs_are_kept_and_cost_nothing_more(near, swept, invoke):
     before = {path: path.stat().st_mtime_ns for path in swept.out.rglob("report.png")}
     result = invoke(*options(near, swept.out, *TOLD, "--seeds", "3,5", "--json"))
     assert result.exit_code == FINISHED
@@ -142,18 +134,14 @@ def test_finished_runs_are_kept_and_cost_nothing_more(
     assert {path: path.stat().st_mtime_ns for path in swept.out.rglob("report.png")} == before
 
 
-def test_a_sweep_over_runs_with_other_settings_is_refused(
-    near: Path, swept: Swept, invoke: Invoke
-) -> None:
+def test_a_sweep_over_runs_with_other_settings_is_refused(near, swept, invoke):
     result = invoke(*options(near, swept.out, *TOLD, "--max-iterations", 9, "--seeds", "3,5,6"))
     assert result.exit_code == REFUSED
     assert f"other settings: max_iterations was {ITERATIONS}, got 9" in result.output
     assert not steps(swept.out, 6).exists()
 
 
-def test_ctrl_c_saves_the_run_under_way_and_begins_no_other(
-    near: Path, undisturbed: bytes, tmp_path: Path, invoke: Invoke
-) -> None:
+def test_ctrl_c_saves_the_run_under_way_and_begins_no_other(near, undisturbed, tmp_path, invoke):
     words = options(near, tmp_path, "--seeds", "3,5", "--jobs", 1, *TOLD)
     with subprocess.Popen(
         [*COMMAND, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -191,9 +179,7 @@ def test_ctrl_c_saves_the_run_under_way_and_begins_no_other(
         (["--step-cap", "1"], "--step-cap: got 1 with generator 'model'"),
     ],
 )
-def test_a_wrong_option_is_refused_before_anything_starts(
-    near: Path, tmp_path: Path, invoke: Invoke, more: list[str], text: str
-) -> None:
+def test_a_wrong_option_is_refused_before_anything_starts(near, tmp_path, invoke, more, text):
     result = invoke(*options(near, tmp_path / "sweep", *more))
     assert result.exit_code == REFUSED
     assert text in result.output
@@ -201,9 +187,7 @@ def test_a_wrong_option_is_refused_before_anything_starts(
     assert not (tmp_path / "sweep").exists()
 
 
-def test_a_dry_run_computes_the_largest_bill_and_touches_nothing(
-    tmp_path: Path, invoke: Invoke
-) -> None:
+def test_a_dry_run_computes_the_largest_bill_and_touches_nothing(tmp_path, invoke):
     out = tmp_path / "paper"
     result = invoke(
         "sweep", "--problems", "all", "--methods", "all", "--preset", "gpt-5.4",
@@ -215,14 +199,14 @@ def test_a_dry_run_computes_the_largest_bill_and_touches_nothing(
     assert not out.exists()
 
 
-def test_the_largest_bill_names_each_budget(near: Path, tmp_path: Path, invoke: Invoke) -> None:
+def test_the_largest_bill_names_each_budget(near, tmp_path, invoke):
     words = ("--seeds", 1, "--budget", "0.005,0.01", "--jobs", 2, "--dry-run")
     assert invoke(*options(near, tmp_path / "a", *words)).output.startswith(
         "2 runs, at most 2 at once. Largest bill from here on: $0.015 = 1 x $0.005 + 1 x $0.01;"
     )
 
 
-def test_a_dry_run_as_json_is_one_object(near: Path, tmp_path: Path, invoke: Invoke) -> None:
+def test_a_dry_run_as_json_is_one_object(near, tmp_path, invoke):
     words = ("--seeds", 2, "--budget", "0.005,0.01", "--jobs", 2, "--dry-run", "--json")
     facts = json.loads(invoke(*options(near, tmp_path / "a", *words)).stdout)
     assert facts.pop("largest_bill") == pytest.approx(0.03)
@@ -237,7 +221,7 @@ def test_a_dry_run_as_json_is_one_object(near: Path, tmp_path: Path, invoke: Inv
     }
 
 
-def test_a_hard_budget_is_not_said_to_be_crossed(tmp_path: Path, invoke: Invoke) -> None:
+def test_a_hard_budget_is_not_said_to_be_crossed(tmp_path, invoke):
     words = ("--problems", "circle_packing", "--methods", "uniform", "--seeds", 2, "--dry-run")
     hard = invoke("sweep", *words, "--out", tmp_path / "a", "--budget-policy", "hard")
     crossing = invoke("sweep", *words, "--out", tmp_path / "a", "--budget-policy", "crossing")

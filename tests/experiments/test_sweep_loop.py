@@ -1,6 +1,5 @@
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -37,7 +36,7 @@ class ScriptedProcess:
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> list[SweepRun]:
+def runs(tmp_path):
     return [
         SweepRun(f"run-{seed}", RunConfig(problem="x", seed=seed), RunFolder(tmp_path / str(seed)))
         for seed in range(4)
@@ -55,7 +54,7 @@ def carry_out(
     return [(run.status, run.error) for run in ended]
 
 
-def test_no_more_runs_than_jobs_are_under_way(runs: list[SweepRun]) -> None:
+def test_no_more_runs_than_jobs_are_under_way(runs):
     started: list[ScriptedProcess] = []
 
     def start(run: SweepRun) -> ScriptedProcess:
@@ -67,7 +66,7 @@ def test_no_more_runs_than_jobs_are_under_way(runs: list[SweepRun]) -> None:
     assert len(started) == 4
 
 
-def test_finished_runs_are_left_alone(runs: list[SweepRun]) -> None:
+def test_finished_runs_are_left_alone(runs):
     kept = SweepRun("kept", runs[0].config, runs[0].folder, status=Status.FINISHED)
     begun: list[str] = []
 
@@ -79,12 +78,12 @@ def test_finished_runs_are_left_alone(runs: list[SweepRun]) -> None:
     assert begun == ["run-1", "run-2", "run-3"]
 
 
-def test_a_failure_stops_no_other_run(runs: list[SweepRun]) -> None:
+def test_a_failure_stops_no_other_run(runs):
     ends = [FAILED, FINISHED, FAILED, FINISHED]
     assert carry_out(runs, lambda run: ScriptedProcess(end=ends[run.config.seed])) == ends
 
 
-def test_the_first_wish_lets_runs_save_and_starts_no_more(runs: list[SweepRun]) -> None:
+def test_the_first_wish_lets_runs_save_and_starts_no_more(runs):
     wish = StopSignals(lambda text: None)
     started: list[ScriptedProcess] = []
 
@@ -98,7 +97,7 @@ def test_the_first_wish_lets_runs_save_and_starts_no_more(runs: list[SweepRun]) 
     assert [(process.drains, process.kills) for process in started] == [(1, 0), (1, 0)]
 
 
-def test_the_second_wish_ends_runs_at_once(runs: list[SweepRun]) -> None:
+def test_the_second_wish_ends_runs_at_once(runs):
     wish = StopSignals(lambda text: None)
 
     def start(run: SweepRun) -> ScriptedProcess:
@@ -108,7 +107,7 @@ def test_the_second_wish_ends_runs_at_once(runs: list[SweepRun]) -> None:
     assert carry_out(runs[:1], start, wish) == [INTERRUPTED]
 
 
-def test_a_process_that_cannot_be_started_ends_the_others_first(runs: list[SweepRun]) -> None:
+def test_a_process_that_cannot_be_started_ends_the_others_first(runs):
     started: list[ScriptedProcess] = []
 
     def start(run: SweepRun) -> ScriptedProcess:
@@ -123,7 +122,7 @@ def test_a_process_that_cannot_be_started_ends_the_others_first(runs: list[Sweep
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_signals_are_counted_and_said_once_and_given_back(number: signal.Signals) -> None:
+def test_signals_are_counted_and_said_once_and_given_back(number):
     before, heard = signal.getsignal(number), []
     with StopSignals(heard.append) as wish:
         signal.raise_signal(number)

@@ -1,11 +1,8 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from threading import Event
-from typing import Any
 
 import pytest
 
@@ -39,7 +36,7 @@ def wait_for(process: RunProcess) -> tuple[Status, str]:
     return ended
 
 
-def test_a_failed_process_keeps_what_it_said(tmp_path: Path) -> None:
+def test_a_failed_process_keeps_what_it_said(tmp_path):
     process = RunProcess(["resume", str(tmp_path / "run")], tmp_path / "run.log")
     status, error = wait_for(process)
     assert status is Status.FAILED
@@ -48,23 +45,21 @@ def test_a_failed_process_keeps_what_it_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("generator", ["model", "agent"])
-def test_a_run_understands_what_its_sweep_tells_it(
-    generator: str, near: Path, tmp_path: Path, invoke: Callable[..., Any]
-) -> None:
+def test_a_run_understands_what_its_sweep_tells_it(generator, near, tmp_path, invoke):
     grid = SweepGrid((str(near),), ("uniform",), (7,), ("0.5",))
     (run,) = sweep_runs(grid, {"generator": generator}, tmp_path)
     result = invoke("run", *options_of(run), run.config.problem, "--dry-run")
     assert result.exit_code == ExitCode.FINISHED, result.output
 
 
-def test_a_process_stopped_before_it_begins_is_no_failure(near: Path, tmp_path: Path) -> None:
+def test_a_process_stopped_before_it_begins_is_no_failure(near, tmp_path):
     process = RunProcess(["run", str(near), f"--out={tmp_path / 'run'}"], tmp_path / "run.log")
     process.drain()
     assert wait_for(process) == (Status.INTERRUPTED, "")
     assert not (tmp_path / "run.log").exists()
 
 
-def test_a_second_ctrl_c_ends_runs_at_once(near: Path, tmp_path: Path) -> None:
+def test_a_second_ctrl_c_ends_runs_at_once(near, tmp_path):
     runs = sweep_runs(SweepGrid((str(near),), ("uniform",), (0, 1), ()), {}, tmp_path)
     heard: list[str] = []
 
@@ -82,7 +77,7 @@ def test_a_second_ctrl_c_ends_runs_at_once(near: Path, tmp_path: Path) -> None:
     assert list((tmp_path / "near" / "uniform").iterdir()) == []
 
 
-def test_a_run_drains_when_its_sweep_dies(near: Path, tmp_path: Path) -> None:
+def test_a_run_drains_when_its_sweep_dies(near, tmp_path):
     folder = RunFolder(tmp_path / "run")
     command = [sys.executable, "-m", ENTRY, "run", near, "--out", folder.path, "--quiet"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -106,5 +101,5 @@ def test_a_run_drains_when_its_sweep_dies(near: Path, tmp_path: Path) -> None:
         ("costada: warned\n", -signal.SIGKILL, "killed by SIGKILL"),
     ],
 )
-def test_the_line_that_says_why(log: str, code: int, error: str) -> None:
+def test_the_line_that_says_why(log, code, error):
     assert last_error(log, code) == error

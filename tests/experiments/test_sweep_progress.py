@@ -50,7 +50,7 @@ def written(to: Console) -> str:
     return to.file.getvalue()
 
 
-def test_a_log_gets_a_line_for_each_ended_run() -> None:
+def test_a_log_gets_a_line_for_each_ended_run():
     log = console(is_terminal=False)
     with sweep_progress_on(log, is_quiet=False) as progress:
         progress.begin("4 runs")
@@ -65,7 +65,7 @@ def test_a_log_gets_a_line_for_each_ended_run() -> None:
     ]
 
 
-def test_a_terminal_shows_the_running_runs_and_the_sums() -> None:
+def test_a_terminal_shows_the_running_runs_and_the_sums():
     screen = console(is_terminal=True)
     with sweep_progress_on(screen, is_quiet=False) as progress:
         assert isinstance(progress, SweepTable)
@@ -82,12 +82,12 @@ def test_a_terminal_shows_the_running_runs_and_the_sums() -> None:
     assert "x/costada/seed-3" not in text
 
 
-def test_quiet_shows_nothing_and_a_log_gets_lines() -> None:
+def test_quiet_shows_nothing_and_a_log_gets_lines():
     assert type(sweep_progress_on(console(True), is_quiet=True)) is SweepProgress
     assert isinstance(sweep_progress_on(console(False), is_quiet=False), SweepLines)
 
 
-def test_the_largest_bill_is_what_unfinished_runs_have_left() -> None:
+def test_the_largest_bill_is_what_unfinished_runs_have_left():
     assert largest_bill(RUNS) == 0.25 + 0.25 + 0.5
     assert headline(RUNS, 2) == (
         "4 runs, at most 2 at once, 1 finished before. Largest bill from here on: $1"
@@ -96,7 +96,7 @@ def test_the_largest_bill_is_what_unfinished_runs_have_left() -> None:
     assert "Largest bill from here on: $0 = nothing to do" in headline(RUNS[:1], 2)
 
 
-def test_the_result_lists_failures_with_their_errors() -> None:
+def test_the_result_lists_failures_with_their_errors():
     text = sweep_text(RUNS, Path("sweep"), seconds=3700)
     assert text.splitlines()[0] == (
         "Finished 1 of 4 runs; all together spent $1.0100 (1:01:40 in this sweep)."
@@ -104,7 +104,7 @@ def test_the_result_lists_failures_with_their_errors() -> None:
     assert "Failed: 1\n  x/costada/seed-2: no money left" in text
 
 
-def test_the_result_as_json_has_every_run() -> None:
+def test_the_result_as_json_has_every_run():
     facts = json.loads(sweep_json(RUNS))
     assert [each["status"] for each in facts] == ["finished", "running", "failed", "waiting"]
     assert facts[2] == {
@@ -131,7 +131,5 @@ def test_the_result_as_json_has_every_run() -> None:
         (RUNS, ExitCode.FAILED),
     ],
 )
-def test_the_exit_code_tells_failure_from_interruption(
-    runs: list[SweepRun], code: ExitCode
-) -> None:
+def test_the_exit_code_tells_failure_from_interruption(runs, code):
     assert exit_code(runs) is code

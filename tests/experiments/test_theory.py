@@ -1,7 +1,4 @@
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -15,15 +12,13 @@ from costada.experiments.theory.report import (
     write_theory_figure,
 )
 
-Invoke = Callable[..., Any]
-
 
 @pytest.fixture(scope="module")
-def found() -> list[Finding]:
+def found():
     return findings((2, 3), (2, 10), (20, 60))
 
 
-def test_the_tables_show_every_case_beside_its_bound(found: list[Finding]) -> None:
+def test_the_tables_show_every_case_beside_its_bound(found):
     lines = theory_text(found).splitlines()
     assert lines[:4] == [
         "Share of OPT, K = 2, mean over the 2 places of the cheap frontier",
@@ -37,13 +32,13 @@ def test_the_tables_show_every_case_beside_its_bound(found: list[Finding]) -> No
     assert max(map(len, lines)) <= 80
 
 
-def test_methods_that_make_the_same_choices_are_printed_once(found: list[Finding]) -> None:
+def test_methods_that_make_the_same_choices_are_printed_once(found):
     text = theory_text(found)
     assert "no-intervention-gating" not in text
     assert "best-of-n" in text
 
 
-def test_the_record_holds_every_share(found: list[Finding]) -> None:
+def test_the_record_holds_every_share(found):
     record = json.loads(theory_json(found, ["so it is"]))
     assert record["conclusions"] == ["so it is"]
     row = record["rows"][0]
@@ -53,7 +48,7 @@ def test_the_record_holds_every_share(found: list[Finding]) -> None:
     assert row["shares"].keys() == {policy["name"] for policy in record["policies"]}
 
 
-def test_the_conclusions_are_computed_from_the_shares(found: list[Finding]) -> None:
+def test_the_conclusions_are_computed_from_the_shares(found):
     texts = conclusions(found)
     assert texts[0].startswith("Bound: of 32 shares of cost-blind methods 0 are above")
     beyond = Share(mean=0.9, worst=0.9, num_guides=5)
@@ -68,9 +63,7 @@ def test_the_conclusions_are_computed_from_the_shares(found: list[Finding]) -> N
     assert "80 guides were due" in texts[-1]
 
 
-def test_the_picture_is_written_in_both_formats_and_always_the_same(
-    found: list[Finding], tmp_path: Path
-) -> None:
+def test_the_picture_is_written_in_both_formats_and_always_the_same(found, tmp_path):
     paths = [tmp_path / "theory.svg", tmp_path / "theory.png"]
     write_theory_figure(found, paths)
     first = paths[0].read_bytes()
@@ -82,7 +75,7 @@ def test_the_picture_is_written_in_both_formats_and_always_the_same(
     assert paths[0].read_bytes() == first
 
 
-def test_the_command_prints_and_keeps_what_it_found(invoke: Invoke, tmp_path: Path) -> None:
+def test_the_command_prints_and_keeps_what_it_found(invoke, tmp_path):
     result = invoke("theory", "--steps", "60,20", "--out", tmp_path / "theory")
     assert result.exit_code == 0, result.output
     record = json.loads((tmp_path / "theory" / "theory.json").read_text())
@@ -93,18 +86,18 @@ def test_the_command_prints_and_keeps_what_it_found(invoke: Invoke, tmp_path: Pa
 
 
 @pytest.mark.parametrize("steps", ["", "0,20", "many"])
-def test_steps_that_are_no_whole_numbers_above_0_are_refused(invoke: Invoke, steps: str) -> None:
+def test_steps_that_are_no_whole_numbers_above_0_are_refused(invoke, steps):
     result = invoke("theory", "--steps", steps)
     assert result.exit_code == 2
     assert f"--steps: got {steps!r}, expected whole numbers above 0" in result.output
 
 
-def test_a_file_in_the_place_of_the_folder_is_refused(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_folder_is_refused(invoke, tmp_path):
     (tmp_path / "theory").touch()
     result = invoke("theory", "--out", tmp_path / "theory")
     assert result.exit_code == 2
     assert "File exists" in result.output
 
 
-def test_a_gain_is_the_same_in_every_step_and_leaves_scores_below_one() -> None:
+def test_a_gain_is_the_same_in_every_step_and_leaves_scores_below_one():
     assert Instance(2, 2, 50).gain * 50 == pytest.approx(0.8)

@@ -1,15 +1,12 @@
 """When a run will end, as the live view tells it."""
 
 import io
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from rich.console import Console
 
 from costada.reports.progress import LiveProgress, RunHeading, remaining_iterations
 
-Row = Callable[..., Any]
 HEADING = RunHeading("toy", budget=1.0, max_iterations=100)
 
 

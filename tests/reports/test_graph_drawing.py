@@ -1,7 +1,6 @@
 """The picture of the graph in the colours of a run: where the dollars and the seconds went."""
 
 import json
-from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,6 @@ from costada.runs.folder import RunFolder
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
 
-Invoke = Callable[..., Any]
 NODES = {
     "first": NodeSpending(Decimal("0.40"), 2.0),
     "second": NodeSpending(Decimal("0.10"), 8.0),
@@ -69,7 +67,7 @@ def call(role: str, cost: str, bound: str = "0", **changes: Any) -> CallRow:
         ("1234.5", "$1,234.50"),
     ],
 )
-def test_dollars_are_short_and_never_rounded_to_nothing(amount: str, text: str) -> None:
+def test_dollars_are_short_and_never_rounded_to_nothing(amount, text):
     assert short_dollars(Decimal(amount)) == text
 
 
@@ -86,11 +84,11 @@ def test_dollars_are_short_and_never_rounded_to_nothing(amount: str, text: str) 
         (9000.0, "2.5 h"),
     ],
 )
-def test_times_are_told_in_the_unit_a_person_would_take(seconds: float, text: str) -> None:
+def test_times_are_told_in_the_unit_a_person_would_take(seconds, text):
     assert duration(seconds) == text
 
 
-def test_a_node_is_the_bluer_the_more_dollars_it_has_spent() -> None:
+def test_a_node_is_the_bluer_the_more_dollars_it_has_spent():
     assert (fill_colour(0.0), fill_colour(1.0)) == ("#ffffff", "#2166ac")
     assert fill_colour(0.5) == "#90b2d6"
     first, second, third = (SPENDING.style_of(name) for name in NODES)
@@ -110,7 +108,7 @@ def luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_names_stay_readable_on_every_colour() -> None:
+def test_names_stay_readable_on_every_colour():
     for cents in range(101):
         nodes = {"dear": NodeSpending(Decimal(1)), "it": NodeSpending(Decimal(cents) / 100)}
         shade = RunSpending(1, nodes).style_of("it")
@@ -118,7 +116,7 @@ def test_names_stay_readable_on_every_colour() -> None:
         assert (lighter + 0.05) / (darker + 0.05) >= 4.5, cents
 
 
-def test_a_run_that_was_not_timed_shows_dollars_only() -> None:
+def test_a_run_that_was_not_timed_shows_dollars_only():
     spending = RunSpending(1, {"first": NodeSpending(Decimal("0.4"))})
     assert spending.style_of("first").caption == "$0.40"
     assert spending.style_of("second").caption == "$0"
@@ -126,19 +124,19 @@ def test_a_run_that_was_not_timed_shows_dollars_only() -> None:
     assert SPENDING.headline() == "12 iterations, $0.50, 10 s"
 
 
-def test_a_run_that_has_spent_nothing_yet_is_white() -> None:
+def test_a_run_that_has_spent_nothing_yet_is_white():
     spending = RunSpending(0, {})
     assert spending.style_of("first").fill == "#ffffff"
     ElementTree.fromstring(draw_graph(loop(), "svg", spending))
 
 
-def test_arcs_go_around_those_they_overlap_and_no_others() -> None:
+def test_arcs_go_around_those_they_overlap_and_no_others():
     lanes = {(arc.label, arc.side): arc.lane for arc in layout(loop()).arcs}
     assert lanes == {("again", LEFT): 0, ("more", LEFT): 1}
     assert layout(loop()).reach(RIGHT) == 0.0
 
 
-def test_the_coloured_picture_names_every_number_and_explains_itself() -> None:
+def test_the_coloured_picture_names_every_number_and_explains_itself():
     svg = draw_graph(loop(), "svg", SPENDING).decode()
     texts = {part.split("-->")[0].strip() for part in svg.split("<!--")[1:]}
     told = {text.replace("\\$", "$") for text in texts}
@@ -148,11 +146,11 @@ def test_the_coloured_picture_names_every_number_and_explains_itself() -> None:
     ElementTree.fromstring(svg)
 
 
-def test_the_same_run_gives_the_same_picture_byte_for_byte() -> None:
+def test_the_same_run_gives_the_same_picture_byte_for_byte():
     assert draw_graph(loop(), "svg", SPENDING) == draw_graph(loop(), "svg", SPENDING)
 
 
-def test_calls_are_put_down_to_the_node_that_makes_them() -> None:
+def test_calls_are_put_down_to_the_node_that_makes_them():
     store = RunStore()
     store.call_log.put_call("run", call("generation", "0.010"))
     store.call_log.put_call("run", call("retry", "0.002", attempt=2))
@@ -169,7 +167,7 @@ def test_calls_are_put_down_to_the_node_that_makes_them() -> None:
     assert spared["guide"].dollars == Decimal("0.030")
 
 
-def test_the_dollars_of_the_picture_are_those_of_the_ledger(finished: Path) -> None:
+def test_the_dollars_of_the_picture_are_those_of_the_ledger(finished):
     spending = spending_of_run(RunFolder(finished))
     last = json.loads((finished / "steps.jsonl").read_text().splitlines()[-1])
     assert spending.iterations == 3
@@ -179,9 +177,7 @@ def test_the_dollars_of_the_picture_are_those_of_the_ledger(finished: Path) -> N
 
 
 @pytest.mark.parametrize("format", ["mermaid", "svg", "png"])
-def test_the_graph_of_a_run_is_drawn_in_every_form(
-    invoke: Invoke, finished: Path, tmp_path: Path, format: str
-) -> None:
+def test_the_graph_of_a_run_is_drawn_in_every_form(invoke, finished, tmp_path, format):
     target = tmp_path / "graph"
     result = invoke("graph", "--run", finished, "--format", format, "--out", target)
     assert result.exit_code == 0, result.output
@@ -194,7 +190,7 @@ def test_the_graph_of_a_run_is_drawn_in_every_form(
         assert "3 iterations, $" in text.replace("\\$", "$")
 
 
-def test_a_run_is_only_read_when_its_graph_is_drawn(invoke: Invoke, finished: Path) -> None:
+def test_a_run_is_only_read_when_its_graph_is_drawn(invoke, finished):
     before = {file.name: file.read_bytes() for file in own_files(finished)}
     assert invoke("graph", "--run", finished).exit_code == 0
     assert {file.name: file.read_bytes() for file in own_files(finished)} == before
@@ -205,15 +201,13 @@ def own_files(folder: Path) -> list[Path]:
     return [file for file in folder.iterdir() if not file.name.endswith(("-shm", "-wal"))]
 
 
-def test_a_folder_without_a_run_is_refused_in_one_line(invoke: Invoke, tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_refused_in_one_line(invoke, tmp_path):
     result = invoke("graph", "--run", tmp_path)
     assert result.exit_code == 2
     assert str(tmp_path) in result.output
 
 
-def test_a_run_that_has_not_begun_is_refused_in_one_line(
-    invoke: Invoke, finished: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_has_not_begun_is_refused_in_one_line(invoke, finished, tmp_path):
     (tmp_path / "settings.json").write_text((finished / "settings.json").read_text())
     result = invoke("graph", "--run", tmp_path)
     assert result.exit_code == 2

@@ -28,11 +28,11 @@ from costada.store.rows import CallStatus, OutcomeKind
         ("", "refused by the evaluator"),
     ],
 )
-def test_a_failed_program_is_sorted_by_what_its_error_says(error: str, kind: str) -> None:
+def test_a_failed_program_is_sorted_by_what_its_error_says(error, kind):
     assert kind_of(error) == kind
 
 
-def test_marks_of_the_sandbox_and_the_evaluator_come_before_the_error() -> None:
+def test_marks_of_the_sandbox_and_the_evaluator_come_before_the_error():
     assert kind_of("TypeError: no", ["sandbox_fault"]) == "the sandbox broke down"
     assert kind_of("TypeError: no", ["evaluator_fault", "log"]) == "the evaluator failed"
 
@@ -46,7 +46,7 @@ def past_candidate(name: str, **facts: Any) -> PastCandidate:
     return PastCandidate(name, int(name.split(".")[0]), "", {"is_valid": True, **facts})
 
 
-def test_every_failure_is_told_once_with_its_place_and_iteration() -> None:
+def test_every_failure_is_told_once_with_its_place_and_iteration():
     found = failures_of(
         calls=[past_call(1, CallStatus.ERROR, "RateLimitError"), past_call(3, CallStatus.DONE, "")],
         candidates=[
@@ -75,11 +75,11 @@ def test_every_failure_is_told_once_with_its_place_and_iteration() -> None:
     ]
 
 
-def test_the_reason_of_an_earlier_attempt_without_a_program_is_not_known() -> None:
+def test_the_reason_of_an_earlier_attempt_without_a_program_is_not_known():
     found = failures_of([], [past_candidate("1.2")], [], [], [step(1, attempts=2)])
     assert found == [Failure(1, 1, "Answer", "no program in the answer", "")]
 
 
-def test_a_long_reason_is_told_by_its_beginning() -> None:
+def test_a_long_reason_is_told_by_its_beginning():
     found = failures_of([], [past_candidate("1.1", is_valid=False, error="x" * 900)], [], [], [])
     assert found[0].text == "x" * 300

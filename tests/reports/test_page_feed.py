@@ -1,7 +1,6 @@
 import os
 import socket
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ def column(figures: Any, table: str, name: str) -> list[Any]:
     return [row[place] for row in figures[table]["rows"]]
 
 
-def test_figures_hold_every_step_request_and_candidate(tmp_path: Path) -> None:
+def test_figures_hold_every_step_request_and_candidate(tmp_path):
     run = settings(tmp_path / "run")
     write_steps(run, [step(1), step(2)])
     figures = Feed(run).figures()
@@ -37,7 +36,7 @@ def test_figures_hold_every_step_request_and_candidate(tmp_path: Path) -> None:
     assert figures["run_id"] == "run"
 
 
-def test_figures_after_an_iteration_hold_only_what_came_then(tmp_path: Path) -> None:
+def test_figures_after_an_iteration_hold_only_what_came_then(tmp_path):
     run = settings(tmp_path / "run")
     write_steps(run, [step(1), step(2)])
     feed = Feed(run)
@@ -50,7 +49,7 @@ def test_figures_after_an_iteration_hold_only_what_came_then(tmp_path: Path) -> 
     assert column(figures, "candidates", "id") == ["3.1"]
 
 
-def test_a_folder_whose_run_has_not_begun_has_a_heading_and_nothing_else(tmp_path: Path) -> None:
+def test_a_folder_whose_run_has_not_begun_has_a_heading_and_nothing_else(tmp_path):
     figures: Any = Feed(settings(tmp_path / "run")).figures()
     assert figures["run_id"] == ""
     assert figures["steps"]["rows"] == []
@@ -58,7 +57,7 @@ def test_a_folder_whose_run_has_not_begun_has_a_heading_and_nothing_else(tmp_pat
     assert figures["standing"] == {"state": "waiting", "words": "No iteration is finished yet"}
 
 
-def test_another_run_in_the_same_file_takes_the_place_of_the_first(tmp_path: Path) -> None:
+def test_another_run_in_the_same_file_takes_the_place_of_the_first(tmp_path):
     run = settings(tmp_path / "run")
     write_steps(run, [step(1), step(2)])
     feed = Feed(run)
@@ -71,7 +70,7 @@ def test_another_run_in_the_same_file_takes_the_place_of_the_first(tmp_path: Pat
     assert column(figures, "steps", "objective") == [0.75]
 
 
-def test_the_heading_tells_the_problem_as_it_was_when_the_run_began(tmp_path: Path) -> None:
+def test_the_heading_tells_the_problem_as_it_was_when_the_run_began(tmp_path):
     problem = toy_problem(name="cost", direction="minimize", reference=2.5)
     given = {"price_in": "1", "price_out": "2", "max_iterations": 1}
     model = ScriptedModel(answer=hashed_answer)
@@ -89,9 +88,7 @@ def test_the_heading_tells_the_problem_as_it_was_when_the_run_began(tmp_path: Pa
         (step(10), "finished", "Finished: the iteration limit is reached"),
     ],
 )
-def test_the_last_step_tells_how_a_run_stands(
-    tmp_path: Path, last: dict[str, Any], state: str, words: str
-) -> None:
+def test_the_last_step_tells_how_a_run_stands(tmp_path, last, state, words):
     run = settings(tmp_path / "run")
     write_steps(run, [last])
     standing: Any = Feed(run).figures()["standing"]
@@ -108,7 +105,7 @@ LEFT = (
 
 
 @pytest.mark.parametrize("lease", LEFT)
-def test_a_lease_that_somebody_left_makes_no_run_a_running_one(tmp_path: Path, lease: str) -> None:
+def test_a_lease_that_somebody_left_makes_no_run_a_running_one(tmp_path, lease):
     run = settings(tmp_path / "run")
     write_steps(run, [step(1)])
     named = lease % {"pid": os.getpid(), "host": socket.gethostname()} if "%" in lease else lease
@@ -117,7 +114,7 @@ def test_a_lease_that_somebody_left_makes_no_run_a_running_one(tmp_path: Path, l
     assert standing["state"] == "stopped"
 
 
-def test_a_run_is_running_while_a_process_holds_its_lease(tmp_path: Path) -> None:
+def test_a_run_is_running_while_a_process_holds_its_lease(tmp_path):
     run = settings(tmp_path / "run")
     write_steps(run, [step(1)])
     with hold_lease(run.path):
@@ -127,7 +124,7 @@ def test_a_run_is_running_while_a_process_holds_its_lease(tmp_path: Path) -> Non
     assert standing["state"] == "stopped"
 
 
-def test_texts_of_an_iteration_hold_prompt_answer_and_program(tmp_path: Path) -> None:
+def test_texts_of_an_iteration_hold_prompt_answer_and_program(tmp_path):
     run = settings(tmp_path / "run")
     asked = call(2, prompt="please", answer="done")
     found = candidate(2, program=Program.of("x = 2\n"))
@@ -139,7 +136,7 @@ def test_texts_of_an_iteration_hold_prompt_answer_and_program(tmp_path: Path) ->
     assert (judged["id"], judged["code"]) == ("2.1", "x = 2\n")
 
 
-def test_an_answer_that_called_tools_is_told_as_people_read_it(tmp_path: Path) -> None:
+def test_an_answer_that_called_tools_is_told_as_people_read_it(tmp_path):
     run = settings(tmp_path / "run")
     asked = {"name": "submit", "args": {"candidate": "1.1.2"}, "id": "call-1"}
     answer = message_to_text(AIMessage("The second is better.", tool_calls=[asked]))
@@ -149,7 +146,7 @@ def test_an_answer_that_called_tools_is_told_as_people_read_it(tmp_path: Path) -
     assert told["answer"] == "The second is better.\n\n[tool call] submit\ncandidate: 1.1.2"
 
 
-def test_averages_keep_nine_tenths_of_the_old_value() -> None:
+def test_averages_keep_nine_tenths_of_the_old_value():
     averages = Averages("costada", Constants())
     earned = {"utility": 0.2, "allocation_reward": 0.1}
     assert averages.after(step(1, frontier=1, **earned)) == pytest.approx((0.02, 0.01))
@@ -157,11 +154,11 @@ def test_averages_keep_nine_tenths_of_the_old_value() -> None:
     assert averages.after(step(3, frontier=1)) == pytest.approx((0.018, 0.009))
 
 
-def test_a_method_without_these_averages_has_none() -> None:
+def test_a_method_without_these_averages_has_none():
     assert Averages("adaevolve", Constants()).after(step(1)) == (None, None)
 
 
-def test_averages_of_a_real_run_are_those_of_its_controller(tmp_path: Path) -> None:
+def test_averages_of_a_real_run_are_those_of_its_controller(tmp_path):
     run = settings(tmp_path / "run", max_iterations=12)
     with RunStore(run.database) as store:
         graph = create_discovery_graph(

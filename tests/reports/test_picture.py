@@ -1,5 +1,4 @@
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -49,9 +48,7 @@ def some_rows(make_row: Row) -> list[Any]:
     ]
 
 
-def test_a_report_is_a_wide_picture_with_ink_in_all_three_panels(
-    tmp_path: Path, make_row: Row
-) -> None:
+def test_a_report_is_a_wide_picture_with_ink_in_all_three_panels(tmp_path, make_row):
     write_report(report(some_rows(make_row), reference=7.0), tmp_path / "report.png")
     pixels = imread(tmp_path / "report.png")
     height, width = pixels.shape[:2]
@@ -62,7 +59,7 @@ def test_a_report_is_a_wide_picture_with_ink_in_all_three_panels(
         assert 0.02 < (part < 0.9).any(axis=2).mean() < 0.6
 
 
-def test_legends_lie_between_title_and_panel_and_cover_neither(make_row: Row) -> None:
+def test_legends_lie_between_title_and_panel_and_cover_neither(make_row):
     figure = drawn_report(report(some_rows(make_row), reference=7.0))
     figure.canvas.draw()
     for axes in figure.axes:
@@ -77,20 +74,18 @@ def test_legends_lie_between_title_and_panel_and_cover_neither(make_row: Row) ->
 
 
 @pytest.mark.parametrize("seed_objective", [None, 4.9])
-def test_a_report_can_be_drawn_before_the_first_iteration(
-    tmp_path: Path, seed_objective: float | None
-) -> None:
+def test_a_report_can_be_drawn_before_the_first_iteration(tmp_path, seed_objective):
     write_report(report([], seed_objective=seed_objective), tmp_path / "report.png")
     assert (tmp_path / "report.png").stat().st_size > 10_000
 
 
-def test_a_report_can_be_drawn_while_nothing_valid_was_found(tmp_path: Path, make_row: Row) -> None:
+def test_a_report_can_be_drawn_while_nothing_valid_was_found(tmp_path, make_row):
     rows = [make_row(score=0.0, objective=None, best_objective=None, best_score=0.0)]
     write_report(report(rows, seed_objective=None, is_minimized=True), tmp_path / "report.png")
     assert [file.name for file in tmp_path.iterdir()] == ["report.png"]
 
 
-def test_the_drawing_names_every_node_and_answer_in_order() -> None:
+def test_the_drawing_names_every_node_and_answer_in_order():
     svg = draw_graph(loop(), "svg").decode()
     texts = [part.split("-->")[0].strip() for part in svg.split("<!--")[1:]]
     assert [text for text in texts if text in ("first", "second", "third")] == [
@@ -102,7 +97,7 @@ def test_the_drawing_names_every_node_and_answer_in_order() -> None:
     ElementTree.fromstring(svg)
 
 
-def test_the_drawing_as_png_is_large_enough_for_a_page(tmp_path: Path) -> None:
+def test_the_drawing_as_png_is_large_enough_for_a_page(tmp_path):
     (tmp_path / "graph.png").write_bytes(draw_graph(loop(), "png"))
     height, width = imread(tmp_path / "graph.png").shape[:2]
     assert width > 800

@@ -1,5 +1,4 @@
 import io
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,7 +7,6 @@ from rich.console import Console
 from costada.reports.progress import LineProgress, LiveProgress, Progress, RunHeading, progress_on
 from costada.runs.interruption import STOPPING
 
-Row = Callable[..., Any]
 HEADING = RunHeading("toy, offline, seed 0", budget=1.0, max_iterations=100)
 
 
@@ -24,7 +22,7 @@ def follow(progress: Progress, rows: list[Any]) -> None:
             progress.step(row)
 
 
-def test_a_pipe_gets_a_heading_and_one_line_per_iteration(make_row: Row) -> None:
+def test_a_pipe_gets_a_heading_and_one_line_per_iteration(make_row):
     target, text = console(is_terminal=False)
     follow(progress_on(target, is_quiet=False), [make_row(), make_row(iteration=2)])
     lines = text.getvalue().splitlines()
@@ -33,7 +31,7 @@ def test_a_pipe_gets_a_heading_and_one_line_per_iteration(make_row: Row) -> None
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_what_holds_the_candidates_is_shown(*, is_terminal: bool) -> None:
+def test_what_holds_the_candidates_is_shown(*, is_terminal):
     target, text = console(is_terminal=is_terminal)
     with (progress := progress_on(target, is_quiet=False)):
         progress.begin(RunHeading("toy", 1.0, 100, sandbox="landlock"), [])
@@ -46,7 +44,7 @@ def line_of(row: Any) -> str:
     return text.getvalue().removesuffix("\n")
 
 
-def test_a_line_says_frontier_action_money_and_events(make_row: Row) -> None:
+def test_a_line_says_frontier_action_money_and_events(make_row):
     row = make_row(frontier=2, objective=None, events=["guide_charged", "backoff"])
     assert line_of(row) == (
         "t=1  frontier 2  exploration  step $0.0150  spent $0.0150"
@@ -54,11 +52,11 @@ def test_a_line_says_frontier_action_money_and_events(make_row: Row) -> None:
     )
 
 
-def test_nothing_valid_yet_is_said_so(make_row: Row) -> None:
+def test_nothing_valid_yet_is_said_so(make_row):
     assert "best none" in line_of(make_row(best_objective=None, best_score=0.0))
 
 
-def test_a_terminal_gets_a_panel_with_budget_best_frontier_mode_and_events(make_row: Row) -> None:
+def test_a_terminal_gets_a_panel_with_budget_best_frontier_mode_and_events(make_row):
     target, text = console(is_terminal=True)
     rows = [
         make_row(),
@@ -91,14 +89,14 @@ def test_a_terminal_gets_a_panel_with_budget_best_frontier_mode_and_events(make_
         assert words in panel
 
 
-def test_a_resumed_run_shows_at_once_where_it_stands(make_row: Row) -> None:
+def test_a_resumed_run_shows_at_once_where_it_stands(make_row):
     target, text = console(is_terminal=True)
     with (progress := LiveProgress(target)):
         progress.begin(HEADING, [make_row(iteration=41, spent=0.5)])
     assert "41 of at most 100" in text.getvalue()
 
 
-def test_the_panel_shows_that_a_wish_to_stop_was_heard(make_row: Row) -> None:
+def test_the_panel_shows_that_a_wish_to_stop_was_heard(make_row):
     target, text = console(is_terminal=True)
     with (progress := LiveProgress(target)):
         progress.begin(HEADING, [])
@@ -106,14 +104,12 @@ def test_the_panel_shows_that_a_wish_to_stop_was_heard(make_row: Row) -> None:
     assert "Ctrl-C again stops at once" in text.getvalue()
 
 
-def test_a_pipe_reports_a_wish_to_stop_on_standard_error(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_pipe_reports_a_wish_to_stop_on_standard_error(capfd):
     LineProgress(console(is_terminal=False)[0]).notice(STOPPING)
     assert capfd.readouterr().err == f"{STOPPING}\n"
 
 
-def test_quiet_shows_nothing(make_row: Row) -> None:
+def test_quiet_shows_nothing(make_row):
     target, text = console(is_terminal=True)
     progress = progress_on(target, is_quiet=True)
     assert type(progress) is Progress
@@ -121,7 +117,7 @@ def test_quiet_shows_nothing(make_row: Row) -> None:
     assert text.getvalue() == ""
 
 
-def test_a_narrow_panel_shows_every_fact_whole(make_row: Row) -> None:
+def test_a_narrow_panel_shows_every_fact_whole(make_row):
     text = io.StringIO()
     target = Console(file=text, width=50, force_terminal=True, color_system=None)
     follow(LiveProgress(target), [make_row()])

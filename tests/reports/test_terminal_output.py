@@ -6,11 +6,9 @@ import shutil
 import sqlite3
 import sys
 import unicodedata
-from collections.abc import Callable
 from contextlib import closing
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -19,8 +17,6 @@ from rich.live import Live
 from rich.table import Table
 
 from costada.reports.terminal import SafeConsole, TerminalTable, printable
-
-Invoke = Callable[..., Any]
 
 HOSTILE = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\u2066\b\x7f\u200b\u2028[bold]y"
 COMMANDS = (
@@ -66,7 +62,7 @@ def spoilt(finished: Path, target: Path) -> Path:
     return target
 
 
-def test_every_character_that_a_terminal_obeys_is_told_by_its_number() -> None:
+def test_every_character_that_a_terminal_obeys_is_told_by_its_number():
     for sign in map(chr, range(sys.maxunicode + 1)):
         if is_obeyed(sign):
             assert printable(sign) == f"\\u{ord(sign):04x}"
@@ -75,7 +71,7 @@ def test_every_character_that_a_terminal_obeys_is_told_by_its_number() -> None:
 
 @given(st.text())
 @example("\U000e0001")
-def test_json_stays_the_same(text: str) -> None:
+def test_json_stays_the_same(text):
     written = json.dumps({"text": text}, ensure_ascii=False)
     lone = any("\ud800" <= sign <= "\udfff" or sign > "\uffff" for sign in text)
     assert lone or json.loads(printable(written)) == {"text": text}
@@ -84,12 +80,8 @@ def test_json_stays_the_same(text: str) -> None:
 
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_no_command_of_a_hostile_folder_reaches_the_terminal(
-    invoke: Invoke,
-    finished: Path,
-    tmp_path: Path,
-    is_terminal: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    invoke, finished, tmp_path, is_terminal, monkeypatch
+):
     if is_terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("TERM", "xterm")
@@ -109,7 +101,7 @@ def test_no_command_of_a_hostile_folder_reaches_the_terminal(
     assert "\\u001b]0;owned" in re.sub(r"\s", "", shown)
 
 
-def test_live_pictures_and_tables_are_cleaned_and_keep_the_commands_of_their_own() -> None:
+def test_live_pictures_and_tables_are_cleaned_and_keep_the_commands_of_their_own():
     file = StringIO()
     console = SafeConsole(file=file, force_terminal=True, width=200, color_system="standard")
     table = Table(title=HOSTILE)

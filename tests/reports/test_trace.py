@@ -1,15 +1,11 @@
 import io
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from costada.reports.trace import rows_of_file, trace_json, trace_table
-
-Row = Callable[..., Any]
 
 
 def printed(rows: list[Any], width: int = 170) -> str:
@@ -18,13 +14,13 @@ def printed(rows: list[Any], width: int = 170) -> str:
     return text.getvalue()
 
 
-def test_the_table_shows_the_papers_columns(make_row: Row) -> None:
+def test_the_table_shows_the_papers_columns(make_row):
     text = printed([make_row()])
     heading = next(line for line in text.splitlines() if "action" in line)
     assert " ".join(heading.split()) == "t k action I c rho f u r nu L w uses events"
 
 
-def test_a_row_is_printed_at_the_papers_precision(make_row: Row) -> None:
+def test_a_row_is_printed_at_the_papers_precision(make_row):
     row = make_row(
         iteration=7,
         frontier=2,
@@ -47,26 +43,26 @@ def test_a_row_is_printed_at_the_papers_precision(make_row: Row) -> None:
     )
 
 
-def test_a_step_without_an_evaluation_shows_no_score_but_its_attempts(make_row: Row) -> None:
+def test_a_step_without_an_evaluation_shows_no_score_but_its_attempts(make_row):
     row = make_row(score=None, objective=None, candidate_id=None, attempts=3, failure="no program")
     line = next(line for line in printed([row]).splitlines() if "attempts" in line)
     assert " - " in line
     assert line.rstrip().endswith("3 attempts, failed")
 
 
-def test_the_json_form_is_one_array_equal_to_the_rows(make_row: Row) -> None:
+def test_the_json_form_is_one_array_equal_to_the_rows(make_row):
     rows = [make_row(), make_row(iteration=2, score=None)]
     assert json.loads(trace_json(rows)) == rows
     assert json.loads(trace_json([])) == []
 
 
-def test_a_folder_without_a_run_has_no_trace(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_has_no_trace(tmp_path):
     with pytest.raises(ValueError, match="holds no run"):
         rows_of_file(tmp_path / "run.sqlite")
     assert not (tmp_path / "run.sqlite").exists()
 
 
-def test_a_narrow_terminal_names_the_columns_it_has_no_room_for(make_row: Row) -> None:
+def test_a_narrow_terminal_names_the_columns_it_has_no_room_for(make_row):
     rows = [make_row(events=["consolidation_opened"]), make_row(iteration=2, utility=0.3)]
     text = printed(rows, width=80)
     heading = next(line for line in text.splitlines() if "action" in line)
@@ -80,11 +76,11 @@ def test_a_narrow_terminal_names_the_columns_it_has_no_room_for(make_row: Row) -
 
 
 @pytest.mark.parametrize("width", [20, 50])
-def test_no_terminal_is_too_narrow_for_whole_numbers(make_row: Row, width: int) -> None:
+def test_no_terminal_is_too_narrow_for_whole_numbers(make_row, width):
     text = printed([make_row(events=["consolidation_opened"])], width)
     assert "0.0150   0.4000" in text
     assert "\N{HORIZONTAL ELLIPSIS}" not in text
 
 
-def test_a_table_that_fits_keeps_all_its_columns(make_row: Row) -> None:
+def test_a_table_that_fits_keeps_all_its_columns(make_row):
     assert "Left out" not in printed([make_row()], width=160)

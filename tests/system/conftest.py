@@ -1,17 +1,15 @@
 """A headless Chromium with a page, and an uninterrupted run to compare with."""
 
 import shutil
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from crash_runs import Record, go_on, record_of, serve
+from crash_runs import go_on, record_of, serve
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
+def chromium():
     """A running Chromium; tests are skipped where none starts."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     if CHROMIUM is None:
@@ -26,7 +24,7 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def tab(chromium: Any) -> Any:
+def tab(chromium):
     """The tab that the tests of a module use one after the other."""
     opened = chromium.new_page()
     opened.set_default_timeout(10_000)
@@ -38,7 +36,7 @@ def tab(chromium: Any) -> Any:
 
 
 @pytest.fixture
-def page(tab: Any) -> Iterator[Any]:
+def page(tab):
     """An empty page; `page.said` is what its console and its errors said."""
     tab.set_viewport_size({"width": 1200, "height": 900})
     tab.said.clear()
@@ -49,7 +47,7 @@ def page(tab: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Record:
+def whole(tmp_path_factory):
     """What a run leaves behind that nobody disturbs; it makes calls of every kind."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     server, _ = serve()

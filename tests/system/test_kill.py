@@ -1,16 +1,15 @@
 """Runs that are killed again and again: what they paid, and where they end."""
 
 import json
-from pathlib import Path
 
 import pytest
-from crash_runs import BUDGET, Record, check_against_bill, kill_often, record_of, serve
+from crash_runs import BUDGET, check_against_bill, kill_often, record_of, serve
 
 NUM_KILLS = 6
 
 
 @pytest.mark.parametrize("draw", [1, 2, 3])
-def test_a_run_that_is_killed_ends_as_an_undisturbed_one(tmp_path: Path, whole: Record, draw: int):
+def test_a_run_that_is_killed_ends_as_an_undisturbed_one(tmp_path, whole, draw):
     server, provider = serve()
     with server:
         options = {"lost_calls": "ignore"}
@@ -25,7 +24,7 @@ def test_a_run_that_is_killed_ends_as_an_undisturbed_one(tmp_path: Path, whole: 
 
 
 def test_calls_lost_in_a_kill_count_at_their_bound_so_that_no_bill_exceeds_what_is_reported(
-    tmp_path: Path,
+    tmp_path,
 ):
     server, provider = serve()
     with server:

@@ -16,7 +16,7 @@ def go_on_with_purse(folder: Path, purse: Path, url: str) -> None:
         go_on(folder, url, {"purse": paying, "budget_policy": "hard", "budget": 0.1})
 
 
-def test_the_purse_holds_what_the_run_holds_however_often_it_is_killed(tmp_path: Path):
+def test_the_purse_holds_what_the_run_holds_however_often_it_is_killed(tmp_path):
     rng, num_hits = Random(5), 0
     folder, file = tmp_path / "run", tmp_path / "purse.sqlite"
     server, provider = serve()

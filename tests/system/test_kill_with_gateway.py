@@ -1,9 +1,8 @@
 """Runs that are killed again and again while a gateway keeps their answers."""
 
 import shutil
-from pathlib import Path
 
-from crash_runs import Record, go_on, kill_often, record_of, serve
+from crash_runs import go_on, kill_often, record_of, serve
 
 from costada.models.gateway.protocol import address_file, is_held
 from costada.runs.folder import RunFolder
@@ -12,9 +11,7 @@ from costada.runs.gateway import gateway_journal, stop_gateway
 NUM_KILLS = 6
 
 
-def test_with_a_gateway_the_ledger_is_the_bill_however_often_the_run_is_killed(
-    tmp_path: Path, whole: Record
-):
+def test_with_a_gateway_the_ledger_is_the_bill_however_often_the_run_is_killed(tmp_path, whole):
     options = {"gateway": True}
     server, provider = serve()
     with server:
@@ -33,9 +30,7 @@ def test_with_a_gateway_the_ledger_is_the_bill_however_often_the_run_is_killed(
     assert killed.archives == whole.archives
 
 
-def test_with_a_gateway_steps_that_the_run_file_has_lost_are_made_again_for_nothing(
-    tmp_path: Path,
-) -> None:
+def test_with_a_gateway_steps_that_the_run_file_has_lost_are_made_again_for_nothing(tmp_path):
     folder = RunFolder(tmp_path / "run")
     server, provider = serve()
     with server:

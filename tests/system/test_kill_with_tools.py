@@ -3,7 +3,6 @@
 import time
 from collections import Counter
 from decimal import Decimal
-from pathlib import Path
 from threading import Lock
 
 from agent_answers import agent_answer, hashed
@@ -31,7 +30,7 @@ class ToolProvider:
         return reply
 
 
-def test_it_repeats_no_answered_call_and_ends_as_an_undisturbed_run(tmp_path: Path):
+def test_it_repeats_no_answered_call_and_ends_as_an_undisturbed_run(tmp_path):
     provider = ToolProvider()
     with BillingServer(default=provider.answer) as server:
         go_on(tmp_path / "whole", server.url, OPTIONS)

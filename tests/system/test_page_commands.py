@@ -1,4 +1,3 @@
-from pathlib import Path
 from typing import Any
 
 from page_runs import settings, step, write_steps
@@ -11,7 +10,7 @@ def invoke(*arguments: object) -> Any:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def test_report_writes_a_page_beside_the_run_and_prints_its_path(tmp_path: Path) -> None:
+def test_report_writes_a_page_beside_the_run_and_prints_its_path(tmp_path):
     run = settings(tmp_path / "run")
     write_steps(run, [step(1)])
     result = invoke("report", run.path)
@@ -20,7 +19,7 @@ def test_report_writes_a_page_beside_the_run_and_prints_its_path(tmp_path: Path)
     assert (run.path / "report.html").read_text("utf-8").startswith("<!DOCTYPE html>")
 
 
-def test_report_writes_where_it_is_told_to(tmp_path: Path) -> None:
+def test_report_writes_where_it_is_told_to(tmp_path):
     run = settings(tmp_path / "run")
     write_steps(run, [step(1)])
     assert invoke("report", run.path, "--out", tmp_path / "page.html").exit_code == 0
@@ -28,7 +27,7 @@ def test_report_writes_where_it_is_told_to(tmp_path: Path) -> None:
     assert not (run.path / "report.html").exists()
 
 
-def test_a_page_that_cannot_lie_where_it_is_told_to_is_refused_by_that_name(tmp_path: Path) -> None:
+def test_a_page_that_cannot_lie_where_it_is_told_to_is_refused_by_that_name(tmp_path):
     run = settings(tmp_path / "run")
     write_steps(run, [step(1)])
     before = sorted(tmp_path.rglob("*"))
@@ -39,7 +38,7 @@ def test_a_page_that_cannot_lie_where_it_is_told_to_is_refused_by_that_name(tmp_
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_folder_without_a_run_is_refused_by_both_commands(tmp_path: Path) -> None:
+def test_a_folder_without_a_run_is_refused_by_both_commands(tmp_path):
     for command in ("report", "watch"):
         result = invoke(command, tmp_path)
         assert result.exit_code == 2
@@ -47,7 +46,7 @@ def test_a_folder_without_a_run_is_refused_by_both_commands(tmp_path: Path) -> N
         assert "Traceback" not in result.output
 
 
-def test_a_taken_port_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_taken_port_is_refused_in_one_line(tmp_path):
     import socket
 
     run = settings(tmp_path / "run")

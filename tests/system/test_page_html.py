@@ -12,7 +12,6 @@ from page_runs import call, candidate, settings, step, write_steps
 
 from costada.reports.page.feed import Feed
 from costada.reports.page.page import ITERATIONS, blocks, embedded, policy, write_page
-from costada.runs.folder import RunFolder
 from costada.values.program import Program
 
 HOSTILE = "</script><script>alert(1)</script><!--&\u2028\ud800"
@@ -47,7 +46,7 @@ def hashed(text: str) -> str:
 
 
 @pytest.fixture
-def hostile(tmp_path: Path) -> RunFolder:
+def hostile(tmp_path):
     """A run in which every text that a model or a problem writes tries to leave its place."""
     run = settings(tmp_path / "run", problem=f"object:{HOSTILE[:-1]}", model=HOSTILE[:-1])
     program = Program.of(HOSTILE)
@@ -60,19 +59,19 @@ def hostile(tmp_path: Path) -> RunFolder:
     return run
 
 
-def test_embedded_json_is_ascii_that_closes_no_element_and_means_the_same() -> None:
+def test_embedded_json_is_ascii_that_closes_no_element_and_means_the_same():
     text = embedded({HOSTILE: [HOSTILE, 1.5, None]})
     assert text.isascii()
     assert not re.search("[<>&]", text)
     assert json.loads(text) == {HOSTILE: [HOSTILE, 1.5, None]}
 
 
-def test_a_number_that_is_none_is_refused() -> None:
+def test_a_number_that_is_none_is_refused():
     with pytest.raises(ValueError, match="not JSON compliant"):
         embedded(float("nan"))
 
 
-def test_hostile_texts_add_no_element_to_the_page(hostile: RunFolder, tmp_path: Path) -> None:
+def test_hostile_texts_add_no_element_to_the_page(hostile, tmp_path):
     calm = settings(tmp_path / "calm")
     write_steps(calm, [step(1)])
     pages = [write_page(run).read_text("utf-8") for run in (hostile, calm)]
@@ -80,7 +79,7 @@ def test_hostile_texts_add_no_element_to_the_page(hostile: RunFolder, tmp_path: 
     assert tags[0] == tags[1]
 
 
-def test_only_the_page_s_own_script_and_style_are_allowed(hostile: RunFolder) -> None:
+def test_only_the_page_s_own_script_and_style_are_allowed(hostile):
     elements = Elements(write_page(hostile).read_text("utf-8"))
     (allowed,) = [
         attributes["content"]
@@ -96,14 +95,14 @@ def test_only_the_page_s_own_script_and_style_are_allowed(hostile: RunFolder) ->
     assert "require-trusted-types-for 'script'; trusted-types 'none'" in allowed
 
 
-def test_the_page_names_no_address_outside_itself(hostile: RunFolder) -> None:
+def test_the_page_names_no_address_outside_itself(hostile):
     elements = Elements(write_page(hostile).read_text("utf-8"))
     for tag, attributes in elements.tags:
         assert not {"src", "srcset", "style", "onclick", "onload"} & set(attributes), tag
         assert (attributes.get("href") or "#").startswith("#")
 
 
-def test_no_script_turns_text_into_markup() -> None:
+def test_no_script_turns_text_into_markup():
     folder = Path(__file__).parents[2] / "runs" / "page" / "scripts"
     for script in folder.glob("*.js"):
         text = script.read_text("utf-8")
@@ -111,7 +110,7 @@ def test_no_script_turns_text_into_markup() -> None:
         assert len(text.splitlines()) < 300
 
 
-def test_blocks_hold_the_texts_of_all_iterations_once_and_in_order(tmp_path: Path) -> None:
+def test_blocks_hold_the_texts_of_all_iterations_once_and_in_order(tmp_path):
     run = settings(tmp_path / "run", max_iterations=50)
     write_steps(run, [step(number) for number in range(1, 46)])
     packed = list(blocks(Feed(run)))
@@ -124,7 +123,7 @@ def test_blocks_hold_the_texts_of_all_iterations_once_and_in_order(tmp_path: Pat
     assert told[45]["calls"][0]["prompt"] == "Change the program of iteration 45."
 
 
-def test_the_same_run_gives_the_same_page_but_for_its_time(tmp_path: Path) -> None:
+def test_the_same_run_gives_the_same_page_but_for_its_time(tmp_path):
     run = settings(tmp_path / "run")
     write_steps(run, [step(1)])
     texts = [
@@ -134,6 +133,6 @@ def test_the_same_run_gives_the_same_page_but_for_its_time(tmp_path: Path) -> No
     assert texts[0] == texts[1]
 
 
-def test_a_run_that_has_not_begun_has_no_page(tmp_path: Path) -> None:
+def test_a_run_that_has_not_begun_has_no_page(tmp_path):
     with pytest.raises(ValueError, match="the run has not begun"):
         write_page(settings(tmp_path / "run"))

@@ -1,6 +1,5 @@
 """The page as a reader's browser shows it."""
 
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ import pytest
 from page_runs import call, candidate, long_run, serving, settings, step, write_steps
 
 from costada.reports.page.page import write_page
-from costada.reports.page.server import PageServer
 from costada.runs.folder import RunFolder
 from costada.store.copying import Cut, cut_back
 from costada.values.program import Program
@@ -61,13 +59,11 @@ def guided_run(folder: Path) -> RunFolder:
 
 
 @pytest.fixture
-def guided(tmp_path: Path) -> RunFolder:
+def guided(tmp_path):
     return guided_run(tmp_path / "run")
 
 
-def test_the_page_opens_without_a_word_in_the_console_and_fits_its_width(
-    page: Any, guided: RunFolder
-) -> None:
+def test_the_page_opens_without_a_word_in_the_console_and_fits_its_width(page, guided):
     for scheme, width in (("light", 1400), ("dark", 800), ("light", 360)):
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 800})
@@ -77,9 +73,7 @@ def test_the_page_opens_without_a_word_in_the_console_and_fits_its_width(
     assert page.said == []
 
 
-def test_key_figures_spending_by_role_and_failures_by_kind_are_those_of_the_run(
-    page: Any, guided: RunFolder
-) -> None:
+def test_key_figures_spending_by_role_and_failures_by_kind_are_those_of_the_run(page, guided):
     opened(page, guided)
     told = page.locator("#key div").all_inner_texts()
     assert [" ".join(text.split()) for text in told] == [
@@ -100,7 +94,7 @@ def test_key_figures_spending_by_role_and_failures_by_kind_are_those_of_the_run(
     assert row.split("\t") == ["raised TypeError", "program", "TypeError: no", "2", "1"]
 
 
-def test_a_step_opens_with_its_prompt_and_answer_on_demand(page: Any, guided: RunFolder) -> None:
+def test_a_step_opens_with_its_prompt_and_answer_on_demand(page, guided):
     opened(page, guided)
     assert "the fourth prompt" not in page.content()
     page.click("#table a >> text='4'")
@@ -112,9 +106,7 @@ def test_a_step_opens_with_its_prompt_and_answer_on_demand(page: Any, guided: Ru
     assert page.evaluate("location.hash") == "#t=4"
 
 
-def test_the_lineage_leads_from_the_start_to_the_best_past_copies(
-    page: Any, guided: RunFolder
-) -> None:
+def test_the_lineage_leads_from_the_start_to_the_best_past_copies(page, guided):
     opened(page, guided)
     heads = page.locator("#ancestors .parts").all_inner_texts()
     assert [text.split("\n")[0] for text in heads] == ["start", "iteration 1", "iteration 4"]
@@ -125,9 +117,7 @@ def test_the_lineage_leads_from_the_start_to_the_best_past_copies(
     assert page.inner_text("#ancestors li:nth-child(3) summary") == "Diff +1 \u22121 lines"
 
 
-def test_a_link_to_a_step_opens_it_and_the_lineage_of_its_candidate_can_be_shown(
-    page: Any, guided: RunFolder
-) -> None:
+def test_a_link_to_a_step_opens_it_and_the_lineage_of_its_candidate_can_be_shown(page, guided):
     opened(page, guided, "#t=3")
     assert page.inner_text("#drawer-title") == "Iteration 3"
     page.click("#drawer button >> text=Show its lineage")
@@ -137,7 +127,7 @@ def test_a_link_to_a_step_opens_it_and_the_lineage_of_its_candidate_can_be_shown
     assert page.inner_text("#lineage-title") == "Lineage of the best program"
 
 
-def test_keys_move_through_a_chart_open_a_step_and_leave_it(page: Any, guided: RunFolder) -> None:
+def test_keys_move_through_a_chart_open_a_step_and_leave_it(page, guided):
     opened(page, guided)
     chart = page.locator("#spent-chart svg")
     chart.focus()
@@ -153,7 +143,7 @@ def test_keys_move_through_a_chart_open_a_step_and_leave_it(page: Any, guided: R
     assert page.evaluate("document.activeElement === document.querySelector('#spent-chart svg')")
 
 
-def test_a_drag_and_the_form_choose_the_iterations_shown(page: Any, tmp_path: Path) -> None:
+def test_a_drag_and_the_form_choose_the_iterations_shown(page, tmp_path):
     run = settings(tmp_path / "run", max_iterations=100)
     write_steps(run, [step(number) for number in range(1, 101)])
     opened(page, run)
@@ -174,7 +164,7 @@ def test_a_drag_and_the_form_choose_the_iterations_shown(page: Any, tmp_path: Pa
     assert (page.input_value("#first"), page.input_value("#last")) == ("1", "100")
 
 
-def test_the_list_can_be_narrowed_and_leafed_through(page: Any, tmp_path: Path) -> None:
+def test_the_list_can_be_narrowed_and_leafed_through(page, tmp_path):
     run = settings(tmp_path / "run", max_iterations=100)
     steps = [step(number, failure="no" if number == 70 else None) for number in range(1, 81)]
     write_steps(run, steps)
@@ -187,7 +177,7 @@ def test_the_list_can_be_narrowed_and_leafed_through(page: Any, tmp_path: Path) 
 
 
 @pytest.fixture
-def hostile(tmp_path: Path) -> RunFolder:
+def hostile(tmp_path):
     run = settings(tmp_path / "run", problem=f"object:{MARKUP}", model=MARKUP)
     own = {"program": Program.of(MARKUP), "changes": MARKUP, "artifacts": {MARKUP: MARKUP}}
     bad = {"is_valid": False, "error": MARKUP, "score": 0.0, "objective": None}
@@ -203,7 +193,7 @@ def hostile(tmp_path: Path) -> RunFolder:
     return run
 
 
-def test_what_programs_and_answers_hold_never_runs(page: Any, hostile: RunFolder) -> None:
+def test_what_programs_and_answers_hold_never_runs(page, hostile):
     opened(page, hostile, "#t=2")
     for place in (2, 1):
         page.wait_for_selector("#drawer .card")
@@ -220,9 +210,7 @@ def test_what_programs_and_answers_hold_never_runs(page: Any, hostile: RunFolder
     assert page.said == []
 
 
-def test_markup_that_gets_into_the_page_all_the_same_is_held_by_the_policy(
-    page: Any, guided: RunFolder
-) -> None:
+def test_markup_that_gets_into_the_page_all_the_same_is_held_by_the_policy(page, guided):
     opened(page, guided)
     outcome = page.evaluate(
         "() => { try { document.body.innerHTML = '<b>x</b>'; return 'set' }"
@@ -239,14 +227,12 @@ def test_markup_that_gets_into_the_page_all_the_same_is_held_by_the_policy(
 
 
 @pytest.fixture
-def watched(guided: RunFolder) -> Iterator[PageServer]:
+def watched(guided):
     with serving(guided) as server:
         yield server
 
 
-def test_a_watched_page_follows_the_run_and_fetches_texts(
-    page: Any, guided: RunFolder, watched: PageServer
-) -> None:
+def test_a_watched_page_follows_the_run_and_fetches_texts(page, guided, watched):
     page.goto(watched.address)
     page.wait_for_selector("#table tbody tr")
     page.click("#ancestors li:nth-child(2) summary")
@@ -261,7 +247,7 @@ def test_a_watched_page_follows_the_run_and_fetches_texts(
     assert page.said == []
 
 
-def test_a_watched_page_says_when_nobody_answers_any_more(page: Any, watched: PageServer) -> None:
+def test_a_watched_page_says_when_nobody_answers_any_more(page, watched):
     page.goto(watched.address)
     page.wait_for_selector("#table tbody tr")
     page.route("**/figures/*", lambda route: route.abort())
@@ -272,7 +258,7 @@ def heading(page: Any, run: RunFolder) -> str:
     return str(opened(page, run).inner_text("#settings"))
 
 
-def test_the_heading_of_a_fork_names_its_origin_and_no_path(page: Any, tmp_path: Path) -> None:
+def test_the_heading_of_a_fork_names_its_origin_and_no_path(page, tmp_path):
     run = settings(tmp_path / "forked")
     write_steps(run, [step(1), step(2)])
     assert "forked from" not in heading(page, run)
@@ -282,7 +268,7 @@ def test_the_heading_of_a_fork_names_its_origin_and_no_path(page: Any, tmp_path:
     assert "ann" not in told
 
 
-def test_five_thousand_iterations_open_and_answer_at_once(page: Any, tmp_path: Path) -> None:
+def test_five_thousand_iterations_open_and_answer_at_once(page, tmp_path):
     def text(iteration: int) -> tuple[str, str, str]:
         return f"Prompt {iteration}. " * 40, f"Answer {iteration}. " * 20, f"x = {iteration}\n" * 40
 

@@ -4,14 +4,7 @@ from pathlib import Path
 
 import pytest
 from billing_server import Reply
-from crash_runs import (
-    Provider,
-    Record,
-    check_against_bill,
-    go_on,
-    record_of,
-    serve,
-)
+from crash_runs import Provider, check_against_bill, go_on, record_of, serve
 from power_loss import GO_ON, begun, cut_log, kill_often
 
 from costada.runs.folder import RunFolder
@@ -19,8 +12,8 @@ from costada.runs.resume import LOST_STEPS
 
 
 def test_a_run_that_is_killed_while_its_clock_is_set_back_ends_as_an_undisturbed_one(
-    tmp_path: Path, whole: Record
-) -> None:
+    tmp_path, whole
+):
     server, provider = serve()
     with server:
         options = {"lost_calls": "ignore"}
@@ -34,7 +27,7 @@ def test_a_run_that_is_killed_while_its_clock_is_set_back_ends_as_an_undisturbed
     assert killed.spent == whole.spent
 
 
-def test_no_bill_exceeds_what_is_reported_when_the_power_fails(tmp_path: Path) -> None:
+def test_no_bill_exceeds_what_is_reported_when_the_power_fails(tmp_path):
     server, provider = serve()
     with server:
         folder, disk = tmp_path / "killed", tmp_path / "disk"
@@ -65,7 +58,7 @@ def killed_before_step(iteration: int, folder: Path) -> Provider:
     return provider
 
 
-def test_steps_that_a_cut_log_has_lost_are_told_counted_and_accepted(tmp_path: Path) -> None:
+def test_steps_that_a_cut_log_has_lost_are_told_counted_and_accepted(tmp_path):
     folder = RunFolder(tmp_path / "killed")
     provider = killed_before_step(12, folder.path)
     billed, known = provider.bill, folder.steps.read_text().splitlines()
