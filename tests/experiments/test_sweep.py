@@ -1,11 +1,28 @@
+import io
 import json
 import os
 import re
 import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from costada.experiments.sweep.loop import SIGNALS, STOPPING, StopSignals, SweepLoop
+from costada.experiments.sweep.progress import (
+    SweepLines,
+    SweepProgress,
+    SweepTable,
+    exit_code,
+    headline,
+    largest_bill,
+    sweep_json,
+    sweep_progress_on,
+    sweep_text,
+)
 from costada.experiments.sweep.sweep import (
     LastStep,
     Status,
@@ -18,6 +35,7 @@ from costada.experiments.sweep.sweep import (
     with_progress,
 )
 from costada.runs.config import RunConfig, load_config
+from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
 
 SHARED = {"max_iterations": 3}
@@ -179,3 +197,239 @@ def test_the_last_whole_row_says_how_far_a_run_has_come(tmp_path, make_row):
 def test_a_row_still_being_written_is_no_row(tmp_path):
     (tmp_path / "steps.jsonl").write_text('{"iteration": 1')
     assert last_step(tmp_path / "steps.jsonl") is None
+
+
+End = tuple[Status, str]
+FINISHED, FAILED = (Status.FINISHED, ""), (Status.FAILED, "no money")
+INTERRUPTED = (Status.INTERRUPTED, "")
+
+
+class ScriptedProcess:
+    """Ends as told after some looks, or when it is asked to; counts what it is asked."""
+
+    def __init__(self, looks: float = 1, end: End = FINISHED, obeys: bool = True) -> None:
+        self.looks, self.final, self.obeys = looks, end, obeys
+        self.drains = self.kills = 0
+
+    def end(self) -> End | None:
+        self.looks -= 1
+        return self.final if self.looks < 0 else None
+
+    def drain(self) -> None:
+        self.drains += 1
+        if self.obeys:
+            self.looks, self.final = 0, INTERRUPTED
+
+    def kill(self) -> None:
+        self.kills += 1
+        self.looks, self.final = 0, INTERRUPTED
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return [
+        SweepRun(f"run-{seed}", RunConfig(problem="x", seed=seed), RunFolder(tmp_path / str(seed)))
+        for seed in range(4)
+    ]
+
+
+def carry_out(
+    runs: list[SweepRun],
+    start: Callable[[SweepRun], ScriptedProcess],
+    wish: StopSignals | None = None,
+    num_jobs: int = 2,
+) -> list[End]:
+    wish = wish or StopSignals(lambda text: None)
+    ended = SweepLoop(runs, num_jobs, start, SweepProgress(), wish).carry_out()
+    return [(run.status, run.error) for run in ended]
+
+
+def test_no_more_runs_than_jobs_are_under_way(runs):
+    started: list[ScriptedProcess] = []
+
+    def start(run: SweepRun) -> ScriptedProcess:
+        assert sum(process.looks >= 0 for process in started) < 2
+        started.append(ScriptedProcess(looks=run.config.seed % 2))
+        return started[-1]
+
+    assert carry_out(runs, start) == [FINISHED] * 4
+    assert len(started) == 4
+
+
+def test_finished_runs_are_left_alone(runs):
+    kept = SweepRun("kept", runs[0].config, runs[0].folder, status=Status.FINISHED)
+    begun: list[str] = []
+
+    def start(run: SweepRun) -> ScriptedProcess:
+        begun.append(run.name)
+        return ScriptedProcess()
+
+    assert carry_out([kept, *runs[1:]], start) == [FINISHED] * 4
+    assert begun == ["run-1", "run-2", "run-3"]
+
+
+def test_a_failure_stops_no_other_run(runs):
+    ends = [FAILED, FINISHED, FAILED, FINISHED]
+    assert carry_out(runs, lambda run: ScriptedProcess(end=ends[run.config.seed])) == ends
+
+
+def test_the_first_wish_lets_runs_save_and_starts_no_more(runs):
+    wish = StopSignals(lambda text: None)
+    started: list[ScriptedProcess] = []
+
+    def start(run: SweepRun) -> ScriptedProcess:
+        started.append(ScriptedProcess(looks=1000))
+        if len(started) == 2:
+            wish.count = 1
+        return started[-1]
+
+    assert carry_out(runs, start, wish) == [INTERRUPTED, INTERRUPTED, *[(Status.WAITING, "")] * 2]
+    assert [(process.drains, process.kills) for process in started] == [(1, 0), (1, 0)]
+
+
+def test_the_second_wish_ends_runs_at_once(runs):
+    wish = StopSignals(lambda text: None)
+
+    def start(run: SweepRun) -> ScriptedProcess:
+        wish.count = 2
+        return ScriptedProcess(looks=1000, obeys=False)
+
+    assert carry_out(runs[:1], start, wish) == [INTERRUPTED]
+
+
+def test_a_process_that_cannot_be_started_ends_the_others_first(runs):
+    started: list[ScriptedProcess] = []
+
+    def start(run: SweepRun) -> ScriptedProcess:
+        if started:
+            raise OSError("no more processes")
+        started.append(ScriptedProcess(looks=1000))
+        return started[0]
+
+    with pytest.raises(OSError, match="no more processes"):
+        carry_out(runs, start)
+    assert (started[0].drains, started[0].looks) == (1, -1)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_signals_are_counted_and_said_once_and_given_back(number):
+    before, heard = signal.getsignal(number), []
+    with StopSignals(heard.append) as wish:
+        signal.raise_signal(number)
+        signal.raise_signal(number)
+    assert (wish.count, heard) == (2, [STOPPING])
+    assert signal.getsignal(number) is before
+
+
+STEP = LastStep(iteration=7, spent=0.25, best_score=0.875, best_objective=2.5)
+
+
+def run(seed: int, status: Status, step: LastStep | None = None, error: str = "") -> SweepRun:
+    config = RunConfig(problem="x", seed=seed, budget=0.5)
+    place = RunFolder(Path(f"sweep/x/costada/seed-{seed}"))
+    return SweepRun(f"x/costada/seed-{seed}", config, place, status, step, error, seconds=75.0)
+
+
+RUNS = [
+    run(0, Status.FINISHED, LastStep(9, 0.51, 0.9, 2.6)),
+    run(1, Status.RUNNING, STEP),
+    run(2, Status.FAILED, STEP, "no money left"),
+    run(3, Status.WAITING),
+]
+
+
+def console(is_terminal: bool) -> Console:
+    return Console(
+        file=io.StringIO(), force_terminal=is_terminal, width=100, legacy_windows=False,
+        color_system=None,
+    )  # fmt: skip
+
+
+def written(to: Console) -> str:
+    assert isinstance(to.file, io.StringIO)
+    return to.file.getvalue()
+
+
+def test_a_log_gets_a_line_for_each_ended_run():
+    log = console(is_terminal=False)
+    with sweep_progress_on(log, is_quiet=False) as progress:
+        progress.begin("4 runs")
+        progress.show(RUNS)
+        progress.end(RUNS, RUNS[0])
+        progress.end(RUNS, RUNS[2])
+    assert written(log).splitlines() == [
+        "4 runs",
+        "[2/4] x/costada/seed-0: finished  score 0.9  $0.5100 of $0.5  iteration 9  1:15",
+        "[2/4] x/costada/seed-2: failed  score 0.875  $0.2500 of $0.5  iteration 7  1:15"
+        "  no money left",
+    ]
+
+
+def test_a_terminal_shows_the_running_runs_and_the_sums():
+    screen = console(is_terminal=True)
+    with sweep_progress_on(screen, is_quiet=False) as progress:
+        assert isinstance(progress, SweepTable)
+        progress.notice("Stopping")
+        progress.show(RUNS)
+    text = written(screen)
+    assert "x/costada/seed-1" in text
+    assert "7/100" in text
+    assert "$0.2500 of $0.5" in text
+    assert "0.875" in text
+    assert "1:15" in text
+    assert "1 waiting, 1 running, 1 finished, 1 failed  spent $1.0100, budgets $2" in text
+    assert "Stopping" in text
+    assert "x/costada/seed-3" not in text
+
+
+def test_quiet_shows_nothing_and_a_log_gets_lines():
+    assert type(sweep_progress_on(console(True), is_quiet=True)) is SweepProgress
+    assert isinstance(sweep_progress_on(console(False), is_quiet=False), SweepLines)
+
+
+def test_the_largest_bill_is_what_unfinished_runs_have_left():
+    assert largest_bill(RUNS) == 0.25 + 0.25 + 0.5
+    assert headline(RUNS, 2) == (
+        "4 runs, at most 2 at once, 1 finished before. Largest bill from here on: $1"
+        " = 3 x $0.5 - $0.5000 spent; a run's last iteration may exceed its budget."
+    )
+    assert "Largest bill from here on: $0 = nothing to do" in headline(RUNS[:1], 2)
+
+
+def test_the_result_lists_failures_with_their_errors():
+    text = sweep_text(RUNS, Path("sweep"), seconds=3700)
+    assert text.splitlines()[0] == (
+        "Finished 1 of 4 runs; all together spent $1.0100 (1:01:40 in this sweep)."
+    )
+    assert "Failed: 1\n  x/costada/seed-2: no money left" in text
+
+
+def test_the_result_as_json_has_every_run():
+    facts = json.loads(sweep_json(RUNS))
+    assert [each["status"] for each in facts] == ["finished", "running", "failed", "waiting"]
+    assert facts[2] == {
+        "problem": "x",
+        "method": "costada",
+        "model": "offline",
+        "seed": 2,
+        "budget": 0.5,
+        "status": "failed",
+        "iterations": 7,
+        "spent": 0.25,
+        "best_score": 0.875,
+        "best_objective": 2.5,
+        "error": "no money left",
+        "folder": "sweep/x/costada/seed-2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("runs", "code"),
+    [
+        ([RUNS[0]], ExitCode.FINISHED),
+        ([RUNS[0], RUNS[3]], ExitCode.INTERRUPTED),
+        (RUNS, ExitCode.FAILED),
+    ],
+)
+def test_the_exit_code_tells_failure_from_interruption(runs, code):
+    assert exit_code(runs) is code

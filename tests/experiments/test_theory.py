@@ -18,8 +18,9 @@ def found():
     return findings((2, 3), (2, 10), (20, 60))
 
 
-def test_the_tables_show_every_case_beside_its_bound(found):
-    lines = theory_text(found).splitlines()
+def test_the_tables_show_every_case_beside_its_bound_and_equal_methods_once(found):
+    text = theory_text(found)
+    lines = text.splitlines()
     assert lines[:4] == [
         "Share of OPT, K = 2, mean over the 2 places of the cheap frontier",
         "kappa                   2    2   10   10",
@@ -30,10 +31,6 @@ def test_the_tables_show_every_case_beside_its_bound(found):
     worst = lines.index("Share of OPT at the worst place, B/c = 60")
     assert lines[worst + 1] == "K                       2    2    3    3"
     assert max(map(len, lines)) <= 80
-
-
-def test_methods_that_make_the_same_choices_are_printed_once(found):
-    text = theory_text(found)
     assert "no-intervention-gating" not in text
     assert "best-of-n" in text
 
@@ -92,7 +89,7 @@ def test_steps_that_are_no_whole_numbers_above_0_are_refused(invoke, steps):
     assert f"--steps: got {steps!r}, expected whole numbers above 0" in result.output
 
 
-def test_a_file_in_the_place_of_the_folder_is_refused(invoke, tmp_path):
+def test_a_file_in_place_of_the_folder_is_refused(invoke, tmp_path):
     (tmp_path / "theory").touch()
     result = invoke("theory", "--out", tmp_path / "theory")
     assert result.exit_code == 2

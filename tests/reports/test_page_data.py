@@ -12,10 +12,13 @@ from costada.controller.constants import Constants
 from costada.graph.build import create_discovery_graph
 from costada.models.replies import message_to_text
 from costada.nodes.settings import Settings
-from costada.reports.page.feed import LONGEST_DIFF, Averages, Feed, diff_rows
+from costada.reports.page.failures import Failure, failures_of, kind_of
+from costada.reports.page.feed import Averages, Feed
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
+from costada.store.history import PastCall, PastCandidate, PastFailure
+from costada.store.rows import CallStatus, OutcomeKind
 from costada.store.run_store import RunStore
 from costada.values.prices import Price
 from costada.values.program import Program
@@ -180,28 +183,77 @@ def test_averages_of_a_real_run_are_those_of_its_controller(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "rows"),
+    ("error", "kind"),
     [
-        ("a\nb\n", "a\nb\n", []),
-        ("a\nb\nc", "a\nx\nc", [("same", "a"), ("removed", "b"), ("added", "x"), ("same", "c")]),
+        ("timeout: the program exceeded 5 s", "ran out of time"),
+        ("the program held more than 512 MB of memory", "ran out of memory"),
+        ("MemoryError", "ran out of memory"),
+        ("the program was killed by SIGSEGV before it returned", "was killed"),
+        ("the program ended its process (exit status 1) before it returned", "ended its process"),
+        ("malformed answer: it is incomplete; ...", "gave no answer"),
         (
-            "1\n2\n3\n4\n5\n6",
-            "1\n2\n3\n4\n5\n7",
-            [
-                ("gap", ""),
-                *(("same", line) for line in "345"),
-                ("removed", "6"),
-                ("added", "7"),
-            ],
+            'File "candidate.py", line 3\n    f(\n     ^\nSyntaxError: expected',
+            "raised SyntaxError",
         ),
-        ("", "new", [("added", "new")]),
+        ("Traceback\nKeyError: 1\n\nThe above\nTypeError: no", "raised TypeError"),
+        ("centers has shape (25, 2); expected (26, 2)", "refused by the evaluator"),
+        ("<script>alert(1)</script>Error: boo", "refused by the evaluator"),
+        ("MyOwnError: boo", "refused by the evaluator"),
+        ("", "refused by the evaluator"),
     ],
 )
-def test_a_diff_shows_changed_lines_with_three_around_them(before, after, rows):
-    assert diff_rows(before, after) == rows
+def test_a_failed_program_is_sorted_by_what_its_error_says(error, kind):
+    assert kind_of(error) == kind
 
 
-def test_programs_too_long_to_compare_are_shown_whole():
-    rows = diff_rows("a\n" * LONGEST_DIFF, "a\n")
-    assert rows.count(("removed", "a")) == LONGEST_DIFF
-    assert rows[-1] == ("added", "a")
+def test_marks_of_the_sandbox_and_the_evaluator_come_before_the_error():
+    assert kind_of("TypeError: no", ["sandbox_fault"]) == "the sandbox broke down"
+    assert kind_of("TypeError: no", ["evaluator_fault", "log"]) == "the evaluator failed"
+
+
+def past_call(iteration: int, status: CallStatus, error: str | None) -> PastCall:
+    none: Any = 0
+    return PastCall(iteration, "generation", 1, 1, status, none, none, "", "", {"error": error})
+
+
+def past_candidate(name: str, **facts: Any) -> PastCandidate:
+    return PastCandidate(name, int(name.split(".")[0]), "", {"is_valid": True, **facts})
+
+
+def test_every_failure_is_told_once_with_its_place_and_iteration():
+    found = failures_of(
+        calls=[past_call(1, CallStatus.ERROR, "RateLimitError"), past_call(3, CallStatus.DONE, "")],
+        candidates=[
+            past_candidate("2.1", is_valid=False, error="TypeError: no"),
+            past_candidate("2.2"),
+            past_candidate("2.1>1@15", is_valid=False, error="TypeError: no", is_copy=True),
+        ],
+        outcomes=[
+            PastFailure(1, "generation", 1, OutcomeKind.FAILURE, "RateLimitError"),
+            PastFailure(4, "generation", 1, OutcomeKind.REFUSAL, "status 400"),
+        ],
+        tactics=[(4, {"tactics": []}), (5, {"tactics": [{}]})],
+        steps=[
+            step(1, failure="RateLimitError"),
+            step(2, attempts=2),
+            step(3, attempts=1, failure="The answer is empty."),
+            step(4, failure="status 400"),
+        ],
+    )
+    assert found == [
+        Failure(1, 1, "Model", "request failed", "RateLimitError"),
+        Failure(2, 1, "Program", "raised TypeError", "TypeError: no"),
+        Failure(3, 1, "Answer", "no program in the answer", "The answer is empty."),
+        Failure(4, 0, "Answer", "no tactic in the guide's answer", ""),
+        Failure(4, 1, "Model", "request refused", "status 400"),
+    ]
+
+
+def test_the_reason_of_an_earlier_attempt_without_a_program_is_not_known():
+    found = failures_of([], [past_candidate("1.2")], [], [], [step(1, attempts=2)])
+    assert found == [Failure(1, 1, "Answer", "no program in the answer", "")]
+
+
+def test_a_long_reason_is_told_by_its_beginning():
+    found = failures_of([], [past_candidate("1.1", is_valid=False, error="x" * 900)], [], [], [])
+    assert found[0].text == "x" * 300

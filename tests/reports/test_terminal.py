@@ -1,0 +1,241 @@
+import io
+import json
+import re
+import shutil
+import sqlite3
+import sys
+import unicodedata
+from contextlib import closing
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from compared_runs import runs_of
+from hypothesis import example, given
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from costada.experiments.comparison.outcomes import append_outcomes
+from costada.reports.terminal import SafeConsole, TerminalTable, printable
+from costada.reports.trace import rows_of_file, trace_json, trace_table
+
+HOSTILE = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\u2066\b\x7f\u200b\u2028[bold]y"
+COMMANDS = (
+    "\x1b]",
+    "\x1b[2J",
+    "\x07",
+    "\x9b",
+    "\u202e",
+    "\u2066",
+    "\b",
+    "\x7f",
+    "\u200b",
+    "\u2028",
+)
+DIRECTIONS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+
+
+def is_obeyed(sign: str) -> bool:
+    if sign in "\n\t":
+        return False
+    is_odd = unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp")
+    return is_odd or unicodedata.bidirectional(sign) in DIRECTIONS
+
+
+def found_in(text: str) -> list[str]:
+    return [command for command in COMMANDS if command in text]
+
+
+def spoilt(finished: Path, target: Path) -> Path:
+    """Return a copy of a run whose every text is hostile."""
+    shutil.copytree(finished, target)
+    known = json.loads((target / "settings.json").read_text())
+    (target / "settings.json").write_text(json.dumps({**known, "model": HOSTILE}))
+    origin = {"folder": HOSTILE, "run_id": HOSTILE, "iteration": 1}
+    with closing(sqlite3.connect(target / "run.sqlite")) as connection, connection:
+        connection.execute("UPDATE costada_run SET origin = ?", (json.dumps(origin),))
+        for iteration, row in connection.execute("SELECT iteration, row FROM costada_step"):
+            said = {"action": HOSTILE, "events": [HOSTILE], "failure": HOSTILE}
+            connection.execute(
+                "UPDATE costada_step SET row = ? WHERE iteration = ?",
+                (json.dumps({**json.loads(row), **said}), iteration),
+            )
+    return target
+
+
+def test_every_character_that_a_terminal_obeys_is_told_by_its_number():
+    for sign in map(chr, range(sys.maxunicode + 1)):
+        if is_obeyed(sign):
+            assert printable(sign) == f"\\u{ord(sign):04x}"
+    assert printable("naïve 程序 עברית 🙂\n\tπ") == "naïve 程序 עברית 🙂\n\tπ"
+
+
+@given(st.text())
+@example("\U000e0001")
+def test_json_stays_the_same(text):
+    written = json.dumps({"text": text}, ensure_ascii=False)
+    lone = any("\ud800" <= sign <= "\udfff" or sign > "\uffff" for sign in text)
+    assert lone or json.loads(printable(written)) == {"text": text}
+    assert json.loads(printable(json.dumps({"text": text}))) == {"text": text}
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_no_command_of_a_hostile_folder_reaches_the_terminal(
+    invoke, finished, tmp_path, is_terminal, monkeypatch
+):
+    if is_terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+        monkeypatch.setenv("TERM", "xterm")
+    folder = spoilt(finished, tmp_path / "foreign")
+    shown = ""
+    for words in (
+        *(["trace", folder], ["trace", "--json", folder], ["compare", tmp_path]),
+        *(["report", folder], ["graph", "--run", folder], ["resume", folder]),
+        ["resume", folder, "--budget", "0.000001"],
+        ["fork", folder, "--at", 99, "--out", tmp_path / "new"],
+        ["evaluate", HOSTILE, folder],
+        ["sweep", "--problems", HOSTILE, "--methods", "uniform", "--out", tmp_path / "swept"],
+    ):
+        output = invoke(*words).output
+        assert found_in(output) == [], words
+        shown += output
+    assert "\\u001b]0;owned" in re.sub(r"\s", "", shown)
+
+
+def test_live_pictures_and_tables_are_cleaned_and_keep_the_commands_of_their_own():
+    file = StringIO()
+    console = SafeConsole(file=file, force_terminal=True, width=200, color_system="standard")
+    table = Table(title=HOSTILE)
+    table.add_column(HOSTILE)
+    table.add_row(HOSTILE)
+    with Live(table, console=console, auto_refresh=False):
+        console.print(HOSTILE, markup=False)
+    TerminalTable(["name"], [[HOSTILE]], words=["name"], bold=frozenset({0})).print(console)
+    assert found_in(file.getvalue()) == []
+    assert "\x1b[?25l" in file.getvalue()
+    assert "[bold]y" in file.getvalue()
+
+
+STYLE = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")
+ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
+
+
+@pytest.fixture(params=[50, 80])
+def width(request, monkeypatch):
+    """The columns of a terminal that standard output is taken for."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", str(request.param))
+    return request.param
+
+
+def shown(result: Any, width: int) -> list[str]:
+    assert result.exit_code == 0, result.output
+    lines = STYLE.sub("", result.stdout).splitlines()
+    assert max(len(line) for line in lines if not line.startswith("/")) <= width
+    assert ELLIPSIS not in result.stdout
+    return lines
+
+
+def test_the_benchmarks_keep_their_names_and_numbers(invoke, width):
+    text = "\n".join(shown(invoke("list"), width))
+    assert "third_autocorrelation" in text
+    assert "0.03093688903" in text
+    assert ("Left out: direction, seed; --json" in text) is (width == 50)
+
+
+def test_compared_methods_keep_what_tells_them_apart(invoke, width, tmp_path):
+    append_outcomes(tmp_path / "x.curves.jsonl", runs_of({"evox": [0.5], "uniform": [0.4]}))
+    lines = shown(invoke("compare", tmp_path), width)
+    heading = next(line.split() for line in lines if "method" in line)
+    assert {"problem", "method", "score"} <= set(heading)
+    assert "Left out: " in " ".join(lines)
+    assert "budget ($" in " ".join(lines)
+
+
+def test_simulated_methods_keep_their_intervals_and_the_file_is_named(invoke, width, tmp_path):
+    options = ("--methods", "costada,uniform", "--seeds", 3, "--budget", 0.1, "--jobs", 1)
+    lines = shown(invoke("simulate", *options, "--out", tmp_path), width)
+    interval = re.compile(r"^ uniform +[.\d]+ \[[.\d]+, [.\d]+\]")
+    assert len([line for line in lines if interval.search(line)]) == 2
+    assert lines[-1] == str(tmp_path / "simulated.curves.jsonl")
+
+
+def printed(rows: list[Any], width: int = 170) -> str:
+    text = io.StringIO()
+    trace_table(rows).print(Console(file=text, width=width, color_system=None))
+    return text.getvalue()
+
+
+def test_the_table_shows_the_papers_columns(make_row):
+    text = printed([make_row()])
+    heading = next(line for line in text.splitlines() if "action" in line)
+    assert " ".join(heading.split()) == "t k action I c rho f u r nu L w uses events"
+
+
+def test_a_row_is_printed_at_the_papers_precision(make_row):
+    row = make_row(
+        iteration=7,
+        frontier=2,
+        intensity=0.461,
+        step_cost=0.0179,
+        remaining_ratio=0.8996,
+        score=0.584,
+        utility=0.0557,
+        allocation_reward=0.0557,
+        stagnation=0,
+        low_yield_cost=0.0,
+        consolidation_left=2,
+        tactic_uses_left=5,
+        events=["guide_charged", "consolidation_opened"],
+    )
+    line = next(line for line in printed([row]).splitlines() if "0.8996" in line)
+    assert " ".join(line.split()) == (
+        "7 2 exploration 0.461 0.0179 0.8996 0.5840 0.0557 0.0557 0 0.0000 2 5"
+        " guide charged, consolidation opened"
+    )
+
+
+def test_a_step_without_an_evaluation_shows_no_score_but_its_attempts(make_row):
+    row = make_row(score=None, objective=None, candidate_id=None, attempts=3, failure="no program")
+    line = next(line for line in printed([row]).splitlines() if "attempts" in line)
+    assert " - " in line
+    assert line.rstrip().endswith("3 attempts, failed")
+
+
+def test_the_json_form_is_one_array_equal_to_the_rows(make_row):
+    rows = [make_row(), make_row(iteration=2, score=None)]
+    assert json.loads(trace_json(rows)) == rows
+    assert json.loads(trace_json([])) == []
+
+
+def test_a_folder_without_a_run_has_no_trace(tmp_path):
+    with pytest.raises(ValueError, match="holds no run"):
+        rows_of_file(tmp_path / "run.sqlite")
+    assert not (tmp_path / "run.sqlite").exists()
+
+
+def test_a_narrow_terminal_names_the_columns_it_has_no_room_for(make_row):
+    rows = [make_row(events=["consolidation_opened"]), make_row(iteration=2, utility=0.3)]
+    text = printed(rows, width=80)
+    heading = next(line for line in text.splitlines() if "action" in line)
+    assert " ".join(heading.split()) == "t k action c rho f u events"
+    assert all(number in text for number in ("0.0150", "0.9850", "0.4000", "0.3000"))
+    text = " ".join(text.split())
+    assert "Left out: I (0.500), r (0.0000), nu (1), L (0.0150), w (0), uses (0);" in text
+    assert "--json or a wider terminal shows all." in text
+    assert "allocation reward" not in text
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+
+
+@pytest.mark.parametrize("width", [20, 50])
+def test_no_terminal_is_too_narrow_for_whole_numbers(make_row, width):
+    text = printed([make_row(events=["consolidation_opened"])], width)
+    assert "0.0150   0.4000" in text
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+
+
+def test_a_table_that_fits_keeps_all_its_columns(make_row):
+    assert "Left out" not in printed([make_row()], width=160)
