@@ -1,7 +1,6 @@
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, replace
 from math import inf, nan
@@ -45,39 +44,36 @@ def test_a_run_folder_becomes_an_outcome(finished, near):
     assert sum(found.dollars_by_role.values()) == pytest.approx(rows[-1]["spent"])
 
 
-def test_name_and_direction_are_those_that_the_problem_had_when_the_run_began(
-    near, invoke, tmp_path
-):
+def test_name_and_direction_are_those_at_the_start_of_the_run(near, invoke, tmp_path):
     folder = shutil.copytree(near, tmp_path / "problem")
-    (folder / "problem.toml").write_text(
-        'name = "nearest"\ndirection = "minimize"\nreference = 1.0\n'
-    )
-    result = invoke("run", folder, "--max-iterations", 1, "--out", tmp_path / "runs" / "one")
-    assert result.exit_code == 0, result.output
+    facts = 'name = "nearest"\ndirection = "minimize"\nreference = 1.0\n'
+    (folder / "problem.toml").write_text(facts)
+    run_command(invoke, folder, tmp_path / "runs" / "one")
     shutil.rmtree(folder)
     (found,) = find_outcomes(tmp_path / "runs").outcomes
     assert (found.problem, found.is_minimized) == ("nearest", True)
 
 
-def test_a_run_file_that_does_not_say_what_decided_its_run_is_left_out(finished, tmp_path):
+@pytest.mark.parametrize(
+    ("setup", "reason"),
+    [
+        ("", "does not say what decided its result"),
+        ('{"problem": {"name": "near"}, "settings": {}}', "setup of the run is"),
+        ('{"problem": {"name": "near", "direction": "minimize"}, "settings": [1]}', "setup of the"),
+        ("{", "Expecting"),
+    ],
+)
+def test_a_run_file_without_the_setup_of_its_run_is_left_out(finished, tmp_path, setup, reason):
     shutil.copytree(finished, tmp_path / "one")
-    for setup, reason in {
-        "": "does not say what decided its result",
-        '{"problem": {"name": "near"}, "settings": {}}': "setup of the run is",
-        '{"problem": {"name": "near", "direction": "minimize"}, "settings": [1]}': "setup of the",
-        "{": "Expecting",
-    }.items():
-        with closing(sqlite3.connect(tmp_path / "one" / "run.sqlite")) as connection, connection:
-            connection.execute("UPDATE costada_run SET setup = ?", (setup,))
-        (left_out,) = find_outcomes(tmp_path).left_out
-        assert left_out.reason.startswith(reason)
+    update_file(tmp_path / "one", "UPDATE costada_run SET setup = ?", setup)
+    (left_out,) = find_outcomes(tmp_path).left_out
+    assert left_out.reason.startswith(reason)
 
 
 def test_what_is_not_finished_is_left_out_with_the_reason(finished, tmp_path):
     for name in ("a-longer", "b-empty", "c-broken", "d-odd"):
         shutil.copytree(finished, tmp_path / name)
-    settings = tmp_path / "a-longer" / "settings.json"
-    settings.write_text(json.dumps({**json.loads(settings.read_text()), "max_iterations": 9}))
+    change_setting(tmp_path / "a-longer" / "settings.json", max_iterations=9)
     (tmp_path / "b-empty" / "run.sqlite").unlink()
     (tmp_path / "c-broken" / "run.sqlite").write_bytes(b"no database" * 100)
     (tmp_path / "d-odd" / "settings.json").write_text("{")
@@ -90,91 +86,118 @@ def test_what_is_not_finished_is_left_out_with_the_reason(finished, tmp_path):
     assert "Invalid JSON" in reasons["d-odd"]
 
 
-def discovered(out: Path, answer: Callable[[str], str], **options: Any) -> Any:
-    prices = {"price_in": "1", "price_out": "2"}
+PRICES = {"price_in": "1", "price_out": "2"}
+
+
+class Scripted(ScriptedModel):
+    """A model with a parameter that LangChain knows of; it may use tools and does not."""
+
+    temperature: float = 0.0
+
+    @property
+    def _identifying_params(self) -> dict[str, Any]:
+        return {"temperature": self.temperature}
+
+    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
+        return self.bind(**kwargs)
+
+
+def discovered(out, problem=None, model=None, **options):
+    model = model or Scripted(answer=hashed_answer)
+    given = {"budget": 1.0, "max_iterations": 2, **PRICES, **options}
+    return discover(problem or toy_problem(), model, out=out, **given)
+
+
+def refusing(out, answer=lambda prompt: "I would rather not.", **options):
     model = ScriptedModel(answer=answer)
-    return discover(toy_problem(), model, budget=0.02, max_failures=4, out=out, **prices, **options)
+    return discover(toy_problem(), model, budget=0.02, max_failures=4, out=out, **PRICES, **options)
+
+
+def run_command(invoke, folder, out, seed=0, iterations=1):
+    result = invoke("run", folder, "--max-iterations", iterations, "--seed", seed, "--out", out)
+    assert result.exit_code == 0, result.output
+
+
+def change_setting(settings, **changes):
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), **changes}))
+
+
+def update_file(folder, statement, *values):
+    with closing(sqlite3.connect(folder / "run.sqlite")) as connection, connection:
+        connection.execute(statement, values)
+
+
+def only_mix(folder):
+    """The only group of settings in which the runs below a folder differ."""
+    found = find_outcomes(folder)
+    assert found.left_out == ()
+    (mix,) = compare_outcomes(found.outcomes).mixes
+    return mix
 
 
 @pytest.mark.parametrize("row", ["1.5", "{}", '{"iteration": 1}', '{"spent": "x"}'])
 def test_a_run_whose_rows_are_none_of_a_run_is_left_out(finished, tmp_path, row):
     odd = shutil.copytree(finished, tmp_path / "odd")
     shutil.copytree(finished, tmp_path / "sound")
-    with closing(sqlite3.connect(odd / "run.sqlite")) as connection, connection:
-        connection.execute("UPDATE costada_step SET row = ?", (row,))
+    update_file(odd, "UPDATE costada_step SET row = ?", row)
     found = find_outcomes(tmp_path)
     assert [each.place for each in found.outcomes] == [str(tmp_path / "sound")]
     assert [each.place for each in found.left_out] == [str(odd)]
 
 
-def test_a_run_that_failures_ended_counts_with_its_last_iteration(tmp_path):
-    ended = discovered(tmp_path / "run", lambda prompt: "I would rather not.")
+def test_a_run_that_failures_ended_counts_with_its_last_iteration_until_it_is_resumed(tmp_path):
+    ended = refusing(tmp_path / "run")
     found = find_outcomes(tmp_path)
     (run,) = found.outcomes
     assert (ended.stop_reason, found.left_out) == ("failures", ())
     assert (run.has_given_up, [point.iteration for point in run.points]) == (True, [1, 2])
     assert crossing(run) == run.points[-1] == Point(2, ended.spent, 0.1, 1.0)
-
-
-def test_a_run_without_one_usable_answer_is_left_out(tmp_path):
-    with BillingServer(default=HangUp()) as server:
-        model = chat_model("openai:stand-in", base_url=server.url, retry_wait=0)
-        ended = discover(
-            toy_problem(),
-            model,
-            budget=0.064,
-            budget_policy="hard",
-            price_in="1",
-            price_out="2",
-            out=tmp_path / "run",
-        )
-    assert (ended.stop_reason, ended.iterations) == ("failures", 1)
-    (left_out,) = find_outcomes(tmp_path).left_out
-    assert left_out.reason == "none of its requests was ever answered usably"
-
-
-def test_a_run_gone_on_with_after_failures_counts_them_anew(tmp_path):
-    out = tmp_path / "run"
-    discovered(out, lambda prompt: "I would rather not.")
-    ended = discovered(out, hashed_answer, resume=True)
-    (run,) = find_outcomes(tmp_path).outcomes
-    assert (ended.stop_reason, run.has_given_up) == ("budget", False)
-    assert run.points[-1].iteration == ended.iterations > 2
-
-
-def test_fewer_failures_than_the_limit_after_going_on_are_no_end(tmp_path):
-    out = tmp_path / "run"
-    discovered(out, lambda prompt: "I would rather not.")
     answers = iter(range(3))
 
-    def stopping(prompt: str) -> str:
+    def stopping(prompt):
         if next(answers, None) is None:
             raise KeyboardInterrupt
         return "I would rather not."
 
     with pytest.raises(KeyboardInterrupt):
-        discovered(out, stopping, resume=True)
+        refusing(tmp_path / "run", stopping, resume=True)
     (left_out,) = find_outcomes(tmp_path).left_out
     assert left_out.reason.startswith("not finished: 3 iterations, $0.")
+    ended = refusing(tmp_path / "run", hashed_answer, resume=True)
+    (run,) = find_outcomes(tmp_path).outcomes
+    assert (ended.stop_reason, run.has_given_up) == ("budget", False)
+    assert run.points[-1].iteration == ended.iterations > 3
+
+
+def test_a_run_without_one_usable_answer_is_left_out(tmp_path):
+    with BillingServer(default=HangUp()) as server:
+        model = chat_model("openai:stand-in", base_url=server.url, retry_wait=0)
+        hard = {"budget": 0.064, "budget_policy": "hard", "max_iterations": 100}
+        ended = discovered(tmp_path / "run", model=model, **hard)
+    assert (ended.stop_reason, ended.iterations) == ("failures", 1)
+    (left_out,) = find_outcomes(tmp_path).left_out
+    assert left_out.reason == "none of its requests was ever answered usably"
 
 
 def test_outcomes_come_back_from_a_curves_file_as_they_were(tmp_path):
     one = outcome([(0.1, 0.4), (1.2, 1 / 3 + 0.3)], seed=1)
     two = replace(outcome([], seed=2), seed_objective=None, is_minimized=True)
     (tmp_path / "deep").mkdir()
-    append_outcomes(tmp_path / "deep" / "simulated.curves.jsonl", [one])
-    append_outcomes(tmp_path / "deep" / "simulated.curves.jsonl", [two])
+    for run in (one, two):
+        append_outcomes(tmp_path / "deep" / "simulated.curves.jsonl", [run])
     assert find_outcomes(tmp_path).outcomes == (one, two)
 
 
-def test_the_same_run_twice_counts_once(tmp_path):
-    run = outcome([(1.0, 0.5)])
-    append_outcomes(tmp_path / "a.curves.jsonl", [run, run, replace(run, seed=1)])
+def test_a_repeated_run_and_a_torn_line_are_left_out(tmp_path):
+    run, file = outcome([(1.0, 0.5)]), tmp_path / "a.curves.jsonl"
+    append_outcomes(file, [run, run, replace(run, seed=1)])
+    with file.open("a") as lines:
+        lines.write('{"problem": "to')
     found = find_outcomes(tmp_path)
     assert [each.seed for each in found.outcomes] == [0, 1]
-    assert [(each.place, each.reason) for each in found.left_out] == [
-        (f"{tmp_path}/a.curves.jsonl:2", f"the same run as {tmp_path}/a.curves.jsonl:1")
-    ]
+    same, torn = found.left_out
+    assert (same.place, same.reason) == (f"{file}:2", f"the same run as {file}:1")
+    assert torn.place == f"{file}:4"
 
 
 @pytest.mark.parametrize(
@@ -192,24 +215,14 @@ def test_the_same_run_twice_counts_once(tmp_path):
         ),
     ],
 )
-def test_an_outcome_that_contradicts_itself_is_neither_written_nor_read(tmp_path, change, fault):
-    odd = replace(outcome([]), **change)
+def test_an_inconsistent_outcome_is_neither_written_nor_read(tmp_path, change, fault):
+    odd, file = replace(outcome([]), **change), tmp_path / "odd.curves.jsonl"
     with pytest.raises(ValueError, match=fault):
-        append_outcomes(tmp_path / "odd.curves.jsonl", [odd])
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "odd.curves.jsonl").write_text(json.dumps(asdict(odd)) + "\n")
+        append_outcomes(file, [odd])
+    assert not file.exists()
+    file.write_text(json.dumps(asdict(odd)) + "\n")
     (left_out,) = find_outcomes(tmp_path).left_out
     assert fault in left_out.reason
-
-
-def test_a_torn_line_is_left_out_and_the_others_are_read(tmp_path):
-    file = tmp_path / "torn.curves.jsonl"
-    append_outcomes(file, [outcome([(1.0, 0.5)])])
-    with file.open("a") as lines:
-        lines.write('{"problem": "to')
-    found = find_outcomes(tmp_path)
-    assert len(found.outcomes) == 1
-    assert found.left_out[0].place == f"{file}:2"
 
 
 def test_a_missing_folder_is_refused(tmp_path):
@@ -217,95 +230,58 @@ def test_a_missing_folder_is_refused(tmp_path):
         find_outcomes(tmp_path / "nowhere")
 
 
-PRICES: dict[str, Any] = {"price_in": "1", "price_out": "2", "max_iterations": 2}
-
-
-def discovered(out: Path, problem: Any = None, model: Any = None, **options: Any) -> None:
-    discover(
-        problem or toy_problem(),
-        model or Scripted(answer=hashed_answer),
-        out=out,
-        **{"budget": 1.0, **PRICES, **options},
-    )
-
-
-def scored(factor: float) -> Callable[[str], Evaluation]:
-    def evaluate(code: str) -> Evaluation:
-        score = factor * evaluate_value(code).score
-        return Evaluation(score=score, objective=score, is_valid=True)
+def scored(score_of, objective_of=lambda score: score):
+    def evaluate(code):
+        score = score_of(evaluate_value(code).score)
+        return Evaluation(score=score, objective=objective_of(score), is_valid=True)
 
     return evaluate
 
 
-class Scripted(ScriptedModel):
-    """A model with a parameter that LangChain knows of; it may use tools and does not."""
-
-    temperature: float = 0.0
-
-    @property
-    def _identifying_params(self) -> dict[str, Any]:
-        return {"temperature": self.temperature}
-
-    def bind_tools(self, tools: Any, **kwargs: Any) -> Any:
-        return self.bind(**kwargs)
-
-
-OTHERS = [
-    ("generator", {"generator": "agent"}),
-    ("price_in", {"price_in": "3"}),
-    ("max_failures", {"max_failures": 7}),
-    ("max_iterations", {"max_iterations": 1}),
-    ("constants.reference_cost", {"reference_cost": 0.02}),
-    ("lost_calls", {"lost_calls": "ignore"}),
-    ("evaluator", {"problem": toy_problem(evaluate=scored(0.5))}),
-    ("task", {"problem": toy_problem(task="Return a small number.")}),
-    ("limits.wall_seconds", {"problem": toy_problem(limits=Limits(wall_seconds=9))}),
-    ("model.temperature", {"model": Scripted(answer=hashed_answer, temperature=0.5)}),
-    ("guide_model.temperature", {"guide_model": Scripted(answer=hashed_answer)}),
-]
+OTHERS = {
+    "generator": {"generator": "agent"},
+    "price_in": {"price_in": "3"},
+    "max_failures": {"max_failures": 7},
+    "max_iterations": {"max_iterations": 1},
+    "constants.reference_cost": {"reference_cost": 0.02},
+    "lost_calls": {"lost_calls": "ignore"},
+    "evaluator": {"problem": toy_problem(evaluate=scored(lambda score: score / 2))},
+    "task": {"problem": toy_problem(task="Return a small number.")},
+    "limits.wall_seconds": {"problem": toy_problem(limits=Limits(wall_seconds=9))},
+    "model.temperature": {"model": Scripted(answer=hashed_answer, temperature=0.5)},
+    "guide_model.temperature": {"guide_model": Scripted(answer=hashed_answer)},
+}
 
 
-@pytest.mark.parametrize(("what", "other"), OTHERS, ids=[what for what, _ in OTHERS])
-def test_runs_that_another_setting_tells_apart_are_neither_dropped_nor_averaged(
-    tmp_path, what, other
-):
+@pytest.mark.parametrize("setting", OTHERS)
+def test_runs_that_differ_in_another_setting_are_neither_dropped_nor_averaged(tmp_path, setting):
     discovered(tmp_path / "a")
-    discovered(tmp_path / "b", **other)
+    discovered(tmp_path / "b", **OTHERS[setting])
     found = find_outcomes(tmp_path)
     assert found.left_out == ()
     comparison = compare_outcomes(found.outcomes)
     assert [sum(map(len, each.runs["costada"].values())) for each in comparison.sections] == [1, 1]
-    (mix,) = [each for each in comparison.mixes if what in each.differing]
-    assert len(set(mix.differing[what])) == 2
+    (mix,) = [each for each in comparison.mixes if setting in each.differing]
+    assert len(set(mix.differing[setting])) == 2
 
 
-def test_only_method_and_seed_may_differ_among_runs_that_are_compared(tmp_path):
-    for name, options in {
-        "a": {},
-        "b": {"seed": 1},
-        "c": {"method": "evox"},
-        "d": {"keep_history": True, "seed": 2},
-        "e": {"preflight": False, "seed": 3},
-    }.items():
-        discovered(tmp_path / name, **options)
+def test_runs_may_differ_in_method_and_seed_and_count_once(tmp_path):
+    discovered(tmp_path / "a")
+    discovered(tmp_path / "b", seed=1)
+    discovered(tmp_path / "c", method="evox")
+    discovered(tmp_path / "d", keep_history=True, seed=2)
+    discovered(tmp_path / "e", preflight=False, seed=3)
+    shutil.copytree(tmp_path / "a", tmp_path / "f")
     found = find_outcomes(tmp_path)
     comparison = compare_outcomes(found.outcomes)
     (section,) = comparison.sections
-    assert {method: len(runs["toy"]) for method, runs in section.runs.items()} == {
-        "costada": 4,
-        "evox": 1,
-    }
+    counts = {method: len(runs["toy"]) for method, runs in section.runs.items()}
+    assert counts == {"costada": 4, "evox": 1}
     assert comparison.mixes == ()
+    assert [each.reason for each in found.left_out] == [f"the same run as {tmp_path / 'a'}"]
 
 
-def test_the_same_run_again_is_still_left_out(tmp_path):
-    discovered(tmp_path / "a")
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-    (left_out,) = find_outcomes(tmp_path).left_out
-    assert left_out.reason == f"the same run as {tmp_path / 'a'}"
-
-
-def test_a_setting_added_later_tells_runs_apart_without_anyone_thinking_of_it():
+def test_every_setting_decides_unless_it_is_named_as_not_deciding():
     class LaterConfig(RunConfig):
         strictness: int = 0
 
@@ -317,29 +293,20 @@ def test_a_setting_added_later_tells_runs_apart_without_anyone_thinking_of_it():
     assert set(RunConfig.model_fields) == known | NOT_DECIDING | unset
 
 
-def test_settings_changed_by_hand_in_a_copy_tell_it_apart(finished, tmp_path):
+def test_a_copy_with_changed_settings_is_another_run(finished, tmp_path):
     for name in ("a", "b"):
         shutil.copytree(finished, tmp_path / name)
-    settings = tmp_path / "b" / "settings.json"
-    settings.write_text(json.dumps({**json.loads(settings.read_text()), "lost_calls": "ignore"}))
-    found = find_outcomes(tmp_path)
-    assert (len(found.outcomes), found.left_out) == (2, ())
-    (mix,) = compare_outcomes(found.outcomes).mixes
-    assert {name: sorted(values) for name, values in mix.differing.items()} == {
+    change_setting(tmp_path / "b" / "settings.json", lost_calls="ignore")
+    differing = only_mix(tmp_path).differing
+    assert {name: sorted(values) for name, values in differing.items()} == {
         "lost_calls": ["count", "ignore"]
     }
 
 
 def test_a_minimised_problem_of_python_is_ranked_by_its_direction(tmp_path):
-    def at_cost(least: float) -> Callable[[str], Evaluation]:
-        def evaluate(code: str) -> Evaluation:
-            score = evaluate_value(code).score
-            return Evaluation(score=score, objective=least / max(score, 0.01), is_valid=True)
-
-        return evaluate
-
+    evaluate = scored(lambda score: score, lambda score: 1.0 / max(score, 0.01))
+    problem = toy_problem(direction=Direction.MINIMIZE, reference=1.0, evaluate=evaluate)
     for seed in range(2):
-        problem = toy_problem(direction=Direction.MINIMIZE, reference=1.0, evaluate=at_cost(1.0))
         discovered(tmp_path / str(seed), problem, seed=seed)
     found = find_outcomes(tmp_path)
     assert [each.is_minimized for each in found.outcomes] == [True, True]
@@ -351,89 +318,75 @@ def test_a_minimised_problem_of_python_is_ranked_by_its_direction(tmp_path):
     assert float(best) == pytest.approx(min(filter(None, ends)), rel=1e-4)
 
 
-def test_two_problems_of_one_folder_name_are_told_apart(near, invoke, tmp_path):
-    for parent in ("one", "other"):
-        shutil.copytree(near, tmp_path / parent / "near")
-    evaluator = tmp_path / "other" / "near" / "evaluator.py"
-    evaluator.write_text(evaluator.read_text().replace("0.7", "0.6"))
-    for seed, parent in enumerate(("one", "other")):
-        options = ("--max-iterations", 2, "--seed", seed, "--out", tmp_path / "runs" / parent)
-        assert invoke("run", tmp_path / parent / "near", *options).exit_code == 0
-    result = invoke("compare", tmp_path / "runs")
+def test_problems_of_one_folder_name_differ_by_content_not_by_place(near, invoke, tmp_path):
+    runs = tmp_path / "runs"
+    for seed, parent in enumerate(("one", "moved", "other")):
+        folder = shutil.copytree(near, tmp_path / parent / "near")
+        if parent == "other":
+            (folder / "evaluator.py").write_text(
+                (near / "evaluator.py").read_text().replace("0.7", "0.6")
+            )
+        run_command(invoke, folder, runs / parent, seed, 2)
+    result = invoke("compare", runs)
     assert result.exit_code == 0, result.output
-    comparison = compare_outcomes(find_outcomes(tmp_path / "runs").outcomes)
+    comparison = compare_outcomes(find_outcomes(runs).outcomes)
+    found = [
+        len(each) for section in comparison.sections for each in section.runs["costada"].values()
+    ]
     names = {problem for section in comparison.sections for problem in section.problems}
+    assert sorted(found) == [1, 2]
     assert len(names) == 2
     assert all(name.startswith("near [") for name in names)
     (mix,) = comparison.mixes
     assert set(mix.differing) == {"evaluator"}
-    for text in (result.stdout, (tmp_path / "runs" / "comparison.md").read_text()):
+    for text in (result.stdout, (runs / "comparison.md").read_text()):
         assert "evaluator" in text
-        assert str(tmp_path / "runs" / "one") in text
+        assert str(runs / "other") in text
     for name in ("html", "tex"):
-        text = (tmp_path / "runs" / f"comparison.{name}").read_text()
-        assert "Settings that differ" in text
+        assert "Settings that differ" in (runs / f"comparison.{name}").read_text()
 
 
-def test_the_same_problem_at_another_place_is_the_same(near, invoke, tmp_path):
-    shutil.copytree(near, tmp_path / "moved" / "near")
-    for seed, place in enumerate((near, tmp_path / "moved" / "near")):
-        options = ("--max-iterations", 1, "--seed", seed, "--out", tmp_path / "runs" / str(seed))
-        assert invoke("run", place, *options).exit_code == 0
-    (section,) = compare_outcomes(find_outcomes(tmp_path / "runs").outcomes).sections
-    assert section.problems == ("near",)
-    assert len(section.runs["costada"]["near"]) == 2
-
-
-def test_a_run_that_was_extended_is_no_run_of_the_higher_budget(tmp_path):
+def test_an_extended_run_is_no_run_of_the_higher_budget(tmp_path):
     discovered(tmp_path / "a", budget=0.004, max_iterations=9)
     discovered(tmp_path / "a", budget=0.01, max_iterations=9, resume=True)
     discovered(tmp_path / "b", budget=0.01, max_iterations=9, seed=1)
-    comparison = compare_outcomes(find_outcomes(tmp_path).outcomes)
-    (mix,) = comparison.mixes
-    assert set(mix.differing) == {"budget_at_start"}
+    assert set(only_mix(tmp_path).differing) == {"budget_at_start"}
 
 
 def test_a_fork_is_no_run_of_its_own_seed(invoke, tmp_path):
     discovered(tmp_path / "a", keep_history=True)
     forked = invoke("fork", tmp_path / "a", "--at", 2, "--seed", 1, "--out", tmp_path / "b")
     assert forked.exit_code == 0, forked.output
-    found = find_outcomes(tmp_path)
-    assert (len(found.outcomes), found.left_out) == (2, ())
-    (mix,) = compare_outcomes(found.outcomes).mixes
-    assert mix.differing["forked_after"] in (("2", "-"), ("-", "2"))
+    assert len(find_outcomes(tmp_path).outcomes) == 2
+    assert sorted(only_mix(tmp_path).differing["forked_after"]) == ["-", "2"]
 
 
-def test_a_run_that_two_evaluators_judged_is_told_apart(near, invoke, tmp_path, capfd):
+def test_a_run_that_two_evaluators_judged_says_so(near, invoke, tmp_path, capfd):
     folder = shutil.copytree(near, tmp_path / "near")
-    for seed in range(2):
-        options = ("--max-iterations", 1, "--seed", seed, "--out", tmp_path / "runs" / str(seed))
-        assert invoke("run", folder, *options).exit_code == 0
+    run_command(invoke, folder, tmp_path / "runs")
     (folder / "extra.txt").write_text("more")
-    resumed = invoke("resume", tmp_path / "runs" / "0", "--max-iterations", 2)
+    resumed = invoke("resume", tmp_path / "runs", "--max-iterations", 2)
     assert resumed.exit_code == 0, resumed.output
     assert "evaluator was " in capfd.readouterr().err
-    invoke("resume", tmp_path / "runs" / "1", "--max-iterations", 2)
-    outcomes = find_outcomes(tmp_path / "runs").outcomes
-    assert [each.settings.get("evaluators") for each in outcomes] == ["2", "2"]
+    (run,) = find_outcomes(tmp_path / "runs").outcomes
+    assert run.settings.get("evaluators") == "2"
 
 
-def test_simulated_runs_with_other_constants_are_told_apart(tmp_path):
+def test_simulated_runs_with_other_constants_are_compared_separately():
+    others = Constants(num_frontiers=3)
     runs = [
         simulate_run("costada", 0, 0.05),
         simulate_run("costada", 1, 0.05),
-        simulate_run("costada", 0, 0.05, Constants(num_frontiers=3)),
+        simulate_run("costada", 0, 0.05, others),
     ]
     comparison = compare_outcomes(runs)
     (mix,) = comparison.mixes
     assert set(mix.differing) == {"constants.num_frontiers"}
-    assert sorted(sum(map(len, each.runs["costada"].values())) for each in comparison.sections) == [
-        1,
-        2,
-    ]
+    counts = [sum(map(len, each.runs["costada"].values())) for each in comparison.sections]
+    assert sorted(counts) == [1, 2]
 
 
-def test_runs_with_a_small_budget_are_set_beside_those_of_the_same_settings_only():
+def test_runs_with_a_small_budget_are_compared_with_those_of_the_same_settings_only():
     runs = [
         outcome([(1.1, 0.6)], settings={"generator": "model"}),
         outcome([(0.6, 0.5)], settings={"generator": "model"}, budget=0.5),
@@ -444,22 +397,13 @@ def test_runs_with_a_small_budget_are_set_beside_those_of_the_same_settings_only
 
 
 def test_a_sweep_is_not_resumed_with_another_evaluator(near, invoke, tmp_path):
-    folder = shutil.copytree(near, tmp_path / "near")
-    given = (
-        "sweep",
-        "--problems",
-        folder,
-        "--methods",
-        "uniform",
-        "--max-iterations",
-        1,
-        "--quiet",
-    )
-    first = invoke(*given, "--seeds", 1, "--out", tmp_path / "out")
+    folder, out = shutil.copytree(near, tmp_path / "near"), tmp_path / "out"
+    words = ("--problems", folder, "--methods", "uniform", "--max-iterations", 1, "--quiet")
+    first = invoke("sweep", *words, "--seeds", 1, "--out", out)
     assert first.exit_code == 0, first.output
     evaluator = folder / "evaluator.py"
     evaluator.write_text(evaluator.read_text().replace("0.7", "0.6"))
-    second = invoke(*given, "--seeds", 2, "--out", tmp_path / "out")
+    second = invoke("sweep", *words, "--seeds", 2, "--out", out)
     assert second.exit_code == 2
     assert "evaluator was " in second.stderr
-    assert not (tmp_path / "out" / "near" / "uniform" / "seed-1" / "settings.json").exists()
+    assert not (out / "near" / "uniform" / "seed-1" / "settings.json").exists()

@@ -12,6 +12,7 @@ import pytest
 from compared_runs import outcome, runs_of
 
 from costada.evaluators.registry import problem, problem_names
+from costada.experiments.comparison import published
 from costada.experiments.comparison.comparison import Comparison, compare_outcomes
 from costada.experiments.comparison.figures import STYLES, line_styles
 from costada.experiments.comparison.metrics import Point
@@ -23,7 +24,6 @@ from costada.experiments.comparison.text import to_csv, to_latex, to_markdown
 from costada.experiments.comparison.words import objective
 
 HOSTILE = "<script>alert('x')</script>&\"|*$\\frac{[%_#"
-VOID = {"meta", "br", "img"}
 PUBLISHED = Table("As published", "", ("a", "b"), (("c", "d"),), num_names=2)
 
 
@@ -37,19 +37,18 @@ class Tags(HTMLParser):
         self.sources: list[str] = []
         self.names: set[str] = set()
         self.feed(page)
+        assert self.open == []
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.handle_startendtag(tag, attributes)
-        if tag not in VOID:
+        if tag not in {"meta", "br", "img"}:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         self.names.add(tag)
-        given = dict(attributes)
-        self.ids += [given["id"] or ""] if "id" in given else []
-        self.sources += [
-            given[name] or "" for name in ("src", "href", "xlink:href") if name in given
-        ]
+        self.ids += [text or "" for name, text in attributes if name == "id"]
+        references = ("src", "href", "xlink:href")
+        self.sources += [text or "" for name, text in attributes if name in references]
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -57,10 +56,9 @@ class Tags(HTMLParser):
 
 def small() -> Comparison:
     scores = {"costada": [0.8, 0.9], "evox": [0.6, 0.9]}
-    halves = [
-        outcome([(0.2, 0.5), (0.5, 0.7)], budget=0.5, seed=seed, problem="one") for seed in (0, 1)
-    ]
-    runs = [*runs_of(scores, problem="one"), *runs_of(scores, problem="two"), *halves]
+    runs = [*runs_of(scores, problem="one"), *runs_of(scores, problem="two")]
+    for seed in (0, 1):
+        runs += [outcome([(0.2, 0.5), (0.5, 0.7)], budget=0.5, seed=seed, problem="one")]
     return compare_outcomes(runs)
 
 
@@ -71,24 +69,21 @@ def page():
 
 def test_the_final_table_shows_mean_deviation_best_and_marks_the_best_method():
     table = final_quality(small().sections[0])
-    assert table.header == (
-        *("method", "objective", "best objective"),
-        *("score", "95% interval", "best score", "runs"),
+    assert "|".join(table.header) == (
+        "method|objective|best objective|score|95% interval|best score|runs"
     )
-    assert table.rows[0] == (
-        *("costada", "8.5000 ± 0.71", "9.0000", "0.8500 ± 0.0707"),
-        *("0.8000 to 0.9000", "0.9000", "2"),
+    assert "|".join(table.rows[0]) == (
+        "costada|8.5000 ± 0.71|9.0000|0.8500 ± 0.0707|0.8000 to 0.9000|0.9000|2"
     )
     assert table.best == {(0, 1), (0, 2), (1, 2), (0, 3), (0, 5), (1, 5)}
 
 
-def test_of_a_minimised_objective_the_smallest_is_the_best():
+def test_the_smallest_is_the_best_of_a_minimised_objective():
     runs = [replace(each, is_minimized=True) for each in runs_of({"costada": [0.8], "evox": [0.6]})]
     (section,) = compare_outcomes(runs).sections
     table = final_quality(section)
     assert "lower is better" in table.title
-    assert (1, 1) in table.best
-    assert (0, 1) not in table.best
+    assert [(row, 1) in table.best for row in (0, 1)] == [False, True]
 
 
 def test_a_run_within_its_budget_is_explained():
@@ -98,7 +93,7 @@ def test_a_run_within_its_budget_is_explained():
     assert "ended within the budget" in table.note
 
 
-def test_runs_that_failures_ended_are_told_in_the_notes():
+def test_notes_count_runs_that_failures_ended():
     short = outcome([(0.2, 0.5)], method="evox", seed=5, has_given_up=True)
     comparison = compare_outcomes([*runs_of({"costada": [0.8], "evox": [0.7]}), short])
     note = "Ended by failures in a row, counted with their last iteration: 1 of evox."
@@ -109,10 +104,8 @@ def test_runs_that_failures_ended_are_told_in_the_notes():
 
 
 def test_reruns_are_shown_with_their_difference():
-    table = rerun_table(small().reruns)
-    assert [(row[0], row[3], row[6], row[-1]) for row in table.rows] == [
-        ("one", "$0.5", "$1", "-0.1500")
-    ]
+    ((*row, difference),) = rerun_table(small().reruns).rows
+    assert (row[0], row[3], row[6], difference) == ("one", "$0.5", "$1", "-0.1500")
 
 
 @pytest.mark.parametrize(
@@ -166,9 +159,8 @@ def test_latex_tables_are_complete_and_escaped():
         assert {row.count("&") for row in rows} == {len(table[0]) - 1}
 
 
-def test_the_page_is_whole_and_needs_nothing_beside_it(page):
+def test_the_page_is_complete_reproducible_and_needs_no_other_file(page):
     tags = Tags(page)
-    assert tags.open == []
     assert len(tags.ids) == len(set(tags.ids))
     assert all(source.startswith("#") for source in tags.sources)
     assert {source[1:] for source in tags.sources} <= set(tags.ids)
@@ -176,40 +168,30 @@ def test_the_page_is_whole_and_needs_nothing_beside_it(page):
     assert page.count("<svg") == 5
     for svg in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL):
         ElementTree.fromstring(svg)
-
-
-def test_the_same_comparison_gives_the_same_page(page):
     assert to_html(small(), PUBLISHED, [], []) == page
 
 
-def test_names_from_files_change_no_text_they_stand_in(tmp_path):
+def test_names_from_files_are_escaped(tmp_path):
     picture = tmp_path / "theory.svg"
     picture.write_text("<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>")
-    names = {"problem": HOSTILE, "model": HOSTILE}
-    runs = runs_of({HOSTILE: [0.5, 0.6], "costada": [0.7, 0.7]}, **names)
-    runs = [replace(each, dollars_by_role={HOSTILE: 1.0}) for each in runs]
+    scores = {HOSTILE: [0.5, 0.6], "costada": [0.7, 0.7]}
+    runs = runs_of(scores, problem=HOSTILE, model=HOSTILE, dollars_by_role={HOSTILE: 1.0})
     comparison = compare_outcomes(runs)
     page = to_html(comparison, None, [HOSTILE], [picture])
-    tags = Tags(page)
-    assert tags.open == []
-    assert "script" not in tags.names
+    assert "script" not in Tags(page).names
     assert "<script" not in page
     assert "data:image/svg+xml;base64," in page
-    in_markdown = to_markdown(comparison, None, [HOSTILE])
-    assert r"""\<script\>alert('x')\</script\>&"\|\*$\\frac{\[%_#""" in in_markdown
-    in_latex = to_latex(comparison, None)
-    assert (
-        r"""$<$script$>$alert('x')$<$/script$>$\&"$|$*\$\textbackslash{}frac\{{[}\%\_\#"""
-        in in_latex
-    )
+    in_markdown = r"""\<script\>alert('x')\</script\>&"\|\*$\\frac{\[%_#"""
+    in_latex = r"""$<$script$>$alert('x')$<$/script$>$\&"$|$*\$\textbackslash{}frac\{{[}\%\_\#"""
+    assert in_markdown in to_markdown(comparison, None, [HOSTILE])
+    assert in_latex in to_latex(comparison, None)
     assert {row["model"] for row in csv.DictReader(io.StringIO(to_csv(comparison)))} == {HOSTILE}
 
 
 def test_runs_that_found_nothing_valid_can_be_drawn():
-    bare = replace(
-        outcome([]), seed_score=0.0, seed_objective=None, points=(Point(1, 1.0, 0.0, None),)
-    )
-    assert Tags(to_html(compare_outcomes([bare, replace(bare, seed=1)]), None, [], [])).open == []
+    nothing = {"seed_score": 0.0, "seed_objective": None, "points": (Point(1, 1.0, 0.0, None),)}
+    bare = outcome([], **nothing)
+    Tags(to_html(compare_outcomes([bare, replace(bare, seed=1)]), None, [], []))
 
 
 def test_every_method_has_a_colour_of_its_own():
@@ -224,18 +206,18 @@ def test_published_numbers_name_their_source_and_agree_with_the_problems():
     people = {each.problem: float(each.value) for each in numbers if each.method == "people"}
     known = {name: problem(name).human for name in problem_names()}
     assert people == {name: human for name, human in known.items() if human is not None}
+    table = tomllib.loads(Path(published.__file__).with_name("published.toml").read_text())
+    assert set(table) == {"title", "number"}
+    assert all(set(number) <= set(published.Number.__slots__) for number in table["number"])
 
 
-def test_published_numbers_stand_beside_ours_of_the_same_thing():
+def test_published_numbers_are_shown_with_ours():
     runs = runs_of({"costada": [0.8, 0.9], "evox": [0.95, 0.95]}, problem="third_autocorrelation")
     table = published_table(compare_outcomes(runs))
     assert "other model and machine" in table.title
-    shown = {row[:3]: (row[3], row[4], row[5]) for row in table.rows}
-    assert shown["score at 1 B", "third_autocorrelation", "costada"] == (
-        "0.9931",
-        "GLM-5, $1",
-        "0.8500 ± 0.0707 (glm-5, $1)",
-    )
+    shown = {row[:3]: row[3:6] for row in table.rows}
+    ours = ("0.9931", "GLM-5, $1", "0.8500 ± 0.0707 (glm-5, $1)")
+    assert shown["score at 1 B", "third_autocorrelation", "costada"] == ours
     assert shown["largest overshoot", "all", "any"] == ("8.6 %", "-", "10.0 % (glm-5, $1)")
     assert ("best objective", "third_autocorrelation", "people") in shown
     assert {row[1] for row in table.rows} == {"third_autocorrelation", "all"}
@@ -247,15 +229,6 @@ def test_a_published_table_stands_in_every_text(page):
     assert 'href="#published"' in page
 
 
-def test_the_file_of_published_numbers_has_no_unknown_key():
-    import costada.experiments.comparison.published as published
-
-    table = tomllib.loads(Path(published.__file__).with_name("published.toml").read_text())
-    allowed = set(published.Number.__slots__)
-    assert set(table) == {"title", "number"}
-    assert all(set(number) <= allowed for number in table["number"])
-
-
 FILES = ["comparison.csv", "comparison.html", "comparison.md", "comparison.tex"]
 
 
@@ -263,39 +236,27 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.fixture(scope="module")
-def compared(invoke, finished, tmp_path_factory):
-    """What the command says of a run folder, a file that tells a run twice, and a picture."""
-    parent = tmp_path_factory.mktemp("compared")
-    runs = parent / "runs"
+def test_the_command_compares_folders_and_curves_and_says_what_is_left_out(
+    invoke, finished, tmp_path
+):
+    runs, out = tmp_path / "runs", tmp_path / "new" / "out"
     shutil.copytree(finished, runs / "near" / "costada" / "seed-0")
     (once,) = runs_of({"evox": [0.5]})
     append_outcomes(runs / "more.curves.jsonl", [once, once])
     (runs / "deep").mkdir()
     (runs / "deep" / "theory.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    result = invoke("compare", runs, "--out", parent / "new" / "out")
-    return result, runs, parent / "new" / "out"
-
-
-def test_runs_are_compared_into_four_files(compared):
-    result, _, out = compared
+    result = invoke("compare", runs, "--out", out)
     assert result.exit_code == 0, result.output
     assert names(out) == FILES
     for word in ("near", "toy", "costada", "evox", "comparison.html"):
         assert word in result.stdout
-
-
-def test_what_is_left_out_is_printed_and_written(compared):
-    result, runs, out = compared
     assert f"left out {runs}/more.curves.jsonl:2: the same run" in result.stdout
-    assert "more.curves.jsonl:2" in (out / "comparison.html").read_text()
+    page = (out / "comparison.html").read_text()
+    assert "more.curves.jsonl:2" in page
+    assert "data:image/svg+xml;base64," in page
 
 
-def test_a_theory_picture_below_the_folder_is_in_the_page(compared):
-    assert "data:image/svg+xml;base64," in (compared[2] / "comparison.html").read_text()
-
-
-def test_the_files_go_beside_the_runs_and_are_replaced(invoke, tmp_path):
+def test_the_files_are_written_to_the_folder_of_the_runs_and_replaced(invoke, tmp_path):
     append_outcomes(tmp_path / "x.curves.jsonl", runs_of({"evox": [0.5], "uniform": [0.4]}))
     shown = "As published, other model and machine"
     for baseline, options in (("evox", ()), ("uniform", ("--published",))):
@@ -307,18 +268,16 @@ def test_the_files_go_beside_the_runs_and_are_replaced(invoke, tmp_path):
             assert (shown in (tmp_path / file).read_text()) is bool(options)
 
 
-def test_nothing_to_compare_is_refused_with_the_reasons(invoke, tmp_path):
-    (tmp_path / "x.curves.jsonl").write_text("{}\n" * 5)
+def test_nothing_to_compare_and_an_unknown_baseline_are_refused(invoke, tmp_path):
+    file = tmp_path / "x.curves.jsonl"
+    file.write_text("{}\n" * 5)
     result = invoke("compare", tmp_path)
     assert result.exit_code == 2
     assert "holds no finished run" in result.stderr
     assert "x.curves.jsonl:1: problem: Field required" in result.stderr
     assert "and 2 more" in result.stderr
     assert names(tmp_path) == ["x.curves.jsonl"]
-
-
-def test_an_unknown_baseline_is_refused(invoke, tmp_path):
-    append_outcomes(tmp_path / "x.curves.jsonl", runs_of({"costada": [0.5]}))
+    append_outcomes(file, runs_of({"costada": [0.5]}))
     result = invoke("compare", tmp_path, "--baseline", "costade")
     assert result.exit_code == 2
     assert "Did you mean 'costada'?" in result.stderr

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from costada.experiments.comparison.comparison import compare_outcomes
 from costada.experiments.comparison.metrics import (
     Point,
-    RunOutcome,
     best_score_at,
     cost_at_crossing,
     crossing,
@@ -26,14 +25,15 @@ from costada.experiments.comparison.metrics import (
 
 PRINTED = outcome([(0.25, 0.6), (0.5, 0.6), (1.1, 0.9)])
 """The fixture printed with the definition of the metrics: B = 1, y_0 = 0.4."""
-RISES = st.lists(st.tuples(st.floats(0.0, 0.6), st.floats(0.0, 0.3)), max_size=12)
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> RunOutcome:
+def runs(draw):
     spent, score, steps = 0.0, draw(st.floats(0.0, 0.5)), []
     start = score
-    for cost, gain in draw(RISES):
+    for cost, gain in draw(
+        st.lists(st.tuples(st.floats(0.0, 0.6), st.floats(0.0, 0.3)), max_size=12)
+    ):
         spent, score = spent + cost, score + gain
         steps.append((spent, score))
     return outcome(steps, seed_score=start, budget=draw(st.floats(0.5, 3.0)))
@@ -41,16 +41,16 @@ def runs(draw: st.DrawFn) -> RunOutcome:
 
 def test_the_printed_fixture():
     assert normalized_auc(PRINTED) == pytest.approx(0.25 * 0.4 + 0.75 * 0.6) == 0.55
-    assert best_score_at(PRINTED, 0.25) == 0.6
-    assert best_score_at(PRINTED, 1.0) == 0.9
-
-
-def test_the_crossing_is_the_first_iteration_with_that_share_spent():
-    assert [crossing(PRINTED, share).iteration for share in (0.25, 0.5, 0.75, 1.0)] == [1, 2, 3, 3]
+    assert [best_score_at(PRINTED, share) for share in (0.25, 1.0)] == [0.6, 0.9]
     assert objective_at(PRINTED, 0.5) == 6.0
+    assert [crossing(PRINTED, share).iteration for share in (0.25, 0.5, 0.75, 1.0)] == [1, 2, 3, 3]
+    curve = curve_of(PRINTED)
+    assert (curve.shares, curve.scores) == ((0.0, 0.25, 0.5, 1.0), (0.4, 0.6, 0.6, 0.9))
+    scores = [curve.at(share) for share in (0.0, 0.2499, 0.25, 0.9999, 1.0)]
+    assert scores == [0.4, 0.4, 0.6, 0.6, 0.9]
 
 
-def test_a_share_reached_but_for_rounding_is_crossed():
+def test_a_share_is_crossed_but_for_rounding():
     run = outcome([(0.15, 0.5), (0.19, 0.6), (0.2, 0.7), (0.3, 0.8)], budget=0.2)
     assert 0.75 * run.budget > 0.15
     assert [crossing(run, share).iteration for share in (0.75, 1.0)] == [1, 3]
@@ -58,11 +58,8 @@ def test_a_share_reached_but_for_rounding_is_crossed():
     assert almost.points[0].spent < almost.budget
     assert crossing(almost).iteration == 1
     assert curve_of(almost).shares == (0.0, 1.0)
-
-
-def test_a_share_missed_by_more_than_rounding_is_not_crossed():
-    run = outcome([(0.5 * (1 - 1e-9), 0.5), (0.6, 0.6)])
-    assert crossing(run, 0.5).iteration == 2
+    missed = outcome([(0.5 * (1 - 1e-9), 0.5), (0.6, 0.6)])
+    assert crossing(missed, 0.5).iteration == 2
 
 
 def test_a_run_that_ends_before_a_cutoff_counts_with_its_last_iteration():
@@ -84,13 +81,12 @@ def test_the_objective_is_that_of_the_best_score_and_may_fall():
     assert [objective_at(falling, share) for share in (0.25, 1.0)] == [6.0, 1.5]
 
 
-def test_overshoot_is_the_share_spent_beyond_the_budget():
-    assert overshoot_ratio(outcome([(0.5, 0.5), (1.009, 0.6)])) == pytest.approx(0.0090)
-    assert overshoot_ratio(outcome([(4.0, 0.5), (5.5, 0.5)], budget=5.0)) == pytest.approx(0.1)
-
-
-def test_a_run_that_the_iteration_limit_ended_has_a_negative_overshoot():
-    assert overshoot_ratio(outcome([(0.75, 0.5)])) == -0.25
+@pytest.mark.parametrize(
+    ("spent", "budget", "ratio"), [(1.009, 1.0, 0.0090), (5.5, 5.0, 0.1), (0.75, 1.0, -0.25)]
+)
+def test_overshoot_is_the_share_spent_beyond_the_budget(spent, budget, ratio):
+    run = outcome([(0.5, 0.5), (spent, 0.6)], budget=budget)
+    assert overshoot_ratio(run) == pytest.approx(ratio)
 
 
 def test_a_smaller_budget_is_a_cutoff_in_dollars():
@@ -98,28 +94,12 @@ def test_a_smaller_budget_is_a_cutoff_in_dollars():
     assert point_at(run, 0.5) == crossing(run, 0.25) == run.points[1]
 
 
-def test_the_crossing_iteration_counts_at_the_end_of_the_curve():
-    curve = curve_of(PRINTED)
-    assert (curve.shares, curve.scores) == ((0.0, 0.25, 0.5, 1.0), (0.4, 0.6, 0.6, 0.9))
-    assert [curve.at(share) for share in (0.0, 0.2499, 0.25, 0.9999, 1.0)] == [
-        0.4,
-        0.4,
-        0.6,
-        0.6,
-        0.9,
-    ]
-
-
 def test_the_share_to_reach_a_score_is_read_off_the_mean_curve():
     early = curve_of(outcome([(0.2, 0.8), (1.0, 0.8)]))
     late = curve_of(outcome([(0.6, 0.6), (1.0, 1.0)]))
-    mean_curve = [[early, late]]
-    assert mean_at(mean_curve, 0.5) == pytest.approx((0.8 + 0.4) / 2)
-    assert share_to_reach(mean_curve, 0.3) == 0.0
-    assert share_to_reach(mean_curve, 0.6) == 0.2
-    assert share_to_reach(mean_curve, 0.65) == 0.6
-    assert share_to_reach(mean_curve, 0.9) == 1.0
-    assert share_to_reach(mean_curve, 0.91) is None
+    assert mean_at([[early, late]], 0.5) == pytest.approx((0.8 + 0.4) / 2)
+    shares = [share_to_reach([[early, late]], score) for score in (0.3, 0.6, 0.65, 0.9, 0.91)]
+    assert shares == [0.0, 0.2, 0.6, 1.0, None]
 
 
 def test_a_mean_over_problems_weighs_each_problem_alike():
@@ -127,26 +107,23 @@ def test_a_mean_over_problems_weighs_each_problem_alike():
     assert mean_at([ones, [curve_of(outcome([]))]], 0.5) == pytest.approx(0.7)
 
 
-@given(runs())
-def test_the_area_lies_between_the_first_and_the_last_score(run):
-    last = run.points[-1].best_score if run.points else run.seed_score
-    assert run.seed_score - 1e-12 <= normalized_auc(run) <= last + 1e-12
-
-
 @given(runs(), st.floats(0.01, 0.4))
-def test_the_area_grows_when_a_score_comes_earlier_or_is_higher(run, more):
-    higher = outcome(
-        [(point.spent, point.best_score + more) for point in run.points],
-        seed_score=run.seed_score,
-        budget=run.budget,
-    )
-    sooner = outcome(
-        [(point.spent * (1 - more), point.best_score) for point in run.points],
-        seed_score=run.seed_score,
-        budget=run.budget,
-    )
-    assert normalized_auc(higher) >= normalized_auc(run) - 1e-12
-    assert normalized_auc(sooner) >= normalized_auc(run) - 1e-12
+def test_the_area_lies_between_the_scores_and_grows_with_earlier_or_higher_ones(run, more):
+    fields = {"seed_score": run.seed_score, "budget": run.budget}
+    higher = outcome([(each.spent, each.best_score + more) for each in run.points], **fields)
+    sooner = outcome([(each.spent * (1 - more), each.best_score) for each in run.points], **fields)
+    last = run.points[-1].best_score if run.points else run.seed_score
+    area = normalized_auc(run)
+    assert run.seed_score - 1e-12 <= area <= last + 1e-12
+    assert normalized_auc(higher) >= area - 1e-12
+    assert normalized_auc(sooner) >= area - 1e-12
+
+
+@given(runs())
+def test_the_best_score_never_falls_with_the_cutoff_and_is_reached_within_the_budget(run):
+    scores = [best_score_at(run, share / 20) for share in range(1, 21)]
+    assert scores == sorted(scores)
+    assert 0.0 <= share_to_reach([[curve_of(run)]], scores[-1]) <= 1.0
 
 
 @given(runs())
@@ -161,55 +138,25 @@ def test_the_area_equals_a_riemann_sum(run):
     assert isclose(normalized_auc(run), area, abs_tol=largest_error + 1e-9)
 
 
-@given(runs())
-def test_the_best_score_never_falls_with_the_cutoff(run):
-    scores = [best_score_at(run, share / 20) for share in range(1, 21)]
-    assert scores == sorted(scores)
-
-
-@given(runs())
-def test_a_run_reaches_its_own_end_within_the_budget(run):
-    share = share_to_reach([[curve_of(run)]], best_score_at(run, 1.0))
-    assert share is not None
-    assert 0.0 <= share <= 1.0
-
-
-SCORES = st.lists(st.floats(0.0, 1.0), min_size=2, max_size=8)
-
-
-def test_two_values_give_the_interval_between_them():
-    """A quarter of all resamples holds only one of them, far more than a tail."""
-    interval = mean_interval([[0.2, 0.6]])
-    assert interval is not None
-    assert (interval.low, interval.high) == pytest.approx((0.2, 0.6))
-
-
-def test_many_values_give_the_interval_of_the_normal_distribution():
-    values = [float(number % 2) for number in range(400)]
-    interval = mean_interval([values])
-    assert interval is not None
-    assert interval.low == pytest.approx(0.5 - 1.96 * 0.5 / 20, abs=0.005)
-    assert interval.high == pytest.approx(0.5 + 1.96 * 0.5 / 20, abs=0.005)
-
-
-def test_problems_are_resampled_each_by_itself():
-    """Means far apart do not widen the interval: no resample mixes problems."""
-    interval = mean_interval([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
-    assert interval is not None
-    assert (interval.low, interval.high) == (0.5, 0.5)
-
-
-def test_problems_weigh_alike_however_many_runs_they_have():
-    interval = mean_interval([[0.0, 0.0], [1.0] * 8])
-    assert interval is not None
-    assert interval.low == interval.high == 0.5
+@pytest.mark.parametrize(
+    ("strata", "low", "high", "error"),
+    [
+        # A quarter of all resamples holds only one of two values, far more than a tail.
+        ([[0.2, 0.6]], 0.2, 0.6, 1e-6),
+        ([[float(n % 2) for n in range(400)]], 0.451, 0.549, 0.005),  # 1.96 * 0.5 / sqrt(400)
+        # Means far apart do not widen the interval: each problem is resampled by itself.
+        ([[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]], 0.5, 0.5, 0),
+        ([[0.0, 0.0], [1.0] * 8], 0.5, 0.5, 0),
+    ],
+)
+def test_an_interval_is_that_of_the_mean_over_problems(strata, low, high, error):
+    interval = mean_interval(strata)
+    assert (interval.low, interval.high) == pytest.approx((low, high), abs=error)
 
 
 def test_the_draws_of_two_problems_are_independent():
     values = [0.0, 1.0, 0.0, 1.0, 0.0, 1.0]
     one, two = mean_interval([values]), mean_interval([values, values])
-    assert one is not None
-    assert two is not None
     assert two.high - two.low < one.high - one.low
 
 
@@ -218,12 +165,10 @@ def test_fewer_than_two_values_have_no_interval(strata):
     assert mean_interval(strata) is None
 
 
-@given(SCORES)
+@given(st.lists(st.floats(0.0, 1.0), min_size=2, max_size=8))
 def test_the_same_values_have_the_same_interval_around_their_mean(values):
-    interval = mean_interval([values])
-    assert interval is not None
+    interval, mean = mean_interval([values]), sum(values) / len(values)
     assert interval == mean_interval([values])
-    mean = sum(values) / len(values)
     assert min(values) - 1e-6 <= interval.low <= mean + 1e-6
     assert mean - 1e-6 <= interval.high <= max(values) + 1e-6
 
@@ -238,11 +183,15 @@ def test_means_and_sample_standard_deviations_are_over_runs():
     assert section.summaries["costada"]["dollars_guide"].mean == pytest.approx(0.2)
 
 
-def test_a_single_run_has_no_deviation_and_no_interval():
+def test_an_interval_needs_two_runs_and_a_constant_lead_has_one_without_width():
     (section,) = compare_outcomes(runs_of({"costada": [0.5], "evox": [0.6]})).sections
     final = section.summaries["costada"]["score_at_1"]
     assert (final.std, final.interval) == (None, None)
     assert section.differences["evox"]["score_at_1"].interval is None
+    runs = runs_of({"costada": [0.5, 0.7, 0.9], "evox": [0.45, 0.65, 0.85]})
+    (section,) = compare_outcomes(runs).sections
+    interval = section.differences["evox"]["score_at_1"].interval
+    assert (interval.low, interval.high) == (pytest.approx(-0.05), pytest.approx(-0.05))
 
 
 def test_methods_stand_in_their_order_and_strangers_after_them():
@@ -252,22 +201,11 @@ def test_methods_stand_in_their_order_and_strangers_after_them():
 
 
 def test_differences_are_paired_by_seed():
-    runs = [
-        *runs_of({"costada": [0.5, 0.6, 0.9]}),
-        *(each for each in runs_of({"evox": [0.4, 0.7, 0.8, 0.1]}) if each.seed != 0),
-    ]
-    (section,) = compare_outcomes(runs).sections
+    others = [each for each in runs_of({"evox": [0.4, 0.7, 0.8, 0.1]}) if each.seed != 0]
+    (section,) = compare_outcomes([*runs_of({"costada": [0.5, 0.6, 0.9]}), *others]).sections
     difference = section.differences["evox"]["score_at_1"]
     assert (difference.n, difference.mean) == (2, pytest.approx((0.1 - 0.1) / 2))
     assert (difference.smallest, difference.largest) == (pytest.approx(-0.1), pytest.approx(0.1))
-
-
-def test_a_constant_lead_has_an_interval_without_width():
-    runs = runs_of({"costada": [0.5, 0.7, 0.9], "evox": [0.45, 0.65, 0.85]})
-    (section,) = compare_outcomes(runs).sections
-    interval = section.differences["evox"]["score_at_1"].interval
-    assert interval is not None
-    assert (interval.low, interval.high) == (pytest.approx(-0.05), pytest.approx(-0.05))
 
 
 def test_the_baseline_is_costada_unless_another_is_asked_for():
@@ -279,25 +217,18 @@ def test_the_baseline_is_costada_unless_another_is_asked_for():
         compare_outcomes(runs, "evo")
 
 
-def test_an_average_is_the_mean_of_the_means_of_the_problems():
+def test_an_average_is_the_mean_of_the_means_of_the_problems_and_of_all_costs():
     runs = [
-        *runs_of({"costada": [0.5, 0.7]}, problem="one"),
-        *runs_of({"costada": [0.9, 0.9, 0.9, 0.9]}, problem="two"),
+        *runs_of({"costada": [0.5, 0.7]}, problem="one", step=1.0),
+        *runs_of({"costada": [0.9, 0.9, 0.9, 0.9]}, problem="two", step=1.4),
     ]
     (average,) = compare_outcomes(runs).averages
-    final = average.summaries["costada"]["score_at_1"]
+    summary = average.summaries["costada"]
+    final = summary["score_at_1"]
     assert (final.mean, final.std, final.n) == (pytest.approx((0.6 + 0.9) / 2), None, 6)
-    assert "objective_at_1" not in average.summaries["costada"]
-
-
-def test_costs_are_averaged_over_all_runs_alike():
-    runs = [
-        *runs_of({"costada": [0.5] * 3}, step=1.0, problem="one"),
-        *runs_of({"costada": [0.5]}, step=1.4, problem="two"),
-    ]
-    (average,) = compare_outcomes(runs).averages
-    assert average.summaries["costada"]["cost"].mean == pytest.approx((3 * 1.0 + 1.4) / 4)
-    assert average.summaries["costada"]["overshoot_ratio"].largest == pytest.approx(0.4)
+    assert "objective_at_1" not in summary
+    assert summary["cost"].mean == pytest.approx((2 * 1.0 + 4 * 1.4) / 6)
+    assert summary["overshoot_ratio"].largest == pytest.approx(0.4)
 
 
 def test_only_problems_that_have_every_method_are_averaged():
@@ -334,12 +265,10 @@ def test_shares_say_how_early_one_method_is_as_far_as_another():
     fast = outcome([(0.25, 0.8), (1.0, 0.9)])
     slow = outcome([(0.5, 0.6), (1.0, 0.8)], method="evox")
     (section,) = compare_outcomes([fast, slow]).sections
-    assert section.shares == {
-        ("costada", "costada"): 1.0,
-        ("costada", "evox"): 0.25,
-        ("evox", "costada"): None,
-        ("evox", "evox"): 1.0,
-    }
+    names = ("costada", "evox")
+    shares = [[section.shares[one, other] for other in names] for one in names]
+    assert shares == [[1.0, 0.25], [None, 1.0]]
+    assert len(section.shares) == 4
 
 
 def test_runs_without_an_objective_are_compared_by_score():
