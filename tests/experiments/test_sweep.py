@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ def grid(**changes: Any) -> SweepGrid:
     return SweepGrid(**{**fields, "budgets": (), **changes})
 
 
-def names(runs: tuple[SweepRun, ...]) -> list[str]:
+def names(runs):
     return [run.name for run in runs]
 
 
@@ -59,56 +58,36 @@ def copied(finished, tmp_path):
     return run
 
 
-def test_every_combination_is_a_run_and_first_seeds_come_first(tmp_path):
-    wanted = grid(
-        problems=("circle_packing", "min_max_dist_2d"), methods=("costada", "uniform"), seeds=(4, 7)
-    )
+def test_every_combination_is_a_run_and_first_seeds_come_first(near, tmp_path):
+    problems, methods = ("circle_packing", f"{near}/"), ("costada", "uniform")
+    wanted = grid(problems=problems, methods=methods, seeds=(4, 7))
     runs = sweep_runs(wanted, SHARED, tmp_path)
     assert names(runs) == [
-        "circle_packing/costada/seed-4",
-        "circle_packing/uniform/seed-4",
-        "min_max_dist_2d/costada/seed-4",
-        "min_max_dist_2d/uniform/seed-4",
-        "circle_packing/costada/seed-7",
-        "circle_packing/uniform/seed-7",
-        "min_max_dist_2d/costada/seed-7",
-        "min_max_dist_2d/uniform/seed-7",
+        f"{problem}/{method}/seed-{seed}"
+        for seed in (4, 7)
+        for problem in ("circle_packing", "near")
+        for method in methods
     ]
     assert runs[1].folder.path == tmp_path / "circle_packing" / "uniform" / "seed-4"
-    assert runs[1].config == RunConfig(
-        problem="circle_packing", method="uniform", seed=4, max_iterations=3
-    )
+    shown = {"problem": "circle_packing", "method": "uniform"}
+    assert runs[1].config == RunConfig(**shown, seed=4, max_iterations=3)
+    assert runs[2].config.problem == str(near)
 
 
-def test_more_than_one_budget_gets_folders_of_its_own(tmp_path):
+def test_runs_get_a_folder_per_budget_if_there_are_several(tmp_path):
     runs = sweep_runs(grid(budgets=("0.5", "1")), SHARED, tmp_path)
-    assert names(runs) == [
-        "circle_packing/costada/budget-0.5/seed-0",
-        "circle_packing/costada/budget-1.0/seed-0",
+    assert [(run.name, run.config.budget) for run in runs] == [
+        (f"circle_packing/costada/budget-{budget}/seed-0", budget) for budget in (0.5, 1.0)
     ]
-    assert [run.config.budget for run in runs] == [0.5, 1.0]
-    assert names(sweep_runs(grid(budgets=("0.5",)), SHARED, tmp_path)) == [
-        "circle_packing/costada/seed-0"
-    ]
-
-
-def test_a_preset_says_the_budget_that_is_not_given(tmp_path):
+    (run,) = sweep_runs(grid(budgets=("0.5",)), SHARED, tmp_path)
+    assert run.name == "circle_packing/costada/seed-0"
     (run,) = sweep_runs(grid(), {"preset": "gpt-5.4"}, tmp_path)
     assert (run.config.budget, run.config.reference_cost) == (5.0, 0.1)
 
 
-def test_a_problem_folder_gives_its_name_to_its_runs(near, tmp_path):
-    (run,) = sweep_runs(grid(problems=(f"{near}/",)), SHARED, tmp_path)
-    assert run.name == "near/costada/seed-0"
-    assert run.config.problem == str(near)
-
-
-def test_a_run_asked_for_twice_is_refused(tmp_path):
+def test_equal_names_of_runs_or_problems_are_refused(near, tmp_path):
     with pytest.raises(ValueError, match="seed-0: asked for twice, expected each run once"):
         sweep_runs(grid(methods=("costada", "costada")), SHARED, tmp_path)
-
-
-def test_two_problem_folders_of_one_name_are_refused(near, tmp_path):
     shutil.copytree(near, tmp_path / "near")
     with pytest.raises(ValueError, match=r"got two problems of that name, .*near and .*near"):
         sweep_runs(grid(problems=(str(near), str(tmp_path / "near"))), SHARED, tmp_path)
@@ -120,25 +99,18 @@ def test_a_run_without_a_folder_waits(tmp_path):
     assert (run.status, run.step, run.has_begun) == (Status.WAITING, None, False)
 
 
-def test_a_finished_run_is_known_by_its_checkpoint(copied):
+def test_a_finished_run_is_known_by_its_checkpoint_and_report(copied):
     os.utime(copied.folder.report)
     found = with_progress(copied)
-    assert found.status is Status.FINISHED
-    assert found.step is not None
-    assert found.step.iteration == 3
-
-
-def test_a_run_killed_before_its_report_is_finished_once_more(copied):
+    assert (found.status, found.step.iteration) == (Status.FINISHED, 3)
     copied.folder.report.unlink()
     assert with_progress(copied).status is Status.WAITING
 
 
 def test_a_run_with_other_settings_is_refused(copied):
-    asked = SweepRun(
-        copied.name, copied.config.model_copy(update={"max_iterations": 9}), copied.folder
-    )
+    other = copied.config.model_copy(update={"max_iterations": 9})
     with pytest.raises(ValueError, match="other settings: max_iterations was 3, got 9"):
-        with_progress(asked)
+        with_progress(SweepRun(copied.name, other, copied.folder))
 
 
 def test_files_that_are_no_run_are_refused(tmp_path):
@@ -157,46 +129,33 @@ def test_only_problems_that_are_still_needed_are_tried(copied, tmp_path):
         check_inputs([gone, lost])
 
 
-def test_two_sweeps_in_one_folder_are_refused(tmp_path):
-    with (
-        hold_sweep(tmp_path),
-        pytest.raises(ValueError, match="another sweep is at work here"),
-        hold_sweep(tmp_path),
-    ):
-        pass
+def test_one_sweep_holds_a_folder_which_is_removed_if_it_stays_empty(tmp_path):
+    folder, file = tmp_path / "sweep", tmp_path / "file"
+    file.touch()
+    with hold_sweep(folder):
+        assert folder.is_dir()
+        with pytest.raises(ValueError, match="another sweep is at work here"), hold_sweep(folder):
+            pass
+    assert not folder.exists()
     with hold_sweep(tmp_path):
-        assert tmp_path.is_dir()
-
-
-def test_a_new_folder_that_stays_empty_is_removed(tmp_path):
-    with hold_sweep(tmp_path / "sweep"):
-        assert (tmp_path / "sweep").is_dir()
-    assert not (tmp_path / "sweep").exists()
-
-
-def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
-    (tmp_path / "sweep").touch()
+        pass
+    assert tmp_path.is_dir()
     with (
         pytest.raises(ValueError, match="is a file, expected a folder for the sweep"),
-        hold_sweep(tmp_path / "sweep"),
+        hold_sweep(file),
     ):
         pass
 
 
-def test_the_last_whole_row_says_how_far_a_run_has_come(tmp_path, make_row):
-    steps = tmp_path / "steps.jsonl"
-    assert last_step(steps) is None
-    rows = [
-        make_row(iteration=1, spent=0.01),
-        make_row(iteration=2, spent=0.03, best_score=0.6, best_objective=None),
-    ]
-    steps.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"iteration": 3')
-    assert last_step(steps) == LastStep(2, 0.03, 0.6, None)
-
-
-def test_a_row_still_being_written_is_no_row(tmp_path):
-    (tmp_path / "steps.jsonl").write_text('{"iteration": 1')
-    assert last_step(tmp_path / "steps.jsonl") is None
+def test_the_last_complete_row_is_the_last_step(tmp_path, make_row):
+    file = tmp_path / "steps.jsonl"
+    assert last_step(file) is None
+    file.write_text('{"iteration": 1')
+    assert last_step(file) is None
+    second = make_row(iteration=2, spent=0.03, best_score=0.6, best_objective=None)
+    rows = [make_row(iteration=1, spent=0.01), second]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"iteration": 3')
+    assert last_step(file) == LastStep(2, 0.03, 0.6, None)
 
 
 End = tuple[Status, str]
@@ -233,39 +192,24 @@ def runs(tmp_path):
     ]
 
 
-def carry_out(
-    runs: list[SweepRun],
-    start: Callable[[SweepRun], ScriptedProcess],
-    wish: StopSignals | None = None,
-    num_jobs: int = 2,
-) -> list[End]:
-    wish = wish or StopSignals(lambda text: None)
-    ended = SweepLoop(runs, num_jobs, start, SweepProgress(), wish).carry_out()
+def carry_out(runs, start, signals=None):
+    signals = signals or StopSignals(lambda text: None)
+    ended = SweepLoop(runs, 2, start, SweepProgress(), signals).carry_out()
     return [(run.status, run.error) for run in ended]
 
 
-def test_no_more_runs_than_jobs_are_under_way(runs):
-    started: list[ScriptedProcess] = []
+def test_at_most_as_many_unfinished_runs_as_jobs_run_at_once(runs):
+    runs[0] = SweepRun("kept", runs[0].config, runs[0].folder, status=Status.FINISHED)
+    started, names = [], []
 
-    def start(run: SweepRun) -> ScriptedProcess:
+    def start(run):
         assert sum(process.looks >= 0 for process in started) < 2
         started.append(ScriptedProcess(looks=run.config.seed % 2))
+        names.append(run.name)
         return started[-1]
 
     assert carry_out(runs, start) == [FINISHED] * 4
-    assert len(started) == 4
-
-
-def test_finished_runs_are_left_alone(runs):
-    kept = SweepRun("kept", runs[0].config, runs[0].folder, status=Status.FINISHED)
-    begun: list[str] = []
-
-    def start(run: SweepRun) -> ScriptedProcess:
-        begun.append(run.name)
-        return ScriptedProcess()
-
-    assert carry_out([kept, *runs[1:]], start) == [FINISHED] * 4
-    assert begun == ["run-1", "run-2", "run-3"]
+    assert names == ["run-1", "run-2", "run-3"]
 
 
 def test_a_failure_stops_no_other_run(runs):
@@ -273,34 +217,30 @@ def test_a_failure_stops_no_other_run(runs):
     assert carry_out(runs, lambda run: ScriptedProcess(end=ends[run.config.seed])) == ends
 
 
-def test_the_first_wish_lets_runs_save_and_starts_no_more(runs):
-    wish = StopSignals(lambda text: None)
-    started: list[ScriptedProcess] = []
+def test_the_first_signal_drains_runs_and_starts_no_more_the_second_kills_them(runs):
+    signals, started = StopSignals(lambda text: None), []
 
-    def start(run: SweepRun) -> ScriptedProcess:
+    def start(run):
         started.append(ScriptedProcess(looks=1000))
-        if len(started) == 2:
-            wish.count = 1
+        signals.count = len(started) // 2
         return started[-1]
 
-    assert carry_out(runs, start, wish) == [INTERRUPTED, INTERRUPTED, *[(Status.WAITING, "")] * 2]
+    assert carry_out(runs, start, signals) == [INTERRUPTED] * 2 + [(Status.WAITING, "")] * 2
     assert [(process.drains, process.kills) for process in started] == [(1, 0), (1, 0)]
 
+    signals.count = 0
 
-def test_the_second_wish_ends_runs_at_once(runs):
-    wish = StopSignals(lambda text: None)
-
-    def start(run: SweepRun) -> ScriptedProcess:
-        wish.count = 2
+    def start_disobedient(run):
+        signals.count = 2
         return ScriptedProcess(looks=1000, obeys=False)
 
-    assert carry_out(runs[:1], start, wish) == [INTERRUPTED]
+    assert carry_out(runs[:1], start_disobedient, signals) == [INTERRUPTED]
 
 
 def test_a_process_that_cannot_be_started_ends_the_others_first(runs):
-    started: list[ScriptedProcess] = []
+    started = []
 
-    def start(run: SweepRun) -> ScriptedProcess:
+    def start(run):
         if started:
             raise OSError("no more processes")
         started.append(ScriptedProcess(looks=1000))
@@ -312,12 +252,12 @@ def test_a_process_that_cannot_be_started_ends_the_others_first(runs):
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_signals_are_counted_and_said_once_and_given_back(number):
+def test_signals_are_counted_and_reported_once_and_their_handlers_restored(number):
     before, heard = signal.getsignal(number), []
-    with StopSignals(heard.append) as wish:
-        signal.raise_signal(number)
-        signal.raise_signal(number)
-    assert (wish.count, heard) == (2, [STOPPING])
+    with StopSignals(heard.append) as signals:
+        for _ in range(2):
+            signal.raise_signal(number)
+    assert (signals.count, heard) == (2, [STOPPING])
     assert signal.getsignal(number) is before
 
 
@@ -338,16 +278,14 @@ RUNS = [
 ]
 
 
-def console(is_terminal: bool) -> Console:
-    return Console(
-        file=io.StringIO(), force_terminal=is_terminal, width=100, legacy_windows=False,
-        color_system=None,
-    )  # fmt: skip
+def console(is_terminal):
+    kind = {"force_terminal": is_terminal, "legacy_windows": False, "color_system": None}
+    return Console(file=io.StringIO(), width=100, **kind)
 
 
-def written(to: Console) -> str:
-    assert isinstance(to.file, io.StringIO)
-    return to.file.getvalue()
+def test_quiet_shows_nothing_and_a_log_gets_lines():
+    assert type(sweep_progress_on(console(True), is_quiet=True)) is SweepProgress
+    assert isinstance(sweep_progress_on(console(False), is_quiet=False), SweepLines)
 
 
 def test_a_log_gets_a_line_for_each_ended_run():
@@ -355,9 +293,9 @@ def test_a_log_gets_a_line_for_each_ended_run():
     with sweep_progress_on(log, is_quiet=False) as progress:
         progress.begin("4 runs")
         progress.show(RUNS)
-        progress.end(RUNS, RUNS[0])
-        progress.end(RUNS, RUNS[2])
-    assert written(log).splitlines() == [
+        for run in (RUNS[0], RUNS[2]):
+            progress.end(RUNS, run)
+    assert log.file.getvalue().splitlines() == [
         "4 runs",
         "[2/4] x/costada/seed-0: finished  score 0.9  $0.5100 of $0.5  iteration 9  1:15",
         "[2/4] x/costada/seed-2: failed  score 0.875  $0.2500 of $0.5  iteration 7  1:15"
@@ -371,20 +309,13 @@ def test_a_terminal_shows_the_running_runs_and_the_sums():
         assert isinstance(progress, SweepTable)
         progress.notice("Stopping")
         progress.show(RUNS)
-    text = written(screen)
-    assert "x/costada/seed-1" in text
-    assert "7/100" in text
-    assert "$0.2500 of $0.5" in text
-    assert "0.875" in text
-    assert "1:15" in text
-    assert "1 waiting, 1 running, 1 finished, 1 failed  spent $1.0100, budgets $2" in text
-    assert "Stopping" in text
+    text = screen.file.getvalue()
+    for words in (
+        *("x/costada/seed-1", "7/100", "$0.2500 of $0.5", "0.875", "1:15", "Stopping"),
+        "1 waiting, 1 running, 1 finished, 1 failed  spent $1.0100, budgets $2",
+    ):
+        assert words in text
     assert "x/costada/seed-3" not in text
-
-
-def test_quiet_shows_nothing_and_a_log_gets_lines():
-    assert type(sweep_progress_on(console(True), is_quiet=True)) is SweepProgress
-    assert isinstance(sweep_progress_on(console(False), is_quiet=False), SweepLines)
 
 
 def test_the_largest_bill_is_what_unfinished_runs_have_left():
@@ -396,31 +327,18 @@ def test_the_largest_bill_is_what_unfinished_runs_have_left():
     assert "Largest bill from here on: $0 = nothing to do" in headline(RUNS[:1], 2)
 
 
-def test_the_result_lists_failures_with_their_errors():
+def test_the_result_lists_every_run_and_the_errors_of_failed_ones():
     text = sweep_text(RUNS, Path("sweep"), seconds=3700)
     assert text.splitlines()[0] == (
         "Finished 1 of 4 runs; all together spent $1.0100 (1:01:40 in this sweep)."
     )
     assert "Failed: 1\n  x/costada/seed-2: no money left" in text
-
-
-def test_the_result_as_json_has_every_run():
     facts = json.loads(sweep_json(RUNS))
     assert [each["status"] for each in facts] == ["finished", "running", "failed", "waiting"]
-    assert facts[2] == {
-        "problem": "x",
-        "method": "costada",
-        "model": "offline",
-        "seed": 2,
-        "budget": 0.5,
-        "status": "failed",
-        "iterations": 7,
-        "spent": 0.25,
-        "best_score": 0.875,
-        "best_objective": 2.5,
-        "error": "no money left",
-        "folder": "sweep/x/costada/seed-2",
-    }
+    named = {"problem": "x", "method": "costada", "model": "offline", "seed": 2, "budget": 0.5}
+    found = {"iterations": 7, "spent": 0.25, "best_score": 0.875, "best_objective": 2.5}
+    end = {"status": "failed", "error": "no money left", "folder": "sweep/x/costada/seed-2"}
+    assert facts[2] == named | found | end
 
 
 @pytest.mark.parametrize(

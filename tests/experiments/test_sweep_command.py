@@ -5,11 +5,9 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from time import monotonic, sleep
-from typing import Any
 
 import pytest
 
@@ -24,7 +22,7 @@ from costada.experiments.sweep.loop import (
     start,
 )
 from costada.experiments.sweep.progress import SweepProgress, exit_code
-from costada.experiments.sweep.sweep import Status, SweepGrid, SweepRun, last_step, sweep_runs
+from costada.experiments.sweep.sweep import Status, SweepGrid, last_step, sweep_runs
 from costada.runs.config import RunConfig, load_config
 from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
@@ -33,13 +31,24 @@ COMMAND = [sys.executable, "-c", "from costada.cli.main import main; main()"]
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130
 METHOD = "no-cost-calibration"
 ITERATIONS = 8
-TOLD = (
-    "--preset", "glm-5", "--max-iterations", ITERATIONS, "--sandbox", "auto", "--timeout", 7.5,
-    "--lost-calls", "ignore", "--max-failures", 7, "--keep-history",
-    "--generator", "agent", "--tool-evaluations", 1, "--step-cap", 0.5,
-)  # fmt: skip
-LOOK_SECONDS = 0.05
-PATIENCE_SECONDS = 120
+SETTINGS = {
+    "preset": "glm-5",
+    "max_iterations": ITERATIONS,
+    "sandbox": "auto",
+    "timeout": 7.5,
+    "lost_calls": "ignore",
+    "max_failures": 7,
+    "generator": "agent",
+    "tool_evaluations": 1,
+    "step_cap": 0.5,
+}
+GIVEN = (
+    "--keep-history",
+    *(part for name, value in SETTINGS.items() for part in (f"--{name.replace('_', '-')}", value)),
+)
+
+
+LOOK_SECONDS, PATIENCE_SECONDS = 0.05, 120
 
 
 def options(near: Path, out: Path, *more: object) -> list[object]:
@@ -68,98 +77,76 @@ def kill_once_begun(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def undisturbed(near, tmp_path_factory, invoke):
-    """The steps of an ordinary run of seed 3 that nothing disturbed."""
+    """The steps of an ordinary run of seed 3 without interruption."""
     out = tmp_path_factory.mktemp("undisturbed") / "run"
-    result = invoke("run", near, "--method", METHOD, "--seed", 3, *TOLD, "--out", out)
+    result = invoke("run", near, "--method", METHOD, "--seed", 3, *GIVEN, "--out", out)
     assert result.exit_code == FINISHED, result.output
     return (out / "steps.jsonl").read_bytes()
 
 
-@dataclass
-class Swept:
-    """A sweep over the seeds 3 and 5: what it said, first and when it was given once more."""
-
-    out: Path
-    first: Any
-    again: Any
-
-
 @pytest.fixture(scope="module")
 def swept(near, tmp_path_factory, invoke):
-    """A sweep whose run of seed 5 is killed, and that is given once more."""
+    """A sweep whose run of seed 5 is killed, and that is resumed: folder and both results."""
     out = tmp_path_factory.mktemp("sweeps") / "sweep"
-    words = options(near, out, "--seeds", "3,5", "--jobs", 2, *TOLD)
+    words = options(near, out, "--seeds", "3,5", "--jobs", 2, *GIVEN)
     with ThreadPoolExecutor() as threads:
         killing = threads.submit(kill_once_begun, run_folder(out, 5))
         first = invoke(*words)
     killing.result()
-    return Swept(out, first, invoke(*words))
+    return out, first, invoke(*words)
 
 
-def test_a_killed_run_is_reported_stops_no_other_and_is_gone_on_with(swept, undisturbed):
-    assert swept.first.exit_code == FAILED, swept.first.output
-    assert f"  near/{METHOD}/seed-5: killed by SIGKILL" in swept.first.output
-    assert steps(swept.out, 3).read_bytes() == undisturbed
-    assert swept.again.exit_code == FINISHED, swept.again.output
-    assert "1 finished before, 1 begun before" in swept.again.output
-    assert len(steps(swept.out, 5).read_text().splitlines()) == ITERATIONS
-    assert not list(swept.out.rglob("*.log"))
+def test_a_killed_run_is_reported_stops_no_other_and_is_resumed(swept, undisturbed):
+    out, first, again = swept
+    assert first.exit_code == FAILED, first.output
+    assert f"  near/{METHOD}/seed-5: killed by SIGKILL" in first.output
+    assert steps(out, 3).read_bytes() == undisturbed
+    assert again.exit_code == FINISHED, again.output
+    assert "1 finished before, 1 begun before" in again.output
+    assert len(steps(out, 5).read_text().splitlines()) == ITERATIONS
+    assert not list(out.rglob("*.log"))
 
 
-def test_a_sweep_makes_ordinary_runs_and_says_first_what_they_may_cost(swept, invoke):
-    assert swept.first.output.startswith(
+def test_a_sweep_makes_ordinary_runs_with_its_settings_and_prints_the_largest_bill(
+    swept, near, invoke
+):
+    out, first, _ = swept
+    assert first.output.startswith(
         "2 runs, at most 2 at once. Largest bill from here on: $2 = 2 x $1;"
     )
-    assert f"[2/2] near/{METHOD}/" in swept.first.output
-    folders = [path.parent for path in swept.out.rglob("settings.json")]
-    assert sorted(folders) == [run_folder(swept.out, seed) for seed in (3, 5)]
-    for folder in folders:
-        assert invoke("trace", folder).exit_code == FINISHED
-
-
-def test_what_a_sweep_is_told_reaches_its_runs(swept, near):
+    assert f"[2/2] near/{METHOD}/" in first.output
+    folders = [path.parent for path in out.rglob("settings.json")]
+    assert sorted(folders) == [run_folder(out, seed) for seed in (3, 5)]
     for seed in (3, 5):
-        assert load_config(run_folder(swept.out, seed) / "settings.json") == RunConfig(
-            problem=str(near),
-            method=METHOD,
-            seed=seed,
-            preset="glm-5",
-            max_iterations=ITERATIONS,
-            sandbox="auto",
-            timeout=7.5,
-            lost_calls="ignore",
-            max_failures=7,
-            keep_history=True,
-            generator="agent",
-            tool_evaluations=1,
-            step_cap=0.5,
-        )
+        folder, named = run_folder(out, seed), {"problem": str(near), "method": METHOD}
+        assert invoke("trace", folder).exit_code == FINISHED
+        config = load_config(folder / "settings.json")
+        assert config == RunConfig(**named, seed=seed, keep_history=True, **SETTINGS)
 
 
 def test_finished_runs_are_kept_and_cost_nothing_more(near, swept, invoke):
-    before = {path: path.stat().st_mtime_ns for path in swept.out.rglob("report.png")}
-    result = invoke(*options(near, swept.out, *TOLD, "--seeds", "3,5", "--json"))
+    out = swept[0]
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("report.png")}
+    result = invoke(*options(near, out, *GIVEN, "--seeds", "3,5", "--json"))
     assert result.exit_code == FINISHED
     assert "2 finished before. Largest bill from here on: $0 = nothing to do" in result.stderr
-    assert [(each["seed"], each["status"]) for each in json.loads(result.stdout)] == [
-        (3, "finished"),
-        (5, "finished"),
-    ]
-    assert {path: path.stat().st_mtime_ns for path in swept.out.rglob("report.png")} == before
+    facts = [(each["seed"], each["status"]) for each in json.loads(result.stdout)]
+    assert facts == [(3, "finished"), (5, "finished")]
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("report.png")} == before
 
 
 def test_a_sweep_over_runs_with_other_settings_is_refused(near, swept, invoke):
-    result = invoke(*options(near, swept.out, *TOLD, "--max-iterations", 9, "--seeds", "3,5,6"))
+    words = options(near, swept[0], *GIVEN, "--max-iterations", 9, "--seeds", "3,5,6")
+    result = invoke(*words)
     assert result.exit_code == REFUSED
     assert f"other settings: max_iterations was {ITERATIONS}, got 9" in result.output
-    assert not steps(swept.out, 6).exists()
+    assert not steps(swept[0], 6).exists()
 
 
-def test_ctrl_c_saves_the_run_under_way_and_begins_no_other(near, undisturbed, tmp_path, invoke):
-    words = options(near, tmp_path, "--seeds", "3,5", "--jobs", 1, *TOLD)
-    with subprocess.Popen(
-        [*COMMAND, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+def test_ctrl_c_saves_the_current_run_and_starts_no_other(near, undisturbed, tmp_path, invoke):
+    words = options(near, tmp_path, "--seeds", "3,5", "--jobs", 1, *GIVEN)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*COMMAND, *map(str, words)], **pipes) as process:
         wait_for_a_step(steps(tmp_path, 3))
         second = invoke(*words)
         process.send_signal(signal.SIGINT)
@@ -201,49 +188,37 @@ def test_a_wrong_option_is_refused_before_anything_starts(near, tmp_path, invoke
     assert not (tmp_path / "sweep").exists()
 
 
-def test_a_dry_run_computes_the_largest_bill_and_touches_nothing(tmp_path, invoke):
-    out = tmp_path / "paper"
-    result = invoke(
-        "sweep", "--problems", "all", "--methods", "all", "--preset", "gpt-5.4",
-        "--model", "openai:gpt-5.4", "--out", out, "--dry-run",
-    )  # fmt: skip
+ALL = ("--problems", "all", "--methods", "all", "--preset", "gpt-5.4", "--model", "openai:gpt-5.4")
+TWO = ("--problems", "circle_packing", "--methods", "uniform", "--seeds", 2)
+BUDGETS = (*TWO, "--budget", "0.005,0.01", "--jobs", 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (ALL, ["192 runs", "Largest bill from here on: $960 = 192 x $5;"]),
+        (BUDGETS, ["4 runs, at most 2 at once", ": $0.03 = 2 x $0.005 + 2 x $0.01;"]),
+        ((*TWO, "--budget-policy", "hard"), ["$2 = 2 x $1; no run exceeds its budget.\n"]),
+        (TWO, ["; a run's last iteration may exceed its budget.\n"]),
+    ],
+)
+def test_a_dry_run_computes_the_largest_bill_and_writes_nothing(tmp_path, invoke, words, shown):
+    result = invoke("sweep", *words, "--out", tmp_path / "paper", "--dry-run")
     assert result.exit_code == FINISHED, result.output
-    assert "192 runs" in result.output
-    assert "Largest bill from here on: $960 = 192 x $5;" in result.output
-    assert not out.exists()
+    for text in shown:
+        assert text in result.output
+    assert not (tmp_path / "paper").exists()
 
 
-def test_the_largest_bill_names_each_budget(near, tmp_path, invoke):
-    words = ("--seeds", 1, "--budget", "0.005,0.01", "--jobs", 2, "--dry-run")
-    assert invoke(*options(near, tmp_path / "a", *words)).output.startswith(
-        "2 runs, at most 2 at once. Largest bill from here on: $0.015 = 1 x $0.005 + 1 x $0.01;"
-    )
-
-
-def test_a_dry_run_as_json_is_one_object(near, tmp_path, invoke):
-    words = ("--seeds", 2, "--budget", "0.005,0.01", "--jobs", 2, "--dry-run", "--json")
-    facts = json.loads(invoke(*options(near, tmp_path / "a", *words)).stdout)
+def test_a_dry_run_as_json_is_one_object(tmp_path, invoke):
+    result = invoke("sweep", *BUDGETS, "--out", tmp_path / "paper", "--dry-run", "--json")
+    facts = json.loads(result.stdout)
     assert facts.pop("largest_bill") == pytest.approx(0.03)
-    assert facts == {
-        "runs": 4,
-        "jobs": 2,
-        "finished": 0,
-        "begun": 0,
-        "unfinished_by_budget": {"0.005": 2, "0.01": 2},
-        "spent": 0.0,
-        "budget_policy": "crossing",
-    }
+    counts = {"runs": 4, "jobs": 2, "finished": 0, "begun": 0, "spent": 0.0}
+    budgets = {"unfinished_by_budget": {"0.005": 2, "0.01": 2}, "budget_policy": "crossing"}
+    assert facts == counts | budgets
 
 
-def test_a_hard_budget_is_not_said_to_be_crossed(tmp_path, invoke):
-    words = ("--problems", "circle_packing", "--methods", "uniform", "--seeds", 2, "--dry-run")
-    hard = invoke("sweep", *words, "--out", tmp_path / "a", "--budget-policy", "hard")
-    crossing = invoke("sweep", *words, "--out", tmp_path / "a", "--budget-policy", "crossing")
-    assert hard.output.endswith("$2 = 2 x $1; no run exceeds its budget.\n")
-    assert crossing.output.endswith("; a run's last iteration may exceed its budget.\n")
-
-
-LOOK_SECONDS = 0.05
 TRACEBACK = """costada: sandbox: weaker than asked for
 Traceback (most recent call last):
   File "runner.py", line 1, in <module>
@@ -258,7 +233,7 @@ def wait_for(process: RunProcess) -> tuple[Status, str]:
     return ended
 
 
-def test_a_failed_process_keeps_what_it_said(tmp_path):
+def test_the_log_of_a_failed_process_is_kept(tmp_path):
     process = RunProcess(["resume", str(tmp_path / "run")], tmp_path / "run.log")
     status, error = wait_for(process)
     assert status is Status.FAILED
@@ -267,7 +242,7 @@ def test_a_failed_process_keeps_what_it_said(tmp_path):
 
 
 @pytest.mark.parametrize("generator", ["model", "agent"])
-def test_a_run_understands_what_its_sweep_tells_it(generator, near, tmp_path, invoke):
+def test_the_run_command_accepts_the_options_of_a_sweep(generator, near, tmp_path, invoke):
     grid = SweepGrid((str(near),), ("uniform",), (7,), ("0.5",))
     (run,) = sweep_runs(grid, {"generator": generator}, tmp_path)
     result = invoke("run", *options_of(run), run.config.problem, "--dry-run")
@@ -283,16 +258,16 @@ def test_a_process_stopped_before_it_begins_is_no_failure(near, tmp_path):
 
 def test_a_second_ctrl_c_ends_runs_at_once(near, tmp_path):
     runs = sweep_runs(SweepGrid((str(near),), ("uniform",), (0, 1), ()), {}, tmp_path)
-    heard: list[str] = []
+    heard = []
 
-    def begin(run: SweepRun) -> RunProcess:
+    def begin(run):
         process = start(run)
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
         return process
 
-    with StopSignals(heard.append) as wish:
-        ended = SweepLoop(runs, 2, begin, SweepProgress(), wish).carry_out()
+    with StopSignals(heard.append) as signals:
+        ended = SweepLoop(runs, 2, begin, SweepProgress(), signals).carry_out()
     assert heard == [STOPPING]
     assert [run.status for run in ended] == [Status.INTERRUPTED, Status.WAITING]
     assert exit_code(ended) is ExitCode.INTERRUPTED
@@ -316,7 +291,7 @@ def test_a_run_drains_when_its_sweep_dies(near, tmp_path):
 @pytest.mark.parametrize(
     ("log", "code", "error"),
     [
-        ("costada: warned\ncostada: no money\nGo on with: x\n", 1, "no money"),
+        ("costada: warned\ncostada: no money\nResume with: x\n", 1, "no money"),
         (TRACEBACK.split("\n", 1)[1], 1, "OSError: no space left"),
         ("strange\n\n", 1, "strange"),
         ("", 3, "ended with exit code 3"),
