@@ -34,8 +34,8 @@ from costada.experiments.sweep.sweep import (
     with_progress,
 )
 from costada.runs.config import RunConfig, load_config
-from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
+from costada.runs.interruption import ExitCode
 
 SHARED = {"max_iterations": 3}
 

@@ -24,8 +24,8 @@ from costada.experiments.sweep.loop import (
 from costada.experiments.sweep.progress import SweepProgress, exit_code
 from costada.experiments.sweep.sweep import Status, SweepGrid, last_step, sweep_runs
 from costada.runs.config import RunConfig, load_config
-from costada.runs.exit_codes import ExitCode
 from costada.runs.folder import RunFolder
+from costada.runs.interruption import ExitCode
 
 COMMAND = [sys.executable, "-c", "from costada.cli.main import main; main()"]
 FINISHED, FAILED, REFUSED, INTERRUPTED = 0, 1, 2, 130

@@ -1,3 +1,4 @@
+import json
 import os
 import socket
 from decimal import Decimal
@@ -13,7 +14,7 @@ from costada.graph.build import create_discovery_graph
 from costada.models.replies import message_to_text
 from costada.nodes.settings import Settings
 from costada.reports.page.failures import Failure, failures_of, kind_of
-from costada.reports.page.feed import Averages, Feed
+from costada.reports.page.feed import LONGEST_DIFF, Averages, Feed, diff_rows
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
@@ -29,21 +30,24 @@ def column(figures: Any, table: str, name: str) -> list[Any]:
     return [row[place] for row in figures[table]["rows"]]
 
 
-def test_figures_hold_every_step_request_and_candidate(tmp_path):
-    run = settings(tmp_path / "run")
+@pytest.fixture
+def run(tmp_path):
+    """A run that has not begun."""
+    return settings(tmp_path / "run")
+
+
+def state_of(run):
+    return Feed(run).figures()["standing"]["state"]
+
+
+def test_figures_hold_every_step_request_and_candidate_after_an_iteration(run):
     write_steps(run, [step(1), step(2)])
-    figures = Feed(run).figures()
+    feed = Feed(run)
+    figures = feed.figures()
     assert column(figures, "steps", "iteration") == [1, 2]
     assert column(figures, "calls", "cost") == [0.002, 0.002]
     assert column(figures, "candidates", "id") == ["0.1", "1.1", "2.1"]
     assert figures["run_id"] == "run"
-
-
-def test_figures_after_an_iteration_hold_only_what_came_then(tmp_path):
-    run = settings(tmp_path / "run")
-    write_steps(run, [step(1), step(2)])
-    feed = Feed(run)
-    feed.figures()
     write_steps(run, [step(3)])
     write_steps(run, [], calls=[call(4)], candidates=[])
     figures = feed.figures(2)
@@ -52,16 +56,15 @@ def test_figures_after_an_iteration_hold_only_what_came_then(tmp_path):
     assert column(figures, "candidates", "id") == ["3.1"]
 
 
-def test_a_folder_whose_run_has_not_begun_has_a_heading_and_nothing_else(tmp_path):
-    figures: Any = Feed(settings(tmp_path / "run")).figures()
+def test_a_run_that_has_not_begun_has_a_heading_and_nothing_else(run):
+    figures = Feed(run).figures()
     assert figures["run_id"] == ""
     assert figures["steps"]["rows"] == []
     assert figures["heading"]["problem"] == "toy"
     assert figures["standing"] == {"state": "waiting", "words": "No iteration is finished yet"}
 
 
-def test_another_run_in_the_same_file_takes_the_place_of_the_first(tmp_path):
-    run = settings(tmp_path / "run")
+def test_another_run_in_the_same_file_replaces_the_first(run):
     write_steps(run, [step(1), step(2)])
     feed = Feed(run)
     feed.figures()
@@ -73,13 +76,16 @@ def test_another_run_in_the_same_file_takes_the_place_of_the_first(tmp_path):
     assert column(figures, "steps", "objective") == [0.75]
 
 
-def test_the_heading_tells_the_problem_as_it_was_when_the_run_began(tmp_path):
+def test_the_heading_describes_the_problem_as_it_was_when_the_run_began(tmp_path):
     problem = toy_problem(name="cost", direction="minimize", reference=2.5)
-    given = {"price_in": "1", "price_out": "2", "max_iterations": 1}
-    model = ScriptedModel(answer=hashed_answer)
-    discover(problem, model, budget=1.0, out=tmp_path / "run", **given)
-    told: Any = Feed(RunFolder(tmp_path / "run")).figures()["heading"]
-    assert (told["problem"], told["direction"], told["reference"]) == ("cost", "minimize", 2.5)
+    given = {"price_in": "1", "price_out": "2", "max_iterations": 1, "out": tmp_path / "run"}
+    discover(problem, ScriptedModel(answer=hashed_answer), budget=1.0, **given)
+    heading = Feed(RunFolder(tmp_path / "run")).figures()["heading"]
+    assert [heading[key] for key in ("problem", "direction", "reference")] == [
+        "cost",
+        "minimize",
+        2.5,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -91,77 +97,56 @@ def test_the_heading_tells_the_problem_as_it_was_when_the_run_began(tmp_path):
         (step(10), "finished", "Finished: the iteration limit is reached"),
     ],
 )
-def test_the_last_step_tells_how_a_run_stands(tmp_path, last, state, words):
-    run = settings(tmp_path / "run")
+def test_the_last_step_decides_the_state_of_a_run(run, last, state, words):
     write_steps(run, [last])
-    standing: Any = Feed(run).figures()["standing"]
+    standing = Feed(run).figures()["standing"]
     assert (standing["state"], standing["words"][: len(words)]) == (state, words)
 
 
-LEFT = (
-    '{"pid": %(pid)d, "host": "%(host)s"}',
-    '{"pid": 1, "host": "%(host)s"}',
-    '{"pid": %(pid)d, "host": "elsewhere"}',
-    "",
-    "[]",
+@pytest.mark.parametrize(
+    "lease",
+    [
+        {"pid": os.getpid(), "host": socket.gethostname()},
+        {"pid": 1, "host": socket.gethostname()},
+        {"pid": os.getpid(), "host": "elsewhere"},
+        None,
+        [],
+    ],
 )
-
-
-@pytest.mark.parametrize("lease", LEFT)
-def test_a_lease_that_somebody_left_makes_no_run_a_running_one(tmp_path, lease):
-    run = settings(tmp_path / "run")
+def test_a_run_is_running_only_while_a_process_holds_its_lease(run, lease):
     write_steps(run, [step(1)])
-    named = lease % {"pid": os.getpid(), "host": socket.gethostname()} if "%" in lease else lease
-    (run.path / "run.lease").write_text(named)
-    standing: Any = Feed(run).figures()["standing"]
-    assert standing["state"] == "stopped"
-
-
-def test_a_run_is_running_while_a_process_holds_its_lease(tmp_path):
-    run = settings(tmp_path / "run")
-    write_steps(run, [step(1)])
+    (run.path / "run.lease").write_text("" if lease is None else json.dumps(lease))
+    assert state_of(run) == "stopped"
     with hold_lease(run.path):
-        standing: Any = Feed(run).figures()["standing"]
-        assert standing["state"] == "running"
-    standing = Feed(run).figures()["standing"]
-    assert standing["state"] == "stopped"
+        assert state_of(run) == "running"
+    assert state_of(run) == "stopped"
 
 
-def test_texts_of_an_iteration_hold_prompt_answer_and_program(tmp_path):
-    run = settings(tmp_path / "run")
-    asked = call(2, prompt="please", answer="done")
+def test_texts_of_an_iteration_hold_prompt_answer_and_program(run):
+    tool_call = {"name": "submit", "args": {"candidate": "1.1.2"}, "id": "call-1"}
+    answer = message_to_text(AIMessage("The second is better.", tool_calls=[tool_call]))
+    calls = [call(1, answer=answer), call(2, prompt="please", answer="done")]
     found = candidate(2, program=Program.of("x = 2\n"))
-    write_steps(run, [step(1), step(2)], calls=[asked], candidates=[found])
-    (texts,) = Feed(run).texts(2, 2)
-    (told,) = texts["calls"]  # type: ignore[misc]
-    (judged,) = texts["candidates"]  # type: ignore[misc]
-    assert (told["prompt"], told["answer"], told["cost"]) == ("please", "done", "0.002")
-    assert (judged["id"], judged["code"]) == ("2.1", "x = 2\n")
+    write_steps(run, [step(1), step(2)], calls=calls, candidates=[found])
+    first, second = Feed(run).texts(1, 2)
+    assert [second["calls"][0][key] for key in ("prompt", "answer", "cost")] == [
+        *("please", "done", "0.002")
+    ]
+    assert [second["candidates"][0][key] for key in ("id", "code")] == ["2.1", "x = 2\n"]
+    shown = "The second is better.\n\n[tool call] submit\ncandidate: 1.1.2"
+    assert first["calls"][0]["answer"] == shown
 
 
-def test_an_answer_that_called_tools_is_told_as_people_read_it(tmp_path):
-    run = settings(tmp_path / "run")
-    asked = {"name": "submit", "args": {"candidate": "1.1.2"}, "id": "call-1"}
-    answer = message_to_text(AIMessage("The second is better.", tool_calls=[asked]))
-    write_steps(run, [step(1)], calls=[call(1, answer=answer)])
-    (texts,) = Feed(run).texts(1, 1)
-    (told,) = texts["calls"]  # type: ignore[misc]
-    assert told["answer"] == "The second is better.\n\n[tool call] submit\ncandidate: 1.1.2"
-
-
-def test_averages_keep_nine_tenths_of_the_old_value():
+def test_averages_keep_nine_tenths_of_the_old_value_if_the_method_has_them():
     averages = Averages("costada", Constants())
     earned = {"utility": 0.2, "allocation_reward": 0.1}
     assert averages.after(step(1, frontier=1, **earned)) == pytest.approx((0.02, 0.01))
     assert averages.after(step(2, frontier=2)) == (0.0, 0.0)
     assert averages.after(step(3, frontier=1)) == pytest.approx((0.018, 0.009))
-
-
-def test_a_method_without_these_averages_has_none():
     assert Averages("adaevolve", Constants()).after(step(1)) == (None, None)
 
 
-def test_averages_of_a_real_run_are_those_of_its_controller(tmp_path):
+def test_averages_of_a_run_are_those_of_its_controller(tmp_path):
     run = settings(tmp_path / "run", max_iterations=12)
     with RunStore(run.database) as store:
         graph = create_discovery_graph(
@@ -172,43 +157,58 @@ def test_averages_of_a_real_run_are_those_of_its_controller(tmp_path):
             store=store,
         )
         *_, last = graph.stream({"seed": 3}, stream_mode="values")
-    figures = Feed(RunFolder(run.path)).figures()
+    figures, frontiers = Feed(RunFolder(run.path)).figures(), last["controller"].frontiers
     number = column(figures, "steps", "frontier")
-    known = dict(zip(number, column(figures, "steps", "smoothed_utility"), strict=True))
-    estimates = dict(zip(number, column(figures, "steps", "allocation_estimate"), strict=True))
-    frontiers = last["controller"].frontiers
-    assert {k: frontiers[k - 1].smoothed_utility for k in known} == known
-    assert {k: frontiers[k - 1].allocation_estimate for k in known} == estimates
-    assert max(known.values()) > 0
+    for name in ("smoothed_utility", "allocation_estimate"):
+        shown = dict(zip(number, column(figures, "steps", name), strict=True))
+        assert {k: getattr(frontiers[k - 1], name) for k in shown} == shown
+        assert max(shown.values()) > 0
 
 
 @pytest.mark.parametrize(
-    ("error", "kind"),
+    ("before", "after", "rows"),
     [
-        ("timeout: the program exceeded 5 s", "ran out of time"),
-        ("the program held more than 512 MB of memory", "ran out of memory"),
-        ("MemoryError", "ran out of memory"),
-        ("the program was killed by SIGSEGV before it returned", "was killed"),
-        ("the program ended its process (exit status 1) before it returned", "ended its process"),
-        ("malformed answer: it is incomplete; ...", "gave no answer"),
+        ("a\nb\n", "a\nb\n", []),
+        ("a\nb\nc", "a\nx\nc", [("same", "a"), ("removed", "b"), ("added", "x"), ("same", "c")]),
         (
-            'File "candidate.py", line 3\n    f(\n     ^\nSyntaxError: expected',
-            "raised SyntaxError",
+            "1\n2\n3\n4\n5\n6",
+            "1\n2\n3\n4\n5\n7",
+            [("gap", ""), *(("same", line) for line in "345"), ("removed", "6"), ("added", "7")],
         ),
-        ("Traceback\nKeyError: 1\n\nThe above\nTypeError: no", "raised TypeError"),
-        ("centers has shape (25, 2); expected (26, 2)", "refused by the evaluator"),
-        ("<script>alert(1)</script>Error: boo", "refused by the evaluator"),
-        ("MyOwnError: boo", "refused by the evaluator"),
-        ("", "refused by the evaluator"),
+        ("", "new", [("added", "new")]),
+        ("a\n" * LONGEST_DIFF, "a\n", [*[("removed", "a")] * LONGEST_DIFF, ("added", "a")]),
     ],
 )
-def test_a_failed_program_is_sorted_by_what_its_error_says(error, kind):
-    assert kind_of(error) == kind
+def test_a_diff_shows_changed_lines_with_three_around_them_or_long_programs_whole(
+    before, after, rows
+):
+    assert diff_rows(before, after) == rows
 
 
-def test_marks_of_the_sandbox_and_the_evaluator_come_before_the_error():
-    assert kind_of("TypeError: no", ["sandbox_fault"]) == "the sandbox broke down"
-    assert kind_of("TypeError: no", ["evaluator_fault", "log"]) == "the evaluator failed"
+SYNTAX_ERROR = 'File "candidate.py", line 3\n    f(\n     ^\nSyntaxError: expected'
+
+
+@pytest.mark.parametrize(
+    ("error", "marks", "kind"),
+    [
+        ("timeout: the program exceeded 5 s", [], "ran out of time"),
+        ("the program held more than 512 MB of memory", [], "ran out of memory"),
+        ("MemoryError", [], "ran out of memory"),
+        ("the program was killed by SIGSEGV before it returned", [], "was killed"),
+        ("the program ended its process (exit status 1) before it", [], "ended its process"),
+        ("malformed answer: it is incomplete; ...", [], "gave no answer"),
+        (SYNTAX_ERROR, [], "raised SyntaxError"),
+        ("Traceback\nKeyError: 1\n\nThe above\nTypeError: no", [], "raised TypeError"),
+        ("centers has shape (25, 2); expected (26, 2)", [], "refused by the evaluator"),
+        ("<script>alert(1)</script>Error: boo", [], "refused by the evaluator"),
+        ("MyOwnError: boo", [], "refused by the evaluator"),
+        ("", [], "refused by the evaluator"),
+        ("TypeError: no", ["sandbox_fault"], "the sandbox broke down"),
+        ("TypeError: no", ["evaluator_fault", "log"], "the evaluator failed"),
+    ],
+)
+def test_failed_programs_are_classified_by_marks_and_error(error, marks, kind):
+    assert kind_of(error, marks) == kind
 
 
 def past_call(iteration: int, status: CallStatus, error: str | None) -> PastCall:
@@ -220,13 +220,14 @@ def past_candidate(name: str, **facts: Any) -> PastCandidate:
     return PastCandidate(name, int(name.split(".")[0]), "", {"is_valid": True, **facts})
 
 
-def test_every_failure_is_told_once_with_its_place_and_iteration():
+def test_every_failure_is_listed_once_with_its_source_and_iteration():
+    error = {"is_valid": False, "error": "TypeError: no"}
     found = failures_of(
         calls=[past_call(1, CallStatus.ERROR, "RateLimitError"), past_call(3, CallStatus.DONE, "")],
         candidates=[
-            past_candidate("2.1", is_valid=False, error="TypeError: no"),
+            past_candidate("2.1", **error),
             past_candidate("2.2"),
-            past_candidate("2.1>1@15", is_valid=False, error="TypeError: no", is_copy=True),
+            past_candidate("2.1>1@15", **error, is_copy=True),
         ],
         outcomes=[
             PastFailure(1, "generation", 1, OutcomeKind.FAILURE, "RateLimitError"),
@@ -249,11 +250,8 @@ def test_every_failure_is_told_once_with_its_place_and_iteration():
     ]
 
 
-def test_the_reason_of_an_earlier_attempt_without_a_program_is_not_known():
+def test_a_reason_may_be_unknown_and_a_long_one_is_cut():
     found = failures_of([], [past_candidate("1.2")], [], [], [step(1, attempts=2)])
     assert found == [Failure(1, 1, "Answer", "no program in the answer", "")]
-
-
-def test_a_long_reason_is_told_by_its_beginning():
     found = failures_of([], [past_candidate("1.1", is_valid=False, error="x" * 900)], [], [], [])
     assert found[0].text == "x" * 300

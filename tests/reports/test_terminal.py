@@ -6,8 +6,6 @@ import sqlite3
 import sys
 import unicodedata
 from contextlib import closing
-from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,17 +22,10 @@ from costada.reports.trace import rows_of_file, trace_json, trace_table
 
 HOSTILE = "x\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\u2066\b\x7f\u200b\u2028[bold]y"
 COMMANDS = (
-    "\x1b]",
-    "\x1b[2J",
-    "\x07",
-    "\x9b",
-    "\u202e",
-    "\u2066",
-    "\b",
-    "\x7f",
-    "\u200b",
-    "\u2028",
+    *("\x1b]", "\x1b[2J", "\x07", "\x9b", "\u202e", "\u2066", "\b", "\x7f", "\u200b", "\u2028"),
 )
+
+
 DIRECTIONS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 
@@ -49,24 +40,23 @@ def found_in(text: str) -> list[str]:
     return [command for command in COMMANDS if command in text]
 
 
-def spoilt(finished: Path, target: Path) -> Path:
-    """Return a copy of a run whose every text is hostile."""
+def copy_with_hostile_texts(finished, target):
     shutil.copytree(finished, target)
     known = json.loads((target / "settings.json").read_text())
     (target / "settings.json").write_text(json.dumps({**known, "model": HOSTILE}))
     origin = {"folder": HOSTILE, "run_id": HOSTILE, "iteration": 1}
+    hostile = {"action": HOSTILE, "events": [HOSTILE], "failure": HOSTILE}
     with closing(sqlite3.connect(target / "run.sqlite")) as connection, connection:
         connection.execute("UPDATE costada_run SET origin = ?", (json.dumps(origin),))
         for iteration, row in connection.execute("SELECT iteration, row FROM costada_step"):
-            said = {"action": HOSTILE, "events": [HOSTILE], "failure": HOSTILE}
             connection.execute(
                 "UPDATE costada_step SET row = ? WHERE iteration = ?",
-                (json.dumps({**json.loads(row), **said}), iteration),
+                (json.dumps({**json.loads(row), **hostile}), iteration),
             )
     return target
 
 
-def test_every_character_that_a_terminal_obeys_is_told_by_its_number():
+def test_every_character_that_a_terminal_obeys_is_shown_by_its_number():
     for sign in map(chr, range(sys.maxunicode + 1)):
         if is_obeyed(sign):
             assert printable(sign) == f"\\u{ord(sign):04x}"
@@ -89,7 +79,7 @@ def test_no_command_of_a_hostile_folder_reaches_the_terminal(
     if is_terminal:
         monkeypatch.setenv("FORCE_COLOR", "1")
         monkeypatch.setenv("TERM", "xterm")
-    folder = spoilt(finished, tmp_path / "foreign")
+    folder = copy_with_hostile_texts(finished, tmp_path / "foreign")
     shown = ""
     for words in (
         *(["trace", folder], ["trace", "--json", folder], ["compare", tmp_path]),
@@ -105,11 +95,10 @@ def test_no_command_of_a_hostile_folder_reaches_the_terminal(
     assert "\\u001b]0;owned" in re.sub(r"\s", "", shown)
 
 
-def test_live_pictures_and_tables_are_cleaned_and_keep_the_commands_of_their_own():
-    file = StringIO()
+def test_live_displays_and_tables_are_cleaned_and_keep_their_own_commands():
+    file = io.StringIO()
     console = SafeConsole(file=file, force_terminal=True, width=200, color_system="standard")
-    table = Table(title=HOSTILE)
-    table.add_column(HOSTILE)
+    table = Table(HOSTILE, title=HOSTILE)
     table.add_row(HOSTILE)
     with Live(table, console=console, auto_refresh=False):
         console.print(HOSTILE, markup=False)
@@ -163,19 +152,18 @@ def test_simulated_methods_keep_their_intervals_and_the_file_is_named(invoke, wi
     assert lines[-1] == str(tmp_path / "simulated.curves.jsonl")
 
 
-def printed(rows: list[Any], width: int = 170) -> str:
+def printed(rows, width=170):
     text = io.StringIO()
     trace_table(rows).print(Console(file=text, width=width, color_system=None))
+    assert ELLIPSIS not in text.getvalue()
     return text.getvalue()
 
 
-def test_the_table_shows_the_papers_columns(make_row):
-    text = printed([make_row()])
-    heading = next(line for line in text.splitlines() if "action" in line)
-    assert " ".join(heading.split()) == "t k action I c rho f u r nu L w uses events"
+def line_with(text, word):
+    return " ".join(next(line for line in text.splitlines() if word in line).split())
 
 
-def test_a_row_is_printed_at_the_papers_precision(make_row):
+def test_the_table_shows_the_papers_columns_at_its_precision(make_row):
     row = make_row(
         iteration=7,
         frontier=2,
@@ -191,24 +179,25 @@ def test_a_row_is_printed_at_the_papers_precision(make_row):
         tactic_uses_left=5,
         events=["guide_charged", "consolidation_opened"],
     )
-    line = next(line for line in printed([row]).splitlines() if "0.8996" in line)
-    assert " ".join(line.split()) == (
+    text = printed([row])
+    assert line_with(text, "action") == "t k action I c rho f u r nu L w uses events"
+    assert line_with(text, "0.8996") == (
         "7 2 exploration 0.461 0.0179 0.8996 0.5840 0.0557 0.0557 0 0.0000 2 5"
         " guide charged, consolidation opened"
     )
+    assert "Left out" not in printed([make_row()], width=160)
 
 
 def test_a_step_without_an_evaluation_shows_no_score_but_its_attempts(make_row):
     row = make_row(score=None, objective=None, candidate_id=None, attempts=3, failure="no program")
-    line = next(line for line in printed([row]).splitlines() if "attempts" in line)
+    line = line_with(printed([row]), "attempts")
     assert " - " in line
-    assert line.rstrip().endswith("3 attempts, failed")
+    assert line.endswith("3 attempts, failed")
 
 
 def test_the_json_form_is_one_array_equal_to_the_rows(make_row):
-    rows = [make_row(), make_row(iteration=2, score=None)]
-    assert json.loads(trace_json(rows)) == rows
-    assert json.loads(trace_json([])) == []
+    for rows in ([make_row(), make_row(iteration=2, score=None)], []):
+        assert json.loads(trace_json(rows)) == rows
 
 
 def test_a_folder_without_a_run_has_no_trace(tmp_path):
@@ -220,22 +209,11 @@ def test_a_folder_without_a_run_has_no_trace(tmp_path):
 def test_a_narrow_terminal_names_the_columns_it_has_no_room_for(make_row):
     rows = [make_row(events=["consolidation_opened"]), make_row(iteration=2, utility=0.3)]
     text = printed(rows, width=80)
-    heading = next(line for line in text.splitlines() if "action" in line)
-    assert " ".join(heading.split()) == "t k action c rho f u events"
+    assert line_with(text, "action") == "t k action c rho f u events"
     assert all(number in text for number in ("0.0150", "0.9850", "0.4000", "0.3000"))
     text = " ".join(text.split())
     assert "Left out: I (0.500), r (0.0000), nu (1), L (0.0150), w (0), uses (0);" in text
     assert "--json or a wider terminal shows all." in text
     assert "allocation reward" not in text
-    assert "\N{HORIZONTAL ELLIPSIS}" not in text
-
-
-@pytest.mark.parametrize("width", [20, 50])
-def test_no_terminal_is_too_narrow_for_whole_numbers(make_row, width):
-    text = printed([make_row(events=["consolidation_opened"])], width)
-    assert "0.0150   0.4000" in text
-    assert "\N{HORIZONTAL ELLIPSIS}" not in text
-
-
-def test_a_table_that_fits_keeps_all_its_columns(make_row):
-    assert "Left out" not in printed([make_row()], width=160)
+    for width in (20, 50):
+        assert "0.0150   0.4000" in printed(rows[:1], width)
