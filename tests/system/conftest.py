@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from crash_runs import go_on, record_of, serve
+from crash_runs import record_of, run_to_end, serve
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -48,11 +48,11 @@ def page(tab):
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory):
-    """What a run leaves behind that nobody disturbs; it makes calls of every kind."""
+    """What an uninterrupted run leaves behind; it makes calls of every kind."""
     folder = tmp_path_factory.mktemp("whole") / "run"
     server, _ = serve()
     with server:
-        go_on(folder, server.url, {})
+        run_to_end(folder, server.url, {})
     record = record_of(folder)
     assert {call.role for call in record.calls} == {"generation", "retry", "guide"}
     return record

@@ -1,8 +1,9 @@
-"""Real runs in processes of their own that are killed at random instants and gone on with."""
+"""Runs in their own processes that are killed at random instants and resumed."""
 
 import hashlib
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -18,14 +19,12 @@ from costada.runs.discovery import discover
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
 
-LATENCY = 0.02
-"""Seconds that a provider takes to answer here."""
-
-EVALUATION = 0.005
-"""Seconds that an evaluation takes here."""
+LATENCY, EVALUATION = 0.02, 0.005
+"""Seconds that an answer and an evaluation take."""
 
 CAP = 4000
 """Longest answer that a run asks for, more than any answer has."""
+
 
 PRICE_IN, PRICE_OUT = Decimal("0.6"), Decimal("1.92")
 
@@ -76,8 +75,8 @@ class Provider:
         self.bill = Decimal(0)
 
 
-def go_on(folder: Path, url: str, options: dict[str, object]) -> None:
-    """Begin the run in a folder, or go on with it, in this process, to its end."""
+def run_to_end(folder: Path, url: str, options: dict[str, object]) -> None:
+    """Start or resume the run in a folder, in this process, to its end."""
     discover(
         toy_problem(evaluate=slow_evaluation),
         chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=CAP),
@@ -96,15 +95,16 @@ def kill_often(
     draw: int,
     num_kills: int,
     options: dict[str, object],
+    run: Callable[[Path, str, dict[str, object]], None] = run_to_end,
 ) -> int:
-    """Kill a run at random instants and go on with it each time, at last to its end.
+    """Kill a run at random instants, resume it each time, at last to its end.
 
     Returns how often it was alive when it was killed. The instants lie around requests: some calls
     after the process began, up to two calls later; `draw` says which.
     """
     rng, num_hits = Random(draw), 0
     for _ in range(num_kills):
-        process = PROCESSES.Process(target=go_on, args=(folder, server.url, options))
+        process = PROCESSES.Process(target=run, args=(folder, server.url, options))
         num_calls = provider.billed.total() + rng.randint(1, 3)
         process.start()
         while process.is_alive() and provider.billed.total() < num_calls:
@@ -113,7 +113,7 @@ def kill_often(
         num_hits += process.is_alive()
         process.kill()
         process.join()
-    go_on(folder, server.url, options)
+    run(folder, server.url, options)
     return num_hits
 
 
@@ -128,12 +128,21 @@ class Record:
     spent: Decimal
 
     @property
+    def result(self) -> tuple[object, ...]:
+        """What is the same in a killed and an uninterrupted run."""
+        return self.steps, self.best_program, self.archives, self.spent
+
+    @property
     def done(self) -> list[CallRow]:
         return [call for call in self.calls if call.status is CallStatus.DONE]
 
     @property
     def lost(self) -> list[CallRow]:
         return [call for call in self.calls if call.status is CallStatus.LOST]
+
+    @property
+    def bill_at_most(self) -> Decimal:
+        return sum((call.cost + call.bound for call in self.calls), Decimal(0))
 
 
 def record_of(folder: Path) -> Record:

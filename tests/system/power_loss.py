@@ -16,12 +16,14 @@ from preloaded import environment_of_tests, preloading
 from shifted_clock import shift
 
 RUN_FILES = ("run.sqlite", "run.sqlite-wal")
-GO_ON = """
+RUN = """
 import json, sys
 from pathlib import Path
-from crash_runs import go_on
-go_on(Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))
+from crash_runs import run_to_end
+run_to_end(Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3]))
 """
+
+
 DISK = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -70,10 +72,10 @@ int fsync(int file) {
 """
 
 
-def begun(
-    script: str, *arguments: object, disk: Path | None = None, clock: int = 0
+def started(
+    folder: Path, url: str, options: Mapping[str, object], disk: Path | None = None, clock: int = 0
 ) -> subprocess.Popen[str]:
-    """Return a process that runs a script.
+    """The process of a run.
 
     With `disk`, that folder holds what is left of the run file when the power fails; with `clock`,
     its time of day is that many seconds off.
@@ -83,10 +85,10 @@ def begun(
         environment = shift(environment, clock)
     if disk is not None:
         disk.mkdir(exist_ok=True)
-        others = environment.get("LD_PRELOAD", "")
-        own = preloading(DISK)["LD_PRELOAD"]
-        environment |= {"LD_PRELOAD": f"{own} {others}".strip(), "DISK_FOLDER": str(disk)}
-    return subprocess.Popen([sys.executable, "-c", script, *map(str, arguments)], env=environment)
+        libraries = f"{preloading(DISK)['LD_PRELOAD']} {environment.get('LD_PRELOAD', '')}"
+        environment |= {"LD_PRELOAD": libraries.strip(), "DISK_FOLDER": str(disk)}
+    words = str(folder), url, json.dumps(options)
+    return subprocess.Popen([sys.executable, "-c", RUN, *words], env=environment)
 
 
 def lose_power(folder: Path, disk: Path) -> None:
@@ -120,8 +122,7 @@ def kill_often(
     rng, num_hits = Random(len(clocks)), 0
     for clock in clocks:
         num_calls = provider.billed.total() + rng.randint(2, 4)
-        arguments = folder, url, json.dumps(options)
-        with begun(GO_ON, *arguments, disk=disk, clock=clock) as process:
+        with started(folder, url, options, disk, clock) as process:
             while process.poll() is None and provider.billed.total() < num_calls:
                 with suppress(TimeoutExpired):
                     process.wait(0.001)

@@ -12,9 +12,9 @@ from random import Random
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 import power_loss  # noqa: E402
-from crash_runs import check_against_bill, go_on, kill_often, record_of, serve  # noqa: E402
+from crash_runs import check_against_bill, run_to_end, kill_often, record_of, serve  # noqa: E402
 
-HEAD = " run  kills  alive  calls  lost  billed  same as undisturbed"
+HEAD = " run  kills  alive  calls  lost  billed  same as uninterrupted"
 POWER_HEAD = " run  kills  alive  calls  lost  billed  dollars   reported"
 
 
@@ -38,7 +38,7 @@ def line_of(folder: Path, seed: int, kills: int) -> str:
     options: dict[str, object] = {"lost_calls": "ignore", "budget": 0.4, "seed": seed}
     server, provider = serve()
     with server:
-        go_on(folder / f"whole-{seed}", server.url, options)
+        run_to_end(folder / f"whole-{seed}", server.url, options)
         provider.forget()
         hits = kill_often(folder / f"killed-{seed}", server, provider, seed, kills, options)
     whole, killed = (record_of(folder / f"{kind}-{seed}") for kind in ("whole", "killed"))
@@ -56,7 +56,7 @@ def power_line_of(folder: Path, seed: int, kills: int) -> str:
     with server:
         run = folder / f"run-{seed}"
         hits = power_loss.kill_often(run, server.url, provider, clocks, options, folder / f"{seed}")
-        go_on(run, server.url, options)
+        run_to_end(run, server.url, options)
     record = record_of(run)
     check_against_bill(record, provider)
     assert record.spent >= provider.bill

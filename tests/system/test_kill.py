@@ -1,30 +1,24 @@
 import json
 import shutil
 import time
-from collections import Counter
 from decimal import Decimal
-from pathlib import Path
-from random import Random
-from threading import Lock
 
+import power_loss
 import pytest
 from agent_answers import agent_answer, hashed
 from billing_server import BillingServer, Reply
 from crash_runs import (
     BUDGET,
-    EVALUATION,
     LATENCY,
     PRICE_IN,
     PRICE_OUT,
-    PROCESSES,
     Provider,
     check_against_bill,
-    go_on,
     kill_often,
     record_of,
+    run_to_end,
     serve,
 )
-from power_loss import GO_ON, begun, cut_log, kill_often
 
 from costada.models.gateway.protocol import address_file, is_held
 from costada.runs.folder import RunFolder
@@ -35,125 +29,93 @@ from costada.store.purse import Purse
 NUM_KILLS = 6
 
 
+@pytest.fixture
+def provided():
+    """A billing server that answers for a provider, and the provider."""
+    server, provider = serve()
+    with server:
+        yield server, provider
+
+
 @pytest.mark.parametrize("draw", [1, 2, 3])
-def test_a_run_that_is_killed_ends_as_an_undisturbed_one(tmp_path, whole, draw):
-    server, provider = serve()
-    with server:
-        options = {"lost_calls": "ignore"}
-        hits = kill_often(tmp_path / "killed", server, provider, draw, NUM_KILLS, options)
-    killed = record_of(tmp_path / "killed")
+def test_a_killed_run_ends_as_an_uninterrupted_one(tmp_path, whole, provided, draw):
+    hits = kill_often(tmp_path, *provided, draw, NUM_KILLS, {"lost_calls": "ignore"})
+    killed = record_of(tmp_path)
     assert hits >= NUM_KILLS // 2
-    check_against_bill(killed, provider)
-    assert killed.steps == whole.steps
-    assert killed.best_program == whole.best_program
-    assert killed.archives == whole.archives
-    assert killed.spent == whole.spent == sum(call.cost for call in killed.done)
+    check_against_bill(killed, provided[1])
+    assert killed.result == whole.result
+    assert killed.spent == sum(call.cost for call in killed.done)
 
 
-def test_calls_lost_in_a_kill_count_at_their_bound_so_that_no_bill_exceeds_what_is_reported(
-    tmp_path,
+def test_no_bill_exceeds_the_reported_dollars_as_lost_calls_count_at_their_bound(
+    tmp_path, provided
 ):
-    server, provider = serve()
-    with server:
-        kill_often(tmp_path / "killed", server, provider, 4, NUM_KILLS, {})
-    record = record_of(tmp_path / "killed")
-    check_against_bill(record, provider)
+    kill_often(tmp_path, *provided, 4, NUM_KILLS, {})
+    record = record_of(tmp_path)
+    check_against_bill(record, provided[1])
     assert record.lost
-    assert record.spent == sum(call.cost + call.bound for call in record.calls)
-    assert record.spent >= provider.bill
+    assert record.spent == record.bill_at_most >= provided[1].bill
     before = [json.loads(line)["spent"] for line in record.steps.splitlines()][:-1]
     assert all(spent < BUDGET for spent in before)
 
 
-NUM_KILLS = 6
+def run_with_purse(folder, url, options):
+    with Purse(0.25, path=folder.parent / "purse.sqlite", policy="hard") as purse:
+        run_to_end(folder, url, {**options, "purse": purse})
 
 
-def go_on_with_purse(folder: Path, purse: Path, url: str) -> None:
-    with Purse(0.25, path=purse, policy="hard") as paying:
-        go_on(folder, url, {"purse": paying, "budget_policy": "hard", "budget": 0.1})
-
-
-def test_the_purse_holds_what_the_run_holds_however_often_it_is_killed(tmp_path):
-    rng, num_hits = Random(5), 0
-    folder, file = tmp_path / "run", tmp_path / "purse.sqlite"
-    server, provider = serve()
-    with server:
-        for kill in range(NUM_KILLS + 1):
-            process = PROCESSES.Process(target=go_on_with_purse, args=(folder, file, server.url))
-            num_calls = provider.billed.total() + rng.randint(1, 3)
-            process.start()
-            if kill < NUM_KILLS:
-                while process.is_alive() and provider.billed.total() < num_calls:
-                    process.join(0.001)
-                process.join(rng.uniform(0, 2 * (LATENCY + EVALUATION)))
-                num_hits += process.is_alive()
-                process.kill()
-            process.join()
-    assert process.exitcode == 0
-    assert num_hits >= NUM_KILLS // 2
+def test_the_purse_holds_what_the_run_holds_however_often_it_is_killed(tmp_path, provided):
+    options = {"budget_policy": "hard", "budget": 0.1}
+    folder = tmp_path / "run"
+    hits = kill_often(folder, *provided, 5, NUM_KILLS, options, run_with_purse)
+    assert hits >= NUM_KILLS // 2
     record = record_of(folder)
-    with Purse(0.25, path=file, policy="hard") as purse:
+    with Purse(0.25, path=tmp_path / "purse.sqlite", policy="hard") as purse:
         (account,) = purse.accounts()[1:]
         assert account.is_closed
-        assert purse.spent == account.spent == record.spent
-        assert purse.spent == sum(call.cost + call.bound for call in record.calls)
-        assert provider.bill <= purse.spent <= Decimal("0.1")
+        assert purse.spent == account.spent == record.spent == record.bill_at_most
+        assert provided[1].bill <= purse.spent <= Decimal("0.1")
         assert purse.remaining == Decimal("0.25") - purse.spent
 
 
-NUM_KILLS = 6
+@pytest.fixture
+def gateway_run(tmp_path):
+    """The folder of a run whose gateway is stopped in the end."""
+    folder = RunFolder(tmp_path / "run")
+    yield folder
+    stop_gateway(folder)
 
 
-def test_with_a_gateway_the_ledger_is_the_bill_however_often_the_run_is_killed(tmp_path, whole):
-    options = {"gateway": True}
-    server, provider = serve()
-    with server:
-        try:
-            hits = kill_often(tmp_path / "killed", server, provider, 1, NUM_KILLS, options)
-            assert not is_held(address_file(gateway_journal(RunFolder(tmp_path / "killed"))))
-        finally:
-            stop_gateway(RunFolder(tmp_path / "killed"))
-    killed = record_of(tmp_path / "killed")
+def test_with_a_gateway_the_ledger_is_the_bill_however_often_the_run_is_killed(
+    gateway_run, whole, provided
+):
+    hits = kill_often(gateway_run.path, *provided, 1, NUM_KILLS, {"gateway": True})
+    assert not is_held(address_file(gateway_journal(gateway_run)))
+    killed = record_of(gateway_run.path)
     assert hits >= NUM_KILLS // 2
     assert killed.calls
     assert killed.done == list(killed.calls)
-    assert sum(call.cost for call in killed.calls) == killed.spent == provider.bill
-    assert killed.spent == whole.spent
-    assert killed.steps == whole.steps
-    assert killed.archives == whole.archives
+    assert sum(call.cost for call in killed.calls) == killed.spent == provided[1].bill
+    assert killed.result == whole.result
 
 
-def test_with_a_gateway_steps_that_the_run_file_has_lost_are_made_again_for_nothing(tmp_path):
-    folder = RunFolder(tmp_path / "run")
-    server, provider = serve()
-    with server:
-        try:
-            for iterations in (3, 6):
-                options = {"gateway": True, "max_iterations": iterations}
-                go_on(folder.path, server.url, options)
-                shutil.copy(folder.database, tmp_path / f"{iterations}.sqlite")
-            steps, billed = folder.steps.read_text(), provider.bill
-            shutil.copy(tmp_path / "3.sqlite", folder.database)
-            go_on(folder.path, server.url, options)
-        finally:
-            stop_gateway(folder)
-    assert provider.bill == billed == record_of(folder.path).spent
-    assert folder.steps.read_text() == steps
+def test_with_a_gateway_lost_steps_are_repeated_for_nothing(gateway_run, tmp_path, provided):
+    server, provider = provided
+    for iterations in (3, 6):
+        options = {"gateway": True, "max_iterations": iterations}
+        run_to_end(gateway_run.path, server.url, options)
+        shutil.copy(gateway_run.database, tmp_path / f"{iterations}.sqlite")
+    steps, billed = gateway_run.steps.read_text(), provider.bill
+    shutil.copy(tmp_path / "3.sqlite", gateway_run.database)
+    run_to_end(gateway_run.path, server.url, options)
+    assert provider.bill == billed == record_of(gateway_run.path).spent
+    assert gateway_run.steps.read_text() == steps
 
 
-NUM_KILLS = 6
-OPTIONS = {"generator": "agent", "step_cap": 0.012, "lost_calls": "ignore", "budget": 0.08}
+class ToolProvider(Provider):
+    """Answers by the whole conversation, with tool calls."""
 
-
-class ToolProvider:
-    """Answers by the conversation alone, takes its time, and remembers what it billed."""
-
-    def __init__(self) -> None:
-        self.billed: Counter[bytes] = Counter()
-        self.bill = Decimal(0)
-        self._lock = Lock()
-
-    def answer(self, body) -> Reply:
+    def answer(self, body):
         reply = agent_answer(body)
         with self._lock:
             self.billed[hashed(body)] += 1
@@ -162,88 +124,81 @@ class ToolProvider:
         return reply
 
 
-def test_it_repeats_no_answered_call_and_ends_as_an_undisturbed_run(tmp_path):
+def test_a_killed_run_with_tools_repeats_no_answered_call_and_ends_as_an_uninterrupted_one(
+    tmp_path,
+):
     provider = ToolProvider()
+    options = {"generator": "agent", "step_cap": 0.012, "lost_calls": "ignore", "budget": 0.08}
     with BillingServer(default=provider.answer) as server:
-        go_on(tmp_path / "whole", server.url, OPTIONS)
+        run_to_end(tmp_path / "whole", server.url, options)
         bill_of_whole = provider.bill
-        provider.billed.clear()
-        hits = kill_often(tmp_path / "killed", server, provider, 1, NUM_KILLS, OPTIONS)
+        provider.forget()
+        hits = kill_often(tmp_path / "killed", server, provider, 1, NUM_KILLS, options)
     whole, killed = record_of(tmp_path / "whole"), record_of(tmp_path / "killed")
     assert hits >= NUM_KILLS // 2
     assert any(call.attempt > 1 for call in killed.done if call.role == "generation")
-    assert killed.steps == whole.steps
-    assert killed.best_program == whole.best_program
-    assert killed.archives == whole.archives
+    assert killed.result == whole.result
     assert [call.prompt for call in killed.done] == [call.prompt for call in whole.done]
-    keys = Counter((call.iteration, call.role, call.attempt) for call in killed.done)
-    assert max(keys.values()) == 1
-    assert killed.spent == whole.spent == bill_of_whole == sum(call.cost for call in killed.done)
+    keys = {(call.iteration, call.role, call.attempt) for call in killed.done}
+    assert len(keys) == len(killed.done)
+    assert killed.spent == bill_of_whole == sum(call.cost for call in killed.done)
     repeated = provider.billed.total() - len(killed.done)
     assert 0 <= repeated <= len(killed.lost)
 
 
-def test_a_run_that_is_killed_while_its_clock_is_set_back_ends_as_an_undisturbed_one(
-    tmp_path, whole
+def test_a_run_that_is_killed_while_its_clock_is_set_back_ends_as_an_uninterrupted_one(
+    tmp_path, whole, provided
 ):
-    server, provider = serve()
-    with server:
-        options = {"lost_calls": "ignore"}
-        clocks = [0, -120, -240, -60]
-        hits = kill_often(tmp_path / "killed", server.url, provider, clocks, options)
-        go_on(tmp_path / "killed", server.url, options)
-    killed = record_of(tmp_path / "killed")
+    server, provider = provided
+    options = {"lost_calls": "ignore"}
+    hits = power_loss.kill_often(tmp_path, server.url, provider, [0, -120, -240, -60], options)
+    run_to_end(tmp_path, server.url, options)
+    killed = record_of(tmp_path)
     assert hits >= 2
     check_against_bill(killed, provider)
-    assert (killed.steps, killed.archives) == (whole.steps, whole.archives)
-    assert killed.spent == whole.spent
+    assert killed.result == whole.result
 
 
-def test_no_bill_exceeds_what_is_reported_when_the_power_fails(tmp_path):
-    server, provider = serve()
-    with server:
-        folder, disk = tmp_path / "killed", tmp_path / "disk"
-        hits = kill_often(folder, server.url, provider, [0, 0, 0], {}, disk)
-        go_on(folder, server.url, {})
+def test_no_bill_exceeds_the_reported_dollars_when_the_power_fails(tmp_path, provided):
+    server, provider = provided
+    folder, disk = tmp_path / "killed", tmp_path / "disk"
+    hits = power_loss.kill_often(folder, server.url, provider, [0, 0, 0], {}, disk)
+    run_to_end(folder, server.url, {})
     record = record_of(folder)
     assert hits >= 2
     check_against_bill(record, provider)
-    assert record.spent == sum(call.cost + call.bound for call in record.calls)
-    assert record.spent >= provider.bill
+    assert record.spent == record.bill_at_most >= provider.bill
 
 
-def killed_before_step(iteration: int, folder: Path) -> Provider:
-    """Kill a run when it asks for the first time in an iteration, before that is billed."""
+def killed_before_step(iteration, folder):
+    """Kill a run at the first request of an iteration, before it is billed."""
     server, provider = serve()
-    ask = provider.answer
     steps = folder / "steps.jsonl"
 
-    def answer(body: dict[str, object]) -> Reply:
+    def answer(body):
         if steps.exists() and len(steps.read_text().splitlines()) == iteration - 1:
             process.kill()
-            return Reply("nobody hears this")
-        return ask(body)
+            return Reply("not received")
+        return provider.answer(body)
 
     server.default = answer
-    with server, begun(GO_ON, folder, server.url, "{}") as process:
+    with server, power_loss.started(folder, server.url, {}) as process:
         pass
     return provider
 
 
-def test_steps_that_a_cut_log_has_lost_are_told_counted_and_accepted(tmp_path):
-    folder = RunFolder(tmp_path / "killed")
+def test_steps_lost_in_a_cut_log_are_reported_counted_and_accepted(tmp_path, provided):
+    folder, (server, again) = RunFolder(tmp_path / "killed"), provided
     provider = killed_before_step(12, folder.path)
     billed, known = provider.bill, folder.steps.read_text().splitlines()
-    cut_log(folder.path, 0.5)
-    server, again = serve()
-    with server:
-        with pytest.raises(ValueError, match=r"has lost iterations \d+ to 11, which") as refused:
-            go_on(folder.path, server.url, {})
-        assert f"{folder.resume_command} --accept-loss" in str(refused.value)
-        assert again.bill == 0
-        assert folder.steps.read_text().splitlines() == known
-        go_on(folder.path, server.url, {"accept_loss": True})
+    power_loss.cut_log(folder.path, 0.5)
+    with pytest.raises(ValueError, match=r"has lost iterations \d+ to 11, which") as refused:
+        run_to_end(folder.path, server.url, {})
+    assert f"{folder.resume_command} --accept-loss" in str(refused.value)
+    assert again.bill == 0
+    assert folder.steps.read_text().splitlines() == known
+    run_to_end(folder.path, server.url, {"accept_loss": True})
     record = record_of(folder.path)
     assert any(call.role == LOST_STEPS for call in record.calls)
-    assert record.spent == sum(call.cost + call.bound for call in record.calls)
+    assert record.spent == record.bill_at_most
     assert float(record.spent) == pytest.approx(float(billed + again.bill), abs=1e-9)
