@@ -6,6 +6,8 @@ from functools import lru_cache
 from math import exp, log
 from random import Random
 
+from costada.values.usage import Usage
+
 NUM_APPROACHES = 8
 """Kinds of programs; the recorded ones fall into ten that occur more than twice."""
 
@@ -186,14 +188,6 @@ class Length:
         return max(1, round(rng.lognormvariate(log(self.median), self.spread)))
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """What one call is billed for."""
-
-    taken: int
-    given: int
-
-
 PROMPT_BASE, TOKENS_PER_PROGRAM = 1_360, 1_640
 """Prompt of a generation: the text with the parent, and each program shown beside it."""
 
@@ -216,12 +210,12 @@ STRATEGY_FAILURE_RATE = 0.1
 """Share of strategies that are refused, so that an evolution asks again: as the offline model."""
 
 
-def generation_tokens(num_others: int, cost_factor: float, rng: Random) -> Tokens:
+def generation_tokens(num_others: int, cost_factor: float, rng: Random) -> Usage:
     """The tokens of one attempt that shows so many programs beside the parent."""
     prompt = Length(PROMPT_BASE + TOKENS_PER_PROGRAM * num_others, PROMPT_SPREAD)
-    return Tokens(prompt.drawn(rng), min(MAX_ANSWER, round(ANSWER.drawn(rng) * cost_factor) + 1))
+    return Usage(prompt.drawn(rng), min(MAX_ANSWER, round(ANSWER.drawn(rng) * cost_factor) + 1))
 
 
-def call_tokens(lengths: tuple[Length, Length], rng: Random) -> Tokens:
+def call_tokens(lengths: tuple[Length, Length], rng: Random) -> Usage:
     """The tokens of a call of another kind."""
-    return Tokens(lengths[0].drawn(rng), lengths[1].drawn(rng))
+    return Usage(lengths[0].drawn(rng), lengths[1].drawn(rng))

@@ -20,7 +20,6 @@ from costada.experiments.landscape.landscape import (
     STRATEGY_TOKENS,
     Attempt,
     Landscape,
-    Tokens,
     Wording,
     call_tokens,
     drawn_landscape,
@@ -29,6 +28,7 @@ from costada.experiments.landscape.landscape import (
 from costada.experiments.landscape.problem import proposed_program, read_program
 from costada.models.offline.answers import insight_reply, label_reply, strategy_reply
 from costada.values.prompt_data import PromptData, prompt_data
+from costada.values.usage import Usage
 
 TACTICS_PER_ANSWER = 3
 
@@ -75,7 +75,7 @@ def attempt_of(asked: PromptData) -> Attempt | None:
 NO_LANDSCAPE = "I see no program of the simulated landscape here."
 
 
-def answered(asked: PromptData | None, seed: int, rng: Random) -> tuple[str, Tokens]:
+def answered(asked: PromptData | None, seed: int, rng: Random) -> tuple[str, Usage]:
     """The answer to a prompt and what it is billed for; the seed chooses the landscape."""
     if asked is None:
         return NO_LANDSCAPE, generation_tokens(0, 1.0, rng)
@@ -93,7 +93,7 @@ def answered(asked: PromptData | None, seed: int, rng: Random) -> tuple[str, Tok
     return NO_LANDSCAPE, generation_tokens(0, 1.0, rng)
 
 
-def _program_answer(asked: PromptData, seed: int, rng: Random) -> tuple[str, Tokens]:
+def _program_answer(asked: PromptData, seed: int, rng: Random) -> tuple[str, Usage]:
     attempt = attempt_of(asked)
     if attempt is None:
         return NO_LANDSCAPE, generation_tokens(len(asked.others), 1.0, rng)
@@ -166,8 +166,8 @@ class SimulatedModel(BaseChatModel):
         rng = _generator(self.seed, messages, metadata.get(ITERATION))
         text, tokens = answered(prompt_data(messages[-1].additional_kwargs), self.seed, rng)
         limit, reason = kwargs.get("max_tokens"), "stop"
-        if limit is not None and tokens.given > limit:
-            text, tokens, reason = "", replace(tokens, given=limit), "length"
+        if limit is not None and tokens.output_tokens > limit:
+            text, tokens, reason = "", replace(tokens, output_tokens=limit), "length"
         message = AIMessage(
             content=text,
             usage_metadata=_usage(tokens),
@@ -182,9 +182,9 @@ def _generator(seed: int, messages: list[BaseMessage], iteration: object) -> Ran
     return Random(int.from_bytes(digest))
 
 
-def _usage(tokens: Tokens) -> UsageMetadata:
+def _usage(tokens: Usage) -> UsageMetadata:
     return UsageMetadata(
-        input_tokens=tokens.taken,
-        output_tokens=tokens.given,
-        total_tokens=tokens.taken + tokens.given,
+        input_tokens=tokens.input_tokens,
+        output_tokens=tokens.output_tokens,
+        total_tokens=tokens.input_tokens + tokens.output_tokens,
     )

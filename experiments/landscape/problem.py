@@ -9,11 +9,11 @@ from costada.experiments.landscape.landscape import (
     Attempt,
     Landscape,
     Outcome,
-    Tokens,
     attempted,
     generation_tokens,
 )
 from costada.values.evaluation import Evaluation, failed
+from costada.values.usage import Usage
 
 SEED_QUALITY = 0.3642
 """Score of the initial program: that of the circle packing benchmark."""
@@ -115,7 +115,7 @@ def with_outcome(code: str, outcome: Outcome, variant: int) -> str:
 
 def proposed_program(
     code: str, attempt: Attempt, num_others: int, landscape: Landscape, rng: Random
-) -> tuple[str, Tokens]:
+) -> tuple[str, Usage]:
     """The program that an attempt makes of a parent's text, and the tokens of its call."""
     outcome = attempted(attempt, landscape, rng)
     factor = landscape.approaches[outcome.approach].cost_factor

@@ -40,7 +40,6 @@ from costada.experiments.landscape.landscape import (
     STRATEGY_TOKENS,
     Attempt,
     Landscape,
-    Tokens,
     Wording,
     call_tokens,
     drawn_landscape,
@@ -59,6 +58,7 @@ from costada.runs.config import PRESETS
 from costada.runs.user_input import unknown_name
 from costada.values.candidate import Candidate
 from costada.values.program import Program
+from costada.values.usage import Usage
 
 MODEL = "simulated"
 PRICE = PRESETS["glm-5"].price
@@ -108,7 +108,7 @@ class Advice:
     """The tactics of a guide: the approach that each names, None if it keeps the program's."""
 
     named: tuple[int | None, ...]
-    tokens: Tokens
+    tokens: Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +119,13 @@ class Evolution:
     """
 
     strategy: str | None
-    calls: tuple[Tokens, ...]
+    calls: tuple[Usage, ...]
 
 
 class Answers(Protocol):
     """Answers every call of one run; all randomness comes from the generator it is given."""
 
-    def attempt(self, request: Request, rng: Random) -> tuple[str, Tokens]:
+    def attempt(self, request: Request, rng: Random) -> tuple[str, Usage]:
         """The program of an answer, valid or not, and its tokens."""
         ...
 
@@ -133,7 +133,7 @@ class Answers(Protocol):
         """The tactics of a guide; none where its answer was unusable."""
         ...
 
-    def label(self, rng: Random) -> Tokens:
+    def label(self, rng: Random) -> Usage:
         """The tokens of the label call, which only EvoX buys."""
         ...
 
@@ -148,7 +148,7 @@ class LandscapeAnswers:
 
     landscape: Landscape
 
-    def attempt(self, request: Request, rng: Random) -> tuple[str, Tokens]:
+    def attempt(self, request: Request, rng: Random) -> tuple[str, Usage]:
         """A program made from the parent, and its tokens."""
         seen = _seen(request.parent)
         attempt = Attempt(seen.approach, seen.quality, request.wording, request.named)
@@ -163,7 +163,7 @@ class LandscapeAnswers:
         named = named_approaches(self.landscape, seen.approach, seen.quality, rng)
         return Advice(named, call_tokens(GUIDE_TOKENS, rng))
 
-    def label(self, rng: Random) -> Tokens:
+    def label(self, rng: Random) -> Usage:
         """The tokens of the label call."""
         return call_tokens(LABEL_TOKENS, rng)
 
@@ -371,8 +371,8 @@ class SimulatedRun:
         parent = next(each for each in self.population if each.id == parent_id)
         return Request(parent, len(others), LABEL_WORDING[label])
 
-    def _charge(self, role: str, tokens: Tokens) -> None:
-        self._units[role] += tokens.taken * INPUT_UNITS + tokens.given * OUTPUT_UNITS
+    def _charge(self, role: str, tokens: Usage) -> None:
+        self._units[role] += tokens.input_tokens * INPUT_UNITS + tokens.output_tokens * OUTPUT_UNITS
 
     def _balance(self) -> Balance:
         return Balance(self._budget, sum(self._units.values()) / UNITS)

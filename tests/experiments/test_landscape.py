@@ -126,7 +126,9 @@ def test_tokens_grow_with_the_programs_shown_and_the_answers_with_the_approach()
     def typical(num_others, factor):
         rng = Random(3)
         drawn = [generation_tokens(num_others, factor, rng) for _ in range(DRAWS)]
-        return median(each.taken for each in drawn), median(each.given for each in drawn)
+        return median(each.input_tokens for each in drawn), median(
+            each.output_tokens for each in drawn
+        )
 
     # 1,360 + 4 * 1,640 = 7,920 and 4,400 times the factor
     assert typical(4, 1.0) == (pytest.approx(7920, rel=0.02), pytest.approx(4400, rel=0.04))

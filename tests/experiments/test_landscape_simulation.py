@@ -10,7 +10,6 @@ from costada.controller.constants import Constants
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem
 from costada.experiments.landscape.batch import Batch, in_order, methods_named, simulated
-from costada.experiments.landscape.landscape import Tokens
 from costada.experiments.landscape.model import named_approach
 from costada.experiments.landscape.simulation import (
     INPUT_UNITS,
@@ -133,7 +132,7 @@ class ReplayedAnswers:
     def _next(self, *roles):
         call = self.calls.pop(0)
         assert call.role in roles
-        return call.answer, Tokens(call.usage.input_tokens, call.usage.output_tokens)
+        return call.answer, call.usage
 
     def attempt(self, request, rng):
         answer, tokens = self._next("generation", "retry")
