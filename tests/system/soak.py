@@ -12,7 +12,7 @@ from random import Random
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 import power_loss  # noqa: E402
-from crash_runs import check_against_bill, run_to_end, kill_often, record_of, serve  # noqa: E402
+from crash_runs import check_against_bill, kill_often, record_of, run_to_end, serve  # noqa: E402
 
 HEAD = " run  kills  alive  calls  lost  billed  same as uninterrupted"
 POWER_HEAD = " run  kills  alive  calls  lost  billed  dollars   reported"

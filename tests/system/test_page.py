@@ -2,6 +2,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from base64 import b64decode, b64encode
@@ -14,15 +15,15 @@ from typing import Any
 
 import pytest
 from page_runs import call, candidate, serving, settings, step, write_steps
-from typer.testing import CliRunner
 
-from costada.cli.main import app
+from costada.reports.page import page
 from costada.reports.page.feed import Feed
 from costada.reports.page.page import ITERATIONS, blocks, embedded, policy, write_page
 from costada.reports.page.server import PageServer
 from costada.values.program import Program
 
 HOSTILE = "</script><script>alert(1)</script><!--&\u2028\ud800"
+SCRIPTS = Path(page.__file__).parent / "scripts"
 
 
 class Elements(HTMLParser):
@@ -49,101 +50,8 @@ class Elements(HTMLParser):
             self.inside[self.open][-1] += data
 
 
-def hashed(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
-@pytest.fixture
-def hostile(tmp_path):
-    """A run in which every text that a model or a problem writes tries to leave its place."""
-    run = settings(tmp_path / "run", problem=f"object:{HOSTILE[:-1]}", model=HOSTILE[:-1])
-    program = Program.of(HOSTILE)
-    write_steps(
-        run,
-        [step(1, failure=HOSTILE, action=HOSTILE, events=[HOSTILE])],
-        calls=[call(1, prompt=HOSTILE, answer=HOSTILE, role=HOSTILE[:-1])],
-        candidates=[candidate(1, program=program, changes=HOSTILE, is_valid=False, error=HOSTILE)],
-    )
-    return run
-
-
-def test_embedded_json_is_ascii_that_closes_no_element_and_means_the_same():
-    text = embedded({HOSTILE: [HOSTILE, 1.5, None]})
-    assert text.isascii()
-    assert not re.search("[<>&]", text)
-    assert json.loads(text) == {HOSTILE: [HOSTILE, 1.5, None]}
-
-
-def test_a_number_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        embedded(float("nan"))
-
-
-def test_hostile_texts_add_no_element_to_the_page(hostile, tmp_path):
-    calm = settings(tmp_path / "calm")
-    write_steps(calm, [step(1)])
-    pages = [write_page(run).read_text("utf-8") for run in (hostile, calm)]
-    tags = [[tag for tag, _ in Elements(text).tags] for text in pages]
-    assert tags[0] == tags[1]
-
-
-def test_only_the_page_s_own_script_and_style_are_allowed(hostile):
-    elements = Elements(write_page(hostile).read_text("utf-8"))
-    (allowed,) = [
-        attributes["content"]
-        for tag, attributes in elements.tags
-        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
-    ]
-    assert allowed == policy(is_live=False)
-    (style,) = elements.inside["style"]
-    assert f"style-src {hashed(style)};" in allowed
-    assert f"script-src {hashed(elements.inside['script'][-1])};" in allowed
-    assert "default-src 'none'" in allowed
-    assert "connect-src 'none'" in allowed
-    assert "require-trusted-types-for 'script'; trusted-types 'none'" in allowed
-
-
-def test_the_page_names_no_address_outside_itself(hostile):
-    elements = Elements(write_page(hostile).read_text("utf-8"))
-    for tag, attributes in elements.tags:
-        assert not {"src", "srcset", "style", "onclick", "onload"} & set(attributes), tag
-        assert (attributes.get("href") or "#").startswith("#")
-
-
-def test_no_script_turns_text_into_markup():
-    folder = Path(__file__).parents[2] / "runs" / "page" / "scripts"
-    for script in folder.glob("*.js"):
-        text = script.read_text("utf-8")
-        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text)
-        assert len(text.splitlines()) < 300
-
-
-def test_blocks_hold_the_texts_of_all_iterations_once_and_in_order(tmp_path):
-    run = settings(tmp_path / "run", max_iterations=50)
-    write_steps(run, [step(number) for number in range(1, 46)])
-    packed = list(blocks(Feed(run)))
-    assert [block.first for block in packed] == [0, 20, 40]
-    told: list[Any] = [
-        texts for block in packed for texts in json.loads(decompress(b64decode(block.packed)))
-    ]
-    assert ITERATIONS == 20
-    assert [texts["iteration"] for texts in told] == list(range(46))
-    assert told[45]["calls"][0]["prompt"] == "Change the program of iteration 45."
-
-
-def test_the_same_run_gives_the_same_page_but_for_its_time(tmp_path):
-    run = settings(tmp_path / "run")
-    write_steps(run, [step(1)])
-    texts = [
-        re.sub(r'"written":"[^"]+"', "", write_page(run, tmp_path / name).read_text("utf-8"))
-        for name in ("one.html", "two.html")
-    ]
-    assert texts[0] == texts[1]
-
-
-def test_a_run_that_has_not_begun_has_no_page(tmp_path):
-    with pytest.raises(ValueError, match="the run has not begun"):
-        write_page(settings(tmp_path / "run"))
+def written(run, out=None):
+    return write_page(run, *([out] if out else [])).read_text("utf-8")
 
 
 @pytest.fixture
@@ -151,6 +59,83 @@ def run(tmp_path):
     made = settings(tmp_path / "run")
     write_steps(made, [step(1), step(2)])
     return made
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A run in which every text that a model or a problem writes tries to leave its place."""
+    run = settings(tmp_path / "hostile", problem=f"object:{HOSTILE[:-1]}", model=HOSTILE[:-1])
+    program, bad = Program.of(HOSTILE), {"is_valid": False, "error": HOSTILE}
+    write_steps(
+        run,
+        [step(1, failure=HOSTILE, action=HOSTILE, events=[HOSTILE]), step(2)],
+        calls=[call(1, prompt=HOSTILE, answer=HOSTILE, role=HOSTILE[:-1])],
+        candidates=[candidate(1, program=program, changes=HOSTILE, **bad)],
+    )
+    return run
+
+
+def test_embedded_json_is_ascii_closes_no_element_and_means_the_same():
+    text = embedded({HOSTILE: [HOSTILE, 1.5, None]})
+    assert text.isascii()
+    assert not re.search("[<>&]", text)
+    assert json.loads(text) == {HOSTILE: [HOSTILE, 1.5, None]}
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        embedded(float("nan"))
+
+
+def test_hostile_texts_add_no_element_and_no_address_to_the_page(hostile, run):
+    tags = [Elements(written(each)).tags for each in (hostile, run)]
+    assert [tag for tag, _ in tags[0]] == [tag for tag, _ in tags[1]]
+    for tag, attributes in tags[0]:
+        assert not {"src", "srcset", "style", "onclick", "onload"} & set(attributes), tag
+        assert (attributes.get("href") or "#").startswith("#")
+
+
+def test_only_the_page_s_own_script_and_style_are_allowed(hostile):
+    elements = Elements(written(hostile))
+    (allowed,) = [
+        attributes["content"]
+        for tag, attributes in elements.tags
+        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert allowed == policy(is_live=False)
+    (style,) = elements.inside["style"]
+    for kind, text in (("style", style), ("script", elements.inside["script"][-1])):
+        digest = b64encode(sha256(text.encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}';" in allowed
+    assert "default-src 'none'" in allowed
+    assert "connect-src 'none'" in allowed
+    assert "require-trusted-types-for 'script'; trusted-types 'none'" in allowed
+
+
+def test_no_script_turns_text_into_markup():
+    scripts = [path.read_text("utf-8") for path in SCRIPTS.glob("*.js")]
+    assert scripts
+    for text in scripts:
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text)
+
+
+def test_blocks_hold_the_texts_of_all_iterations_once_and_in_order(tmp_path):
+    run = settings(tmp_path / "run", max_iterations=50)
+    write_steps(run, [step(number) for number in range(1, 46)])
+    packed = list(blocks(Feed(run)))
+    assert [block.first for block in packed] == [0, 20, 40]
+    texts = [each for block in packed for each in json.loads(decompress(b64decode(block.packed)))]
+    assert ITERATIONS == 20
+    assert [each["iteration"] for each in texts] == list(range(46))
+    assert texts[45]["calls"][0]["prompt"] == "Change the program of iteration 45."
+
+
+def test_the_same_run_gives_the_same_page_but_for_its_time(run, tmp_path):
+    files = [tmp_path / name for name in ("one.html", "two.html")]
+    one, two = (re.sub(r'"written":"[^"]+"', "", written(run, file)) for file in files)
+    assert one == two
+
+
+def test_a_run_that_has_not_begun_has_no_page(tmp_path):
+    with pytest.raises(ValueError, match="the run has not begun"):
+        write_page(settings(tmp_path / "run"))
 
 
 @pytest.fixture
@@ -171,13 +156,15 @@ def asked(
     return answer, text
 
 
-def test_the_server_is_bound_to_the_loopback_address(server):
+def test_the_server_is_bound_to_the_loopback_address_and_opens_with_its_token(server):
+    own = f"http://127.0.0.1:{server.server_port}"
     assert server.server_address[0] == "127.0.0.1"
-    assert server.address == f"http://127.0.0.1:{server.server_port}/?token={server.token}"
+    assert server.address == f"{own}/?token={server.token}"
     assert len(server.token) >= 43
+    assert asked(server, server.address.removeprefix(own), Authorization="")[0].status == 200
 
 
-def test_the_page_comes_with_a_policy_that_allows_asking_its_own_server(server):
+def test_the_page_comes_with_a_policy_that_allows_requests_to_its_own_server(server):
     answer, text = asked(server, "/")
     assert answer.status == 200
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
@@ -186,47 +173,43 @@ def test_the_page_comes_with_a_policy_that_allows_asking_its_own_server(server):
     assert '"is_live":true' in text
 
 
-def test_figures_after_an_iteration_are_json(server):
+def test_figures_after_an_iteration_and_texts_of_one_are_json(server):
     answer, text = asked(server, "/figures/1")
     assert answer.headers["Content-Type"] == "application/json; charset=utf-8"
     assert [row[0] for row in json.loads(text)["steps"]["rows"]] == [2]
-
-
-def test_texts_of_one_iteration_are_json(server):
-    _, text = asked(server, "/texts/2")
-    (told,) = json.loads(text)["texts"]
-    assert told["calls"][0]["prompt"] == "Change the program of iteration 2."
+    (texts,) = json.loads(asked(server, "/texts/2")[1])["texts"]
+    assert texts["calls"][0]["prompt"] == "Change the program of iteration 2."
 
 
 @pytest.mark.parametrize(
-    "path", ["/run.sqlite", "/../run.sqlite", "/figures/", "/figures/-1", "/texts/1/2", "/texts/x"]
+    ("path", "method", "headers", "status", "text"),
+    [
+        *(
+            (path, "GET", {}, 404, None)
+            for path in ("/run.sqlite", "/../run.sqlite", "/figures/", "/figures/-1")
+        ),
+        *((path, "GET", {}, 404, None) for path in ("/texts/1/2", "/texts/x")),
+        *(("/", method, {}, 501, None) for method in ("POST", "PUT", "DELETE", "OPTIONS")),
+        ("/", "HEAD", {}, 200, ""),
+        ("/", "GET", {"Host": "evil.example"}, 421, "not this host\n"),
+        *(
+            ("/figures/0", "GET", {"Origin": origin}, 403, "not this origin\n")
+            for origin in ("http://evil.example", "http://127.0.0.1:1", "null")
+        ),
+    ],
 )
-def test_everything_else_is_not_there(server, path):
-    answer, _ = asked(server, path)
-    assert answer.status == 404
-
-
-@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
-def test_nothing_can_be_sent_to_the_server(server, method):
-    answer, _ = asked(server, "/", method)
-    assert answer.status == 501
-
-
-def test_a_request_for_another_host_is_refused(server):
-    answer, text = asked(server, "/", Host="evil.example")
-    assert (answer.status, text) == (421, "not this host\n")
-
-
-@pytest.mark.parametrize("origin", ["http://evil.example", "http://127.0.0.1:1", "null"])
-def test_a_request_from_another_origin_is_refused(server, origin):
-    answer, text = asked(server, "/figures/0", Origin=origin)
-    assert (answer.status, text) == (403, "not this origin\n")
+def test_other_paths_methods_hosts_and_origins_are_refused(
+    server, path, method, headers, status, text
+):
+    answer, body = asked(server, path, method, **headers)
+    assert answer.status == status
+    assert text is None or body == text
     own = f"http://127.0.0.1:{server.server_port}"
     assert asked(server, "/figures/0", Origin=own)[0].status == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/figures/0", "/texts/1", "/nothing"])
-def test_nothing_is_told_without_the_token(server, path):
+def test_nothing_is_served_without_the_token(server, path):
     nearly = server.token[:-1] + ("a" if server.token[-1] != "a" else "b")
     for shown in ("", "Bearer", "Bearer ", f"Bearer {nearly}", f"Basic {server.token}"):
         answer, text = asked(server, path, Authorization=shown)
@@ -236,17 +219,7 @@ def test_nothing_is_told_without_the_token(server, path):
         assert asked(server, path + query, Authorization="")[0].status == 401
 
 
-def test_the_address_that_is_told_opens_the_page(server):
-    path = server.address.removeprefix(f"http://127.0.0.1:{server.server_port}")
-    assert asked(server, path, Authorization="")[0].status == 200
-
-
-def test_asking_for_the_head_brings_no_body(server):
-    answer, text = asked(server, "/", "HEAD")
-    assert (answer.status, text) == (200, "")
-
-
-def test_a_damaged_file_is_told_and_the_server_goes_on(run, server):
+def test_a_damaged_file_is_reported_and_the_server_continues(run, server):
     kept = run.database.read_bytes()
     run.database.write_bytes(b"no database" * 100)
     answer, text = asked(server, "/figures/0")
@@ -257,12 +230,14 @@ def test_a_damaged_file_is_told_and_the_server_goes_on(run, server):
 
 
 def test_watching_changes_nothing_in_the_folder(run, server):
-    before = {path.name: path.stat().st_mtime_ns for path in run.path.iterdir()}
+    def times():
+        files = [file for file in run.path.iterdir() if not file.name.endswith(("-shm", "-wal"))]
+        return {file.name: file.stat().st_mtime_ns for file in files}
+
+    before = times()
     for path in ("/", "/figures/0", "/texts/1"):
         asked(server, path)
-    after = {path.name: path.stat().st_mtime_ns for path in run.path.iterdir()}
-    side_files = {"run.sqlite-shm", "run.sqlite-wal"}
-    assert {k: v for k, v in after.items() if k not in side_files} == before
+    assert times() == before
 
 
 def test_the_command_serves_until_it_is_interrupted(run):
@@ -286,30 +261,15 @@ def test_the_command_serves_until_it_is_interrupted(run):
         child.communicate()
 
 
-def invoke(*arguments: object) -> Any:
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+def test_report_writes_a_page_to_the_folder_or_to_a_file_and_prints_its_path(invoke, run, tmp_path):
+    for out, words in ((run.path / "report.html", ()), (tmp_path / "page.html", ("--out",))):
+        result = invoke("report", run.path, *words, *([out] if words else []))
+        assert result.exit_code == 0, result.output
+        assert result.output == f"{out}\n"
+        assert out.read_text("utf-8").startswith("<!DOCTYPE html>")
 
 
-def test_report_writes_a_page_beside_the_run_and_prints_its_path(tmp_path):
-    run = settings(tmp_path / "run")
-    write_steps(run, [step(1)])
-    result = invoke("report", run.path)
-    assert result.exit_code == 0, result.output
-    assert result.output == f"{run.path / 'report.html'}\n"
-    assert (run.path / "report.html").read_text("utf-8").startswith("<!DOCTYPE html>")
-
-
-def test_report_writes_where_it_is_told_to(tmp_path):
-    run = settings(tmp_path / "run")
-    write_steps(run, [step(1)])
-    assert invoke("report", run.path, "--out", tmp_path / "page.html").exit_code == 0
-    assert (tmp_path / "page.html").is_file()
-    assert not (run.path / "report.html").exists()
-
-
-def test_a_page_that_cannot_lie_where_it_is_told_to_is_refused_by_that_name(tmp_path):
-    run = settings(tmp_path / "run")
-    write_steps(run, [step(1)])
+def test_a_path_that_cannot_be_written_is_refused_by_name(invoke, run, tmp_path):
     before = sorted(tmp_path.rglob("*"))
     for out in (tmp_path, tmp_path / "missing" / "page.html"):
         result = invoke("report", run.path, "--out", out)
@@ -318,18 +278,15 @@ def test_a_page_that_cannot_lie_where_it_is_told_to_is_refused_by_that_name(tmp_
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_folder_without_a_run_is_refused_by_both_commands(tmp_path):
-    for command in ("report", "watch"):
-        result = invoke(command, tmp_path)
-        assert result.exit_code == 2
-        assert str(tmp_path) in result.output
-        assert "Traceback" not in result.output
+@pytest.mark.parametrize("command", ["report", "watch"])
+def test_a_folder_without_a_run_is_refused(invoke, tmp_path, command):
+    result = invoke(command, tmp_path)
+    assert result.exit_code == 2
+    assert str(tmp_path) in result.output
+    assert "Traceback" not in result.output
 
 
-def test_a_taken_port_is_refused_in_one_line(tmp_path):
-    import socket
-
-    run = settings(tmp_path / "run")
+def test_a_port_in_use_is_refused(invoke, run):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
