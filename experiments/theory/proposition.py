@@ -203,13 +203,14 @@ def _policy(method: Method) -> Policy:
     return Policy(method.name, method.kind is not CostAda, True, spend)
 
 
-def _diagnosis(name: str, method: Method) -> Policy:
-    return Policy(name, False, False, partial(spend_by_method, method, _with_small_bonus))
+def _diagnosis(name: str, method: str) -> Policy:
+    spend = partial(spend_by_method, METHODS[method], _with_small_bonus)
+    return Policy(name, False, False, spend)
 
 
 POLICIES = (
     Policy(RANKING, False, False, spend_by_ranking),
     *map(_policy, METHODS.values()),
-    _diagnosis(SMALL_BONUS, METHODS["costada"]),
-    _diagnosis(SMALL_BONUS_NO_COST, METHODS["no-cost-calibration"]),
+    _diagnosis(SMALL_BONUS, "costada"),
+    _diagnosis(SMALL_BONUS_NO_COST, "no-cost-calibration"),
 )

@@ -36,18 +36,10 @@ def conclusions(findings: Sequence[Finding]) -> list[str]:
     """What holds, and where CostAda's own rule falls short of the ranking policy."""
     num_steps = max(finding.instance.num_steps for finding in findings)
     longest = [finding for finding in findings if finding.instance.num_steps == num_steps]
-    return [
-        _on_the_bound(findings),
-        _on_ranking(longest),
-        _on_costada(longest),
-        _on_the_bonus(longest),
-        _on_the_logarithm(longest),
-        _on_the_diagnosis(longest),
-        _on_the_model(findings),
-    ]
+    return [*_on_shares(findings, longest), *_on_reasons(longest), _on_the_model(findings)]
 
 
-def _on_the_bound(findings: Sequence[Finding]) -> str:
+def _on_shares(findings: Sequence[Finding], longest: Sequence[Finding]) -> list[str]:
     used = [
         (finding.shares[policy.name].mean / finding.instance.bound, policy.name, finding.instance)
         for finding in findings
@@ -56,81 +48,55 @@ def _on_the_bound(findings: Sequence[Finding]) -> str:
     ]
     num_above = sum(ratio > 1 for ratio, _, _ in used)
     ratio, name, instance = max(used, key=lambda each: each[0])
-    return (
+    num_steps = longest[0].instance.num_steps
+    ranking, own, uniform = (_means(longest, name) for name in (RANKING, COSTADA, UNIFORM))
+    to_ranking = [one / other for one, other in zip(own, ranking, strict=True)]
+    to_uniform = [one / other for one, other in zip(own, uniform, strict=True)]
+    num_better = sum(finding.shares[COSTADA].mean > finding.instance.bound for finding in longest)
+    return [
         f"Bound: of {len(used)} shares of cost-blind methods {num_above} are above 1/K + 1/kappa."
-        f" The nearest is {name} with {ratio:.1%} of the bound at {_named(instance)}."
-    )
-
-
-def _on_ranking(longest: Sequence[Finding]) -> str:
-    shares = [finding.shares[RANKING].mean for finding in longest]
-    return (
-        f"Ranking by gain per cost: {_range(shares)} of OPT at B/c = {_steps(longest)}."
+        f" The nearest is {name} with {ratio:.1%} of the bound at {_named(instance)}.",
+        f"Ranking by gain per cost: {_range(ranking)} of OPT at B/c = {num_steps}."
         " It loses the first visits to expensive frontiers, at most (K-1)(kappa-1) cheap steps,"
-        " which is o(1) as B/c grows."
-    )
+        " which is o(1) as B/c grows.",
+        f"CostAda's own rule: {_range(own)} of OPT at B/c = {num_steps}, which is"
+        f" {_range(to_ranking)} of what ranking obtains and {_range(to_uniform)} times the share of"
+        f" taking turns. It exceeds 1/K + 1/kappa in {num_better} of {len(longest)} cases.",
+    ]
 
 
-def _on_costada(longest: Sequence[Finding]) -> str:
-    shares = [finding.shares for finding in longest]
-    own = [each[COSTADA].mean for each in shares]
-    to_ranking = [each[COSTADA].mean / each[RANKING].mean for each in shares]
-    to_uniform = [each[COSTADA].mean / each[UNIFORM].mean for each in shares]
-    num_above = sum(finding.shares[COSTADA].mean > finding.instance.bound for finding in longest)
-    return (
-        f"CostAda's own rule: {_range(own)} of OPT at B/c = {_steps(longest)}, which is"
-        f" {_range(to_ranking)} of what ranking obtains and {_range(to_uniform)} times the"
-        f" share of taking turns. It exceeds 1/K + 1/kappa in {num_above} of {len(longest)} cases."
-    )
-
-
-def _on_the_bonus(longest: Sequence[Finding]) -> str:
-    finding = longest[len(longest) // 2]
-    instance = finding.instance
-    total = round(finding.shares[COSTADA].mean * instance.num_steps / 2)
+def _on_reasons(longest: Sequence[Finding]) -> list[str]:
+    middle = longest[len(longest) // 2]
+    instance = middle.instance
+    total = round(middle.shares[COSTADA].mean * instance.num_steps / 2)
     visits = total // instance.num_frontiers
     bonus = optimism_bonus(visits, total, 0.5, instance.constants)
     scale = instance.constants.optimism_scale
-    return (
+    costliest = max((finding.instance for finding in longest), key=lambda each: each.cost_ratio)
+    constants = costliest.constants
+    cheap, expensive = (
+        normalized_cost(price * constants.reference_cost, constants)
+        for price in (1, costliest.cost_ratio)
+    )
+    early, late = (
+        cost_divisor(expensive, remaining, constants) / cost_divisor(cheap, remaining, constants)
+        for remaining in (1.0, 0.0)
+    )
+    small, blind = (_means(longest, name) for name in (SMALL_BONUS, SMALL_BONUS_NO_COST))
+    return [
         f"Why, first: optimism has a fixed scale (c_ucb = {scale:g}), but scores end at 1, so that"
         f" B/c equal gains are at most c/B each. Halfway through {_named(instance)} the bonus of a"
         f" frontier visited {visits} times is {bonus:.3g}, {bonus / instance.gain:.0f} times the"
         f" gain of a step ({instance.gain:.3g}), so frontiers are visited almost evenly until the"
-        " remaining budget takes the bonus away."
-    )
-
-
-def _on_the_logarithm(longest: Sequence[Finding]) -> str:
-    instance = max((finding.instance for finding in longest), key=lambda each: each.cost_ratio)
-    early, late = (_divisor_ratio(instance, ratio) for ratio in (1.0, 0.0))
-    return (
+        " remaining budget takes the bonus away.",
         "Why, second: credit is divided by 1 + lambda^c ln(1 + c/c-bar). A step that costs"
-        f" {instance.cost_ratio} times more is credited {early:.2f} times less at the start and"
-        f" {late:.2f} times less at the end, not {instance.cost_ratio} times."
-    )
-
-
-def _divisor_ratio(instance: Instance, remaining_ratio: float) -> float:
-    """How much more an expensive step's gain is divided than a cheap one's."""
-    constants = instance.constants
-    cheap, expensive = (
-        cost_divisor(
-            normalized_cost(price * constants.reference_cost, constants), remaining_ratio, constants
-        )
-        for price in (1, instance.cost_ratio)
-    )
-    return expensive / cheap
-
-
-def _on_the_diagnosis(longest: Sequence[Finding]) -> str:
-    small = [finding.shares[SMALL_BONUS].mean for finding in longest]
-    blind = [finding.shares[SMALL_BONUS_NO_COST].mean for finding in longest]
-    return (
+        f" {costliest.cost_ratio} times more is credited {early:.2f} times less at the start and"
+        f" {late:.2f} times less at the end, not {costliest.cost_ratio} times.",
         f"Diagnosis, not a method: with a bonus of the size of a gain ({SMALL_BONUS}) the same"
         f" rule obtains {_range(small)} of OPT, without the division by cost"
         f" ({SMALL_BONUS_NO_COST}) {_range(blind)}. It still differs from ranking by the"
-        " logarithm, the smoothing and the repeated visits that optimism asks for."
-    )
+        " logarithm, the smoothing and the repeated visits that optimism asks for.",
+    ]
 
 
 def _on_the_model(findings: Sequence[Finding]) -> str:
@@ -145,8 +111,8 @@ def _on_the_model(findings: Sequence[Finding]) -> str:
     )
 
 
-def _steps(findings: Sequence[Finding]) -> int:
-    return findings[0].instance.num_steps
+def _means(findings: Sequence[Finding], policy: str) -> list[float]:
+    return [finding.shares[policy].mean for finding in findings]
 
 
 def _named(instance: Instance) -> str:
@@ -161,13 +127,19 @@ def _range(values: Sequence[float]) -> str:
 
 NAME_WIDTH, CELL_WIDTH = 20, 5
 
-Cell = Callable[[Share], float]
-
 
 def theory_text(findings: Sequence[Finding]) -> str:
-    """The shares of OPT as tables, one per K and one of the worst places."""
+    """The shares of OPT as tables, one per K and one of the worst places.
+
+    Of methods with the same shares throughout, the first is printed.
+    """
     num_steps = max(finding.instance.num_steps for finding in findings)
-    names = _different_names(findings)
+    shares = {
+        policy.name: tuple(finding.shares[policy.name] for finding in findings)
+        for policy in POLICIES
+    }
+    first = {values: name for name, values in reversed(shares.items())}
+    names = [name for name, values in shares.items() if first[values] == name]
     tables = [
         _table(
             f"Share of OPT, K = {count}, mean over the {count} places of the cheap frontier",
@@ -177,78 +149,47 @@ def theory_text(findings: Sequence[Finding]) -> str:
         )
         for count in sorted({finding.instance.num_frontiers for finding in findings})
     ]
-    worst = _table(
-        f"Share of OPT at the worst place, B/c = {num_steps}",
-        [finding for finding in findings if finding.instance.num_steps == num_steps],
-        names,
-        lambda share: share.worst,
-    )
-    return "\n\n".join([*tables, worst])
+    longest = [finding for finding in findings if finding.instance.num_steps == num_steps]
+    title = f"Share of OPT at the worst place, B/c = {num_steps}"
+    return "\n\n".join([*tables, _table(title, longest, names, lambda share: share.worst)])
 
 
 def theory_json(findings: Sequence[Finding], conclusions: Sequence[str]) -> str:
     """Everything that was computed as one JSON object."""
-    return json.dumps(
-        {
-            "seed_score": SEED_SCORE,
-            "total_gain": TOTAL_GAIN,
-            "num_urns": NUM_URNS,
-            "policies": [
-                {
-                    "name": policy.name,
-                    "is_cost_blind": policy.is_cost_blind,
-                    "is_method": policy.is_method,
-                }
-                for policy in POLICIES
-            ],
-            "rows": [_row(finding) for finding in findings],
-            "conclusions": list(conclusions),
-        },
-        indent=2,
-    )
-
-
-def _row(finding: Finding) -> dict[str, object]:
-    instance = finding.instance
-    shares = {name: asdict(share) for name, share in finding.shares.items()}
-    return {**asdict(instance), "bound": instance.bound, "shares": shares}
-
-
-def _different_names(findings: Sequence[Finding]) -> list[str]:
-    """The policies to print: of methods with the same shares throughout, the first."""
-    shares = {
-        policy.name: tuple(finding.shares[policy.name] for finding in findings)
-        for policy in POLICIES
-    }
-    first = {values: name for name, values in reversed(shares.items())}
-    return [name for name, values in shares.items() if first[values] == name]
-
-
-def _table(title: str, findings: Sequence[Finding], names: Sequence[str], cell: Cell) -> str:
-    instances = [finding.instance for finding in findings]
-    lines = [title, *_heads(instances), _line("bound", [_number(each.bound) for each in instances])]
-    lines += [
-        _line(name, [_number(cell(finding.shares[name])) for finding in findings]) for name in names
+    policies = [
+        {"name": each.name, "is_cost_blind": each.is_cost_blind, "is_method": each.is_method}
+        for each in POLICIES
     ]
+    rows = [
+        {
+            **asdict(each.instance),
+            "bound": each.instance.bound,
+            "shares": {name: asdict(share) for name, share in each.shares.items()},
+        }
+        for each in findings
+    ]
+    facts = {"seed_score": SEED_SCORE, "total_gain": TOTAL_GAIN, "num_urns": NUM_URNS}
+    found = {"policies": policies, "rows": rows, "conclusions": list(conclusions)}
+    return json.dumps({**facts, **found}, indent=2)
+
+
+def _table(
+    title: str, findings: Sequence[Finding], names: Sequence[str], cell: Callable[[Share], float]
+) -> str:
+    """The table with a column per finding, headed by what differs between the columns."""
+    lines = [title]
+    for symbol, field in (("K", "num_frontiers"), ("kappa", "cost_ratio"), ("B/c", "num_steps")):
+        heads = [str(getattr(finding.instance, field)) for finding in findings]
+        if len(set(heads)) > 1:
+            lines.append(_line(symbol, heads))
+    lines.append(_line("bound", [f"{finding.instance.bound:.2f}" for finding in findings]))
+    for name in names:
+        lines.append(_line(name, [f"{cell(finding.shares[name]):.2f}" for finding in findings]))
     return "\n".join(lines)
-
-
-def _heads(instances: Sequence[Instance]) -> list[str]:
-    """The lines that name what differs between the columns."""
-    symbols = {"K": "num_frontiers", "kappa": "cost_ratio", "B/c": "num_steps"}
-    columns = {
-        symbol: [str(getattr(instance, field)) for instance in instances]
-        for symbol, field in symbols.items()
-    }
-    return [_line(symbol, cells) for symbol, cells in columns.items() if len(set(cells)) > 1]
 
 
 def _line(name: str, cells: Sequence[str]) -> str:
     return f"{name:<{NAME_WIDTH}}" + "".join(f"{cell:>{CELL_WIDTH}}" for cell in cells)
-
-
-def _number(value: float) -> str:
-    return f"{value:.2f}"
 
 
 PICTURE_INCHES = (12.0, 5.2)
@@ -286,27 +227,25 @@ def write_theory_figure(findings: Sequence[Finding], paths: Sequence[Path]) -> N
     figure = Figure(figsize=PICTURE_INCHES, layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, sharey=True)
-    title = f"K = {middle.num_frontiers}, kappa = {middle.cost_ratio}"
-    _draw(
-        left, over_budget, lambda each: each.instance.num_steps, title, "Budget in cheap steps, B/c"
-    )
+    steps = [each.instance.num_steps for each in over_budget]
+    _draw(left, over_budget, steps, "Budget in cheap steps, B/c")
+    left.set_title(f"K = {middle.num_frontiers}, kappa = {middle.cost_ratio}", y=1.0)
     left.set_ylabel("Share of OPT, mean over places of the cheap frontier")
-    title = f"K = {middle.num_frontiers}, B/c = {num_steps}"
-    _draw(right, over_ratio, lambda each: each.instance.cost_ratio, title, "Cost ratio kappa")
+    _draw(right, over_ratio, [each.instance.cost_ratio for each in over_ratio], "Cost ratio kappa")
+    right.set_title(f"K = {middle.num_frontiers}, B/c = {num_steps}", y=1.0)
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     with rc_context({"svg.hashsalt": "theory"}):
         for path in paths:
+            # The moment of drawing stays out of the file.
+            metadata = {"Date": None} if path.suffix == ".svg" else {}
+            kind = path.suffix.removeprefix(".")
             with replacing(path) as file:
-                kind = path.suffix.removeprefix(".")
-                figure.savefig(file, format=kind, dpi=DOTS_PER_INCH, metadata=_metadata(path))
+                figure.savefig(file, format=kind, dpi=DOTS_PER_INCH, metadata=metadata)
 
 
-def _draw(
-    axes: Axes, findings: Sequence[Finding], place: Callable[[Finding], int], title: str, label: str
-) -> None:
-    places = [place(finding) for finding in findings]
+def _draw(axes: Axes, findings: Sequence[Finding], places: Sequence[int], label: str) -> None:
     for name, (colour, line, mark, legend) in STYLES.items():
-        shares = [finding.shares[name].mean for finding in findings]
+        shares = _means(findings, name)
         axes.plot(places, shares, color=colour, linestyle=line, marker=mark, label=legend)
     bounds = [finding.instance.bound for finding in findings]
     axes.plot(places, bounds, color=BOUND_COLOUR, linewidth=2.4, label="1/K + 1/kappa")
@@ -314,12 +253,6 @@ def _draw(
     axes.set_xticks(places, [str(each) for each in places])
     axes.minorticks_off()
     axes.set_ylim(0.0, 1.03)
-    axes.set_title(title, y=1.0)
     axes.set_xlabel(label)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
-
-
-def _metadata(path: Path) -> dict[str, None]:
-    """What keeps the moment of drawing out of a file."""
-    return {"Date": None} if path.suffix == ".svg" else {}
