@@ -46,8 +46,8 @@ class RunHeading:
     sandbox: str = ""
 
 
-class Progress:
-    """Shows nothing of the run that it follows; the base of what does."""
+class SilentProgress:
+    """Shows nothing; the base of every progress."""
 
     def __enter__(self) -> Self:
         """Take over the terminal, if there is one."""
@@ -56,27 +56,43 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         """Release the terminal."""
 
+    def notice(self, text: str) -> None:
+        """Show something outside the steps; may be called inside a signal handler."""
+
+
+class Lines(SilentProgress):
+    """Writes lines, for logs and pipes."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def write(self, text: str) -> None:
+        """Write one line."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def notice(self, text: str) -> None:
+        """Write to standard error, past buffers that a signal may have interrupted."""
+        os.write(STANDARD_ERROR, f"{printable(text)}\n".encode())
+
+
+class Progress(SilentProgress):
+    """Shows nothing of the run that it follows."""
+
     def begin(self, heading: RunHeading, rows: Sequence[TraceRow]) -> None:
         """Begin with a run and the iterations that it finished before."""
 
     def step(self, row: TraceRow) -> None:
         """Add a finished iteration."""
 
-    def notice(self, text: str) -> None:
-        """Show something outside the iterations; may be called inside a signal handler."""
 
-
-class LineProgress(Progress):
-    """Writes one line per iteration, for logs and pipes."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
+class LineProgress(Lines, Progress):
+    """Writes one line per iteration."""
 
     def begin(self, heading: RunHeading, rows: Sequence[TraceRow]) -> None:
         """Write the heading."""
         done = f", {counted(len(rows), 'iteration')} done before" if rows else ""
         sandbox = f", sandbox {heading.sandbox}" if heading.sandbox else ""
-        self._write(f"{heading.title}: budget ${heading.budget:g}{sandbox}{done}")
+        self.write(f"{heading.title}: budget ${heading.budget:g}{sandbox}{done}")
 
     def step(self, row: TraceRow) -> None:
         """Write the iteration's line."""
@@ -90,66 +106,15 @@ class LineProgress(Progress):
             f"best {objective_text(row['best_objective'])}",
             *row["events"],
         ]
-        self._write("  ".join(parts))
-
-    def notice(self, text: str) -> None:
-        """Write to standard error, past buffers that a signal may have interrupted."""
-        os.write(STANDARD_ERROR, f"{printable(text)}\n".encode())
-
-    def _write(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.write("  ".join(parts))
 
 
 class LiveProgress(Progress):
-    """Keeps one panel up to date in a terminal."""
+    """Keeps one panel up to date: budget, incumbent, current step, last events."""
 
     def __init__(self, console: Console) -> None:
-        self._dashboard = Dashboard()
-        self._live = Live(self._dashboard, console=console, refresh_per_second=4)
-
-    def __enter__(self) -> Self:
-        """Show the panel."""
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop; the last state of the panel stays visible."""
-        self._dashboard.finish()
-        self._live.stop()
-
-    def begin(self, heading: RunHeading, rows: Sequence[TraceRow]) -> None:
-        """Show the heading and where the run stands."""
-        self._dashboard.begin(heading, rows)
-
-    def step(self, row: TraceRow) -> None:
-        """Show the iteration."""
-        self._dashboard.step(row)
-
-    def notice(self, text: str) -> None:
-        """Show the notice until the end."""
-        self._dashboard.notice = text
-
-
-def progress_on(console: Console, *, is_quiet: bool) -> Progress:
-    """A panel for a terminal, lines for anything else, nothing if quiet."""
-    if is_quiet:
-        return Progress()
-    return LiveProgress(console) if console.is_terminal else LineProgress(console)
-
-
-def remaining_iterations(budget: float, spent: float, iteration: int, max_iterations: int) -> int:
-    """Iterations left at the mean step cost so far; at least one is finished."""
-    mean_cost, left = spent / iteration, max_iterations - iteration
-    if mean_cost > 0:
-        left = min(left, ceil((budget - spent) / mean_cost))
-    return max(0, left)
-
-
-class Dashboard:
-    """A rich renderable: budget, incumbent, current step, last events."""
-
-    def __init__(self) -> None:
-        self.notice = ""
+        self._live = Live(self, console=console, refresh_per_second=4)
+        self._notice = ""
         self._heading = RunHeading("costada", 0.0, 0)
         self._row: TraceRow | None = None
         self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
@@ -157,15 +122,25 @@ class Dashboard:
         self._ended: float | None = None
         self._before = 0
 
+    def __enter__(self) -> Self:
+        """Show the panel."""
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the clock; the last state of the panel stays visible."""
+        self._ended = monotonic()
+        self._live.stop()
+
     def begin(self, heading: RunHeading, rows: Sequence[TraceRow]) -> None:
-        """Note the run's heading and the iterations finished before."""
+        """Show the heading and where the run stands."""
         self._heading = heading
         for row in rows:
             self.step(row)
         self._before = rows[-1]["iteration"] if rows else 0
 
     def step(self, row: TraceRow) -> None:
-        """Note a finished iteration."""
+        """Show the iteration."""
         previous = self._row["best_objective"] if self._row else None
         self._row = row
         self._step_began = monotonic()
@@ -177,20 +152,17 @@ class Dashboard:
             events.append(f"failed: {row['failure'].splitlines()[0]}")
         self._events.extend(f"t={row['iteration']}  {event}" for event in events)
 
-    def finish(self) -> None:
-        """Stop the clock."""
-        self._ended = monotonic()
+    def notice(self, text: str) -> None:
+        """Show the notice until the end."""
+        self._notice = text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the panel as it stands now, in one column where two do not fit."""
         spent = self._row["spent"] if self._row else 0.0
         budget = self._heading.budget
         bar = Table.grid(padding=(0, 1))
-        bar.add_row(
-            "budget",
-            ProgressBar(total=budget or 1.0, completed=spent, width=44),
-            f"${spent:.4f} of ${budget:g}",
-        )
+        gauge = ProgressBar(total=budget or 1.0, completed=spent, width=44)
+        bar.add_row("budget", gauge, f"${spent:.4f} of ${budget:g}")
         columns = 2 if options.max_width >= TWO_COLUMNS_FROM else 1
         facts = self._facts()
         grid = Table.grid(padding=(0, 2))
@@ -203,8 +175,8 @@ class Dashboard:
         if self._events:
             parts += [Text()]
             parts += [Text(line, style="dim", no_wrap=True) for line in self._events]
-        if self.notice:
-            parts += [Text(), Text(self.notice, style="bold yellow")]
+        if self._notice:
+            parts += [Text(), Text(self._notice, style="bold yellow")]
         sandbox = self._heading.sandbox
         yield Panel(
             Group(*parts),
@@ -236,8 +208,21 @@ class Dashboard:
             wait = timedelta(seconds=seconds - (monotonic() - self._step_began))
             end = datetime.now() + max(wait, timedelta())
             form = "%Y-%m-%d %H:%M" if wait.days else "%H:%M"
-            facts += [
-                ("left", f"about {counted(left, 'iteration')}"),
-                ("end", f"about {end:{form}}"),
-            ]
+            facts.append(("left", f"about {counted(left, 'iteration')}"))
+            facts.append(("end", f"about {end:{form}}"))
         return facts
+
+
+def progress_on(console: Console, *, is_quiet: bool) -> Progress:
+    """A panel for a terminal, lines for anything else, nothing if quiet."""
+    if is_quiet:
+        return Progress()
+    return LiveProgress(console) if console.is_terminal else LineProgress(console)
+
+
+def remaining_iterations(budget: float, spent: float, iteration: int, max_iterations: int) -> int:
+    """Iterations left at the mean step cost so far; at least one is finished."""
+    mean_cost, left = spent / iteration, max_iterations - iteration
+    if mean_cost > 0:
+        left = min(left, ceil((budget - spent) / mean_cost))
+    return max(0, left)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,22 +17,14 @@ from rich.text import Text
 
 from costada.experiments.sweep.sweep import Status, SweepRun
 from costada.reports.formats import counted
-from costada.reports.terminal import printable
+from costada.reports.progress import Lines, SilentProgress
 from costada.runs.interruption import ExitCode
 
-STANDARD_ERROR = 2
 BAR_WIDTH = 20
 
 
-class SweepProgress:
-    """Shows nothing of the sweep that it follows; the base of what does."""
-
-    def __enter__(self) -> Self:
-        """Take over the terminal, if there is one."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Release the terminal."""
+class SweepProgress(SilentProgress):
+    """Shows nothing of the sweep that it follows."""
 
     def begin(self, headline: str) -> None:
         """Begin with how many runs there are and what they may cost."""
@@ -44,30 +35,24 @@ class SweepProgress:
     def end(self, runs: Sequence[SweepRun], run: SweepRun) -> None:
         """Show that a run has ended."""
 
-    def notice(self, text: str) -> None:
-        """Show something else; may be called inside a signal handler."""
 
-
-class SweepLines(SweepProgress):
-    """Writes one line per ended run, for logs and pipes."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
+class SweepLines(Lines, SweepProgress):
+    """Writes one line per ended run."""
 
     def begin(self, headline: str) -> None:
         """Write the headline."""
-        self._write(headline)
+        self.write(headline)
 
     def end(self, runs: Sequence[SweepRun], run: SweepRun) -> None:
-        """Write how the run ended."""
-        self._write(end_line(runs, run))
-
-    def notice(self, text: str) -> None:
-        """Write to standard error, past buffers that a signal may have interrupted."""
-        os.write(STANDARD_ERROR, f"{printable(text)}\n".encode())
-
-    def _write(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        """Write how the run ended, and how many have."""
+        num_ended = sum(each.status in (Status.FINISHED, Status.FAILED) for each in runs)
+        parts = [f"[{num_ended}/{len(runs)}] {run.name}: {run.status}"]
+        if run.step:
+            parts.append(f"score {run.step.best_score:.6g}")
+            parts.append(f"${run.spent:.4f} of ${run.config.budget:g}")
+            parts.append(f"iteration {run.step.iteration}")
+        parts.append(clock(run.seconds))
+        self.write("  ".join([*parts, *([run.error] if run.error else [])]))
 
 
 class SweepTable(SweepLines):
@@ -129,20 +114,6 @@ def sweep_table(runs: Sequence[SweepRun], seconds: float, notice: str = "") -> R
     return Group(*parts)
 
 
-def end_line(runs: Sequence[SweepRun], run: SweepRun) -> str:
-    """One line that says how a run ended, and how many have."""
-    num_ended = sum(each.status in (Status.FINISHED, Status.FAILED) for each in runs)
-    parts = [f"[{num_ended}/{len(runs)}] {run.name}: {run.status}"]
-    if run.step:
-        parts += [
-            f"score {run.step.best_score:.6g}",
-            f"${run.spent:.4f} of ${run.config.budget:g}",
-            f"iteration {run.step.iteration}",
-        ]
-    parts.append(clock(run.seconds))
-    return "  ".join([*parts, *([run.error] if run.error else [])])
-
-
 def clock(seconds: float) -> str:
     """A duration in hours, minutes and seconds."""
     minutes, rest = divmod(int(seconds), 60)
@@ -160,23 +131,19 @@ def largest_bill(runs: Sequence[SweepRun]) -> float:
 def headline(runs: Sequence[SweepRun], num_jobs: int) -> str:
     """How many runs there are and what they may cost."""
     unfinished = [run for run in runs if run.status is not Status.FINISHED]
-    num_begun = sum(run.has_begun for run in unfinished)
     parts = [f"{counted(len(runs), 'run')}, at most {num_jobs} at once"]
     if len(unfinished) < len(runs):
         parts.append(f"{len(runs) - len(unfinished)} finished before")
-    if num_begun:
+    if num_begun := sum(run.has_begun for run in unfinished):
         parts.append(f"{num_begun} begun before")
     budgets = Counter(run.config.budget for run in unfinished)
     terms = " + ".join(f"{count} x ${each:g}" for each, count in sorted(budgets.items()))
-    spent = sum(run.spent for run in unfinished)
     sources = terms or "nothing to do"
-    if spent:
+    if spent := sum(run.spent for run in unfinished):
         sources += f" - ${spent:.4f} spent"
     crosses = any(run.config.budget_policy == "crossing" for run in runs)
-    limit = (
-        "a run's last iteration may exceed its budget" if crosses else "no run exceeds its budget"
-    )
-    bill = f"Largest bill from here on: ${largest_bill(runs):g} = {sources}; {limit}."
+    limit = "a run's last iteration may exceed its" if crosses else "no run exceeds its"
+    bill = f"Largest bill from here on: ${largest_bill(runs):g} = {sources}; {limit} budget."
     return f"{', '.join(parts)}. {bill}"
 
 
