@@ -14,7 +14,6 @@ from costada.experiments.comparison import metrics
 from costada.experiments.comparison.metrics import (
     CUTOFFS,
     FEWEST,
-    Curve,
     Interval,
     RunOutcome,
     digest,
@@ -90,6 +89,19 @@ def section_of(runs: Mapping[str, Runs], baseline: str) -> Section:
     is_single = len(by_problem) == 1
     summaries = {method: _summaries(of_method, is_single) for method, of_method in runs.items()}
     compared = runs.get(baseline)
+    differences = {
+        method: _differences(of_method, compared)
+        for method, of_method in runs.items()
+        if compared and method != baseline
+    }
+    curves = {
+        method: [list(map(metrics.curve_of, some)) for some in of_method.values()]
+        for method, of_method in runs.items()
+    }
+    shares = {
+        (one, other): metrics.share_to_reach(curves[one], summaries[other][FINAL_SCORE].mean)
+        for one, other in product(runs, runs)
+    }
     return Section(
         problems=tuple(by_problem),
         model=first.model,
@@ -98,64 +110,8 @@ def section_of(runs: Mapping[str, Runs], baseline: str) -> Section:
         runs=runs,
         summaries=summaries,
         baseline=baseline if compared else None,
-        differences={
-            method: _differences(of_method, compared)
-            for method, of_method in runs.items()
-            if compared and method != baseline
-        },
-        shares=_shares(runs, summaries),
-    )
-
-
-def _summaries(runs: Runs, is_single: bool) -> dict[str, Summary]:
-    scores: dict[str, Metric] = {
-        SCORES[cutoff]: partial(metrics.best_score_at, cutoff=cutoff) for cutoff in CUTOFFS
-    }
-    objectives: dict[str, Metric] = {
-        OBJECTIVES[cutoff]: partial(metrics.objective_at, cutoff=cutoff) for cutoff in CUTOFFS
-    }
-    others: dict[str, Metric] = {
-        AUC: metrics.normalized_auc,
-        COST: metrics.cost_at_crossing,
-        OVERSHOOT: metrics.overshoot_ratio,
-        ITERATIONS: lambda outcome: float(metrics.crossing(outcome).iteration),
-    }
-    dollars: dict[str, Metric] = {
-        dollars_metric(role): partial(_dollars, role=role) for role in roles_of(runs)
-    }
-    wanted = {**scores, **(objectives if is_single else {}), **others, **dollars}
-    found = {name: _values(runs, name, metric) for name, metric in wanted.items()}
-    return {name: summarize(strata) for name, strata in found.items() if all(strata)}
-
-
-def roles_of(runs: Runs) -> list[str]:
-    """The roles that calls of the runs were paid for, ours first."""
-    named = {role for some in runs.values() for run in some for role in run.dollars_by_role}
-    return [*(role for role in ROLES if role in named), *sorted(named - set(ROLES))]
-
-
-def _dollars(outcome: RunOutcome, role: str) -> float:
-    return outcome.dollars_by_role.get(role, 0.0)
-
-
-def _values(runs: Runs, name: str, metric: Metric) -> list[list[float]]:
-    by_problem = [
-        [value for value in map(metric, some) if value is not None] for some in runs.values()
-    ]
-    return [list(chain.from_iterable(by_problem))] if name in POOLED else by_problem
-
-
-def summarize(strata: Sequence[Sequence[float]]) -> Summary:
-    """The summary of values, given by problem; every problem has some."""
-    values = [value for stratum in strata for value in stratum]
-    has_std = len(strata) == 1 and len(values) >= FEWEST
-    return Summary(
-        mean=fmean(map(fmean, strata)),
-        std=stdev(values) if has_std else None,
-        n=len(values),
-        smallest=min(values),
-        largest=max(values),
-        interval=mean_interval(strata),
+        differences=differences,
+        shares=shares,
     )
 
 
@@ -171,18 +127,55 @@ def _differences(runs: Runs, baseline: Runs) -> dict[str, Summary]:
     return found
 
 
-def _shares(
-    runs: Mapping[str, Runs], summaries: Mapping[str, Mapping[str, Summary]]
-) -> dict[tuple[str, str], float | None]:
-    curves: dict[str, list[list[Curve]]] = {
-        method: [list(map(metrics.curve_of, some)) for some in of_method.values()]
-        for method, of_method in runs.items()
+def _summaries(runs: Runs, is_single: bool) -> dict[str, Summary]:
+    wanted: dict[str, Metric] = {
+        SCORES[cutoff]: partial(metrics.best_score_at, cutoff=cutoff) for cutoff in CUTOFFS
     }
-    return {
-        (one, other): metrics.share_to_reach(curves[one], summaries[other][FINAL_SCORE].mean)
-        for one in runs
-        for other in runs
+    if is_single:
+        for cutoff in CUTOFFS:
+            wanted[OBJECTIVES[cutoff]] = partial(metrics.objective_at, cutoff=cutoff)
+    wanted |= {
+        AUC: metrics.normalized_auc,
+        COST: metrics.cost_at_crossing,
+        OVERSHOOT: metrics.overshoot_ratio,
+        ITERATIONS: lambda outcome: float(metrics.crossing(outcome).iteration),
     }
+    for role in roles_of(runs):
+        wanted[dollars_metric(role)] = partial(_dollars, role=role)
+    found = {}
+    for name, metric in wanted.items():
+        strata = [
+            [value for value in map(metric, some) if value is not None] for some in runs.values()
+        ]
+        if name in POOLED:
+            strata = [list(chain.from_iterable(strata))]
+        if all(strata):
+            found[name] = summarize(strata)
+    return found
+
+
+def _dollars(outcome: RunOutcome, role: str) -> float:
+    return outcome.dollars_by_role.get(role, 0.0)
+
+
+def roles_of(runs: Runs) -> list[str]:
+    """The roles that calls of the runs were paid for, ours first."""
+    named = {role for some in runs.values() for run in some for role in run.dollars_by_role}
+    return [*(role for role in ROLES if role in named), *sorted(named - set(ROLES))]
+
+
+def summarize(strata: Sequence[Sequence[float]]) -> Summary:
+    """The summary of values, given by problem; every problem has some."""
+    values = [value for stratum in strata for value in stratum]
+    has_std = len(strata) == 1 and len(values) >= FEWEST
+    return Summary(
+        mean=fmean(map(fmean, strata)),
+        std=stdev(values) if has_std else None,
+        n=len(values),
+        smallest=min(values),
+        largest=max(values),
+        interval=mean_interval(strata),
+    )
 
 
 LABEL_LENGTH = 6
@@ -243,13 +236,13 @@ def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None
     chosen = baseline or (DEFAULT_METHOD if DEFAULT_METHOD in present else present[0])
     outcomes, problems = _kept_apart(outcomes, "problem")
     outcomes, models = _kept_apart(outcomes, "model")
-    ordered = sorted(outcomes, key=lambda each: (*_setting(each), each.problem, each.seed))
+    outcomes.sort(key=lambda each: (each.model, -each.budget, each.problem, each.seed))
     sections, averages = [], []
-    for _, some in groupby(ordered, key=_setting):
-        of_setting = [
-            section_of(_by_method(problem, list(runs)), chosen)
-            for problem, runs in groupby(some, key=lambda each: each.problem)
-        ]
+    for _, some in groupby(outcomes, key=lambda each: (each.model, each.budget)):
+        of_setting = []
+        for problem, group in groupby(some, key=lambda each: each.problem):
+            runs = runs_by_method(list(group))
+            of_setting.append(section_of({name: {problem: runs[name]} for name in runs}, chosen))
         sections += of_setting
         methods = {method for section in of_setting for method in section.runs}
         complete = [section for section in of_setting if set(section.runs) == methods]
@@ -265,6 +258,14 @@ def compare_outcomes(outcomes: Sequence[RunOutcome], baseline: str | None = None
     return Comparison(chosen, tuple(sections), tuple(averages), _reruns(sections), mixes)
 
 
+def runs_by_method(outcomes: Sequence[RunOutcome]) -> dict[str, tuple[RunOutcome, ...]]:
+    """The runs of each method, methods in the order in which they are shown."""
+    return {
+        method: tuple(each for each in outcomes if each.method == method)
+        for method in ordered_methods({each.method for each in outcomes})
+    }
+
+
 def _kept_apart(
     outcomes: Sequence[RunOutcome], field: Literal["problem", "model"]
 ) -> tuple[list[RunOutcome], list[Mix]]:
@@ -273,61 +274,47 @@ def _kept_apart(
     A kind are runs with the same facts: those of the problem, or for a model all settings. The
     label is the start of their hash.
     """
-
-    def facts_of(outcome: RunOutcome) -> Mapping[str, str]:
-        return outcome.problem_facts if field == "problem" else outcome.settings
-
     kinds: dict[str, dict[str, list[RunOutcome]]] = {}
+    facts: dict[str, Mapping[str, str]] = {}
+    labels = []
     for each in outcomes:
-        label = digest(dict(facts_of(each)))[:LABEL_LENGTH]
+        known = each.problem_facts if field == "problem" else each.settings
+        label = digest(dict(known))[:LABEL_LENGTH]
+        facts[label] = known
+        labels.append(label)
         kinds.setdefault(getattr(each, field), {}).setdefault(label, []).append(each)
     apart = []
-    for each in outcomes:
+    for each, label in zip(outcomes, labels, strict=True):
         name = getattr(each, field)
         if len(kinds[name]) > 1:
-            name = f"{name} [{digest(dict(facts_of(each)))[:LABEL_LENGTH]}]"
+            name = f"{name} [{label}]"
         is_problem = field == "problem"
         apart.append(replace(each, problem=name) if is_problem else replace(each, model=name))
-    mixes = [_mix(name, kinds[name], facts_of) for name in sorted(kinds) if len(kinds[name]) > 1]
+    mixes = []
+    for name, runs in sorted(kinds.items()):
+        if len(runs) > 1:
+            own = sorted(runs)
+            values = {
+                fact: tuple(facts[label].get(fact, UNSET) for label in own)
+                for fact in sorted({fact for label in own for fact in facts[label]})
+            }
+            mix = Mix(
+                name=name,
+                labels=tuple(own),
+                places=tuple(runs[label][0].place for label in own),
+                counts=tuple(len(runs[label]) for label in own),
+                differing={fact: each for fact, each in values.items() if len(set(each)) > 1},
+            )
+            mixes.append(mix)
     return apart, mixes
-
-
-def _mix(
-    name: str,
-    kinds: Mapping[str, Sequence[RunOutcome]],
-    facts_of: Callable[[RunOutcome], Mapping[str, str]],
-) -> Mix:
-    labels = tuple(sorted(kinds))
-    facts = [facts_of(kinds[label][0]) for label in labels]
-    names = sorted({each for some in facts for each in some})
-    values_of = {each: tuple(some.get(each, UNSET) for some in facts) for each in names}
-    return Mix(
-        name=name,
-        labels=labels,
-        places=tuple(kinds[label][0].place for label in labels),
-        counts=tuple(len(kinds[label]) for label in labels),
-        differing={each: values for each, values in values_of.items() if len(set(values)) > 1},
-    )
-
-
-def _setting(outcome: RunOutcome) -> tuple[str, float]:
-    return outcome.model, -outcome.budget
-
-
-def _by_method(problem: str, outcomes: Sequence[RunOutcome]) -> dict[str, Runs]:
-    return {
-        method: {problem: tuple(each for each in outcomes if each.method == method)}
-        for method in ordered_methods({each.method for each in outcomes})
-    }
 
 
 def _reruns(sections: Sequence[Section]) -> tuple[Rerun, ...]:
     """Each small budget beside each larger one of the same problem, model and method."""
     reruns = []
     for large, small in product(sections, sections):
-        if (small.problems, small.model) != (large.problems, large.model):
-            continue
-        if small.budget >= large.budget:
+        is_same = (small.problems, small.model) == (large.problems, large.model)
+        if not is_same or small.budget >= large.budget:
             continue
         (problem,) = small.problems
         for method, summaries in small.summaries.items():

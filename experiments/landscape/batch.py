@@ -22,7 +22,7 @@ from costada.experiments.comparison.comparison import (
     Section,
     Summary,
     dollars_metric,
-    ordered_methods,
+    runs_by_method,
     section_of,
 )
 from costada.experiments.comparison.metrics import RunOutcome
@@ -70,27 +70,24 @@ def simulated(batch: Batch, num_jobs: int) -> Iterator[Iterator[RunOutcome]]:
 
     With one job, this process does the work.
     """
-    work = partial(_carried_out, budget=batch.budget)
+    work = partial(_simulated, budget=batch.budget)
     if num_jobs == 1:
         yield map(work, batch.runs)
         return
-    with get_context("spawn").Pool(num_jobs, _leave_signals_to_parent) as pool:
+    # Ctrl-C is for this process to handle, not for its workers.
+    ignoring = (signal.SIGINT, signal.SIG_IGN)
+    with get_context("spawn").Pool(num_jobs, signal.signal, ignoring) as pool:
         yield pool.imap_unordered(work, batch.runs, chunksize=RUNS_PER_TASK)
+
+
+def _simulated(run: tuple[str, int], budget: float) -> RunOutcome:
+    return simulate_run(*run, budget)
 
 
 def in_order(batch: Batch, outcomes: Sequence[RunOutcome]) -> list[RunOutcome]:
     """The runs by seed and method, so that the same batch always reads the same."""
     places = {run: place for place, run in enumerate(batch.runs)}
     return sorted(outcomes, key=lambda each: places[each.method, each.seed])
-
-
-def _carried_out(run: tuple[str, int], budget: float) -> RunOutcome:
-    method, seed = run
-    return simulate_run(method, seed, budget)
-
-
-def _leave_signals_to_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 LEGEND = (
@@ -101,20 +98,8 @@ LEGEND = (
 
 def section_of_outcomes(outcomes: Sequence[RunOutcome]) -> Section:
     """What the runs of one simulation were worth."""
-    names = ordered_methods({outcome.method for outcome in outcomes})
-    runs = {
-        name: {outcomes[0].problem: tuple(each for each in outcomes if each.method == name)}
-        for name in names
-    }
-    return section_of(runs, DEFAULT_METHOD)
-
-
-def print_section(section: Section, console: Console) -> None:
-    """Print quality and spending of every method."""
-    _quality(section, "AUC", AUC).print(console)
-    _quality(section, "final score", FINAL_SCORE).print(console)
-    _spending(section).print(console)
-    console.print(LEGEND)
+    problem, runs = outcomes[0].problem, runs_by_method(outcomes)
+    return section_of({name: {problem: runs[name]} for name in runs}, DEFAULT_METHOD)
 
 
 def _quality(section: Section, heading: str, metric: str) -> TerminalTable:
@@ -127,20 +112,27 @@ def _quality(section: Section, heading: str, metric: str) -> TerminalTable:
 
 
 def _spending(section: Section) -> TerminalTable:
-    rows = []
-    for name, found in section.summaries.items():
-        guide = found[dollars_metric("guide")].mean / found[COST].mean
-        row = (
+    header = ("method", "guide $", "iterations", "overshoot", "largest", "runs")
+    rows = [
+        (
             name,
-            f"{guide:.1%}",
+            f"{found[dollars_metric('guide')].mean / found[COST].mean:.1%}",
             f"{found[ITERATIONS].mean:.1f}",
             percent(found[OVERSHOOT].mean),
             percent(found[OVERSHOOT].largest),
             str(found[COST].n),
         )
-        rows.append(row)
-    header = ("method", "guide $", "iterations", "overshoot", "largest", "runs")
+        for name, found in section.summaries.items()
+    ]
     return TerminalTable(header, rows, words=("method",), optional=("runs", "largest", "guide $"))
+
+
+def print_section(section: Section, console: Console) -> None:
+    """Print quality and spending of every method."""
+    _quality(section, "AUC", AUC).print(console)
+    _quality(section, "final score", FINAL_SCORE).print(console)
+    _spending(section).print(console)
+    console.print(LEGEND)
 
 
 def _cell(summary: Summary | None, form: str) -> str:
