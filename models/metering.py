@@ -50,8 +50,8 @@ NO_PROVIDER = "costada"
 """What the offline and the simulated model name as their provider."""
 
 _ABANDONED = "no answer arrived: the request was abandoned and may have been billed"
-_OVER = "this call has ended, so no other request of it may leave"
-_NOT_ACCOUNTED = "a request of this call could not be accounted for, so no other may leave"
+_OVER = "this call has ended, so no further request of it is sent"
+_NOT_ACCOUNTED = "a request of this call could not be recorded, so no further one is sent"
 _UNSEEN = (
     "the model answered, but no request was seen that could be charged: call chat models in the "
     "thread and context in which the model is called, or pass the config on to them"
@@ -180,8 +180,8 @@ class CallMeter(BaseCallbackHandler):
             on_call: Receives the report of each request, in the order in which they end.
             on_start: Called with each request before it leaves.
             on_missing_usage: What to do with an answer without token counts. "raise" reports it
-                with estimated counts and an error text, raises UnmeteredCall and lets no further
-                request of this logical call out. "estimate" reports it with estimated counts and
+                with estimated counts and an error text, raises UnmeteredCall and refuses further
+                requests of this logical call. "estimate" reports it with estimated counts and
                 continues; so it does with a stream that broke. See `estimated_usage`.
 
         Raises:
@@ -208,7 +208,7 @@ class CallMeter(BaseCallbackHandler):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Report the requests that never ended, and let no further one leave.
+        """Report the requests that never ended, and refuse further ones.
 
         An abandoned call may still be retrying in its thread.
         """
@@ -366,7 +366,7 @@ class CallMeter(BaseCallbackHandler):
         is_estimated: bool = False,
         **facts: Any,
     ) -> None:
-        """Report an answer as it was counted; if that cannot be, no further request may leave.
+        """Report an answer as it was counted; impossible counts end the call.
 
         The answer is paid for and kept, so that a run that is resumed does not ask for it again.
         """
@@ -395,7 +395,7 @@ class CallMeter(BaseCallbackHandler):
         raise UnmeteredCall(self._refusal)
 
     def _report(self, inflight: _Inflight, reply: Reply, usage: Usage | None, **facts: Any) -> None:
-        """Pass a report on; if that fails, no further request may leave."""
+        """Pass a report on; if that fails, no further request is sent."""
         call = MeteredCall(
             model=inflight.request.model,
             provider=inflight.request.provider,

@@ -109,14 +109,14 @@ def unfenced(text: str) -> str:
 
 
 def with_markers_on_own_lines(reply: str) -> str:
-    """The reply with every marker that ends a line of other text on a line of its own."""
+    """The reply with each marker on a separate line."""
     if not any(sign in reply for sign in _MARKER_SIGNS):
         return reply
     return _GLUED_MARKER.sub(r"\n\g<0>", reply)
 
 
 def find_edits(reply: str) -> Edits:
-    """The blocks of a reply; one begun twice before its end counts from the second beginning."""
+    """The blocks of a reply; one that begins again before its end counts from there."""
     if "SEARCH" not in reply:
         return Edits((), reply)
     complete = tuple(
@@ -203,7 +203,7 @@ def _close_places(program: list[str], search: list[str], new: list[str]) -> Iter
 
 
 def _shift(wanted: str, found: str) -> tuple[str, str]:
-    """The indentation to add to one line and to remove from it to get that of another."""
+    """The indentation to add and to remove so that one line is indented like another."""
     have, need = (line[: len(line) - len(line.lstrip())] for line in (wanted, found))
     return (need.removesuffix(have), "") if need.endswith(have) else ("", have.removesuffix(need))
 

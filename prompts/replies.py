@@ -20,7 +20,7 @@ BLOCK_START = "EVOLVE-BLOCK-START"
 BLOCK_END = "EVOLVE-BLOCK-END"
 
 UNREADABLE = re.compile("[\N{REPLACEMENT CHARACTER}\ud800-\udfff]")
-"""What cannot be encoded in an answer, and what stands for it where the answer was read."""
+"""Characters that cannot be encoded, and the one that replaces them when an answer is read."""
 
 MAX_PROGRAM_CHARACTERS = 60_000
 """Longer programs are refused."""
@@ -56,7 +56,7 @@ def parse_program(reply: str, parent_code: str, entry_point: str | None) -> Prop
     """The program a reply proposes, or why there is none.
 
     SEARCH/REPLACE blocks are applied to the parent. If none of them changes it, a rewritten program
-    is looked for. A part of a program is put into the parent's frame (see `complete_program`).
+    is looked for. A part of a program is inserted into the parent (see `complete_program`).
 
     Args:
         reply: Raw text of the answer.
@@ -111,14 +111,14 @@ def find_rewrite(
 ) -> str | None:
     """The text that most likely is the new program or a part of it.
 
-    A text with a whole EVOLVE block goes before one with the required names, and that before one
-    with only something of the parent's block; what is fenced goes before the reply as a whole.
-    Among equals the last is taken: models write a program twice in order to correct the first.
+    Preferred is a text with a whole EVOLVE block, then one with the required names, then one with
+    a definition of the parent's block; fenced texts come before the whole reply. Among equals the
+    last is taken: models write a program again to correct it.
 
     Args:
         rest: The reply without its SEARCH/REPLACE blocks.
-        unmatched: Blocks whose SEARCH text is not in the parent. One that puts a whole program
-            or EVOLVE block in its place says all the same what is meant.
+        unmatched: Blocks whose SEARCH text is not in the parent. A replacement that is a whole
+            program or EVOLVE block counts all the same.
         parent_code: The program the reply was to change.
         required: Names a complete program defines.
     """
@@ -196,11 +196,11 @@ def required_names(parent_code: str, entry_point: str | None) -> frozenset[str]:
 
 
 def complete_program(text: str, parent_code: str, required: frozenset[str]) -> str | None:
-    """A program with the required names: the text, put into its parent if need be.
+    """The text as a program with the required names, inserted into its parent where needed.
 
-    Put in is a bare EVOLVE block, and anything that lacks a required name. A text with an
-    EVOLVE-BLOCK line replaces the parent's block; one without replaces the functions and classes
-    of the same names there. The rest of the parent stays as it is.
+    A bare EVOLVE block is inserted, and so is a text that lacks a required name. A text with an
+    EVOLVE-BLOCK line replaces the parent's block; one without replaces the functions and classes of
+    the same names there. The rest of the parent stays as it is.
 
     Returns:
         The program, or None if neither way leads to one that defines the names.

@@ -55,7 +55,7 @@ class Tactic(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class TriedTactic:
-    """A tactic and what came of it, as the next guide is shown.
+    """A tactic and its outcome, as the next guide is shown.
 
     Attributes:
         tactic: The tactic.
@@ -85,9 +85,9 @@ class TriedTactic:
 def parse_tactics(reply: str, count: int) -> tuple[Tactic, ...]:
     """The first `count` valid tactics of a reply; none if there are none.
 
-    Looked at are, in this order, the reply as a whole, its json fences, its other fences, and
-    every list of objects inside it. The first that holds a valid tactic is taken; entries that
-    lack a required text are left out.
+    Searched in this order: the whole reply, its json fences, its other fences, every list of
+    objects in it. The first that holds a valid tactic is taken; entries that lack a required text
+    are left out.
 
     Raises:
         ValueError: If `count` is below 1.

@@ -101,7 +101,7 @@ def hold_gateway(address: GatewayAddress) -> Iterator[None]:
         connection.request("GET", HOLD, headers={TOKEN_HEADER: address.token})
         with closing(connection.getresponse()) as response:
             if response.status != 200:
-                message = f"{address.base_url}: no gateway of ours, status {response.status}"
+                message = f"{address.base_url}: not a gateway of CostAda, status {response.status}"
                 raise ValueError(message)
             yield
 

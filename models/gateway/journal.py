@@ -84,7 +84,7 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file, readable by its owner only; requests without an end are lost.
+        """Open or create the file, readable by its owner only; unfinished requests become `LOST`.
 
         Raises:
             ValueError: It is the journal of another version, or a link.

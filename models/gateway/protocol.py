@@ -59,14 +59,14 @@ _OWNER_ONLY = 0o600
 _LOCK_SECONDS = 1.0
 _TICK_SECONDS = 0.01
 _TO_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
-"""A pipe in the place of an address file keeps no reader waiting."""
+"""Non-blocking: a pipe in the place of an address file must not keep a reader waiting."""
 
 
 def path_below(target: str) -> str | None:
-    """What follows the prefix in the target of a request, as the provider gets it.
+    """What follows the prefix in the target of a request; `None` if it may lead outside.
 
-    `None` where any server on the way might take it for a path outside: it has steps upwards, empty
-    steps, backslashes or control characters, encoded once or more often.
+    A path with `..`, `.`, empty steps, backslashes or control characters is refused, however often
+    these are percent-encoded: any server on the way might decode them.
     """
     if not target.startswith(f"{PREFIX}/"):
         return None
@@ -79,7 +79,7 @@ def path_below(target: str) -> str | None:
 
 
 def forwarded_headers(headers: Mapping[str, str]) -> Headers:
-    """The headers of a request that the provider gets: not the gateway's own."""
+    """The headers of a request without those meant for the gateway or for one connection."""
     return tuple(
         (name, value)
         for name, value in headers.items()
@@ -168,11 +168,11 @@ class AddressFile:
         self.clear()
 
     def write(self, address: GatewayAddress) -> None:
-        """Let clients find the gateway."""
+        """Publish the address of the gateway."""
         os.write(self._descriptor, json.dumps(asdict(address)).encode())
 
     def clear(self) -> None:
-        """Let no client find it."""
+        """Withdraw the address."""
         os.ftruncate(self._descriptor, 0)
 
 
@@ -197,7 +197,7 @@ def hold_address(path: Path) -> Iterator[AddressFile]:
 
 
 def _is_locked(descriptor: int) -> bool:
-    """Whether another process locks a file; a lock of our own ends when it is closed."""
+    """Whether another process locks a file; the lock taken here ends when the file is closed."""
     import fcntl
 
     try:

@@ -57,7 +57,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class GatewaySettings:
-    """What a gateway is asked to do.
+    """Settings of a gateway.
 
     Attributes:
         upstream: Address of the provider.
@@ -249,7 +249,7 @@ class Server:
 
 
 async def _pass_on(inflight: InflightRequest, request: web.Request) -> web.StreamResponse:
-    """Pass a response on as it arrives, or break the connection as the provider's broke."""
+    """Send a response as it arrives; break the connection if the provider's broke."""
     has_response = await inflight.has_response()
     if inflight.state is RequestState.UNSENT:
         return _refusal(502, "the gateway cannot reach the provider; nothing was sent")
