@@ -40,7 +40,7 @@ def encode(value: object) -> bytes:
             arrive as lists, arrays as float64 or int64.
 
     Raises:
-        ValueError: Naming the type that cannot be sent, or the limit that is passed.
+        ValueError: Naming the type that cannot be sent, or the limit that is exceeded.
     """
     arrays: list[Array] = []
     tree = _to_tree(value, arrays, 0)

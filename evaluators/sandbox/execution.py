@@ -186,7 +186,7 @@ def _framed(message: bytes) -> bytes:
 
 
 def too_slow(seconds: float) -> str:
-    """Why a program that passed the wall limit is stopped."""
+    """Why a program that exceeded the wall limit is stopped."""
     return f"timeout: the program exceeded {seconds:g} s"
 
 
@@ -212,9 +212,9 @@ class Execution:
     stop_end: float = 0.0  # when it must be over after it was stopped
     ended: float = 0.0  # when its end was reported, or given up
     status: int | None = None  # exit status, negative for a signal, once the slot reports it
-    passed: str | None = None  # which limit the slot saw it pass
+    exceeded: str | None = None  # the limit that the slot saw it exceed, in words
     is_slot_lost: bool = False  # whether the slot died or does not react
-    num_in_time: int | None = None  # how many calls were over when one passed its own time
+    num_in_time: int | None = None  # how many calls were over when one exceeded its time
 
     @property
     def has_ended(self) -> bool:
@@ -273,7 +273,7 @@ class Execution:
         if answer is None:
             self.is_slot_lost = True
         else:
-            self.status, self.passed = answer.status, answer.passed
+            self.status, self.exceeded = answer.status, answer.exceeded
             self.answers.drain()
             self.log.drain()
 
@@ -430,7 +430,7 @@ def results_of(execution: Execution) -> list[CandidateResult]:
     num_calls = len(execution.request.calls)
     if execution.answers.has_too_many:
         return _failures(execution, 0, num_calls, TOO_MANY_FRAMES)
-    if execution.answers.has_rest and execution.passed is None and execution.stopped is None:
+    if execution.answers.has_rest and execution.exceeded is None and execution.stopped is None:
         reason = f"malformed answer: it is incomplete; {_reason(execution)}"
         return _failures(execution, 0, num_calls, reason)
     if any(messages[1:NUM_OPENING_FRAMES]):
@@ -440,7 +440,7 @@ def results_of(execution: Execution) -> list[CandidateResult]:
     num_answered, num_missing = len(answers), num_calls - len(answers)
     if execution.num_in_time is not None:
         num_answered, num_missing = execution.num_in_time, 1
-    elif num_missing == 0 and (execution.stopped or execution.passed):
+    elif num_missing == 0 and (execution.stopped or execution.exceeded):
         num_answered, num_missing = num_calls - 1, 1
     # Each call lasts from the end of the one before until its answer, the last until the end.
     moments = [execution.started, *execution.answers.arrivals[NUM_OPENING_FRAMES:]]
@@ -489,8 +489,8 @@ def _reason(execution: Execution) -> str:
     status = execution.status
     if status is None:
         return SLOT_LOST
-    if execution.passed:
-        return execution.passed
+    if execution.exceeded:
+        return execution.exceeded
     if status == CHILD_FAULT:
         return UNREPORTED
     if status >= 0:

@@ -39,7 +39,7 @@ class SlotAnswer:
     """How a candidate ended, or that the server is ready for the next."""
 
     status: int = 0  # exit status, negative for a signal
-    passed: str | None = None  # which limit it passed
+    exceeded: str | None = None  # the limit that it exceeded, in words
     group: int | None = None  # process group of the next candidate, if known before it starts
     bounds_files: bool = False  # whether a private file system bounds the files of candidates
 
@@ -206,9 +206,9 @@ class Slot:
                 self._unread += text
             line, _, self._unread = self._unread.partition(b"\n")
             answer = SlotAnswer(**json.loads(line))
-            was_killed = answer.status == -signal.SIGKILL and answer.passed is None
+            was_killed = answer.status == -signal.SIGKILL and answer.exceeded is None
             if was_killed and self._control_group is not None and self._control_group.has_run_out:
-                return replace(answer, passed=too_much_memory(self._memory_mb))
+                return replace(answer, exceeded=too_much_memory(self._memory_mb))
             return answer
         return None
 

@@ -105,7 +105,7 @@ class ForkServer(Server):
         self.files.remove()
 
     def _carry_out(self, order: Order, descriptors: list[int]) -> dict[str, Any]:
-        """Fork a worker; its exit status, and which limit it passed, if one."""
+        """Fork a worker; its exit status, and which limit it exceeded, if any."""
         server = os.getpid()
         if self._confinement:
             self._confinement.prepare(may_start_processes=order["processes"] > 0)
@@ -121,10 +121,10 @@ class ForkServer(Server):
         for descriptor in descriptors:
             os.close(descriptor)
         try:
-            passed = self._watch(number, order)
+            exceeded = self._watch(number, order)
         finally:
             status = process_tree.kill_tree(number)
-        return {"status": status, "passed": passed}
+        return {"status": status, "exceeded": exceeded}
 
     def _become_worker(
         self, server: int, order: Order, request_fd: int, result_fd: int, log_fd: int
@@ -161,7 +161,7 @@ class ForkServer(Server):
         os._exit(0)
 
     def _watch(self, number: int, order: Order) -> str | None:
-        """Wait until the worker has ended, passes a limit (then which), or is to be killed."""
+        """Wait until the worker has ended, exceeds a limit (then which), or is to be killed."""
         exit_fd = os.pidfd_open(number)
         ready = select.poll()
         ready.register(exit_fd, select.POLLIN)
@@ -170,14 +170,16 @@ class ForkServer(Server):
         try:
             while not ready.poll(WATCH_SECONDS * 1000):
                 is_time = monotonic() >= next_look
-                if self.has_limits and (passed := self._passed(order, number, is_time)):
-                    return passed
+                if exceeded := self._exceeded_limit(order, number, is_time):
+                    return exceeded
                 next_look += FILES_WATCH_SECONDS if is_time else 0.0
         finally:
             os.close(exit_fd)
         return None
 
-    def _passed(self, order: Order, number: int, are_files_due: bool) -> str | None:
+    def _exceeded_limit(self, order: Order, number: int, are_files_due: bool) -> str | None:
+        if not self.has_limits:
+            return None
         if process_tree.num_threads(number) > order["threads"]:
             return too_many_threads(order["threads"])
         others = process_tree.descendants(os.getpid())

@@ -248,7 +248,7 @@ def excess(numbers: Iterable[int], scratch: str, max_mb: int) -> int:
     return UNSEEN if any(map(_hides_files, numbers)) else 0
 
 
-def excess_reason(passed: int, max_mb: int) -> str | None:
+def excess_reason(code: int, max_mb: int) -> str | None:
     """The reason for what `excess` returned; None for 0."""
     reasons = {
         TOO_LARGE: f"the program's files took more than {max_mb} MB",
@@ -256,7 +256,7 @@ def excess_reason(passed: int, max_mb: int) -> str | None:
         UNSEEN: "the program mapped shared memory, or a deleted file that it no longer has open:"
         " their size cannot be checked",
     }
-    return reasons.get(passed)
+    return reasons.get(code)
 
 
 def _blocks(numbers: Iterable[int], scratch: str) -> Iterator[float]:

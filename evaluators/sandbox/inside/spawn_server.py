@@ -124,22 +124,22 @@ class SpawnServer(fork_server.Server):
                 return None
 
     def _carry_out(self, order: Order, descriptors: list[int]) -> dict[str, Any]:
-        """Have the interpreter run a candidate; its exit status, and which limit it passed."""
+        """Have the interpreter run a candidate; its exit status, and which limit it exceeded."""
         self.folder.make(self.work)
         bare = process_tree.family(self._prepared.number)[self._prepared.number]
         try:
             socket.send_fds(self._prepared.control, [json.dumps(order).encode()], descriptors)
             for descriptor in descriptors:
                 os.close(descriptor)
-            passed = self._watch(order, bare)
+            exceeded = self._watch(order, bare)
         finally:
             status = self._prepared.end()
             with suppress(FileNotFoundError):
                 self.folder.rename(self.work, token_hex(8))
-        return {"status": status, "passed": passed}
+        return {"status": status, "exceeded": exceeded}
 
     def _watch(self, order: Order, bare: int) -> str | None:
-        """Wait until the candidate has ended, passes a limit (then which), or is to be killed."""
+        """Wait until the candidate has ended, exceeds a limit (then which), or is to be killed."""
         next_look = monotonic() + WATCH_SECONDS
         next_search = monotonic() + fork_server.FILES_WATCH_SECONDS
         while self._prepared.process.poll() is None:
@@ -150,13 +150,15 @@ class SpawnServer(fork_server.Server):
             if self._child_fd in readable:
                 os.read(self._child_fd, fork_server.MAX_ORDER_BYTES)
             if (now := monotonic()) >= next_look:
-                if self.has_limits and (passed := self._passed(order, bare, now >= next_search)):
-                    return passed
+                if exceeded := self._exceeded_limit(order, bare, now >= next_search):
+                    return exceeded
                 next_look = now + WATCH_SECONDS
                 next_search += fork_server.FILES_WATCH_SECONDS if now >= next_search else 0.0
         return None
 
-    def _passed(self, order: Order, bare: int, are_files_due: bool) -> str | None:
+    def _exceeded_limit(self, order: Order, bare: int, are_files_due: bool) -> str | None:
+        if not self.has_limits:
+            return None
         number = self._prepared.number
         held = process_tree.family(number)
         if len(held) > 1 + order["processes"]:

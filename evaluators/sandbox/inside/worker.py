@@ -230,7 +230,7 @@ def seed_numpy() -> None:
 def error_report(error: BaseException, files: Mapping[str, File], limits: Mapping[str, int]) -> str:
     """An exception in words a model can act on: its message, and the frames in files shown.
 
-    `files` are by full path; of the limits, the one that was passed is named.
+    `files` are by full path; of the limits, the one that was exceeded is named.
     """
     message = Message(type(error).__name__)
     with message:
