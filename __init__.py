@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from costada.store.purse import OverBudget, Purse
     from costada.store.run_store import RunStore
     from costada.values.evaluation import Direction, Evaluation, failed
-    from costada.values.prices import Price
+    from costada.values.usage import Price
 
 __all__ = [
     "BudgetMiddleware",
@@ -71,7 +71,7 @@ _HOMES = {
     "Limits": "costada.evaluators.sandbox.limits",
     "OfflineModel": "costada.models.offline",
     "OverBudget": "costada.store.purse",
-    "Price": "costada.values.prices",
+    "Price": "costada.values.usage",
     "Problem": "costada.evaluators.problem",
     "RunStore": "costada.store.run_store",
     "Settings": "costada.nodes.settings",

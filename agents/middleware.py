@@ -30,7 +30,7 @@ from costada.models.runnable_tree import model_identity
 from costada.nodes.calls.budget import affordable_answer, check_reported_cost, sent_bound
 from costada.nodes.settings import LostCalls, check_lost_calls
 from costada.store.purse import OverBudget, Purse
-from costada.values.prices import Price
+from costada.values.usage import Price
 
 try:
     from langchain.agents.middleware import (

@@ -12,8 +12,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from costada.controller.constants import Constants
-from costada.values.candidate import Candidate
-from costada.values.program import Program
+from costada.values.candidate import Candidate, Program
 
 Item = TypeVar("Item")
 

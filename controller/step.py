@@ -17,8 +17,7 @@ from costada.controller.credit import Credit
 from costada.controller.intensity import Action
 from costada.controller.method import Controller, PaidStep, is_archiving
 from costada.controller.money import Balance, has_crossed
-from costada.values.candidate import Candidate
-from costada.values.program import Program
+from costada.values.candidate import Candidate, Program
 
 
 def draws(seed: int, iteration: int, purpose: str) -> Random:

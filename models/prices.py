@@ -19,8 +19,7 @@ from costada.models.runnable_tree import (
     model_identity,
     underlying_models,
 )
-from costada.values.prices import Price, call_cost
-from costada.values.usage import Usage
+from costada.values.usage import Price, Usage, call_cost
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice, TieredPrices

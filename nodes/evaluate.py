@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from costada.nodes.context import RunContext, candidate_of
 from costada.nodes.state import SearchState
-from costada.values.candidate import Candidate
+from costada.values.candidate import Candidate, Program
 from costada.values.evaluation import EVALUATOR_FAULT, Evaluation
-from costada.values.program import Program
 
 
 def evaluate(state: SearchState, *, context: RunContext) -> SearchState:

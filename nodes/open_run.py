@@ -18,9 +18,8 @@ from costada.nodes.context import RunContext, budget_of
 from costada.nodes.settings import problem_texts, settings_texts
 from costada.nodes.state import SearchState, StepRecord
 from costada.store.rows import RunSetup, as_texts
-from costada.values.candidate import Candidate
+from costada.values.candidate import Candidate, Program
 from costada.values.evaluation import Evaluation
-from costada.values.program import Program
 
 PATIENCE_SECONDS = 1.0
 """How long to wait for a clock that is behind, as those of two machines may be."""

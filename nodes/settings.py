@@ -21,7 +21,7 @@ from costada.evaluators.fingerprint import problem_facts
 from costada.evaluators.problem import Problem
 from costada.models.retry_policy import RetryPolicy
 from costada.store.rows import as_texts
-from costada.values.prices import Price
+from costada.values.usage import Price
 
 DEFAULT_MAX_FAILURES = 20
 """Attempts in a row without a usable program after which something must be wrong."""

@@ -38,7 +38,7 @@ from costada.runs.user_input import explain, unknown_name
 from costada.store.file_errors import other_format
 from costada.store.files import read_text
 from costada.store.schema import FORMAT
-from costada.values.prices import Price
+from costada.values.usage import Price
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from uuid import uuid4
 from typing_extensions import Unpack
 
 from costada.values.discovery import Discovery
-from costada.values.prices import Price
+from costada.values.usage import Price
 
 if TYPE_CHECKING:
     from costada.evaluators.problem import Problem

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from contextlib import suppress
+from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,7 +18,6 @@ from costada.reports.run_view import OBJECT_MARK
 from costada.runs.config import LARGEST_SETTINGS, RunConfig, load_config
 from costada.runs.lease import is_held
 from costada.store.files import create_text, make_folder, read_text, replace_text
-from costada.store.run_files import RunFiles
 
 DEFAULT_PARENT = Path("runs-out")
 PER_PROCESS_FOLDERS = (("proc",), ("dev", "fd"))
@@ -26,10 +27,41 @@ WEAK_LAYERS = (Layer.NONE, Layer.PROCESS)
 """Sandboxes under which a program can do whatever its user can."""
 
 
-class RunFolder(RunFiles):
-    """The folder of one run."""
+@dataclass(frozen=True, slots=True)
+class RunFolder:
+    """The folder of one run; the names of the files in it are part of the public format."""
 
-    __slots__ = ()
+    path: Path
+
+    @property
+    def database(self) -> Path:
+        """Checkpoints, candidates and the call log."""
+        return self.path / "run.sqlite"
+
+    @property
+    def settings(self) -> Path:
+        """The configuration of the run."""
+        return self.path / "settings.json"
+
+    @property
+    def steps(self) -> Path:
+        """The trace, one JSON row per iteration."""
+        return self.path / "steps.jsonl"
+
+    @property
+    def best_program(self) -> Path:
+        """The text of the incumbent."""
+        return self.path / "best_program.py"
+
+    @property
+    def report(self) -> Path:
+        """The picture of the run."""
+        return self.path / "report.png"
+
+    @property
+    def resume_command(self) -> str:
+        """The command that resumes this run."""
+        return f"costada resume {shlex.quote(str(self.path))}"
 
     @property
     def is_running(self) -> bool:

@@ -24,8 +24,7 @@ from costada.reports.formats import count
 from costada.runs.config import RunConfig
 from costada.runs.plan import Plan
 from costada.store.run_store import RunStore
-from costada.values.prices import Price
-from costada.values.usage import Usage
+from costada.values.usage import Price, Usage
 
 SHORT_ANSWER = 1_000
 """Tokens of a short answer, with which a run has the most steps."""

@@ -16,9 +16,8 @@ from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.runner import THREAD, StepLog
 from costada.store.checkpoints import RunSaver
-from costada.store.copying import Cut, copy_file, cut_back
 from costada.store.files import make_folder, replace_text
-from costada.store.run_store import RunStore
+from costada.store.run_store import Cut, RunStore, copy_file, cut_back
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ from typing import Any
 from costada.store.database import Database
 from costada.store.file_errors import checking_rows
 from costada.store.rows import LARGEST_READING, parsed
-from costada.values.candidate import Candidate
-from costada.values.program import Program
+from costada.values.candidate import Candidate, Program
 
 SEED_ID = "0.1"
 """Id of the initial program on the first frontier."""

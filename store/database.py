@@ -21,7 +21,7 @@ from costada.store.file_errors import (
 )
 from costada.store.rows import LARGEST_CELL, LARGEST_TEXT, inflated
 from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
-from costada.values.program import text_hash
+from costada.values.candidate import text_hash
 
 LEVEL = 1
 AGAINST_ANOTHER = b"\0"

@@ -1,5 +1,4 @@
-from costada.values.candidate import Candidate
-from costada.values.program import Program
+from costada.values.candidate import Candidate, Program
 
 
 def population_row(id, iteration, score, parent_id=None, label="", inspirations=()):

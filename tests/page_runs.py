@@ -14,8 +14,7 @@ from costada.runs.folder import RunFolder
 from costada.store.call_log import CallKey
 from costada.store.rows import CallRow, CallStatus, Outcome, OutcomeKind
 from costada.store.run_store import RunStore
-from costada.values.candidate import Candidate
-from costada.values.program import Program
+from costada.values.candidate import Candidate, Program
 from costada.values.usage import Usage
 
 PROGRAM = "def value():\n    return {value}\n"

@@ -15,7 +15,7 @@ from costada.graph.build import create_discovery_graph
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
-from costada.values.prices import Price
+from costada.values.usage import Price
 
 PRICE = Price("1", "2")
 CALL_COST = Decimal("0.002")

@@ -15,8 +15,7 @@ from pydantic.dataclasses import dataclass
 from costada.controller.archive import Archive, EliteWeights, migrant_copy
 from costada.controller.constants import Constants
 from costada.controller.frontier import moving_average
-from costada.values.candidate import Candidate
-from costada.values.program import Program
+from costada.values.candidate import Candidate, Program
 
 DECAY = 0.9
 """Share that signal, reward and visits keep (rho_G)."""

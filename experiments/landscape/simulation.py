@@ -56,8 +56,7 @@ from costada.nodes.evox.strategies import StrategyRecord, initial_strategy
 from costada.nodes.settings import Settings, problem_texts, settings_texts
 from costada.runs.config import PRESETS
 from costada.runs.user_input import unknown_name
-from costada.values.candidate import Candidate
-from costada.values.program import Program
+from costada.values.candidate import Candidate, Program
 from costada.values.usage import Usage
 
 MODEL = "simulated"

@@ -19,8 +19,7 @@ from costada.prompts.tools import (
     program_text,
     trial_text,
 )
-from costada.values.candidate import Candidate
-from costada.values.program import Program
+from costada.values.candidate import Candidate, Program
 
 
 @dataclass(slots=True)

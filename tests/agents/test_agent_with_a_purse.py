@@ -15,7 +15,7 @@ from costada.agents.tool import create_discovery_tool
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
 from costada.store.purse import Purse
-from costada.values.prices import Price
+from costada.values.usage import Price
 
 PRICES = {"planner": Price("3", "15"), "searcher": Price("1.25", "10")}
 

@@ -18,7 +18,7 @@ from costada.graph.build import create_discovery_graph
 from costada.graph.compiled import DiscoveryGraph
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
-from costada.values.prices import Price
+from costada.values.usage import Price
 
 BUDGET = 0.015
 THREAD = {"configurable": {"thread_id": "1"}}

@@ -20,7 +20,7 @@ from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
-from costada.values.prices import Price
+from costada.values.usage import Price
 
 THREAD = {"configurable": {"thread_id": "1"}}
 TASK = {"messages": [("user", "Find me a large number for at most a cent.")]}

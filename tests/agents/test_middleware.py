@@ -21,7 +21,7 @@ from costada.models.requests import FRAME_TOKENS
 from costada.models.retry_policy import RetryPolicy
 from costada.nodes.calls.budget import MINIMAL_ANSWER
 from costada.store.purse import Purse
-from costada.values.prices import Price
+from costada.values.usage import Price
 
 PRICE = Price("10", "30", "1")
 QUESTION = {"messages": [HumanMessage("How is the weather?")]}

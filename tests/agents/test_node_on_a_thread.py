@@ -16,7 +16,7 @@ from costada.agents.node import as_discovery_node
 from costada.graph.build import create_discovery_graph
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
-from costada.values.prices import Price
+from costada.values.usage import Price
 
 THREAD = {"configurable": {"thread_id": "parent"}}
 BUDGET = 0.012

@@ -17,7 +17,7 @@ from costada.runs.folder import RunFolder
 from costada.runs.user_input import as_option, explain
 from costada.store.run_store import RunStore
 from costada.store.schema import FORMAT
-from costada.values.prices import Price
+from costada.values.usage import Price
 
 
 def refused(**given):

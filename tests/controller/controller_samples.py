@@ -17,8 +17,7 @@ from costada.controller.method import Controller, Guided, PaidStep, ParentRule
 from costada.controller.methods import METHODS
 from costada.controller.money import Balance
 from costada.controller.step import num_seeds, seed_archives, tell_step
-from costada.values.candidate import Candidate
-from costada.values.program import Program
+from costada.values.candidate import Candidate, Program
 
 CONSTANTS = Constants()
 BALANCE = Balance(1.0, 0.5)

@@ -14,8 +14,7 @@ from costada.controller.money import (
     remaining_ratio,
     visible_ratio,
 )
-from costada.values.prices import Price, call_cost
-from costada.values.usage import Usage
+from costada.values.usage import Price, Usage, call_cost
 
 PRICE = Price("0.60", "1.92")
 

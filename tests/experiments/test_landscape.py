@@ -41,9 +41,8 @@ from costada.prompts.render import generation_prompt, guide_prompt
 from costada.prompts.replies import parse_program
 from costada.prompts.requests import GenerationRequest, GuideRequest, ShownProgram
 from costada.prompts.tactics import Tactic, parse_tactics
-from costada.values.prices import call_cost
 from costada.values.prompt_data import prompt_data
-from costada.values.usage import Usage
+from costada.values.usage import Usage, call_cost
 
 DRAWS = 4000
 

@@ -13,10 +13,9 @@ from toy_graph import graph_of, trace
 
 from costada.models.gateway.journal import Journal
 from costada.store.checkpoints import RunSaver
-from costada.store.copying import Cut, copy_file, cut_back
 from costada.store.history import RunHistory
 from costada.store.purse import Purse
-from costada.store.run_store import RunStore
+from costada.store.run_store import Cut, RunStore, copy_file, cut_back
 
 THREAD = {"configurable": {"thread_id": "1"}}
 THEIRS = """

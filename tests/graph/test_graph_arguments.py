@@ -18,7 +18,7 @@ from costada.agents.node import as_discovery_node
 from costada.controller.constants import Constants
 from costada.graph.build import create_discovery_graph
 from costada.nodes.settings import Settings
-from costada.values.prices import Price
+from costada.values.usage import Price
 
 SETTINGS = Settings(price=Price(1, 2))
 

@@ -28,7 +28,7 @@ from costada.nodes.calls.budget import MESSAGE_TOKENS, MINIMAL_ANSWER
 from costada.nodes.settings import Settings
 from costada.runs.discovery import discover
 from costada.store.run_store import RunStore
-from costada.values.prices import Price
+from costada.values.usage import Price
 
 METHODS = ("costada", "adaevolve", "uniform", "best-of-n", "evox")
 NUM_SEEDS = 20

@@ -24,7 +24,7 @@ from costada.models.chat_models import chat_model
 from costada.models.errors import UnmeteredCall
 from costada.models.offline import OfflineModel
 from costada.store.run_store import RunStore
-from costada.values.prices import Price
+from costada.values.usage import Price
 
 CACHED_PRICE = Price("0.60", "1.92", "0.11")
 

@@ -28,8 +28,7 @@ from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
 from costada.store.rows import CallRow
 from costada.store.run_store import RunStore
-from costada.values.prices import Price
-from costada.values.usage import NO_TOKENS
+from costada.values.usage import NO_TOKENS, Price
 
 CAP = 1000
 PRICE = Price(1, 2, "0.25")

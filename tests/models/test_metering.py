@@ -29,8 +29,7 @@ from costada.models.chat_models import chat_model
 from costada.models.errors import UnmeteredCall
 from costada.models.metering import CallMeter, MeteredCall
 from costada.models.prices import price_book
-from costada.values.prices import Price
-from costada.values.usage import Usage
+from costada.values.usage import Price, Usage
 
 PROMPT = "twelve bytes"
 

@@ -9,8 +9,7 @@ from langchain_openai import ChatOpenAI
 from costada.models.metering import MeteredCall
 from costada.models.offline import OfflineModel
 from costada.models.prices import PackagedPrice, packaged_price, price_book
-from costada.values.prices import Price
-from costada.values.usage import Usage
+from costada.values.usage import Price, Usage
 
 
 def listed(model: str, **where: str) -> PackagedPrice:

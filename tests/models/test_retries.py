@@ -39,7 +39,7 @@ from costada.models.retries import (
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity, returns_raw_answers, underlying_models
 from costada.nodes.settings import Settings
-from costada.values.prices import Price
+from costada.values.usage import Price
 
 MESSAGES = [HumanMessage("hi")]
 KEY = SecretStr("none")

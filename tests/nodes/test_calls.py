@@ -39,7 +39,7 @@ from costada.store.purse import Purse
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
 from costada.values.evaluation import EVALUATOR_FAULT, Evaluation, failed
-from costada.values.prices import Price
+from costada.values.usage import Price
 
 
 def context_of(model: Any, store: RunStore | None = None) -> RunContext:

@@ -28,9 +28,8 @@ from costada.evaluators.sandbox.run import run_candidate
 from costada.graph.node_wrappers import CancellableNode
 from costada.nodes.context import shown
 from costada.store.run_store import RunStore
-from costada.values.candidate import Candidate
+from costada.values.candidate import Candidate, Program
 from costada.values.evaluation import EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT, Evaluation, failed
-from costada.values.program import Program
 
 
 class Judge:

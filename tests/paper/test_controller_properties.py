@@ -19,8 +19,7 @@ from costada.controller.method import PaidStep
 from costada.controller.money import Balance
 from costada.controller.step import stop_reason
 from costada.nodes.state import FrozenValue
-from costada.values.prices import Price, call_cost
-from costada.values.usage import Usage
+from costada.values.usage import Price, Usage, call_cost
 
 RATIOS = st.floats(0, 1)
 COSTS = st.floats(0, 10)

@@ -21,8 +21,8 @@ from costada.runs.lease import hold_lease
 from costada.store.history import PastCall, PastCandidate, PastFailure
 from costada.store.rows import CallStatus, OutcomeKind
 from costada.store.run_store import RunStore
-from costada.values.prices import Price
-from costada.values.program import Program
+from costada.values.candidate import Program
+from costada.values.usage import Price
 
 
 def column(figures: Any, table: str, name: str) -> list[Any]:

@@ -14,9 +14,8 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
 from costada.store.checkpoints import RunSaver
-from costada.store.copying import Cut, copy_file, cut_back
 from costada.store.file_errors import explaining
-from costada.store.run_store import RunStore
+from costada.store.run_store import Cut, RunStore, copy_file, cut_back
 from costada.store.schema import FORMAT
 
 TESTS = Path(__file__).parents[1]

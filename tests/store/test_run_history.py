@@ -9,8 +9,7 @@ from costada.store.call_log import CallKey
 from costada.store.history import RunHistory, Span
 from costada.store.rows import CallStatus, Outcome, OutcomeKind
 from costada.store.run_store import RunStore
-from costada.values.candidate import Candidate
-from costada.values.program import Program
+from costada.values.candidate import Candidate, Program
 
 
 def candidate(iteration: int) -> Candidate:

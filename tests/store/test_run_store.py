@@ -7,8 +7,7 @@ import pytest
 
 from costada.store.rows import CallRow
 from costada.store.run_store import RunStore
-from costada.values.candidate import Candidate
-from costada.values.program import Program
+from costada.values.candidate import Candidate, Program
 from costada.values.usage import Usage
 
 

@@ -1,5 +1,4 @@
-from costada.store.copying import Cut, copy_file, cut_back
-from costada.store.run_store import RunStore
+from costada.store.run_store import Cut, RunStore, copy_file, cut_back
 
 
 def test_seconds_are_kept_by_iteration_and_summed_by_node(tmp_path):

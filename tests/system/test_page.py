@@ -20,7 +20,7 @@ from costada.reports.page import page
 from costada.reports.page.feed import Feed
 from costada.reports.page.page import ITERATIONS, blocks, embedded, policy, write_page
 from costada.reports.page.server import PageServer
-from costada.values.program import Program
+from costada.values.candidate import Program
 
 HOSTILE = "</script><script>alert(1)</script><!--&\u2028\ud800"
 SCRIPTS = Path(page.__file__).parent / "scripts"

@@ -9,8 +9,8 @@ from page_runs import call, candidate, long_run, serving, settings, step, write_
 
 from costada.reports.page.page import write_page
 from costada.runs.folder import RunFolder
-from costada.store.copying import Cut, cut_back
-from costada.values.program import Program
+from costada.store.run_store import Cut, cut_back
+from costada.values.candidate import Program
 
 MARKUP = (
     "</script><script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'>"
