@@ -153,7 +153,7 @@ def load_folder(path: str | Path) -> Problem:
     folder = Path(path).resolve()
     if not folder.is_dir():
         raise ValueError(f"{path} is not a folder; expected one with {TASK_FILE}")
-    task, initial_program = read_task(folder), _read_text(folder / PROGRAM_FILE)
+    task, initial_program = _read_task(folder), _read_text(folder / PROGRAM_FILE)
     source = _read_text(folder / EVALUATOR_FILE)
     settings = read_settings(folder / SETTINGS_FILE)
     if _is_native(source):
@@ -174,7 +174,7 @@ def load_folder(path: str | Path) -> Problem:
         raise ValueError(f"{folder}: {error}") from None
 
 
-def read_task(folder: Path) -> str:
+def _read_task(folder: Path) -> str:
     """The task in words, from `problem.md` or else from `config.yaml`.
 
     Raises:

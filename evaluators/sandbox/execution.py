@@ -190,7 +190,7 @@ def too_slow(seconds: float) -> str:
     return f"timeout: the program exceeded {seconds:g} s"
 
 
-def too_long(max_bytes: int) -> str:
+def _too_long(max_bytes: int) -> str:
     """The reason for refusing an answer that is longer than allowed."""
     return f"the program returned more than {max_bytes} bytes"
 
@@ -373,7 +373,7 @@ def _begin(
         stack.callback(os.close, fd)
         os.set_blocking(fd, False)
     max_answer_bytes = limits.result_bytes + (FRAME_BYTES + ERROR_BYTES) * len(request.calls)
-    reason = too_long(limits.result_bytes)
+    reason = _too_long(limits.result_bytes)
     answers = AnswerStream(answer_fd, max_answer_bytes, max_answer_bytes, reason)
     too_chatty = f"the program printed more than {MAX_PRINTED_BYTES // MEBIBYTE} MB"
     log = Stream(log_fd, limits.log_bytes, MAX_PRINTED_BYTES, too_chatty)
@@ -463,7 +463,7 @@ def _read(execution: Execution, message: memoryview, seconds: float) -> Candidat
     max_bytes = execution.limits.result_bytes
     match answer:
         case {"output": _, **rest} if not rest and len(message) > max_bytes + FRAME_BYTES:
-            return CandidateResult(None, too_long(max_bytes), log, seconds)
+            return CandidateResult(None, _too_long(max_bytes), log, seconds)
         case {"output": output, **rest} if not rest:
             return CandidateResult(output, None, log, seconds)
         case {"error": str(error), "is_own_fault": bool(is_own), **rest} if error and not rest:

@@ -175,28 +175,28 @@ def _settings(kind: SlotKind, scratch: str) -> dict[str, object]:
         "files_mb": 0 if kind.has_filesystem or kind.layer is Layer.NONE else kind.files_mb,
         "layer": kind.layer,
         "preload": [name for name in kind.preload if name not in kind.loaded_late],
-        "import_path": library_folders(),
-        "programs": program_paths(),
+        "import_path": _library_folders(),
+        "programs": _program_paths(),
         "hidden": str(PACKAGE_FOLDER),
-        "readable": [*interpreter_folders(), *library_folders(), *(f.path for f in kind.files)],
+        "readable": [*_interpreter_folders(), *_library_folders(), *(f.path for f in kind.files)],
         "listable": list(dict.fromkeys(path for file in kind.files for path in file.folders)),
     }
 
 
-def library_folders() -> list[str]:
+def _library_folders() -> list[str]:
     """The folders of installed packages: candidates import what this process can import."""
     is_library = ("site-packages", "dist-packages")
     return [path for path in sys.path if path.endswith(is_library) and os.path.isdir(path)]
 
 
-def interpreter_folders() -> list[str]:
+def _interpreter_folders() -> list[str]:
     """The folders of the standard library."""
     prefixes = dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix))
     found = [os.path.join(prefix, name) for prefix in prefixes for name in ("lib", "lib64")]
     return [path for path in found if os.path.isdir(path)]
 
 
-def program_paths() -> list[str]:
+def _program_paths() -> list[str]:
     """The folders of programs, the interpreter's own first, and what it needs to start."""
     prefixes = dict.fromkeys((sys.prefix, sys.base_prefix))
     own = [os.path.join(prefix, name) for prefix in prefixes for name in ("bin", "pyvenv.cfg")]
@@ -227,6 +227,6 @@ def _bound(path: str) -> list[str]:
 
 def _mounted(files: list[str]) -> list[str]:
     """What must be visible beside the system: the interpreter, packages, this folder, files."""
-    installed = [*program_paths(), *interpreter_folders(), *library_folders()]
+    installed = [*_program_paths(), *_interpreter_folders(), *_library_folders()]
     paths = dict.fromkeys([*installed, str(SANDBOX_FOLDER), *files])
     return [path for path in paths if not path.startswith("/usr/")]
