@@ -11,9 +11,8 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from costada.experiments.comparison import words
 from costada.experiments.comparison.comparison import Comparison, Section, Summary
-from costada.experiments.comparison.tables import Table
+from costada.experiments.comparison.tables import NOTHING, Table, money, objective, score_spread
 
 FILE = "published.toml"
 TITLE = "As published, other model and machine"
@@ -38,6 +37,10 @@ class Number:
 
 
 @lru_cache
+def _file() -> dict[str, Any]:
+    return tomllib.loads((files("costada.experiments.comparison") / FILE).read_text("utf-8"))
+
+
 def published_numbers() -> tuple[Number, ...]:
     """The numbers of the paper that are known."""
     return TypeAdapter(tuple[Number, ...]).validate_python(_file()["number"])
@@ -46,19 +49,20 @@ def published_numbers() -> tuple[Number, ...]:
 def published_table(comparison: Comparison) -> Table:
     """The paper's numbers for what is compared, with our numbers of the same thing."""
     header = ("quantity", "problem", "method", "as published", "model there", "here", "source")
-    rows = [
-        (
-            number.what,
-            number.problem or "all",
-            number.method or ANY,
-            number.value,
-            _setting(number),
-            "; ".join(ours),
-            number.source,
-        )
-        for number in published_numbers()
-        if (ours := list(_ours(number, comparison)))
-    ]
+    rows = []
+    for number in published_numbers():
+        if ours := list(_ours(number, comparison)):
+            budget = [] if number.budget is None else [money(number.budget)]
+            row = (
+                number.what,
+                number.problem or "all",
+                number.method or ANY,
+                number.value,
+                ", ".join([number.model or NOTHING, *budget]),
+                "; ".join(ours),
+                number.source,
+            )
+            rows.append(row)
     note = (
         f'From "{_file()["title"]}": other models, other machines, other versions of them. A'
         " difference to ours says nothing about a method."
@@ -66,28 +70,21 @@ def published_table(comparison: Comparison) -> Table:
     return Table(TITLE, note, header, tuple(rows), num_names=len(header))
 
 
-def _setting(number: Number) -> str:
-    budget = [] if number.budget is None else [words.money(number.budget)]
-    return ", ".join([number.model or words.NOTHING, *budget])
-
-
 def _ours(number: Number, comparison: Comparison) -> Iterator[str]:
     """Yield our number in each setting that has it."""
-    for section in _sections(number, comparison):
+    if number.problem is None:
+        sections = comparison.averages or comparison.sections
+    else:
+        sections = tuple(each for each in comparison.sections if each.problems == (number.problem,))
+    for section in sections:
         summaries = [
             by[number.metric]
             for method, by in section.summaries.items()
             if number.metric in by and (number.statistic != "mean" or method == number.method)
         ]
         if summaries:
-            place = f"{section.model}, {words.money(section.budget)}"
+            place = f"{section.model}, {money(section.budget)}"
             yield f"{_stated(number, summaries, section)} ({place})"
-
-
-def _sections(number: Number, comparison: Comparison) -> Sequence[Section]:
-    if number.problem is not None:
-        return [each for each in comparison.sections if each.problems == (number.problem,)]
-    return comparison.averages or comparison.sections
 
 
 def _stated(number: Number, summaries: Sequence[Summary], section: Section) -> str:
@@ -100,10 +97,6 @@ def _stated(number: Number, summaries: Sequence[Summary], section: Section) -> s
             return f"{100 * largest:.1f} %"
         case "best":
             smallest = min(each.smallest for each in summaries)
-            return words.objective(smallest if section.is_minimized else largest)
+            return objective(smallest if section.is_minimized else largest)
         case "mean":
-            return words.score_spread(summaries[0])
-
-
-def _file() -> dict[str, Any]:
-    return tomllib.loads((files("costada.experiments.comparison") / FILE).read_text("utf-8"))
+            return score_spread(summaries[0])

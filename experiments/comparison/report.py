@@ -12,7 +12,6 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from costada.experiments.comparison import words
 from costada.experiments.comparison.comparison import Comparison, Section, compare_outcomes
 from costada.experiments.comparison.figures import (
     FEW_RUNS,
@@ -23,7 +22,15 @@ from costada.experiments.comparison.figures import (
 )
 from costada.experiments.comparison.outcomes import LeftOut, find_outcomes
 from costada.experiments.comparison.published import published_table
-from costada.experiments.comparison.tables import Table, mix_table, rerun_table, section_tables
+from costada.experiments.comparison.tables import (
+    DEFINITIONS,
+    Table,
+    mix_table,
+    money,
+    rerun_table,
+    section_tables,
+    section_title,
+)
 from costada.experiments.comparison.text import to_csv, to_latex, to_markdown
 from costada.store.files import make_folder, read_bytes, replace_text
 
@@ -79,7 +86,7 @@ def to_html(
     return _template().render(
         title="Comparison of methods at equal dollars",
         summary=_summary(comparison, sorted(methods)),
-        definitions=words.DEFINITIONS,
+        definitions=DEFINITIONS,
         styles=styles,
         parts=_parts(comparison, styles),
         reruns=rerun_table(comparison.reruns) if comparison.reruns else None,
@@ -133,7 +140,7 @@ def _setting(section: Section) -> tuple[str, float]:
 def _setting_part(
     anchor: str, paths: Drawn, sections: Sequence[Section], average: Section | None
 ) -> Part:
-    title = f"{sections[0].model}, {words.money(sections[0].budget)}: {len(sections)} problems"
+    title = f"{sections[0].model}, {money(sections[0].budget)}: {len(sections)} problems"
     if average is None:
         note = "Fewer than two problems have runs of all these methods: there are no averages."
         return Part(anchor, title, [paths], note, ())
@@ -144,7 +151,7 @@ def _problem_part(
     anchor: str, section: Section, styles: LineStyles, figures: Sequence[Drawn]
 ) -> Part:
     drawn = _drawn(trajectories(section, styles, f"{anchor}-trajectory"), TRAJECTORIES)
-    title = words.section_title(section)
+    title = section_title(section)
     return Part(anchor, title, [*figures, drawn], "", section_tables(section))
 
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from costada.experiments.comparison import words
-from costada.experiments.comparison.comparison import Comparison, Section, Summary
-from costada.experiments.comparison.tables import Table, mix_table, rerun_table, section_tables
+from costada.experiments.comparison.comparison import Comparison, Summary
+from costada.experiments.comparison.tables import (
+    DEFINITIONS,
+    Table,
+    mix_table,
+    rerun_table,
+    section_tables,
+    section_title,
+)
 
 AVERAGE = "(mean over problems)"
 COLUMNS = (
@@ -29,18 +35,15 @@ LATEX = {
 
 def to_markdown(comparison: Comparison, published: Table | None, left_out: Sequence[str]) -> str:
     """The comparison as a Markdown page."""
-    parts = [
-        "# Comparison",
-        "",
-        *(f"- **{name}**: {text}" for name, text in words.DEFINITIONS.items()),
-    ]
+    lines = ["# Comparison", ""]
+    lines += [f"- **{name}**: {text}" for name, text in DEFINITIONS.items()]
     if left_out:
-        parts += ["", "## Left out", "", *(f"- {_markdown(line)}" for line in left_out)]
+        lines += ["", "## Left out", "", *(f"- {_markdown(line)}" for line in left_out)]
     for heading, tables in _parts(comparison, published):
-        parts += ["", f"## {_markdown(heading)}"]
+        lines += ["", f"## {_markdown(heading)}"]
         for table in tables:
-            parts += ["", *_markdown_table(table)]
-    return "\n".join(parts) + "\n"
+            lines += ["", *_markdown_table(table)]
+    return "\n".join(lines) + "\n"
 
 
 def to_latex(comparison: Comparison, published: Table | None) -> str:
@@ -63,23 +66,19 @@ def to_csv(comparison: Comparison) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     for section in (*comparison.averages, *comparison.sections):
-        for method in section.runs:
-            for metric, cells in _csv_cells(section, method):
-                problem = section.problems[0] if section.is_minimized is not None else AVERAGE
-                writer.writerow(
-                    [problem, section.model, repr(section.budget), method, metric, *cells]
-                )
+        problem = section.problems[0] if section.is_minimized is not None else AVERAGE
+        for method, summaries in section.summaries.items():
+            differences = section.differences.get(method, {})
+            cells = {metric: _summary_cells(summary) for metric, summary in summaries.items()}
+            for metric, summary in differences.items():
+                cells[f"{metric}_minus:{section.baseline}"] = _summary_cells(summary)
+            for other in section.runs:
+                share = _number(section.shares[method, other])
+                cells[f"share_to_reach:{other}"] = [share, *[""] * 6]
+            for metric, row in cells.items():
+                name = (problem, section.model, repr(section.budget), method, metric)
+                writer.writerow([*name, *row])
     return text.getvalue()
-
-
-def _csv_cells(section: Section, method: str) -> Iterator[tuple[str, list[str]]]:
-    for metric, summary in section.summaries[method].items():
-        yield metric, _summary_cells(summary)
-    for metric, summary in section.differences.get(method, {}).items():
-        yield f"{metric}_minus:{section.baseline}", _summary_cells(summary)
-    for (one, other), share in section.shares.items():
-        if one == method:
-            yield f"share_to_reach:{other}", [_number(share), "", "", "", "", "", ""]
 
 
 def _summary_cells(summary: Summary) -> list[str]:
@@ -97,7 +96,7 @@ def _parts(
     comparison: Comparison, published: Table | None
 ) -> Iterator[tuple[str, Sequence[Table]]]:
     for section in (*comparison.averages, *comparison.sections):
-        yield words.section_title(section), section_tables(section)
+        yield section_title(section), section_tables(section)
     if comparison.mixes:
         yield "Kept apart", [mix_table(comparison.mixes)]
     if comparison.reruns:
@@ -110,24 +109,20 @@ def _markdown_table(table: Table) -> list[str]:
     lines = [f"### {_markdown(table.title)}", ""]
     if table.note:
         lines += [_markdown(table.note), ""]
-    lines.append(_markdown_row(table.header))
-    lines.append("|" + " --- |" * table.num_names + " ---: |" * _num_numbers(table))
-    for row, cells in enumerate(table.rows):
-        shown = map(_markdown, cells)
-        bold = (
-            f"**{cell}**" if (row, column) in table.best else cell
-            for column, cell in enumerate(shown)
-        )
-        lines.append(f"| {' | '.join(bold)} |")
+    lines.append(f"| {' | '.join(map(_markdown, table.header))} |")
+    lines.append("|" + " --- |" * table.num_names + " ---: |" * table.num_numbers)
+    for row in _rows(table, _markdown, "**{}**"):
+        lines.append(f"| {' | '.join(row)} |")
     return lines
 
 
-def _num_numbers(table: Table) -> int:
-    return len(table.header) - table.num_names
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(_markdown, cells))} |"
+def _rows(table: Table, escaped: Callable[[str], str], bold: str) -> Iterator[list[str]]:
+    """Yield the rows with escaped cells, the best ones bold."""
+    for row, cells in enumerate(table.rows):
+        yield [
+            bold.format(escaped(cell)) if (row, column) in table.best else escaped(cell)
+            for column, cell in enumerate(cells)
+        ]
 
 
 def _markdown(text: str) -> str:
@@ -136,28 +131,20 @@ def _markdown(text: str) -> str:
 
 
 def _latex_table(heading: str, table: Table) -> str:
-    rows = [
-        " & ".join(
-            rf"\textbf{{{_latex(cell)}}}" if (row, column) in table.best else _latex(cell)
-            for column, cell in enumerate(cells)
-        )
-        for row, cells in enumerate(table.rows)
+    lines = [
+        r"\begin{table}[t]",
+        r"\centering",
+        rf"\caption{{{_latex(f'{heading}. {table.title}.')}}}",
+        rf"\begin{{tabular}}{{{'l' * table.num_names}{'r' * table.num_numbers}}}",
+        r"\toprule",
+        rf"{' & '.join(map(_latex, table.header))} \\",
+        r"\midrule",
+        *(rf"{' & '.join(row)} \\" for row in _rows(table, _latex, r"\textbf{{{}}}")),
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
     ]
-    return "\n".join(
-        [
-            r"\begin{table}[t]",
-            r"\centering",
-            rf"\caption{{{_latex(f'{heading}. {table.title}.')}}}",
-            rf"\begin{{tabular}}{{{'l' * table.num_names}{'r' * _num_numbers(table)}}}",
-            r"\toprule",
-            rf"{' & '.join(map(_latex, table.header))} \\",
-            r"\midrule",
-            *(rf"{row} \\" for row in rows),
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-        ]
-    )
+    return "\n".join(lines)
 
 
 def _latex(text: str) -> str:

@@ -19,9 +19,14 @@ from costada.experiments.comparison.metrics import Point
 from costada.experiments.comparison.outcomes import append_outcomes
 from costada.experiments.comparison.published import published_numbers, published_table
 from costada.experiments.comparison.report import to_html
-from costada.experiments.comparison.tables import Table, final_quality, rerun_table, section_tables
+from costada.experiments.comparison.tables import (
+    Table,
+    final_quality,
+    objective,
+    rerun_table,
+    section_tables,
+)
 from costada.experiments.comparison.text import to_csv, to_latex, to_markdown
-from costada.experiments.comparison.words import objective
 
 HOSTILE = "<script>alert('x')</script>&\"|*$\\frac{[%_#"
 PUBLISHED = Table("As published", "", ("a", "b"), (("c", "d"),), num_names=2)
