@@ -1,4 +1,4 @@
-"""Commands that have begun in a process of their own and can be sent signals."""
+"""Commands in their own processes that can be sent signals."""
 
 import os
 from time import monotonic, sleep
@@ -7,7 +7,7 @@ from warm import PATIENCE_SECONDS, begun_command
 
 
 class BegunCommand:
-    """`costada WORDS` in a process of its own that writes both its streams to a file."""
+    """`costada WORDS` in its own process that writes both its streams to a file."""
 
     def __init__(self, output, *words):
         output.touch()

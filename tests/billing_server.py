@@ -47,7 +47,7 @@ class Reply:
     `reports_usage` off leaves the token counts out, as some servers do. `breaks_after` closes a
     stream after that many of its words, `fails_after` puts an error event there. `counts_parts`
     tells the counts so far with each word of a stream. `body` replaces the whole JSON body of a
-    plain answer, which is billed nevertheless. `cost` is told as OpenRouter tells it, beside the
+    plain answer, which is billed nevertheless. `cost` is reported as OpenRouter does, beside the
     token counts. `tool` is called by the answer, with `text` as its arguments.
     """
 

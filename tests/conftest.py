@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from billing_server import BillingServer
 from hypothesis import settings
+from rows import trace_row
 from typer.testing import CliRunner
 
 settings.register_profile("untimed", deadline=None)
@@ -65,45 +66,12 @@ def finished(near, invoke, tmp_path_factory):
 
 @pytest.fixture
 def make_row():
-    """Build a trace row: quiet defaults, changed by keyword."""
-
-    def row(**changes: object) -> dict[str, object]:
-        quiet = {
-            "iteration": 1,
-            "frontier": 1,
-            "action": "exploration",
-            "intensity": 0.5,
-            "step_cost": 0.015,
-            "spent": 0.015,
-            "remaining_ratio": 0.985,
-            "score": 0.4,
-            "objective": 4.0,
-            "best_score": 0.499,
-            "best_objective": 4.99,
-            "local_gain": 0.0,
-            "global_gain": 0.0,
-            "cost_divisor": 1.2,
-            "utility": 0.0,
-            "allocation_reward": 0.0,
-            "stagnation": 1,
-            "low_yield_cost": 0.015,
-            "consolidation_left": 0,
-            "tactic_uses_left": 0,
-            "attempts": 1,
-            "events": [],
-            "failure": None,
-            "candidate_id": "1.1",
-            "is_cached": False,
-        }
-        unknown = set(changes) - set(quiet)
-        assert not unknown, unknown
-        return {**quiet, **changes}
-
-    return row
+    """Build a trace row: make_row(iteration=2)."""
+    return trace_row
 
 
 @pytest.fixture(scope="module")
 def running_server():
-    """A server for all tests of a file; each of them has it begin anew."""
+    """A server for all tests of a file; each of them resets it."""
     with BillingServer() as running:
         yield running

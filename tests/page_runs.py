@@ -2,11 +2,12 @@
 
 import random
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
+
+from rows import call_row, trace_row
 
 from costada.reports.page.server import PageServer
 from costada.runs.config import RunConfig
@@ -22,39 +23,22 @@ COST = 0.002
 
 
 def step(iteration: int, **changes: Any) -> dict[str, Any]:
-    """Return a quiet trace row, changed by keyword."""
-    quiet = {
-        "iteration": iteration,
+    fields = {
         "frontier": 1 + iteration % 2,
         "action": ("exploration", "balanced", "exploitation")[iteration % 3],
         "intensity": 0.4,
         "step_cost": COST,
         "spent": COST * iteration,
         "remaining_ratio": 1 - COST * iteration,
-        "score": 0.5,
-        "objective": 0.5,
-        "best_score": 0.5,
-        "best_objective": 0.5,
-        "local_gain": 0.0,
-        "global_gain": 0.0,
-        "cost_divisor": 1.2,
-        "utility": 0.0,
-        "allocation_reward": 0.0,
-        "stagnation": 1,
         "low_yield_cost": 0.0,
-        "consolidation_left": 0,
-        "tactic_uses_left": 0,
-        "attempts": 1,
-        "events": [],
-        "failure": None,
         "candidate_id": f"{iteration}.1",
-        "is_cached": False,
+        **dict.fromkeys(("score", "objective", "best_score", "best_objective"), 0.5),
     }
-    return {**quiet, **changes}
+    return trace_row(iteration=iteration, **{**fields, **changes})
 
 
 def candidate(iteration: int, **changes: Any) -> Candidate:
-    quiet: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": f"{iteration}.1" if iteration else "0.1",
         "iteration": iteration,
         "program": Program.of(PROGRAM.format(value=iteration)),
@@ -68,35 +52,27 @@ def candidate(iteration: int, **changes: Any) -> Candidate:
         "generation": min(iteration, 1),
         "changes": "1 line -> 1 line",
     }
-    return Candidate(**{**quiet, **changes})
+    return Candidate(**{**fields, **changes})
 
 
 def call(iteration: int, **changes: Any) -> CallRow:
-    quiet: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "iteration": iteration,
-        "role": "generation",
-        "attempt": 1,
         "model": "scripted",
         "usage": Usage(1000, 500),
-        "cost": Decimal(str(COST)),
-        "price_in": "1",
-        "price_out": "2",
-        "price_source": "given",
-        "finish_reason": "stop",
         "seconds": 0.25,
         "prompt": f"Change the program of iteration {iteration}.",
         "answer": f"Here it is: {iteration}.",
-        "error": None,
         "status": CallStatus.DONE,
     }
-    return CallRow(**{**quiet, **changes})
+    return call_row(**{**fields, **changes})
 
 
 def settings(folder: Path, **changes: Any) -> RunFolder:
-    """Write the settings of a run into a new folder."""
+    """A new folder with the settings of a run."""
     run = RunFolder(folder)
-    said = {"problem": "object:toy", "model": "scripted", "max_iterations": 10, **changes}
-    run.claim(RunConfig(**said))
+    fields = {"problem": "object:toy", "model": "scripted", "max_iterations": 10}
+    run.claim(RunConfig(**{**fields, **changes}))
     return run
 
 
@@ -133,43 +109,25 @@ def long_run(folder: Path, length: int, text: Callable[[int], tuple[str, str, st
             found = min(0.999, rng.random() * best * 1.4)
             gain = max(0.0, found - best)
             best = max(best, found)
-            facts = _found(iteration, found, best, gain, rng)
+            events = ["guide_charged"] if iteration % 40 == 0 else []
+            events += ["guide_scheduled:refinement"] if iteration % 40 == 39 else []
+            facts = dict.fromkeys(("global_gain", "utility", "allocation_reward"), gain)
+            facts |= {"score": found, "objective": found, "best_score": best}
+            facts |= {"best_objective": best, "remaining_ratio": 1 - COST * iteration / 10}
             prompt, answer, program = text(iteration)
             store.call_log.put_call("run", call(iteration, prompt=prompt, answer=answer))
             parent = f"{max(0, iteration - rng.randint(1, 40))}.1"
-            own = {
-                "score": found,
-                "objective": found,
-                "parent_id": parent,
-                "program": Program.of(program),
-            }
-            store.candidates.put("run", candidate(iteration, **own))
-            store.put_step("run", iteration, step(iteration, **facts))
+            own = {"score": found, "objective": found, "parent_id": parent}
+            own_program = Program.of(program)
+            store.candidates.put("run", candidate(iteration, **own, program=own_program))
+            row = step(iteration, **facts, events=events, frontier=rng.randint(1, 2))
+            store.put_step("run", iteration, row)
     return run
-
-
-def _found(
-    iteration: int, found: float, best: float, gain: float, rng: random.Random
-) -> Mapping[str, Any]:
-    events = ["guide_charged"] if iteration % 40 == 0 else []
-    events += ["guide_scheduled:refinement"] if iteration % 40 == 39 else []
-    return {
-        "score": found,
-        "objective": found,
-        "best_score": best,
-        "best_objective": best,
-        "global_gain": gain,
-        "utility": gain,
-        "allocation_reward": gain,
-        "frontier": rng.randint(1, 2),
-        "events": events,
-        "remaining_ratio": 1 - COST * iteration / 10,
-    }
 
 
 @contextmanager
 def serving(folder: RunFolder) -> Iterator[PageServer]:
-    """Lend a server of a run's page that answers from a thread of its own."""
+    """A server of a run's page that answers from its own thread."""
     with PageServer(folder) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

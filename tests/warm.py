@@ -1,4 +1,4 @@
-"""Processes of their own for tests, forked from one that has the libraries loaded already."""
+"""Processes for tests, forked from one that has loaded the libraries."""
 
 import multiprocessing
 import os

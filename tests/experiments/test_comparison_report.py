@@ -228,7 +228,7 @@ def test_published_numbers_are_shown_with_ours():
     assert {row[1] for row in table.rows} == {"third_autocorrelation", "all"}
 
 
-def test_a_published_table_stands_in_every_text(page):
+def test_a_published_table_is_in_every_text(page):
     assert "| c | d |" in to_markdown(small(), PUBLISHED, [])
     assert r"c & d \\" in to_latex(small(), PUBLISHED)
     assert 'href="#published"' in page

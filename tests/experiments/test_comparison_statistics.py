@@ -194,7 +194,7 @@ def test_an_interval_needs_two_runs_and_a_constant_lead_has_one_without_width():
     assert (interval.low, interval.high) == (pytest.approx(-0.05), pytest.approx(-0.05))
 
 
-def test_methods_stand_in_their_order_and_strangers_after_them():
+def test_methods_keep_their_order_and_unknown_ones_follow():
     runs = runs_of({"zebra": [0.5], "uniform": [0.5], "ant": [0.5], "costada": [0.5]})
     (section,) = compare_outcomes(runs).sections
     assert list(section.runs) == ["costada", "uniform", "ant", "zebra"]
@@ -252,7 +252,7 @@ def test_models_and_budgets_are_kept_apart():
     assert [(each.model, each.budget) for each in sections] == [("a", 2.0), ("a", 1.0), ("b", 1.0)]
 
 
-def test_a_small_budget_stands_beside_the_larger_one_at_the_same_dollars():
+def test_a_small_budget_is_compared_with_the_larger_one_at_the_same_dollars():
     large = [outcome([(0.3, 0.5), (0.6, 0.7), (1.1, 0.9)], seed=seed) for seed in (0, 1)]
     small = [outcome([(0.3, 0.5), (0.5, 0.8)], budget=0.5, seed=0)]
     (rerun,) = compare_outcomes([*large, *small]).reruns

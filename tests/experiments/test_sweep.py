@@ -349,5 +349,5 @@ def test_the_result_lists_every_run_and_the_errors_of_failed_ones():
         (RUNS, ExitCode.FAILED),
     ],
 )
-def test_the_exit_code_tells_failure_from_interruption(runs, code):
+def test_the_exit_code_distinguishes_failure_from_interruption(runs, code):
     assert exit_code(runs) is code

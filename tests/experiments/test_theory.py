@@ -18,7 +18,7 @@ def found():
     return findings((2, 3), (2, 10), (20, 60))
 
 
-def test_the_tables_show_every_case_beside_its_bound_and_equal_methods_once(found):
+def test_the_tables_show_every_case_with_its_bound_and_equal_methods_once(found):
     text = theory_text(found)
     lines = text.splitlines()
     assert lines[:4] == [

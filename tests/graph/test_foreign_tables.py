@@ -7,8 +7,8 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from call_rows import call_row
 from langgraph.checkpoint.sqlite import SqliteSaver
+from rows import call_row
 from toy_graph import graph_of, trace
 
 from costada.models.gateway.journal import Journal

@@ -13,7 +13,6 @@ from time import perf_counter, sleep
 from typing import Any
 
 import pytest
-from call_rows import call_row
 from fakes import IDEAS, evaluate_value, hashed_answer, is_guide_prompt, rewrite, toy_problem
 from langchain_core.tracers import LangChainTracer
 from langgraph.checkpoint.memory import InMemorySaver
@@ -26,6 +25,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import SpanKind, StatusCode
+from rows import call_row
 from toy_graph import THREAD, discovery, graph_of, rows_of, run_until, trace
 
 from costada.controller.constants import Constants

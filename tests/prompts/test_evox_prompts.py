@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from candidate_rows import population_row
+from rows import population_row
 
 from costada.prompts.evox import (
     Labels,

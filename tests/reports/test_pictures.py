@@ -4,9 +4,9 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from call_rows import call_row
 from langgraph.graph import END, START, StateGraph
 from matplotlib.image import imread
+from rows import call_row
 from typing_extensions import TypedDict
 
 from costada.reports.formats import duration, short_dollars

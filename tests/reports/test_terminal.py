@@ -29,7 +29,7 @@ COMMANDS = (
 DIRECTIONS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 
-def is_obeyed(sign: str) -> bool:
+def is_control(sign: str) -> bool:
     if sign in "\n\t":
         return False
     is_odd = unicodedata.category(sign) in ("Cc", "Cs", "Zl", "Zp")
@@ -56,9 +56,9 @@ def copy_with_hostile_texts(finished, target):
     return target
 
 
-def test_every_character_that_a_terminal_obeys_is_shown_by_its_number():
+def test_control_characters_are_shown_by_their_number():
     for sign in map(chr, range(sys.maxunicode + 1)):
-        if is_obeyed(sign):
+        if is_control(sign):
             assert printable(sign) == f"\\u{ord(sign):04x}"
     assert printable("naïve 程序 עברית 🙂\n\tπ") == "naïve 程序 עברית 🙂\n\tπ"
 
@@ -135,7 +135,7 @@ def test_the_benchmarks_keep_their_names_and_numbers(invoke, width):
     assert ("Left out: direction, seed; --json" in text) is (width == 50)
 
 
-def test_compared_methods_keep_what_tells_them_apart(invoke, width, tmp_path):
+def test_compared_methods_keep_their_names_and_scores(invoke, width, tmp_path):
     append_outcomes(tmp_path / "x.curves.jsonl", runs_of({"evox": [0.5], "uniform": [0.4]}))
     lines = shown(invoke("compare", tmp_path), width)
     heading = next(line.split() for line in lines if "method" in line)

@@ -1,7 +1,6 @@
 """The page as a reader's browser shows it."""
 
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,10 +25,11 @@ def opened(page: Any, run: RunFolder, anchor: str = "") -> Any:
     return page
 
 
-def guided_run(folder: Path) -> RunFolder:
-    """Write four iterations: a new best, a failure repaired, a guide, a second new best."""
-    run = settings(folder, budget=0.1)
-    changed = Program.of("a = 1\nb = 5\nc = 3\n")
+@pytest.fixture
+def guided(tmp_path):
+    """A run of four iterations: a new best, a failure repaired, a guide, a second new best."""
+    run = settings(tmp_path / "run", budget=0.1)
+    first, changed = Program.of("a = 1\nb = 2\nc = 3\n"), Program.of("a = 1\nb = 5\nc = 3\n")
     write_steps(
         run,
         [
@@ -39,15 +39,12 @@ def guided_run(folder: Path) -> RunFolder:
             step(4, global_gain=0.1, events=["consolidation_opened"], objective=0.7, spent=0.013),
         ],
         calls=[
-            call(1),
-            call(2),
-            call(2, role="retry", attempt=2),
+            *(call(1), call(2), call(2, role="retry", attempt=2), call(3)),
             call(3, role="guide", cost=Decimal("0.003"), prompt="Give ideas.", answer="Ideas."),
-            call(3),
             call(4, prompt="the fourth prompt", answer="the fourth answer"),
         ],
         candidates=[
-            candidate(1, objective=0.6, program=Program.of("a = 1\nb = 2\nc = 3\n")),
+            candidate(1, objective=0.6, program=first),
             candidate(2, is_valid=False, objective=None, score=0.0, error=ERROR),
             candidate(2, id="2.2"),
             candidate(3, parent_id="2.2"),
@@ -56,11 +53,6 @@ def guided_run(folder: Path) -> RunFolder:
         ],
     )
     return run
-
-
-@pytest.fixture
-def guided(tmp_path):
-    return guided_run(tmp_path / "run")
 
 
 def test_the_page_opens_without_a_word_in_the_console_and_fits_its_width(page, guided):
@@ -143,10 +135,15 @@ def test_keys_move_through_a_chart_open_a_step_and_leave_it(page, guided):
     assert page.evaluate("document.activeElement === document.querySelector('#spent-chart svg')")
 
 
-def test_a_drag_and_the_form_choose_the_iterations_shown(page, tmp_path):
+@pytest.fixture
+def hundred(tmp_path):
     run = settings(tmp_path / "run", max_iterations=100)
-    write_steps(run, [step(number) for number in range(1, 101)])
-    opened(page, run)
+    write_steps(run, [step(t, failure="no" if t == 70 else None) for t in range(1, 101)])
+    return run
+
+
+def test_a_drag_and_the_form_choose_the_iterations_shown(page, hundred):
+    opened(page, hundred)
     page.fill("#first", "21")
     page.fill("#last", "60")
     page.keyboard.press("Enter")
@@ -164,14 +161,11 @@ def test_a_drag_and_the_form_choose_the_iterations_shown(page, tmp_path):
     assert (page.input_value("#first"), page.input_value("#last")) == ("1", "100")
 
 
-def test_the_list_can_be_narrowed_and_leafed_through(page, tmp_path):
-    run = settings(tmp_path / "run", max_iterations=100)
-    steps = [step(number, failure="no" if number == 70 else None) for number in range(1, 81)]
-    write_steps(run, steps)
-    opened(page, run)
-    assert page.inner_text("#listed") == "1 to 50 of 80"
+def test_the_list_has_pages_and_a_filter(page, hundred):
+    opened(page, hundred)
+    assert page.inner_text("#listed") == "1 to 50 of 100"
     page.click("#older")
-    assert page.inner_text("#listed") == "51 to 80 of 80"
+    assert page.inner_text("#listed") == "51 to 100 of 100"
     page.select_option("#which", "failed")
     assert page.locator("#table tbody a").all_inner_texts() == ["70"]
 
@@ -247,25 +241,21 @@ def test_a_watched_page_follows_the_run_and_fetches_texts(page, guided, watched)
     assert page.said == []
 
 
-def test_a_watched_page_says_when_nobody_answers_any_more(page, watched):
+def test_a_watched_page_reports_a_lost_server(page, watched):
     page.goto(watched.address)
     page.wait_for_selector("#table tbody tr")
     page.route("**/figures/*", lambda route: route.abort())
     page.wait_for_selector("text=Cut off")
 
 
-def heading(page: Any, run: RunFolder) -> str:
-    return str(opened(page, run).inner_text("#settings"))
-
-
 def test_the_heading_of_a_fork_names_its_origin_and_no_path(page, tmp_path):
     run = settings(tmp_path / "forked")
     write_steps(run, [step(1), step(2)])
-    assert "forked from" not in heading(page, run)
+    assert "forked from" not in opened(page, run).inner_text("#settings")
     cut_back(run.database, Cut("run", 1, 0, "/home/ann/first <b>run"), "other")
-    told = heading(page, run)
-    assert " · forked · forked from first <b>run after iteration 1 · " in told
-    assert "ann" not in told
+    heading = opened(page, run).inner_text("#settings")
+    assert " · forked · forked from first <b>run after iteration 1 · " in heading
+    assert "ann" not in heading
 
 
 def test_five_thousand_iterations_open_and_answer_at_once(page, tmp_path):

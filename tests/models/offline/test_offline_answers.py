@@ -4,7 +4,6 @@ import re
 from random import Random
 
 import pytest
-from candidate_rows import population_row
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from offline_programs import (
@@ -18,6 +17,7 @@ from offline_programs import (
     messages,
     shown,
 )
+from rows import population_row
 
 from costada.evaluators.sandbox.layers import Layer
 from costada.models.offline import OfflineModel
