@@ -5,8 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from costada.store.rows import CallRow
-from costada.values.candidate import Candidate
-from costada.values.program import Program
+from costada.values.candidate import Candidate, Program
 from costada.values.usage import Usage
 
 
