@@ -47,10 +47,6 @@ def draw_parent(archive: Archive, action: Action, rng: Random) -> Candidate:
         return rng.choice(archive.top(max(1, len(archive.members) // 4)))
     if action is Action.BALANCED and rng.random() < 0.5:
         return rng.choice(archive.elite())
-    return _draw_by_novelty(archive, rng)
-
-
-def _draw_by_novelty(archive: Archive, rng: Random) -> Candidate:
     weights = [max(novelty(member, archive), MIN_NOVELTY) for member in archive.members]
     return rng.choices(archive.members, weights)[0]
 

@@ -1,1 +1,1 @@
-"""Who goes next: the state that travels, the routes, and the compiled discovery graph."""
+"""The discovery graph: its nodes and edges, its routes, and the compiled graph."""

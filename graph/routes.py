@@ -1,4 +1,4 @@
-"""Who goes next: questions about the state, each with a named answer."""
+"""The routes between nodes: each function reads the state and names the next edge."""
 
 from typing import Literal
 
@@ -34,8 +34,8 @@ def step_or_question(
 ) -> Literal["stop", "question", "intervention", "next step"]:
     """`"question"` when the run could continue with more budget, otherwise as `next_step`."""
     is_out_of_money = state["stop_reason"] == "budget"
-    can_go_on = is_out_of_money and state["iterations"] < constants.max_iterations
-    return "question" if can_go_on else next_step(state)
+    can_continue = is_out_of_money and state["iterations"] < constants.max_iterations
+    return "question" if can_continue else next_step(state)
 
 
 def after_answer(state: SearchState) -> Literal["stop", "question", "intervention", "next step"]:

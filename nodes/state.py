@@ -151,7 +151,7 @@ class SearchOutput(TypedDict, total=False):
 
 
 class SearchState(SearchInput, SearchOutput, total=False):
-    """Everything a step needs to go on, and nothing that grows with the run.
+    """Everything that the next step needs, and nothing that grows with the run.
 
     `run_id` names the run's rows in the store, `run_seed` starts its randomness, `holdout_key` is
     the secret that decides the held-out inputs. `iteration` is the current step (t), 0 before the
@@ -160,11 +160,11 @@ class SearchState(SearchInput, SearchOutput, total=False):
     the archives as of it, so rows written after the last checkpoint are overwritten, never seen.
     `extended_budget` is the budget in dollars that the caller granted when the graph's was used up,
     0 until then; `granted_budget` is what the run has drawn from a purse, else absent or `None`.
-    `refused_answer` says what was wrong with the last grant. `failures` counts the
-    attempts in a row, up to the last finished step, that yielded no usable program.
-    `best` is the incumbent's candidate id. `labels` are hashes of the texts behind the labels of
-    a search strategy, where the method has one. `seconds` is what each node has taken since the
-    last step ended, `trace` where the run's OpenTelemetry trace began, if somebody listened.
+    `refused_answer` says what was wrong with the caller's last answer. `failures` counts the
+    attempts in a row, up to the last finished step, that yielded no usable program. `best` is the
+    incumbent's candidate id. `labels` are hashes of the texts behind the labels of a search
+    strategy, where the method has one. `seconds` is what each node has taken since the last step
+    ended, `trace` where the run's OpenTelemetry trace began, if a tracer was configured.
     """
 
     run_id: str

@@ -125,7 +125,7 @@ class Purse:
 
         Raises:
             ValueError: An argument is invalid, the budget is lower than the purse had, its policy
-                another one, or the file is damaged or no file of CostAda's.
+                another one, or the file is damaged or not one of CostAda.
             OSError: The file cannot be opened or written.
         """
         dollars = _dollars("budget", budget, is_budget=True)

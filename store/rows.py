@@ -50,7 +50,7 @@ def parsed(text: str, *, has_constants: bool = True) -> Any:
         ValueError: If it is no JSON, or is nested too deeply.
     """
     try:
-        return json.loads(text) if has_constants else json.loads(text, parse_constant=_nothing)
+        return json.loads(text, parse_constant=None if has_constants else lambda _: None)
     except (RecursionError, TypeError) as error:
         raise ValueError(f"a row of the run file is not valid JSON ({error})") from None
 
@@ -77,10 +77,6 @@ def amount(text: str) -> Decimal:
     if not dollars.is_finite() or abs(dollars.adjusted()) > LARGEST_EXPONENT:
         raise ValueError(f"a row of the run file holds {str(text)[:20]!r}, expected dollars")
     return dollars
-
-
-def _nothing(_: str) -> None:
-    return None
 
 
 class CallStatus(StrEnum):
@@ -244,14 +240,11 @@ def as_texts(facts: Mapping[str, object]) -> dict[str, str]:
     texts: dict[str, str] = {}
     for name, value in facts.items():
         if isinstance(value, Mapping):
-            texts |= {f"{name}.{inner}": text for inner, text in as_texts(_by_text(value)).items()}
+            inner = as_texts({str(key): each for key, each in value.items()})
+            texts |= {f"{name}.{key}": text for key, text in inner.items()}
         elif value is not None:
             texts[name] = _text(value)
     return texts
-
-
-def _by_text(values: Mapping[object, object]) -> dict[str, object]:
-    return {str(name): value for name, value in values.items()}
 
 
 def _text(value: object) -> str:

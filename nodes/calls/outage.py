@@ -83,9 +83,9 @@ def sleep_interruptibly(seconds: float) -> None:
 
 
 def _is_draining() -> bool:
-    """Return whether the graph around is to stop after the current node."""
+    """Whether the surrounding graph is asked to stop after the current node."""
     try:
         runtime = get_runtime()
-    except RuntimeError:  # no graph is around
+    except RuntimeError:  # outside a graph
         return False
     return bool(getattr(runtime, "drain_requested", False))

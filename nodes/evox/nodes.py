@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from langchain_core.runnables import RunnableConfig
 
@@ -101,14 +102,16 @@ def guide(state: SearchState, config: RunnableConfig, *, context: RunContext) ->
     made; when its calls use up the budget, no step is left for a new strategy.
     """
     if _evox_of(state).pending == LABELS:
-        return _ask_for_labels(state, config, context)
+        reply = _ask(_labels_prompt(context), 1, state, config, context)
+        return _with_labels(reply, state, context)
     return _evolve_strategy(state, config, context)
 
 
 def approve_guide(state: SearchState, *, context: RunContext) -> SearchState:
     """Ask the caller whether to buy the labels or a strategy; see `ask_for_approval`."""
     if _evox_of(state).pending == LABELS:
-        return ask_for_approval(_labels_prompt(context), _without_labels, state, context)
+        skip = partial(_with_labels, "")
+        return ask_for_approval(_labels_prompt(context), skip, state, context)
     prompt, _ = _requests(state, context)
     return ask_for_approval(prompt, _keep_strategy, state, context)
 
@@ -214,15 +217,8 @@ def _labels_prompt(context: RunContext) -> Prompt:
     return label_prompt(problem.task, problem.evaluator_source, packages)
 
 
-def _ask_for_labels(state: SearchState, config: RunnableConfig, context: RunContext) -> SearchState:
-    return _with_labels(_ask(_labels_prompt(context), 1, state, config, context), state, context)
-
-
-def _without_labels(state: SearchState, context: RunContext) -> SearchState:
-    return _with_labels("", state, context)
-
-
 def _with_labels(reply: str, state: SearchState, context: RunContext) -> SearchState:
+    """Store the labels of a reply; an empty one holds none."""
     labels, put_text = parse_labels(reply), context.store.put_text
     return SearchState(
         labels={"diverge": put_text(labels.diverge), "refine": put_text(labels.refine)},

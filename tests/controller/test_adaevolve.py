@@ -76,7 +76,7 @@ def test_a_better_candidate_updates_everything_of_its_frontier() -> None:
 def test_a_refused_candidate_and_a_failed_step_change_no_statistic(step) -> None:
     after, credit = tell(RUNNING, FIRST, step)
     assert after == replace(RUNNING, stagnation=1)
-    assert (credit.utility, credit.allocation_reward) == (0.0, 0.0)
+    assert (credit.cost_divisor, credit.utility, credit.allocation_reward) == (1.0, 0.0, 0.0)
 
 
 def test_a_refused_best_is_the_incumbent_but_earns_nothing() -> None:

@@ -20,7 +20,7 @@ from controller_samples import (
 )
 
 from costada.controller.allocation import Allocation
-from costada.controller.archive import FITNESS_ONLY, Archive
+from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights
 from costada.controller.baselines.adaevolve_frontiers import (
     PRESETS,
     AdaEvolveFrontier,
@@ -151,6 +151,16 @@ def test_two_spawns_are_thirty_iterations_apart_and_the_first_waits_for_none() -
 def test_a_fifth_frontier_is_the_last() -> None:
     assert should_spawn((*BARREN, IDLE, IDLE), -30, 66)
     assert not should_spawn((*BARREN, IDLE, IDLE, IDLE), -30, 66)
+
+
+def test_the_presets_fold_the_objective_weight_into_fitness() -> None:
+    assert {
+        "balanced": EliteWeights(0.7, 0.3, 0.2),
+        "quality": EliteWeights(0.8, 0.2, 0.3),
+        "diversity": EliteWeights(0.5, 0.5, 0.1),
+        "pareto": EliteWeights(0.8, 0.2, 0.2),
+        "exploration": EliteWeights(0.5, 0.5, 0.05),
+    } == PRESETS
 
 
 def test_a_preset_is_drawn_evenly_from_those_used_least() -> None:

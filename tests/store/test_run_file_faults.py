@@ -115,6 +115,16 @@ def with_steps(path):
         return store.steps("run")
 
 
+def test_a_damaged_text_is_named(tmp_path):
+    path = tmp_path / "run.sqlite"
+    with RunStore(path) as store:
+        name = store.put_text("x = 1\n" * 100)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE costada_blob SET data = x'00ff00'")
+    with RunStore(path) as store, pytest.raises(ValueError, match=f"text {name} is damaged"):
+        store.text(name)
+
+
 def spoil(path, statement, *values):
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(statement, values)
