@@ -6,7 +6,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
-from functools import partial
 from threading import Thread
 from time import monotonic
 from typing import Any, Protocol, TypeVar
@@ -103,7 +102,12 @@ def hooks() -> dict[str, list[Callable[[HasExtensions], None]]]:
 
     def trace_connections(request: HasExtensions) -> None:
         if call := _CALL.get():
-            request.extensions["trace"] = partial(_note_opened, call)
+
+            def note_opened(event: str, facts: Mapping[str, Any]) -> None:
+                if event in _OPENED:
+                    call.connections.append(facts["return_value"].get_extra_info("socket"))
+
+            request.extensions["trace"] = note_opened
 
     def note_connection(response: HasExtensions) -> None:
         """Note the connection of a response, which may have been open before."""
@@ -112,8 +116,3 @@ def hooks() -> dict[str, list[Callable[[HasExtensions], None]]]:
             call.connections.append(stream.get_extra_info("socket"))
 
     return {"request": [trace_connections], "response": [note_connection]}
-
-
-def _note_opened(call: _Call, event: str, facts: Mapping[str, Any]) -> None:
-    if event in _OPENED:
-        call.connections.append(facts["return_value"].get_extra_info("socket"))

@@ -87,9 +87,11 @@ def new_seed(context: EditContext, rng: Random) -> Edit | None:
 def swap_operator(context: EditContext, rng: Random) -> Edit | None:
     """Turn plus into minus or times into over, or the other way round."""
     program = context.program
-    places = [
-        node for node in _arithmetic(program) if type(node.op) in _SWAPS and not _holds_text(node)
-    ]
+    places = []
+    for node in _arithmetic(program):
+        constants = (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
+        if type(node.op) in _SWAPS and not any(isinstance(each, str) for each in constants):
+            places.append(node)
     if not places:
         return None
     node = rng.choice(places)
@@ -98,10 +100,6 @@ def swap_operator(context: EditContext, rng: Random) -> Edit | None:
     gap = program.text[start:end].replace(old, new, 1)
     summary = f"Write `{new}` for `{old}` in `{ast.unparse(node)}`."
     return Edit(program.changed([Splice(start, end, gap)]), summary)
-
-
-def _holds_text(node: ast.BinOp) -> bool:
-    return any(isinstance(e, ast.Constant) and isinstance(e.value, str) for e in ast.walk(node))
 
 
 def shift_index(context: EditContext, rng: Random) -> Edit | None:
