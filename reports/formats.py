@@ -6,7 +6,7 @@ from math import inf
 LARGEST_COUNT = 10**9
 LARGEST_SHARE = 1_000.0
 UNITS = ((100, 1, "s"), (6000, 60, "min"), (inf, 3600, "h"))
-"""Below so many seconds, a time is written in units of so many seconds."""
+"""Limit in seconds, seconds per unit, unit."""
 
 
 def counted(number: int, thing: str) -> str:
@@ -50,6 +50,7 @@ def duration(seconds: float) -> str:
 
 
 def clock(seconds: float) -> str:
-    """A time as minutes and seconds: `2:05`."""
+    """A time as `2:05`, or `1:02:05` above an hour."""
     minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02}"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -121,15 +121,15 @@ def spending_of_run(run: RunView) -> RunSpending:
     Requests whose bill is unknown count as the run's settings say.
 
     Raises:
-        ValueError: If the folder holds no run, or its run has not begun.
+        ValueError: If the folder holds no run, or its run has not started.
     """
     settings = run.load()
     if not run.database.is_file():
-        raise ValueError(f"{run.path}: its run has not begun (no {run.database.name} in it)")
+        raise ValueError(f"{run.path}: its run has not started (no {run.database.name} in it)")
     with RunStore(run.database, is_read_only=True) as store:
         run_ids = store.run_ids()
         if not run_ids:
-            raise ValueError(f"{run.path}: its run has not begun ({run.database.name} is empty)")
+            raise ValueError(f"{run.path}: its run has not started ({run.database.name} is empty)")
         nodes = spending_by_node(store, run_ids[-1], counts_lost=settings.lost_calls == "count")
         return RunSpending(len(store.steps(run_ids[-1])), nodes)
 

@@ -95,7 +95,7 @@ def _objective(axes: Axes, data: ReportData) -> None:
 
 
 def _limit_objective(axes: Axes, data: ReportData, bests: Sequence[float]) -> None:
-    """Show where the incumbent lives; a candidate far off may fall out of the picture."""
+    """Limit the axis to the incumbents; distant candidates may lie outside."""
     shown = [best for best in (*bests, data.reference or nan) if isfinite(best)] or [0.0]
     low, high = min(shown), max(shown)
     margin = 0.12 * (high - low) or 0.05 * abs(high) or 1.0

@@ -35,7 +35,7 @@ TWO_COLUMNS_FROM = 78
 
 @dataclass(frozen=True, slots=True)
 class RunHeading:
-    """What is known of a run before its first iteration; `budget` is dollars.
+    """A run before its first iteration; `budget` is dollars.
 
     `sandbox` is empty if the problem's own evaluate runs the candidates.
     """

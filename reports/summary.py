@@ -22,7 +22,7 @@ REASONS = {
 }
 LOG = "log"
 NUM_LINES, NUM_CHARACTERS = 20, 2000
-"""Of a text that came with an evaluation, when it is printed."""
+"""Limits of a printed text of an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def sum_by_role(calls: Iterable[CallRow]) -> Mapping[str, RoleSum]:
 
 
 def evaluation_text(evaluation: Evaluation, sandbox: Layer | None) -> str:
-    """An evaluation in lines, with the beginning of each text that came with it."""
+    """An evaluation in lines, with the beginning of each of its texts."""
     objective = "none" if evaluation.objective is None else f"{evaluation.objective:.10g}"
     lines = [
         f"objective  {objective}",
@@ -79,7 +79,7 @@ def evaluation_text(evaluation: Evaluation, sandbox: Layer | None) -> str:
 
 
 def evaluation_json(evaluation: Evaluation, sandbox: Layer | None) -> str:
-    """An evaluation as one JSON object with everything that came with it."""
+    """An evaluation with its artifacts as one JSON object."""
     return json.dumps({**asdict(evaluation), "sandbox": sandbox}, indent=2, default=dict)
 
 

@@ -44,7 +44,7 @@ def stored_rows(store: RunStore, run_id: str) -> Sequence[TraceRow]:
 
 
 def rows_of_file(database: Path) -> Sequence[TraceRow]:
-    """The trace rows of the run in a file, empty if it has not begun.
+    """The trace rows of the run in a file, empty if it has not started.
 
     Raises:
         ValueError: If there is no such file.

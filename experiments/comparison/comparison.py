@@ -68,7 +68,7 @@ class Section:
     is_minimized: bool | None  # whether a smaller objective is better; None over several problems
     runs: Mapping[str, Runs]  # by method, in the order in which methods are shown
     summaries: Mapping[str, Mapping[str, Summary]]  # by method, then metric
-    baseline: str | None  # whom the differences refer to; None if it has no run here
+    baseline: str | None  # the method that differences refer to; None if it has no run here
     # by method, then metric: run minus the baseline's run of the same seed
     differences: Mapping[str, Mapping[str, Summary]]
     # by methods A and B: smallest share of the budget at which A's mean curve reaches the mean
@@ -83,7 +83,7 @@ def ordered_methods(names: set[str]) -> list[str]:
 
 
 def section_of(runs: Mapping[str, Runs], baseline: str) -> Section:
-    """What the runs of one model and budget, by method, were worth; all have the same problems."""
+    """Summaries and differences of the runs of one model and budget; all have the same problems."""
     by_problem = next(iter(runs.values()))
     first = next(iter(by_problem.values()))[0]
     is_single = len(by_problem) == 1
@@ -215,7 +215,7 @@ class Mix:
 class Comparison:
     """Everything that is compared."""
 
-    baseline: str  # whom differences refer to
+    baseline: str  # the method that differences refer to
     # one per model, budget and problem, in that order; larger budgets first
     sections: tuple[Section, ...]
     # one per model and budget with several problems that all its methods have

@@ -1,4 +1,4 @@
-"""The figures of a comparison, drawn by matplotlib as SVG that can stand in a page."""
+"""The figures of a comparison, drawn by matplotlib as SVG for an HTML page."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ PANEL_INCHES = (4.1, 3.3)
 TRAJECTORY_INCHES = (13.0, 4.3)
 GRID = 201
 SCORES_FROM, OBJECTIVES_FROM = 0.1, 0.25
-"""Shares of the budget from which on everything is shown; steeper beginnings may fall out."""
+"""Shares of the budget from which all values are shown; earlier ones may be cut off."""
 FEW_RUNS = 10
-"""Up to so many runs a band shows all of them, beyond that the middle half."""
+"""Up to this number of runs a band spans all of them, above it the middle half."""
 SMOOTHED = 5
 """Iterations over which the line of step costs is averaged; odd."""
 NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
@@ -202,7 +202,7 @@ def _finish_trajectories(
 
 
 def _limit_objective(axes: Axes, section: Section, runs: Sequence[RunOutcome]) -> None:
-    """Show where the runs get to; the first steps may fall out of the picture."""
+    """Limit the axis to the later objectives; the first steps may lie outside."""
     early = OBJECTIVES_FROM * section.budget
     shown = [
         point.best_objective
@@ -243,7 +243,7 @@ def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
 
 
 def _svg(draw: Callable[[Figure], None], name: str) -> str:
-    """What is drawn as one SVG element, its ids made unique by a prefix."""
+    """A figure as one SVG element; the prefix makes its ids unique in the page."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure

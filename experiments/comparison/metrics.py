@@ -1,4 +1,4 @@
-"""What a run is worth: quality at a share of the budget, area under its curve, overshoot."""
+"""Metrics of a run: quality at a share of the budget, area under its curve, overshoot."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class RunOutcome:
     has_given_up: bool = False
     # what distinguishes problems of the same name, as texts by name
     problem_facts: Mapping[str, str] = field(default_factory=dict)
-    # what else decided its result, likewise
+    # other facts that affect its result, as texts by name
     settings: Mapping[str, str] = field(default_factory=dict)
     place: str = field(default="", compare=False)
 
     @property
     def key(self) -> str:
-        """Hash of all that decided the result: runs that share it are the same run."""
+        """Hash of all facts that affect the result; equal for the same run."""
         apart = (self.problem, self.model, self.method, self.seed, self.budget)
         return digest([*apart, dict(self.problem_facts), dict(self.settings)])
 
@@ -171,7 +171,7 @@ class Curve:
 
 
 def curve_of(outcome: RunOutcome) -> Curve:
-    """The curve of a run up to its crossing; it goes on flat if it ended before."""
+    """The curve of a run up to its crossing; flat after an earlier end."""
     shares, scores = [0.0], [outcome.seed_score]
     for point in outcome.points:
         is_over = has_reached(outcome.budget, point.spent)

@@ -39,15 +39,12 @@ NOT_DECIDING = {
     *("problem", "method", "seed", "budget"),
     *("preset", "keep_history", "preflight", "allow_invalid_start", "gateway"),
 }
-"""Settings that are no fact of their own: recorded elsewhere, or without effect on the result.
-
-What a preset sets is among the settings that a run stores.
-"""
+"""Settings that are recorded elsewhere, as a preset's values are, or do not affect the result."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Something below the folder that no comparison can use."""
+    """A run that is left out of the comparison."""
 
     place: str  # the run folder, or the curves file and its line
     reason: str
@@ -55,7 +52,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What lies below a folder."""
+    """The runs below a folder."""
 
     outcomes: tuple[RunOutcome, ...]
     left_out: tuple[LeftOut, ...]
@@ -134,7 +131,7 @@ def _from_folder(folder: RunFolder) -> RunOutcome | str:
     try:
         config = folder.load()
         if not folder.database.is_file():
-            return "has not begun"
+            return "has not started"
         with RunStore(folder.database, is_read_only=True) as store:
             return _from_store(config, store)
     except (ValueError, OSError, sqlite3.Error) as error:
@@ -147,16 +144,16 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
     run_ids = store.run_ids()
     rows = stored_rows(store, run_ids[-1]) if run_ids else []
     if not rows:
-        return "has not begun"
+        return "has not started"
     reason = end_after(rows[-1], config, is_failing=_is_failing(rows, config.max_failures))
     if reason is None:
         spent = f"${rows[-1]['spent']:.4f} of ${config.budget:g}"
         return f"not finished: {rows[-1]['iteration']} iterations, {spent}"
     if store.call_log.num_requests(run_ids[-1]) and not store.call_log.has_answer(run_ids[-1]):
-        return "none of its requests was ever answered usably"
+        return "no request got a usable response"
     setup = store.setup(run_ids[-1])
     if setup is None:
-        return "does not say what decided its result; it was begun by another version"
+        return "its settings are not recorded; another version started it"
     seed = store.candidates.get(run_ids[-1], SEED_ID)
     dollars: dict[str, Decimal] = {}
     for call in store.call_log.calls(run_ids[-1], with_texts=False):
@@ -184,7 +181,7 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
 
 
 def _settings(setup: RunSetup, config: RunConfig, store: RunStore, run_id: str) -> dict[str, str]:
-    """What decided a run: its settings now, and where it began or was judged otherwise."""
+    """The settings of a run now, and what differed at its start."""
     began = {**setup.settings, **config_facts(config)}
     began.pop("constants.max_iterations", None)
     at_start = began.pop("budget", "")
@@ -212,7 +209,7 @@ def _is_failing(rows: Sequence[TraceRow], max_failures: int) -> bool:
 
 
 def _checked(outcome: RunOutcome) -> RunOutcome:
-    """The outcome.
+    """The outcome, after a check.
 
     Raises:
         ValueError: If a number is not finite, the budget not positive, or a curve falls.

@@ -48,7 +48,7 @@ TRAJECTORIES = (
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A figure that stands in the page."""
+    """A figure in the page."""
 
     svg: Markup
     caption: str
@@ -56,7 +56,7 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture file, as an address that holds all of it."""
+    """A picture file as a data URL."""
 
     address: str
     caption: str
@@ -64,7 +64,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What the page says about one problem, or about several of one model and budget."""
+    """A section of the page: one problem, or all problems of one model and budget."""
 
     anchor: str
     title: str

@@ -1,4 +1,4 @@
-"""The tables of a comparison, as text in cells: what is shown, not how it is set."""
+"""The tables of a comparison as cells of text, independent of the output format."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DEFINITIONS = {
     "At q B": "The best candidate by score once the first iteration with at least the share q of"
     " the budget B charged was complete, and the objective of that candidate.",
     "AUC": "The best score so far, averaged over the cost from 0 to B. An iteration is charged"
-    " before its score counts; a run that ended within the budget goes on flat.",
+    " before its score counts; after an earlier end the score stays the same.",
     "AvgCost and overshoot": "The dollars charged when the iteration that crossed the budget was"
     " complete, and the share of B by which they exceed B.",
     "±": "Sample standard deviation over runs (n - 1). An average over problems is the mean of the"
@@ -324,7 +324,7 @@ def rerun_table(reruns: Sequence[Rerun]) -> Table:
 
 
 def mix_table(mixes: Sequence[Mix]) -> Table:
-    """What keeps runs of one name apart, one row per setting and kind."""
+    """The settings in which runs of one name differ, one row per setting and kind."""
     rows = tuple(
         (mix.name, label, setting, values[number], str(mix.counts[number]), mix.places[number])
         for mix in mixes
@@ -337,7 +337,7 @@ def mix_table(mixes: Sequence[Mix]) -> Table:
 
 
 def mix_lines(mixes: Sequence[Mix]) -> list[str]:
-    """In one line for each kind what keeps it apart."""
+    """One line per kind with the settings in which it differs."""
     return [
         f"kept apart: {mix.name} [{label}], {counted(mix.counts[number], 'run')} from"
         f" {mix.places[number] or 'a file'}: "

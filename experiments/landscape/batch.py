@@ -1,4 +1,4 @@
-"""What a simulation says at its end: every method with intervals, against CostAda."""
+"""Simulated runs in parallel processes, and their result as tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from costada.reports.terminal import TerminalTable
 from costada.runs.user_input import listed_or_all, unknown_name
 
 RUNS_PER_TASK = 8
-"""Runs a process is handed at once: few enough for a lively progress line."""
+"""Runs that a process gets at once: few enough for frequent progress updates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def methods_named(text: str) -> tuple[str, ...]:
 
 @contextmanager
 def simulated(batch: Batch, num_jobs: int) -> Iterator[Iterator[RunOutcome]]:
-    """Give the finished runs one after the other, in any order; leaving ends what still runs.
+    """Iterate over the finished runs in any order; leaving the block stops the others.
 
     With one job, this process does the work.
     """
@@ -97,7 +97,7 @@ LEGEND = (
 
 
 def section_of_outcomes(outcomes: Sequence[RunOutcome]) -> Section:
-    """What the runs of one simulation were worth."""
+    """Summaries and differences of the runs of one simulation."""
     problem, runs = outcomes[0].problem, runs_by_method(outcomes)
     return section_of({name: {problem: runs[name]} for name in runs}, DEFAULT_METHOD)
 

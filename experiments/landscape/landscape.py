@@ -1,4 +1,4 @@
-"""How many tokens a call of the simulated model takes: lognormal around recorded means."""
+"""The simulated landscape: approaches, outcomes of attempts and token counts."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -136,8 +136,8 @@ class Outcome:
 def attempted(attempt: Attempt, landscape: Landscape, rng: Random) -> Outcome:
     """The outcome of an attempt.
 
-    First the approach is settled, then whether the program fails, then its score: on the parent's
-    approach the parent's score better or worse, on another one where that approach begins.
+    The approach is drawn first, then whether the program fails, then its score: a change of the
+    parent's score on the same approach, a landing score on another one.
     """
     target = attempt.approach
     if attempt.named is not None:

@@ -65,7 +65,7 @@ def landscape() -> Problem:
 
 
 def evaluate(code: str) -> Evaluation:
-    """Return the quality that a program names, or what is wrong with its text."""
+    """The quality that a program names, or what is wrong with its text."""
     match = PROGRAM.fullmatch(code)
     if match is None:
         return failed("program: expected the initial one with nothing changed but its numbers")
@@ -87,21 +87,21 @@ CALL = re.compile(
 )
 
 BROKEN = "broken"
-"""What a program that fails gives as its quality."""
+"""The quality of a program that fails."""
 
 MAX_VARIANT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class SeenProgram:
-    """What a program says of itself."""
+    """The approach and the quality that a program names."""
 
     approach: int
     quality: float
 
 
 def read_program(code: str) -> SeenProgram | None:
-    """What a program says of itself, None if it is no program of the landscape."""
+    """The approach and quality of a program, None if it is no program of the landscape."""
     match = CALL.search(code)
     return SeenProgram(int(match["approach"]), float(match["quality"])) if match else None
 

@@ -1,7 +1,7 @@
 """A whole run on the simulated landscape in memory: real methods, no graph, no prompts, no files.
 
-A step is the one of `costada.controller.step`, drawn from the generators that the graph draws from,
-so equal answers lead to equal decisions.
+Steps and their random generators are those of `costada.controller.step`, as in the graph, so equal
+answers lead to equal decisions.
 """
 
 from __future__ import annotations

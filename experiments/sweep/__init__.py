@@ -1,1 +1,1 @@
-"""Many runs, each in a process of its own."""
+"""Many parallel runs, each in its own process."""

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from costada.experiments.sweep.sweep import Status, SweepRun
-from costada.reports.formats import counted
+from costada.reports.formats import clock, counted
 from costada.reports.progress import Lines, SilentProgress
 from costada.runs.interruption import ExitCode
 
@@ -24,10 +24,10 @@ BAR_WIDTH = 20
 
 
 class SweepProgress(SilentProgress):
-    """Shows nothing of the sweep that it follows."""
+    """Base class of progress displays; shows nothing."""
 
     def begin(self, headline: str) -> None:
-        """Begin with how many runs there are and what they may cost."""
+        """Show the number of runs and their maximum cost."""
 
     def show(self, runs: Sequence[SweepRun]) -> None:
         """Show the state of all runs, about once a second."""
@@ -112,13 +112,6 @@ def sweep_table(runs: Sequence[SweepRun], seconds: float, notice: str = "") -> R
     if notice:
         parts.append(Text(notice, style="bold yellow"))
     return Group(*parts)
-
-
-def clock(seconds: float) -> str:
-    """A duration in hours, minutes and seconds."""
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def largest_bill(runs: Sequence[SweepRun]) -> float:

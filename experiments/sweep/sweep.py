@@ -157,11 +157,11 @@ def _is_reported(folder: RunFolder) -> bool:
 
 
 def check_inputs(runs: Sequence[SweepRun]) -> None:
-    """Try each problem that is still needed, with the models and prices, before money is spent.
+    """Check problems, models and prices of unfinished runs before any money is spent.
 
     Raises:
         ValueError: If a problem, model, price or the sandbox is missing or does not work, or a
-            problem is no longer what it was when earlier runs of the sweep began.
+            problem has changed since earlier runs of the sweep started.
     """
     from costada.nodes.settings import problem_texts
     from costada.runs.plan import plan_run
@@ -175,7 +175,7 @@ def check_inputs(runs: Sequence[SweepRun]) -> None:
 
 
 def _check_problem(run: SweepRun, facts: Mapping[str, str]) -> None:
-    """Raise `ValueError` if a run began with a problem that was another one then."""
+    """Raise `ValueError` if the problem has changed since a run started."""
     from costada.store.history import RunHistory
     from costada.store.rows import changes
 
@@ -185,7 +185,7 @@ def _check_problem(run: SweepRun, facts: Mapping[str, str]) -> None:
         setup = history.setup(history.last_run())
     if setup and (differing := changes(setup.problem, facts)):
         raise ValueError(
-            f"{run.folder.path}: began when the problem was another one: {'; '.join(differing)};"
+            f"{run.folder.path}: its problem has changed since it started: {'; '.join(differing)};"
             " runs of one sweep are compared with each other, choose another --out"
         )
 
@@ -195,7 +195,7 @@ def hold_sweep(out: Path) -> Iterator[None]:
     """Hold the folder of a sweep for this process; a new folder that stays empty is removed.
 
     Raises:
-        ValueError: If the folder is a file, or another sweep is at work in it.
+        ValueError: If the folder is a file, or another sweep is running in it.
     """
     import fcntl
 
@@ -208,7 +208,7 @@ def hold_sweep(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"{out}: another sweep is at work here") from None
+            raise ValueError(f"{out}: another sweep is running in it") from None
         yield
     finally:
         os.close(folder)

@@ -1,4 +1,4 @@
-"""The proposition's instance, played through the allocation code that runs use.
+"""Simulates the paper's proposition with the allocation code that runs use.
 
 K frontiers gain the same in every step. One of them costs c a step, the others kappa c, and the
 budget B pays for B/c cheap steps. OPT takes them all on the cheap frontier. A step counts when
@@ -27,7 +27,7 @@ TOTAL_GAIN = 0.8
 """What OPT gains; scores stay below 1, so that a normalised gain is a difference of scores."""
 
 NUM_URNS = 20
-"""Random courses that the share of a random choice is averaged over."""
+"""Random draws over which the share of a random policy is averaged."""
 
 RANKING = "ranking"
 SMALL_BONUS, SMALL_BONUS_NO_COST = "small-bonus", "small-bonus-no-cost"
@@ -148,7 +148,7 @@ def spend_by_method(
 
 
 def spend_by_ranking(instance: Instance, cheap: int) -> Sequence[Course]:
-    """What the policy of the proof does: try each frontier once, then the best ratio.
+    """Spend the budget by the policy of the proof: each frontier once, then the best ratio.
 
     The ratio is the observed gain per cost; the lowest index wins a tie.
     """
@@ -167,10 +167,10 @@ def spend_by_ranking(instance: Instance, cheap: int) -> Sequence[Course]:
 
 
 def spend_by_urn(instance: Instance, cheap: int) -> Sequence[Course]:
-    """What the strategy does that EvoX begins with, over several random draws.
+    """Spend the budget by the initial strategy of EvoX, over several random draws.
 
-    It knows no frontiers and draws the parent evenly from all programs. Here every program
-    belongs to the frontier of its parent, and each frontier begins with one.
+    It has no frontiers and draws the parent uniformly from all programs. Here every program
+    belongs to the frontier of its parent, and each frontier starts with one.
     """
     courses = []
     for draw in range(NUM_URNS):

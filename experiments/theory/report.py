@@ -1,4 +1,4 @@
-"""The picture of the proposition: shares of OPT over the budget and over the cost ratio."""
+"""The findings on the proposition as sentences, tables, JSON and a figure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COSTADA, UNIFORM = "costada", "uniform"
 
 
 def conclusions(findings: Sequence[Finding]) -> list[str]:
-    """What holds, and where CostAda's own rule falls short of the ranking policy."""
+    """Whether the bound holds, and where CostAda's rule obtains less than the ranking policy."""
     num_steps = max(finding.instance.num_steps for finding in findings)
     longest = [finding for finding in findings if finding.instance.num_steps == num_steps]
     return [*_on_shares(findings, longest), *_on_reasons(longest), _on_the_model(findings)]

@@ -1,4 +1,4 @@
-"""What a page shows of a run, in JSON types: its figures at once, its texts by iteration."""
+"""The data of a run's page in JSON types: all figures, and texts by iteration."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Feed:
             return empty
         with self._lock, RunHistory.of(self._run.database) as history:
             run_id = history.last_run()
-            self._follow(history, run_id, settings)
+            self._read_new_steps(history, run_id, settings)
             last = self._steps[-1] if self._steps else None
             steps = [step for step in self._steps if step["iteration"] > after]
             return {
@@ -156,7 +156,7 @@ class Feed:
         with RunHistory.of(self._run.database) as history:
             return history.iterations(history.last_run())
 
-    def _follow(self, history: RunHistory, run_id: str, settings: RunSettings) -> None:
+    def _read_new_steps(self, history: RunHistory, run_id: str, settings: RunSettings) -> None:
         """Read the new steps, or all steps of another run."""
         if run_id != self._run_id or self._averages is None:
             self._run_id, self._steps = run_id, []
@@ -222,7 +222,7 @@ class Averages:
 def heading(
     run: RunView, settings: RunSettings, history: RunHistory | None = None, run_id: str = ""
 ) -> dict[str, object]:
-    """What a run was asked to do, in JSON types.
+    """The settings and the problem of a run in JSON types.
 
     Money and limits are the settings'; name, `reference` and `direction` are the problem's when the
     run began. Before that they are looked up, `None` where the problem cannot be found. No code of

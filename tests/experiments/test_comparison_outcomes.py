@@ -30,6 +30,7 @@ from costada.runs.config import RunConfig
 from costada.runs.discovery import discover
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Direction, Evaluation
+from costada.values.usage import Price
 
 
 def test_a_run_folder_becomes_an_outcome(finished, near):
@@ -57,7 +58,7 @@ def test_name_and_direction_are_those_at_the_start_of_the_run(near, invoke, tmp_
 @pytest.mark.parametrize(
     ("setup", "reason"),
     [
-        ("", "does not say what decided its result"),
+        ("", "its settings are not recorded"),
         ('{"problem": {"name": "near"}, "settings": {}}', "setup of the run is"),
         ('{"problem": {"name": "near", "direction": "minimize"}, "settings": [1]}', "setup of the"),
         ("{", "Expecting"),
@@ -81,7 +82,7 @@ def test_what_is_not_finished_is_left_out_with_the_reason(finished, tmp_path):
     reasons = {Path(each.place).name: each.reason for each in found.left_out}
     assert found.outcomes == ()
     assert reasons["a-longer"].startswith("not finished: 3 iterations, $0.")
-    assert reasons["b-empty"] == "has not begun"
+    assert reasons["b-empty"] == "has not started"
     assert "not a database" in reasons["c-broken"]
     assert "Invalid JSON" in reasons["d-odd"]
 
@@ -176,7 +177,7 @@ def test_a_run_without_one_usable_answer_is_left_out(tmp_path):
         ended = discovered(tmp_path / "run", model=model, **hard)
     assert (ended.stop_reason, ended.iterations) == ("failures", 1)
     (left_out,) = find_outcomes(tmp_path).left_out
-    assert left_out.reason == "none of its requests was ever answered usably"
+    assert left_out.reason == "no request got a usable response"
 
 
 def test_outcomes_come_back_from_a_curves_file_as_they_were(tmp_path):
@@ -287,7 +288,8 @@ def test_every_setting_decides_unless_it_is_named_as_not_deciding():
 
     first, second = (LaterConfig(problem="toy", strictness=number) for number in (1, 2))
     assert config_facts(first) != config_facts(second)
-    config = RunConfig(problem="toy", controller={"base_patience": 8})
+    tables = {"controller": {"base_patience": 8}, "other_prices": {"a": Price(1, 2)}}
+    config = RunConfig(problem="toy", **tables)
     known = {name.partition(".")[0] for name in config_facts(config)}
     unset = {name for name, field in RunConfig.model_fields.items() if field.default is None}
     assert set(RunConfig.model_fields) == known | NOT_DECIDING | unset

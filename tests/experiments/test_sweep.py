@@ -134,7 +134,7 @@ def test_one_sweep_holds_a_folder_which_is_removed_if_it_stays_empty(tmp_path):
     file.touch()
     with hold_sweep(folder):
         assert folder.is_dir()
-        with pytest.raises(ValueError, match="another sweep is at work here"), hold_sweep(folder):
+        with pytest.raises(ValueError, match="another sweep is running in it"), hold_sweep(folder):
             pass
     assert not folder.exists()
     with hold_sweep(tmp_path):

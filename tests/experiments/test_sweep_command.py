@@ -152,7 +152,7 @@ def test_ctrl_c_saves_the_current_run_and_starts_no_other(near, undisturbed, tmp
         process.send_signal(signal.SIGINT)
         said, errors = process.communicate()
     assert second.exit_code == REFUSED
-    assert f"{tmp_path}: another sweep is at work here" in second.output
+    assert f"{tmp_path}: another sweep is running in it" in second.output
     assert process.returncode == INTERRUPTED, errors
     assert STOPPING in errors
     assert "Finished 0 of 2 runs" in said

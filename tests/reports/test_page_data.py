@@ -32,7 +32,7 @@ def column(figures: Any, table: str, name: str) -> list[Any]:
 
 @pytest.fixture
 def run(tmp_path):
-    """A run that has not begun."""
+    """A run that has not started."""
     return settings(tmp_path / "run")
 
 

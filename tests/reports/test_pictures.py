@@ -257,4 +257,4 @@ def test_a_folder_without_a_run_and_one_that_has_not_begun_are_refused(invoke, f
     (tmp_path / "settings.json").write_text((finished / "settings.json").read_text())
     result = invoke("graph", "--run", tmp_path)
     assert result.exit_code == 2
-    assert "its run has not begun" in " ".join(result.output.split())
+    assert "its run has not started" in " ".join(result.output.split())

@@ -134,7 +134,7 @@ def test_the_same_run_gives_the_same_page_but_for_its_time(run, tmp_path):
 
 
 def test_a_run_that_has_not_begun_has_no_page(tmp_path):
-    with pytest.raises(ValueError, match="the run has not begun"):
+    with pytest.raises(ValueError, match="the run has not started"):
         write_page(settings(tmp_path / "run"))
 
 
