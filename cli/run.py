@@ -108,27 +108,27 @@ def resume(
     from costada.runs.resume import check_lost_steps, extended
     from costada.runs.runner import is_finished
 
-    place = RunFolder(folder)
+    run_folder = RunFolder(folder)
     with refusing(ExitCode.BAD_INPUT):
-        place.load()
+        run_folder.load()
         with hold_lease(folder):
-            saved = place.load()
+            saved = run_folder.load()
             if not trust:
-                place.check_trusted()
+                run_folder.check_trusted()
             config = extended(
                 saved,
                 budget=budget,
                 max_iterations=max_iterations,
                 allow_invalid_start=settings().get("allow_invalid_start", False),
             )
-            check_lost_steps(place, config, is_accepted=accept_loss)
+            check_lost_steps(run_folder, config, is_accepted=accept_loss)
             plan = _plan(config)
             if config != saved:
-                place.save(config)
-            if is_finished(place):
+                run_folder.save(config)
+            if is_finished(run_folder):
                 text = "this run has finished; it spends nothing more without a higher limit"
                 show(f"{folder}: {text} (--budget, --max-iterations)", is_error=True)
-    _carry_out(plan, config, place, as_json=as_json, is_quiet=quiet, accepts_loss=accept_loss)
+    _carry_out(plan, config, run_folder, as_json=as_json, is_quiet=quiet, accepts_loss=accept_loss)
 
 
 def _plan(config: RunConfig) -> Plan:

@@ -81,6 +81,8 @@ def test_the_price_of_a_model_is_not_that_of_another_guide():
         ({"problem": ""}, "PROBLEM: got '', expected at least 1 character"),
         ({"price_in": 1}, "--price-in and --price-out: got only one, expected both or none"),
         ({"price_in": "inf", "price_out": 1}, "--price-in: got 'inf', expected a finite number"),
+        ({"price_in": "x", "price_out": 1}, "--price-in: got 'x', expected a valid decimal"),
+        ({"generator": "agent", "step_cap": 0}, "--step-cap: got 0, expected greater than 0"),
         (
             {"guide_price_in": 1, "guide_price_out": 1},
             "--guide-price-in: needs a --guide-model that differs from the model",
