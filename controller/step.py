@@ -187,11 +187,11 @@ def tell_step(
         is_kept = kept[allocation.frontier] is not archives[allocation.frontier]
     step = PaidStep(candidate.score if candidate else None, is_kept, cost)
     iteration = controller.iteration + 1
-    told, earned = controller.tell(allocation, step, balance, constants)
-    if not is_archiving(told):
-        return BookedStep(told, tuple(kept), earned)
+    updated, earned = controller.tell(allocation, step, balance, constants)
+    if not is_archiving(updated):
+        return BookedStep(updated, tuple(kept), earned)
     rng = draws(run_seed, iteration, "maintenance")
-    maintained, changed = told.maintain(tuple(kept), rng, constants)
+    maintained, changed = updated.maintain(tuple(kept), rng, constants)
     return BookedStep(maintained, changed, earned)
 
 

@@ -149,14 +149,14 @@ class AdaEvolve(Progress):
         global_gain = normalized_gain(score, self.incumbent_score)
         is_first = frontier.best_score == -inf and score is not None
         local_gain = 1.0 if is_first else normalized_gain(score, frontier.best_score)
-        told = self.scored(score)
+        updated = self.scored(score)
         if score is None or not step.is_kept:
-            return told, Credit(local_gain, global_gain, 1.0, 0.0, 0.0)
+            return updated, Credit(local_gain, global_gain, 1.0, 0.0, 0.0)
         utility = relative_improvement(score, frontier.best_score, frontier.best_score) ** 2
         reward = relative_improvement(score, frontier.best_score, self.global_best)
         after = evaluated(frontier, score, self.global_best)
         history = (*self.history, self.is_new_incumbent(score))[-HISTORY_LENGTH:]
-        entered = replace(told.booked(allocation.frontier, after), history=history)
+        entered = replace(updated.booked(allocation.frontier, after), history=history)
         return entered, Credit(local_gain, global_gain, 1.0, utility, reward)
 
     def booked(self, index: int, frontier: AdaEvolveFrontier) -> Self:

@@ -178,8 +178,8 @@ class EvoX:
     ) -> tuple[Self, Credit]:
         """Note the score of a paid step; EvoX credits nothing but the gain."""
         gain = normalized_gain(step.score, self.incumbent_score)
-        told = replace(self, incumbent_score=higher_score(self.incumbent_score, step.score))
-        return told, Credit(gain, gain, cost_divisor=1.0, utility=0.0, allocation_reward=0.0)
+        updated = replace(self, incumbent_score=higher_score(self.incumbent_score, step.score))
+        return updated, Credit(gain, gain, cost_divisor=1.0, utility=0.0, allocation_reward=0.0)
 
     def decide(
         self,

@@ -57,8 +57,8 @@ class Uniform(Progress):
         local_gain = normalized_gain(step.score, bests[index])
         global_gain = normalized_gain(step.score, self.incumbent_score)
         bests[index] = higher_score(bests[index], step.score)
-        told = replace(self.scored(step.score), best_scores=tuple(bests))
-        return told, Credit(local_gain, global_gain, 1.0, 0.0, 0.0)
+        updated = replace(self.scored(step.score), best_scores=tuple(bests))
+        return updated, Credit(local_gain, global_gain, 1.0, 0.0, 0.0)
 
     def maintain(
         self, archives: tuple[Archive, ...], rng: Random, constants: Constants

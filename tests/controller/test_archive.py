@@ -11,14 +11,24 @@ from hypothesis import strategies as st
 from costada.controller.archive import (
     FITNESS_ONLY,
     Archive,
+    Arrival,
     EliteWeights,
     code_distance,
     elite_score,
     elite_scores,
+    exchange,
+    features,
+    is_migration_due,
+    jaccard_distance,
+    length_distance,
     member_elite_score,
+    migrant_copy,
+    migrate,
     newcomer_elite_score,
     novelty,
+    original_id,
 )
+from costada.controller.constants import Constants
 from costada.values.candidate import Candidate
 
 FULL = archive(
@@ -279,3 +289,159 @@ def test_every_insertion_follows_the_rule(
         held = held.insert(newcomer)
         assert ids(held.members) == expected
         assert held.best.score >= best
+
+
+def test_equal_texts_have_no_distance() -> None:
+    assert code_distance("def f(): pass", "def f(): pass") == 0.0
+
+
+def test_tokens_weigh_one_half() -> None:
+    assert code_distance("import os\nx1 = 10\n", "import os\ny2 = 10\n") == pytest.approx(
+        0.5 * 2 / 5
+    )
+
+
+def test_structure_weighs_three_tenths() -> None:
+    tokens_apart = 0.5 * 2 / 2
+    assert code_distance("import os", "import re") == pytest.approx(0.5 * 2 / 3 + 0.3)
+    assert code_distance("aa", "bb") == pytest.approx(tokens_apart)
+
+
+def test_length_weighs_two_tenths() -> None:
+    assert code_distance("aa aa", "aa") == pytest.approx(0.2 * 3 / 5)
+
+
+def test_tokens_are_names_and_numbers_of_two_characters_or_more() -> None:
+    assert features("a + bb * 3 - 14 / 2.5  # cc").tokens == {"bb", "14", "2.5", "cc"}
+
+
+def test_structure_holds_imports_definitions_calls_and_keywords() -> None:
+    code = (
+        "import numpy as np, os.path\n"
+        "from scipy.optimize import minimize\n"
+        "class Search(Base):\n"
+        "    async def run(self):\n"
+        "        with np.random.seed (3):\n"
+        "            plain(3)\n"
+    )
+    assert features(code).structure == {
+        ("import", "numpy"),
+        ("import", "os.path"),
+        ("import", "scipy.optimize"),
+        ("class", "Search"),
+        ("def", "run"),
+        ("call", "np.random.seed"),
+        ("keyword", "async"),
+        ("keyword", "with"),
+    }
+
+
+def test_a_program_that_does_not_parse_is_read_all_the_same() -> None:
+    assert features("def broken(:\n  for\n").structure == {("def", "broken"), ("keyword", "for")}
+
+
+@pytest.mark.parametrize("piece", ["a.", "a", " ", "import ", "from a.", "def ", "1.", "a.b "])
+def test_long_repetitive_texts_take_linear_time(piece: str) -> None:
+    text = piece * (200_000 // len(piece))
+    assert features(text).length == len(text)
+
+
+def test_jaccard_distance_is_the_share_not_in_common() -> None:
+    assert jaccard_distance(frozenset("abc"), frozenset("bcd")) == 0.5
+    assert jaccard_distance(frozenset(), frozenset()) == 0.0
+
+
+def test_length_distance_is_relative_to_the_longer_text() -> None:
+    assert length_distance(30, 40) == 0.25
+    assert length_distance(0, 0) == 0.0
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_distance_is_symmetric_and_at_most_one(code: str, other: str) -> None:
+    distance = code_distance(code, other)
+    assert distance == code_distance(other, code)
+    assert 0.0 <= distance <= 1.0
+
+
+CONSTANTS = Constants(num_migrants=2)
+
+
+def test_a_migration_follows_every_fifteenth_iteration() -> None:
+    assert [t for t in range(46) if is_migration_due(t, CONSTANTS)] == [15, 30, 45]
+
+
+def test_nothing_moves_between_migrations() -> None:
+    archives = (archive(candidate("a", 0.5)), archive(candidate("b", 0.6)))
+    assert migrate(archives, 14, CONSTANTS) is archives
+
+
+def test_the_best_of_each_frontier_are_copied_along_the_ring() -> None:
+    archives = (
+        archive(candidate("a1", 0.1), candidate("a2", 0.5), candidate("a3", 0.6)),
+        archive(candidate("b1", 0.4)),
+        archive(candidate("c1", 0.9)),
+    )
+    first, second, third = migrate(archives, 15, CONSTANTS)
+    assert ids(second.members) == ["b1", "a3>1@15", "a2>1@15"]
+    assert ids(third.members) == ["c1", "a3>1@15>2@15", "a2>1@15>2@15"]
+    assert ids(first.members) == ["a1", "a2", "a3", "c1>0@15"]
+
+
+def test_a_text_the_destination_holds_is_not_sent() -> None:
+    archives = (archive(candidate("a", 0.5, "x")), archive(candidate("b", 0.1, "x")))
+    assert migrate(archives, 15, CONSTANTS) == archives
+
+
+def test_a_full_destination_applies_its_insertion_rule() -> None:
+    full = archive(candidate("b1", 0.8, "aa"), candidate("b2", 0.7, "bb"), size=2)
+    weak, strong = candidate("weak", 0.1, "cc"), candidate("strong", 0.9, "dd")
+    assert migrate((archive(weak), full), 15, CONSTANTS)[1] is full
+    assert ids(migrate((archive(strong), full), 15, CONSTANTS)[1].members) == ["b1", "strong>1@15"]
+
+
+def test_every_migrant_that_entered_arrives_in_order_and_no_other_does() -> None:
+    first = archive(candidate("weak", 0.6), candidate("strong", 0.9), candidate("rest", 0.1))
+    full = archive(candidate("b1", 0.8, "aa"), candidate("b2", 0.65, "bb"), size=2)
+    archives, arrivals = exchange((first, full), 15, CONSTANTS)
+    assert archives == migrate((first, full), 15, CONSTANTS)
+    assert [(each.frontier, each.candidate.id) for each in arrivals] == [
+        (1, "strong>1@15"),
+        (0, "b1>0@15"),
+    ]
+    assert arrivals[1] == Arrival(0, migrant_copy(full.members[0], 0, 15))
+
+
+def test_a_migrant_arrived_even_if_the_next_one_took_its_place() -> None:
+    full = archive(
+        candidate("b1", 0.9, "xx"),
+        candidate("b2", 0.5, "yy"),
+        candidate("b3", 0.1, "aa bb"),
+        size=3,
+    )
+    equals = archive(candidate("a1", 0.5, "aa bb cc"), candidate("a2", 0.5, "aa bb cc dd"))
+    archives, arrivals = exchange((equals, full), 15, CONSTANTS)
+    assert ids(archives[1].members) == ["b1", "b2", "a2>1@15"]
+    assert [each.candidate.id for each in arrivals] == ["a1>1@15", "a2>1@15", "b1>0@15", "b2>0@15"]
+
+
+def test_nobody_arrives_between_migrations() -> None:
+    archives = (archive(candidate("a", 0.5)), archive(candidate("b", 0.6)))
+    assert exchange(archives, 14, CONSTANTS) == (archives, ())
+
+
+def test_a_single_frontier_sends_nothing_to_itself() -> None:
+    alone = (archive(candidate("a", 0.5)),)
+    assert migrate(alone, 15, CONSTANTS) == alone
+
+
+def test_a_copy_is_a_child_of_its_original_and_keeps_the_rest() -> None:
+    original = candidate("a", 0.5, parent_id="seed", iteration=3)
+    copy = migrant_copy(original, 1, 15)
+    assert (copy.id, copy.parent_id, copy.iteration) == ("a>1@15", "a", 15)
+    assert (copy.program.text, copy.score, copy.generation) == (original.program.text, 0.5, 1)
+
+
+def test_a_copy_of_a_copy_goes_back_to_its_original() -> None:
+    twice = migrant_copy(migrant_copy(candidate("a", 0.5), 1, 15), 0, 30)
+    assert (twice.id, original_id(twice.id)) == ("a>1@15>0@30", "a")
+    assert original_id("a") == "a"

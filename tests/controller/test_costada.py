@@ -22,7 +22,7 @@ HERE = Allocation(0, Action.BALANCED, 0.5)
 FULL = Balance(2.0)
 
 
-def told(state: CostAda, score: float | None, cost: float, spent: float) -> tuple[CostAda, Credit]:
+def paid(state: CostAda, score: float | None, cost: float, spent: float) -> tuple[CostAda, Credit]:
     return state.tell(HERE, PaidStep(score, True, cost), Balance(2.0, spent), CONSTANTS)
 
 
@@ -51,7 +51,7 @@ def test_consolidation_exploits_the_held_frontier_at_the_lowest_intensity() -> N
 
 def test_a_step_is_credited_against_the_bests_before_it() -> None:
     before = replace(SEED, frontiers=(Frontier(0.4), Frontier(0.6)), incumbent_score=0.6)
-    state, earned = told(before, 0.7, 0.0, spent=0.5)
+    state, earned = paid(before, 0.7, 0.0, spent=0.5)
     assert earned.local_gain == pytest.approx(0.3)
     assert earned.global_gain == pytest.approx(0.1)
     assert earned.cost_divisor == 1.0
@@ -64,7 +64,7 @@ def test_a_step_is_credited_against_the_bests_before_it() -> None:
 @pytest.mark.parametrize("score", [None, 0.0])
 def test_a_failed_step_earns_nothing_and_still_counts(score: float | None) -> None:
     before = replace(SEED, stagnation=2, low_yield_cost=0.01)
-    state, earned = told(before, score, 0.02, spent=0.02)
+    state, earned = paid(before, score, 0.02, spent=0.02)
     assert earned.utility == earned.allocation_reward == 0.0
     assert (state.stagnation, state.low_yield_cost) == (3, 0.03)
     assert state.frontiers[0].visits == 1
@@ -84,7 +84,7 @@ def test_a_step_that_cannot_be_is_refused(
     score: float, cost: float, spent: float, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        told(SEED, score, cost, spent)
+        paid(SEED, score, cost, spent)
 
 
 @pytest.mark.parametrize("budget", [0.0, inf])

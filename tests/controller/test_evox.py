@@ -31,8 +31,8 @@ def started(seed_score: float = 0.5) -> EvoX:
 
 
 def after_step(controller: EvoX, score: float | None, constants: Constants = CONSTANTS) -> EvoX:
-    told, _ = tell(controller, EVERYWHERE, PaidStep(score, score is not None, 0.01))
-    return decide(told, EVERYWHERE, constants)[0]
+    updated, _ = tell(controller, EVERYWHERE, PaidStep(score, score is not None, 0.01))
+    return decide(updated, EVERYWHERE, constants)[0]
 
 
 def stagnant(controller: EvoX) -> EvoX:
@@ -177,7 +177,7 @@ def test_a_strategy_that_failed_never_gets_a_score() -> None:
     assert later.fall_back().strategy == "a"
 
 
-def test_a_failure_is_told_in_the_step_it_happened_in() -> None:
+def test_a_failure_is_reported_in_the_step_it_happened_in() -> None:
     failed = evolved(started(), "a").fall_back()
     after, decided = decide(failed, EVERYWHERE)
     assert decided.notes == ("strategy_failed",)

@@ -1,4 +1,4 @@
-"""A method that somebody else writes: registered in a line, run by the graph, typed for mypy."""
+"""A method of a third party: registered in a line, run by the graph, typed for mypy."""
 
 import subprocess
 import sys

@@ -15,7 +15,7 @@ def run(path: str, given: object, last: int) -> list[object]:
     from langgraph.checkpoint.sqlite import SqliteSaver
     from toy_graph import graph_of, run_until
 
-    thread, told = {"configurable": {"thread_id": "theirs"}}, ""
+    thread, message = {"configurable": {"thread_id": "theirs"}}, ""
     with SqliteSaver.from_conn_string(path) as saver:
         graph, model = graph_of(checkpointer=saver, budget=0.03)
         try:
@@ -24,9 +24,9 @@ def run(path: str, given: object, last: int) -> list[object]:
             else:
                 graph.invoke(given, thread)
         except ValueError as error:
-            told = str(error)
+            message = str(error)
         state = graph.get_state(thread).values
-        return [told, len(model.prompts), state["iterations"], state["spent"]]
+        return [message, len(model.prompts), state["iterations"], state["spent"]]
 
 
 RUN = f"""
@@ -41,30 +41,30 @@ def ran(path: Path, shift: int, given: object = None, last: int = 0) -> tuple[st
         found = json.loads(told_at(shift, RUN, path, json.dumps(given), last))
     else:
         found = run(str(path), given, last)
-    told, calls, iterations, spent = found
-    return told, calls, iterations, spent
+    message, calls, iterations, spent = found
+    return message, calls, iterations, spent
 
 
-@pytest.mark.parametrize("given", [None, {}], ids=["resumed", "invoked anew"])
-def test_a_clock_that_ran_back_is_told_before_anything_is_spent(
+@pytest.mark.parametrize("given", [None, {}], ids=["resumed", "invoked again"])
+def test_a_clock_that_ran_back_is_reported_before_anything_is_spent(
     tmp_path: Path, given: object
 ) -> None:
     path = tmp_path / "theirs.sqlite"
     _, num_calls, iterations, spent = ran(tmp_path / "whole.sqlite", 0, {})
     _, before, _, _ = ran(path, 0, last=4)
-    told, calls, _, _ = ran(path, -120, given)
-    assert "clock: " in told
-    assert "seconds before the newest checkpoint of thread 'theirs'" in told
+    message, calls, _, _ = ran(path, -120, given)
+    assert "clock: " in message
+    assert "seconds before the newest checkpoint of thread 'theirs'" in message
     assert calls == 0
-    told, after, *end = ran(path, 0)
-    assert (told, before + after, end) == ("", num_calls, [iterations, spent])
+    message, after, *end = ran(path, 0)
+    assert (message, before + after, end) == ("", num_calls, [iterations, spent])
 
 
-def test_a_run_that_began_by_a_clock_that_was_ahead_is_told_the_same(tmp_path: Path) -> None:
+def test_a_run_that_began_by_a_clock_that_was_ahead_is_reported_alike(tmp_path: Path) -> None:
     path = tmp_path / "theirs.sqlite"
     ran(path, 3600, last=2)
-    told, calls, _, _ = ran(path, 0)
-    assert "clock: " in told
+    message, calls, _, _ = ran(path, 0)
+    assert "clock: " in message
     assert calls == 0
 
 

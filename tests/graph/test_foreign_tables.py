@@ -1,4 +1,4 @@
-"""A file that somebody else keeps tables in: none of them is read, changed or dropped."""
+"""A file that another program keeps tables in: none of them is read, changed or dropped."""
 
 import sqlite3
 from collections.abc import Callable
@@ -70,7 +70,7 @@ def keep_a_journal(path: Path) -> None:
 
 
 @pytest.mark.parametrize("use", [run_a_graph, keep_a_purse, keep_a_journal])
-def test_tables_indexes_and_version_of_somebody_else_stay_as_they_are(
+def test_tables_indexes_and_version_of_another_program_stay_as_they_are(
     theirs: Path, use: Callable[[Path], None]
 ) -> None:
     before = contents(theirs)
@@ -101,7 +101,7 @@ def test_a_copy_that_is_cut_back_keeps_what_is_not_ours(theirs: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("read", [RunHistory, lambda path: RunStore(path, is_read_only=True)])
-def test_a_reader_refuses_a_file_that_holds_only_tables_of_somebody_else(
+def test_a_reader_refuses_a_file_that_holds_only_tables_of_another_program(
     theirs: Path, read: Callable[[Path], object]
 ) -> None:
     with pytest.raises(ValueError, match=r"theirs\.sqlite: no run file of CostAda: .* `call`"):

@@ -55,7 +55,7 @@ def test_what_it_tried_it_can_submit_without_writing_it_again(server):
     assert "Score: 0.7000" in calls[2].prompt
 
 
-def test_it_is_told_score_or_error_and_what_is_left(server):
+def test_it_is_given_score_or_error_and_what_is_left(server):
     server.script(trying(0.3), trying(2.5), Reply(rewrite(0.4)))
     graph_on(server, tool_evaluations=2).invoke({})
     first, second = tool_results(server.requests[-1])
@@ -93,7 +93,7 @@ def test_blocks_may_change_a_program_other_than_the_current_one(server):
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "reply"),
     [
         (calling("run_shell", command="ls"), "There is no tool 'run_shell'"),
         (calling("evaluate_candidate"), "needs the argument 'changes'"),
@@ -108,10 +108,10 @@ def test_blocks_may_change_a_program_other_than_the_current_one(server):
         (Reply("{not json", tool="submit"), "no JSON object"),
     ],
 )
-def test_a_wrong_call_is_answered_in_words_and_the_attempt_goes_on(server, call, told):
+def test_a_wrong_call_is_answered_in_words_and_the_attempt_continues(server, call, reply):
     server.script(call, Reply(rewrite(0.4)))
     result = graph_on(server).invoke({})
-    assert told in tool_results(server.requests[-1])[0]
+    assert reply in tool_results(server.requests[-1])[0]
     assert result["best_score"] == 0.4
 
 

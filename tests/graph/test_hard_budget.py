@@ -182,7 +182,7 @@ def test_a_retry_that_can_not_be_paid_for_is_not_made(server, model) -> None:
 
 
 def test_a_guide_that_can_not_be_paid_for_is_gone_without(server, model) -> None:
-    """The guide is told the evaluator's text, which makes its prompt the longest of all."""
+    """The guide is shown the evaluator's text, which makes its prompt the longest of all."""
     store = RunStore()
     server.default = Reply("no program", input_tokens=10, output_tokens=10)
     problem = toy_problem(evaluator_source="#" * 50_000)
@@ -245,7 +245,7 @@ def test_a_model_in_which_answers_can_not_be_limited_is_refused_before_anything_
     assert hidden.prompts == []
 
 
-def test_a_call_that_was_made_is_told_again_though_nothing_is_left_to_make_it(server, model):
+def test_a_call_that_was_made_is_not_paid_again_though_nothing_is_left_to_make_it(server, model):
     server.default = Reply(rewrite(0.5), input_tokens=100, output_tokens=950)
     graph = hard(model, dollars_for(1000), saver=InMemorySaver())
     graph.invoke({}, THREAD)

@@ -419,7 +419,7 @@ def test_a_configured_model_can_not_be_asked_under_a_hard_budget(server, configu
     assert server.requests == []
 
 
-def test_a_name_that_is_chosen_while_the_run_goes_on_needs_a_price_too(server):
+def test_a_name_that_is_chosen_while_the_run_continues_needs_a_price_too(server):
     model = own_client(server).configurable_fields(model_name=FIELD)
     with pytest.raises(ValueError, match="model 'unheard of' has no known price"):
         bound_run(server, model, "crossing", config={"configurable": {"llm": "unheard of"}})

@@ -189,7 +189,7 @@ def test_a_larger_iteration_limit_gives_the_run_that_it_would_have_given_at_once
     assert any("guide_charged" in row["events"] for row in rows)
 
 
-def test_an_async_run_asks_and_goes_on() -> None:
+def test_an_async_run_asks_and_continues() -> None:
     graph = asking_graph()
 
     async def ask_and_extend() -> list[dict[str, Any]]:

@@ -94,7 +94,7 @@ def test_a_run_can_not_go_on_without_the_purse_it_began_with():
         purse_graph(None, saver=saver, store=store).invoke(None, THREAD)
 
 
-def test_a_run_that_goes_on_after_its_end_draws_what_it_had_given_back_and_more():
+def test_a_run_that_continues_after_its_end_draws_what_it_had_given_back_and_more():
     purse, saver, store = Purse(0.1), InMemorySaver(), RunStore()
     graph = purse_graph(purse, iterations=2, saver=saver, store=store)
     graph.invoke({}, THREAD)
@@ -176,7 +176,7 @@ def test_a_run_that_is_left_gives_back_what_it_did_not_spend(way):
     assert purse.spent >= CALL_COST
 
 
-def test_a_run_that_failed_gives_back_and_draws_again_when_it_goes_on():
+def test_a_run_that_failed_gives_back_and_draws_again_when_it_resumes():
     purse, saver = Purse(0.1), InMemorySaver()
     answers = [hashed_answer, failing, hashed_answer, hashed_answer]
     model = ScriptedModel(answer=lambda prompt: answers.pop(0)(prompt))
@@ -200,7 +200,7 @@ def test_discover_draws_from_a_purse_and_gives_back_even_when_it_fails():
     assert all(account.is_closed for account in purse.accounts()[1:])
 
 
-def test_a_run_in_a_folder_goes_on_with_its_purse(tmp_path):
+def test_a_run_in_a_folder_continues_with_its_purse(tmp_path):
     purse = Purse(0.02, path=tmp_path / "purse.sqlite")
     options = {"budget": 0.06, "price_in": 1, "price_out": 2, "out": tmp_path / "run"}
     given = (toy_problem(), scripted())

@@ -161,7 +161,7 @@ def undisturbed():
 
 @pytest.mark.parametrize("way", ["drained", "broken off"])
 @pytest.mark.parametrize("saver", SYNC)
-def test_a_stopped_run_goes_on_with_the_same_steps(place, saver, way):
+def test_a_stopped_run_continues_with_the_same_steps(place, saver, way):
     stop = Stop(way)
     with SYNC[saver](place) as opened, RunStore(place.programs) as store:
         graph, _ = toy(opened, store, problem=stop.problem)
@@ -177,7 +177,7 @@ def test_a_stopped_run_goes_on_with_the_same_steps(place, saver, way):
 
 @pytest.mark.parametrize("way", ["drained", "broken off"])
 @pytest.mark.parametrize("saver", ASYNC)
-def test_a_stopped_async_run_goes_on_with_the_same_steps(place, saver, way):
+def test_a_stopped_async_run_continues_with_the_same_steps(place, saver, way):
     stop = Stop(way)
 
     async def begin():
@@ -201,7 +201,7 @@ def test_a_stopped_async_run_goes_on_with_the_same_steps(place, saver, way):
 
 
 @pytest.mark.parametrize("saver", ASYNC)
-def test_a_cancelled_ainvoke_goes_on_to_the_same_result(place, saver):
+def test_a_cancelled_ainvoke_continues_to_the_same_result(place, saver):
     async def cancelled():
         evaluations = []
 
@@ -249,7 +249,7 @@ def parent_of(child, saver):
 
 @pytest.mark.parametrize("mode", [None, True])
 @pytest.mark.parametrize("saver", SYNC)
-def test_under_the_saver_of_a_parent_a_stopped_run_goes_on_too(place, saver, mode):
+def test_under_the_saver_of_a_parent_a_stopped_run_continues_too(place, saver, mode):
     stop = Stop("broken off")
     with SYNC[saver](place) as opened, RunStore(place.programs) as store:
         child, _ = toy(mode, store, problem=stop.problem)
@@ -296,7 +296,7 @@ def strict_graph(saver: Any, store: RunStore, **settings: Any) -> Any:
 
 @pytest.mark.parametrize("saver", STRICT_SAVERS)
 @pytest.mark.parametrize("method", sorted(METHODS))
-def test_a_run_of_any_method_goes_on(tmp_path: Path, saver: str, method: str) -> None:
+def test_a_run_of_any_method_continues(tmp_path: Path, saver: str, method: str) -> None:
     store, path = RunStore(), tmp_path / "run.sqlite"
     with STRICT_SAVERS[saver](path) as opened:
         rows = run_until(strict_graph(opened, store, method=method), THREAD, 7)
@@ -332,7 +332,7 @@ def test_questions_wait_for_another_process(tmp_path: Path, saver: str) -> None:
 
 
 @pytest.mark.parametrize("saver", STRICT_SAVERS)
-def test_a_model_with_tools_goes_on(tmp_path: Path, server: BillingServer, saver: str) -> None:
+def test_a_model_with_tools_continues(tmp_path: Path, server: BillingServer, saver: str) -> None:
     server.script(trying(0.6), submitting("1.1.1"), trying(0.65), submitting("2.1.1"))
     store, path = RunStore(), tmp_path / "run.sqlite"
 

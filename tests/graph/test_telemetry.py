@@ -147,14 +147,14 @@ def test_a_run_stands_under_the_span_that_its_host_has_open():
     assert len({span.context.trace_id for span in spans}) == 1
 
 
-def test_a_stopped_run_goes_on_in_its_trace_and_the_next_one_gets_its_own():
+def test_a_stopped_run_continues_in_its_trace_and_the_next_one_gets_its_own():
     graph, _ = graph_of(constants=SHORT, checkpointer=InMemorySaver())
     began = spans_of(lambda: run_until(graph, THREAD, 1))
-    went_on = spans_of(lambda: graph.invoke(None, THREAD))
+    resumed = spans_of(lambda: graph.invoke(None, THREAD))
     another = spans_of(lambda: graph.invoke({}, THREAD))
     (trace_id,) = {span.context.trace_id for span in began}
-    assert {span.context.trace_id for span in went_on} == {trace_id}
-    assert named(went_on, "costada.run") == []
+    assert {span.context.trace_id for span in resumed} == {trace_id}
+    assert named(resumed, "costada.run") == []
     assert trace_id not in {span.context.trace_id for span in another}
     assert len(named(another, "costada.run")) == 1
 
@@ -238,7 +238,7 @@ def _raised(graph):
         graph.invoke({})
 
 
-def test_steps_are_the_same_whether_somebody_listens_or_not():
+def test_steps_are_the_same_with_and_without_a_tracer():
     given = {"seed": 5}
     graph, _ = graph_of(hashed_answer, constants=SHORT)
     heard = []
@@ -381,7 +381,7 @@ def test_a_guide_is_timed_with_the_step_that_pays_for_it():
     assert [number for number, seconds in seconds_of(store) if "guide" in seconds] == charged
 
 
-def test_a_stopped_run_goes_on_with_the_seconds_it_had():
+def test_a_stopped_run_continues_with_the_seconds_it_had():
     store = RunStore()
     graph, _ = graph_of(
         constants=Constants(max_iterations=4), store=store, checkpointer=InMemorySaver()
@@ -420,7 +420,7 @@ def test_a_step_that_is_broken_off_keeps_the_seconds_of_the_nodes_it_has_passed(
     assert seconds["generate"] >= 0.02
 
 
-def test_the_next_run_of_a_thread_begins_to_count_anew():
+def test_the_next_run_of_a_thread_begins_to_count_from_zero():
     store = RunStore()
     graph, _ = graph_of(
         constants=Constants(max_iterations=1), store=store, checkpointer=InMemorySaver()

@@ -60,7 +60,7 @@ def test_a_run_without_one_usable_answer_fails_after_three_requests_with_the_rea
     assert len(server.requests) == 3
 
 
-def test_such_a_run_goes_on_from_there_once_the_provider_answers(server: BillingServer) -> None:
+def test_such_a_run_continues_from_there_once_the_provider_answers(server: BillingServer) -> None:
     server.script(HangUp(), HangUp(), HangUp())
     graph = doubtful(server)
     with pytest.raises(ValueError, match="none of the 3 requests"):
@@ -161,7 +161,7 @@ def test_the_result_says_what_was_wrong_with_the_last_attempt() -> None:
     assert result["last_failure"] == "value is 1.5; expected at most 1"
 
 
-def test_a_usable_program_starts_the_count_anew() -> None:
+def test_a_usable_program_starts_the_count_again() -> None:
     store = RunStore()
     good = rewrite(0.05)
     _, result = failing_run(saying(*[NOTHING] * 4, good, *[NOTHING] * 3, good), 5, store=store)
@@ -169,7 +169,7 @@ def test_a_usable_program_starts_the_count_anew() -> None:
     assert result["stop_reason"] == "failures"
 
 
-def test_a_run_that_succeeds_at_the_last_attempt_allowed_goes_on() -> None:
+def test_a_run_that_succeeds_at_the_last_attempt_allowed_continues() -> None:
     good = rewrite(0.05)
     _, result = failing_run(saying(*[NOTHING] * 2, good, *[NOTHING] * 2, good), 3, iterations=2)
     assert result["stop_reason"] == "iterations"

@@ -115,9 +115,9 @@ def fault_after(count):
     return evaluate
 
 
-@pytest.mark.parametrize(("max_tokens", "is_told"), [(32_000, True), (1_000, False)])
-def test_a_lost_request_that_takes_much_of_the_budget_is_told_with_what_helps(
-    server, caplog, max_tokens, is_told
+@pytest.mark.parametrize(("max_tokens", "is_logged"), [(32_000, True), (1_000, False)])
+def test_a_lost_request_that_takes_much_of_the_budget_is_logged_with_advice(
+    server, caplog, max_tokens, is_logged
 ):
     """At 2 dollars per million, 32,000 tokens are 6.4 % of the budget; the prompt adds."""
     model = chat_model(
@@ -127,9 +127,9 @@ def test_a_lost_request_that_takes_much_of_the_budget_is_told_with_what_helps(
     store = RunStore()
     graph_with(model, store, iterations=2).invoke({})
     (lost,) = [call for call in calls_of(store) if call.bound]
-    told = [record.getMessage() for record in caplog.records if record.name == "costada.money"]
-    assert len(told) == is_told
-    for line in told:
+    logged = [record.getMessage() for record in caplog.records if record.name == "costada.money"]
+    assert len(logged) == is_logged
+    for line in logged:
         assert line.startswith(f"A request of iteration 2 was lost and counts as ${lost.bound:.6f}")
         assert "(7% of the budget)" in line
         assert "--max-tokens" in line
@@ -139,10 +139,10 @@ def test_a_lost_request_that_takes_much_of_the_budget_is_told_with_what_helps(
 NAN = float("nan")
 
 
-@pytest.mark.parametrize("told", ["dict", "Evaluation"])
+@pytest.mark.parametrize("form", ["dict", "Evaluation"])
 @pytest.mark.parametrize("is_broken_for_all", [True, False])
 def test_a_later_score_that_is_no_number_is_rechecked_on_the_best_program(
-    server, told, is_broken_for_all
+    server, form, is_broken_for_all
 ):
     """Either from the third evaluation on, or for the one program that returns 0.2."""
     judged = []
@@ -151,7 +151,7 @@ def test_a_later_score_that_is_no_number_is_rechecked_on_the_best_program(
         judged.append(value)
         is_broken = len(judged) > 2 if is_broken_for_all else value == 0.2
         found = NAN if is_broken else value
-        if told == "dict":
+        if form == "dict":
             return verdict(*sort_values({"combined_score": found}), FolderSettings())
         return Evaluation(score=found, objective=found, is_valid=True)
 
@@ -287,8 +287,10 @@ def test_another_request_for_the_same_call_is_an_error():
     model = scripted()
     context = context_of(model)
     ask_model(model, PROMPT, THIRD_KEY, {}, context)
-    told = "generation 1 of iteration 3: the journal holds another .* continue with the settings"
-    with pytest.raises(ValueError, match=told):
+    expected = (
+        "generation 1 of iteration 3: the journal holds another .* continue with the settings"
+    )
+    with pytest.raises(ValueError, match=expected):
         ask_model(model, Prompt("be brief", "something else"), THIRD_KEY, {}, context)
 
 
@@ -297,16 +299,16 @@ def test_another_request_at_an_old_checkpoint_says_how_to_make_a_branch():
     context = context_of(model)
     ask_model(model, PROMPT, THIRD_KEY, {}, context)
     context.store.put_step("run", 4, {})
-    told = (
+    expected = (
         r"iteration 3: .* older than the run, which has been through iteration 4: .*`costada fork`"
         r" \(Python: costada\.runs\.fork\.fork_run\)"
     )
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=expected):
         ask_model(model, Prompt("be brief", "something else"), THIRD_KEY, {}, context)
 
 
 @pytest.mark.parametrize("is_counted", [True, False])
-def test_what_a_killed_process_may_have_lost_is_told_when_the_run_goes_on(caplog, is_counted):
+def test_what_a_killed_process_may_have_lost_is_logged_when_the_run_resumes(caplog, is_counted):
     """0.064 dollars for 32,000 tokens of answer, and the prompt; the budget is 1 dollar."""
     model = scripted()
     context = context_of(model)
@@ -317,9 +319,9 @@ def test_what_a_killed_process_may_have_lost_is_told_when_the_run_goes_on(caplog
     context.store._db.write("DELETE FROM costada_outcome", ())
     context.store._db.write("UPDATE costada_call SET status = 'started', bound = '0.0645'", ())
     ask_model(model, PROMPT, THIRD_KEY, {}, context)
-    told = [record.getMessage() for record in caplog.records if record.name == "costada.money"]
-    assert len(told) == is_counted
-    for line in told:
+    logged = [record.getMessage() for record in caplog.records if record.name == "costada.money"]
+    assert len(logged) == is_counted
+    for line in logged:
         assert line.startswith("A request of iteration 3 was lost and counts as $0.064500 (6% of")
     assert len(model.prompts) == 2
 

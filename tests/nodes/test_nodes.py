@@ -122,7 +122,7 @@ def test_an_initial_verdict_that_is_known_is_not_asked_for():
     assert judge.asked == [program(0.3)]
 
 
-def test_an_interrupted_evaluation_is_made_good_when_the_run_goes_on(tmp_path):
+def test_an_interrupted_evaluation_is_made_good_when_the_run_resumes(tmp_path):
     stops = [True]
 
     def verdict(code: str) -> Evaluation:
@@ -279,7 +279,7 @@ def guide_prompts(value: Callable[[int, int, bool], float], iterations: int) -> 
     return asked
 
 
-def told(prompt: str) -> list[tuple[str, str, float]]:
+def tried_in(prompt: str) -> list[tuple[str, str, float]]:
     lines = re.findall(r"(SUCCESS|FAILED): a\.b - (\S+) \(improvement (\S+)\)", prompt)
     return [(outcome, idea, float(rise)) for outcome, idea, rise in lines]
 
@@ -290,7 +290,7 @@ def test_a_rise_after_the_last_use_is_none_of_the_tactics():
         return 0.9 if guides == 1 and since == USES + 1 else 0.05
 
     _, second, *_ = guide_prompts(value, 20)
-    assert told(second) == [("FAILED", f"1.{n}", -0.05) for n in (1, 2, 3)]
+    assert tried_in(second) == [("FAILED", f"1.{n}", -0.05) for n in (1, 2, 3)]
 
 
 def test_a_rise_at_the_last_use_counts_for_the_whole_batch():
@@ -298,16 +298,16 @@ def test_a_rise_at_the_last_use_counts_for_the_whole_batch():
         return 0.9 if guides == 1 and since == USES else 0.05
 
     _, second, *_ = guide_prompts(value, 20)
-    assert told(second) == [("SUCCESS", f"1.{n}", 0.8) for n in (1, 2, 3)]
+    assert tried_in(second) == [("SUCCESS", f"1.{n}", 0.8) for n in (1, 2, 3)]
 
 
-def test_ten_tactics_are_told_the_oldest_of_more_left_out():
+def test_ten_tactics_are_shown_and_older_ones_left_out():
     first, *_, last = guide_prompts(lambda *_: 0.05, 60)
-    assert told(first) == []
-    guides = int(told(last)[-1][1].split(".")[0])
+    assert tried_in(first) == []
+    guides = int(tried_in(last)[-1][1].split(".")[0])
     everything = [f"{guide}.{n}" for guide in range(1, guides + 1) for n in (1, 2, 3)]
     assert guides > 4
-    assert [idea for _, idea, _ in told(last)] == everything[-10:]
+    assert [idea for _, idea, _ in tried_in(last)] == everything[-10:]
 
 
 ENDLESS = "def f():\n    while True: pass"

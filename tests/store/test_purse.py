@@ -172,7 +172,7 @@ def test_a_key_can_begin_only_once():
         purse.begin("a", 0.1)
 
 
-def test_calls_are_told_with_the_account_that_paid():
+def test_calls_are_reported_with_the_account_that_paid():
     purse = Purse(1)
     purse.put("plan", cost=0.1)
     child = purse.child("search", 0.5)

@@ -137,7 +137,7 @@ def test_a_column_that_is_no_text_any_more_is_named(tmp_path):
         with_steps(path)
 
 
-def test_a_message_of_sqlite_that_is_no_text_any_more_is_told_as_damage(tmp_path):
+def test_a_message_of_sqlite_that_is_no_text_any_more_is_reported_as_damage(tmp_path):
     path = run_file(tmp_path)
     data = path.read_bytes()
     spoilt = data.replace(b"costada_stepcostada_step", b"costada_s\xc8epcostada_s\xc8ep").replace(
@@ -174,7 +174,7 @@ def test_a_file_in_a_folder_that_is_not_there_cannot_be_opened(tmp_path):
         RunStore(tmp_path / "none" / "run.sqlite")
 
 
-def test_a_lock_that_another_program_keeps_is_told(tmp_path):
+def test_a_lock_that_another_program_keeps_is_reported(tmp_path):
     path = tmp_path / "run.sqlite"
     with closing(sqlite3.connect(path)) as holder, closing(sqlite3.connect(path)) as other:
         other.execute("PRAGMA busy_timeout = 0")
@@ -217,7 +217,7 @@ def may(*command):
         return False
 
 
-def test_a_run_that_met_a_full_disk_goes_on_when_there_is_room(tmp_path):
+def test_a_run_that_met_a_full_disk_continues_when_there_is_room(tmp_path):
     if not may(*IN_A_NAMESPACE, "sh", "-c", f"{MOUNT} {tmp_path}"):
         pytest.skip("this machine lets no test mount a small disk of its own")
     script = f'{MOUNT} "$1" && exec "$2" -c "$3" "$1"'

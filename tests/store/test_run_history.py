@@ -1,4 +1,4 @@
-"""What a reader sees of a run file that somebody else writes."""
+"""What a reader sees of a run file that another process writes."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -50,7 +50,7 @@ def test_a_span_begins_beyond_one_iteration_and_ends_with_another(tmp_path: Path
         assert history.iterations("run") == [0, 1, 2, 3, 4]
 
 
-def test_calls_that_came_to_no_answer_are_told_with_their_reason(tmp_path: Path) -> None:
+def test_calls_that_came_to_no_answer_are_reported_with_their_reason(tmp_path: Path) -> None:
     with RunStore(tmp_path / "run.sqlite") as store:
         store.open_run("run", "costada", "toy")
         for number, kind in enumerate(OutcomeKind, start=1):
@@ -97,7 +97,7 @@ def test_money_of_a_call_is_read_exactly(tmp_path: Path) -> None:
         store.open_run("run", "costada", "toy")
         store.call_log.put_call("run", call(1, "0.1000000000000000001"))
     with RunHistory.of(tmp_path / "run.sqlite") as history:
-        (told,) = history.calls(Span("run"))
-    assert told.cost == Decimal("0.1000000000000000001")
-    assert told.status is CallStatus.DONE
-    assert told.facts["model"]
+        (call,) = history.calls(Span("run"))
+    assert call.cost == Decimal("0.1000000000000000001")
+    assert call.status is CallStatus.DONE
+    assert call.facts["model"]

@@ -1,12 +1,17 @@
 import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
+from threading import Event
 
 import pytest
 
+from costada.store.call_log import CallKey, InFlightCalls
 from costada.store.rows import CallRow
-from costada.store.run_store import RunStore
+from costada.store.run_store import Cut, RunStore, copy_file, cut_back
 from costada.values.candidate import Candidate, Program
 from costada.values.usage import Usage
 
@@ -237,3 +242,76 @@ def test_a_run_in_a_folder_that_cannot_be_written_can_be_read(tmp_path, monkeypa
     monkeypatch.setattr("os.access", lambda *_: False)
     with RunStore(path, is_read_only=True) as reader:
         assert reader.run_ids() == ["run"]
+
+
+def test_seconds_are_kept_by_iteration_and_summed_by_node(tmp_path):
+    with RunStore(tmp_path / "run.sqlite") as store:
+        store.timing.put("a", 1, {"generate": 2.0000004, "evaluate": 0.5})
+        store.timing.put("a", 2, {"generate": 1.0, "guide": 4.0})
+        store.timing.put("b", 1, {"generate": 9.0})
+    with RunStore(tmp_path / "run.sqlite", is_read_only=True) as store:
+        assert store.timing.steps("a") == [
+            (1, {"generate": 2.0, "evaluate": 0.5}),
+            (2, {"generate": 1.0, "guide": 4.0}),
+        ]
+        assert store.timing.by_node("a") == {"generate": 3.0, "evaluate": 0.5, "guide": 4.0}
+
+
+def test_a_step_that_is_executed_again_replaces_its_own_row():
+    store = RunStore()
+    store.timing.put("a", 1, {"evaluate": 5.0})
+    store.timing.put("a", 1, {"evaluate": 0.25})
+    assert store.timing.by_node("a") == {"evaluate": 0.25}
+
+
+def test_a_copy_of_a_run_takes_over_the_seconds_of_its_steps(tmp_path):
+    original, copy = tmp_path / "run.sqlite", tmp_path / "copy.sqlite"
+    with RunStore(original) as store:
+        for iteration in (1, 2, 3):
+            store.timing.put("a", iteration, {"evaluate": float(iteration)})
+    copy_file(original, copy)
+    cut_back(copy, Cut("a", iteration=2, archive_seq=2), "fork")
+    with RunStore(copy) as store:
+        assert store.timing.steps("fork") == [(1, {"evaluate": 1.0}), (2, {"evaluate": 2.0})]
+        assert store.timing.steps("a") == []
+
+
+KEY = CallKey("run", 1, "generation", 1)
+MOMENT = 0.05
+
+
+def is_awaited(calls: InFlightCalls, until: Callable[[], None]) -> bool:
+    passed = Event()
+
+    def need_its_end() -> None:
+        with calls.none_of(KEY):
+            passed.set()
+
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(need_its_end)
+        came_early = passed.wait(MOMENT)
+        until()
+        waiting.result(timeout=10)
+    return not came_early
+
+
+def test_a_call_is_awaited_until_its_last_request_has_ended() -> None:
+    calls = InFlightCalls()
+    calls.begin(KEY)
+    calls.begin(KEY)
+    calls.end(KEY)
+    assert is_awaited(calls, until=lambda: calls.end(KEY))
+    assert not is_awaited(calls, until=lambda: None)
+
+
+def test_another_call_is_not_awaited() -> None:
+    calls = InFlightCalls()
+    calls.begin(KEY._replace(attempt=2))
+    assert not is_awaited(calls, until=lambda: None)
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_stores_of_one_file_share_its_calls_in_flight(tmp_path: Path, is_shared: bool) -> None:
+    paths = (tmp_path / "run.sqlite", tmp_path / "." / "run.sqlite") if is_shared else (None, None)
+    with RunStore(paths[0]) as one, RunStore(paths[1]) as other:
+        assert (one.call_log.in_flight is other.call_log.in_flight) is is_shared
