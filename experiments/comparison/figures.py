@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from itertools import pairwise
-from math import ceil, nan
+from itertools import cycle, pairwise
+from math import ceil, inf, nan
 from statistics import fmean, median_low, quantiles
 from typing import TYPE_CHECKING, Any
 
@@ -45,12 +45,13 @@ OTHER_COLOURS = ("#882255", "#44aa99", "#999933", "#332288", "#aa4499", "#661100
 
 def line_styles(methods: Sequence[str]) -> Mapping[str, LineStyle]:
     """The line style of each method; those that are not ours share further colours in turn."""
-    others = [name for name in ordered_methods(set(methods)) if name not in STYLES]
+    ordered = ordered_methods(set(methods))
+    others = (name for name in ordered if name not in STYLES)
     further = {
-        name: LineStyle(OTHER_COLOURS[number % len(OTHER_COLOURS)], MIXED, 1.5)
-        for number, name in enumerate(others)
+        name: LineStyle(colour, MIXED, 1.5)
+        for name, colour in zip(others, cycle(OTHER_COLOURS), strict=False)
     }
-    return {name: STYLES.get(name) or further[name] for name in ordered_methods(set(methods))}
+    return {name: STYLES.get(name) or further[name] for name in ordered}
 
 
 LineStyles = Mapping[str, LineStyle]
@@ -65,6 +66,7 @@ FEW_RUNS = 10
 """Up to this number of runs a band spans all of them, above it the middle half."""
 SMOOTHED = 5
 """Iterations over which the line of step costs is averaged; odd."""
+STEP_COST = "Step cost ($)"
 NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 SETTINGS: Any = {
     "svg.fonttype": "none",
@@ -103,17 +105,44 @@ def trajectories(section: Section, styles: LineStyles, name: str) -> str:
     """
     (problem,) = section.problems
     shown = {method: median_run(runs[problem]) for method, runs in section.runs.items()}
+    way = "lower" if section.is_minimized else "higher"
+    limit: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1.0}
 
     def draw(figure: Figure) -> None:
         figure.set_size_inches(TRAJECTORY_INCHES)
-        panels = figure.subplots(1, 3)
+        objective, step_cost, total = figure.subplots(1, 3)
         for method, run in shown.items():
-            for plot, axes in zip((_objective, _step_cost, _total_cost), panels, strict=True):
-                plot(axes, run, {"label": method, **_style(styles[method])})
-        _finish_trajectories(list(panels), section, list(shown.values()))
-        _legend(figure, list(panels[:1]))
+            style = {"label": method, **_style(styles[method])}
+            _trajectory(objective, step_cost, total, run, style)
+        _frame(objective, "Objective over dollars", "Spent ($)", f"Objective ({way} is better)")
+        _frame(step_cost, f"Cost of each iteration, mean of {SMOOTHED}", "Iteration", STEP_COST)
+        _frame(total, "Cumulative cost", "Iteration", "Spent ($)")
+        objective.axvline(section.budget, **limit)
+        total.axhline(section.budget, **limit)
+        _limit_objective(objective, section, list(shown.values()))
+        for axes in (objective, step_cost, total):
+            axes.set_xlim(left=0.0)
+        for axes in (step_cost, total):
+            axes.set_ylim(bottom=0.0)
+        _legend(figure, [objective])
 
     return _svg(draw, name)
+
+
+def _trajectory(
+    objective: Axes, step_cost: Axes, total: Axes, run: RunOutcome, style: dict[str, Any]
+) -> None:
+    dollars = [0.0, *(point.spent for point in run.points)]
+    found = [run.seed_objective, *(point.best_objective for point in run.points)]
+    heights = [nan if value is None else value for value in found]
+    objective.step(dollars, heights, where="post", **style)
+    costs = [after - before for before, after in pairwise(dollars)]
+    iterations = [point.iteration for point in run.points]
+    step_cost.plot(iterations, costs, ".", color=style["color"], markersize=3, alpha=0.45)
+    reach = SMOOTHED // 2
+    means = [fmean(costs[max(0, place - reach) : place + reach + 1]) for place in range(len(costs))]
+    step_cost.plot(iterations, means, **{**style, "linewidth": 1.4})
+    total.plot([0, *iterations], dollars, **style)
 
 
 def median_run(runs: Sequence[RunOutcome]) -> RunOutcome:
@@ -124,81 +153,32 @@ def median_run(runs: Sequence[RunOutcome]) -> RunOutcome:
 
 def _paths(axes: Axes, section: Section, styles: LineStyles) -> None:
     shares = [number / (GRID - 1) for number in range(GRID)]
-    lows: list[float] = []
-    highs: list[float] = []
+    first = round(SCORES_FROM * (GRID - 1))
+    low, high = inf, -inf
     for method, runs in section.runs.items():
         curves = [curve_of(run) for run in runs[section.problems[0]]]
         bands = [_band([curve.at(share) for curve in curves]) for share in shares]
-        _draw_band(axes, shares, bands, {"label": method, **_style(styles[method])})
-        lows.append(bands[round(SCORES_FROM * (GRID - 1))][1])
-        highs += bands[-1][1:]
-    margin = 0.04 * (max(highs) - min(lows)) or 0.05
-    axes.set_ylim(min(lows) - margin, max(highs) + margin)
+        # A vertex only where the lowest, the mean or the highest changes.
+        kept = [n for n in range(GRID) if n in (0, GRID - 1) or bands[n] != bands[n - 1]]
+        across = [shares[n] for n in kept]
+        lows, means, highs = zip(*(bands[n] for n in kept), strict=True)
+        style = _style(styles[method])
+        axes.step(across, means, where="post", label=method, **style)
+        look: dict[str, Any] = {"color": style["color"], "alpha": 0.08, "linewidth": 0}
+        axes.fill_between(across, lows, highs, step="post", **look)
+        low, high = min(low, bands[first][1]), max(high, *bands[-1][1:])
+    margin = 0.04 * (high - low) or 0.05
+    axes.set_ylim(low - margin, high + margin)
     axes.set_xlim(0.0, 1.0)
     _frame(axes, section.problems[0], "Share of the budget", "Best score so far")
 
 
 def _band(heights: Sequence[float]) -> tuple[float, float, float]:
+    """The lowest, the mean and the highest, or the middle half of many."""
     if len(heights) <= FEW_RUNS:
         return min(heights), fmean(heights), max(heights)
     low, _, high = quantiles(heights, n=4)
     return low, fmean(heights), high
-
-
-def _draw_band(
-    axes: Axes,
-    shares: Sequence[float],
-    bands: Sequence[tuple[float, float, float]],
-    style: dict[str, Any],
-) -> None:
-    """Draw lowest, mean and highest as steps, with a vertex only where one of them changes."""
-    last = len(bands) - 1
-    kept = [n for n in range(len(bands)) if n in (0, last) or bands[n] != bands[n - 1]]
-    across = [shares[n] for n in kept]
-    lows, means, highs = zip(*(bands[n] for n in kept), strict=True)
-    axes.step(across, means, where="post", **style)
-    axes.fill_between(
-        across, lows, highs, step="post", color=style["color"], alpha=0.08, linewidth=0
-    )
-
-
-def _objective(axes: Axes, run: RunOutcome, style: dict[str, Any]) -> None:
-    found = [run.seed_objective, *(point.best_objective for point in run.points)]
-    heights = [nan if value is None else value for value in found]
-    axes.step(_dollars(run), heights, where="post", **style)
-
-
-def _step_cost(axes: Axes, run: RunOutcome, style: dict[str, Any]) -> None:
-    costs = [after - before for before, after in pairwise(_dollars(run))]
-    iterations = [point.iteration for point in run.points]
-    axes.plot(iterations, costs, ".", color=style["color"], markersize=3, alpha=0.45)
-    reach = SMOOTHED // 2
-    means = [fmean(costs[max(0, place - reach) : place + reach + 1]) for place in range(len(costs))]
-    axes.plot(iterations, means, **{**style, "linewidth": 1.4})
-
-
-def _total_cost(axes: Axes, run: RunOutcome, style: dict[str, Any]) -> None:
-    axes.plot([0, *(point.iteration for point in run.points)], _dollars(run), **style)
-
-
-def _dollars(run: RunOutcome) -> list[float]:
-    return [0.0, *(point.spent for point in run.points)]
-
-
-def _finish_trajectories(
-    panels: Sequence[Axes], section: Section, runs: Sequence[RunOutcome]
-) -> None:
-    way = "lower" if section.is_minimized else "higher"
-    _frame(panels[0], "Objective over dollars", "Spent ($)", f"Objective ({way} is better)")
-    _frame(panels[1], f"Cost of each iteration, mean of {SMOOTHED}", "Iteration", "Step cost ($)")
-    _frame(panels[2], "Cumulative cost", "Iteration", "Spent ($)")
-    panels[0].axvline(section.budget, color="#555555", linestyle=":", linewidth=1.0)
-    panels[2].axhline(section.budget, color="#555555", linestyle=":", linewidth=1.0)
-    _limit_objective(panels[0], section, runs)
-    for axes in panels:
-        axes.set_xlim(left=0.0)
-    for axes in panels[1:]:
-        axes.set_ylim(bottom=0.0)
 
 
 def _limit_objective(axes: Axes, section: Section, runs: Sequence[RunOutcome]) -> None:
@@ -233,13 +213,9 @@ def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
         for axes in panels
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
-    figure.legend(
-        handles.values(),
-        handles.keys(),
-        loc="outside lower center",
-        ncols=min(4, len(handles)),
-        frameon=False,
-    )
+    columns = min(4, len(handles))
+    place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "frameon": False}
+    figure.legend(handles.values(), handles.keys(), **place)
 
 
 def _svg(draw: Callable[[Figure], None], name: str) -> str:

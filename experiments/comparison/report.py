@@ -9,7 +9,7 @@ from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from costada.experiments.comparison.comparison import Comparison, Section, compare_outcomes
@@ -44,6 +44,7 @@ TRAJECTORIES = (
     "The run with the median final score of each method: objective over dollars, dollars of each"
     " iteration (dots; the line averages neighbours), dollars in all. Dotted: the budget."
 )
+NO_AVERAGES = "Fewer than two problems have runs of all these methods: there are no averages."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,6 @@ class Drawn:
     """A figure in the page."""
 
     svg: Markup
-    caption: str
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture file as a data URL."""
-
-    address: str
     caption: str
 
 
@@ -74,30 +67,18 @@ class Part:
 
 
 def to_html(
-    comparison: Comparison, published: Table | None, left_out: Sequence[str], theory: Sequence[Path]
+    comparison: Comparison,
+    published: Table | None,
+    left_out: Sequence[str],
+    theory: Sequence[Path],
 ) -> str:
     """The page; `theory` are SVG files, shown as images, which cannot run anything.
 
     Raises:
         OSError: If a picture cannot be read.
     """
-    methods = {method for section in comparison.sections for method in section.runs}
-    styles = line_styles(sorted(methods))
-    return _template().render(
-        title="Comparison of methods at equal dollars",
-        summary=_summary(comparison, sorted(methods)),
-        definitions=DEFINITIONS,
-        styles=styles,
-        parts=_parts(comparison, styles),
-        reruns=rerun_table(comparison.reruns) if comparison.reruns else None,
-        mixes=mix_table(comparison.mixes) if comparison.mixes else None,
-        theory=[_picture(path) for path in theory],
-        published=published,
-        left_out=left_out,
-    )
-
-
-def _summary(comparison: Comparison, methods: Sequence[str]) -> str:
+    methods = sorted({method for section in comparison.sections for method in section.runs})
+    styles = line_styles(methods)
     runs = [
         run
         for section in comparison.sections
@@ -112,39 +93,46 @@ def _summary(comparison: Comparison, methods: Sequence[str]) -> str:
         "methods": len(methods),
     }
     numbers = ", ".join(f"{count} {what}" for what, count in counts.items())
-    return f"{numbers}. Differences refer to {comparison.baseline}."
+    pictures = {
+        str(path): f"data:image/svg+xml;base64,{b64encode(read_bytes(path)).decode('ascii')}"
+        for path in theory
+    }
+    template = (files("costada.experiments.comparison") / TEMPLATE).read_text("utf-8")
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(template).render(
+        title="Comparison of methods at equal dollars",
+        summary=f"{numbers}. Differences refer to {comparison.baseline}.",
+        definitions=DEFINITIONS,
+        styles=styles,
+        parts=_parts(comparison, styles),
+        reruns=rerun_table(comparison.reruns) if comparison.reruns else None,
+        mixes=mix_table(comparison.mixes) if comparison.mixes else None,
+        theory=pictures,
+        published=published,
+        left_out=left_out,
+    )
 
 
 def _parts(comparison: Comparison, styles: LineStyles) -> list[Part]:
     """The parts: each model and budget over its problems, then each problem."""
-    averages = {_setting(each): each for each in comparison.averages}
+    averages = {(each.model, each.budget): each for each in comparison.averages}
+    settings = groupby(comparison.sections, key=lambda each: (each.model, each.budget))
     parts = []
-    for number, (setting, some) in enumerate(groupby(comparison.sections, key=_setting)):
+    for number, ((model, budget), some) in enumerate(settings):
         sections, anchor = list(some), f"part-{number}"
         paths = _drawn(budget_paths(sections, styles, anchor), PATHS)
         if len(sections) == 1:
             parts.append(_problem_part(anchor, sections[0], styles, [paths]))
             continue
-        parts.append(_setting_part(anchor, paths, sections, averages.get(setting)))
-        parts += [
-            _problem_part(f"{anchor}-{place}", section, styles, [])
-            for place, section in enumerate(sections)
-        ]
+        average = averages.get((model, budget))
+        title = f"{model}, {money(budget)}: {len(sections)} problems"
+        note = "" if average else NO_AVERAGES
+        parts.append(Part(anchor, title, [paths], note, section_tables(average) if average else ()))
+        for place, section in enumerate(sections):
+            parts.append(_problem_part(f"{anchor}-{place}", section, styles, []))
     return parts
-
-
-def _setting(section: Section) -> tuple[str, float]:
-    return section.model, section.budget
-
-
-def _setting_part(
-    anchor: str, paths: Drawn, sections: Sequence[Section], average: Section | None
-) -> Part:
-    title = f"{sections[0].model}, {money(sections[0].budget)}: {len(sections)} problems"
-    if average is None:
-        note = "Fewer than two problems have runs of all these methods: there are no averages."
-        return Part(anchor, title, [paths], note, ())
-    return Part(anchor, title, [paths], "", section_tables(average))
 
 
 def _problem_part(
@@ -157,20 +145,6 @@ def _problem_part(
 
 def _drawn(svg: str, caption: str) -> Drawn:
     return Drawn(Markup(svg), caption)  # noqa: S704  drawn here, texts escaped by matplotlib
-
-
-def _picture(path: Path) -> Picture:
-    data = b64encode(read_bytes(path)).decode("ascii")
-    return Picture(f"data:image/svg+xml;base64,{data}", str(path))
-
-
-def _template() -> Template:
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.from_string(
-        (files("costada.experiments.comparison") / TEMPLATE).read_text("utf-8")
-    )
 
 
 NAME = "comparison"
@@ -199,11 +173,14 @@ def write_comparison(
         OSError: If a file cannot be read or written.
     """
     found = find_outcomes(directory)
+    lines = [f"{each.place}: {each.reason}" for each in found.left_out]
     if not found.outcomes:
-        raise ValueError(_nothing_to_compare(directory, found.left_out))
+        reasons = [f"\n  {line}" for line in lines[:SHOWN_REASONS]]
+        more = len(lines) - SHOWN_REASONS
+        rest = f"\n  and {more} more" if more > 0 else ""
+        raise ValueError(f"{directory}: holds no finished run{''.join(reasons)}{rest}")
     comparison = compare_outcomes(found.outcomes, baseline)
     published = published_table(comparison) if with_published else None
-    lines = [f"{each.place}: {each.reason}" for each in found.left_out]
     texts = {
         "md": to_markdown(comparison, published, lines),
         "csv": to_csv(comparison),
@@ -216,10 +193,3 @@ def write_comparison(
     for kind, text in texts.items():
         replace_text(files[kind], text)
     return Report(comparison, found.left_out, tuple(files.values()))
-
-
-def _nothing_to_compare(directory: Path, left_out: tuple[LeftOut, ...]) -> str:
-    reasons = [f"\n  {each.place}: {each.reason}" for each in left_out[:SHOWN_REASONS]]
-    more = len(left_out) - SHOWN_REASONS
-    rest = f"\n  and {more} more" if more > 0 else ""
-    return f"{directory}: holds no finished run{''.join(reasons)}{rest}"
