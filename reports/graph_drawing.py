@@ -46,6 +46,7 @@ NAME_SIZE, CAPTION_SIZE, TEXT_SIZE = 12.5, 11.5, 11
 PALE, FULL = (0xFF, 0xFF, 0xFF), (0x21, 0x66, 0xAC)
 INK, PAPER, BLUE, ORANGE, AMBER = "#000000", "#ffffff", "#2166ac", "#b35506", "#e08e0b"
 UNSPENT = "#eef4fa"
+LABEL: Any = {"color": ORANGE, "linespacing": 1.05}
 WHITE_TEXT_FROM = 0.88
 """Share of the largest node's dollars from which text is white, for contrast."""
 
@@ -261,7 +262,7 @@ class _Drawing:
             if name in ENDS:
                 half = END_HALF_WIDTH, END_HALF_HEIGHT
                 self._box(self._y(row), half, fill="white", edge=INK, rounding=END_HALF_HEIGHT)
-                self._node_text(self._y(row), ENDS[name], INK, NAME_SIZE)
+                self._text(0, self._y(row), ENDS[name], fontsize=NAME_SIZE, zorder=4)
             else:
                 blank = NodeStyle(UNSPENT, INK, "", 0.0)
                 self._node(self._y(row), name, spending.style_of(name) if spending else blank)
@@ -274,39 +275,41 @@ class _Drawing:
     def _node(self, y: float, name: str, style: NodeStyle) -> None:
         half = HALF_WIDTH, self._half_height
         self._box(y, half, fill=style.fill, edge=BLUE, rounding=0.1)
-        if not style.caption:
-            self._node_text(y, name, style.ink, NAME_SIZE, "monospace")
-            return
-        self._node_text(y + 0.2, name, style.ink, NAME_SIZE, "monospace")
-        self._node_text(y - 0.09, _no_formula(style.caption), style.ink, CAPTION_SIZE)
-        width = HALF_WIDTH - BAR_INSET
-        self._bar((-width, y - self._half_height + 0.085), 2 * width, style.bar)
+        look: dict[str, Any] = {"color": style.ink, "zorder": 4}
+        above = 0.2 if style.caption else 0.0
+        self._text(0, y + above, name, fontsize=NAME_SIZE, family="monospace", **look)
+        if style.caption:
+            self._text(0, y - 0.09, style.caption, fontsize=CAPTION_SIZE, **look)
+            width = HALF_WIDTH - BAR_INSET
+            self._bar((-width, y - self._half_height + 0.085), 2 * width, style.bar)
 
     def _straight_edge(self, edge: Edge) -> None:
-        def half(name: str) -> float:
-            return END_HALF_HEIGHT if name in ENDS else self._half_height
-
         names = self._plan.names
-        top = self._y(names.index(edge.source)) - half(edge.source)
-        bottom = self._y(names.index(edge.target)) + half(edge.target)
+        halves = [
+            END_HALF_HEIGHT if name in ENDS else self._half_height
+            for name in (edge.source, edge.target)
+        ]
+        top = self._y(names.index(edge.source)) - halves[0]
+        bottom = self._y(names.index(edge.target)) + halves[1]
         self._arrow([(0, top), (0, bottom)], edge.conditional)
         if edge.data:
-            self._label(0.1, (top + bottom) / 2 + 0.03, str(edge.data), "left")
+            self._text(0.1, (top + bottom) / 2 + 0.03, str(edge.data), "left", **LABEL)
 
     def _arc(self, arc: Arc) -> None:
-        def edge_of(row: int) -> float:
-            is_end = self._plan.names[row] in ENDS
-            return arc.side * (END_HALF_WIDTH if is_end else HALF_WIDTH)
-
+        starts, ends = (
+            arc.side * (END_HALF_WIDTH if self._plan.names[row] in ENDS else HALF_WIDTH)
+            for row in (arc.start, arc.end)
+        )
         outer = arc.side * (HALF_WIDTH + arc.reach)
         departure = self._y(arc.start) + PORT * (-1 if arc.side == RIGHT or arc.lane else 1)
         arrival = self._y(arc.end) + PORT * (1 if arc.side == RIGHT else arc.lane - 1)
-        leave, arrive = (edge_of(arc.start), departure), (edge_of(arc.end), arrival)
+        leave, arrive = (starts, departure), (ends, arrival)
         self._arrow([leave, (outer, departure), (outer, arrival), arrive], arc.is_conditional)
         if arc.label:
             middle = departure + LABEL_PLACE[arc.side] * (arrival - departure)
             side: Side = "left" if arc.side == RIGHT else "right"
-            self._label(outer + arc.side * 0.07, middle, arc.label.replace(" ", "\n"), side)
+            words = arc.label.replace(" ", "\n")
+            self._text(outer + arc.side * 0.07, middle, words, side, **LABEL)
 
     def _legend(self, spending: RunSpending) -> None:
         """What the run has spent, and how a node shows its part of that."""
@@ -314,8 +317,8 @@ class _Drawing:
 
         bottom, _ = self._axes.get_ylim()
         left, y = -RAMP_WIDTH / 2, bottom + 0.57
-        self._legend_text(0, bottom + 0.97, spending.headline(), "center")
-        self._legend_text(left - 0.1, y, "dollars of a node:  $0", "right")
+        self._text(0, bottom + 0.97, spending.headline())
+        self._text(left - 0.1, y, "dollars of a node:  $0", "right")
         low = y - CELL_HEIGHT / 2
         for cell in range(CELLS):
             colour = fill_colour(cell / (CELLS - 1))
@@ -324,11 +327,11 @@ class _Drawing:
             self._axes.add_patch(patch)
         frame = (left, low), RAMP_WIDTH, CELL_HEIGHT
         self._axes.add_patch(Rectangle(*frame, fill=False, edgecolor=INK, linewidth=0.6))
-        self._legend_text(-left + 0.1, y, short_dollars(spending.most_dollars), "left")
+        self._text(-left + 0.1, y, short_dollars(spending.most_dollars), "left")
         if spending.most_seconds:
-            self._legend_text(left - 0.1, bottom + 0.23, "time of a node:  0 s", "right")
+            self._text(left - 0.1, bottom + 0.23, "time of a node:  0 s", "right")
             self._bar((left, bottom + 0.23), RAMP_WIDTH, 1.0)
-            self._legend_text(-left + 0.1, bottom + 0.23, duration(spending.most_seconds), "left")
+            self._text(-left + 0.1, bottom + 0.23, duration(spending.most_seconds), "left")
 
     def _bar(self, start: tuple[float, float], width: float, share: float) -> None:
         from matplotlib.patches import Rectangle
@@ -352,33 +355,12 @@ class _Drawing:
         from matplotlib.patches import FancyArrowPatch
         from matplotlib.path import Path
 
-        self._axes.add_patch(
-            FancyArrowPatch(
-                path=Path(points),
-                arrowstyle="-|>",
-                mutation_scale=13,
-                color=ORANGE if is_conditional else INK,
-                linestyle="--" if is_conditional else "-",
-                linewidth=1.4,
-                joinstyle="round",
-                zorder=2,
-            )
-        )
+        colour, line = (ORANGE, "--") if is_conditional else (INK, "-")
+        look: dict[str, Any] = {"color": colour, "linestyle": line, "linewidth": 1.4, "zorder": 2}
+        ends: dict[str, Any] = {"arrowstyle": "-|>", "mutation_scale": 13, "joinstyle": "round"}
+        self._axes.add_patch(FancyArrowPatch(path=Path(points), **ends, **look))
 
-    def _node_text(
-        self, y: float, text: str, colour: str, size: float, family: str = "sans-serif"
-    ) -> None:
-        place: dict[str, Any] = {"ha": "center", "va": "center", "zorder": 4}
-        self._axes.text(0, y, text, color=colour, fontsize=size, family=family, **place)
-
-    def _label(self, x: float, y: float, text: str, side: Side) -> None:
-        look: dict[str, Any] = {"fontsize": TEXT_SIZE, "color": ORANGE, "linespacing": 1.05}
-        self._axes.text(x, y, text, ha=side, va="center", **look)
-
-    def _legend_text(self, x: float, y: float, text: str, side: Side) -> None:
-        self._axes.text(x, y, _no_formula(text), ha=side, va="center", fontsize=TEXT_SIZE)
-
-
-def _no_formula(text: str) -> str:
-    """Escape dollar signs, which begin a formula in matplotlib."""
-    return text.replace("$", r"\$")
+    def _text(self, x: float, y: float, text: str, side: Side = "center", **look: Any) -> None:
+        """Write a text; a dollar sign would begin a formula in matplotlib."""
+        look = {"fontsize": TEXT_SIZE, **look}
+        self._axes.text(x, y, text.replace("$", r"\$"), ha=side, va="center", **look)

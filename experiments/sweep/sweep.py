@@ -132,28 +132,28 @@ def with_progress(run: SweepRun) -> SweepRun:
         ValueError: If the folder holds another run, another process is working on it, or a link
             leads out of the sweep's folder.
     """
-    below = run.folder.path
+    folder = run.folder
+    below = folder.path
     for _ in Path(run.name).parts:
         if below.is_symlink():
             raise ValueError(f"{below}: is a link, expected a folder below that of the sweep")
         below = below.parent
     if not run.has_begun:
-        run.folder.check_free()
+        folder.check_free()
         return run
     from costada.runs.runner import is_finished
 
-    run.folder.check_same(run.config)
-    with hold_lease(run.folder.path):
-        is_done = is_finished(run.folder) and _is_reported(run.folder)
+    folder.check_same(run.config)
+    with hold_lease(folder.path):
+        # Finished means too that the picture shows the last iteration.
+        is_done = (
+            is_finished(folder)
+            and folder.report.is_file()
+            and folder.steps.is_file()
+            and folder.report.stat().st_mtime_ns >= folder.steps.stat().st_mtime_ns
+        )
     status = Status.FINISHED if is_done else Status.WAITING
-    return replace(run, status=status, step=last_step(run.folder.steps))
-
-
-def _is_reported(folder: RunFolder) -> bool:
-    """Whether the picture of the run shows its last iteration."""
-    if not (folder.report.is_file() and folder.steps.is_file()):
-        return False
-    return folder.report.stat().st_mtime_ns >= folder.steps.stat().st_mtime_ns
+    return replace(run, status=status, step=last_step(folder.steps))
 
 
 def check_inputs(runs: Sequence[SweepRun]) -> None:
@@ -165,29 +165,24 @@ def check_inputs(runs: Sequence[SweepRun]) -> None:
     """
     from costada.nodes.settings import problem_texts
     from costada.runs.plan import plan_run
+    from costada.store.history import RunHistory
+    from costada.store.rows import changes
 
     unfinished = [run.config for run in runs if run.status is not Status.FINISHED]
     for config in {config.problem: config for config in unfinished}.values():
         facts = problem_texts(plan_run(config).problem)
         for run in runs:
-            if run.has_begun and run.config.problem == config.problem:
-                _check_problem(run, facts)
-
-
-def _check_problem(run: SweepRun, facts: Mapping[str, str]) -> None:
-    """Raise `ValueError` if the problem has changed since a run started."""
-    from costada.store.history import RunHistory
-    from costada.store.rows import changes
-
-    if not run.folder.database.is_file():
-        return
-    with RunHistory.of(run.folder.database) as history:
-        setup = history.setup(history.last_run())
-    if setup and (differing := changes(setup.problem, facts)):
-        raise ValueError(
-            f"{run.folder.path}: its problem has changed since it started: {'; '.join(differing)};"
-            " runs of one sweep are compared with each other, choose another --out"
-        )
+            is_same = run.has_begun and run.config.problem == config.problem
+            if not is_same or not run.folder.database.is_file():
+                continue
+            with RunHistory.of(run.folder.database) as history:
+                setup = history.setup(history.last_run())
+            if setup and (differing := changes(setup.problem, facts)):
+                raise ValueError(
+                    f"{run.folder.path}: its problem has changed since it started:"
+                    f" {'; '.join(differing)}; runs of one sweep are compared with each other,"
+                    " choose another --out"
+                )
 
 
 @contextmanager
