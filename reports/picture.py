@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite, nan
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from costada.store.files import replacing
 
@@ -74,42 +74,31 @@ def drawn_report(data: ReportData) -> Figure:
 
 def _objective(axes: Axes, data: ReportData) -> None:
     tried = [(row["spent"], row["objective"]) for row in data.rows if row["objective"] is not None]
-    axes.scatter(
-        *_columns(tried), s=14, color=GREY, alpha=0.55, linewidths=0, label="candidate", zorder=2
-    )
+    look: dict[str, Any] = {"s": 14, "color": GREY, "alpha": 0.55, "linewidths": 0, "zorder": 2}
+    axes.scatter(*_columns(tried), label="candidate", **look)
     costs = [0.0, *(row["spent"] for row in data.rows)]
-    bests = [
-        nan if best is None else best
-        for best in (data.seed_objective, *(row["best_objective"] for row in data.rows))
-    ]
+    known = (data.seed_objective, *(row["best_objective"] for row in data.rows))
+    bests = [nan if best is None else best for best in known]
     axes.step(costs, bests, where="post", color=BLUE, linewidth=2.2, label="best so far", zorder=3)
     if data.reference is not None:
         axes.axhline(data.reference, color=RED, linestyle=":", linewidth=1.4, label="counts as 1")
     if costs[-1] > NEAR_BUDGET * data.budget:
         axes.axvline(data.budget, color=RED, linestyle="--", linewidth=1.2, label="budget")
     axes.set_xlim(left=0.0)
-    _limit_objective(axes, data, bests)
+    # Limit the axis to the incumbents; distant candidates may lie outside.
+    shown = [best for best in (*bests, data.reference or nan) if isfinite(best)] or [0.0]
+    low, high = min(shown), max(shown)
+    margin = 0.12 * (high - low) or 0.05 * abs(high) or 1.0
+    axes.set_ylim(low - margin, high + margin)
     objective = f"Objective ({'lower' if data.is_minimized else 'higher'} is better)"
     axes.set(xlabel="Spent ($)", ylabel=objective)
     _head(axes, "Objective over money")
 
 
-def _limit_objective(axes: Axes, data: ReportData, bests: Sequence[float]) -> None:
-    """Limit the axis to the incumbents; distant candidates may lie outside."""
-    shown = [best for best in (*bests, data.reference or nan) if isfinite(best)] or [0.0]
-    low, high = min(shown), max(shown)
-    margin = 0.12 * (high - low) or 0.05 * abs(high) or 1.0
-    axes.set_ylim(low - margin, high + margin)
-
-
 def _step_cost(axes: Axes, data: ReportData) -> None:
     for is_guided, colour, label in ((False, BLUE, "attempts"), (True, ORANGE, "with a guide")):
-        bars = [
-            (row["iteration"], row["step_cost"])
-            for row in data.rows
-            if _is_guided(row) is is_guided
-        ]
-        if bars:
+        rows = [row for row in data.rows if _is_guided(row) is is_guided]
+        if bars := [(row["iteration"], row["step_cost"]) for row in rows]:
             axes.bar(*_columns(bars), width=0.8, color=colour, label=label)
     _count_iterations(axes)
     axes.set_ylabel("Step cost ($)")
@@ -122,11 +111,9 @@ def _cumulative_cost(axes: Axes, data: ReportData) -> None:
     axes.plot(iterations, costs, color=BLUE, linewidth=2.2, label="spent")
     axes.fill_between(iterations, costs, color=BLUE, alpha=0.12, linewidth=0)
     axes.axhline(data.budget, color=RED, linestyle="--", linewidth=1.2, label="budget")
-    guided = [(row["iteration"], row["spent"]) for row in data.rows if _is_guided(row)]
-    if guided:
-        axes.scatter(
-            *_columns(guided), s=28, color=ORANGE, label="guide charged", zorder=3, clip_on=False
-        )
+    if guided := [(row["iteration"], row["spent"]) for row in data.rows if _is_guided(row)]:
+        look: dict[str, Any] = {"s": 28, "color": ORANGE, "zorder": 3, "clip_on": False}
+        axes.scatter(*_columns(guided), label="guide charged", **look)
     _count_iterations(axes)
     axes.set_xlim(0, max(1, iterations[-1]))
     axes.set_ylim(bottom=0.0)
@@ -139,18 +126,9 @@ def _head(axes: Axes, title: str) -> None:
     axes.set_title(title, y=TITLE_HEIGHT)
     marks, labels = axes.get_legend_handles_labels()
     if marks:
-        axes.legend(
-            marks,
-            labels,
-            loc="lower center",
-            bbox_to_anchor=(0.5, 1.0),
-            ncols=len(marks),
-            fontsize=8,
-            frameon=False,
-            borderaxespad=0.2,
-            columnspacing=1.2,
-            handletextpad=0.5,
-        )
+        place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
+        space = {"borderaxespad": 0.2, "columnspacing": 1.2, "handletextpad": 0.5}
+        axes.legend(marks, labels, ncols=len(marks), fontsize=8, frameon=False, **place, **space)
 
 
 def _count_iterations(axes: Axes) -> None:

@@ -67,8 +67,7 @@ def attempt_of(asked: PromptData) -> Attempt | None:
     if seen is None:
         return None
     wording = Wording(asked.mode or asked.action)
-    is_moving = wording is Wording.BREAKTHROUGH
-    named = named_approach(asked.approach) if is_moving else None
+    named = named_approach(asked.approach) if wording is Wording.BREAKTHROUGH else None
     return Attempt(seen.approach, seen.quality, wording, named)
 
 

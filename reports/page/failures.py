@@ -59,24 +59,17 @@ def failures_of(
     A repeated request counts as often as it failed. An answer without a program counts once its
     iteration is finished; the reason is known only of an iteration's last attempt.
     """
-    found = [
-        Failure(
-            call.iteration,
-            call.attempt,
-            MODEL,
-            REQUEST_KINDS[call.status],
-            _excerpt(call.facts.get("error")),
-        )
-        for call in calls
-        if call.status in REQUEST_KINDS
-    ]
+    found = []
+    for call in calls:
+        if kind := REQUEST_KINDS.get(call.status):
+            text = _excerpt(call.facts.get("error"))
+            found.append(Failure(call.iteration, call.attempt, MODEL, kind, text))
     attempts_with_a_reason = {(each.iteration, each.attempt) for each in found}
     for outcome in outcomes:
         place = outcome.iteration, outcome.attempt
-        if place in attempts_with_a_reason:
-            continue
-        kind = "request refused" if outcome.kind is OutcomeKind.REFUSAL else "no answer"
-        found.append(Failure(*place, MODEL, kind, _excerpt(outcome.text)))
+        if place not in attempts_with_a_reason:
+            kind = "request refused" if outcome.kind is OutcomeKind.REFUSAL else "no answer"
+            found.append(Failure(*place, MODEL, kind, _excerpt(outcome.text)))
     attempts_with_a_reason = {(each.iteration, each.attempt) for each in found}
     evaluated = {candidate.id for candidate in candidates}
     for step in steps:

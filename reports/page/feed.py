@@ -106,49 +106,40 @@ class Feed:
         """
         with RunHistory.of(self._run.database) as history:
             span = Span(history.last_run(), first - 1, last)
-            calls, candidates = history.calls(span), history.candidates(span)
             tactics = dict(history.tactics(span))
             reasons = {row["iteration"]: row["failure"] for row in history.steps(span)}
-            found = {
-                *(each.iteration for each in calls),
-                *(each.iteration for each in candidates),
-                *tactics,
-            }
-            call_texts = [
-                (
-                    call.iteration,
-                    {
-                        **call.facts,
-                        "role": call.role,
-                        "attempt": call.attempt,
-                        "number": call.number,
-                        "status": call.status,
-                        "cost": f"{call.cost:f}",
-                        "bound": f"{call.bound:f}",
-                        "prompt": history.text(call.prompt),
-                        "answer": visible_text(history.text(call.answer)),
-                    },
-                )
-                for call in calls
-            ]
-            candidate_texts = []
-            for each in candidates:
+            calls: dict[int, list[Json]] = {}
+            for call in history.calls(span):
+                facts = {
+                    **call.facts,
+                    "role": call.role,
+                    "attempt": call.attempt,
+                    "number": call.number,
+                    "status": call.status,
+                    "cost": f"{call.cost:f}",
+                    "bound": f"{call.bound:f}",
+                    "prompt": history.text(call.prompt),
+                    "answer": visible_text(history.text(call.answer)),
+                }
+                calls.setdefault(call.iteration, []).append(facts)
+            candidates: dict[int, list[Json]] = {}
+            for each in history.candidates(span):
                 code = history.text(each.program)
                 parent = str(each.facts.get("parent_id") or "").partition(">")[0]
                 before = history.program_of(span.run_id, parent)
                 diff = None if before is None else diff_rows(before, code)
                 facts = {**each.facts, "id": each.id, "code": code, "diff": diff}
-                candidate_texts.append((each.iteration, facts))
+                candidates.setdefault(each.iteration, []).append(facts)
             return [
                 {
                     "iteration": iteration,
                     "failure": reasons.get(iteration),
-                    "calls": [texts for t, texts in call_texts if t == iteration],
-                    "candidates": [texts for t, texts in candidate_texts if t == iteration],
+                    "calls": calls.get(iteration, []),
+                    "candidates": candidates.get(iteration, []),
                     "tactics": tactics.get(iteration, {}).get("tactics") or [],
                     "mode": tactics.get(iteration, {}).get("mode") or "",
                 }
-                for iteration in sorted(found)
+                for iteration in sorted({*calls, *candidates, *tactics})
             ]
 
     def iterations(self) -> list[int]:

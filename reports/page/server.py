@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Mapping
 from contextlib import suppress
 from hmac import compare_digest
 from http import HTTPStatus
@@ -132,10 +131,12 @@ class PageHandler(BaseHTTPRequestHandler):
         if path == "/":
             return HTML, live_html(feed.figures())
         if wanted := FIGURES.fullmatch(path):
-            return JSON, _plain(feed.figures(int(wanted[1])))
-        if wanted := TEXTS.fullmatch(path):
-            return JSON, _plain({"texts": feed.texts(int(wanted[1]), int(wanted[1]))})
-        raise LookupError(path)
+            found = feed.figures(int(wanted[1]))
+        elif wanted := TEXTS.fullmatch(path):
+            found = {"texts": feed.texts(int(wanted[1]), int(wanted[1]))}
+        else:
+            raise LookupError(path)
+        return JSON, json.dumps(found, allow_nan=False, separators=(",", ":"))
 
     def _send(self, status: HTTPStatus, kind: str, text: str, has_body: bool) -> None:
         body = text.encode("utf-8", "replace")
@@ -149,7 +150,3 @@ class PageHandler(BaseHTTPRequestHandler):
         if has_body:
             with suppress(BrokenPipeError, ConnectionResetError):
                 self.wfile.write(body)
-
-
-def _plain(value: Mapping[str, object]) -> str:
-    return json.dumps(value, allow_nan=False, separators=(",", ":"))
