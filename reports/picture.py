@@ -127,7 +127,7 @@ def _head(axes: Axes, title: str) -> None:
     marks, labels = axes.get_legend_handles_labels()
     if marks:
         place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0)}
-        space = {"borderaxespad": 0.2, "columnspacing": 1.2, "handletextpad": 0.5}
+        space: dict[str, Any] = {"borderaxespad": 0.2, "columnspacing": 1.2, "handletextpad": 0.5}
         axes.legend(marks, labels, ncols=len(marks), fontsize=8, frameon=False, **place, **space)
 
 

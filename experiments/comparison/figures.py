@@ -101,10 +101,14 @@ def budget_paths(sections: Sequence[Section], styles: LineStyles, name: str) -> 
 def trajectories(section: Section, styles: LineStyles, name: str) -> str:
     """The three panels of one problem: objective over dollars, step cost, total cost.
 
-    Each method shows its run with the median final score; arguments as in `budget_paths`.
+    Each method shows its run with the (lower) median final score, of equal ones the first; `name`
+    as in `budget_paths`.
     """
     (problem,) = section.problems
-    shown = {method: median_run(runs[problem]) for method, runs in section.runs.items()}
+    shown = {}
+    for method, runs in section.runs.items():
+        middle = median_low(best_score_at(run, 1.0) for run in runs[problem])
+        shown[method] = next(run for run in runs[problem] if best_score_at(run, 1.0) == middle)
     way = "lower" if section.is_minimized else "higher"
     limit: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1.0}
 
@@ -143,12 +147,6 @@ def _trajectory(
     means = [fmean(costs[max(0, place - reach) : place + reach + 1]) for place in range(len(costs))]
     step_cost.plot(iterations, means, **{**style, "linewidth": 1.4})
     total.plot([0, *iterations], dollars, **style)
-
-
-def median_run(runs: Sequence[RunOutcome]) -> RunOutcome:
-    """The run with the (lower) median final score; of equal ones, the smallest seed."""
-    middle = median_low(best_score_at(run, 1.0) for run in runs)
-    return next(run for run in runs if best_score_at(run, 1.0) == middle)
 
 
 def _paths(axes: Axes, section: Section, styles: LineStyles) -> None:

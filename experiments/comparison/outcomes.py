@@ -114,17 +114,15 @@ def _everything(directory: Path) -> Iterator[tuple[str, RunOutcome | str]]:
             yield str(file), str(error)
             continue
         for number, line in enumerate(lines, 1):
-            yield f"{file}:{number}", _from_line(line)
-
-
-def _from_line(line: bytes) -> RunOutcome | str:
-    try:
-        return _checked(_LINE.validate_json(line))
-    except ValidationError as error:
-        first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc'])) or 'line'}: {first['msg']}"
-    except ValueError as error:
-        return str(error)
+            found: RunOutcome | str
+            try:
+                found = _checked(_LINE.validate_json(line))
+            except ValidationError as error:
+                first = error.errors()[0]
+                found = f"{'.'.join(map(str, first['loc'])) or 'line'}: {first['msg']}"
+            except ValueError as error:
+                found = str(error)
+            yield f"{file}:{number}", found
 
 
 def _from_folder(folder: RunFolder) -> RunOutcome | str:

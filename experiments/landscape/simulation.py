@@ -126,19 +126,15 @@ class Answers(Protocol):
 
     def attempt(self, request: Request, rng: Random) -> tuple[str, Usage]:
         """The program of an answer, valid or not, and its tokens."""
-        ...
 
     def advise(self, mode: str, best: Candidate, rng: Random) -> Advice:
         """The tactics of a guide; none where its answer was unusable."""
-        ...
 
     def label(self, rng: Random) -> Usage:
         """The tokens of the label call, which only EvoX buys."""
-        ...
 
     def evolve(self, shown: str, rng: Random) -> Evolution:
         """The evolution of EvoX from the strategy of that name."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,11 +378,9 @@ class Strategy(Protocol):
 
     def add(self, record: StrategyRecord) -> None:
         """Add a candidate to the population."""
-        ...
 
     def select(self, n_context: int, rng: Random) -> tuple[str, str, list[str]]:
         """The id of the parent, a label and the ids of the context."""
-        ...
 
 
 @lru_cache(maxsize=1)

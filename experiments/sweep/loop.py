@@ -41,15 +41,12 @@ class Process(Protocol):
 
     def end(self) -> tuple[Status, str] | None:
         """How it ended and its error, `None` while it runs."""
-        ...
 
     def drain(self) -> None:
         """Ask it to save and end."""
-        ...
 
     def kill(self) -> None:
         """Kill it; what it has saved stays."""
-        ...
 
 
 class RunProcess:
@@ -150,11 +147,7 @@ def options_of(run: SweepRun) -> list[str]:
 
 
 class StopSignals:
-    """Counts SIGINT and SIGTERM while it is entered; works in the main thread only.
-
-    Attributes:
-        count: How often the user has asked to stop.
-    """
+    """Counts SIGINT and SIGTERM while it is entered; works in the main thread only."""
 
     def __init__(self, notify: Callable[[str], None]) -> None:
         """Take what shows that the first signal arrived; called inside a signal handler."""
