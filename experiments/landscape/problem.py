@@ -65,7 +65,7 @@ def landscape() -> Problem:
 
 
 def evaluate(code: str) -> Evaluation:
-    """The quality that a program names, or what is wrong with its text."""
+    """Return the quality that a program names, or what is wrong with its text."""
     match = PROGRAM.fullmatch(code)
     if match is None:
         return failed("program: expected the initial one with nothing changed but its numbers")
