@@ -178,7 +178,7 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
 
 
 def _cell(value: object) -> str:
-    return _plain(str(value)).replace("|", "\\|").replace("\n", " ")
+    return _plain(str(value)).replace("|", " or ").replace("\n", " ")
 
 
 def _plain(text: str) -> str:

@@ -88,7 +88,7 @@ def checking_rows(path: Path | None) -> Iterator[None]:
 def damaged(path: Path | None, what: str) -> ValueError:
     """The error for a file whose contents cannot be relied on."""
     return ValueError(
-        f"{path or 'run in memory'}: {' '.join(what.split())}; put a copy of it in its place, or"
+        f"{path or 'run in memory'}: {' '.join(what.split())}; restore it from a backup, or"
         " begin another run (what is left can be read with: sqlite3 FILE .recover)"
     )
 

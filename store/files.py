@@ -46,7 +46,7 @@ def replacing(path: Path) -> Iterator[BufferedWriter]:
     Raises `OSError` naming the file when it cannot be written, or is a device, pipe or folder.
     """
     if path.exists() and not path.is_file():
-        raise FileExistsError(errno.EEXIST, "is no ordinary file, expected one", str(path))
+        raise FileExistsError(errno.EEXIST, "is not a regular file", str(path))
     with naming(path), _unfinished(path) as part:
         with created(part) as file:
             yield file
@@ -127,7 +127,7 @@ def read_text(path: Path, largest: int = LARGEST_FILE) -> str:
     try:
         return read_bytes(path, largest).decode("utf-8")
     except UnicodeDecodeError:
-        raise ValueError(f"{path}: is no text in UTF-8") from None
+        raise ValueError(f"{path}: is not UTF-8 text") from None
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def _opened_to_read(path: Path) -> BufferedReader:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ValueError(f"{path}: is no ordinary file")
+        raise ValueError(f"{path}: is not a regular file")
     return open(descriptor, "rb")
 
 

@@ -256,5 +256,5 @@ def test_a_damaged_original_is_refused_by_its_own_name(original, tmp_path, invok
     result = invoke("fork", damaged, "--at", AT, "--out", new)
     assert result.exit_code == 2
     assert f"{damaged / 'run.sqlite'}: is damaged (" in result.output
-    assert "put a copy of it in its place" in result.output
+    assert "restore it from a backup" in result.output
     assert [path.name for path in tmp_path.iterdir()] == ["damaged"]

@@ -133,4 +133,4 @@ def test_a_damaged_checkpoint_is_reported_with_the_file_and_what_to_do(
     result = invoke(*command.split(), folder)
     assert result.exit_code == 2
     assert f"costada: {folder / 'run.sqlite'}: " in result.output
-    assert "put a copy of it in its place, or begin another run" in result.output
+    assert "restore it from a backup, or begin another run" in result.output

@@ -174,7 +174,7 @@ def test_a_page_does_not_take_the_place_of_a_device(invoke, finished, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     result = invoke("report", finished, "--out", pipe)
-    assert (result.exit_code, "is no ordinary file" in result.output) == (2, True)
+    assert (result.exit_code, "is not a regular file" in result.output) == (2, True)
     assert pipe.is_fifo()
 
 

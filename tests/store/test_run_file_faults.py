@@ -161,7 +161,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path, statement):
     with closing(RunSaver(path)) as saver:
         saver.put(place, empty_checkpoint(), {}, {})
     spoil(path, statement)
-    told = r"run\.sqlite: a checkpoint in it is damaged \(.*\); put a copy of it in its place"
+    told = r"run\.sqlite: a checkpoint in it is damaged \(.*\); restore it from a backup"
     with closing(RunSaver(path)) as saver:
         with pytest.raises(ValueError, match=told):
             saver.get_tuple(place)
