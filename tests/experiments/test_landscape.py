@@ -1,3 +1,4 @@
+from hashlib import sha256
 from random import Random
 from statistics import fmean, median
 
@@ -297,3 +298,9 @@ def test_of_an_answer_longer_than_its_limit_nothing_is_left():
     for limit, text in ((given, whole.text), (given - 1, "")):
         cut = SimulatedModel().bind(max_tokens=limit).invoke(prompt())
         assert (cut.text, cut.usage_metadata["output_tokens"]) == (text, limit)
+
+
+def test_guides_are_shown_the_evaluator_of_the_recorded_runs():
+    """Its text is part of a prompt: other words lead to other traces."""
+    source = problem("landscape").evaluator_source
+    assert sha256(source.encode()).hexdigest()[:12] == "7843eb2bfbd3"

@@ -106,7 +106,7 @@ def test_a_file_of_another_version_is_refused_and_left_as_it_is(tmp_path, opened
 
 def test_a_damaged_file_is_named_with_the_ways_out(tmp_path):
     path = with_zeros(run_file(tmp_path))
-    with pytest.raises(ValueError, match=r"run\.sqlite: is damaged .* put a copy of it in its pl"):
+    with pytest.raises(ValueError, match=r"run\.sqlite: is damaged .* restore it from a backup"):
         with_steps(path)
 
 
