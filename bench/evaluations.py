@@ -108,7 +108,7 @@ class Way:
 
 
 def in_two_threads(evaluate: Callable[[], object], count: int) -> float:
-    """Return the milliseconds that two threads take for so many calls each."""
+    """The milliseconds that two threads take for so many calls each."""
 
     def repeat(start: Barrier) -> None:
         start.wait()
@@ -123,14 +123,14 @@ def in_two_threads(evaluate: Callable[[], object], count: int) -> float:
 
 
 def timed(evaluate: Callable[[], object]) -> float:
-    """Return the milliseconds that a call takes."""
+    """The milliseconds that a call takes."""
     started = time.perf_counter()
     evaluate()
     return (time.perf_counter() - started) * 1e3
 
 
 def fresh(source: str, *, with_threads: bool = True) -> str:
-    """Return what a program prints that is run as a file in an interpreter of its own."""
+    """What a program prints that is run as a file in an interpreter of its own."""
     environment = dict(os.environ)
     if not with_threads:
         environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
@@ -155,7 +155,7 @@ def evaluated_by(evaluate: Evaluator, preamble: str) -> None:
 
 
 def layers_here() -> list[Layer]:
-    """Return the layers that work on this machine; tell why the others do not."""
+    """The layers that work on this machine; tell why the others do not."""
     found = []
     for layer in LAYERS:
         try:
@@ -210,7 +210,7 @@ def print_cpu_bound(layers: list[Layer], rounds: int) -> None:
 
 
 def figures(taken: list[list[float]]) -> tuple[float, float, float]:
-    """Return least and median of the first of each pair, and the median of the second."""
+    """Least and median of the first of each pair, and the median of the second."""
     wall, cpu = zip(*taken, strict=True)
     return min(wall), median(wall), median(cpu)
 

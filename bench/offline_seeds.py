@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def run_seed(seed: int) -> SeedResult:
-    """Return the result of one run of the discovery graph."""
+    """The result of one run of the discovery graph."""
     start = time.perf_counter()
     graph = create_discovery_graph(
         problem("circle_packing"),

@@ -176,7 +176,7 @@ def advance(loop: Iterator[int], count: int) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a database, what its log holds included."""
+    """The bytes of a database, what its log holds included."""
     with closing(sqlite3.connect(path)) as connection:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         return pages * connection.execute("PRAGMA page_size").fetchone()[0]
@@ -203,7 +203,7 @@ def main() -> None:
 
 
 def figures(row: Sequence[Sample], field: str) -> str:
-    """Return the figures of all loops, and the ratio of the pruned one to the bare one."""
+    """The figures of all loops, and the ratio of the pruned one to the bare one."""
     values = [getattr(sample, field) for sample in row]
     return "".join(f"{value:10.2f}" for value in values) + f"{values[1] / values[0]:7.2f} "
 

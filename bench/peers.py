@@ -56,7 +56,7 @@ class Provider:
     requests: int = 0
 
     def answer(self, body: Body) -> Answer:
-        """Return the answer to a request, which is counted."""
+        """The answer to a request, which is counted."""
         self.requests += 1
         time.sleep(LATENCY)
         if not self.knows_model:
@@ -74,7 +74,7 @@ class Tool:
 
 
 def costada(url: str) -> Tool:
-    """Return how CostAda is run."""
+    """How CostAda is run."""
     program = str(Path(sys.executable).with_name("costada"))
     limits = ["--budget", "1", "--max-iterations", str(ITERATIONS)]
     prices = ["--price-in", "0.6", "--price-out", "1.92"]
@@ -87,7 +87,7 @@ def costada(url: str) -> Tool:
 
 
 def openevolve(program: str) -> Tool:
-    """Return how OpenEvolve is run."""
+    """How OpenEvolve is run."""
 
     def begin(folder: Path) -> list[str]:
         files = [str(folder / name) for name in ("initial_program.py", "evaluator.py")]
@@ -110,7 +110,7 @@ def write_problem(folder: Path, url: str, evaluator: str) -> None:
 
 
 def run(command: list[str]) -> int:
-    """Return the exit code of a command that is silent and has a key that opens nothing."""
+    """The exit code of a command that is silent and has a key that opens nothing."""
     environment = os.environ | {"OPENAI_API_KEY": "none"}
     ended = subprocess.run(command, env=environment, capture_output=True, timeout=600)
     return ended.returncode
@@ -151,7 +151,7 @@ class Outcome:
 
 
 def outcome(mishap: str, program: str | None) -> Outcome:
-    """Return what a mishap comes to with OpenEvolve's program, or with CostAda."""
+    """What a mishap comes to with OpenEvolve's program, or with CostAda."""
     kind, evaluator = MISHAPS[mishap]
     provider = Provider(kind.knows_model)
     with BillingServer(default=provider.answer) as server, tempfile.TemporaryDirectory() as scratch:

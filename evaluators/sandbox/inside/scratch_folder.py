@@ -92,7 +92,7 @@ class SlotFolder:
         with os.scandir(self._fd) as entries:
             is_empty = next(entries, None) is None
         if not is_empty and run_in_fork(self.empty):
-            raise OSError(f"{usual} and what lies beside it cannot be removed")
+            raise OSError(f"{usual} and its neighbours cannot be removed")
 
     def empty(self) -> int:
         """Delete all that is in it, however deep, and whatever its permissions; 0."""
