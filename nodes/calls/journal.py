@@ -75,7 +75,9 @@ class CallJournal:
             self._check_same(last.request_hash)
             if last.status is CallStatus.DONE and returns_raw_answers(model):
                 facts = {"finish_reason": last.finish_reason}
-                return checked_answer(AIMessage(last.answer, response_metadata=facts))
+                answer = checked_answer(AIMessage(last.answer, response_metadata=facts))
+                self.conclude(answer)
+                return answer
             if has_gateway(model):
                 self._call_log.forget(self._key)
             else:

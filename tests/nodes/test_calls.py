@@ -270,6 +270,7 @@ def test_an_answer_that_was_stored_just_before_the_end_is_used():
     first = ask_model(model, PROMPT, THIRD_KEY, {}, context)
     context.store._db.write("DELETE FROM costada_outcome", ())
     assert ask_model(model, PROMPT, THIRD_KEY, {}, context).text == first.text
+    assert context.store.call_log.has_answer("run")
     assert len(model.prompts) == 1
 
 
