@@ -44,7 +44,8 @@ FOR_MODELS = ("task", "initial_program", "timing_metrics")
 """Fields that decide what a model sees or starts from, not how programs are judged."""
 
 FOR_REPORTS = ("human", "seed_objective", "seed_evaluation", "source", "fingerprint")
-NOT_DECIDING = (*FOR_REPORTS, "allow_invalid_start")
+FOR_SPEED = ("evaluators", "turns")
+NOT_DECIDING = (*FOR_REPORTS, *FOR_SPEED, "allow_invalid_start")
 """Fields that decide no verdict; the last one decides whether a run may begin."""
 
 MAX_OBJECTS = 20_000

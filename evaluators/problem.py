@@ -13,9 +13,11 @@ from typing import cast
 from costada.evaluators.contract import Evaluator, Holdout, Score
 from costada.evaluators.fingerprint import fingerprint
 from costada.evaluators.sandbox.codec import encode
+from costada.evaluators.sandbox.fair_semaphore import FairSemaphore, available_cores
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.slot import SLOTS
 from costada.evaluators.sandboxed import Confined, SandboxedEvaluator
 from costada.values.evaluation import (
     FAULTS,
@@ -49,6 +51,8 @@ class Problem:
         holdout: Held-out inputs for each valid program, with `score` and `calls`.
         limits: What one evaluation may take.
         sandbox: What confines the candidate's process.
+        evaluators: How many programs `judge` evaluates at once; None for as many as this process
+            may use cores. With 1, `score` and `evaluate` are never called by two threads at once.
         preload: Modules that are loaded before a candidate starts, so that importing them is free;
             SciPy's before the first that names it.
         direction: Which way the objective improves.
@@ -63,6 +67,7 @@ class Problem:
         evaluator_source: The evaluator's text, shown to the guide; read from the function if empty.
         source: Where the problem is from.
         fingerprint: Hash of what the verdicts depend on.
+        turns: Holds back what `judge` is asked while `evaluators` programs are evaluated.
     """
 
     name: str
@@ -76,6 +81,7 @@ class Problem:
     holdout: Holdout | None = None
     limits: Limits = field(default_factory=Limits)
     sandbox: Layer = Layer.AUTO
+    evaluators: int | None = None
     preload: Sequence[str] = PRELOAD
     direction: Direction = Direction.MAXIMIZE
     reference: float | None = None
@@ -87,6 +93,7 @@ class Problem:
     evaluator_source: str = ""
     source: str = ""
     fingerprint: str = field(init=False, repr=False, compare=False)
+    turns: FairSemaphore = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check every field and complete evaluate, evaluator_source and fingerprint.
@@ -99,6 +106,8 @@ class Problem:
         object.__setattr__(self, "sandbox", Layer(self.sandbox))
         _check_preload(self.preload, self.sandbox)
         _check_calls(self.arguments, self.calls)
+        object.__setattr__(self, "turns", FairSemaphore(self.evaluators or available_cores()))
+        SLOTS.allow(self.turns.limit)
         object.__setattr__(self, "evaluate", self._evaluator())
         object.__setattr__(self, "evaluator_source", self.evaluator_source or _source(self))
         object.__setattr__(self, "fingerprint", fingerprint(self))
@@ -106,13 +115,20 @@ class Problem:
     def judge(self, code: str, key: str) -> Evaluation:
         """Verdict on a program in a run whose secret is `key`; see `Holdout`.
 
-        A program that cannot be stored as it is judged is not valid. Raises what `evaluate` raises.
+        Any number of threads may call it: `evaluators` programs are evaluated at once, others wait,
+        first come, first served. Waiting counts neither as a program's time nor towards its limits.
+        A program that cannot be stored as it is judged is not valid.
+
+        Raises:
+            InterruptedError: If the evaluation was cancelled, also while it waited.
+            Exception: What `evaluate` raises.
         """
         if not is_storable(code):
             return failed(NOT_STORABLE)
-        if isinstance(self.evaluate, SandboxedEvaluator):
-            return self.evaluate(code, key)
-        return self.evaluate(code)
+        with self.turns.permit():
+            if isinstance(self.evaluate, SandboxedEvaluator):
+                return self.evaluate(code, key)
+            return self.evaluate(code)
 
     def _evaluator(self) -> Evaluator:
         is_given = self.evaluate is not None and not isinstance(self.evaluate, SandboxedEvaluator)
@@ -182,10 +198,12 @@ def confine(
     sandbox: Layer | None = None,
     timeout: float | None = None,
     memory_mb: int | None = None,
+    evaluators: int | None = None,
 ) -> Problem:
     """The problem with its layer chosen, and with the limits given (seconds, MiB) for its own.
 
-    A problem whose own `evaluate` runs the candidates is returned as it is.
+    A problem whose own `evaluate` runs the candidates keeps all but `evaluators`, how many programs
+    are evaluated at once.
 
     Raises:
         ValueError: If this machine does not offer the layer, or the problem's own `evaluate`
@@ -199,13 +217,18 @@ def confine(
                     f"{name}: got {value}, but problem {problem.name!r} runs candidates with an"
                     " evaluate of its own; expected none"
                 )
-        return problem
+        return problem if evaluators is None else replace(problem, evaluators=evaluators)
     limits = replace(
         problem.limits,
         wall_seconds=problem.limits.wall_seconds if timeout is None else timeout,
         memory_mb=problem.limits.memory_mb if memory_mb is None else memory_mb,
     )
-    return replace(problem, limits=limits, sandbox=chosen_layer(sandbox or problem.sandbox))
+    return replace(
+        problem,
+        limits=limits,
+        sandbox=chosen_layer(sandbox or problem.sandbox),
+        evaluators=problem.evaluators if evaluators is None else evaluators,
+    )
 
 
 def layer_of(problem: Problem) -> Layer | None:
@@ -237,6 +260,7 @@ def _check_fields(problem: Problem) -> None:
         raise ValueError(f"allow_invalid_start is {given!r}; expected True or False")
     if not isinstance(problem.limits, Limits):
         raise ValueError(f"limits is {problem.limits!r}; expected Limits(...)")
+    _check_evaluators(problem.evaluators)
     _check_number("reference", problem.reference, "positive")
     _check_number("human", problem.human, "finite")
     _check_number("seed_objective", problem.seed_objective, "finite")
@@ -253,6 +277,11 @@ def _check_text(name: str, text: object) -> None:
         raise ValueError(f"{name} is {text!r}; expected {kind}")
     if not is_storable(text):
         raise ValueError(f"{name} is {shortened(text)}; expected no half of a surrogate pair")
+
+
+def _check_evaluators(count: object) -> None:
+    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
+        raise ValueError(f"evaluators is {count!r}; expected a whole number of at least 1, or None")
 
 
 def _check_number(name: str, value: float | None, kind: str) -> None:

@@ -3,7 +3,10 @@
 import os
 from contextlib import suppress
 from contextvars import ContextVar
+from select import POLLIN, poll
 from weakref import finalize
+
+CANCELLED = "the evaluation was interrupted"
 
 
 class CancellationToken:
@@ -43,10 +46,24 @@ def _close_all(*descriptors: int) -> None:
 
 
 PROCESS_TOKEN = CancellationToken()
-"""Cancels all evaluations of this process whose caller has set no other token."""
+"""Cancels all evaluations of this process, also those whose caller has set another token."""
 os.register_at_fork(after_in_child=PROCESS_TOKEN.renew)
 
 current_token: ContextVar[CancellationToken] = ContextVar("current_token", default=PROCESS_TOKEN)
+"""Cancels the evaluations of this context; threads that run in a copy of it have the same one."""
+
+
+def heard_tokens() -> set[CancellationToken]:
+    """The tokens that cancel an evaluation begun here: that of the context and the process's."""
+    return {current_token.get(), PROCESS_TOKEN}
+
+
+def is_cancelled() -> bool:
+    """Whether a token has been cancelled that an evaluation begun here would hear."""
+    polled = poll()
+    for token in heard_tokens():
+        polled.register(token, POLLIN)
+    return bool(polled.poll(0))
 
 
 def cancel_evaluations() -> None:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from time import monotonic
 
-from costada.evaluators.sandbox.cancellation import current_token
+from costada.evaluators.sandbox.cancellation import CANCELLED, heard_tokens
 from costada.evaluators.sandbox.codec import LENGTH_BYTES, Value, decode, encode
 from costada.evaluators.sandbox.inside.fork_server import CHILD_FAULT
 from costada.evaluators.sandbox.layers import SlotKind
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
-from costada.evaluators.sandbox.slot import READY_SECONDS, SLOTS, Slot
+from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
 
 CHUNK_BYTES = 65536
 MAX_PRINTED_BYTES = 64 * MEBIBYTE
@@ -25,10 +25,10 @@ ERROR_BYTES = 8192  # room for an error in place of an answer, however short ans
 MAX_WAIT_SECONDS = 3600.0  # longer timeouts overflow in a selector
 MAX_ATTEMPTS = 3
 MAX_CPU_SECONDS = 2**31
+NUM_CORES = os.cpu_count() or 1  # asking the system takes longer than all else in an order
 
 NUM_OPENING_FRAMES = 2  # one before the program is loaded, one after; then comes one for each call
 CHILD_LIMITS = ("memory_mb", "scratch_mb", "threads", "processes")
-CANCELLED = "the evaluation was interrupted"
 TOO_MANY_FRAMES = "malformed answer: more than was asked for"
 SLOT_LOST = (
     "the sandbox process ended while the program ran: the program may have killed it, or the"
@@ -222,6 +222,12 @@ class Execution:
         return self.status is not None or self.is_slot_lost
 
     @property
+    def is_killed_early(self) -> bool:
+        """Whether a signal ended the worker before the program, though nothing stopped it."""
+        was_killed = self.status is not None and self.status < 0 and self.stopped is None
+        return was_killed and not self.answers.arrivals
+
+    @property
     def deadline(self) -> float:
         """When the current call, the run or its stop must be over."""
         if self.stopped is not None:
@@ -284,39 +290,49 @@ def execute(slot: Slot, request: Request, limits: Limits, seconds: float) -> Exe
     A slot that is lost on the way, or left by an exception, has been destroyed.
 
     Raises:
-        BrokenPipeError: If the slot was lost before.
+        BrokenPipeError: If the slot was lost before, or something killed the worker as it waited.
         InterruptedError: If the evaluation was cancelled.
         OSError: If pipes cannot be made.
     """
-    token = current_token.get()
     with ExitStack() as unless_ended, ExitStack() as stack:
         unless_ended.callback(slot.destroy)  # its candidate may still be running
-        slot.await_ready(READY_SECONDS)
         execution = _begin(slot, request, limits, seconds, stack)
         selector = stack.enter_context(selectors.DefaultSelector())
         for stream in (execution.answers, execution.log):
             selector.register(stream.fd, selectors.EVENT_READ, stream)
         selector.register(slot.control, selectors.EVENT_READ, slot)
-        selector.register(token, selectors.EVENT_READ, token)
+        for token in heard_tokens():
+            selector.register(token, selectors.EVENT_READ, token)
         while not execution.has_ended:
             _process_events(execution, selector)
         execution.ended = monotonic()
+        if not execution.is_slot_lost:
+            slot.prepare(_order_of(limits))
         unless_ended.pop_all()
     if execution.is_slot_lost:
         slot.destroy()
         if not execution.answers.arrivals and execution.stopped is None:
             raise BrokenPipeError("the slot was lost before the program began")
+    if execution.is_killed_early:
+        raise BrokenPipeError("the process was killed before the program began")
     if execution.stopped == CANCELLED:
         raise InterruptedError(CANCELLED)
     return execution
 
 
 def execute_in_any(
-    kind: SlotKind, request: Request, limits: Limits, seconds: float, *, needs_all: bool = False
+    kind: SlotKind,
+    request: Request,
+    limits: Limits,
+    seconds: float,
+    *,
+    needs_all: bool = False,
+    slots: Pool = SLOTS,
 ) -> Execution:
     """Execute in any slot of a kind; a slot killed before the program begins is replaced.
 
-    `needs_all` says that the program names what a slot loads late.
+    `needs_all` says that the program names what a slot loads late. Waiting for a slot takes nothing
+    from `seconds`.
 
     Raises:
         InterruptedError: If the evaluation was cancelled.
@@ -324,7 +340,7 @@ def execute_in_any(
         RuntimeError: If no slot starts, with the reason.
     """
     for _ in range(MAX_ATTEMPTS):
-        with suppress(BrokenPipeError), SLOTS.acquire(kind) as slot:
+        with suppress(BrokenPipeError), slots.acquire(kind) as slot:
             if needs_all:
                 slot.load_all()
             return execute(slot, request, limits, seconds)
@@ -364,30 +380,26 @@ def _begin(
     slot: Slot, request: Request, limits: Limits, seconds: float, stack: ExitStack
 ) -> Execution:
     """Order a worker; the stack closes our ends of its pipes."""
-    theirs_request, request_fd = os.pipe()
-    requests = RequestPipe(request_fd)
+    pipes = slot.begin(_order_of(limits))
+    requests = RequestPipe(pipes.request_fd)
     stack.callback(requests.close)
-    answer_fd, theirs_answer = os.pipe()
-    log_fd, theirs_log = os.pipe()
-    for fd in (answer_fd, log_fd):
+    for fd in (pipes.answer_fd, pipes.log_fd):
         stack.callback(os.close, fd)
         os.set_blocking(fd, False)
     max_answer_bytes = limits.result_bytes + (FRAME_BYTES + ERROR_BYTES) * len(request.calls)
     reason = _too_long(limits.result_bytes)
-    answers = AnswerStream(answer_fd, max_answer_bytes, max_answer_bytes, reason)
+    answers = AnswerStream(pipes.answer_fd, max_answer_bytes, max_answer_bytes, reason)
     too_chatty = f"the program printed more than {MAX_PRINTED_BYTES // MEBIBYTE} MB"
-    log = Stream(log_fd, limits.log_bytes, MAX_PRINTED_BYTES, too_chatty)
-    cpu_seconds = (ceil(limits.wall_seconds) + CPU_GRACE_SECONDS) * (os.cpu_count() or 1)
-    bounds = {name: getattr(limits, name) for name in CHILD_LIMITS}
-    bounds["cpu_seconds"] = min(cpu_seconds, MAX_CPU_SECONDS)
-    theirs = [theirs_request, theirs_answer, theirs_log]
-    try:
-        slot.order(bounds, theirs)
-    finally:
-        for fd in theirs:
-            os.close(fd)
+    log = Stream(pipes.log_fd, limits.log_bytes, MAX_PRINTED_BYTES, too_chatty)
     requests.put(request.opening)
     return Execution(slot, limits, request, seconds, requests, answers, log)
+
+
+def _order_of(limits: Limits) -> dict[str, int]:
+    """The limits that hold inside; see `Order`."""
+    cpu_seconds = (ceil(limits.wall_seconds) + CPU_GRACE_SECONDS) * NUM_CORES
+    order = {name: getattr(limits, name) for name in CHILD_LIMITS}
+    return {**order, "cpu_seconds": min(cpu_seconds, MAX_CPU_SECONDS)}
 
 
 @dataclass(frozen=True, slots=True)

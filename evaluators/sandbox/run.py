@@ -14,6 +14,7 @@ from costada.evaluators.sandbox.execution import (
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import LATE, PRELOAD, Layer, ReadableFile, SlotKind
 from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.slot import SLOTS, Pool
 from costada.values.evaluation import NOT_STORABLE, is_storable
 
 
@@ -24,9 +25,10 @@ def run_candidate(
     arguments: Mapping[str, object] | None = None,
     layer: Layer = Layer.AUTO,
     preload: Sequence[str] = PRELOAD,
+    slots: Pool = SLOTS,
 ) -> CandidateResult:
     """Run a candidate's entry point once; see `run_calls`."""
-    return run_calls(source, entry_point, [arguments or {}], limits, layer, preload)[0]
+    return run_calls(source, entry_point, [arguments or {}], limits, layer, preload, slots)[0]
 
 
 def run_calls(
@@ -36,13 +38,15 @@ def run_calls(
     limits: Limits,
     layer: Layer = Layer.AUTO,
     preload: Sequence[str] = PRELOAD,
+    slots: Pool = SLOTS,
 ) -> list[CandidateResult]:
     """Run a candidate's entry point for each call; the results in order.
 
     The source is compiled and run in a fresh process that shares nothing with this one and is
     killed, with everything it started, at the end. All calls go to the same process; after a call
-    that runs out of its time, the rest go to a new one. Thread-safe; a KeyboardInterrupt ends the
-    run and passes on.
+    that runs out of its time, the rest go to a new one. Thread-safe: there are as many runs at once
+    as slots, and waiting for a slot takes no time from a run. A KeyboardInterrupt ends the run and
+    passes on.
 
     Args:
         source: The candidate's source text.
@@ -52,6 +56,7 @@ def run_calls(
         layer: What confines the candidate's process.
         preload: Modules that are loaded before the process starts; SciPy's before the first one
             whose source names it.
+        slots: Where to run it.
 
     Raises:
         InterruptedError: If the evaluation was cancelled.
@@ -68,7 +73,7 @@ def run_calls(
         if remaining <= 0:
             reason = too_slow(limits.wall_seconds)
             return results + [CandidateResult(None, reason, "", 0.0)] * len(rest)
-        fresh = _run(source, call, rest, limits, kind, remaining)
+        fresh = _run(source, call, rest, limits, kind, remaining, slots=slots)
         remaining -= sum(result.seconds for result in fresh)
         results += fresh
     return results
@@ -114,6 +119,7 @@ def _run(
     kind: SlotKind,
     seconds: float,
     evaluator_text: str = "",
+    slots: Pool = SLOTS,
 ) -> list[CandidateResult]:
     """The results up to the first call that ran out of time, or of all calls."""
     if not is_storable(source):
@@ -124,4 +130,6 @@ def _run(
         return [CandidateResult(None, reason, "", 0.0)] * len(calls)
     request = request_for(text, call, calls)
     needs_all = LATE in source or LATE in evaluator_text
-    return results_of(execute_in_any(kind, request, limits, seconds, needs_all=needs_all))
+    return results_of(
+        execute_in_any(kind, request, limits, seconds, needs_all=needs_all, slots=slots)
+    )

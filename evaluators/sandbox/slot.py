@@ -11,13 +11,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
-from threading import Condition
+from threading import Lock
 from time import monotonic
+from typing import NamedTuple
 
 from costada.evaluators.sandbox import container
 from costada.evaluators.sandbox.control_group import ControlGroup, new_group
+from costada.evaluators.sandbox.fair_semaphore import FairSemaphore, available_cores
 from costada.evaluators.sandbox.inside.confinement import without_capabilities
-from costada.evaluators.sandbox.inside.fork_server import too_much_memory
+from costada.evaluators.sandbox.inside.fork_server import BEGIN, too_much_memory
 from costada.evaluators.sandbox.inside.process_tree import SIGNALLED
 from costada.evaluators.sandbox.inside.scratch_folder import SlotFolder
 from costada.evaluators.sandbox.layers import Layer, SlotKind, launch
@@ -44,8 +46,25 @@ class SlotAnswer:
     bounds_files: bool = False  # whether a private file system bounds the files of candidates
 
 
+class Pipes(NamedTuple):
+    """Our ends of a candidate's pipes."""
+
+    request_fd: int
+    answer_fd: int
+    log_fd: int
+
+    def close(self) -> None:
+        """Close them."""
+        for descriptor in self:
+            os.close(descriptor)
+
+
 class Slot:
-    """A server process that runs one candidate at a time. Not for two threads at once."""
+    """A server process that runs one candidate at a time. Not for two threads at once.
+
+    Between two programs, a process for the next one is forked and confined ahead, with the limits
+    of the one before.
+    """
 
     def __init__(self, kind: SlotKind) -> None:
         """Start the process and wait until it is ready.
@@ -65,6 +84,7 @@ class Slot:
         self._process: subprocess.Popen[bytes] | None = None
         self._control_group: ControlGroup | None = None
         self._memory_mb = 0
+        self._prepared: tuple[dict[str, int], Pipes] | None = None
         self._path: Path | None = None
         self._folder: SlotFolder | None = None
         self._stderr = TemporaryFile()  # noqa: SIM115  (closed with the slot)
@@ -138,6 +158,12 @@ class Slot:
         """Wait until the process can take an order; a BrokenPipeError says that it cannot."""
         if self._is_ready:
             return
+        answer = self._await_answer(seconds)
+        self._is_ready, self._group = True, answer.group
+        self.bounds_files |= answer.bounds_files
+
+    def _await_answer(self, seconds: float) -> SlotAnswer:
+        """The next answer; a BrokenPipeError says that none comes."""
         end = monotonic() + seconds
         self.control.settimeout(POLL_SECONDS)
         answer = None
@@ -149,8 +175,7 @@ class Slot:
         if answer is None:
             raise BrokenPipeError("the slot does not get ready")
         self.control.settimeout(None)
-        self._is_ready, self._group = True, answer.group
-        self.bounds_files |= answer.bounds_files
+        return answer
 
     def _has_ended(self) -> bool:
         """Whether the process has ended; unlike `is_alive`, keeps its pid in use."""
@@ -169,6 +194,7 @@ class Slot:
         if self._is_all_loaded:
             return
         self.await_ready(READY_SECONDS)
+        self._discard()
         self._is_ready = False
         self.control.sendall(json.dumps({"load": self.kind.loaded_late}).encode() + b"\n")
         try:
@@ -181,16 +207,66 @@ class Slot:
             raise RuntimeError(f"sandbox: a module cannot be loaded: {output}") from None
         self._is_all_loaded = True
 
-    def order(self, limits: dict[str, int], descriptors: list[int]) -> None:
-        """Have a candidate run; the answer comes when it has ended.
+    def begin(self, limits: dict[str, int]) -> Pipes:
+        """Have a candidate run with an `Order` of the fork server; an answer comes when it ends.
 
-        Takes an `Order` of the fork server, and the descriptors of request, result and log.
+        Raises:
+            BrokenPipeError: If the process is gone, or does not get ready.
+            OSError: If pipes cannot be made.
         """
-        self._is_ready = False
+        self.await_ready(READY_SECONDS)
+        has_ended = b"\n" in self._unread  # the prepared process: its answer has been received
+        if has_ended or (self._prepared and self._prepared[0] != limits):
+            self._discard()
         if self._control_group is not None:
             self._control_group.bound(limits)
         self._memory_mb = limits["memory_mb"]
-        socket.send_fds(self.control, [json.dumps(limits).encode() + b"\n"], descriptors)
+        pipes = self._prepared[1] if self._prepared else self._order(limits)
+        self._prepared, self._is_ready = None, False
+        if not self.kind.is_single_use:
+            with suppress(BrokenPipeError):  # the end of the socket is an answer as well
+                self.control.sendall(BEGIN)
+        return pipes
+
+    def prepare(self, limits: dict[str, int]) -> None:
+        """Have a process for the next candidate forked and confined once the last is cleared away.
+
+        It waits for its program. Where this fails, it is forked when the next candidate begins. A
+        spawn server prepares one by itself.
+        """
+        if not self.kind.is_single_use:
+            with suppress(OSError):
+                self._prepared = limits, self._order(limits)
+
+    def _order(self, limits: dict[str, int]) -> Pipes:
+        """Send an order, with the other ends of new pipes."""
+        with ExitStack() as unless_sent, ExitStack() as theirs:
+            kept, sent = [], []
+            for is_request in (True, False, False):
+                read_fd, write_fd = os.pipe()
+                ours, other = (write_fd, read_fd) if is_request else (read_fd, write_fd)
+                unless_sent.callback(os.close, ours)
+                theirs.callback(os.close, other)
+                kept.append(ours)
+                sent.append(other)
+            socket.send_fds(self.control, [json.dumps(limits).encode() + b"\n"], sent)
+            unless_sent.pop_all()
+        return Pipes(*kept)
+
+    def _discard(self) -> None:
+        """Have the prepared process killed, if there is one, and wait until all of it is gone."""
+        if self._prepared is None:
+            return
+        self._close_prepared()
+        self.cancel()
+        self._await_answer(READY_SECONDS)
+        self._is_ready = False
+        self.await_ready(READY_SECONDS)
+
+    def _close_prepared(self) -> None:
+        if self._prepared is not None:
+            self._prepared[1].close()
+            self._prepared = None
 
     def cancel(self) -> None:
         """Have the candidate killed; the answer to its order comes soon."""
@@ -223,6 +299,7 @@ class Slot:
     def destroy(self) -> None:
         """Kill the process and everything it started; a folder that is still written to is left."""
         self.control.close()
+        self._close_prepared()
         self._kill()
         if self._init_fd is not None:
             os.close(self._init_fd)
@@ -233,6 +310,7 @@ class Slot:
     def abandon(self) -> None:
         """Let go of a slot that belongs to the process this one was forked from."""
         self.control.close()
+        self._close_prepared()
         self._stderr.close()
         self._control_group = None
         if self._process is not None:
@@ -365,65 +443,89 @@ class Pool:
     """Keeps slots warm between evaluations, one candidate in each at a time; thread-safe."""
 
     def __init__(self, max_slots: int) -> None:
-        self._max_slots = max_slots
+        self._turns = FairSemaphore(max_slots)
         self._idle: list[Slot] = []
         self._num_in_use = 0
-        self._change = Condition()
+        self._lock = Lock()
+
+    def allow(self, num_slots: int) -> None:
+        """Let at least so many slots be in use at once."""
+        self._turns.raise_limit(num_slots)
 
     @contextmanager
     def acquire(self, kind: SlotKind) -> Iterator[Slot]:
-        """A slot of a kind, started if none is idle; waits while all are in use.
+        """A slot of a kind, started if none is idle.
+
+        While all are in use, evaluations wait in the order in which they came.
 
         Raises:
             FileNotFoundError: If the layer's program is not installed.
+            InterruptedError: If the evaluation was cancelled while it waited.
             RuntimeError: If the slot does not start.
         """
-        with self._change:
-            self._change.wait_for(lambda: self._num_in_use < self._max_slots)
-            self._num_in_use += 1
-        slot = None
-        try:
-            with self._change:
-                slot = self._take(kind)
-            slot = slot or Slot(kind)
-            yield slot
-        finally:
-            with self._change:
-                self._num_in_use -= 1
-                self._change.notify()
-                if slot is not None:
-                    self._idle.append(slot)
-                self._drop_dead()
+        with self._turns.permit():
+            slot = None
+            try:
+                slot = self._take(kind) or Slot(kind)
+                yield slot
+            finally:
+                with self._lock:
+                    self._num_in_use -= 1
+                    if slot is not None:
+                        self._idle.append(slot)
+                    dead = self._take_dead()
+                for each in dead:
+                    each.destroy()
 
     def _take(self, kind: SlotKind) -> Slot | None:
-        """An idle slot of the kind; makes room for a new one if there is none."""
-        self._drop_dead()
-        found = next((slot for slot in reversed(self._idle) if slot.kind == kind), None)
-        if found is not None:
-            self._idle.remove(found)
-        elif len(self._idle) + self._num_in_use > self._max_slots:
-            self._idle.pop(0).close()
+        """An idle slot of the kind; makes room for a new one if there is none.
+
+        Ending other slots can take seconds, in which other threads take and return theirs.
+        """
+        with self._lock:
+            self._num_in_use += 1
+            dead, ended = self._take_dead(), None
+            found = next((slot for slot in reversed(self._idle) if slot.kind == kind), None)
+            if found is not None:
+                self._idle.remove(found)
+            elif len(self._idle) + self._num_in_use > self._turns.limit:
+                ended = self._idle.pop(0)
+        for slot in dead:
+            slot.destroy()
+        if ended is not None:
+            ended.close()
         return found
 
-    def _drop_dead(self) -> None:
-        """Destroy idle slots whose process something outside has killed."""
-        for slot in [slot for slot in self._idle if not slot.is_alive]:
-            self._idle.remove(slot)
-            slot.destroy()
+    def _take_dead(self) -> list[Slot]:
+        """Take out the idle slots whose process something outside has killed."""
+        dead = [slot for slot in self._idle if not slot.is_alive]
+        self._idle = [slot for slot in self._idle if slot not in dead]
+        return dead
 
     def close(self) -> None:
         """End the idle slots."""
-        with self._change:
-            while self._idle:
-                self._idle.pop().close()
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for slot in reversed(idle):
+            slot.close()
 
     def abandon(self) -> None:
         """Let go of slots that belong to the process this one was forked from."""
         for slot in self._idle:
             slot.abandon()
-        self._idle, self._num_in_use, self._change = [], 0, Condition()
+        self._idle, self._num_in_use, self._lock = [], 0, Lock()
 
 
-SLOTS = Pool(max(MIN_SLOTS, os.cpu_count() or 1))
-atexit.register(SLOTS.close)
-os.register_at_fork(after_in_child=SLOTS.abandon)
+def _pool(max_slots: int) -> Pool:
+    """A pool that ends with this process, and that a fork of it does not share."""
+    pool = Pool(max_slots)
+    atexit.register(pool.close)
+    os.register_at_fork(after_in_child=pool.abandon)
+    return pool
+
+
+SLOTS = _pool(max(MIN_SLOTS, available_cores()))
+"""For candidates; at most so many run at once in this process."""
+
+SHORT_SLOTS = _pool(1)
+"""For what ends within seconds and must not wait behind candidates."""

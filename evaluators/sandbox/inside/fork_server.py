@@ -20,6 +20,9 @@ WATCH_SECONDS = 0.1
 FILES_WATCH_SECONDS = 0.5
 MAX_ORDER_BYTES = 4096
 NUM_DESCRIPTORS = 3
+BEGIN = b"\n"
+"""Follows an order when the program is sent: from then on the worker is watched."""
+
 CHILD_FAULT = 70
 KILOBYTES_PER_MB = 1024
 FIRST_TO_KILL = "1000"
@@ -58,7 +61,8 @@ class ForkServer(Server):
     """Serves one slot: one worker at a time, each from the same clean state.
 
     An empty answer says that it is ready for an order: at the start, and when all that a worker
-    left is removed, which may take a while and delays no result.
+    left is removed, which may take a while and delays no result. An order may come long before its
+    program: the worker is forked and confined, and waits for that.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -134,7 +138,6 @@ class ForkServer(Server):
         confinement.die_with_parent(server)
         with suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
             score.write(FIRST_TO_KILL)
-        confinement.set_process_option(confinement.PR_SET_DUMPABLE, 1)
         # Its own: flags, locks and owner of an open file are shared by all that inherit it.
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log_fd, 1)
@@ -154,9 +157,14 @@ class ForkServer(Server):
         if may_start_processes:
             os.environ["PATH"] = os.pathsep.join(self._programs)
         if self._confinement:
+            confinement.set_process_option(confinement.PR_SET_DUMPABLE, 1)
             self._confinement.enforce(may_start_processes=may_start_processes)
-        elif self._filter:
-            self._filter.enforce()
+        else:
+            if self._filter:
+                self._filter.enforce()
+            # Other programs may be running: none may read or change this process before it begins.
+            select.select([request_fd], [], [])
+            confinement.set_process_option(confinement.PR_SET_DUMPABLE, 1)
         worker.serve(request_fd, result_fd, order)
         os._exit(0)
 
@@ -166,8 +174,11 @@ class ForkServer(Server):
         ready = select.poll()
         ready.register(exit_fd, select.POLLIN)
         ready.register(self.control, select.POLLIN)
-        next_look = monotonic() + FILES_WATCH_SECONDS
         try:
+            ready.poll()
+            if select.select([self.control], [], [], 0)[0] and self.control.recv(1) != BEGIN:
+                return None
+            next_look = monotonic() + FILES_WATCH_SECONDS
             while not ready.poll(WATCH_SECONDS * 1000):
                 is_time = monotonic() >= next_look
                 if exceeded := self._exceeded_limit(order, number, is_time):

@@ -108,14 +108,28 @@ def descendants(pid: int) -> list[int]:
 
 
 def servers_of(pid: int) -> list[int]:
-    """The processes that candidates are forked from, and these; nothing around them."""
-    return [
+    """The processes that candidates are forked from; neither these nor what is around them."""
+    found = [
         one
         for one in descendants(pid)
         if "server_main.py" in (words := command_of(one))
         and not re.match("[^\0]*bwrap\0", words)
         and read_proc(one, "comm").strip() != process_tree.SUPERVISOR_NAME
     ]
+    return [one for one in found if parent_of(one) not in found]
+
+
+def prepared_of(pid: int) -> list[int]:
+    """The processes that wait for a candidate: forks of a server which hold no program."""
+    servers = servers_of(pid)
+    forks = [one for one in descendants(pid) if parent_of(one) in servers]
+    return [one for one in forks if not os.path.exists(f"/proc/{one}/cwd/candidate.py")]
+
+
+def parent_of(pid: int) -> int:
+    """The parent of a process; 0 if that is gone."""
+    found = re.search(r"^PPid:\s(\d+)$", read_proc(pid, "status"), re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def server_of(scratch: str) -> int:
@@ -139,8 +153,8 @@ def has_ended_inside(number: int, seconds: float = 5.0) -> bool:
 
 
 def has_candidate(pid: int) -> bool:
-    """Whether a candidate runs: beside it are its slot and the one of the layer's probe."""
-    return len(servers_of(pid)) >= 3
+    """Whether a candidate runs: its working folder holds its program."""
+    return any(os.path.exists(f"/proc/{one}/cwd/candidate.py") for one in descendants(pid))
 
 
 def start_script(text: str, folder: Path, **environment: str) -> subprocess.Popen[str]:

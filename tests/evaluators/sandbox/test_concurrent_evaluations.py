@@ -1,0 +1,339 @@
+"""Several evaluations at once: as many as allowed, in their order, apart from each other."""
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
+from dataclasses import replace
+from time import monotonic, sleep
+
+import pytest
+from sandbox_runs import (
+    AMPLE,
+    ONE,
+    becomes_true,
+    command_of,
+    descendants,
+    has_namespaces,
+    output_of,
+    run,
+    why_absent,
+)
+
+from costada.evaluators.problem import Problem, confine
+from costada.evaluators.sandbox.cancellation import (
+    CancellationToken,
+    allow_evaluations,
+    cancel_evaluations,
+    current_token,
+)
+from costada.evaluators.sandbox.fair_semaphore import FairSemaphore, available_cores
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.run import run_candidate
+from costada.evaluators.sandbox.slot import SHORT_SLOTS, SLOTS
+from costada.values.evaluation import Evaluation
+
+ALL_LAYERS = (Layer.PROCESS, Layer.LANDLOCK, Layer.BUBBLEWRAP, Layer.CONTAINER)
+SLEEPING = "import time\ndef f():\n    time.sleep({})\n    return 1.0"
+
+
+@pytest.fixture(autouse=True)
+def _allowed_again():
+    yield
+    allow_evaluations()
+
+
+@pytest.fixture(params=ALL_LAYERS)
+def each_layer(request):
+    if reason := why_absent(request.param):
+        pytest.skip(reason)
+    return request.param
+
+
+def scored(output):
+    return Evaluation(score=output, objective=output, is_valid=True)
+
+
+def sleeping_problem(evaluators, layer=Layer.PROCESS, **given):
+    return Problem(
+        name="sleeping",
+        task="Sleep.",
+        initial_program=SLEEPING.format(0),
+        entry_point="f",
+        score=scored,
+        sandbox=layer,
+        preload=(),
+        evaluators=evaluators,
+        **given,
+    )
+
+
+def own_problem(evaluate, evaluators):
+    return Problem(
+        name="own", task="Any.", initial_program="x = 1", evaluate=evaluate, evaluators=evaluators
+    )
+
+
+def judged_at_once(problem, programs):
+    """Verdicts on programs that threads judge at the same time, and the seconds for all."""
+    begun = monotonic()
+    with ThreadPoolExecutor(len(programs)) as threads:
+        verdicts = list(threads.map(problem.judge, programs, ["key"] * len(programs)))
+    return verdicts, monotonic() - begun
+
+
+def test_four_slots_evaluate_four_candidates_at_the_same_time(each_layer):
+    problem = sleeping_problem(4, each_layer)
+    judged_at_once(problem, [SLEEPING.format(0.3)] * 4)  # starts the processes
+    verdicts, seconds = judged_at_once(problem, [SLEEPING.format(1)] * 4)
+    assert [verdict.score for verdict in verdicts] == [1.0] * 4
+    assert seconds < 1.7
+
+
+def test_waiting_for_a_slot_takes_no_time_from_a_candidate():
+    problem = sleeping_problem(1, limits=Limits(wall_seconds=1))
+    verdicts, seconds = judged_at_once(problem, [SLEEPING.format(0.4)] * 4)
+    assert seconds > 1.6
+    assert [verdict.error for verdict in verdicts] == [None] * 4
+    assert max(verdict.seconds for verdict in verdicts) < 0.9
+
+
+@pytest.mark.parametrize("evaluators", [1, 3])
+def test_never_more_threads_than_evaluators_are_inside_an_evaluate(evaluators):
+    inside, most, lock = [], [], threading.Lock()
+
+    def evaluate(code):
+        with lock:
+            inside.append(code)
+            most.append(len(inside))
+        sleep(0.02)
+        with lock:
+            inside.remove(code)
+        return Evaluation(score=1.0, objective=1.0, is_valid=True)
+
+    judged_at_once(own_problem(evaluate, evaluators), [f"x = {number}" for number in range(12)])
+    assert max(most) == evaluators
+
+
+def test_with_one_evaluator_score_is_called_by_one_thread_at_a_time():
+    inside, most = [], []
+
+    def score(output):
+        inside.append(1)
+        most.append(len(inside))
+        sleep(0.05)
+        inside.pop()
+        return scored(output)
+
+    problem = replace(sleeping_problem(1), score=score)
+    judged_at_once(problem, [SLEEPING.format(0)] * 4)
+    assert most == [1] * 4
+
+
+def test_programs_are_evaluated_in_the_order_in_which_they_came():
+    order, is_open = [], threading.Event()
+
+    def evaluate(code):
+        is_open.wait(10)
+        order.append(code)
+        return Evaluation(score=1.0, objective=1.0, is_valid=True)
+
+    problem = own_problem(evaluate, 1)
+    programs = [f"x = {number}" for number in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        for program in programs:
+            threads.submit(problem.judge, program, "key")
+            sleep(0.02)
+        is_open.set()
+    assert order == programs
+
+
+def test_as_many_evaluators_as_cores_unless_a_problem_says_otherwise():
+    assert available_cores() == len(os.sched_getaffinity(0))
+    assert sleeping_problem(None).turns.limit == available_cores()
+    assert confine(sleeping_problem(None), evaluators=5).turns.limit == 5
+    assert confine(sleeping_problem(3), timeout=2).turns.limit == 3
+    own = own_problem(lambda code: None, None)
+    assert confine(own, evaluators=2).turns.limit == 2
+
+
+def test_the_number_of_evaluators_does_not_change_the_fingerprint():
+    assert sleeping_problem(1).fingerprint == sleeping_problem(7).fingerprint
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True, "2"])
+def test_a_wrong_number_of_evaluators_is_refused(count):
+    with pytest.raises(ValueError, match=r"evaluators is .*; expected a whole number"):
+        sleeping_problem(count)
+
+
+def under(token, function, *arguments):
+    """Call a function in a copy of this context in which a token is set."""
+
+    def call():
+        current_token.set(token)
+        return function(*arguments)
+
+    return copy_context().run(call)
+
+
+def test_a_token_cancels_the_evaluations_of_its_pool_running_and_waiting_and_no_others(layer):
+    problem = sleeping_problem(2, layer)
+    other = sleeping_problem(2, layer)
+    SLOTS.allow(3)
+    judged_at_once(problem, [SLEEPING.format(0.2)] * 2)
+    token, other_token = CancellationToken(), CancellationToken()
+    with ThreadPoolExecutor(6) as threads:
+        futures = [
+            threads.submit(under, token, problem.judge, SLEEPING.format(30), "key")
+            for _ in range(5)
+        ]
+        kept = threads.submit(under, other_token, other.judge, SLEEPING.format(1.5), "key")
+        assert becomes_true(lambda: problem.turns._num_held == 2)
+        sleep(0.3)
+        begun = monotonic()
+        token.cancel()
+        errors = [future.exception(10) for future in futures]
+        seconds = monotonic() - begun
+        assert kept.result(10).score == 1.0
+    assert [type(error) for error in errors] == [InterruptedError] * 5
+    assert {str(error) for error in errors} == {"the evaluation was interrupted"}
+    assert seconds < 2.5
+    assert problem.judge(SLEEPING.format(0), "key").score == 1.0
+
+
+def test_cancelling_all_evaluations_reaches_those_under_tokens_of_their_own():
+    problem = sleeping_problem(1)
+    with ThreadPoolExecutor(3) as threads:
+        futures = [
+            threads.submit(under, CancellationToken(), problem.judge, SLEEPING.format(30), "key")
+            for _ in range(3)
+        ]
+        sleep(0.5)
+        begun = monotonic()
+        cancel_evaluations()
+        errors = [future.exception(10) for future in futures]
+    assert [type(error) for error in errors] == [InterruptedError] * 3
+    assert monotonic() - begun < 2.5
+
+
+def test_a_permit_given_to_a_thread_that_is_cancelled_is_passed_on():
+    semaphore, token, entered = FairSemaphore(1), CancellationToken(), []
+
+    def enter(name):
+        with semaphore.permit():
+            entered.append(name)
+
+    with ThreadPoolExecutor(3) as threads:
+        with semaphore.permit():
+            first = threads.submit(under, token, enter, "cancelled")
+            assert becomes_true(lambda: len(semaphore._waiting) == 1)
+            second = threads.submit(enter, "kept")
+            assert becomes_true(lambda: len(semaphore._waiting) == 2)
+            token.cancel()
+            assert type(first.exception(5)) is InterruptedError
+        second.result(5)
+    assert entered == ["kept"]
+    assert semaphore._num_held == 0
+
+
+def test_a_strategy_does_not_wait_behind_candidates():
+    run_candidate(ONE, "f", AMPLE, layer=Layer.PROCESS, preload=(), slots=SHORT_SLOTS)
+    running = sleeping_problem(SLOTS._turns.limit)
+    with ThreadPoolExecutor(running.evaluators) as threads:
+        for _ in range(running.evaluators):
+            threads.submit(running.judge, SLEEPING.format(2), "key")
+        assert becomes_true(lambda: SLOTS._turns._num_held == SLOTS._turns.limit)
+        begun = monotonic()
+        run_candidate(ONE, "f", AMPLE, layer=Layer.PROCESS, preload=(), slots=SHORT_SLOTS)
+        assert monotonic() - begun < 1
+
+
+def test_a_fork_of_the_trusted_process_holds_none_of_its_permits(tmp_path):
+    text = (
+        "from costada.evaluators.sandbox.fair_semaphore import FairSemaphore\n"
+        "semaphore = FairSemaphore(1)\n"
+        "with semaphore.permit():\n"
+        "    number = os.fork()\n"
+        "    if number == 0:\n"
+        "        with semaphore.permit(): os._exit(7)\n"
+        "    print(os.waitstatus_to_exitcode(os.waitpid(number, 0)[1]))"
+    )
+    assert output_of(text, tmp_path) == "7"
+
+
+VICTIM = """
+import os, time
+def f(seconds):
+    with open("mine.txt", "w") as file: file.write("a secret")
+    end = time.monotonic() + seconds
+    while time.monotonic() < end: time.sleep(0.05)
+    return [open("mine.txt").read(), sorted(os.listdir("."))]
+"""
+"""Runs beside the attacker, and says at the end what its files are."""
+
+ATTACKER = """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+def attempt(action):
+    try: return bool(action())
+    except OSError: return False
+def reads(path):
+    with open(path, "rb", 0) as file: return file.read(1)
+def f(numbers, scratches):
+    done = []
+    for number in numbers:
+        if number == os.getpid(): continue
+        for name in ("environ", "maps", "cwd/mine.txt", "root/etc/hostname"):
+            if attempt(lambda: reads(f"/proc/{number}/{name}")): done.append(f"{name} of {number}")
+        if libc.ptrace(16, number, 0, 0) == 0: done.append(f"traced {number}")
+        for sign in (19, 15, 9):
+            if attempt(lambda: os.kill(number, sign) is None): done.append(f"signalled {number}")
+    for scratch in scratches:
+        if scratch == os.getcwd(): continue
+        if attempt(lambda: reads(f"{scratch}/mine.txt")): done.append(f"read in {scratch}")
+        if attempt(lambda: open(f"{scratch}/planted", "w")): done.append(f"wrote in {scratch}")
+        if attempt(lambda: os.listdir(scratch)): done.append(f"listed {scratch}")
+    return done
+"""
+"""Tries to read, trace and signal processes, and to read and write folders, that it is told of."""
+
+
+def working_folder(number):
+    """Where a process works; nothing if it does not show that."""
+    with suppress(OSError):
+        return os.readlink(f"/proc/{number}/cwd")
+    return ""
+
+
+def attacked(layer, limits):
+    """What an attacker could do to a victim that runs beside it, and the victim's result."""
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(run, [SLEEPING.format(0.3)] * 2, [layer] * 2, [limits] * 2))
+        victim = threads.submit(run, VICTIM, layer, limits, seconds=2.5)
+        sleep(1)
+        # the helpers of `multiprocessing` in this process are not the attacker's business
+        numbers = [
+            one for one in descendants(os.getpid()) if "multiprocessing" not in command_of(one)
+        ]
+        scratches = [place for place in map(working_folder, numbers) if place.endswith("/work")]
+        done = run(ATTACKER, layer, limits, numbers=numbers, scratches=scratches)
+        assert not victim.done() or victim.result().error
+        return done, victim.result(30)
+
+
+@pytest.mark.parametrize("processes", [0, 4])
+def test_concurrent_candidates_can_neither_see_nor_disturb_each_other(each_layer, processes):
+    if each_layer is Layer.PROCESS and not has_namespaces():
+        pytest.skip("no namespaces for processes here")
+    done, victim = attacked(each_layer, Limits(wall_seconds=60, processes=processes))
+    assert (done.error, done.output) == (None, [])
+    assert (victim.error, victim.output) == (None, ["a secret", ["candidate.py", "mine.txt"]])
+
+
+def test_without_a_layer_the_same_attack_succeeds():
+    done, victim = attacked(Layer.NONE, AMPLE)
+    assert done.error or done.output
+    assert victim.error
