@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage
 from langchain_core.runnables import Runnable
 from pydantic import SecretStr
 
-from costada.models.deadline import hooks
+from costada.models.langchain_openai import async_http_client, http_client
 from costada.models.retries import with_retries
 from costada.models.retry_policy import RetryPolicy
 
@@ -151,7 +151,6 @@ def _openai_model(
     name: str, base_url: str | None, key_variable: str | None, options: dict[str, Any]
 ) -> BaseChatModel:
     from langchain_openai import ChatOpenAI
-    from openai import DefaultHttpxClient
 
     base_url = base_url or os.environ.get("OPENAI_API_BASE")
     base_url = base_url or os.environ.get("OPENAI_BASE_URL")
@@ -162,10 +161,8 @@ def _openai_model(
         base_url=base_url,
         stream_usage=True,
         use_responses_api=False if base_url else None,
-        http_client=DefaultHttpxClient(event_hooks=hooks()),
-        # A connection kept open belongs to one event loop: the next asyncio.run would
-        # fail on it after the request was billed.
-        default_headers={"Connection": "close"},
+        http_client=http_client(),
+        http_async_client=async_http_client(),
         **options,
     )
 

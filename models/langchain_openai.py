@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from weakref import finalize
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables.retry import RunnableRetry
 from tenacity import Retrying
 
-from costada.models.deadline import hooks
+from costada.models.deadline import KEPT_OPEN_SECONDS, ConnectionMaker
 
 if TYPE_CHECKING:
     from langchain_openai import ChatOpenAI
@@ -111,18 +112,44 @@ def client_address(model: BaseChatModel) -> str | None:
     return next((str(address) for address in addresses if address), None)
 
 
+def http_client(*, trust_env: bool = True) -> Any:
+    """An HTTP client for the OpenAI SDK, whose connections stay open from call to call.
+
+    The deadline of a call shuts down the connection that it uses. An idle connection is closed
+    before most servers close it: what is sent in that very moment is lost.
+    """
+    from openai import DefaultHttpxClient
+
+    client: Any = DefaultHttpxClient(trust_env=trust_env)
+    for transport in (client._transport, *client._mounts.values()):
+        if transport is not None:
+            pool = transport._pool
+            pool._network_backend = ConnectionMaker(pool._network_backend)
+            pool._keepalive_expiry = KEPT_OPEN_SECONDS
+            finalize(client, pool.close).atexit = False
+    return client
+
+
+def async_http_client(*, trust_env: bool = True) -> Any:
+    """An asynchronous HTTP client for the OpenAI SDK that opens a connection for each request.
+
+    A connection kept open belongs to one event loop: the next `asyncio.run` would fail on it after
+    the request was billed.
+    """
+    from openai import DefaultAsyncHttpxClient
+
+    return DefaultAsyncHttpxClient(trust_env=trust_env, headers={"Connection": "close"})
+
+
 def with_address(
     model: BaseChatModel, base_url: str, headers: Mapping[str, str], metadata: Mapping[str, Any]
 ) -> BaseChatModel:
     """A copy of an OpenAI chat model that calls another address, bypassing any proxy."""
-    from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
-
     chat = cast("ChatOpenAI", model)
     options: dict[str, Any] = {"base_url": base_url, "default_headers": headers}
-    http_client = DefaultHttpxClient(trust_env=False, event_hooks=hooks())
-    client = chat.root_client.with_options(http_client=http_client, **options)
+    client = chat.root_client.with_options(http_client=http_client(trust_env=False), **options)
     async_client = chat.root_async_client.with_options(
-        http_client=DefaultAsyncHttpxClient(trust_env=False), **options
+        http_client=async_http_client(trust_env=False), **options
     )
     return chat.model_copy(
         update={

@@ -141,6 +141,12 @@ def is_out_of_quota(error: BaseException) -> bool:
     return http_status(error) in (400, 429) and any(words in text for words in _OUT_OF_CREDIT)
 
 
+def is_rate_limit(error: BaseException) -> bool:
+    """Whether a provider refuses a request because too many are sent, also in an answer of 200."""
+    code = str(_reported_in_answer(error).get("code", ""))
+    return (http_status(error) == 429 or code == "429") and not is_out_of_quota(error)
+
+
 def is_timeout(error: BaseException) -> bool:
     """Whether a request reached its provider and no complete answer came in time."""
     is_late = isinstance(error, TimeoutError | ModelTimeoutError) or _is_named(error, _TIMED_OUT)

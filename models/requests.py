@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.messages import AIMessage, BaseMessage
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.runnables.base import RunnableBindingBase
 from pydantic import BaseModel
 
@@ -147,13 +147,19 @@ class RequestNotSent(Exception):
 class LimitedModel(RunnableBindingBase[LanguageModelInput, AIMessage]):  # type: ignore[no-redef]
     """One chat model; each request to it is given a limit first.
 
-    A request is what its `batch` sends; retries and fallbacks around it cause further ones. `limit`
-    is called before any callback of the request, and may raise `RequestNotSent`. `bound` is the
-    chat model (`asked`), perhaps with something bound to it since.
+    A request is what its `batch` or `invoke` sends; retries and fallbacks around it cause further
+    ones. `limit` is called before any callback of the request, and may raise `RequestNotSent`.
+    `bound` is the chat model (`asked`), perhaps with something bound to it since.
     """
 
     asked: BaseChatModel
     limit: Limit
+
+    def invoke(
+        self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AIMessage:
+        """Ask for one input."""
+        return self.batch([input], config, **kwargs)[0]
 
     def batch(
         self,

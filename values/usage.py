@@ -1,6 +1,7 @@
 """Tokens of one call, from the provider's answer to the ledger, and what they cost."""
 
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from decimal import Decimal, InvalidOperation
 
 
@@ -28,11 +29,11 @@ class Usage:
     cache_write_1h_tokens: int = 0
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            count = getattr(self, each.name)
+        for name in COUNTS:
+            count = getattr(self, name)
             if not isinstance(count, int) or isinstance(count, bool) or count < 0:
                 wanted = "expected a whole number of at least 0"
-                raise ValueError(f"{each.name}: got {count!r}, {wanted}")
+                raise ValueError(f"{name}: got {count!r}, {wanted}")
         for part, whole in PARTS:
             if getattr(self, part) > getattr(self, whole):
                 raise ValueError(
@@ -41,9 +42,10 @@ class Usage:
                 )
 
     def __add__(self, other: "Usage") -> "Usage":
-        return Usage(*map(sum, zip(astuple(self), astuple(other), strict=True)))
+        return total((self, other))
 
 
+COUNTS = tuple(each.name for each in fields(Usage))
 PARTS = (
     ("cached_tokens", "input_tokens"),
     ("reasoning_tokens", "output_tokens"),
@@ -51,6 +53,13 @@ PARTS = (
     ("cache_write_1h_tokens", "cache_write_tokens"),
 )
 """Each count that is a part of another, and the count it is a part of."""
+
+
+def total(usages: Iterable[Usage]) -> Usage:
+    """The tokens of several calls together."""
+    found = list(usages)
+    return Usage(*(sum(getattr(each, name) for each in found) for name in COUNTS))
+
 
 NO_TOKENS = Usage(0, 0)
 

@@ -30,6 +30,7 @@ from costada.models.runnable_tree import (
 Model = TypeVar("Model", bound=Runnable[Any, Any])
 ChatModel = Runnable[LanguageModelInput, AIMessage]
 CONTROL_SECONDS = 10.0
+BYPASSED = "requests would bypass the gateway"
 
 
 def has_gateway(model: Runnable[Any, Any]) -> bool:
@@ -82,7 +83,7 @@ def through_gateway(model: ChatModel, address: GatewayAddress) -> ChatModel:
         metadata = {UPSTREAM: model_identity(part).base_url}
         return with_address(part, address.base_url, {TOKEN_HEADER: address.token}, metadata)
 
-    return with_every_model_changed(model, redirected, "requests would bypass the gateway")
+    return with_every_model_changed(model, redirected, BYPASSED)
 
 
 def _address(model: BaseChatModel) -> str:

@@ -34,6 +34,7 @@ from aiohttp import (
 )
 from yarl import URL
 
+from costada.models.deadline import KEPT_OPEN_SECONDS
 from costada.models.errors import describe
 from costada.models.gateway.journal import Journal, RequestKey, RequestState, Response
 from costada.models.gateway.protocol import Headers, returned_headers
@@ -150,7 +151,11 @@ def checked_upstream(url: str) -> str:
 
 
 class Upstream:
-    """The provider. A connection serves one request, so none is ever sent twice by itself."""
+    """The provider, asked for any number of requests at once.
+
+    Connections stay open between requests. A request with a method that HTTP declares to be
+    repeatable, such as GET, may be sent again if its connection had been closed; a POST never is.
+    """
 
     def __init__(self, url: str, call_timeout: float) -> None:
         """Prepare for sending to an address; call it in a running event loop.
@@ -161,7 +166,7 @@ class Upstream:
         trust = ssl.create_default_context()
         trust.load_verify_locations(certifi.where())
         self._session = ClientSession(
-            connector=TCPConnector(ssl=trust, force_close=True, limit=0),
+            connector=TCPConnector(ssl=trust, limit=0, keepalive_timeout=KEPT_OPEN_SECONDS),
             timeout=ClientTimeout(total=call_timeout, sock_connect=CONNECT_SECONDS),
             auto_decompress=True,
             trust_env=True,

@@ -10,11 +10,11 @@ from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socket import create_connection
-from threading import Thread
+from threading import Barrier, Thread
 
 import pytest
-from billing_server import BillingServer, Refusal, Reply
-from gateways import Gate, Gateway, until
+from billing_server import Answer, BillingServer, Body, Refusal, Reply
+from gateways import PATIENCE, Gate, Gateway, until
 
 from costada.models.gateway.client import hold_gateway, stop_gateway
 from costada.models.gateway.journal import RequestState
@@ -139,6 +139,26 @@ def test_many_calls_go_on_at_the_same_time_and_each_is_billed_once(
     with ThreadPoolExecutor(20) as pool:
         assert list(pool.map(ask, names)) == names
     assert len(server.bill) == 20
+
+
+def test_as_many_requests_are_with_the_provider_at_once_as_clients_ask(
+    gateway: Gateway, server: BillingServer
+):
+    together = Barrier(32)
+
+    def answer(body: Body) -> Answer:
+        together.wait(PATIENCE)
+        return Reply(body["prompt"])
+
+    server.default = answer
+
+    def ask(number: int) -> str:
+        call = f"{gateway.call}/{number}"
+        return gateway.ask(call=call, body={"prompt": str(number)}).content
+
+    with ThreadPoolExecutor(32) as pool:
+        assert list(pool.map(ask, range(32))) == [str(number) for number in range(32)]
+    assert len(server.bill) == 32
 
 
 def test_a_long_prompt_passes(gateway: Gateway, server: BillingServer):
