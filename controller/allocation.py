@@ -1,10 +1,11 @@
 """Allocation: the reward of a visit, and which frontier is next."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log, sqrt
 
 from costada.controller.constants import Constants
-from costada.controller.frontier import Frontier, total_visits
+from costada.controller.frontier import Frontier, visits_in_flight
 from costada.controller.intensity import Action
 from costada.controller.money import visible_ratio
 
@@ -41,19 +42,26 @@ def optimism_bonus(
 
 
 def select_frontier(
-    frontiers: tuple[Frontier, ...], remaining_ratio: float, constants: Constants
+    frontiers: tuple[Frontier, ...],
+    remaining_ratio: float,
+    constants: Constants,
+    in_flight: Sequence[int] = (),
 ) -> int:
     """The index of the next frontier, the lowest on a tie (k_t, Sec. 4.3, B.3).
+
+    A step in flight is a visit without a reward: it lowers the bonus of its frontier and leaves
+    the estimate alone.
 
     Args:
         frontiers: Statistics before the step.
         remaining_ratio: Ratio before the step, in [0, 1].
         constants: Source of the optimism scale.
+        in_flight: The frontier of each step that was launched and has not landed.
     """
-    total = total_visits(frontiers)
+    visits = visits_in_flight(frontiers, in_flight)
+    total = sum(visits)
     promise = [
-        frontier.allocation_estimate
-        + optimism_bonus(frontier.visits, total, remaining_ratio, constants)
-        for frontier in frontiers
+        frontier.allocation_estimate + optimism_bonus(count, total, remaining_ratio, constants)
+        for frontier, count in zip(frontiers, visits, strict=True)
     ]
     return promise.index(max(promise))

@@ -1,11 +1,10 @@
 """CostAda: Algorithm 1 in its order."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import isfinite
 from random import Random
 from typing import ClassVar, Self
-
-from pydantic.dataclasses import dataclass
 
 from costada.controller.allocation import Allocation, allocation_reward, select_frontier
 from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights, migrate
@@ -24,8 +23,8 @@ from costada.controller.frontier import (
     Frontier,
     higher_score,
     raised,
-    total_visits,
     visited,
+    visits_in_flight,
     with_frontier,
 )
 from costada.controller.guidance import (
@@ -39,7 +38,7 @@ from costada.controller.guidance import (
     failed_mode,
     guide_mode,
     held_frontier,
-    is_active,
+    landed,
     mode_override,
     new_cycle,
 )
@@ -58,7 +57,7 @@ from costada.controller.money import Balance, normalized_cost
 
 @dataclass(frozen=True, slots=True)
 class CostAda:
-    """The controller between two steps; its ablations are switches of `Constants`.
+    """The controller between two decisions; its ablations are switches of `Constants`.
 
     Attributes:
         iteration: Iterations completed (t).
@@ -71,8 +70,8 @@ class CostAda:
         consolidation_left: Steps still held to exploit one frontier (w_t, B.4.4).
         held_frontier: Index of that frontier, None before the first success (kappa_t, B.4.4).
         cycle: Active batch of tactics (G_t, B.4.3).
-        pending: Mode of the guide to call in the next step, None for no guide.
-        guide_failed: Whether the current step paid for a guide without a usable tactic.
+        pending: Mode of the guide to call or under way, None for no guide.
+        guide_failed: Whether a guide without a usable tactic was paid since the last decision.
     """
 
     iteration: int
@@ -104,19 +103,34 @@ class CostAda:
         frontiers = (Frontier(best_score=float(seed_score)),) * constants.num_frontiers
         return cls(iteration=0, frontiers=frontiers, incumbent_score=float(seed_score))
 
-    def ask(self, balance: Balance, rng: Random, constants: Constants) -> Allocation:
+    def ask(
+        self,
+        balance: Balance,
+        rng: Random,
+        constants: Constants,
+        in_flight: Sequence[Allocation] = (),
+    ) -> Allocation:
         """Frontier, action and intensity of the next step (Sec. 4.3, B.2, B.4.4).
 
-        A consolidation holds its frontier and exploits at the lowest intensity. `rng` is read only
-        when neither consolidation nor a first visit prescribes the action.
+        A consolidation holds its frontier and exploits at the lowest intensity, for as many steps
+        as it has left, those in flight included. Elsewhere a step in flight counts as a visit
+        without a reward. `rng` is read only when neither consolidation nor a first visit prescribes
+        the action.
         """
-        if self.consolidation_left > 0 and self.held_frontier is not None:
-            return Allocation(self.held_frontier, Action.EXPLOITATION, constants.min_intensity)
-        index = select_frontier(self.frontiers, balance.ratio, constants)
-        frontier = self.frontiers[index]
-        strength = intensity(frontier.smoothed_utility, balance.ratio, constants)
-        action = bootstrap_action(frontier.visits, total_visits(self.frontiers))
+        held = self._held_allocation(constants)
+        if held is not None and in_flight.count(held) < self.consolidation_left:
+            return held
+        launched = [each.frontier for each in in_flight]
+        index = select_frontier(self.frontiers, balance.ratio, constants, launched)
+        strength = intensity(self.frontiers[index].smoothed_utility, balance.ratio, constants)
+        visits = visits_in_flight(self.frontiers, launched)
+        action = bootstrap_action(visits[index], sum(visits))
         return Allocation(index, action or sample_action(strength, rng, constants), strength)
+
+    def _held_allocation(self, constants: Constants) -> Allocation | None:
+        if self.held_frontier is None:
+            return None
+        return Allocation(self.held_frontier, Action.EXPLOITATION, constants.min_intensity)
 
     def open_cycle(self, num_tactics: int, constants: Constants) -> Self:
         """The controller after the pending guide yielded tactics (B.4.3).
@@ -143,15 +157,18 @@ class CostAda:
             raise ValueError("pending: got None, expected a scheduled guide")
         return self.pending
 
-    def use_tactic(self) -> tuple[Self, int]:
+    def use_tactic(self, *, is_first: bool) -> tuple[Self, int]:
         """The controller after an attempt took a tactic, and the index of that tactic.
 
         The step counts as guided from here on (guided_t, B.4.3).
 
+        Args:
+            is_first: Whether no earlier attempt of the step followed a tactic.
+
         Raises:
             ValueError: No tactic has a use left.
         """
-        cycle, tactic = after_use(self.cycle)
+        cycle, tactic = after_use(self.cycle, is_first=is_first)
         return replace(self, cycle=cycle), tactic
 
     def tell(
@@ -160,7 +177,8 @@ class CostAda:
         """Credit a paid step and the frontier it searched (Sec. 4.2, 4.3, B.4.1).
 
         Raises:
-            ValueError: The ledger shows less than the step cost.
+            ValueError: The ledger shows less than the step cost, or a guided step lands while none
+                is in flight.
         """
         if balance.spent < step.cost:
             raise ValueError(f"spent: got {balance.spent}, expected at least {step.cost}")
@@ -168,10 +186,13 @@ class CostAda:
         earned = self._earned(frontier, step, balance.ratio, constants)
         after = visited(frontier, step.score, earned.utility, earned.allocation_reward, constants)
         is_low = is_low_yield(earned.utility, earned.allocation_reward, constants)
+        incumbent_score = higher_score(self.incumbent_score, step.score)
+        rise = incumbent_score - self.incumbent_score
         credited = replace(
             self,
             frontiers=with_frontier(self.frontiers, allocation.frontier, after),
-            incumbent_score=higher_score(self.incumbent_score, step.score),
+            incumbent_score=incumbent_score,
+            cycle=landed(self.cycle, is_guided=step.is_guided, incumbent_rise=rise),
             stagnation=stagnation(self.stagnation, earned.global_gain, constants),
             low_yield_cost=low_yield_cost(self.low_yield_cost, step.cost, is_low),
         )
@@ -213,7 +234,7 @@ class CostAda:
         """End a step and decide whether the next one buys a guide (B.4).
 
         Judges the cycle, opens or counts down consolidation, corrects the mode, backs off, and
-        only then decides.
+        only then decides. A guide under way stays pending, and no second one is scheduled.
         """
         succeeded = cycle_succeeded(self.cycle, self.incumbent_score, constants)
         cycle = after_step(self.cycle, succeeded, self.incumbent_score)
@@ -222,10 +243,13 @@ class CostAda:
         ended = replace(
             self,
             iteration=self.iteration + 1,
-            cycle=cycle if is_active(cycle) else None,
+            cycle=None if cycle is None or cycle.is_exhausted else cycle,
             guidance_proven=self.guidance_proven or succeeded,
             consolidation_left=consolidation_left(
-                self.consolidation_left, succeeded, len(self.frontiers)
+                self.consolidation_left,
+                succeeded,
+                len(self.frontiers),
+                is_held=allocation == self._held_allocation(constants),
             ),
             held_frontier=held_frontier(self.held_frontier, succeeded, allocation.frontier),
             mode_override=mode_override(
@@ -235,8 +259,10 @@ class CostAda:
             low_yield_cost=0.0 if backed_off else self.low_yield_cost,
             guide_failed=False,
         )
-        scheduled = ended._scheduled_mode(backed_off, balance, constants)
-        if scheduled is not ended.pending:
+        scheduled = None
+        if ended.pending is None:
+            scheduled = ended._scheduled_mode(backed_off, balance, constants)
+        if scheduled is not None:
             ended = replace(ended, pending=scheduled)
         return ended, Intervention(scheduled, succeeded, backed_off)
 

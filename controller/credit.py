@@ -1,8 +1,7 @@
 """Credit of a step (gains, divisor, utility) and evidence that the search stalls."""
 
+from dataclasses import dataclass
 from math import log1p
-
-from pydantic.dataclasses import dataclass
 
 from costada.controller.constants import Constants
 from costada.controller.money import visible_ratio

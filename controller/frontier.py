@@ -1,8 +1,7 @@
 """What one frontier remembers, and the moving average behind both of its statistics."""
 
-from dataclasses import replace
-
-from pydantic.dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from costada.controller.constants import Constants
 
@@ -59,9 +58,14 @@ def raised(frontier: Frontier, score: float) -> Frontier:
     return replace(frontier, best_score=score) if score > frontier.best_score else frontier
 
 
-def total_visits(frontiers: tuple[Frontier, ...]) -> int:
-    """The steps completed on all frontiers (N_t, Sec. 4.3)."""
-    return sum(frontier.visits for frontier in frontiers)
+def visits_in_flight(frontiers: tuple[Frontier, ...], in_flight: Sequence[int]) -> list[int]:
+    """The visits of each frontier, completed and in flight (n^(k), Sec. 4.3); N is their sum.
+
+    Args:
+        frontiers: Statistics of the completed steps.
+        in_flight: The frontier of each step that was launched and has not landed.
+    """
+    return [each.visits + in_flight.count(index) for index, each in enumerate(frontiers)]
 
 
 def with_frontier(

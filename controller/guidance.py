@@ -1,13 +1,11 @@
 """The life of a tactic batch: its uses, success, mode and its correction, consolidation, backoff.
 
-A cycle opens when a guide yields tactics and ends when no tactic has a use left; success does
-not end it.
+A cycle opens when a guide yields tactics. It ends when no tactic has a use left and no step that
+followed one is in flight; success does not end it.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
-
-from pydantic.dataclasses import dataclass
 
 from costada.controller.constants import Constants
 from costada.controller.credit import made_incumbent_progress, normalized_gain
@@ -29,8 +27,9 @@ class GuidanceCycle:
         baseline_score: Incumbent score a success must exceed (y_base).
         uses_left: Attempts each tactic still allows.
         next_tactic: Index of the tactic the rotation has reached.
-        is_guided: Whether the current step used a tactic (guided_t).
+        is_guided: Whether the step at hand, which has landed, used a tactic (guided_t).
         has_succeeded: Whether any step of the cycle succeeded.
+        guided_in_flight: Steps that used a tactic and have not landed.
     """
 
     mode: Mode
@@ -39,11 +38,12 @@ class GuidanceCycle:
     next_tactic: int = 0
     is_guided: bool = False
     has_succeeded: bool = False
+    guided_in_flight: int = 0
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no tactic has a use left (exhaust_t)."""
-        return not any(self.uses_left)
+        """Whether no tactic has a use left and every guided step has landed (exhaust_t)."""
+        return self.guided_in_flight == 0 and not any(self.uses_left)
 
 
 def new_cycle(
@@ -63,12 +63,12 @@ def new_cycle(
 
 def is_active(cycle: GuidanceCycle | None) -> bool:
     """Whether a tactic still has a use left (the indicator of G_t, B.4.3)."""
-    return cycle is not None and not cycle.is_exhausted
+    return cycle is not None and any(cycle.uses_left)
 
 
 def current_tactic(cycle: GuidanceCycle | None) -> int | None:
     """The index of the tactic the next attempt follows, None when there is none."""
-    if cycle is None or cycle.is_exhausted:
+    if cycle is None or not any(cycle.uses_left):
         return None
     count = len(cycle.uses_left)
     rotation = ((cycle.next_tactic + step) % count for step in range(count))
@@ -80,10 +80,14 @@ def tactic_uses_left(cycle: GuidanceCycle | None) -> int:
     return 0 if cycle is None else sum(cycle.uses_left)
 
 
-def after_use(cycle: GuidanceCycle | None) -> tuple[GuidanceCycle, int]:
+def after_use(cycle: GuidanceCycle | None, *, is_first: bool) -> tuple[GuidanceCycle, int]:
     """The cycle after one attempt followed its current tactic, and the index of that tactic.
 
     The rotation moves on, and the step counts as guided (guided_t, B.4.3).
+
+    Args:
+        cycle: The active batch of tactics.
+        is_first: Whether no earlier attempt of the step followed a tactic.
 
     Raises:
         ValueError: No tactic has a use left.
@@ -92,8 +96,38 @@ def after_use(cycle: GuidanceCycle | None) -> tuple[GuidanceCycle, int]:
     if cycle is None or tactic is None:
         raise ValueError("cycle: no tactic has a use left, expected an active cycle")
     uses_left = tuple(uses - (index == tactic) for index, uses in enumerate(cycle.uses_left))
-    used = replace(cycle, uses_left=uses_left, next_tactic=tactic + 1, is_guided=True)
+    used = replace(
+        cycle,
+        uses_left=uses_left,
+        next_tactic=tactic + 1,
+        guided_in_flight=cycle.guided_in_flight + is_first,
+    )
     return used, tactic
+
+
+def landed(
+    cycle: GuidanceCycle | None, *, is_guided: bool, incumbent_rise: float
+) -> GuidanceCycle | None:
+    """The cycle once a step has landed, to be judged next.
+
+    A cycle is judged by what its own steps gain: where another step raises the incumbent, the
+    baseline rises with it.
+
+    Args:
+        cycle: The active batch of tactics.
+        is_guided: Whether the step followed a tactic of it.
+        incumbent_rise: How far the step raised the incumbent score, at least 0.
+
+    Raises:
+        ValueError: The step is guided, but no guided step is in flight.
+    """
+    if is_guided:
+        if cycle is None or cycle.guided_in_flight == 0:
+            raise ValueError("is_guided: got True, expected a guided step in flight")
+        return replace(cycle, is_guided=True, guided_in_flight=cycle.guided_in_flight - 1)
+    if cycle is None or incumbent_rise == 0.0:
+        return cycle
+    return replace(cycle, baseline_score=cycle.baseline_score + incumbent_rise)
 
 
 def cycle_succeeded(
@@ -166,9 +200,12 @@ def mode_override(
     return Mode.BREAKTHROUGH if was_proven and failed_mode is Mode.REFINEMENT else None
 
 
-def consolidation_left(previous: int, succeeded: bool, num_frontiers: int) -> int:
-    """The steps still held to exploit one frontier (w_t, B.4.4)."""
-    return num_frontiers if succeeded else max(previous - 1, 0)
+def consolidation_left(previous: int, succeeded: bool, num_frontiers: int, *, is_held: bool) -> int:
+    """The steps still held to exploit one frontier (w_t, B.4.4).
+
+    Only the end of a step that was held counts down (`is_held`).
+    """
+    return num_frontiers if succeeded else max(previous - is_held, 0)
 
 
 def held_frontier(previous: int | None, succeeded: bool, frontier: int) -> int | None:

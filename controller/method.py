@@ -1,5 +1,6 @@
 """What the search loop asks of a method: CostAda, a baseline, or a third party's."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import isfinite
@@ -38,6 +39,7 @@ class PaidStep:
         score: Score of its last attempt (f_t); None when that failed.
         is_kept: Whether its candidate found a place among the parents of later steps.
         cost: Dollars of all calls of the step (c_t). Cost-blind methods must not read it.
+        is_guided: Whether an attempt of it followed a tactic of the active cycle (guided_t).
 
     Raises:
         ValueError: The score is not finite, or the cost is negative or not finite.
@@ -46,6 +48,7 @@ class PaidStep:
     score: float | None
     is_kept: bool
     cost: float
+    is_guided: bool = False
 
     def __post_init__(self) -> None:
         if self.score is not None and not isfinite(self.score):
@@ -70,11 +73,13 @@ class Evidence:
 
 
 class Controller(Protocol):
-    """One method between two steps: a frozen dataclass, replaced and never changed.
+    """One method between two decisions: a frozen dataclass, replaced and never changed.
 
     It travels in the graph's state as it is, so its fields are plain values, tuples, enums and
-    further frozen dataclasses, best those of `pydantic.dataclasses`. Randomness, constants and the
-    balance come in as arguments. Each step asks once, tells once and decides once.
+    further frozen dataclasses; their types are checked when a checkpoint is restored. Randomness,
+    constants and the balance come in as arguments. Each step asks once, tells once and decides
+    once. Several steps may be in flight: others are asked for, told and decided between the `ask`
+    and the `tell` of a step, but none between its `tell` and its `decide`.
     """
 
     @property
@@ -97,8 +102,17 @@ class Controller(Protocol):
         """Which call is bought before anything else happens; `None` for none."""
         ...
 
-    def ask(self, balance: Balance, rng: Random, constants: Constants) -> Allocation:
-        """Choose the frontier, action and intensity of the next step."""
+    def ask(
+        self,
+        balance: Balance,
+        rng: Random,
+        constants: Constants,
+        in_flight: Sequence[Allocation] = (),
+    ) -> Allocation:
+        """Choose the frontier, action and intensity of the next step.
+
+        `in_flight` are the choices of the steps that have not landed.
+        """
         ...
 
     def tell(
@@ -117,7 +131,8 @@ class Controller(Protocol):
     ) -> tuple[Self, Intervention]:
         """End a step: the controller after it, and whether the next step begins with a call.
 
-        `is_last` says that the run ends with this step, so that no call is bought any more. Where
+        `is_last` says that the run ends with this step, so that no call is bought any more. A guide
+        that is pending or under way stays pending, and no second one is scheduled. Where
         `iteration` has not risen, the pending call belongs to this very step, and the method
         decides again once that is paid.
         """
@@ -145,8 +160,12 @@ class Guided(Protocol):
         """The controller after the pending guide yielded no usable tactic."""
         ...
 
-    def use_tactic(self) -> tuple[Self, int]:
-        """The controller after an attempt took a tactic, and the index of that tactic."""
+    def use_tactic(self, *, is_first: bool) -> tuple[Self, int]:
+        """The controller after an attempt took a tactic, and the index of that tactic.
+
+        `is_first` says that no earlier attempt of the step followed a tactic. The step is guided
+        from here on, and `PaidStep.is_guided` says so when it is told.
+        """
         ...
 
 

@@ -20,9 +20,9 @@ from costada.controller.money import Balance, has_crossed
 from costada.values.candidate import Candidate, Program
 
 
-def draws(seed: int, iteration: int, purpose: str) -> Random:
-    """The random numbers for one purpose in one iteration, the same on every execution."""
-    return Random(f"{seed}/{iteration}/{purpose}")
+def draws(seed: int, number: int, purpose: str) -> Random:
+    """The random numbers for one purpose in the step of a number, the same on every execution."""
+    return Random(f"{seed}/{number}/{purpose}")
 
 
 MIN_NOVELTY = 0.001
@@ -115,17 +115,33 @@ def num_seeds(controller: Controller) -> int:
 
 
 def ask_step(
-    controller: Controller, balance: Balance, run_seed: int, constants: Constants
+    controller: Controller,
+    balance: Balance,
+    run_seed: int,
+    constants: Constants,
+    *,
+    number: int | None = None,
+    in_flight: Sequence[Allocation] = (),
 ) -> Allocation:
-    """Frontier, action and intensity of the next step (k_t, a_t, I_t, Sec. 4.3)."""
-    rng = draws(run_seed, controller.iteration + 1, "action")
-    return controller.ask(balance, rng, constants)
+    """Frontier, action and intensity of the next step (k_t, a_t, I_t, Sec. 4.3).
+
+    Args:
+        controller: As it is at the launch.
+        balance: Budget and spending at the launch.
+        run_seed: Start of the run's randomness.
+        constants: The method's constants.
+        number: Number of the step in the order of launching, from 1; default: of the step after
+            the completed ones, for a run with one step in flight.
+        in_flight: Choices of the steps that have not landed.
+    """
+    rng = draws(run_seed, controller.iteration + 1 if number is None else number, "action")
+    return controller.ask(balance, rng, constants, in_flight)
 
 
 def draw_attempt(
     archives: Sequence[Archive],
     allocation: Allocation,
-    iteration: int,
+    number: int,
     attempt: int,
     run_seed: int,
     constants: Constants,
@@ -137,13 +153,13 @@ def draw_attempt(
     Args:
         archives: Of all frontiers, by index.
         allocation: Where and how the step searches.
-        iteration: The iteration (t).
+        number: Number of the step in the order of launching, from 1.
         attempt: Number of the attempt in it, from 1.
         run_seed: Start of the run's randomness.
         constants: Source of the number of inspirations.
         incumbent: Parent of an attempt that follows a tactic.
     """
-    rng = draws(run_seed, iteration, f"sources of attempt {attempt}")
+    rng = draws(run_seed, number, f"sources of attempt {attempt}")
     archive = archives[allocation.frontier]
     drawn = draw_parent(archive, allocation.action, rng)
     parent = incumbent or drawn
@@ -168,11 +184,13 @@ def tell_step(
     balance: Balance,
     run_seed: int,
     constants: Constants,
+    *,
+    is_guided: bool = False,
 ) -> BookedStep:
     """Keep the step's candidate, credit the step and maintain the frontiers (Sec. 4.2, 4.3).
 
     Args:
-        controller: As it was when the step was asked for, all tactics taken.
+        controller: As it is when the step lands, all its tactics taken.
         archives: Of all frontiers; empty for a method that keeps none.
         allocation: Where and how the step searched.
         candidate: What its last attempt brought; None when that failed.
@@ -180,12 +198,13 @@ def tell_step(
         balance: Budget and spending after the step.
         run_seed: Start of the run's randomness.
         constants: The method's constants.
+        is_guided: Whether an attempt of the step followed a tactic of the active cycle.
     """
     is_kept, kept = candidate is not None, list(archives)
     if archives and candidate is not None:
         kept[allocation.frontier] = archives[allocation.frontier].insert(candidate)
         is_kept = kept[allocation.frontier] is not archives[allocation.frontier]
-    step = PaidStep(candidate.score if candidate else None, is_kept, cost)
+    step = PaidStep(candidate.score if candidate else None, is_kept, cost, is_guided)
     iteration = controller.iteration + 1
     updated, earned = controller.tell(allocation, step, balance, constants)
     if not is_archiving(updated):

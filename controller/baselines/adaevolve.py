@@ -3,12 +3,11 @@
 The numbers in capitals are AdaEvolve's own, as SkyDiscover configures it.
 """
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from random import Random
 from typing import ClassVar, Self
-
-from pydantic.dataclasses import dataclass
 
 from costada.controller.allocation import Allocation
 from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights, exchange
@@ -32,7 +31,7 @@ from costada.controller.guidance import (
     Mode,
     after_step,
     after_use,
-    is_active,
+    landed,
     new_cycle,
 )
 from costada.controller.intensity import intensity, sample_action
@@ -69,7 +68,7 @@ class AdaEvolve(Progress):
         history: Whether each of the last entered candidates became the incumbent (h).
         last_spawn: Iteration in which a frontier was last added.
         cycle: Active batch of tactics.
-        pending: Mode of the guide to call in the next step: breakthrough or None.
+        pending: Mode of the guide to call or under way: breakthrough or None.
     """
 
     frontiers: tuple[AdaEvolveFrontier, ...]
@@ -98,9 +97,17 @@ class AdaEvolve(Progress):
             incumbent_score=score, frontiers=(first, *others), global_best=score, history=(True,)
         )
 
-    def ask(self, balance: Balance, rng: Random, constants: Constants) -> Allocation:
+    def ask(
+        self,
+        balance: Balance,
+        rng: Random,
+        constants: Constants,
+        in_flight: Sequence[Allocation] = (),
+    ) -> Allocation:
         """Frontier, action and intensity of the next step; the first takes the first frontier."""
-        index = select_frontier(self.frontiers, self.iteration, rng) if self.iteration else 0
+        index, launched = 0, [each.frontier for each in in_flight]
+        if self.iteration or launched:
+            index = select_frontier(self.frontiers, self.iteration, rng, launched)
         strength = intensity(self.frontiers[index].signal, 1.0, constants)
         return Allocation(index, sample_action(strength, rng, constants), strength)
 
@@ -128,13 +135,16 @@ class AdaEvolve(Progress):
         if self.pending is None:
             raise ValueError("pending: got None, expected a scheduled guide")
 
-    def use_tactic(self) -> tuple[Self, int]:
+    def use_tactic(self, *, is_first: bool) -> tuple[Self, int]:
         """The controller after an attempt took a tactic, and the index of that tactic.
+
+        Args:
+            is_first: Whether no earlier attempt of the step followed a tactic.
 
         Raises:
             ValueError: No tactic has a use left.
         """
-        cycle, tactic = after_use(self.cycle)
+        cycle, tactic = after_use(self.cycle, is_first=is_first)
         return replace(self, cycle=cycle), tactic
 
     def tell(
@@ -144,12 +154,18 @@ class AdaEvolve(Progress):
 
         A step that failed, or whose candidate found no place in the archive, earns nothing and
         leaves all statistics as they are. Utility is the squared relative improvement.
+
+        Raises:
+            ValueError: A guided step lands while none is in flight.
         """
         frontier, score = self.frontiers[allocation.frontier], step.score
         global_gain = normalized_gain(score, self.incumbent_score)
         is_first = frontier.best_score == -inf and score is not None
         local_gain = 1.0 if is_first else normalized_gain(score, frontier.best_score)
         updated = self.scored(score)
+        rise = updated.incumbent_score - self.incumbent_score
+        cycle = landed(self.cycle, is_guided=step.is_guided, incumbent_rise=rise)
+        updated = replace(updated, cycle=cycle)
         if score is None or not step.is_kept:
             return updated, Credit(local_gain, global_gain, 1.0, 0.0, 0.0)
         utility = relative_improvement(score, frontier.best_score, frontier.best_score) ** 2
@@ -195,14 +211,15 @@ class AdaEvolve(Progress):
         """End a step, and decide whether the next one buys a guide.
 
         It does when the last entered candidates hardly ever became the incumbent and no tactic
-        is left. Success ends nothing, failure delays nothing.
+        is left. Success ends nothing, failure delays nothing. A guide under way stays pending, and
+        no second one is scheduled.
         """
         cycle = after_step(self.cycle, False, self.incumbent_score)
-        is_due = not is_active(cycle) and is_fruitless(self.history)
+        if cycle is not None and cycle.is_exhausted:
+            cycle = None
+        is_due = self.pending is None and cycle is None and is_fruitless(self.history)
         scheduled = Mode.BREAKTHROUGH if is_due else None
-        ended = replace(
-            self.completed(), cycle=cycle if is_active(cycle) else None, pending=scheduled
-        )
+        ended = replace(self.completed(), cycle=cycle, pending=self.pending or scheduled)
         notes = (SPAWNED_FRONTIER,) if ended.last_spawn == ended.iteration else ()
         return ended, Intervention(scheduled, False, False, notes)
 

@@ -4,13 +4,11 @@ The numbers in capitals are AdaEvolve's own, as SkyDiscover configures it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf, log, sqrt
 from operator import attrgetter
 from random import Random
 from typing import Literal
-
-from pydantic.dataclasses import dataclass
 
 from costada.controller.archive import Archive, EliteWeights, migrant_copy
 from costada.controller.constants import Constants
@@ -111,29 +109,49 @@ def evaluated(frontier: AdaEvolveFrontier, score: float, global_best: float) -> 
     )
 
 
-def promise(frontier: AdaEvolveFrontier, iteration: int) -> float:
+def promise(frontier: AdaEvolveFrontier, iteration: int, in_flight: int = 0) -> float:
     """The mean decayed reward of a visited frontier, plus the bonus for few visits.
 
+    A step in flight is a visit without a reward: it lowers the bonus and leaves the mean alone,
+    which is 0 until a step has landed.
+
     Args:
-        frontier: A frontier with at least one visit.
-        iteration: Iterations completed (t).
+        frontier: A frontier with at least one visit, completed or in flight.
+        iteration: Iterations completed and in flight (t).
+        in_flight: Steps in flight on the frontier.
     """
-    bonus = OPTIMISM_SCALE * sqrt(log(iteration + 1) / frontier.visits)
+    bonus = OPTIMISM_SCALE * sqrt(log(iteration + 1) / (frontier.visits + in_flight))
+    if frontier.decayed_visits == 0.0:
+        return bonus
     return frontier.reward / frontier.decayed_visits + bonus
 
 
-def select_frontier(frontiers: tuple[AdaEvolveFrontier, ...], iteration: int, rng: Random) -> int:
+def select_frontier(
+    frontiers: tuple[AdaEvolveFrontier, ...],
+    iteration: int,
+    rng: Random,
+    in_flight: Sequence[int] = (),
+) -> int:
     """The index of the next frontier.
 
     Frontiers with too few visits come first, drawn evenly; then the most promising, the lowest
     on a tie. `rng` is read only for the draw.
+
+    Args:
+        frontiers: Statistics of the completed steps.
+        iteration: Iterations completed (t).
+        rng: Source of the draw.
+        in_flight: The frontier of each step that was launched and has not landed.
     """
+    launched = [in_flight.count(index) for index in range(len(frontiers))]
+    pairs = list(zip(frontiers, launched, strict=True))
     rarely_visited = [
-        index for index, frontier in enumerate(frontiers) if frontier.visits < MIN_VISITS
+        index for index, (each, count) in enumerate(pairs) if each.visits + count < MIN_VISITS
     ]
     if rarely_visited:
         return rng.choice(rarely_visited)
-    promises = [promise(frontier, iteration) for frontier in frontiers]
+    started = iteration + len(in_flight)
+    promises = [promise(frontier, started, count) for frontier, count in pairs]
     return promises.index(max(promises))
 
 

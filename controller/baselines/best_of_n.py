@@ -1,9 +1,9 @@
 """Best-of-N: independent changes of the initial program, the best of them kept."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Self
-
-from pydantic.dataclasses import dataclass
 
 from costada.controller.allocation import Allocation
 from costada.controller.baselines.progress import Progress, checked_seed_score
@@ -31,7 +31,13 @@ class BestOfN(Progress):
         """
         return cls(incumbent_score=checked_seed_score(seed_score))
 
-    def ask(self, balance: Balance, rng: Random, constants: Constants) -> Allocation:
+    def ask(
+        self,
+        balance: Balance,
+        rng: Random,
+        constants: Constants,
+        in_flight: Sequence[Allocation] = (),
+    ) -> Allocation:
         """The same for every step: the balanced action brings no words of its own."""
         return Allocation(0, Action.BALANCED, constants.min_intensity)
 

@@ -1,12 +1,10 @@
 """EvoX: one population, searched by a strategy that the model rewrites; blind to cost."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import floor, log1p, sqrt
 from random import Random
 from typing import ClassVar, Self
-
-from pydantic.dataclasses import dataclass
 
 from costada.controller.allocation import Allocation
 from costada.controller.baselines.progress import checked_seed_score
@@ -156,7 +154,13 @@ class EvoX:
         score = checked_seed_score(seed_score)
         return cls(0, score, score)
 
-    def ask(self, balance: Balance, rng: Random, constants: Constants) -> Allocation:
+    def ask(
+        self,
+        balance: Balance,
+        rng: Random,
+        constants: Constants,
+        in_flight: Sequence[Allocation] = (),
+    ) -> Allocation:
         """The one frontier; the strategy chooses everything else."""
         return Allocation(0, Action.BALANCED, 0.0)
 

@@ -1,10 +1,8 @@
 """What the methods share that are blind to cost."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Self
-
-from pydantic.dataclasses import dataclass
 
 from costada.controller.frontier import higher_score
 from costada.controller.method import Evidence

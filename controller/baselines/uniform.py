@@ -1,10 +1,9 @@
 """Uniform: the frontiers in turn, explored as much at the end as at the beginning."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar, Self
-
-from pydantic.dataclasses import dataclass
 
 from costada.controller.allocation import Allocation
 from costada.controller.archive import FITNESS_ONLY, Archive, EliteWeights, migrate
@@ -44,9 +43,19 @@ class Uniform(Progress):
         score = checked_seed_score(seed_score)
         return cls(incumbent_score=score, best_scores=(score,) * constants.num_frontiers)
 
-    def ask(self, balance: Balance, rng: Random, constants: Constants) -> Allocation:
-        """The next frontier in turn and an action drawn with the fixed intensity."""
-        frontier, intensity = self.iteration % len(self.best_scores), constants.max_intensity
+    def ask(
+        self,
+        balance: Balance,
+        rng: Random,
+        constants: Constants,
+        in_flight: Sequence[Allocation] = (),
+    ) -> Allocation:
+        """The next frontier in turn and an action drawn with the fixed intensity.
+
+        Steps in flight have had their turn.
+        """
+        turn, intensity = self.iteration + len(in_flight), constants.max_intensity
+        frontier = turn % len(self.best_scores)
         return Allocation(frontier, sample_action(intensity, rng, constants), intensity)
 
     def tell(

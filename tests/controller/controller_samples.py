@@ -146,9 +146,11 @@ def played(
         allocation = controller.ask(Balance(budget, spent), rng, constants)
         if isinstance(controller, EvoX) and iteration % 25 == 0:
             controller = controller.fall_back()
+        is_guided = False
         for _ in range(2 if iteration % 4 == 0 else 1):
             if isinstance(controller, Guided) and is_active(controller.cycle):
-                controller, _ = controller.use_tactic()
+                controller, _ = controller.use_tactic(is_first=not is_guided)
+                is_guided = True
         balance = Balance(budget, spent := after)
         booked = tell_step(
             controller,
@@ -159,6 +161,7 @@ def played(
             balance,
             seed,
             constants,
+            is_guided=is_guided,
         )
         archives = booked.archives
         is_last = iteration >= constants.max_iterations

@@ -192,8 +192,9 @@ def test_no_guide_is_bought_while_a_tactic_is_left() -> None:
 
 def test_a_guide_can_follow_at_once_when_a_batch_ends() -> None:
     cycle = GuidanceCycle(Mode.BREAKTHROUGH, 0.5, (0, 1), 1)
-    guided, tactic = adaevolve(SEEN, history=FRUITLESS, cycle=cycle).use_tactic()
-    after, decided = decide(guided, FIRST)
+    guided, tactic = adaevolve(SEEN, history=FRUITLESS, cycle=cycle).use_tactic(is_first=True)
+    landed, _ = tell(guided, FIRST, replace(FAILED, is_guided=True))
+    after, decided = decide(landed, FIRST)
     assert tactic == 1
     assert after.cycle is None
     assert decided.scheduled is Mode.BREAKTHROUGH
@@ -201,8 +202,9 @@ def test_a_guide_can_follow_at_once_when_a_batch_ends() -> None:
 
 def test_success_neither_ends_a_batch_nor_holds_a_frontier() -> None:
     cycle = GuidanceCycle(Mode.BREAKTHROUGH, 0.5, (2, 2, 2))
-    guided, _ = adaevolve(SEEN, history=FRUITLESS, cycle=cycle).use_tactic()
-    after, decided = decide(tell(guided, FIRST, kept(0.9))[0], FIRST)
+    guided, _ = adaevolve(SEEN, history=FRUITLESS, cycle=cycle).use_tactic(is_first=True)
+    landed, _ = tell(guided, FIRST, replace(kept(0.9), is_guided=True))
+    after, decided = decide(landed, FIRST)
     assert after.cycle == GuidanceCycle(Mode.BREAKTHROUGH, 0.5, (1, 2, 2), 1)
     assert decided.opened_consolidation is False
     assert after.record().consolidation_left == 0
@@ -222,7 +224,7 @@ def test_a_guide_opens_two_uses_of_each_tactic_in_rotation() -> None:
     assert controller.pending is None
     used = []
     for _ in range(6):
-        controller, tactic = controller.use_tactic()
+        controller, tactic = controller.use_tactic(is_first=not used)
         used.append(tactic)
     assert used == [0, 1, 2, 0, 1, 2]
 
@@ -234,7 +236,7 @@ def test_calls_out_of_turn_are_refused() -> None:
     with pytest.raises(ValueError, match="pending: got None, expected a scheduled guide"):
         idle.fail_guide()
     with pytest.raises(ValueError, match="cycle: no tactic has a use left"):
-        idle.use_tactic()
+        idle.use_tactic(is_first=True)
     with pytest.raises(ValueError, match="num_tactics: got 4, expected 1 to 3"):
         adaevolve(SEEN, pending=Mode.BREAKTHROUGH).open_cycle(4, CONSTANTS)
 

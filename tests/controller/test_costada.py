@@ -110,13 +110,13 @@ def test_attempts_take_the_tactics_in_turn_and_guide_the_step() -> None:
     state = replace(SEED, pending=Mode.BREAKTHROUGH).open_cycle(3, CONSTANTS)
     taken = []
     for _ in range(6):
-        state, tactic = state.use_tactic()
+        state, tactic = state.use_tactic(is_first=not taken)
         taken.append(tactic)
     assert taken == [0, 1, 2, 0, 1, 2]
     assert state.cycle is not None
-    assert state.cycle.is_guided
+    assert state.cycle.guided_in_flight == 1
     with pytest.raises(ValueError, match="cycle: no tactic has a use left"):
-        state.use_tactic()
+        state.use_tactic(is_first=True)
 
 
 def test_an_unused_cycle_stays_open_and_unjudged() -> None:

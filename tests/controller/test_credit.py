@@ -23,8 +23,8 @@ from costada.controller.frontier import (
     higher_score,
     moving_average,
     raised,
-    total_visits,
     visited,
+    visits_in_flight,
     with_frontier,
 )
 
@@ -149,8 +149,10 @@ def test_the_best_score_never_falls() -> None:
     assert [higher_score(0.5, score) for score in (0.6, 0.4, None)] == [0.6, 0.5, 0.5]
 
 
-def test_visits_add_up_over_frontiers() -> None:
-    assert total_visits((Frontier(0, visits=2), Frontier(0, visits=5))) == 7
+def test_steps_in_flight_count_as_visits_of_their_frontier() -> None:
+    frontiers = (Frontier(0, visits=2), Frontier(0, visits=5))
+    assert visits_in_flight(frontiers, ()) == [2, 5]
+    assert visits_in_flight(frontiers, (1, 0, 1)) == [3, 7]
 
 
 def test_replacing_one_frontier_keeps_the_others() -> None:

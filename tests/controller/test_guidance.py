@@ -41,7 +41,7 @@ BREAKTHROUGH, REFINEMENT = Mode.BREAKTHROUGH, Mode.REFINEMENT
 def used_tactics(cycle: GuidanceCycle) -> list[int]:
     order = []
     while current_tactic(cycle) is not None:
-        cycle, tactic = after_use(cycle)
+        cycle, tactic = after_use(cycle, is_first=not order)
         order.append(tactic)
     return order
 
@@ -136,8 +136,9 @@ def test_the_mode_correction_follows_its_table(
 
 
 def test_consolidation_holds_one_step_per_frontier_and_counts_down() -> None:
-    assert consolidation_left(0, True, 2) == 2
-    assert [consolidation_left(left, False, 2) for left in (2, 1, 0)] == [1, 0, 0]
+    assert consolidation_left(0, True, 2, is_held=False) == 2
+    assert [consolidation_left(left, False, 2, is_held=True) for left in (2, 1, 0)] == [1, 0, 0]
+    assert [consolidation_left(left, False, 2, is_held=False) for left in (2, 1, 0)] == [2, 1, 0]
 
 
 def test_the_held_frontier_changes_only_at_a_success() -> None:

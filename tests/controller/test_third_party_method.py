@@ -12,6 +12,7 @@ from costada.experiments.landscape.simulation import simulate_run
 
 ROOT = Path(__file__).parents[2]
 FROM_SCRATCH = """
+from collections.abc import Sequence
 from random import Random
 from typing import ClassVar, Self
 
@@ -39,7 +40,13 @@ class Restarts:
     def start(cls, seed_score: float, constants: Constants) -> Self:
         return cls(0, seed_score)
 
-    def ask(self, balance: Balance, rng: Random, constants: Constants) -> Allocation:
+    def ask(
+        self,
+        balance: Balance,
+        rng: Random,
+        constants: Constants,
+        in_flight: Sequence[Allocation] = (),
+    ) -> Allocation:
         return Allocation(0, Action.BALANCED, balance.ratio)
 
     def tell(
@@ -65,6 +72,7 @@ class Restarts:
 METHODS["restarts"] = Method("restarts", Restarts, "the seed, again and again", {})
 """
 INHERITED = """
+from collections.abc import Sequence
 from random import Random
 
 from costada.controller.allocation import Allocation
@@ -76,7 +84,13 @@ from costada.controller.money import Balance
 
 
 class BestFirst(Uniform):
-    def ask(self, balance: Balance, rng: Random, constants: Constants) -> Allocation:
+    def ask(
+        self,
+        balance: Balance,
+        rng: Random,
+        constants: Constants,
+        in_flight: Sequence[Allocation] = (),
+    ) -> Allocation:
         best = self.best_scores.index(max(self.best_scores))
         return Allocation(best, Action.EXPLOITATION, constants.min_intensity)
 
