@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from decimal import Decimal
@@ -13,7 +13,16 @@ from weakref import WeakValueDictionary
 
 from costada.store.database import Database
 from costada.store.file_errors import checking_rows
-from costada.store.rows import CallRow, CallStatus, Charge, Outcome, OutcomeKind, amount, record
+from costada.store.rows import (
+    CallRow,
+    CallStatus,
+    Charge,
+    Outcome,
+    OutcomeKind,
+    Seen,
+    amount,
+    record,
+)
 from costada.values.usage import Usage
 
 
@@ -67,8 +76,9 @@ FACTS = [each.name for each in fields(CallRow) if each.name not in OWN_COLUMNS]
 class CallKey(NamedTuple):
     """Which logical call this is, the same whenever a step is executed again.
 
-    `role` is generation, retry or guide; `attempt` counts from 1 within iteration and role. Where
-    an attempt is a conversation with tools, it counts the step's requests for a program instead.
+    `iteration` is the number of the step's ticket. `role` is generation, retry or guide; `attempt`
+    counts from 1 within ticket and role. Where an attempt is a conversation with tools, it counts
+    the step's requests for a program instead.
     """
 
     run_id: str
@@ -87,13 +97,18 @@ class CallLog:
         self._db = database
         self.in_flight = in_flight_calls(database.path)
 
-    def put_call(self, run_id: str, call: CallRow) -> int:
+    def put_call(
+        self, run_id: str, call: CallRow, reserve: Callable[[Decimal], None] | None = None
+    ) -> int:
         """Append a request and return its number; those of one logical call count from 1.
 
         The row is on disk before the request is sent, so not even a power loss can lose it.
+        `reserve` is called with its bound in the same transaction, and may raise.
         """
         key = CallKey(run_id, call.iteration, call.role, call.attempt)
         with self._db.transaction(is_durable=True):
+            if reserve:
+                reserve(call.bound)
             ((number,),) = self._db.rows(
                 f"SELECT 1 + COALESCE(MAX(n), 0) FROM costada_call WHERE {KEY}",  # noqa: S608
                 key,
@@ -179,25 +194,28 @@ class CallLog:
         )
 
     def num_requests(self, run_id: str, *, of_guides: bool | None = None) -> int:
-        """How many requests a run has made, of guide calls or of others if asked for."""
+        """How many requests of a run have ended, of guide calls or of others if asked for."""
         ((number,),) = self._db.rows(
-            "SELECT COUNT(*) FROM costada_call WHERE run_id = ?"
+            "SELECT COUNT(*) FROM costada_call WHERE run_id = ? AND status != ?"
             " AND COALESCE((role = 'guide') = ?, TRUE)",
-            (run_id, of_guides),
+            (run_id, CallStatus.STARTED, of_guides),
         )
         return int(number)
 
     def last_error(self, run_id: str) -> str:
         """What went wrong with the last request of a run; empty if nothing did."""
         found = self._db.rows(
-            "SELECT facts FROM costada_call WHERE run_id = ? ORDER BY rowid DESC LIMIT 1", (run_id,)
+            "SELECT facts FROM costada_call NOT INDEXED WHERE run_id = ?"
+            " ORDER BY rowid DESC LIMIT 1",
+            (run_id,),
         )
         return (record(found[0][0])["error"] or "") if found else ""
 
     def last_kind(self, run_id: str) -> OutcomeKind | None:
         """What the last call of a run came to, `None` before the first."""
         found = self._db.rows(
-            "SELECT kind FROM costada_outcome WHERE run_id = ? ORDER BY rowid DESC LIMIT 1",
+            "SELECT kind FROM costada_outcome NOT INDEXED WHERE run_id = ?"
+            " ORDER BY rowid DESC LIMIT 1",
             (run_id,),
         )
         return OutcomeKind(found[0][0]) if found else None
@@ -228,14 +246,65 @@ class CallLog:
         calls = self._costs(run_id, iteration, counts_lost)
         return sum((cost for role, cost, _ in calls if has_guides or role != "guide"), Decimal(0))
 
-    def charge(self, run_id: str, iteration: int, *, counts_lost: bool = True) -> Charge:
-        """Charge an iteration with all its calls and return the account after it.
+    def cost_before(self, run_id: str, number: int, attempt: int, *, counts_lost: bool) -> Decimal:
+        """The dollars of a ticket's guide, and of its other calls before an attempt."""
+        found = self._db.rows(
+            "SELECT cost, bound FROM costada_call WHERE run_id = ? AND iteration = ?"
+            " AND (role = 'guide' OR attempt < ?)",
+            (run_id, number, attempt),
+        )
+        dollars = (amount(cost) + (amount(bound) if counts_lost else 0) for cost, bound in found)
+        return sum(dollars, Decimal(0))
 
-        The money spent is the previous iteration's plus the sum of this one's calls, so charging
-        twice changes nothing and the work does not grow with the run.
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Let no other thread write during the block."""
+        with self._db.transaction():
+            yield
+
+    def open_cost(
+        self, run_id: str, seen: Seen, *, counts_lost: bool, counts_sent: bool = True
+    ) -> Decimal:
+        """The dollars of all calls of the tickets that had not landed.
+
+        Without `counts_sent`, requests in flight do not count at their bounds.
+        """
+        total = Decimal(0)
+        for cost, bound, status in self._of_open("cost, bound, status", run_id, seen):
+            is_counted = counts_lost and (counts_sent or status != CallStatus.STARTED)
+            total += amount(cost) + (amount(bound) if is_counted else 0)
+        return total
+
+    def num_sent(self, run_id: str, seen: Seen, apart_from: int) -> int:
+        """How many of the tickets that had not landed, apart from one, have a request in flight."""
+        found = self._of_open("iteration, status", run_id, seen)
+        sent = {number for number, status in found if status == CallStatus.STARTED}
+        return len(sent - {apart_from})
+
+    def _of_open(self, columns: str, run_id: str, seen: Seen) -> list[tuple[Any, ...]]:
+        """Columns of all calls of the tickets that had not landed.
+
+        With `OR` in place of the union, SQLite would look at every call of the run.
+        """
+        marks = ", ".join("?" * len(seen.open))
+        of_run = f"SELECT {columns} FROM costada_call WHERE run_id = ? AND iteration"  # noqa: S608
+        return self._db.rows(
+            f"{of_run} IN ({marks}) UNION ALL {of_run} > ? AND iteration NOT IN ({marks})",
+            (run_id, *seen.open, run_id, seen.last, *seen.open),
+        )
+
+    def charge(
+        self, run_id: str, iteration: int, numbers: Sequence[int], *, counts_lost: bool = True
+    ) -> Charge:
+        """Charge an iteration with all calls of its tickets and return the account after it.
+
+        The money spent is the previous iteration's plus the sum of these calls, so charging twice
+        changes nothing and the work does not grow with the run.
         """
         with self._db.transaction():
-            found = self._costs(run_id, iteration, counts_lost)
+            found = [
+                each for number in numbers for each in self._costs(run_id, number, counts_lost)
+            ]
             cost = sum((each[1] for each in found), Decimal(0))
             spent = self.spent(run_id, iteration - 1) + cost
             self._db.write(
@@ -245,14 +314,40 @@ class CallLog:
         in_doubt = sum((each[2] for each in found), Decimal(0))
         return Charge(cost, spent, sum(each[0] == "guide" for each in found), in_doubt)
 
-    def cost_after(self, run_id: str, iteration: int, *, counts_lost: bool) -> Decimal:
-        """The dollars of all calls of later iterations, counted as `step_cost` does."""
+    def put_landing(self, run_id: str, landing: int, number: int) -> None:
+        """Note which ticket landed at a place of the run's order of landing."""
+        self._db.write(
+            "INSERT OR REPLACE INTO costada_landing VALUES (?, ?, ?)", (run_id, landing, number)
+        )
+
+    def landing(self, run_id: str, landing: int) -> int | None:
+        """The number of the ticket that landed there, `None` if nothing has landed there yet."""
         found = self._db.rows(
-            "SELECT DISTINCT iteration FROM costada_call WHERE run_id = ? AND iteration > ?",
+            "SELECT number FROM costada_landing WHERE run_id = ? AND landing = ?",
+            (run_id, landing),
+        )
+        return int(found[0][0]) if found else None
+
+    def unsettled_cost(self, run_id: str, iteration: int, *, counts_lost: bool) -> Decimal:
+        """The dollars of all calls whose ticket had not landed by an iteration."""
+        found = self._db.rows(
+            "SELECT DISTINCT iteration FROM costada_call WHERE run_id = ?1 AND iteration NOT IN"
+            " (SELECT json_extract(row, '$.ticket') FROM costada_step"
+            " WHERE run_id = ?1 AND iteration <= ?2)",
             (run_id, iteration),
         )
         costs = (self.step_cost(run_id, each, counts_lost=counts_lost) for (each,) in found)
         return sum(costs, Decimal(0))
+
+    def next_open(self, run_id: str, number: int) -> int:
+        """The first number from `number` on whose ticket has not landed."""
+        found = self._db.rows(
+            "SELECT json_extract(row, '$.ticket') FROM costada_step WHERE run_id = ?", (run_id,)
+        )
+        landed = {each for (each,) in found}
+        while number in landed:
+            number += 1
+        return number
 
     def spent(self, run_id: str, iteration: int) -> Decimal:
         """The dollars spent up to and including an iteration (C_t, Sec. 3.1)."""

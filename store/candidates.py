@@ -8,7 +8,7 @@ from typing import Any
 
 from costada.store.database import Database
 from costada.store.file_errors import checking_rows
-from costada.store.rows import LARGEST_READING, parsed
+from costada.store.rows import LARGEST_READING, Seen, parsed
 from costada.values.candidate import Candidate, Program
 
 SEED_ID = "0.1"
@@ -28,6 +28,7 @@ class CandidateTable:
         self._db = database
         self._row = lru_cache(maxsize=RECENT_ROWS)(self._read_row)
         self._at_hand: dict[tuple[str, str], Candidate] = {}
+        self._archives: dict[tuple[str, int], tuple[int, list[str]]] = {}
         self._size = 0
 
     def put(self, run_id: str, candidate: Candidate) -> None:
@@ -82,41 +83,41 @@ class CandidateTable:
         self._at_hand.update({(run_id, name): row for name, row in found.items()})
         return found
 
-    def population(self, run_id: str, before: int) -> list[Candidate]:
-        """The initial program and all valid candidates of earlier iterations, in order.
+    def population(self, run_id: str, seen: Seen) -> list[Candidate]:
+        """The initial program and all valid candidates of landed tickets, in order.
 
         Copies and trials do not count.
         """
+        marks = ", ".join("?" * len(seen.open))
         found = self._db.rows(
-            "SELECT code_hash, facts, evaluator FROM costada_candidate"
-            " WHERE run_id = ? AND iteration < ? AND (score IS NOT NULL OR id = ?)"
-            " ORDER BY iteration, rowid",
-            (run_id, before, SEED_ID),
+            "SELECT code_hash, facts, evaluator FROM costada_candidate"  # noqa: S608
+            f" WHERE run_id = ? AND iteration <= ? AND iteration NOT IN ({marks})"
+            " AND (score IS NOT NULL OR id = ?) ORDER BY iteration, rowid",
+            (run_id, seen.last, *seen.open, SEED_ID),
         )
         return self._rows(found)
 
     def judged(
-        self, run_id: str, program: Program, evaluator: str, iteration: int, attempt: int
+        self, run_id: str, program: Program, evaluator: str, number: int, attempt: int, seen: Seen
     ) -> Candidate | None:
         """The first candidate with that program which that evaluator judged, if any.
 
-        Only candidates of earlier attempts and trials of this one count, so that a step which is
-        executed again finds what it found the first time. The attempt is the second part of an id,
-        a trial's number the third.
+        Only candidates of tickets that had landed, of earlier attempts and trials of this one
+        count, so that an attempt which is executed again finds what it found the first time. Copies
+        do not: their `iteration` is that of a landing. The first two parts of an id are the
+        ticket's number and the attempt's, the third is a trial's.
         """
+        open = (*seen.open, number)
+        marks = ", ".join("?" * len(open))
         found = self._db.rows(
-            "SELECT code_hash, facts, evaluator FROM costada_candidate"
-            " WHERE run_id = ? AND code_hash = ? AND evaluator = ? AND (iteration < ?"
+            "SELECT code_hash, facts, evaluator FROM costada_candidate"  # noqa: S608
+            " WHERE run_id = ? AND code_hash = ? AND evaluator = ? AND NOT instr(id, '@')"
+            f" AND (iteration <= ? AND iteration NOT IN ({marks})"
             " OR iteration = ? AND CAST(substr(id, instr(id, '.') + 1) AS INTEGER) < ?"
             " OR id LIKE ?) ORDER BY iteration LIMIT 1",
             (
-                run_id,
-                program.hash,
-                evaluator,
-                iteration,
-                iteration,
-                attempt,
-                f"{iteration}.{attempt}.%",
+                *(run_id, program.hash, evaluator, seen.last, *open),
+                *(number, attempt, f"{number}.{attempt}.%"),
             ),
         )
         return self._row(*found[0]) if found else None
@@ -164,8 +165,9 @@ class CandidateTable:
         Failed candidates, copies and trials do not count.
         """
         found = self._db.rows(
-            "SELECT MAX(score) FROM costada_candidate"
-            " WHERE run_id = ? AND iteration BETWEEN ? AND ?",
+            "SELECT MAX(score) FROM costada_candidate WHERE run_id = ?1 AND iteration IN"
+            " (SELECT json_extract(row, '$.ticket') FROM costada_step"
+            " WHERE run_id = ?1 AND iteration BETWEEN ?2 AND ?3)",
             (run_id, first, last),
         )
         best: float | None = found[0][0]
@@ -177,9 +179,16 @@ class CandidateTable:
             "INSERT OR REPLACE INTO costada_archive VALUES (?, ?, ?, ?)",
             (run_id, frontier, seq, _dump(list(members))),
         )
+        self._archives.pop((run_id, frontier), None)
 
     def archive(self, run_id: str, frontier: int, seq: int) -> list[Candidate]:
-        """A frontier's members as they were after change number `seq`, oldest first."""
+        """A frontier's members as they were after change number `seq`, oldest first.
+
+        Several nodes of a step ask for the same ones, so the last answer is kept.
+        """
+        known = self._archives.get((run_id, frontier))
+        if known and known[0] == seq:
+            return self.get_many(run_id, known[1])
         found = self._db.rows(
             "SELECT members FROM costada_archive WHERE run_id = ? AND frontier = ? AND seq <= ?"
             " ORDER BY seq DESC LIMIT 1",
@@ -190,7 +199,9 @@ class CandidateTable:
                 f"run {run_id}, frontier {frontier}: the store holds no archive up to change {seq};"
                 " give create_discovery_graph the store that the run was started with"
             )
-        return self.get_many(run_id, parsed(found[0][0]))
+        members: list[str] = parsed(found[0][0])
+        self._archives[run_id, frontier] = (seq, members)
+        return self.get_many(run_id, members)
 
 
 def _dump(value: object) -> str:

@@ -95,9 +95,11 @@ class RunSaver(SqliteSaver):
 
     What a checkpoint names is never imported or called; see `StateSerializer`.
 
-    A checkpoint is written at the end of each iteration. One from within an iteration is held back
-    and only written if the run stops, is interrupted or fails there. After a crash the nodes of the
-    last iteration run again; the run's store makes that exact and free of charge.
+    A checkpoint is written at the end of each iteration, and before a step is launched beside
+    others: when a run continues with another number of steps in flight, what was launched stays as
+    it was. One from within an iteration is otherwise held back and only written if the run stops,
+    is interrupted or fails there. After a crash the nodes since the last checkpoint run again; the
+    run's store makes that exact and free of charge.
 
     The latest checkpoint is the one written last. LangGraph's own savers take the one with the
     highest id, which is a time: a clock that was set back would hide all later ones.
@@ -189,7 +191,8 @@ class RunSaver(SqliteSaver):
     ) -> RunnableConfig:
         """Save a checkpoint, or hold it back, and return its config."""
         held = _Held(config, checkpoint, metadata, new_versions)
-        if not self._keeps_history and _is_within_iteration(checkpoint):
+        is_held = _is_within_iteration(checkpoint) and not _is_before_launch(checkpoint)
+        if is_held and not self._keeps_history:
             self._held_back = held
             place = {**config["configurable"], "checkpoint_id": checkpoint["id"]}
             return RunnableConfig(configurable=place)
@@ -254,3 +257,13 @@ def _is_within_iteration(checkpoint: Checkpoint) -> bool:
     """Whether an iteration has ended earlier, and none right before this checkpoint."""
     has_ended = END_OF_ITERATION in checkpoint["channel_values"]
     return has_ended and END_OF_ITERATION not in (checkpoint["updated_channels"] or ())
+
+
+def _is_before_launch(checkpoint: Checkpoint) -> bool:
+    """Whether the next node launches an attempt beside others in flight."""
+    values = checkpoint["channel_values"]
+    step = values.get("step")
+    if not step or not values.get("tickets"):
+        return False
+    has_ended = step["program"] or step["failure"] or step["is_credited"]
+    return bool(step["attempt"]) and not (has_ended or step["is_launched"])

@@ -199,9 +199,11 @@ class Database:
             with explaining(path):
                 prepare(self._connection)
         self._stored_texts: set[str] = set()
+        self._uncommitted: dict[str, str] = {}
         self._packer = Packer()
         self._recent_texts: dict[str, str] = {}
         self._recent_size = 0
+        self._last_base = "", b""
 
     @contextmanager
     def transaction(self, *, is_durable: bool = False) -> Iterator[None]:
@@ -220,11 +222,14 @@ class Database:
                 self._connection.execute("BEGIN IMMEDIATE")
                 yield
                 self._connection.execute("COMMIT")
+                for name, text in self._uncommitted.items():
+                    self._note_stored(name, text)
             except BaseException:  # raised again: an interrupt undoes the writes as well
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
                 raise
             finally:
+                self._uncommitted.clear()
                 if is_durable and self.path:
                     self._connection.execute("PRAGMA synchronous=NORMAL")
 
@@ -255,8 +260,10 @@ class Database:
                         f"text of {len(data):,} bytes: expected at most {LARGEST_TEXT:,}"
                     )
                 self._put_blob(name, data)
-            if not self._connection.in_transaction:
-                self._remember(name)
+            if self._connection.in_transaction:
+                self._uncommitted[name] = text
+            else:
+                self._note_stored(name, text)
         return name
 
     def text(self, name: str) -> str:
@@ -265,12 +272,18 @@ class Database:
             found = self._recent_texts.get(name)
             if found is None:
                 found = self._read_blob(name).decode("utf-8", "surrogatepass") if name else ""
-                if self._recent_size + len(found) > RECENT_CHARACTERS:
-                    self._recent_texts.clear()
-                    self._recent_size = 0
-                self._recent_texts[name] = found
-                self._recent_size += len(found)
+                self._keep(name, found)
         return found
+
+    def _keep(self, name: str, text: str) -> None:
+        """Keep a stored text in memory for the next reader."""
+        if name in self._recent_texts:
+            return
+        if self._recent_size + len(text) > RECENT_CHARACTERS:
+            self._recent_texts.clear()
+            self._recent_size = 0
+        self._recent_texts[name] = text
+        self._recent_size += len(text)
 
     def _put_blob(self, name: str, data: bytes) -> None:
         packed = self._packer.pack(data)
@@ -278,11 +291,12 @@ class Database:
         if not self._connection.in_transaction:
             self._packer.offer_base(name, data, packed)
 
-    def _remember(self, name: str) -> None:
-        """Note that a text is committed, so that it need not be looked up again soon."""
+    def _note_stored(self, name: str, text: str) -> None:
+        """Note that a text is committed, so that it need not be looked up or read again soon."""
         if len(self._stored_texts) > RECENT_TEXTS:
             self._stored_texts.clear()
         self._stored_texts.add(name)
+        self._keep(name, text)
 
     def _read_blob(self, name: str, *, is_base: bool = False) -> bytes:
         found = self.rows("SELECT data FROM costada_blob WHERE hash = ?", (name,))
@@ -303,9 +317,13 @@ class Database:
         return data
 
     def _base(self, name: str) -> bytes:
-        """A text that others are packed against; it is itself packed against none."""
-        recent = self._recent_texts.get(name)
-        return encoded(recent) if recent is not None else self._read_blob(name, is_base=True)
+        """A text that others are packed against; it is itself packed against none.
+
+        The last one is kept: texts that are read together mostly share it.
+        """
+        if name != self._last_base[0]:
+            self._last_base = name, self._read_blob(name, is_base=True)
+        return self._last_base[1]
 
     def close(self) -> None:
         """Close the file."""

@@ -1,6 +1,7 @@
 """What happened in a run, read without writing, also while the run is active."""
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
@@ -12,27 +13,33 @@ from costada.store.file_errors import checking_rows
 from costada.store.rows import LARGEST_READING, CallStatus, OutcomeKind, amount, record
 from costada.store.run_store import RunFacts
 
+CALL_COLUMNS = "iteration, role, attempt, n, status, cost, bound, prompt_hash, answer_hash"
 EVERYTHING = 2**62
 """An iteration that no run reaches."""
 
 
 class Span(NamedTuple):
-    """Iterations of one run: those above `after`, up to and with `until`."""
+    """Rows of one run: numbers above `after`, up to and with `until`, and those in `also`.
+
+    Steps and tactics are numbered by iteration, calls, candidates and failures by ticket. The
+    numbers in `also` are at most `after`.
+    """
 
     run_id: str
     after: int = -1
     until: int = EVERYTHING
+    also: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PastCall:
     """A model request: as in `CallRow`, with the names of its texts in place of the texts.
 
-    `number` counts the requests of one logical call from 1; `facts` are tokens, model, seconds and
-    whatever else its row holds.
+    `ticket` is the number of its ticket. `number` counts the requests of one logical call from 1;
+    `facts` are tokens, model, seconds and whatever else its row holds.
     """
 
-    iteration: int
+    ticket: int
     role: str
     attempt: int
     number: int
@@ -49,7 +56,7 @@ class PastCandidate:
     """A candidate: `facts` as in `Candidate`, with the name of its program in its place."""
 
     id: str
-    iteration: int
+    ticket: int
     program: str
     facts: Mapping[str, Any]
 
@@ -58,7 +65,7 @@ class PastCandidate:
 class PastFailure:
     """A logical call that came to no answer: `kind` says whether it was refused, `text` why."""
 
-    iteration: int
+    ticket: int
     role: str
     attempt: int
     kind: OutcomeKind
@@ -96,16 +103,31 @@ class RunHistory(RunFacts):
         return [_read(row) for (row,) in self._in_order("row", "step", span)]
 
     def calls(self, span: Span) -> list[PastCall]:
-        """The requests in the order in which they were sent."""
-        columns = "iteration, role, attempt, n, status, cost, bound, prompt_hash, answer_hash"
+        """The requests by ticket, each ticket's in the order in which they ended."""
+        return self._calls(self._in_order(f"{CALL_COLUMNS}, facts", "call", span))
+
+    def open_calls(self, run_id: str) -> list[PastCall]:
+        """The requests that have not ended, in the order in which they were sent.
+
+        `facts["ended_at"]` is when one was sent. They are in flight while a process holds the run,
+        and lost otherwise.
+        """
+        found = self._db.rows(
+            f"SELECT {CALL_COLUMNS}, facts FROM costada_call"  # noqa: S608
+            " WHERE run_id = ? AND status = 'started' ORDER BY rowid",
+            (run_id,),
+        )
+        return self._calls(found)
+
+    def _calls(self, found: Iterable[tuple[Any, ...]]) -> list[PastCall]:
         with checking_rows(self._db.path):
             return [
                 PastCall(
-                    *(iteration, role, attempt, number, CallStatus(status)),
+                    *(ticket, role, attempt, number, CallStatus(status)),
                     *(amount(cost), amount(bound), prompt, answer, _read(facts)),
                 )
                 for (
-                    iteration,
+                    ticket,
                     role,
                     attempt,
                     number,
@@ -115,14 +137,14 @@ class RunHistory(RunFacts):
                     prompt,
                     answer,
                     facts,
-                ) in self._in_order(f"{columns}, facts", "call", span)
+                ) in found
             ]
 
     def candidates(self, span: Span) -> list[PastCandidate]:
         """The candidates in the order in which they were judged, copies included."""
         return [
-            PastCandidate(name, iteration, program, _read(facts))
-            for name, iteration, program, facts in self._in_order(
+            PastCandidate(name, ticket, program, _read(facts))
+            for name, ticket, program, facts in self._in_order(
                 "id, iteration, code_hash, facts", "candidate", span
             )
         ]
@@ -138,8 +160,8 @@ class RunHistory(RunFacts):
     def failures(self, span: Span) -> list[PastFailure]:
         """The logical calls that came to no answer."""
         return [
-            PastFailure(iteration, role, attempt, OutcomeKind(kind), self.text(name))
-            for iteration, role, attempt, kind, name in self._in_order(
+            PastFailure(ticket, role, attempt, OutcomeKind(kind), self.text(name))
+            for ticket, role, attempt, kind, name in self._in_order(
                 "iteration, role, attempt, kind, text_hash", "outcome", span
             )
             if kind != OutcomeKind.ANSWER
@@ -150,14 +172,18 @@ class RunHistory(RunFacts):
         found = self._in_order("iteration, record", "tactics", span)
         return [(iteration, _read(record)) for iteration, record in found]
 
-    def iterations(self, run_id: str) -> list[int]:
-        """The iterations that anything was sent or judged in, in order."""
+    def tickets(self, run_id: str) -> list[int]:
+        """The numbers of the tickets that anything was sent or judged for, in order."""
         found = self._db.rows(
             "SELECT iteration FROM costada_call WHERE run_id = ?1 UNION"
             " SELECT iteration FROM costada_candidate WHERE run_id = ?1 ORDER BY iteration",
             (run_id,),
         )
         return [each for (each,) in found if isinstance(each, int) and 0 <= each < EVERYTHING]
+
+    def begin_part(self) -> None:
+        """Begin another part of the run; earlier texts no longer count against the limit."""
+        self._size = 0
 
     def text(self, name: str) -> str:
         """The text of a name; the empty name is that of the empty text.
@@ -175,10 +201,15 @@ class RunHistory(RunFacts):
         return text
 
     def _in_order(self, columns: str, table: str, span: Span) -> list[tuple[Any, ...]]:
-        return self._db.rows(
-            f"SELECT {columns} FROM costada_{table}"  # noqa: S608
-            " WHERE run_id = ? AND iteration > ? AND iteration <= ? ORDER BY iteration, rowid",
-            span,
+        # One query with OR would read every row of the run.
+        chosen = f"SELECT {columns} FROM costada_{table} WHERE run_id = ? AND iteration"  # noqa: S608
+        listed = self._db.rows(
+            f"{chosen} IN (SELECT value FROM json_each(?)) ORDER BY iteration, rowid",  # noqa: S608
+            (span.run_id, json.dumps(span.also)),
+        )
+        return listed + self._db.rows(
+            f"{chosen} > ? AND iteration <= ? ORDER BY iteration, rowid",
+            (span.run_id, span.after, span.until),
         )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from costada.values.usage import NO_TOKENS, Usage
 
@@ -26,6 +26,9 @@ LARGEST_READING = 128 * 2**20
 LONGEST_AMOUNT = 100
 LARGEST_EXPONENT = 30
 """Characters of an amount in dollars, and its magnitude as a power of ten."""
+
+_DECODER = json.JSONDecoder()
+_STRICT_DECODER = json.JSONDecoder(parse_constant=lambda _: None)
 
 
 def inflated(packed: bytes, another: bytes = b"") -> bytes:
@@ -50,7 +53,7 @@ def parsed(text: str, *, has_constants: bool = True) -> Any:
         ValueError: If it is no JSON, or is nested too deeply.
     """
     try:
-        return json.loads(text, parse_constant=None if has_constants else lambda _: None)
+        return (_DECODER if has_constants else _STRICT_DECODER).decode(text)
     except (RecursionError, TypeError) as error:
         raise ValueError(f"a row of the run file is not valid JSON ({error})") from None
 
@@ -77,6 +80,13 @@ def amount(text: str) -> Decimal:
     if not dollars.is_finite() or abs(dollars.adjusted()) > LARGEST_EXPONENT:
         raise ValueError(f"a row of the run file holds {str(text)[:20]!r}, expected dollars")
     return dollars
+
+
+class Seen(NamedTuple):
+    """Which tickets had landed when something was decided: all up to `last` but the `open` ones."""
+
+    last: int
+    open: tuple[int, ...] = ()
 
 
 class CallStatus(StrEnum):
@@ -111,9 +121,10 @@ class CallRow:
     """One model request of the search and its price.
 
     Attributes:
-        iteration: Iteration that is charged for it (t).
+        iteration: Number of the ticket that is charged for it.
         role: Generation, retry or guide.
-        attempt: Counts from 1 within the iteration and role.
+        attempt: Counts from 1 within the ticket and role.
+        frontier: Index of the step's frontier, from 0; None for a guide.
         model: Name of the model, as its provider knows it.
         usage: Billed tokens.
         cost: Dollars, exact.
@@ -138,6 +149,7 @@ class CallRow:
     iteration: int
     role: str
     attempt: int
+    frontier: int | None = None
     model: str = ""
     usage: Usage = NO_TOKENS
     cost: Decimal = Decimal(0)

@@ -5,6 +5,7 @@ overwrites its own rows. Only calls are never replaced: each of them was paid.
 """
 
 import json
+import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -15,8 +16,8 @@ from costada.store.call_log import CallLog
 from costada.store.candidates import CandidateTable
 from costada.store.database import Database, connect, connect_to_read
 from costada.store.file_errors import checking_rows, damaged, explaining
-from costada.store.rows import Origin, RunSetup, record
-from costada.store.schema import OWN_TABLES, prepare
+from costada.store.rows import CallStatus, Origin, RunSetup, record
+from costada.store.schema import OWN_TABLES, TABLES_BY_NUMBER, prepare
 
 
 class TimingTable:
@@ -144,10 +145,40 @@ class RunStore(RunFacts):
 
     def steps(self, run_id: str) -> list[dict[str, object]]:
         """The trace rows of a run in order."""
+        return [record(line) for line in self.step_lines(run_id)]
+
+    def step_line(self, run_id: str, iteration: int) -> str:
+        """The trace row of a finished iteration, as JSON."""
+        ((row,),) = self._db.rows(
+            "SELECT row FROM costada_step WHERE run_id = ? AND iteration = ?", (run_id, iteration)
+        )
+        return str(row)
+
+    def step_lines(self, run_id: str) -> list[str]:
+        """The trace rows of a run in order, as JSON."""
         found = self._db.rows(
             "SELECT row FROM costada_step WHERE run_id = ? ORDER BY iteration", (run_id,)
         )
-        return [record(row[0]) for row in found]
+        return [str(row) for (row,) in found]
+
+    def last_improvement(self, run_id: str) -> str | None:
+        """The candidate that last became the incumbent of a run, `None` if none has."""
+        found = self._db.rows(
+            "SELECT json_extract(row, '$.candidate_id') FROM costada_step WHERE run_id = ?"
+            " AND CASE WHEN json_valid(row) THEN json_extract(row, '$.global_gain') > 0 END"
+            " ORDER BY iteration DESC LIMIT 1",
+            (run_id,),
+        )
+        return None if not found or found[0][0] is None else str(found[0][0])
+
+    def num_cached(self, run_id: str) -> int:
+        """How many iterations of a run used the evaluation of a program seen before."""
+        ((number,),) = self._db.rows(
+            "SELECT COUNT(*) FROM costada_step WHERE run_id = ?"
+            " AND CASE WHEN json_valid(row) THEN json_extract(row, '$.is_cached') END",
+            (run_id,),
+        )
+        return int(number)
 
     def last_step(self, run_id: str) -> int:
         """The last iteration of a run that has a trace row, 0 if none has."""
@@ -193,12 +224,18 @@ class Cut:
         run_id: The run's id in the file that was copied.
         iteration: The last iteration that is kept.
         archive_seq: The last change of the archives that is kept.
+        landings: The last place in the order of landing that is kept.
+        last_number: The last ticket that is kept.
+        in_flight: The attempt that each ticket in flight makes, by number; 0 for a guide.
         folder: Where the run that was copied lives; the copy remembers it.
     """
 
     run_id: str
     iteration: int
     archive_seq: int
+    landings: int
+    last_number: int
+    in_flight: Mapping[int, int]
     folder: str = ""
 
 
@@ -221,20 +258,50 @@ def copy_file(source: Path, target: Path) -> None:
 def cut_back(database: Path, cut: Cut, new_id: str) -> None:
     """Delete the rows that a copy does not keep and give the others a new run id, atomically.
 
-    Tables are cut by their columns: `run_id` marks the rows of a run, `iteration` and `seq` when
-    they were written. Texts and other tables are kept whole. The run then records its origin.
+    Tables are cut by their columns: `run_id` marks the rows of a run, `iteration`, `seq` and
+    `landing` when they were written. Of the tickets in flight, what they have bought up to their
+    present attempt stays. Texts and other tables are kept whole. The run then records its origin.
     Raises `OSError` if the file cannot be written.
     """
     origin = Origin(cut.folder, cut.run_id, cut.iteration)
+    dropped = {
+        "run_id !=": cut.run_id,
+        "iteration >": cut.iteration,
+        "seq >": cut.archive_seq,
+        "landing >": cut.landings,
+    }
     with closing(connect(database)) as connection, explaining(database), connection:
         prepare(connection)
-        dropped = {"run_id !=": cut.run_id, "iteration >": cut.iteration, "seq >": cut.archive_seq}
         for table in OWN_TABLES:
             columns = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
             if "run_id" not in columns:
                 continue
-            for condition, value in dropped.items():
+            is_by_number = table in TABLES_BY_NUMBER
+            limits = {**dropped, "iteration >": cut.last_number} if is_by_number else dropped
+            for condition, value in limits.items():
                 if condition.split()[0] in columns:
                     connection.execute(f"DELETE FROM {table} WHERE {condition} ?", (value,))  # noqa: S608
             connection.execute(f"UPDATE {table} SET run_id = ?", (new_id,))  # noqa: S608
+        connection.execute(
+            "DELETE FROM costada_candidate WHERE instr(id, '@')"
+            " AND CAST(substr(id, instr(id, '@') + 1) AS INTEGER) > ?",
+            (cut.iteration,),
+        )
+        for number, attempt in cut.in_flight.items():
+            _cut_ticket(connection, number, attempt)
         connection.execute("UPDATE costada_run SET origin = ?", (json.dumps(asdict(origin)),))
+
+
+def _cut_ticket(connection: sqlite3.Connection, number: int, attempt: int) -> None:
+    """Delete what a ticket did after an attempt, and requests that have no end yet."""
+    later = "iteration = ? AND role != 'guide' AND attempt > ?"
+    for table in ("costada_call", "costada_outcome"):
+        connection.execute(f"DELETE FROM {table} WHERE {later}", (number, attempt))  # noqa: S608
+    connection.execute(
+        "DELETE FROM costada_call WHERE iteration = ? AND status = ?", (number, CallStatus.STARTED)
+    )
+    connection.execute(
+        "DELETE FROM costada_candidate WHERE iteration = ? AND NOT instr(id, '@')"
+        " AND CAST(substr(id, instr(id, '.') + 1) AS INTEGER) > ?",
+        (number, attempt),
+    )

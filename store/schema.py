@@ -1,5 +1,9 @@
 """The tables of a run file: rows of runs carry their run, so one file can hold several.
 
+The `iteration` of a call, an outcome and a candidate is the number of their ticket, which counts
+the launches of a run; all other tables count iterations, by the order of landing. The two are equal
+in a run with one step in flight at a time.
+
 A purse has its own tables. The file may belong to a user's `SqliteSaver`, so the name of every
 table and index begins with `costada_`, and `costada_format` holds the number of their layout.
 """
@@ -7,7 +11,7 @@ table and index begins with `costada_`, and `costada_format` holds the number of
 import re
 import sqlite3
 
-FORMAT = 2
+FORMAT = 3
 """Number of the layout of our tables, the only row of `costada_format`."""
 
 TABLES = """
@@ -50,6 +54,10 @@ CREATE TABLE IF NOT EXISTS costada_charge (
     run_id TEXT NOT NULL, iteration INTEGER NOT NULL, cost TEXT NOT NULL, spent TEXT NOT NULL,
     PRIMARY KEY (run_id, iteration)
 );
+CREATE TABLE IF NOT EXISTS costada_landing (
+    run_id TEXT NOT NULL, landing INTEGER NOT NULL, number INTEGER NOT NULL,
+    PRIMARY KEY (run_id, landing)
+);
 CREATE TABLE IF NOT EXISTS costada_step (
     run_id TEXT NOT NULL, iteration INTEGER NOT NULL, row TEXT NOT NULL,
     PRIMARY KEY (run_id, iteration)
@@ -73,11 +81,16 @@ CREATE TABLE IF NOT EXISTS costada_entry (
 TABLE = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+) ([^;]+)")
 OWN_TABLES = tuple(name for name, _ in TABLE.findall(TABLES))
 
+TABLES_BY_NUMBER = ("costada_call", "costada_outcome", "costada_candidate")
+"""Tables whose `iteration` is the number of a ticket."""
+
 INDEXES = """
 CREATE INDEX IF NOT EXISTS costada_candidate_by_iteration
     ON costada_candidate (run_id, iteration);
 CREATE INDEX IF NOT EXISTS costada_candidate_by_verdict
     ON costada_candidate (run_id, code_hash, evaluator, iteration);
+CREATE INDEX IF NOT EXISTS costada_call_in_flight
+    ON costada_call (run_id) WHERE status = 'started';
 """
 
 LANGGRAPH_TABLES = ("checkpoints", "writes")

@@ -1,6 +1,7 @@
 """Texts come back exactly, in little room when they resemble an earlier one."""
 
 import random
+from contextlib import suppress
 from hashlib import sha256
 
 import pytest
@@ -74,3 +75,19 @@ def test_a_text_whose_transaction_was_undone_is_no_base_for_later_ones(tmp_path)
     database.close()
     with RunStore(path) as store:
         assert store.text(name) == "# a change\n" + program(1)
+
+
+def test_a_text_of_a_transaction_is_known_once_that_is_committed(tmp_path):
+    database = Database(tmp_path / "run.sqlite")
+    with suppress(KeyError), database.transaction():
+        database.put_text("undone")
+        raise KeyError
+    with database.transaction():
+        database.put_text("kept")
+    statements = []
+    database._connection.set_trace_callback(statements.append)
+    assert database.text(database.put_text("kept")) == "kept"
+    assert statements == []
+    name = database.put_text("undone")
+    database.close()
+    assert Database(tmp_path / "run.sqlite").text(name) == "undone"

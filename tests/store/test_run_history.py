@@ -4,6 +4,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from rows import call_row
 
 from costada.store.call_log import CallKey
 from costada.store.history import RunHistory, Span
@@ -47,7 +48,7 @@ def test_a_span_begins_beyond_one_iteration_and_ends_with_another(tmp_path: Path
         found = history.candidates(span)
         assert [history.text(each.program) for each in found] == ["x = 2\n", "x = 3\n"]
         assert history.tactics(span) == [(2, {"tactics": [2]}), (3, {"tactics": [3]})]
-        assert history.iterations("run") == [0, 1, 2, 3, 4]
+        assert history.tickets("run") == [0, 1, 2, 3, 4]
 
 
 def test_calls_that_came_to_no_answer_are_reported_with_their_reason(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_a_file_without_a_run_has_no_last_run(tmp_path: Path) -> None:
     RunStore(tmp_path / "run.sqlite").close()
     with RunHistory.of(tmp_path / "run.sqlite") as history:
         assert history.last_run() == ""
-        assert history.iterations("") == []
+        assert history.tickets("") == []
 
 
 def test_a_file_that_is_no_run_file_is_named(tmp_path: Path) -> None:
@@ -101,3 +102,22 @@ def test_money_of_a_call_is_read_exactly(tmp_path: Path) -> None:
     assert call.cost == Decimal("0.1000000000000000001")
     assert call.status is CallStatus.DONE
     assert call.facts["model"]
+
+
+def test_open_calls_are_those_that_were_sent_and_have_not_ended(tmp_path: Path) -> None:
+    with RunStore(tmp_path / "run.sqlite") as store:
+        store.open_run("run", "costada", "toy")
+        log = store.call_log
+        for ticket, status in ((1, CallStatus.DONE), (2, CallStatus.LOST), (3, CallStatus.ERROR)):
+            log.put_call("run", call_row(iteration=ticket, status=status))
+        started = {"status": CallStatus.STARTED, "cost": Decimal(0), "bound": Decimal("0.05")}
+        number = log.put_call("run", call_row(iteration=5, **started, ended_at=70.5))
+        log.put_call("run", call_row(iteration=4, role="guide", **started))
+        log.put_call("other", call_row(iteration=6, **started))
+        with RunHistory.of(tmp_path / "run.sqlite") as history:
+            found = history.open_calls("run")
+        assert [(each.ticket, each.role) for each in found] == [(5, "generation"), (4, "guide")]
+        assert (found[0].bound, found[0].facts["ended_at"]) == (Decimal("0.05"), 70.5)
+        log.finish_call("run", number, call_row(iteration=5))
+    with RunHistory.of(tmp_path / "run.sqlite") as history:
+        assert [each.ticket for each in history.open_calls("run")] == [4]

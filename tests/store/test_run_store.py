@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 
 from costada.store.call_log import CallKey, InFlightCalls
-from costada.store.rows import CallRow
+from costada.store.rows import CallRow, Seen
 from costada.store.run_store import Cut, RunStore, copy_file, cut_back
 from costada.values.candidate import Candidate, Program
 from costada.values.usage import Usage
@@ -91,9 +91,9 @@ def test_archives_are_read_as_of_a_change_so_later_rows_are_never_seen(store):
         return [row.id for row in store.candidates.archive("run", 0, seq)]
 
     assert members(1) == members(2) == ["a"]
-    assert members(3) == members(9) == ["a", "b"]
+    assert members(9) == members(3) == ["a", "b"]
     store.candidates.put_archive("run", 0, 3, ["b"])
-    assert members(3) == ["b"]
+    assert members(3) == members(9) == ["b"]
 
 
 def test_an_archive_that_was_never_stored_names_the_remedy(store):
@@ -104,6 +104,7 @@ def test_an_archive_that_was_never_stored_names_the_remedy(store):
 def test_best_score_looks_only_at_the_iterations_asked_for(store):
     for iteration, score in enumerate([0.1, 0.9, 0.4]):
         store.candidates.put("run", candidate(str(iteration), score=score, iteration=iteration))
+        store.put_step("run", iteration, {"ticket": iteration})
     assert store.candidates.best_score("run", 2, 5) == 0.4
     assert store.candidates.best_score("run", 7, 9) is None
 
@@ -112,6 +113,8 @@ def test_failed_candidates_and_copies_are_no_finds(store):
     store.candidates.put("run", candidate("1.1", score=-5.5, iteration=1))
     store.candidates.put("run", replace(candidate("2.1", iteration=2), is_valid=False, score=0.0))
     store.candidates.put("run", replace(candidate("0.1>1@3", iteration=3), is_copy=True))
+    for iteration in (1, 2, 3):
+        store.put_step("run", iteration, {"ticket": iteration})
     assert store.candidates.best_score("run", 1, 3) == -5.5
 
 
@@ -120,21 +123,21 @@ def test_the_first_verdict_of_the_same_evaluator_on_the_same_program_is_found(st
     for iteration, evaluator in [(2, "a"), (3, "b"), (4, "a")]:
         row = candidate(f"{iteration}.1", iteration=iteration)
         store.candidates.put("run", replace(row, evaluator=evaluator))
-    found = store.candidates.judged("run", program, "a", 9, 1)
+    found = store.candidates.judged("run", program, "a", 9, 1, Seen(9))
     assert (found.id, found.evaluator) == ("2.1", "a")
-    assert store.candidates.judged("run", program, "b", 9, 1).id == "3.1"
-    assert store.candidates.judged("run", program, "c", 9, 1) is None
-    assert store.candidates.judged("run", Program.of("x = 2\n"), "a", 9, 1) is None
-    assert store.candidates.judged("other", program, "a", 9, 1) is None
+    assert store.candidates.judged("run", program, "b", 9, 1, Seen(9)).id == "3.1"
+    assert store.candidates.judged("run", program, "c", 9, 1, Seen(9)) is None
+    assert store.candidates.judged("run", Program.of("x = 2\n"), "a", 9, 1, Seen(9)) is None
+    assert store.candidates.judged("other", program, "a", 9, 1, Seen(9)) is None
 
 
 def test_only_verdicts_of_earlier_attempts_are_found(store):
     program = Program.of("x = 1\n")
     store.candidates.put("run", replace(candidate("5.2", iteration=5), evaluator="a"))
-    assert store.candidates.judged("run", program, "a", 5, 2) is None
-    assert store.candidates.judged("run", program, "a", 4, 9) is None
-    assert store.candidates.judged("run", program, "a", 5, 3).id == "5.2"
-    assert store.candidates.judged("run", program, "a", 5, 12).id == "5.2"
+    assert store.candidates.judged("run", program, "a", 5, 2, Seen(5)) is None
+    assert store.candidates.judged("run", program, "a", 4, 9, Seen(4)) is None
+    assert store.candidates.judged("run", program, "a", 5, 3, Seen(5)).id == "5.2"
+    assert store.candidates.judged("run", program, "a", 5, 12, Seen(5)).id == "5.2"
 
 
 def test_a_verdict_is_looked_up_in_an_index_whatever_the_length_of_the_run(tmp_path):
@@ -155,7 +158,7 @@ def test_a_charge_sums_the_calls_of_its_iteration_exactly(store):
     for cost in ("0.1", "0.2", "0.0000006"):
         store.call_log.put_call("run", call(1, cost))
     store.call_log.put_call("run", call(1, "0.4", role="guide"))
-    charge = store.call_log.charge("run", 1)
+    charge = store.call_log.charge("run", 1, [1])
     assert (charge.cost, charge.spent) == (Decimal("0.7000006"), Decimal("0.7000006"))
     assert charge.guide_calls == 1
 
@@ -163,23 +166,23 @@ def test_a_charge_sums_the_calls_of_its_iteration_exactly(store):
 def test_charging_an_iteration_again_counts_nothing_twice(store):
     store.call_log.put_call("run", call(1, "0.25"))
     store.call_log.put_call("run", call(2, "0.50"))
-    store.call_log.charge("run", 1)
-    first = store.call_log.charge("run", 2)
-    assert store.call_log.charge("run", 2) == first
+    store.call_log.charge("run", 1, [1])
+    first = store.call_log.charge("run", 2, [2])
+    assert store.call_log.charge("run", 2, [2]) == first
     assert first.spent == Decimal("0.75")
 
 
 def test_a_call_made_again_under_the_same_key_is_a_further_call(store):
     store.call_log.put_call("run", call(1, "0.25"))
     store.call_log.put_call("run", call(1, "0.25"))
-    assert store.call_log.charge("run", 1).cost == Decimal("0.50")
+    assert store.call_log.charge("run", 1, [1]).cost == Decimal("0.50")
     assert list(store.call_log.calls("run")) == [call(1, "0.25"), call(1, "0.25")]
 
 
 def test_an_iteration_without_calls_costs_nothing(store):
     store.call_log.put_call("run", call(1, "0.25"))
-    store.call_log.charge("run", 1)
-    charge = store.call_log.charge("run", 2)
+    store.call_log.charge("run", 1, [1])
+    charge = store.call_log.charge("run", 2, [2])
     assert (charge.cost, charge.spent) == (Decimal(0), Decimal("0.25"))
 
 
@@ -270,10 +273,33 @@ def test_a_copy_of_a_run_takes_over_the_seconds_of_its_steps(tmp_path):
         for iteration in (1, 2, 3):
             store.timing.put("a", iteration, {"evaluate": float(iteration)})
     copy_file(original, copy)
-    cut_back(copy, Cut("a", iteration=2, archive_seq=2), "fork")
+    cut_back(copy, Cut("a", 2, 2, landings=0, last_number=2, in_flight={}), "fork")
     with RunStore(copy) as store:
         assert store.timing.steps("fork") == [(1, {"evaluate": 1.0}), (2, {"evaluate": 2.0})]
         assert store.timing.steps("a") == []
+
+
+def test_a_fork_keeps_the_copy_of_a_step_that_landed_as_the_number_of_one_in_flight(tmp_path):
+    original, copy = tmp_path / "original.sqlite", tmp_path / "fork.sqlite"
+    migrant = replace(candidate("3.2>1@2", iteration=2), is_copy=True)
+    with RunStore(original) as store:
+        store.open_run("a", "costada", "toy")
+        for each in (candidate("3.2", iteration=3), migrant, candidate("2.2", iteration=2)):
+            store.candidates.put("a", each)
+    copy_file(original, copy)
+    cut_back(copy, Cut("a", 2, 2, landings=2, last_number=3, in_flight={2: 1}), "fork")
+    with RunStore(copy) as store:
+        assert store.candidates.find("fork", migrant.id) == migrant
+        assert store.candidates.find("fork", "2.2") is None
+
+
+def test_the_copy_of_a_candidate_that_had_not_landed_gives_no_verdict():
+    store = RunStore()
+    for each in (candidate("4.1", iteration=4), candidate("4.1>1@2", iteration=2)):
+        store.candidates.put("run", replace(each, evaluator="a", is_copy=">" in each.id))
+    program = Program.of("x = 1\n")
+    assert store.candidates.judged("run", program, "a", 5, 1, Seen(5, (4, 5))) is None
+    assert store.candidates.judged("run", program, "a", 6, 1, Seen(6, (6,))).id == "4.1"
 
 
 KEY = CallKey("run", 1, "generation", 1)
