@@ -1,9 +1,9 @@
 """The discovery graph: its nodes, their edges in the order of a step, and the public factory."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, get_args
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
@@ -13,17 +13,19 @@ from langgraph.graph import END, START, StateGraph
 from costada.controller.constants import Constants
 from costada.evaluators.problem import Problem
 from costada.graph.compiled import DiscoveryGraph as DiscoveryGraph
-from costada.graph.node_wrappers import CancellableNode, Node, observed
+from costada.graph.node_wrappers import CancellableNode, Node, Route, observed
 from costada.graph.routes import (
     after_allocation,
     after_answer,
     after_approval,
     after_evaluation,
+    after_generation,
     after_guide,
     next_step,
     step_or_question,
 )
 from costada.models.prices import price_book
+from costada.models.rate_limits import with_rate_limits
 from costada.models.requests import with_tools
 from costada.models.retries import with_visible_requests
 from costada.nodes.allocate_frontier import allocate_frontier
@@ -31,13 +33,13 @@ from costada.nodes.approve_guide import approve_guide
 from costada.nodes.ask_for_budget import ask_for_budget
 from costada.nodes.build_context import build_context
 from costada.nodes.charge_ledger import charge_ledger
-from costada.nodes.context import ChatModel, RunContext
+from costada.nodes.context import ChatModel, LandingOrder, RunContext
 from costada.nodes.evaluate import evaluate
 from costada.nodes.evox.nodes import NODES as EVOX_NODES
 from costada.nodes.gate_intervention import gate_intervention
 from costada.nodes.generate import generate
 from costada.nodes.guide import guide
-from costada.nodes.settings import Settings
+from costada.nodes.settings import LARGEST_PARALLEL, Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
 from costada.nodes.update_utility import update_utility
 from costada.prompts.tools import TOOLS
@@ -65,8 +67,9 @@ METHOD_NODES: Mapping[str, Mapping[str, Node]] = {"evox": EVOX_NODES}
 LONG_NODES = ("generate", "evaluate", "guide")
 """Nodes that wait for models and evaluations."""
 
-CONTROL_NODES = 9
-"""Nodes a step passes at most: allocate, approve, guide, and twice charge, update and gate."""
+CONTROL_NODES = 10
+"""Nodes a step passes at most: allocate, approve, guide and its landing, and twice charge, update
+and gate."""
 
 ATTEMPT_NODES = 3
 """Nodes every attempt passes: build context, generate, evaluate."""
@@ -87,42 +90,48 @@ def build_discovery_graph(
             graph.add_node(name, CancellableNode(ready, name) if name in LONG_NODES else ready)
     before_guide = "approve_guide" if approves_guides else "guide"
 
+    def branch(source: str, route: Callable[..., str], ends: dict[Hashable, str]) -> None:
+        graph.add_conditional_edges(
+            source, Route(partial(route, context=context), route.__name__), ends
+        )
+
     graph.add_edge(START, "allocate_frontier")
     graph.add_conditional_edges(
         "allocate_frontier",
-        after_allocation,
+        Route(after_allocation, after_allocation.__name__),
         {"attempt": "build_context", "preparation": before_guide},
     )
     graph.add_edge("build_context", "generate")
-    graph.add_edge("generate", "evaluate")
-    graph.add_conditional_edges(
+    branch("generate", after_generation, {"another": "allocate_frontier", "landing": "evaluate"})
+    branch(
         "evaluate",
-        partial(after_evaluation, settings=settings),
-        {"retry": "build_context", "charge": "charge_ledger"},
+        after_evaluation,
+        {"retry": "build_context", "charge": "charge_ledger", "prepared": "allocate_frontier"},
     )
     graph.add_edge("charge_ledger", "update_utility")
     graph.add_edge("update_utility", "gate_intervention")
     next_steps: dict[Hashable, str] = {
         "next step": "allocate_frontier",
+        "landing": "evaluate",
         "intervention": before_guide,
         "stop": END,
     }
     if asks_for_budget:
         next_steps["question"] = "ask_for_budget"
-        route = partial(step_or_question, constants=settings.constants)
-        graph.add_conditional_edges("gate_intervention", route, next_steps)
-        graph.add_conditional_edges("ask_for_budget", after_answer, next_steps)
+        branch("gate_intervention", step_or_question, next_steps)
+        branch("ask_for_budget", after_answer, next_steps)
     else:
-        graph.add_conditional_edges("gate_intervention", next_step, next_steps)
+        branch("gate_intervention", next_step, next_steps)
 
-    after_call: dict[Hashable, str] = {"next step": "allocate_frontier", "settle": "charge_ledger"}
+    after_call: dict[Hashable, str] = {
+        "next step": "allocate_frontier",
+        "landing": "evaluate",
+        "settle": "charge_ledger",
+    }
     if approves_guides:
-        graph.add_conditional_edges(
-            "approve_guide",
-            after_approval,
-            {"buy": "guide", "question": "approve_guide", **after_call},
-        )
-    graph.add_conditional_edges("guide", after_guide, after_call)
+        asked = {"buy": "guide", "question": "approve_guide", **after_call}
+        branch("approve_guide", after_approval, asked)
+    branch("guide", after_guide, after_call)
     return graph
 
 
@@ -143,6 +152,8 @@ def create_discovery_graph(
     store: RunStore | None = None,
     purse: Purse | None = None,
     name: str = "costada",
+    parallel: int = 1,
+    order: LandingOrder = "landing",
 ) -> DiscoveryGraph:
     """Compile a graph whose every run improves a problem's program within a budget.
 
@@ -159,6 +170,10 @@ def create_discovery_graph(
             returns to at its end what it did not spend. Where less than the budget is left, a run
             gets what there is; a hard purse raises `OverBudget` when the run begins.
         name: Name of the graph.
+        parallel: How many steps are in flight at a time (K). With more than one, model calls and
+            evaluations overlap.
+        order: Steps land in the order in which they finish, the fastest, or with `"launch"` in
+            that of their launch, so that a seed gives the same run whatever the latencies.
 
     Raises:
         ValueError: An argument is not what it should be, a model that may be called has no price
@@ -169,17 +184,22 @@ def create_discovery_graph(
     """
     settings = settings or Settings()
     _check_arguments(problem, budget, guide_model, settings, store)
+    _check_parallel(parallel, order)
     _check_saver(settings, checkpointer)
     _check_purse(purse, settings)
-    model = with_visible_requests(model, settings.retry_policy)
+    given, policy = model, settings.retry_policy
+    model = with_rate_limits(with_visible_requests(given, policy), policy)
     if settings.generator == "agent":
         try:
             with_tools(model, TOOLS)
         except ValueError as error:
             raise ValueError(f"generator: got 'agent', and {error}") from None
     priced = [(model, settings.price)]
+    if guide_model is given:
+        guide_model = model
+    elif guide_model is not None:
+        guide_model = with_rate_limits(with_visible_requests(guide_model, policy), policy)
     if guide_model is not None:
-        guide_model = with_visible_requests(guide_model, settings.retry_policy)
         priced.append((guide_model, settings.guide_price))
     context = RunContext(
         name=name,
@@ -192,6 +212,8 @@ def create_discovery_graph(
         store=store or store_beside(checkpointer),
         purse=purse,
         is_saved_by_time=not isinstance(checkpointer, RunSaver),
+        parallel=parallel,
+        order=order,
     )
     graph = build_discovery_graph(context).compile(checkpointer=checkpointer, name=name)
     limit = superstep_limit(settings.constants)
@@ -231,6 +253,16 @@ def _check_arguments(
         raise ValueError("guide_price: got one without guide_model, expected both or none")
     if not isinstance(store, RunStore | None):
         raise ValueError(f"store: got {store!r}, expected RunStore(path) or None")
+
+
+def _check_parallel(parallel: object, order: object) -> None:
+    is_no_number = isinstance(parallel, bool) or not isinstance(parallel, int)
+    if is_no_number or parallel not in range(1, LARGEST_PARALLEL + 1):
+        raise ValueError(
+            f"parallel: got {parallel!r}, expected a whole number from 1 to {LARGEST_PARALLEL}"
+        )
+    if order not in get_args(LandingOrder):
+        raise ValueError(f"order: got {order!r}, expected 'landing' or 'launch'")
 
 
 def _check_saver(settings: Settings, checkpointer: BaseCheckpointSaver[Any] | bool | None) -> None:

@@ -11,10 +11,10 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateUpdate
 
 from costada.controller.constants import Constants
-from costada.nodes.calls.purse import OPEN_ACCOUNTS, release_accounts
+from costada.nodes.context import RunContext
+from costada.nodes.parallel.active_runs import ACTIVE_RUNS, abort_runs
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
-from costada.store.purse import Purse
 
 NO_THREAD = (
     "Checkpointer requires one or more of the following 'configurable' keys: thread_id,"
@@ -49,8 +49,9 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
     where other keys are a parent's or a server's own. Below a parent graph the input is the
     parent's state, whose other keys pass too.
 
-    A run that raises, is cancelled or whose stream is left returns to its purse what it did not
-    spend, and draws that again when it is resumed. One that asks its caller keeps it.
+    A run that raises, is cancelled or whose stream is left cancels its evaluations in flight, and
+    returns to its purse what it did not spend; both happen again when it is resumed. One that asks
+    its caller keeps them.
     """
 
     @classmethod
@@ -64,16 +65,16 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         def stream(self, input: object, config: RunnableConfig | None = None, **options: Any):
             """Yield what a run streams, as every graph does; raises as `check_input` does too."""
             self._check_run(input, config, options)
-            with _open_accounts() as accounts:
-                yield from super().stream(input, self._own(config, accounts), **options)
+            with _active_runs() as runs:
+                yield from super().stream(input, self._own(config, runs), **options)
 
         async def astream(
             self, input: object, config: RunnableConfig | None = None, **options: Any
         ):
             """Yield what a run streams, without blocking the event loop."""
             self._check_run(input, config, options)
-            with _open_accounts() as accounts:
-                async for part in super().astream(input, self._own(config, accounts), **options):
+            with _active_runs() as runs:
+                async for part in super().astream(input, self._own(config, runs), **options):
                     yield part
 
     def bulk_update_state(
@@ -108,9 +109,9 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         if has_saver and not is_nested and "thread_id" not in configurable:
             raise ValueError(NO_THREAD)
 
-    def _own(self, config: RunnableConfig | None, accounts: dict[str, Purse]) -> RunnableConfig:
+    def _own(self, config: RunnableConfig | None, runs: dict[str, RunContext]) -> RunnableConfig:
         given = config or RunnableConfig()
-        configurable = {**given.get("configurable", {}), OPEN_ACCOUNTS: accounts}
+        configurable = {**given.get("configurable", {}), ACTIVE_RUNS: runs}
         own = RunnableConfig(**{**given, "configurable": configurable})
         if limit := (self.config or {}).get("recursion_limit"):
             own["recursion_limit"] = limit
@@ -118,19 +119,19 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
 
 
 @contextmanager
-def _open_accounts() -> Iterator[dict[str, Purse]]:
-    """Release the accounts of runs that are aborted, but not of those that ask."""
-    accounts: dict[str, Purse] = {}
+def _active_runs() -> Iterator[dict[str, RunContext]]:
+    """Abort the runs of an execution that raises or is left, but not those that ask."""
+    runs: dict[str, RunContext] = {}
     is_aborted = True
     try:
-        yield accounts
+        yield runs
         is_aborted = False
     except GraphBubbleUp:
         is_aborted = False
         raise
     finally:
         if is_aborted:
-            release_accounts(accounts)
+            abort_runs(runs)
 
 
 def check_input(given: object, *, is_parents_state: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import partial
 from inspect import Parameter, signature
 from time import perf_counter
@@ -10,10 +11,11 @@ from typing import Any, cast
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from costada.evaluators.sandbox.cancellation import CancellationToken, current_token
-from costada.nodes.calls.purse import register_account
 from costada.nodes.calls.telemetry import traced
 from costada.nodes.context import RunContext
 from costada.nodes.open_run import newest_checkpoint
+from costada.nodes.parallel.active_runs import register_run
+from costada.nodes.parallel.pool import NODE_THREADS
 from costada.nodes.state import SearchState, plain
 
 Node = Callable[..., SearchState]
@@ -35,9 +37,9 @@ def observed(node: Node, name: str, context: RunContext) -> Node:
         newest = newest_checkpoint(state) if context.is_saved_by_time else ""
         if takes_config:
             given["config"] = config
-        register_account(state.get("run_id", ""), config, context)
+        register_run(state.get("run_id", ""), config, context)
         update = traced(name, partial(bound, state, **given), state, context)
-        register_account(update.get("run_id", ""), config, context)
+        register_run(update.get("run_id", ""), config, context)
         opens_run = "run_id" in update
         seconds = {} if opens_run else dict(state.get("seconds", {}))
         seconds[name] = seconds.get(name, 0.0) + perf_counter() - began
@@ -82,10 +84,35 @@ class CancellableNode(Runnable[SearchState, SearchState]):
         token = CancellationToken()
         current_token.set(token)
         try:
-            return await asyncio.to_thread(self._ready(config), input)
+            work = partial(copy_context().run, self._ready(config), input)
+            return await asyncio.get_running_loop().run_in_executor(NODE_THREADS, work)
         except asyncio.CancelledError:
             token.cancel()
             raise
 
     def _ready(self, config: RunnableConfig | None) -> Node:
         return partial(self._node, config=config) if self._takes_config else self._node
+
+
+class Route(Runnable[SearchState, str]):
+    """A route that never leaves its thread, so that a cancellation cannot come before it.
+
+    LangGraph executes a function in another thread in an async run. A run that is cancelled while
+    it waits for that thread saves what the node wrote, but not who goes next: it would end there.
+    """
+
+    def __init__(self, route: Callable[[SearchState], str], name: str) -> None:
+        self._route = route
+        self.name = name
+
+    def invoke(
+        self, input: SearchState, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> str:
+        """The label of the next edge."""
+        return self._route(input)
+
+    async def ainvoke(
+        self, input: SearchState, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> str:
+        """The label of the next edge, at once."""
+        return self._route(input)

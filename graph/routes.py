@@ -1,56 +1,96 @@
-"""The routes between nodes: each function reads the state and names the next edge."""
+"""The routes between nodes: each function reads the state and names the next edge.
+
+None of them asks what is in flight: the state says so, the same on every execution.
+"""
 
 from typing import Literal
 
-from costada.controller.constants import Constants
-from costada.nodes.settings import Settings
+from costada.nodes.context import RunContext
+from costada.nodes.parallel.tickets import can_launch, can_repeat, has_room, needs_guide
 from costada.nodes.state import SearchState
 
 
 def after_allocation(state: SearchState) -> Literal["preparation", "attempt"]:
     """`"preparation"` when a call is bought before the step begins."""
-    return "preparation" if state["controller"].pending else "attempt"
+    return "preparation" if needs_guide(state) else "attempt"
 
 
-def after_evaluation(state: SearchState, *, settings: Settings) -> Literal["retry", "charge"]:
-    """`"retry"` when the attempt failed and another one is allowed, and can be paid for."""
-    step = state["step"]
+def after_generation(state: SearchState, *, context: RunContext) -> Literal["another", "landing"]:
+    """`"another"` when one more step may be launched beside those in flight."""
+    return "another" if state["tickets"] and can_launch(state, context) else "landing"
+
+
+def after_evaluation(
+    state: SearchState, *, context: RunContext
+) -> Literal["retry", "charge", "prepared"]:
+    """`"retry"` when the attempt failed and another one is allowed, and can be paid for.
+
+    `"prepared"` when a guide has landed, whose step begins now.
+    """
+    if state["prepared"] and state["iteration"] == state["controller"].iteration:
+        return "charge" if state["stopping"] else "prepared"
+    step, settings = state["step"], context.settings
     is_last = step["attempt"] >= settings.constants.max_attempts
     is_failing = state["failures"] + step["attempt"] >= settings.max_failures
     is_out_of_money = step["is_out_of_money"] or step["is_cut_short"]
-    can_retry = not (is_last or is_failing or is_out_of_money)
+    is_over = is_last or is_failing or is_out_of_money or state["stopping"]
+    can_retry = not is_over and can_repeat(state, context)
     return "retry" if step["failure"] and can_retry else "charge"
 
 
-def next_step(state: SearchState) -> Literal["stop", "intervention", "next step"]:
-    """Whether the run is over, buys a guide, or takes its next step."""
+def next_step(
+    state: SearchState, *, context: RunContext
+) -> Literal["stop", "intervention", "next step", "landing"]:
+    """Whether the run is over, buys a guide, takes its next step, or lands one in flight.
+
+    A step that still buys a call for itself comes first, as only one step is at hand at a time.
+    A caller is asked about any other guide when nothing is in flight, and one that the money in
+    flight leaves no room for waits.
+    """
     if state["stop_reason"]:
         return "stop"
-    return "intervention" if state["controller"].pending else "next step"
+    if state["iteration"] > state["controller"].iteration:
+        return "intervention"
+    if state["stopping"]:
+        return "landing"
+    if needs_guide(state):
+        is_free = has_room(state, context) and not context.settings.approve_guides
+        return "intervention" if is_free or not state["tickets"] else "landing"
+    return "next step" if can_launch(state, context) else "landing"
 
 
 def step_or_question(
-    state: SearchState, *, constants: Constants
-) -> Literal["stop", "question", "intervention", "next step"]:
+    state: SearchState, *, context: RunContext
+) -> Literal["stop", "question", "intervention", "next step", "landing"]:
     """`"question"` when the run could continue with more budget, otherwise as `next_step`."""
     is_out_of_money = state["stop_reason"] == "budget"
-    can_continue = is_out_of_money and state["iterations"] < constants.max_iterations
-    return "question" if can_continue else next_step(state)
+    can_continue = is_out_of_money and state["iterations"] < context.constants.max_iterations
+    return "question" if can_continue else next_step(state, context=context)
 
 
-def after_answer(state: SearchState) -> Literal["stop", "question", "intervention", "next step"]:
+def after_answer(
+    state: SearchState, *, context: RunContext
+) -> Literal["stop", "question", "intervention", "next step", "landing"]:
     """`"question"` when the answer was refused, otherwise as `next_step`."""
-    return "question" if state["refused_answer"] else next_step(state)
+    return "question" if state["refused_answer"] else next_step(state, context=context)
 
 
-def after_guide(state: SearchState) -> Literal["next step", "settle"]:
-    """`"settle"` when the call belongs to a step that has not ended yet."""
-    is_ended = state["iteration"] == state["controller"].iteration
-    return "next step" if is_ended else "settle"
+def after_guide(
+    state: SearchState, *, context: RunContext
+) -> Literal["next step", "settle", "landing"]:
+    """`"settle"` when the call belongs to a step that has not ended yet.
+
+    After a launch, `"landing"` when no other step may be launched beside the guide.
+    """
+    if state["iteration"] != state["controller"].iteration:
+        return "settle"
+    return "next step" if can_launch(state, context) else "landing"
 
 
-def after_approval(state: SearchState) -> Literal["question", "buy", "next step", "settle"]:
+def after_approval(
+    state: SearchState, *, context: RunContext
+) -> Literal["question", "buy", "next step", "settle", "landing"]:
     """`"buy"` when the guide was approved, otherwise as `after_guide` without one."""
     if state["refused_answer"]:
         return "question"
-    return "buy" if state["controller"].pending else after_guide(state)
+    return "buy" if state["controller"].pending else after_guide(state, context=context)

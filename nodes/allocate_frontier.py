@@ -1,11 +1,11 @@
 """Node: choose the frontier, the action and the intensity of the next step."""
 
 from costada.controller.allocation import Allocation
-from costada.controller.intensity import Action
 from costada.controller.step import ask_step
 from costada.nodes.calls.purse import draw_budget
 from costada.nodes.context import RunContext, balance_of
 from costada.nodes.open_run import open_run
+from costada.nodes.parallel.tickets import allocations_in_flight, needs_guide
 from costada.nodes.state import SearchState, StepRecord
 
 
@@ -13,26 +13,37 @@ def allocate_frontier(state: SearchState, *, context: RunContext) -> SearchState
     """Begin a step: its frontier, action and intensity (k_t, a_t, I_t, Sec. 4.3).
 
     Opens a run at the first step, and when a thread whose run is over gets a new input. Where the
-    method buys a call before its first step, that step begins when the call has been made.
+    method buys a call before its first step, that step begins when the call has been made. Steps in
+    flight count as visits. The step that a guide was bought for has the number of its ticket.
     """
     is_running = "run_id" in state and not state["stop_reason"]
     opening = draw_budget(state["run_id"], context) if is_running else open_run(state, context)
     current = SearchState(**{**state, **opening})
     controller, balance = current["controller"], balance_of(current, context)
-    if controller.pending:
+    if needs_guide(current):
         return opening
-    allocation = ask_step(controller, balance, current["run_seed"], context.constants)
-    iteration = controller.iteration + 1
-    return SearchState(**{**opening, "iteration": iteration, "step": _new_step(allocation)})
+    number = current["prepared"] or current["launched"] + 1
+    allocation = ask_step(
+        controller,
+        balance,
+        current["run_seed"],
+        context.constants,
+        number=number,
+        in_flight=allocations_in_flight(current),
+    )
+    begun = SearchState(
+        iteration=controller.iteration + 1,
+        launched=max(current["launched"], number),
+        open=sorted({*current["open"], number}),
+        prepared=0,
+        step=_new_step(number, allocation),
+    )
+    return SearchState(**{**opening, **begun})
 
 
-def allocation_of(step: StepRecord) -> Allocation:
-    """What the controller chose for a step."""
-    return Allocation(step["frontier"], Action(step["action"]), step["intensity"])
-
-
-def _new_step(allocation: Allocation) -> StepRecord:
+def _new_step(number: int, allocation: Allocation) -> StepRecord:
     return StepRecord(
+        number=number,
         frontier=allocation.frontier,
         action=allocation.action.value,
         intensity=allocation.intensity,
@@ -51,6 +62,8 @@ def _new_step(allocation: Allocation) -> StepRecord:
         inspirations=[],
         label="",
         failed=[],
+        is_guided=False,
+        is_launched=False,
         is_credited=False,
         is_out_of_money=False,
         requests=0,

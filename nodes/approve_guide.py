@@ -1,6 +1,7 @@
 """Node: ask the caller whether to buy the guide that was decided on."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypedDict
 
 from langgraph.types import interrupt
@@ -8,7 +9,7 @@ from langgraph.types import interrupt
 from costada.controller.money import remaining
 from costada.nodes.calls.budget import expected_cost, upper_bound
 from costada.nodes.context import RunContext, balance_of
-from costada.nodes.guide import tactics_prompt, without_tactics
+from costada.nodes.guide import accept_tactics, tactics_prompt
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
 
@@ -42,7 +43,9 @@ class GuideQuestion(TypedDict):
 
 def approve_guide(state: SearchState, *, context: RunContext) -> SearchState:
     """Ask the caller whether to buy tactics; see `ask_for_approval`."""
-    return ask_for_approval(tactics_prompt(state, context), without_tactics, state, context)
+    return ask_for_approval(
+        tactics_prompt(state, context), partial(accept_tactics, ()), state, context
+    )
 
 
 def ask_for_approval(

@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass, replace
 
 from costada.controller.method import ParentRule
 from costada.controller.step import draw_attempt
-from costada.nodes.allocate_frontier import allocation_of
 from costada.nodes.context import RunContext, archives_of, candidate_of, shown
 from costada.nodes.guide import take_tactic
+from costada.nodes.parallel.tickets import allocation_of
 from costada.nodes.state import SearchState, StepRecord
 from costada.prompts.render import Prompt, generation_prompt
 from costada.prompts.requests import FailedAttempt, GenerationRequest, Siblings
@@ -44,6 +44,7 @@ def build_context(state: SearchState, *, context: RunContext) -> SearchState:
         failure=failed[-1] if failed else None,
     )
     step = next_attempt(state["step"], drawn, request, context)
+    step["is_guided"] = step["is_guided"] or assignment is not None
     return SearchState(controller=controller, step=step)
 
 
@@ -55,7 +56,7 @@ def _draw_context(state: SearchState, context: RunContext, *, is_guided: bool) -
     parent, inspirations = draw_attempt(
         archives,
         allocation_of(step),
-        state["iteration"],
+        step["number"],
         step["attempt"] + 1,
         state["run_seed"],
         context.constants,

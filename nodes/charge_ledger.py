@@ -7,14 +7,23 @@ from costada.nodes.state import SearchState
 
 
 def charge_ledger(state: SearchState, *, context: RunContext) -> SearchState:
-    """Charge the step's calls (c_t) and update the account (C_t, B - C_t, Sec. 3.1)."""
-    run_id, iteration = state["run_id"], state["iteration"]
+    """Charge the step's calls (c_t) and update the account (C_t, B - C_t, Sec. 3.1).
+
+    A guide that has landed and prepares no further step is charged with the step at hand, or alone
+    if there is none.
+    """
+    run_id, step = state["run_id"], state["step"]
+    iteration = state["controller"].iteration + 1
+    numbers = [number for number in (state["prepared"],) if number]
+    if iteration == state["iteration"]:
+        numbers.append(step["number"])
     counts_lost = context.settings.lost_calls == "count"
-    charge = context.store.call_log.charge(run_id, iteration, counts_lost=counts_lost)
-    report_cost(open_account(run_id, context), run_id, iteration, context)
+    charge = context.store.call_log.charge(run_id, iteration, numbers, counts_lost=counts_lost)
+    for number in numbers:
+        report_cost(open_account(run_id, context), run_id, number, context)
     spent = float(charge.spent)
     return SearchState(
         spent=spent,
         remaining=max(0.0, remaining(budget_of(state, context), spent)),
-        step={**state["step"], "cost": float(charge.cost), "guide_calls": charge.guide_calls},
+        step={**step, "cost": float(charge.cost), "guide_calls": charge.guide_calls},
     )

@@ -1,6 +1,7 @@
 """The run's context: models, problem, prices and store, and what nodes read of them."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import AIMessage
@@ -8,7 +9,7 @@ from langchain_core.runnables import Runnable
 
 from costada.controller.archive import Archive
 from costada.controller.constants import Constants
-from costada.controller.method import Archiving
+from costada.controller.method import is_archiving
 from costada.controller.methods import METHODS, Method
 from costada.controller.money import Balance
 from costada.evaluators.problem import Problem
@@ -17,11 +18,14 @@ from costada.nodes.settings import Settings
 from costada.nodes.state import SearchState
 from costada.prompts.requests import ShownProgram
 from costada.store.purse import Purse
+from costada.store.rows import Seen
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate
 from costada.values.evaluation import EVAL_TIME, MARKS
 
 ChatModel = Runnable[LanguageModelInput, AIMessage]
+
+LandingOrder = Literal["landing", "launch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,9 @@ class RunContext:
     """The models, the problem, the prices and the store of a compiled graph.
 
     `budget` is dollars (B); what a run may spend is `budget_of` it. `prices` knows every model that
-    may answer. `is_saved_by_time` says that the saver takes the latest checkpoint by its time.
+    may answer. Up to `parallel` steps are in flight at a time; they land in the `order` in which
+    they finish, or in which they were launched. `is_saved_by_time` says that the saver takes the
+    latest checkpoint by its time.
     """
 
     name: str
@@ -42,6 +48,8 @@ class RunContext:
     store: RunStore
     purse: Purse | None = None
     is_saved_by_time: bool = True
+    parallel: int = 1
+    order: LandingOrder = "landing"
 
     @property
     def method(self) -> Method:
@@ -74,6 +82,19 @@ def balance_of(state: SearchState, context: RunContext) -> Balance:
     return Balance(budget_of(state, context), state.get("spent", 0.0))
 
 
+def is_alone(state: SearchState, context: RunContext) -> bool:
+    """Whether no step is in flight beside the one at hand.
+
+    A run with one step in flight at a time may continue one that had several.
+    """
+    return context.parallel == 1 and not state["tickets"]
+
+
+def seen_by(state: SearchState) -> Seen:
+    """Which tickets have landed; the step at hand has not, even if it is not in flight."""
+    return Seen(state["launched"], tuple(state["open"]))
+
+
 def candidate_of(candidate_id: str, state: SearchState, context: RunContext) -> Candidate:
     """A stored candidate of the run."""
     return context.store.candidates.get(state["run_id"], candidate_id)
@@ -85,12 +106,12 @@ def archives_of(state: SearchState, context: RunContext) -> tuple[Archive, ...]:
     None for a method that does not draw its parents from archives.
     """
     controller, seq = state["controller"], state["archive_seq"]
-    if not isinstance(controller, Archiving):
+    if not is_archiving(controller):
         return ()
     table, size = context.store.candidates, context.constants.archive_size
     return tuple(
         Archive(tuple(table.archive(state["run_id"], frontier, seq)), size, weights)
-        for frontier, weights in enumerate(controller.archive_weights)
+        for frontier, weights in enumerate(controller.archive_weights[: state.get("num_frontiers")])
     )
 
 

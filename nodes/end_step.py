@@ -6,7 +6,7 @@ from langgraph.types import StreamWriter
 
 from costada.controller.guidance import tactic_uses_left
 from costada.controller.intervention import Intervention
-from costada.controller.method import Controller, Guided
+from costada.controller.method import Controller, is_guided
 from costada.controller.step import OUT_OF_MONEY, stop_reason
 from costada.nodes.calls.purse import close_account
 from costada.nodes.context import RunContext, balance_of, candidate_of
@@ -20,13 +20,15 @@ CUT_SHORT = "cut_short"
 class TraceRow(TypedDict):
     """One iteration as the paper's trace table shows it.
 
-    `frontier` counts from 1. Intensity, costs and gains are as used in the step, evidence as it
-    stands at its end. `score` and `objective` are `None` when nothing was evaluated. Costs are
-    dollars. `failure` says why the last attempt failed, if it did. `is_cached` says that the
-    candidate's program had been judged before and kept its verdict.
+    `ticket` is the number of the step in the order of launching, `iteration` its place in the order
+    of landing. `frontier` counts from 1. Intensity, costs and gains are as used in the step,
+    evidence as it stands at its end. `score` and `objective` are `None` when nothing was evaluated.
+    Costs are dollars. `failure` says why the last attempt failed, if it did. `is_cached` says that
+    the candidate's program had been judged before and kept its verdict.
     """
 
     iteration: int
+    ticket: int
     frontier: int
     action: str
     intensity: float
@@ -78,10 +80,26 @@ def end_step(
         best_metrics=dict(best.metrics),
         failures=_failures(state),
     )
-    if not stop:
+    ended = SearchState(**{**ended, **stop, "prepared": 0})
+    if not ended.get("stopping"):
         return ended
+    return SearchState(**{**ended, **end_run(SearchState(**{**state, **ended}), context)})
+
+
+def end_run(state: SearchState, context: RunContext) -> SearchState:
+    """The end of a run that stops, empty while some of its calls are in flight.
+
+    A guide that landed last stays prepared: if the run continues, its next step is charged for it.
+    """
+    if state["tickets"]:
+        return SearchState()
     close_account(state["run_id"], context)
-    return SearchState(**{**ended, **stop, "best_program": best.program.text})
+    best = candidate_of(state["best"], state, context)
+    return SearchState(
+        stop_reason=state["stopping"],
+        stopping="",
+        best_program=best.program.text,
+    )
 
 
 def trace_row(
@@ -93,7 +111,7 @@ def trace_row(
 ) -> TraceRow:
     """The row of a step from its state, the controller after it and its incumbent."""
     step, credit, evidence = state["step"], state["credit"], controller.record()
-    cycle = controller.cycle if isinstance(controller, Guided) else None
+    cycle = controller.cycle if is_guided(controller) else None
     events = {
         "guide_charged": step["guide_calls"] > 0,
         "consolidation_opened": decided.opened_consolidation,
@@ -105,6 +123,7 @@ def trace_row(
     name = step["candidate"]
     return TraceRow(
         iteration=state["iteration"],
+        ticket=step["number"],
         frontier=step["frontier"] + 1,
         action=step["label"] or step["action"],
         intensity=step["intensity"],
@@ -135,8 +154,13 @@ def trace_row(
 def why_it_stops(state: SearchState, context: RunContext) -> SearchState:
     """Why the run stops after this step, empty if it continues.
 
-    A run that is resumed after too many failures counts them from 0.
+    A run that is resumed after too many failures counts them from 0. One that stops already keeps
+    its reason.
     """
+    if state["stopping"] == "failures":
+        return SearchState(stopping="failures", failures=0)
+    if state["stopping"]:
+        return SearchState(stopping=state["stopping"])
     call_log, run_id, failures = context.store.call_log, state["run_id"], _failures(state)
     balance = balance_of(state, context)
     reason = stop_reason(
@@ -149,14 +173,14 @@ def why_it_stops(state: SearchState, context: RunContext) -> SearchState:
     )
     if reason is None:
         return SearchState()
-    if call_log.num_requests(run_id) and not call_log.has_answer(run_id):
+    if not call_log.has_answer(run_id) and call_log.num_requests(run_id):
         error = call_log.last_error(run_id)
         failure = f"no request was ever answered usably; the last one: {error}"
-        return SearchState(stop_reason="failures", last_failure=failure, failures=0)
+        return SearchState(stopping="failures", last_failure=failure, failures=0)
     if reason == "failures":
         failure = context.store.text(state["step"]["failure"])
-        return SearchState(stop_reason=reason, last_failure=failure, failures=0)
-    return SearchState(stop_reason=reason)
+        return SearchState(stopping=reason, last_failure=failure, failures=0)
+    return SearchState(stopping=reason)
 
 
 def _failures(state: SearchState) -> int:

@@ -1,89 +1,50 @@
-"""Node: score the proposed program."""
+"""Node: score the proposed program, or land the next step in flight."""
 
-from dataclasses import replace
+from functools import partial
+from typing import cast
 
-from costada.nodes.context import RunContext, candidate_of
-from costada.nodes.state import SearchState
-from costada.values.candidate import Candidate, Program
-from costada.values.evaluation import EVALUATOR_FAULT, Evaluation
+from langchain_core.runnables import RunnableConfig
+
+from costada.nodes.calls.judging import score_attempt
+from costada.nodes.context import RunContext
+from costada.nodes.generate import Visible, work_on
+from costada.nodes.guide import accept_tactics
+from costada.nodes.parallel.tickets import land
+from costada.nodes.state import SearchState, StepRecord
+from costada.nodes.tools.workbench import archived_candidates
+from costada.prompts.tactics import Tactic
 
 
-def evaluate(state: SearchState, *, context: RunContext) -> SearchState:
+def evaluate(
+    state: SearchState,
+    config: RunnableConfig,
+    *,
+    context: RunContext,
+    visible: Visible = archived_candidates,
+) -> SearchState:
     """Add the score of the attempt's program to the step (f_t), or why it failed.
+
+    With several steps in flight, the next one that has ended becomes the step at hand; its worker
+    has made the call and the evaluation. A guide that lands updates the controller.
 
     Raises:
         InterruptedError: The evaluation was asked to stop; the step resumes here.
         ValueError: The evaluator fails even on the incumbent.
     """
-    step, text = state["step"], context.store.text
-    if not step["program"]:
-        return SearchState()
-    name = f"{state['iteration']}.{step['attempt']}"
-    program, changes = Program.of(text(step["program"])), text(step["changes"])
-    candidate = judge(name, program, changes, state, context)
-    return SearchState(
-        step={
-            **step,
-            "candidate": candidate.id,
-            "score": candidate.score,
-            "objective": candidate.objective,
-            "failure": context.store.put_text(candidate.error or ""),
-        }
-    )
-
-
-def judge(
-    name: str,
-    program: Program,
-    changes: str,
-    state: SearchState,
-    context: RunContext,
-    *,
-    is_trial: bool = False,
-) -> Candidate:
-    """Judge and store a program of the current attempt.
-
-    A program that the run has judged before keeps its verdict. So does one whose verdict was stored
-    under the same id by a process that died before the attempt ended. `name` is that id; a trial
-    is a program that the model only evaluates with a tool. Raises as `evaluate` does.
-    """
-    table, run_id = context.store.candidates, state["run_id"]
-    evaluator = context.problem.fingerprint
-    stored = table.find(run_id, name)
-    # The verdict of another evaluator counts only where the model has been shown it.
-    is_usable = stored is not None and (is_trial or stored.evaluator in ("", evaluator))
-    if stored is not None and is_usable and stored.program == program:
-        return stored
     step = state["step"]
-    known = table.judged(run_id, program, evaluator, state["iteration"], step["attempt"])
-    parent = candidate_of(step["parent"], state, context)
-    judged = known or Candidate.judged(name, program, _verdict(program, state, context), evaluator)
-    candidate = replace(
-        judged,
-        id=name,
-        iteration=state["iteration"],
-        parent_id=parent.id,
-        generation=parent.generation + 1,
-        changes=changes,
-        is_copy=False,
-        is_cached=known is not None,
-        inspirations=tuple(step["inspirations"]),
-        label=step["label"],
-        is_trial=is_trial,
+    if not (step["is_launched"] or step["is_credited"]):
+        return score_attempt(state, context)
+    work = partial(work_on, config=config, context=context, visible=visible)
+    ticket, result, landed = land(work, state, context)
+    if ticket["step"] is None:
+        tactics = cast(tuple[Tactic, ...], result)
+        opened = accept_tactics(tactics, state, context)
+        prepared = SearchState(prepared=ticket["number"], iteration=state["controller"].iteration)
+        return SearchState(**{**landed, **opened, **prepared})
+    counts_lost = context.settings.lost_calls == "count"
+    cost = context.store.call_log.step_cost(
+        state["run_id"], ticket["number"], counts_lost=counts_lost
     )
-    table.put(run_id, candidate)
-    return candidate
-
-
-def _verdict(program: Program, state: SearchState, context: RunContext) -> Evaluation:
-    """Judge a program; an evaluator that fails on it must still judge the incumbent."""
-    problem, key = context.problem, state["holdout_key"]
-    evaluation = problem.judge(program.text, key)
-    if EVALUATOR_FAULT in evaluation.artifacts:
-        again = problem.judge(candidate_of(state["best"], state, context).program.text, key)
-        if EVALUATOR_FAULT in again.artifacts:
-            raise ValueError(
-                f"evaluator of {problem.name!r}: fails on the best program, which it had judged"
-                f" before; expected a verdict ({again.error})"
-            )
-    return evaluation
+    step = StepRecord(**{**cast(StepRecord, result), "cost": float(cost)})
+    iteration = state["controller"].iteration + 1
+    return SearchState(**{**landed, "step": step, "iteration": iteration})

@@ -2,16 +2,21 @@
 
 from langgraph.types import StreamWriter
 
-from costada.nodes.allocate_frontier import allocation_of
 from costada.nodes.context import RunContext, balance_of
-from costada.nodes.end_step import end_step, why_it_stops
+from costada.nodes.end_step import end_run, end_step, why_it_stops
+from costada.nodes.parallel.tickets import allocation_of
 from costada.nodes.state import SearchState
 
 
 def gate_intervention(
     state: SearchState, writer: StreamWriter, *, context: RunContext
 ) -> SearchState:
-    """Let the controller intervene (B.4); end the step unless it still buys a call for itself."""
+    """Let the controller intervene (B.4); end the step unless it still buys a call for itself.
+
+    A run that stops waits for its calls in flight. A guide among them is charged and is no step.
+    """
+    if state["iteration"] == state["controller"].iteration:
+        return end_run(state, context)
     stop = why_it_stops(state, context)
     allocation, balance = allocation_of(state["step"]), balance_of(state, context)
     controller, decided = state["controller"].decide(

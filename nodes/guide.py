@@ -1,21 +1,24 @@
 """Node: buy the guide call that was decided on."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 
 from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict
 
 from costada.controller.guidance import is_active
-from costada.controller.method import Controller, Guided
+from costada.controller.method import Controller, is_guided
 from costada.models.asking import ModelFailure
 from costada.models.replies import answer_text
 from costada.nodes.calls.asking import ask_within_budget
-from costada.nodes.context import RunContext, candidate_of, shown
-from costada.nodes.state import SearchState
+from costada.nodes.context import RunContext, candidate_of, is_alone, shown
+from costada.nodes.parallel.tickets import launch
+from costada.nodes.state import SearchState, Ticket
 from costada.prompts.render import Prompt, guide_prompt
 from costada.prompts.requests import GuideRequest
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
 from costada.store.call_log import CallKey
+from costada.values.prompt_data import PromptData
 
 MAX_TRIED = 10
 """Tactics whose outcomes a guide is shown."""
@@ -42,25 +45,44 @@ class Assignment:
 def guide(state: SearchState, config: RunnableConfig, *, context: RunContext) -> SearchState:
     """Buy tactics: the controller opens a cycle with them, or notes that there are none (B.4.3).
 
-    The calls belong to the step that follows, which is charged for them. A guide that a hard budget
-    cannot pay for counts as one without a usable tactic.
+    The calls belong to the step that follows, which is charged for them. With several steps in
+    flight the guide is launched, and `evaluate` lands it; its ticket becomes that of the step.
     """
-    constants, iteration = context.constants, state["controller"].iteration + 1
-    prompt = tactics_prompt(state, context)
+    number, prompt = state["launched"] + 1, tactics_prompt(state, context)
+    if is_alone(state, context):
+        return accept_tactics(buy_tactics(prompt, number, state, config, context), state, context)
+    stored = context.store.put_text(json.dumps(asdict(prompt)))
+
+    def work(seen: SearchState, ticket: Ticket) -> tuple[Tactic, ...]:
+        return buy_tactics(prompt, number, seen, config, context)
+
+    ticket = launch(number, None, stored, prompt, work, state, context)
+    return SearchState(launched=number, open=ticket["open"], tickets=[*state["tickets"], ticket])
+
+
+def buy_tactics(
+    prompt: Prompt, number: int, state: SearchState, config: RunnableConfig, context: RunContext
+) -> tuple[Tactic, ...]:
+    """Ask the guide model until it gives usable tactics; none when it does not.
+
+    A guide that a hard budget cannot pay for counts as one without a usable tactic.
+    """
+    constants = context.constants
     for attempt in range(1, constants.max_guide_calls + 1):
-        key = CallKey(state["run_id"], iteration, "guide", attempt)
+        key = CallKey(state["run_id"], number, "guide", attempt)
         answer = ask_within_budget(context.guide_model, prompt, key, state, config, context)
         if isinstance(answer, ModelFailure):
             continue
-        tactics = parse_tactics(answer_text(answer), constants.tactics_per_guide)
-        if tactics:
-            return _with_tactics(tactics, state, context)
-    return without_tactics(state, context)
+        if tactics := parse_tactics(answer_text(answer), constants.tactics_per_guide):
+            return tactics
+    return ()
 
 
-def without_tactics(state: SearchState, context: RunContext) -> SearchState:
-    """Update the controller as after a guide that gave no tactic."""
-    return _with_tactics((), state, context)
+def load_guide_prompt(name: str, context: RunContext) -> Prompt:
+    """The prompt of a guide in flight, as it was stored at its launch."""
+    stored = json.loads(context.store.text(name))
+    data = stored.pop("data")
+    return Prompt(**stored, data=PromptData(**data) if data else None)
 
 
 def tactics_prompt(state: SearchState, context: RunContext) -> Prompt:
@@ -78,12 +100,12 @@ def tactics_prompt(state: SearchState, context: RunContext) -> Prompt:
     return guide_prompt(request)
 
 
-def _with_tactics(
+def accept_tactics(
     tactics: tuple[Tactic, ...], state: SearchState, context: RunContext
 ) -> SearchState:
-    """Store the batch, also an empty one, and update the controller."""
+    """Store the tactics of a guide, also none, and open their cycle."""
     controller = state["controller"]
-    if not isinstance(controller, Guided):
+    if not is_guided(controller):
         raise TypeError(f"controller: got {type(controller).__name__}, expected a guided method")
     mode, score = str(controller.pending), controller.incumbent_score
     batch = TacticBatch(mode=mode, baseline_score=score, tactics=tactics)
@@ -95,11 +117,11 @@ def _with_tactics(
 
 def take_tactic(state: SearchState, context: RunContext) -> tuple[Controller, Assignment | None]:
     """Take one use of the current tactic, if a cycle is active."""
-    controller = state["controller"]
-    if not isinstance(controller, Guided) or not is_active(controller.cycle):
+    controller, step = state["controller"], state["step"]
+    if not is_guided(controller) or not is_active(controller.cycle):
         return controller, None
-    used, index = controller.use_tactic()
-    ((_, record),) = context.store.tactics(state["run_id"], state["iteration"] + 1, count=1)
+    used, index = controller.use_tactic(is_first=not step["is_guided"])
+    ((_, record),) = context.store.tactics(state["run_id"], controller.iteration + 2, count=1)
     batch = TacticBatch.model_validate_json(record)
     return used, Assignment(batch.tactics[index], batch.mode)
 
@@ -110,7 +132,9 @@ def tried_tactics(run_id: str, iteration: int, context: RunContext) -> tuple[Tri
     for given, record in store.tactics(run_id, before=iteration, count=MAX_TRIED):
         batch = TacticBatch.model_validate_json(record)
         if batch.tactics:
-            end = store.end_of_batch(run_id, given)
+            # steps that followed a tactic may land after the last use was taken
+            last_use = store.end_of_batch(run_id, given)
+            end = min(last_use + context.parallel, iteration) - 1
             best = store.candidates.best_score(run_id, given, end)
             gain = 0.0 if best is None else best - batch.baseline_score
             tried += [TriedTactic(tactic, gain) for tactic in batch.tactics]

@@ -26,6 +26,9 @@ from costada.values.usage import Price
 DEFAULT_MAX_FAILURES = 20
 """Attempts in a row without a usable program after which something must be wrong."""
 
+LARGEST_PARALLEL = 256
+"""Steps in flight: each has a thread and a connection, and may cross the budget."""
+
 DEFAULT_TOOL_EVALUATIONS = 3
 """Programs that a generating model may try within one attempt."""
 

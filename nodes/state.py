@@ -5,6 +5,7 @@ checkpoint stays the same size however long the run is.
 """
 
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from typing import Annotated, Any, Self, cast
 
 from langgraph.channels import EphemeralValue, LastValue
@@ -17,21 +18,25 @@ from costada.controller.methods import METHODS
 
 
 class StepRecord(TypedDict):
-    """The current iteration (t), filled in from node to node.
+    """One step, filled in from node to node.
 
-    `frontier`, `action` and `intensity` are what the controller chose (k_t, a_t, I_t). `attempt`
-    counts the attempts made. `parent` and `candidate` are candidate ids, `prompt`, `program`,
-    `changes` and `failure` hashes of stored texts, `prompt_data` of the JSON of what the prompt was
-    made of; an empty string means none. `score` (f_t) and `objective` are `None` until something
-    was evaluated. `cost` is the step cost in dollars (c_t); `guide_calls` says how many of its
-    calls were guide calls. `inspirations` are candidate ids, and `label` is the search strategy's
-    word for the parent, where a strategy chose it. `failed` holds failure and program of every
-    attempt that failed. `is_credited` says that the step has been credited, `is_out_of_money` that
-    its last attempt was not made, as a hard budget could not pay for it. Where the generating model
-    works with tools, `requests` counts its requests in the step, and `is_cut_short` says that its
-    cap or the budget allows the step no further one.
+    `number` is that of its ticket: it counts the launches of a run, keys the step's calls,
+    candidates and random draws, and never changes. `frontier`, `action` and `intensity` are what
+    the controller chose (k_t, a_t, I_t). `attempt` counts the attempts made. `parent` and
+    `candidate` are candidate ids, `prompt`, `program`, `changes` and `failure` hashes of stored
+    texts, `prompt_data` of the JSON of what the prompt was made of; an empty string means none.
+    `score` (f_t) and `objective` are `None` until something was evaluated. `cost` is the step cost
+    in dollars (c_t); `guide_calls` says how many of its calls were guide calls. `inspirations` are
+    candidate ids, and `label` is the search strategy's word for the parent, where a strategy chose
+    it. `failed` holds failure and program of every attempt that failed. `is_guided` says that an
+    attempt followed a tactic, `is_launched` that the current one is in flight, `is_credited` that
+    the step has been credited, `is_out_of_money` that its last attempt was not made, as a hard
+    budget could not pay for it. Where the generating model works with tools, `requests` counts its
+    requests in the step, and `is_cut_short` says that its cap or the budget allows the step no
+    further one.
     """
 
+    number: int
     frontier: int
     action: str
     intensity: float
@@ -50,10 +55,34 @@ class StepRecord(TypedDict):
     inspirations: list[str]
     label: str
     failed: list[list[str]]
+    is_guided: bool
+    is_launched: bool
     is_credited: bool
     is_out_of_money: bool
     requests: int
     is_cut_short: bool
+
+
+class Ticket(TypedDict):
+    """An attempt or a guide call in flight, and what had been seen when it was launched.
+
+    `attempt` is 0 for a guide, whose `step` is `None` and whose `prompt` is the hash of its prompt
+    as JSON. `expected` is dollars: what the ticket has cost so far and its call is expected to
+    cost. The rest is the state as it was: `launched` and `open` tickets, `iterations`,
+    `archive_seq`, the number of frontiers and the incumbent.
+    """
+
+    number: int
+    attempt: int
+    step: StepRecord | None
+    prompt: str
+    expected: float
+    launched: int
+    open: list[int]
+    iterations: int
+    archive_seq: int
+    num_frontiers: int | None
+    best: str
 
 
 def state_types() -> tuple[type, ...]:
@@ -97,19 +126,31 @@ class FrozenValue(LastValue[Any]):
         return super().update([_restored(value) for value in values])
 
 
+_PLAIN: dict[type, tuple[object, list[object]]] = {}
+"""The last value of each type with its plain form: a channel is saved after every node."""
+
+
 def plain(value: object) -> object:
     """The name and the fields of one of `state_types`, which every saver can keep; else the value.
 
     What a node writes is saved before its step ends, for the case of a crash, so it is plain.
     """
-    if type(value) not in state_types():
+    kind = type(value)
+    known = _PLAIN.get(kind)
+    if known is None and (not is_dataclass(value) or kind not in state_types()):
         return value
-    return [type(value).__name__, _adapter(type(value)).dump_python(value, mode="json")]
+    if known is None or known[0] is not value:
+        known = value, [kind.__name__, _adapter(kind).dump_python(value, mode="json")]
+        _PLAIN[kind] = known
+    return known[1]
 
 
 def _restored(value: Any) -> Any:
     if not isinstance(value, list):
         return value
+    for known, form in tuple(_PLAIN.values()):
+        if form is value:
+            return known
     name, named = value
     kinds = [kind for kind in state_types() if kind.__name__ == name]
     if len(kinds) != 1:
@@ -160,6 +201,11 @@ class SearchState(SearchInput, SearchOutput, total=False):
     the archives as of it, so rows written after the last checkpoint are overwritten, never seen.
     `extended_budget` is the budget in dollars that the caller granted when the graph's was used up,
     0 until then; `granted_budget` is what the run has drawn from a purse, else absent or `None`.
+    `launched` is the number of the last ticket, `tickets` are those in flight in the order of their
+    launch, and `open` their numbers. `landings` counts what has landed. `prepared` is the number of
+    a ticket whose guide has landed and whose step has not begun, 0 for none. `stopping` is the
+    reason why the run stops as soon as nothing is in flight, empty while it continues.
+    `num_frontiers` is how many frontiers an attempt in flight has seen, else absent.
     `refused_answer` says what was wrong with the caller's last answer. `failures` counts the
     attempts in a row, up to the last finished step, that yielded no usable program. `best` is the
     incumbent's candidate id. `labels` are hashes of the texts behind the labels of a search
@@ -175,6 +221,13 @@ class SearchState(SearchInput, SearchOutput, total=False):
     archive_seq: int
     extended_budget: float
     granted_budget: float | None
+    launched: int
+    tickets: list[Ticket]
+    open: list[int]
+    landings: int
+    prepared: int
+    stopping: str
+    num_frontiers: int | None
     refused_answer: str
     failures: int
     best: str

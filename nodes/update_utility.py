@@ -2,8 +2,8 @@
 
 from costada.controller.archive import Archive, original_id
 from costada.controller.step import tell_step
-from costada.nodes.allocate_frontier import allocation_of
 from costada.nodes.context import RunContext, archives_of, balance_of, candidate_of
+from costada.nodes.parallel.tickets import allocation_of
 from costada.nodes.state import SearchState
 
 
@@ -25,6 +25,7 @@ def update_utility(state: SearchState, *, context: RunContext) -> SearchState:
         balance_of(state, context),
         state["run_seed"],
         context.constants,
+        is_guided=step["is_guided"],
     )
     _save_changes(archives, booked.archives, state, context)
     is_better = booked.controller.incumbent_score > before.incumbent_score
@@ -33,6 +34,7 @@ def update_utility(state: SearchState, *, context: RunContext) -> SearchState:
         best=step["candidate"] if is_better else state["best"],
         controller=booked.controller,
         credit=booked.credit,
+        open=[each for each in state["open"] if each not in (step["number"], state["prepared"])],
         step={**step, "is_credited": True},
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from billing_server import BillingServer
@@ -43,6 +43,8 @@ def discovery(
     store: RunStore | None = None,
     saver: Any = None,
     purse: Any = None,
+    parallel: int = 1,
+    order: Literal["landing", "launch"] = "landing",
     **settings: Any,
 ) -> Any:
     chosen: dict[str, Any] = {"price": PRICE, **settings}
@@ -59,6 +61,8 @@ def discovery(
         checkpointer=saver,
         store=store,
         purse=purse,
+        parallel=parallel,
+        order=order,
     )
 
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from typing import cast
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import merge_configs
+from typing_extensions import TypeIs
 
 from costada.models.asking import FailureKind, ModelFailure, ask
 from costada.models.gateway.client import with_call_key
@@ -20,14 +22,25 @@ from costada.models.replies import (
 )
 from costada.models.requests import OutgoingRequest, RequestNotSent, with_limited_answers
 from costada.models.retries import is_probe, sleep_between_requests
-from costada.nodes.calls.budget import affordable_answer, left_of_step, money_left
-from costada.nodes.calls.journal import CallJournal
-from costada.nodes.calls.outage import Pause, sleep_interruptibly
-from costada.nodes.context import ChatModel, RunContext
+from costada.nodes.calls.budget import (
+    AwaitsMoney,
+    affordable_answer,
+    left_of_step,
+    money_left,
+    num_others_sent,
+    settled_money,
+    share_of_money,
+)
+from costada.nodes.calls.journal import CallJournal, Reserve
+from costada.nodes.calls.outage import Pause, probe_turns, sleep_interruptibly
+from costada.nodes.context import ChatModel, RunContext, is_alone
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
 from costada.store.rows import OutcomeKind
+
+PARKED_SECONDS = 0.2
+"""How often a request that cannot be paid for looks whether others have ended."""
 
 MAX_UNANSWERED = 3
 """Requests after which a run that never got a usable answer ends as failed."""
@@ -96,6 +109,9 @@ def ask_within_budget(
 
     Under a hard budget every request, retries and fallbacks included, may be answered at the length
     that can be bought with what is left at that moment, of the budget and of `step_cap` dollars.
+    With several steps in flight that is its share of what is left; a request that its share cannot
+    pay for waits until others have ended. What a request can cost at most is reserved in the
+    transaction that journals it.
     Otherwise a call that begins below the step's cap completes, and one that only continues a
     conversation (`is_further`) does not begin when the budget is used up. A call that was made
     before is answered as before.
@@ -104,20 +120,47 @@ def ask_within_budget(
         UnmeteredCall: An answer came without token counts and estimates are not allowed.
         ValueError: As for `ask_model`, or the answers of the model cannot be limited.
     """
-    if context.settings.budget_policy != "hard":
+    frontier = None if key.role == "guide" else state["step"]["frontier"]
+    ask_once = partial(
+        ask_model, asked=asked, key=key, config=config, context=context, frontier=frontier
+    )
+    if context.settings.budget_policy == "hard":
+        return _ask_within_hard_budget(model, key, state, context, step_cap, ask_once)
 
-        def check(is_repeated: bool) -> CutShort | None:
-            left_of_cap = left_of_step(key, step_cap, context)
-            if left_of_cap is not None and left_of_cap <= 0:
-                return CutShort("not asked: the step has cost its cap")
-            if (is_further or is_repeated) and money_left(key, state, context) <= 0:
-                return CutShort("not asked: the budget is used up")
-            return None
+    def check(is_repeated: bool) -> CutShort | None:
+        left_of_cap = left_of_step(key, step_cap, context)
+        if left_of_cap is not None and left_of_cap <= 0:
+            return CutShort("not asked: the step has cost its cap")
+        if _is_lost(key, state, context) and settled_money(key, state, context) <= 0:
+            return CutShort("not asked again: the budget is used up")
+        if (is_further or is_repeated) and money_left(key, state, context) <= 0:
+            return CutShort("not asked: the budget is used up")
+        return None
 
-        return ask_model(model, asked, key, config, context, check=check)
+    return ask_once(model, check=check)
 
+
+def _is_lost(key: CallKey, state: SearchState, context: RunContext) -> bool:
+    """Whether a killed process made this call beside others, and lost it at its upper bound."""
+    counts_lost = context.settings.lost_calls == "count"
+    return (
+        counts_lost
+        and not is_alone(state, context)
+        and context.store.call_log.last_call(key) is not None
+    )
+
+
+def _ask_within_hard_budget(
+    model: ChatModel,
+    key: CallKey,
+    state: SearchState,
+    context: RunContext,
+    step_cap: float | None,
+    ask_once: Callable[..., AIMessage | ModelFailure],
+) -> AIMessage | ModelFailure:
     def limit(request: OutgoingRequest) -> int:
-        longest = affordable_answer(request, money_left(key, state, context), context.prices)
+        share = share_of_money(request, key, state, context)
+        longest = affordable_answer(request, share, context.prices)
         left = left_of_step(key, step_cap, context)
         if left is None:
             return longest
@@ -126,13 +169,24 @@ def ask_within_budget(
         except RequestNotSent as error:
             raise _OverStepCap(f"{error} of the step's cap") from None
 
+    def reserve(bound: Decimal) -> None:
+        if is_alone(state, context):
+            return
+        left = money_left(key, state, context)
+        if bound > left:
+            refusal = AwaitsMoney if num_others_sent(key, state, context) else RequestNotSent
+            raise refusal(f"not asked: it may cost ${bound:.6f}, and ${left:.6f} are left")
+
     limited = cast(ChatModel, with_limited_answers(model, limit))
-    try:
-        return ask_model(limited, asked, key, config, context)
-    except _OverStepCap as error:
-        return CutShort(str(error))
-    except RequestNotSent as error:
-        return Unaffordable(str(error))
+    while True:
+        try:
+            return ask_once(limited, reserve=reserve)
+        except _OverStepCap as error:
+            return CutShort(str(error))
+        except AwaitsMoney:
+            sleep_interruptibly(PARKED_SECONDS)
+        except RequestNotSent as error:
+            return Unaffordable(str(error))
 
 
 def ask_model(
@@ -143,6 +197,8 @@ def ask_model(
     context: RunContext,
     *,
     check: Check = lambda is_repeated: None,
+    reserve: Reserve | None = None,
+    frontier: int | None = None,
 ) -> AIMessage | ModelFailure:
     """Ask a model; returns its answer, or why there is none.
 
@@ -157,6 +213,8 @@ def ask_model(
         config: Of the node that asks.
         context: Of the run.
         check: Called before a call that is not in the journal is made, or made again in a pause.
+        reserve: Called with the most that a request can cost, in the transaction that journals it.
+        frontier: Index of the step's frontier; `None` for a guide.
 
     Raises:
         UnmeteredCall: An answer came without token counts and estimates are not allowed, or no
@@ -167,7 +225,7 @@ def ask_model(
         InterruptedError: The run was asked to stop while it waited.
     """
     conversation = asked if isinstance(asked, Conversation) else Conversation(asked)
-    journal = CallJournal(key, conversation.as_prompt, context)
+    journal = CallJournal(key, conversation.as_prompt, context, frontier, reserve)
     known = journal.known(model)
     if known is not None:
         return known if isinstance(known, ModelFailure) else message_from_text(answer_text(known))
@@ -176,11 +234,24 @@ def ask_model(
         return refused
     keyed = with_call_key(model, "/".join(map(str, key)))
     make = partial(_make_call, keyed, conversation, journal, key, config, context)
+    probes = probe_turns(context.store.call_log.in_flight, key.run_id)
+    num_over = probes.num_over
     answer = make()
     pause = Pause(context.settings.retry_policy)
-    while isinstance(answer, ModelFailure) and _is_outage(answer, key, context, pause):
-        pause.wait(answer)
-        answer = _repeat_call(make, check, answer)
+
+    def is_down(found: AIMessage | ModelFailure) -> TypeIs[ModelFailure]:
+        return isinstance(found, ModelFailure) and _is_outage(found, key, context, pause)
+
+    while is_down(answer):
+        failure = answer
+        with probes.turn():
+            is_first = probes.num_over == num_over
+            while is_first and is_down(answer):
+                pause.wait(answer)
+                answer = _repeat_call(make, check, answer)
+            num_over = probes.num_over = probes.num_over + is_first
+        if not is_first:
+            answer = _repeat_call(make, check, failure)
     pause.end()
     if isinstance(answer, ModelFailure):
         journal.conclude(answer)
@@ -259,7 +330,7 @@ def _is_outage(failure: ModelFailure, key: CallKey, context: RunContext, pause: 
     if failure.kind in (FailureKind.REFUSED, FailureKind.NO_PROTOCOL):
         raise ValueError(failure.reason)
     number = call_log.num_requests(key.run_id, of_guides=of_guides)
-    if number >= MAX_UNANSWERED:
+    if number >= max(MAX_UNANSWERED, context.parallel):
         raise ValueError(
             f"none of the {number} requests so far was answered usably; last failure:"
             f" {failure.reason}"

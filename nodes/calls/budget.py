@@ -14,10 +14,11 @@ from costada.models.requests import (
     stated_caps,
 )
 from costada.models.runnable_tree import AskedModel, asked_models, sent_parameters
-from costada.nodes.context import ChatModel, RunContext, budget_of
+from costada.nodes.context import ChatModel, RunContext, budget_of, is_alone
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
+from costada.store.rows import Seen
 from costada.values.usage import Usage
 
 COST_FACTOR, FEES = 10, 1
@@ -32,6 +33,9 @@ DEFAULT_OUTPUT_CAP = 32_000
 
 EXPECTED_ANSWER = 4_000
 """Tokens of an ordinary answer: what the paper's reference costs leave for it."""
+
+ROOMY_ANSWER = 2 * EXPECTED_ANSWER
+"""Tokens that nearly every answer fits in."""
 
 MINIMAL_ANSWER = 256
 """Tokens of the shortest answer that is worth its money."""
@@ -91,14 +95,68 @@ def check_reported_cost(model: str, quote: Quote, bound: Decimal) -> None:
 
 
 def money_left(key: CallKey, state: SearchState, context: RunContext) -> Decimal:
-    """Dollars left (B - C_t, and less the step's calls so far), below 0 if overspent.
+    """Dollars left (B - C_t, and less the calls of all open tickets so far), below 0 if overspent.
 
     Requests whose bill is unknown count at their upper bound, under a hard budget always.
     """
+    return _left(key, state, context, counts_sent=True)
+
+
+def settled_money(key: CallKey, state: SearchState, context: RunContext) -> Decimal:
+    """Dollars left as `money_left` has it, with nothing for requests that are in flight."""
+    return _left(key, state, context, counts_sent=False)
+
+
+def _left(key: CallKey, state: SearchState, context: RunContext, *, counts_sent: bool) -> Decimal:
     call_log, counts_lost = context.store.call_log, context.settings.lost_calls == "count"
-    spent = call_log.spent(key.run_id, key.iteration - 1)
-    spent += call_log.step_cost(key.run_id, key.iteration, counts_lost=counts_lost)
+    spent = call_log.spent(key.run_id, state.get("iterations", 0))
+    spent += call_log.open_cost(
+        key.run_id, _open_tickets(key, state), counts_lost=counts_lost, counts_sent=counts_sent
+    )
     return Decimal(str(budget_of(state, context))) - spent
+
+
+class AwaitsMoney(RequestNotSent):
+    """A request waits until others in flight have ended and what they reserved is free."""
+
+
+def share_of_money(
+    request: OutgoingRequest, key: CallKey, state: SearchState, context: RunContext
+) -> Decimal:
+    """Dollars that a request may reserve of what is left, beside those of other tickets.
+
+    It is divided by the tickets that have reserved nothing yet, but by no more than can have a
+    roomy answer: fewer calls in flight are worth more than answers that are cut short.
+
+    Raises:
+        AwaitsMoney: Others are in flight, and what they leave cannot buy a roomy answer.
+    """
+    if is_alone(state, context):
+        return money_left(key, state, context)
+    with context.store.call_log.unchanged():
+        left, num_sent = money_left(key, state, context), num_others_sent(key, state, context)
+    cap = min(request.output_cap or DEFAULT_OUTPUT_CAP, ROOMY_ANSWER)
+    roomy = context.prices.listed(request.model).worst_cost(
+        request.input_bound, cap * request.choices
+    )
+    if num_sent and left < roomy:
+        raise AwaitsMoney(
+            f"not asked: a roomy answer may cost ${roomy:.6f}, and ${left:.6f} are left"
+        )
+    num_affordable = int(left / roomy) if roomy else context.parallel
+    return left / max(1, min(context.parallel - num_sent, num_affordable))
+
+
+def num_others_sent(key: CallKey, state: SearchState, context: RunContext) -> int:
+    """How many other tickets have a request in flight."""
+    if is_alone(state, context):
+        return 0
+    return context.store.call_log.num_sent(key.run_id, _open_tickets(key, state), key.iteration)
+
+
+def _open_tickets(key: CallKey, state: SearchState) -> Seen:
+    """What had landed when the ticket was launched; its own calls have not been settled."""
+    return Seen(state["launched"], (*state["open"], key.iteration))
 
 
 def left_of_step(key: CallKey, step_cap: float | None, context: RunContext) -> Decimal | None:

@@ -1,6 +1,7 @@
 """The journal of one logical call: what was sent, what came of it, what need not be sent again."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import fields, replace
 from decimal import Decimal
 from hashlib import sha256
@@ -36,17 +37,34 @@ FAILURE_KINDS = {outcome: failure for failure, outcome in OUTCOMES.items()}
 NOTABLE_SHARE = Decimal("0.05")
 """Share of the budget from which the loss of a request is logged."""
 
+ADVICE = "; with a gateway (--gateway) answers survive a killed run"
+
 _LOG = logging.getLogger("costada.money")
+
+
+Reserve = Callable[[Decimal], None]
+"""Refuses a request that may cost more dollars than are left; raises `RequestNotSent`."""
 
 
 class CallJournal:
     """Writes down each request of a logical call before it leaves, and again when it ends."""
 
-    def __init__(self, key: CallKey, prompt: Prompt, context: RunContext) -> None:
+    def __init__(
+        self,
+        key: CallKey,
+        prompt: Prompt,
+        context: RunContext,
+        frontier: int | None,
+        reserve: Reserve | None,
+    ) -> None:
         self._key, self._prompt, self._context = key, prompt, context
+        self._frontier, self._reserve = frontier, reserve
         self._call_log = context.store.call_log
         request = f"{prompt.system}\0{prompt.user}"
         self._request_hash = sha256(request.encode("utf-8", "surrogatepass")).hexdigest()
+        word = "iteration" if context.parallel == 1 else "ticket"
+        self._step = f"{word} {key.iteration}"
+        self._has_gateway = False
         self._sent: dict[int, tuple[int, Decimal]] = {}
         self._account: Purse | None = None
 
@@ -60,6 +78,7 @@ class CallJournal:
         Raises:
             ValueError: The journal holds another request under the same key.
         """
+        self._has_gateway = has_gateway(model)
         with self._call_log.in_flight.none_of(self._key):
             outcome = self._call_log.outcome(self._key)
             if outcome is not None:
@@ -78,7 +97,7 @@ class CallJournal:
                 answer = checked_answer(AIMessage(last.answer, response_metadata=facts))
                 self.conclude(answer)
                 return answer
-            if has_gateway(model):
+            if self._has_gateway:
                 self._call_log.forget(self._key)
             else:
                 self._log_lost(lost)
@@ -96,7 +115,8 @@ class CallJournal:
             bound = sent_bound(sent, self._context.prices)
             self._account = open_account(self._key.run_id, self._context)
             row = self._row(MeteredCall(sent.model, sent.provider), CallStatus.STARTED, bound)
-            self._sent[sent.number] = self._call_log.put_call(self._key.run_id, row), bound
+            number = self._call_log.put_call(self._key.run_id, row, self._reserve)
+            self._sent[sent.number] = number, bound
             self._report_cost()
         except BaseException:  # raised again: the request does not leave
             self._call_log.in_flight.end(self._key)
@@ -139,13 +159,13 @@ class CallJournal:
         share = bound / Decimal(str(self._context.budget))
         if is_counted and share >= NOTABLE_SHARE:
             _LOG.warning(
-                "A request of iteration %d was lost and counts as $%.6f (%.0f%% of the budget), the"
+                "A request of %s was lost and counts as $%.6f (%.0f%% of the budget), the"
                 " most that it can have cost. To limit such a loss, lower the limit of answers"
-                " (--max-tokens, or max_tokens of the model); with a gateway (--gateway) answers"
-                " survive a killed run",
-                self._key.iteration,
+                " (--max-tokens, or max_tokens of the model)%s",
+                self._step,
                 bound,
                 100 * share,
+                "" if self._has_gateway else ADVICE,
             )
 
     def _report_cost(self) -> None:
@@ -163,7 +183,7 @@ class CallJournal:
                 " branch with `costada fork` (Python: costada.runs.fork.fork_run)"
             )
         raise ValueError(
-            f"request of {self._key.role} {self._key.attempt} of iteration {self._key.iteration}:"
+            f"request of {self._key.role} {self._key.attempt} of {self._step}:"
             f" the journal holds another request for it, expected the same one; {advice}"
         )
 
@@ -172,6 +192,7 @@ class CallJournal:
         facts = {name: getattr(call, name) for name in SHARED_FACTS}
         return CallRow(
             iteration=self._key.iteration,
+            frontier=self._frontier,
             role=self._key.role,
             attempt=self._key.attempt,
             cost=quote.cost(call.usage),

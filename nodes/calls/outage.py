@@ -1,16 +1,21 @@
 """Waiting for an unavailable provider: logged, interruptible, and limited in time."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from selectors import EVENT_READ, DefaultSelector
+from threading import Lock
 from time import monotonic
+from weakref import WeakKeyDictionary
 
 from langgraph.runtime import get_runtime
 
-from costada.evaluators.sandbox.cancellation import current_token
+from costada.evaluators.sandbox.cancellation import heard_tokens
 from costada.models.asking import ModelFailure
 from costada.models.retries import growing_wait, with_jitter
 from costada.models.retry_policy import RetryPolicy
+from costada.store.call_log import InFlightCalls
 
 TICK_SECONDS = 0.5
 """Longest time until a waiting run notices a request to drain."""
@@ -72,11 +77,48 @@ class Pause:
             _LOG.warning("The provider answers again after %.0f s; the run continues", took)
 
 
+class ProbeTurns:
+    """Lets one call of a run at a time wait for an unavailable provider and probe it.
+
+    The other calls in flight wait for their turn, and go ahead when the probe was answered.
+    """
+
+    def __init__(self) -> None:
+        self.num_over = 0
+        """Outages that have ended."""
+        self._lock = Lock()
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait for the turn and have it during the block.
+
+        Raises:
+            InterruptedError: The run was asked to stop while it waited.
+        """
+        while not self._lock.acquire(timeout=TICK_SECONDS):
+            sleep_interruptibly(0.001)
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+
+_TURNS: WeakKeyDictionary[InFlightCalls, dict[str, ProbeTurns]] = WeakKeyDictionary()
+_LOOKING_UP = Lock()
+
+
+def probe_turns(in_flight: InFlightCalls, run_id: str) -> ProbeTurns:
+    """The turns of a run, shared by all who have its run file open in this process."""
+    with _LOOKING_UP:
+        return _TURNS.setdefault(in_flight, {}).setdefault(run_id, ProbeTurns())
+
+
 def sleep_interruptibly(seconds: float) -> None:
     """Wait; raises `InterruptedError` soon after the run is asked to stop or to drain."""
     deadline = monotonic() + seconds
     with DefaultSelector() as selector:
-        selector.register(current_token.get(), EVENT_READ)
+        for token in heard_tokens():
+            selector.register(token, EVENT_READ)
         while (left := deadline - monotonic()) > 0:
             if selector.select(min(left, TICK_SECONDS)) or _is_draining():
                 raise InterruptedError("the run was asked to stop while it waited for its provider")

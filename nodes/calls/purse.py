@@ -1,13 +1,8 @@
 """The account of a run in a purse, under the run's id; without a purse nothing happens here."""
 
-from langchain_core.runnables import RunnableConfig
-
 from costada.nodes.context import RunContext
 from costada.nodes.state import SearchState
 from costada.store.purse import OverBudget, Purse
-
-OPEN_ACCOUNTS = "__costada_purses"
-"""Key of a configuration: the purses of the runs that it executes, by run id."""
 
 
 def open_account(run_id: str, context: RunContext) -> Purse | None:
@@ -51,16 +46,3 @@ def close_account(run_id: str, context: RunContext) -> None:
     """Return to the purse what a run that is over did not spend."""
     if context.purse:
         context.purse.close_child(run_id)
-
-
-def register_account(run_id: str, config: RunnableConfig, context: RunContext) -> None:
-    """Note in the configuration that a run draws from its purse, for `release_accounts`."""
-    accounts = config.get("configurable", {}).get(OPEN_ACCOUNTS)
-    if run_id and context.purse and accounts is not None:
-        accounts[run_id] = context.purse
-
-
-def release_accounts(accounts: dict[str, Purse]) -> None:
-    """Return what aborted runs did not spend; a run that is resumed draws it again."""
-    for run_id, purse in accounts.items():
-        purse.close_child(run_id)

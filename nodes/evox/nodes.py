@@ -21,7 +21,14 @@ from costada.models.replies import answer_text
 from costada.nodes.approve_guide import ask_for_approval
 from costada.nodes.build_context import AttemptContext, failed_attempts, next_attempt
 from costada.nodes.calls.asking import ask_within_budget
-from costada.nodes.context import RunContext, candidate_of, repeatable_metrics, shown
+from costada.nodes.context import (
+    RunContext,
+    candidate_of,
+    repeatable_metrics,
+    seen_by,
+    shown,
+)
+from costada.nodes.evaluate import evaluate
 from costada.nodes.evox.strategies import (
     Selection,
     StrategyRecord,
@@ -29,9 +36,8 @@ from costada.nodes.evox.strategies import (
     initial_strategy,
     select_context,
 )
-from costada.nodes.generate import ask_once
+from costada.nodes.generate import generate
 from costada.nodes.state import SearchState
-from costada.nodes.tools.agent import ask_with_tools
 from costada.nodes.tools.workbench import context_candidates
 from costada.prompts.evox import (
     Labels,
@@ -88,13 +94,6 @@ def build_context(state: SearchState, *, context: RunContext) -> SearchState:
     return SearchState(controller=controller, step=step)
 
 
-def generate(state: SearchState, config: RunnableConfig, *, context: RunContext) -> SearchState:
-    """Add the proposed program to the step; a model with tools may look at the population."""
-    if context.settings.generator == "agent":
-        return ask_with_tools(state, config, _visible, context=context)
-    return ask_once(state, config, context=context)
-
-
 def guide(state: SearchState, config: RunnableConfig, *, context: RunContext) -> SearchState:
     """Buy the labels before the first step, and later a new strategy.
 
@@ -116,15 +115,6 @@ def approve_guide(state: SearchState, *, context: RunContext) -> SearchState:
     return ask_for_approval(prompt, _keep_strategy, state, context)
 
 
-NODES: Mapping[str, Callable[..., SearchState]] = {
-    "build_context": build_context,
-    "generate": generate,
-    "guide": guide,
-    "approve_guide": approve_guide,
-}
-"""Nodes of the graph that EvoX replaces, by name."""
-
-
 def _evox_of(state: SearchState) -> EvoX:
     controller = state["controller"]
     if not isinstance(controller, EvoX):
@@ -133,13 +123,22 @@ def _evox_of(state: SearchState) -> EvoX:
 
 
 def _population(state: SearchState, context: RunContext) -> Sequence[Candidate]:
-    """The initial program and all valid candidates up to the current step."""
-    before = state["iteration"] + state["step"]["is_credited"]
-    return context.store.candidates.population(state["run_id"], before)
+    """The initial program and all valid candidates that have landed."""
+    return context.store.candidates.population(state["run_id"], seen_by(state))
 
 
 def _visible(state: SearchState, context: RunContext) -> list[Candidate]:
     return [*context_candidates(state, context), *_population(state, context)]
+
+
+NODES: Mapping[str, Callable[..., SearchState]] = {
+    "build_context": build_context,
+    "generate": partial(generate, visible=_visible),
+    "evaluate": partial(evaluate, visible=_visible),
+    "guide": guide,
+    "approve_guide": approve_guide,
+}
+"""Nodes of the graph that EvoX replaces, by name."""
 
 
 def _layer(context: RunContext) -> Layer:
@@ -169,7 +168,7 @@ def _select(
         for each in population
     ]
     count = context.constants.num_inspirations
-    seed = draws(state["run_seed"], state["iteration"], "strategy").getrandbits(32)
+    seed = draws(state["run_seed"], state["step"]["number"], "strategy").getrandbits(32)
     while True:
         source = _strategy_text(controller.strategy, context)
         choice = select_context(source, records, count, seed, _layer(context))
@@ -184,7 +183,7 @@ def _previous_attempts(
     population: Sequence[Candidate], state: SearchState, context: RunContext
 ) -> tuple[PreviousAttempt, ...]:
     """The best of the recent candidates, the best first."""
-    first = state["iteration"] - RECENT_ITERATIONS
+    first = state["step"]["number"] - RECENT_ITERATIONS
     recent = [each for each in population if each.parent_id and each.iteration >= first]
     recent.sort(key=lambda each: (-each.score, -each.iteration))
     return tuple(
@@ -203,8 +202,9 @@ def _ask(
     prompt: Prompt, attempt: int, state: SearchState, config: RunnableConfig, context: RunContext
 ) -> str:
     """Ask the guide model; the answer is empty if none came or the budget is used up."""
-    iteration = state["controller"].iteration + 1
-    key = CallKey(state["run_id"], iteration, "guide", attempt)
+    is_before_step = _evox_of(state).pending == LABELS
+    number = state["launched"] + 1 if is_before_step else state["step"]["number"]
+    key = CallKey(state["run_id"], number, "guide", attempt)
     answer = ask_within_budget(
         context.guide_model, prompt, key, state, config, context, is_further=True
     )

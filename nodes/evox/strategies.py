@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.sandbox.run import run_candidate
+from costada.evaluators.sandbox.slot import SHORT_SLOTS
 
 PARENT_LABELS = ("", "diverge", "refine")
 """What a strategy may ask of the attempt: nothing, another approach, or a refinement."""
@@ -135,9 +136,9 @@ def _run_strategy(
             f"The strategy has {len(source)} characters; expected at most {MAX_STRATEGY_CHARACTERS}"
         )
     program = f"{source}\n\n\n{_packaged_text('driver.txt')}\n\n{data}"
-    result = run_candidate(program, entry_point, limits, arguments, layer)
+    result = run_candidate(program, entry_point, limits, arguments, layer, slots=SHORT_SLOTS)
     if result.is_sandbox_fault:
-        result = run_candidate(program, entry_point, limits, arguments, layer)
+        result = run_candidate(program, entry_point, limits, arguments, layer, slots=SHORT_SLOTS)
     if result.error is None:
         return result.output
     num_lines = len(source.split("\n"))

@@ -91,7 +91,7 @@ def _key(state: SearchState, number: int) -> CallKey:
     """Key of an attempt's request; the requests of a step are counted together."""
     step = state["step"]
     role = "generation" if step["attempt"] == 1 else "retry"
-    return CallKey(state["run_id"], state["iteration"], role, step["requests"] + number)
+    return CallKey(state["run_id"], step["number"], role, step["requests"] + number)
 
 
 def _tool_messages(bench: Workbench, answer: AIMessage, answers_left: int) -> list[ToolMessage]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from costada.controller.method import ParentRule
+from costada.nodes.calls.judging import judge
 from costada.nodes.context import RunContext, archives_of, candidate_of, shown
-from costada.nodes.evaluate import judge
 from costada.nodes.state import SearchState
 from costada.prompts.replies import Proposal, Rejection, parse_program
 from costada.prompts.tools import (
@@ -85,7 +85,8 @@ class Workbench:
         if isinstance(proposal, str):
             return proposal
         number = len(self.trials) + 1
-        name = f"{self.state['iteration']}.{self.state['step']['attempt']}.{number}"
+        step = self.state["step"]
+        name = f"{step['number']}.{step['attempt']}.{number}"
         program = Program.of(proposal.code)
         trial = judge(name, program, proposal.changes, self.state, self.context, is_trial=True)
         self.trials.append(trial)

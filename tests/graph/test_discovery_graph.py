@@ -44,14 +44,23 @@ def test_every_conditional_edge_is_labelled():
         for edge in graph.get_graph().edges
         if edge.conditional
     }
-    after_gate = {"allocate_frontier": "next step", "guide": "intervention", "__end__": "stop"}
+    after_gate = {
+        "allocate_frontier": "next step",
+        "evaluate": "landing",
+        "guide": "intervention",
+        "__end__": "stop",
+    }
     assert labels == {
         ("allocate_frontier", "build_context"): "attempt",
         ("allocate_frontier", "guide"): "preparation",
         ("guide", "allocate_frontier"): "next step",
         ("guide", "charge_ledger"): "settle",
+        ("guide", "evaluate"): "landing",
+        ("generate", "allocate_frontier"): "another",
+        ("generate", "evaluate"): "landing",
         ("evaluate", "build_context"): "retry",
         ("evaluate", "charge_ledger"): "charge",
+        ("evaluate", "allocate_frontier"): "prepared",
         **{("gate_intervention", target): label for target, label in after_gate.items()},
     }
 

@@ -93,7 +93,7 @@ def test_a_copy_that_is_cut_back_keeps_what_is_not_ours(theirs: Path, tmp_path: 
             store.put_step("run", iteration, {"iteration": iteration})
             store.call_log.put_call("run", call_row(iteration=iteration))
     copy_file(theirs, copy)
-    cut_back(copy, Cut("run", iteration=1, archive_seq=1), "new")
+    cut_back(copy, Cut("run", 1, 1, landings=0, last_number=1, in_flight={}), "new")
     assert contents(copy) == before
     with RunStore(copy) as store:
         assert store.steps("new") == [{"iteration": 1}]

@@ -242,6 +242,24 @@ def test_a_pause_says_what_it_waits_for_and_that_it_is_over(
     assert over == "The provider answers again after 0 s; the run continues"
 
 
+def test_one_call_of_several_in_flight_probes_the_provider(
+    server: BillingServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    def words() -> list[str]:
+        return [record.getMessage().partition(" ")[0] for record in caplog.records]
+
+    def answer(body):
+        is_down = len(server.requests) > 4 and words().count("Paused:") < 3
+        return Refusal(503, "down") if is_down else answer_like_a_model(body)
+
+    server.default = answer
+    policy = RetryPolicy(retry_wait=0.2, longest_wait=0.4)
+    with caplog.at_level(logging.WARNING, "costada"):
+        found = waiting(server, iterations=12, parallel=4, policy=policy).invoke({}, THREAD)
+    assert words() == ["Paused:"] * 3 + ["The"]
+    assert found["iterations"] == 12
+
+
 def test_one_request_is_enough_to_see_that_an_outage_lasts(server: BillingServer) -> None:
     """The first call has its three requests; each further one asks once, for it may be billed."""
     store = RunStore()

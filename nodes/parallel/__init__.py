@@ -1,0 +1,1 @@
+"""Steps in flight: tickets, and the threads that work on them."""

@@ -1,0 +1,174 @@
+"""The threads that work on the steps in flight of a run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Collection, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
+from threading import Condition, Lock, Thread, main_thread
+from weakref import WeakKeyDictionary, WeakSet
+
+from costada.evaluators.sandbox.cancellation import (
+    CancellationToken,
+    current_token,
+    is_cancelled,
+)
+from costada.store.call_log import InFlightCalls
+from costada.store.run_store import RunStore
+
+MAX_THREADS = 4096
+"""Threads of each executor; they begin when they are needed."""
+
+TICK_SECONDS = 0.5
+"""Longest time until a waiting thread notices a cancellation."""
+
+WORK_THREADS = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="costada-call")
+"""Threads of model calls and evaluations in flight."""
+
+NODE_THREADS = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="costada-node")
+"""Threads of the nodes of asynchronous runs, which asyncio's own executor would cap."""
+
+for _executor in (WORK_THREADS, NODE_THREADS):
+    # A forked process inherits no threads, and must not wait for those of its parent.
+    os.register_at_fork(
+        after_in_child=partial(ThreadPoolExecutor.__init__, _executor, MAX_THREADS, "costada")
+    )
+
+
+class Pool:
+    """The work in flight of one run, by key.
+
+    A run has one pool in a process, whichever graph object executes it: a second graph on the same
+    run finds the calls of the first.
+    """
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._launched: dict[Hashable, tuple[Future[object], CancellationToken]] = {}
+        self._finished: list[Hashable] = []
+        self._token = CancellationToken()
+
+    def launch(self, key: Hashable, work: Callable[[], object]) -> None:
+        """Begin a piece of work in a thread of its own, unless it is in flight or has ended.
+
+        What was cancelled begins again.
+        """
+        with self._changed:
+            known, _ = self._launched.get(key, (None, None))
+            if known and not _is_interrupted(known):
+                return
+            self._forget(key)
+            context = copy_context()
+            context.run(current_token.set, self._token)
+            future = WORK_THREADS.submit(context.run, work)
+            self._launched[key] = future, self._token
+        future.add_done_callback(partial(self._finish, key))
+        _watch_exit(self)
+
+    def wait(self, keys: Collection[Hashable]) -> Hashable:
+        """The first of these pieces of work to end, in the order of ending.
+
+        Raises:
+            InterruptedError: The node that waits is cancelled.
+        """
+        with self._changed:
+            while True:
+                if is_cancelled():
+                    raise InterruptedError("the run was asked to stop")
+                for key in (*self._finished, *keys):
+                    # what another thread has taken away counts as ended: `take` says so
+                    if key in keys and (key in self._finished or key not in self._launched):
+                        return key
+                self._changed.wait(TICK_SECONDS)
+
+    def was_cancelled(self, key: Hashable) -> bool:
+        """Whether a piece of work has ended because of `cancel`, so that it has to begin again."""
+        with self._changed:
+            future, token = self._launched.get(key, (None, None))
+            return bool(future and token is not self._token and _is_interrupted(future))
+
+    def take(self, key: Hashable) -> object:
+        """The result of a piece of work, which leaves the pool; raises what the work raised.
+
+        Raises:
+            InterruptedError: Another thread has taken it, as a cancelled run may that has not
+                noticed yet.
+        """
+        with self._changed:
+            taken = self._forget(key)
+        if taken is None:
+            raise InterruptedError("another thread continues this run")
+        return taken.result()
+
+    @property
+    def num_in_flight(self) -> int:
+        """How many pieces of work have not ended."""
+        with self._changed:
+            return len(self._launched) - len(self._finished)
+
+    def cancel(self) -> None:
+        """Cancel evaluations and waits; calls in flight end by themselves and are stored."""
+        with self._changed:
+            self._token.cancel()
+            self._token = CancellationToken()
+
+    def settle(self) -> None:
+        """Wait until no work is in flight."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._finished) == len(self._launched))
+
+    def _forget(self, key: Hashable) -> Future[object] | None:
+        if key in self._finished:
+            self._finished.remove(key)
+        return self._launched.pop(key, (None, None))[0]
+
+    def _finish(self, key: Hashable, future: Future[object]) -> None:
+        with self._changed:
+            if self._launched.get(key, (None, None))[0] is future:
+                self._finished.append(key)
+            self._changed.notify_all()
+
+
+def _is_interrupted(future: Future[object]) -> bool:
+    return future.done() and isinstance(future.exception(), InterruptedError)
+
+
+_POOLS: WeakKeyDictionary[InFlightCalls, dict[str, Pool]] = WeakKeyDictionary()
+_ACTIVE: WeakSet[Pool] = WeakSet()
+_LOOKING_UP = Lock()
+_watcher: Thread | None = None
+
+
+def pool_of(store: RunStore, run_id: str) -> Pool:
+    """The pool of a run, shared by all who have its run file open in this process."""
+    with _LOOKING_UP:
+        return _POOLS.setdefault(store.call_log.in_flight, {}).setdefault(run_id, Pool())
+
+
+def _watch_exit(pool: Pool) -> None:
+    """Let a thread say what an ending interpreter waits for, as long as work is in flight."""
+    global _watcher
+    with _LOOKING_UP:
+        _ACTIVE.add(pool)
+        if _watcher is None or not _watcher.is_alive():
+            _watcher = Thread(target=_say_at_exit, name="costada-exit")
+            _watcher.start()
+
+
+def _say_at_exit() -> None:
+    global _watcher
+    while main_thread().is_alive():
+        main_thread().join(TICK_SECONDS)
+        with _LOOKING_UP:
+            if not any(pool.num_in_flight for pool in _ACTIVE):
+                _ACTIVE.clear()
+                _watcher = None
+                return
+    pools = [pool for pool in _ACTIVE if pool.num_in_flight]
+    if number := sum(pool.num_in_flight for pool in pools):
+        sys.stderr.write(f"costada: waiting for {number} model calls in flight\n")
+    for pool in pools:
+        pool.cancel()

@@ -1,0 +1,185 @@
+"""Tickets: what is launched, when it may be, and which lands next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import cast
+
+from costada.controller.allocation import Allocation
+from costada.controller.intensity import Action
+from costada.controller.method import is_archiving
+from costada.nodes.calls.budget import expected_cost
+from costada.nodes.context import RunContext, budget_of
+from costada.nodes.parallel.pool import Pool, pool_of
+from costada.nodes.state import SearchState, StepRecord, Ticket
+from costada.prompts.render import Prompt
+
+Key = tuple[int, int]
+"""Number and attempt of a ticket; the attempt of a guide is 0."""
+
+Work = Callable[[SearchState, Ticket], object]
+"""What is done for a ticket, with the state as it was at the launch."""
+
+
+def allocation_of(step: StepRecord) -> Allocation:
+    """What the controller chose for a step."""
+    return Allocation(step["frontier"], Action(step["action"]), step["intensity"])
+
+
+def allocations_in_flight(state: SearchState) -> list[Allocation]:
+    """What the controller chose for the steps in flight."""
+    return [allocation_of(each["step"]) for each in state["tickets"] if each["step"] is not None]
+
+
+def has_guide_in_flight(state: SearchState) -> bool:
+    """Whether a guide call is in flight."""
+    return any(ticket["step"] is None for ticket in state["tickets"])
+
+
+def needs_guide(state: SearchState) -> bool:
+    """Whether a call was decided on that has not been launched yet."""
+    return bool(state["controller"].pending) and not has_guide_in_flight(state)
+
+
+def can_launch(state: SearchState, context: RunContext) -> bool:
+    """Whether another step may be launched beside those in flight.
+
+    No more than `parallel`, nor than the iterations left. Where nothing is in flight, the reasons
+    to stop have been looked at already.
+    """
+    tickets = state["tickets"]
+    if not tickets:
+        return True
+    if state["stopping"] or needs_guide(state) or len(tickets) >= context.parallel:
+        return False
+    return has_room(state, context)
+
+
+def has_room(state: SearchState, context: RunContext) -> bool:
+    """Whether iterations and money are left for one more step beside those in flight."""
+    begun = state["controller"].iteration + len(state["tickets"])
+    return begun < context.constants.max_iterations and is_within_budget(state, context)
+
+
+def is_within_budget(state: SearchState, context: RunContext) -> bool:
+    """Whether the budget has room for one more step beside those in flight.
+
+    What is spent counts, what the calls in flight are expected to cost, and one more step at the
+    average cost of those that have landed.
+    """
+    spent, iterations = state.get("spent", 0.0), state["controller"].iteration
+    expected = sum(ticket["expected"] for ticket in state["tickets"])
+    another = spent / iterations if iterations else 0.0
+    return spent + expected + another < budget_of(state, context)
+
+
+def can_repeat(state: SearchState, context: RunContext) -> bool:
+    """Whether the budget has room for a further attempt of the step that has landed.
+
+    A run with one step in flight completes its step whatever it costs; several steps in flight
+    would cross the budget by all their attempts.
+    """
+    expected = sum(ticket["expected"] for ticket in state["tickets"])
+    so_far = state.get("spent", 0.0) + state["step"]["cost"] + expected
+    return context.parallel == 1 or so_far < budget_of(state, context)
+
+
+def launch(
+    number: int,
+    step: StepRecord | None,
+    prompt_hash: str,
+    prompt: Prompt,
+    work: Work,
+    state: SearchState,
+    context: RunContext,
+) -> Ticket:
+    """Launch an attempt, or a guide call where there is no step, and return its ticket."""
+    ticket = Ticket(
+        number=number,
+        attempt=step["attempt"] if step else 0,
+        step=step,
+        prompt=prompt_hash,
+        expected=_expected_cost(number, step, prompt, state, context),
+        launched=max(state["launched"], number),
+        open=sorted({*state["open"], number}),
+        iterations=state["controller"].iteration,
+        archive_seq=state["archive_seq"],
+        num_frontiers=_num_frontiers(state),
+        best=state["best"],
+    )
+    _launch(ticket, work, state, context)
+    return ticket
+
+
+def land(work: Work, state: SearchState, context: RunContext) -> tuple[Ticket, object, SearchState]:
+    """Wait for the next ticket to end: the ticket, its result, and the state without it.
+
+    What is not in flight is launched again: a process may have died since, or a run was aborted.
+    The order of landing is stored, so that a run which is resumed lands its tickets in the same
+    order. Raises what the work raised, and as `Pool.wait` and `Pool.take` do.
+    """
+    pool, call_log = pool_of(context.store, state["run_id"]), context.store.call_log
+    tickets = {(each["number"], each["attempt"]): each for each in state["tickets"]}
+    landing = state["landings"] + 1
+    recorded, key = call_log.landing(state["run_id"], landing), None
+    while key is None or pool.was_cancelled(key):
+        for ticket in tickets.values():
+            _launch(ticket, work, state, context)
+        key = _next_key(recorded, tickets, pool, context)
+    result = pool.take(key)
+    call_log.put_landing(state["run_id"], landing, key[0])
+    others = [ticket for other, ticket in tickets.items() if other != key]
+    return tickets[key], result, SearchState(tickets=others, landings=landing)
+
+
+def _next_key(
+    recorded: int | None, tickets: Mapping[Key, Ticket], pool: Pool, context: RunContext
+) -> Key:
+    expected = [key for key in tickets if key[0] == recorded]
+    if not expected and context.order == "launch":
+        expected = [next(iter(tickets))]
+    return cast(Key, pool.wait(expected or list(tickets)))
+
+
+def _launch(ticket: Ticket, work: Work, state: SearchState, context: RunContext) -> None:
+    then = SearchState(
+        **{
+            **state,
+            "launched": ticket["launched"],
+            "open": ticket["open"],
+            "iterations": ticket["iterations"],
+            "archive_seq": ticket["archive_seq"],
+            "num_frontiers": ticket["num_frontiers"],
+            "best": ticket["best"],
+        }
+    )
+    if ticket["step"] is not None:
+        then["step"] = ticket["step"]
+    pool = pool_of(context.store, state["run_id"])
+    pool.launch((ticket["number"], ticket["attempt"]), partial(work, then, ticket))
+
+
+def _expected_cost(
+    number: int, step: StepRecord | None, prompt: Prompt, state: SearchState, context: RunContext
+) -> float:
+    """Dollars of a ticket before this call, and those the call is expected to cost.
+
+    A step is expected to cost what the steps so far have cost on average. The call itself does not
+    count where it was made already: a launch that is repeated expects what it expected before.
+    """
+    if step is None:
+        return float(expected_cost(context.guide_model, prompt, context.prices))
+    counts_lost = context.settings.lost_calls == "count"
+    first = step["requests"] + 1 if step["requests"] else step["attempt"]
+    so_far = context.store.call_log.cost_before(
+        state["run_id"], number, first, counts_lost=counts_lost
+    )
+    if iterations := state["controller"].iteration:
+        return float(so_far) + state["spent"] / iterations
+    return float(so_far + expected_cost(context.model, prompt, context.prices))
+
+
+def _num_frontiers(state: SearchState) -> int | None:
+    controller = state["controller"]
+    return len(controller.archive_weights) if is_archiving(controller) else None

@@ -1,0 +1,366 @@
+"""K steps in flight: whoever is finished lands, and the ledger stays exact."""
+
+import asyncio
+import time
+from collections import Counter
+from decimal import Decimal
+from itertools import count
+from operator import itemgetter
+from threading import Barrier, Event, Lock
+from typing import Any
+
+import pytest
+from billing_server import Reply, Silence
+from fakes import (
+    IDEAS,
+    ScriptedModel,
+    evaluate_value,
+    hashed_answer,
+    is_guide_prompt,
+    rewrite,
+    toy_problem,
+)
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.errors import GraphDrained
+from langgraph.runtime import RunControl
+from toy_graph import (
+    CALL_COST,
+    THREAD,
+    billed,
+    calls_of,
+    client,
+    discovery,
+    resumed,
+    rows_of,
+    scripted,
+    spent_by,
+    trace,
+)
+
+from costada.models.retry_policy import RetryPolicy
+from costada.store.rows import CallStatus
+from costada.store.run_store import RunStore
+
+PATIENCE = 20
+"""Seconds after which a test that waits for calls of a run has failed."""
+
+
+class Timed:
+    """An answer by the prompt that takes its time; calls count from 1 in the order they begin."""
+
+    def __init__(self, seconds=lambda number: 0.02):
+        self._seconds, self._numbers, self._lock = seconds, count(1), Lock()
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+        self.most_in_flight = 0
+
+    def __call__(self, prompt: str) -> str:
+        with self._lock:
+            number = next(self._numbers)
+            self.begun.append(number)
+            self.most_in_flight = max(self.most_in_flight, len(self.begun) - len(self.ended))
+        self.wait(number)
+        with self._lock:
+            self.ended.append(number)
+        return hashed_answer(prompt)
+
+    def wait(self, number: int) -> None:
+        time.sleep(self._seconds(number))
+
+
+class OneStraggler(Timed):
+    """Its third call ends only after twenty others that began later."""
+
+    def __init__(self):
+        super().__init__()
+        self._others_ended = Event()
+        self.outlasted_the_others = False
+
+    def wait(self, number):
+        if number == 3:
+            self.outlasted_the_others = self._others_ended.wait(PATIENCE)
+        elif len(self.ended) >= 20:
+            self._others_ended.set()
+        else:
+            super().wait(number)
+
+
+class Meeting(Timed):
+    """Its first calls, so many, wait for each other."""
+
+    def __init__(self, number):
+        super().__init__()
+        self._first, self._barrier = number, Barrier(number)
+
+    def wait(self, number):
+        if number <= self._first:
+            self._barrier.wait(PATIENCE)
+
+
+class UnevenModel(ScriptedModel):
+    """Its answers have 100 to 2,099 tokens."""
+
+    def _usage(self):
+        tokens = 100 + 731 * len(self.prompts) % 2000
+        return {"input_tokens": 100, "output_tokens": tokens, "total_tokens": 100 + tokens}
+
+
+def uneven_reply(body):
+    """An answer by the prompt, with token counts that differ from call to call."""
+    prompt = body["messages"][-1]["content"]
+    text = IDEAS if is_guide_prompt(prompt) else hashed_answer(prompt)
+    return Reply(text, input_tokens=len(prompt), output_tokens=500 + len(prompt) % 997)
+
+
+def landings_of(store):
+    return [row["ticket"] for row in rows_of(store)]
+
+
+def test_so_many_calls_are_in_flight_and_no_more():
+    answer = Meeting(6)
+    found = discovery(scripted(answer), parallel=6, iterations=18).invoke({})
+    assert found["iterations"] == 18
+    assert answer.most_in_flight == 6
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_straggler_never_holds_the_others_up(is_async):
+    answer, store = OneStraggler(), RunStore()
+    graph = discovery(scripted(answer), parallel=4, iterations=30, store=store)
+    found = asyncio.run(graph.ainvoke({})) if is_async else graph.invoke({})
+    assert found["iterations"] == 30
+    assert answer.outlasted_the_others
+    assert answer.ended.index(3) >= 20
+    assert sorted(landings_of(store)) == list(range(1, 31))
+
+
+def test_a_call_that_never_ends_is_given_up_while_the_others_go_on(server):
+    numbers, store = count(1), RunStore()
+
+    def answer(body):
+        prompt = body["messages"][-1]["content"]
+        return Silence() if next(numbers) == 3 else Reply(hashed_answer(prompt), 1000, 500)
+
+    server.default = answer
+    policy = RetryPolicy(call_timeout=2.0)
+    model = client(server, max_tokens=600, max_attempts=1)
+    options: dict[str, Any] = {"parallel": 4, "iterations": 16, "store": store}
+    found = discovery(model, retry_policy=policy, **options).invoke({})
+    assert found["iterations"] == 16
+    calls = calls_of(store)
+    (hung,) = (call for call in calls if call.status is not CallStatus.DONE)
+    assert hung.bound > 0
+    assert spent_by(store) == billed(server) + hung.bound
+    assert sum(call.ended_at < hung.ended_at for call in calls if call is not hung) >= 12
+
+
+@pytest.mark.parametrize("parallel", [1, 2, 4, 8])
+def test_the_ledger_equals_the_bill_with_several_calls_in_flight(server, parallel):
+    store = RunStore()
+    server.default = uneven_reply
+    graph = discovery(client(server), parallel=parallel, iterations=24, store=store)
+    found = graph.invoke({})
+    assert len(server.bill) >= 25
+    assert spent_by(store) == billed(server)
+    assert found["spent"] == pytest.approx(float(billed(server)), abs=1e-9)
+    keys = Counter((call.iteration, call.role, call.attempt) for call in calls_of(store))
+    assert set(keys.values()) == {1}
+
+
+def test_no_more_is_launched_than_the_budget_is_expected_to_pay_for():
+    """Every call costs $0.002, so three of them cross the budget, as one after the other would."""
+    answer, store = Timed(), RunStore()
+    found = discovery(scripted(answer), parallel=16, budget=0.005, store=store).invoke({})
+    assert found["stop_reason"] == "budget"
+    assert 0.005 <= found["spent"] <= 0.005 + 2 * float(CALL_COST)
+    assert found["spent"] == float(spent_by(store)) == len(answer.ended) * float(CALL_COST)
+
+
+@pytest.mark.parametrize("parallel", [2, 8])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_never_oversteps_its_budget_by_more_steps_than_are_in_flight(parallel, seed):
+    store = RunStore()
+    model = UnevenModel(answer=Timed(lambda number: 0.01 * (number % 3)))
+    graph = discovery(model, parallel=parallel, budget=0.05, store=store)
+    found = graph.invoke({"seed": seed})
+    assert found["stop_reason"] == "budget"
+    assert found["spent"] >= 0.05
+    beyond = [row for row in rows_of(store) if row["spent"] - row["step_cost"] >= 0.05]
+    assert len(beyond) < parallel
+
+
+@pytest.mark.parametrize("parallel", [2, 8, 64])
+def test_a_hard_budget_holds_with_any_number_of_calls_in_flight(server, parallel):
+    store = RunStore()
+    server.default = lambda body: Reply(
+        hashed_answer(body["messages"][-1]["content"]),
+        input_tokens=sum(len(message["content"].encode()) for message in body["messages"]),
+        output_tokens=body["max_completion_tokens"],
+    )
+    model = client(server, max_tokens=600)
+    graph = discovery(
+        model, parallel=parallel, budget=0.05, budget_policy="hard", store=store, iterations=100
+    )
+    found = graph.invoke({})
+    assert found["stop_reason"] == "budget"
+    assert len(server.bill) >= 5
+    assert billed(server) == spent_by(store) <= Decimal("0.05")
+
+
+@pytest.mark.parametrize("latencies", [(0.0, 0.03), (0.03, 0.0), (0.01, 0.02, 0.05)])
+def test_in_the_order_of_launching_a_seed_gives_the_same_run_whatever_the_latencies(latencies):
+    def run(seconds):
+        graph = discovery(scripted(Timed(seconds)), parallel=4, iterations=16, order="launch")
+        return trace(graph, {"seed": 3})
+
+    rows = run(lambda number: latencies[number % len(latencies)])
+    assert rows == run(lambda number: 0.0)
+    assert sorted(row["ticket"] for row in rows) == list(range(1, 17))
+
+
+def test_with_one_call_in_flight_both_orders_are_the_plain_run():
+    rows = [trace(discovery(order=order, iterations=12)) for order in ("landing", "launch")]
+    assert rows[0] == rows[1]
+    assert all(row["ticket"] == row["iteration"] for row in rows[0])
+
+
+def test_a_drained_run_finishes_its_calls_and_repeats_none():
+    answer, store, saver = Timed(), RunStore(), InMemorySaver()
+    options: dict[str, Any] = {"parallel": 8, "iterations": 30, "store": store, "saver": saver}
+    control = RunControl()
+
+    def drain():
+        graph = discovery(scripted(answer), **options)
+        for row in graph.stream({}, THREAD, stream_mode="custom", control=control):
+            if row["iteration"] == 5:
+                control.request_drain()
+
+    with pytest.raises(GraphDrained):
+        drain()
+    assert len(rows_of(store)) < 30
+    resumed(discovery(scripted(answer), **options))
+    check_nothing_was_repeated(store, answer, 30)
+
+
+def check_nothing_was_repeated(store, answer, iterations):
+    calls = calls_of(store)
+    assert [row["iteration"] for row in rows_of(store)] == list(range(1, iterations + 1))
+    assert sorted(landings_of(store)) == list(range(1, iterations + 1))
+    assert {call.status for call in calls} == {CallStatus.DONE}
+    assert len(calls) == len(answer.ended) == len(answer.begun)
+    assert spent_by(store) == len(calls) * CALL_COST
+
+
+@pytest.mark.parametrize("way", ["cancelled", "left"])
+def test_a_cancelled_task_finishes_its_calls_and_repeats_none(way):
+    answer, store, saver = Timed(lambda number: 0.05), RunStore(), InMemorySaver()
+    options: dict[str, Any] = {"parallel": 4, "iterations": 20, "store": store, "saver": saver}
+
+    async def follow(graph, task_of):
+        async for row in graph.astream({}, THREAD, stream_mode="custom"):
+            if row["iteration"] == 4:
+                if way == "left":
+                    return
+                task_of().cancel()
+
+    async def begin():
+        graph = discovery(scripted(answer), **options)
+        task = asyncio.ensure_future(follow(graph, lambda: task))
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    async def go_on():
+        return await discovery(scripted(answer), **options).ainvoke(None, THREAD)
+
+    assert asyncio.run(begin()) is (way == "cancelled")
+    assert 4 <= len(rows_of(store)) < 20
+    assert asyncio.run(go_on())["iterations"] == 20
+    check_nothing_was_repeated(store, answer, 20)
+
+
+def test_time_travel_to_steps_in_flight_repeats_no_call_and_lands_as_before():
+    answer, store, saver = Timed(lambda number: 0.01 * (number % 4)), RunStore(), InMemorySaver()
+    options: dict[str, Any] = {"parallel": 4, "iterations": 16, "store": store, "saver": saver}
+    rows = trace(discovery(scripted(answer), **options), config=THREAD)
+    asked, spent = len(answer.begun), spent_by(store)
+    graph = discovery(scripted(answer), **options)
+    history = [
+        state
+        for state in graph.get_state_history(THREAD)
+        if state.next == ("evaluate",) and len(state.values["tickets"]) >= 3
+    ]
+    for state in (history[len(history) // 2], history[-1]):
+        done = state.values.get("iterations", 0)
+        assert resumed(graph, state.config) == rows[done:]
+    assert len(answer.begun) == asked
+    assert spent_by(store) == spent
+    assert rows_of(store) == rows
+
+
+def test_a_second_graph_on_the_thread_repeats_no_call_of_the_first():
+    answer, store, saver = Timed(lambda number: 0.1), RunStore(), InMemorySaver()
+    options: dict[str, Any] = {"parallel": 4, "iterations": 12, "store": store, "saver": saver}
+    for row in discovery(scripted(answer), **options).stream({}, THREAD, stream_mode="custom"):
+        if row["iteration"] == 3:
+            break
+    resumed(discovery(scripted(answer), **options))
+    check_nothing_was_repeated(store, answer, 12)
+
+
+def test_32_searches_in_one_process_make_32_calls_at_once():
+    answer = Meeting(32)
+    graph = discovery(scripted(answer), iterations=2)
+
+    async def search():
+        return await asyncio.gather(*(graph.ainvoke({"seed": seed}) for seed in range(32)))
+
+    found = asyncio.run(search())
+    assert [each["iterations"] for each in found] == [2] * 32
+    assert answer.most_in_flight == 32
+
+
+def test_slow_evaluations_hold_up_no_call():
+    """Two evaluations wait until a dozen calls have ended."""
+    answer, judged = Timed(), count(1)
+    calls_ended = Event()
+    waited = []
+
+    def evaluate(code):
+        if len(answer.ended) >= 12:
+            calls_ended.set()
+        elif next(judged) in (3, 4):
+            waited.append(calls_ended.wait(PATIENCE))
+        return evaluate_value(code)
+
+    problem = toy_problem(evaluate=evaluate, evaluators=6)
+    found = discovery(scripted(answer), problem=problem, parallel=6, iterations=24).invoke({})
+    assert found["iterations"] == 24
+    assert waited == [True, True]
+
+
+def test_what_is_on_the_ledger_is_in_the_state_once_nothing_is_in_flight():
+    saver, store = InMemorySaver(), RunStore()
+    graph = discovery(parallel=8, iterations=20, saver=saver, store=store)
+    found = graph.invoke({}, THREAD)
+    state = graph.get_state(THREAD).values
+    assert state["tickets"] == []
+    assert (state["launched"], state["iterations"]) == (20, 20)
+    assert found["spent"] == pytest.approx(float(spent_by(store)))
+    best = max(rows_of(store), key=itemgetter("best_score"))
+    assert found["best_score"] == best["best_score"]
+
+
+@pytest.mark.parametrize("parallel", [2, 4, 8])
+@pytest.mark.parametrize("iterations", [6, 9, 12])
+def test_a_guide_is_not_bought_for_a_step_beyond_the_last(parallel, iterations):
+    """The third call ends last, so that the last steps are in flight when others stagnate."""
+    numbers, store = count(1), RunStore()
+
+    def answer(prompt):
+        time.sleep(0.3 if next(numbers) == 3 else 0.002)
+        return IDEAS if is_guide_prompt(prompt) else rewrite(0.2)
+
+    graph = discovery(scripted(answer), parallel=parallel, iterations=iterations, store=store)
+    assert graph.invoke({})["iterations"] == iterations
+    assert sorted(landings_of(store)) == sorted(set(landings_of(store)))
+    assert len(rows_of(store)) == iterations

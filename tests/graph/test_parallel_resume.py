@@ -1,0 +1,196 @@
+"""Several steps in flight: no call is lost from the ledger where a run stops and continues."""
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from itertools import count
+from threading import Event, Semaphore
+
+import pytest
+from billing_server import Reply
+from fakes import (
+    IDEAS,
+    SEED_PROGRAM,
+    ScriptedModel,
+    evaluate_value,
+    hashed_answer,
+    is_guide_prompt,
+    rewrite,
+    toy_problem,
+)
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.types import Command
+from toy_graph import (
+    THREAD,
+    billed,
+    calls_of,
+    client,
+    discovery,
+    events_of,
+    rows_of,
+    scripted,
+    spent_by,
+)
+
+from costada.models.offline.answers import STRATEGIES, strategy_text
+from costada.nodes.calls.outage import sleep_interruptibly
+from costada.store.run_store import RunStore, copy_file
+
+PATIENCE = 20
+"""Seconds after which a test that waits for calls of a run has failed."""
+
+HARD_BUDGET = 0.028
+"""Pays for the longest answers to eight calls, and to one more."""
+
+
+class DearAfterAGuide(ScriptedModel):
+    """Steps find nothing; once a guide is asked, which takes its time, they cost $0.04 more."""
+
+    def _usage(self):
+        is_dear = any(map(is_guide_prompt, self.prompts)) and len(self.prompts) < 20
+        usage = super()._usage()
+        usage["output_tokens"] += 20_000 * is_dear
+        usage["total_tokens"] += 20_000 * is_dear
+        return usage
+
+
+def slow_guides(prompt):
+    time.sleep(0.5 if is_guide_prompt(prompt) else 0.002)
+    return IDEAS if is_guide_prompt(prompt) else rewrite(0.2)
+
+
+def check_ledger(store, found):
+    assert spent_by(store) == sum(call.cost for call in calls_of(store))
+    assert found["spent"] == pytest.approx(float(spent_by(store)))
+    assert [row["iteration"] for row in rows_of(store)] == list(range(1, len(rows_of(store)) + 1))
+
+
+def test_a_guide_that_lands_last_stays_on_the_ledger_when_the_budget_is_raised():
+    store, model = RunStore(), DearAfterAGuide(answer=slow_guides)
+    options = {"saver": InMemorySaver(), "store": store, "on_exhausted": "interrupt"}
+    graph = discovery(model, budget=0.06, parallel=4, **options)
+    found = graph.invoke({}, THREAD)
+    (guide,) = (call.iteration for call in calls_of(store) if call.role == "guide")
+    assert guide not in [row["ticket"] for row in rows_of(store)]
+    check_ledger(store, graph.get_state(THREAD).values)
+    graph.invoke(Command(resume={"budget": found["spent"] + 0.01}), THREAD)
+    assert guide in [row["ticket"] for row in rows_of(store)]
+    check_ledger(store, graph.get_state(THREAD).values)
+
+
+class Held:
+    """Bills each request for all that it may cost, and holds the first answers back, so many."""
+
+    def __init__(self, number):
+        self._numbers, self._number = count(1), number
+        self.all_are_asked, self.is_released = Event(), Event()
+
+    def __call__(self, body):
+        number = next(self._numbers)
+        if number == self._number:
+            self.all_are_asked.set()
+        if number <= self._number:
+            self.is_released.wait(PATIENCE)
+        return Reply(
+            hashed_answer(body["messages"][-1]["content"]),
+            input_tokens=sum(len(message["content"].encode()) for message in body["messages"]),
+            output_tokens=body["max_completion_tokens"],
+        )
+
+
+@pytest.mark.parametrize("parallel", [1, 2, 8])
+def test_a_hard_budget_holds_where_a_run_was_killed_with_many_calls_in_flight(
+    server, tmp_path, parallel
+):
+    """A copy of the run file holds what a process that was killed at that moment leaves."""
+    server.default = held = Held(8)
+    killed, copy = tmp_path / "killed.sqlite", tmp_path / "copy.sqlite"
+    options = {"budget": HARD_BUDGET, "budget_policy": "hard", "iterations": 40}
+    with (
+        ThreadPoolExecutor() as threads,
+        SqliteSaver.from_conn_string(str(killed)) as saver,
+        RunStore(killed) as store,
+    ):
+        model = client(server, max_tokens=600)
+        graph = discovery(model, parallel=8, store=store, saver=saver, **options)
+        first = threads.submit(graph.invoke, {}, THREAD)
+        assert held.all_are_asked.wait(PATIENCE)
+        copy_file(killed, copy)
+        with SqliteSaver.from_conn_string(str(copy)) as saved, RunStore(copy) as copied:
+            graph = discovery(model, parallel=parallel, store=copied, saver=saved, **options)
+            found = graph.invoke(None, THREAD)
+            assert found["stop_reason"] == "budget"
+            assert billed(server) < spent_by(copied) <= Decimal(str(HARD_BUDGET))
+        held.is_released.set()
+        first.result(PATIENCE)
+
+
+def evolving(prompt):
+    if "class Strategy" in prompt:
+        return f"```python\n{strategy_text(STRATEGIES[0])}```"
+    return rewrite(0.05)
+
+
+@pytest.mark.parametrize("changes", [{"budget": 0.04}, {"approve_guides": True}])
+def test_a_step_of_evox_ends_with_its_strategy_whatever_is_in_flight(changes):
+    store, saver = RunStore(), InMemorySaver()
+    options = {"budget": 1.0, "iterations": 20, "method": "evox", **changes}
+    graph = discovery(scripted(evolving), parallel=4, store=store, saver=saver, **options)
+    found = graph.invoke({}, THREAD)
+    while "__interrupt__" in found:
+        found = graph.invoke(Command(resume=True), THREAD)
+    assert "strategy_adopted" in events_of(store)
+    check_ledger(store, found)
+
+
+def test_a_run_that_failed_too_often_counts_failures_anew_when_it_continues():
+    store, saver = RunStore(), InMemorySaver()
+    options = {"store": store, "saver": saver, "attempts": 1, "max_failures": 4, "parallel": 8}
+
+    def fail(prompt):
+        time.sleep(0.002)
+        return "no program"
+
+    graph = discovery(scripted(fail), **options)
+    assert graph.invoke({}, THREAD)["stop_reason"] == "failures"
+    assert graph.get_state(THREAD).values["failures"] == 0
+
+
+def test_a_cancelled_run_ends_its_evaluations_and_repeats_them_but_no_call():
+    store, begun, ended = RunStore(), Semaphore(0), Semaphore(0)
+    is_resumed = Event()
+
+    def evaluate(code):
+        if not is_resumed.is_set():
+            begun.release()
+            try:
+                sleep_interruptibly(PATIENCE)
+            finally:
+                ended.release()
+        return evaluate_value(code)
+
+    seed = evaluate_value(SEED_PROGRAM)
+    problem = toy_problem(evaluate=evaluate, evaluators=4, seed_evaluation=seed)
+    options = {"store": store, "saver": InMemorySaver(), "parallel": 4, "iterations": 12}
+    graph = discovery(scripted(prompted), problem=problem, **options)
+
+    async def cancel():
+        run = asyncio.ensure_future(graph.ainvoke({}, THREAD))
+        await asyncio.to_thread(lambda: [begun.acquire(timeout=PATIENCE) for _ in range(4)])
+        run.cancel()
+        await asyncio.wait([run])
+
+    began = time.monotonic()
+    asyncio.run(cancel())
+    assert all(ended.acquire(timeout=PATIENCE) for _ in range(4))
+    assert time.monotonic() - began < PATIENCE / 2
+    is_resumed.set()
+    assert graph.invoke(None, THREAD)["iterations"] == 12
+    keys = [(call.iteration, call.role, call.attempt) for call in calls_of(store)]
+    assert len(keys) == len(set(keys))
+
+
+def prompted(prompt):
+    return IDEAS if is_guide_prompt(prompt) else rewrite(len(prompt) % 997 / 1000)
