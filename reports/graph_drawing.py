@@ -189,6 +189,12 @@ class Layout:
     straight: Sequence[Edge]
     arcs: Sequence[Arc]
 
+    def arrival(self, arc: Arc) -> float:
+        """How far above the middle of its node an arc arrives: outer arcs above inner ones."""
+        side = [each.lane for each in self.arcs if (each.side, each.end) == (arc.side, arc.end)]
+        inner = sum(lane < arc.lane for lane in side)
+        return PORT / 3 + inner * PORT / 2 if len(side) > 1 else PORT
+
     def reach(self, side: int) -> float:
         """How far the arcs of a side leave the column, 0 if there are none."""
         return max((arc.reach for arc in self.arcs if arc.side == side), default=0.0)
@@ -301,8 +307,8 @@ class _Drawing:
             for row in (arc.start, arc.end)
         )
         outer = arc.side * (HALF_WIDTH + arc.reach)
-        departure = self._y(arc.start) + PORT * (-1 if arc.side == RIGHT or arc.lane else 1)
-        arrival = self._y(arc.end) + PORT * (1 if arc.side == RIGHT else arc.lane - 1)
+        departure = self._y(arc.start) - PORT * bool(arc.side == RIGHT or arc.lane)
+        arrival = self._y(arc.end) + self._plan.arrival(arc)
         leave, arrive = (starts, departure), (ends, arrival)
         self._arrow([leave, (outer, departure), (outer, arrival), arrive], arc.is_conditional)
         if arc.label:

@@ -8,13 +8,18 @@ from math import isfinite, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from costada.reports.trace import stored_rows
+from costada.store.candidates import SEED_ID
 from costada.store.files import replacing
+from costada.store.run_store import RunStore
+from costada.values.evaluation import Direction
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from costada.nodes.end_step import TraceRow
+    from costada.reports.run_view import RunView
 
 
 BLUE, ORANGE, GREY, RED = "#2166ac", "#e08214", "#8c8c8c", "#b2182b"
@@ -41,6 +46,38 @@ class ReportData:
     # the objective that counts as score 1, drawn as a line; `None` if there is none
     reference: float | None
     is_minimized: bool  # whether a lower objective is better; said on the axis
+
+
+def report_of(run: RunView) -> ReportData:
+    """What the picture of a run shows, as its folder has it; the run may be running.
+
+    Raises:
+        ValueError: If the folder holds no run that has begun, or its file is damaged.
+        OSError: If its file cannot be read.
+    """
+    settings = run.load()
+    if not run.database.is_file():
+        raise ValueError(f"{run.path}: the run has not started, expected one that has")
+    with RunStore(run.database, is_read_only=True) as store:
+        run_ids = store.run_ids()
+        setup = store.setup(run_ids[-1]) if run_ids else None
+        if setup is None:
+            raise ValueError(f"{run.path}: the run has not started, expected one that has")
+        rows = stored_rows(store, run_ids[-1])
+        seed = store.candidates.find(run_ids[-1], SEED_ID)
+    problem = setup.problem
+    title = f"{problem['name']}, {settings.method}"
+    if rows and (objective := rows[-1]["best_objective"]) is not None:
+        title = f"{title}: {objective:.6g} for ${rows[-1]['spent']:.4f}"
+    reference = problem.get("reference")
+    return ReportData(
+        title=title,
+        rows=rows,
+        budget=settings.budget,
+        seed_objective=seed.objective if seed else None,
+        reference=None if reference is None else float(reference),
+        is_minimized=problem["direction"] == Direction.MINIMIZE,
+    )
 
 
 def write_report(data: ReportData, path: Path) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from itertools import chain
-from math import ceil
-from time import monotonic
+from math import ceil, inf
+from pathlib import Path
+from time import monotonic, time
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -22,12 +26,17 @@ from rich.text import Text
 from costada.reports.formats import clock, counted, objective_text
 from costada.reports.terminal import printable
 from costada.reports.trace import event_words
+from costada.store.history import PastCall, RunHistory
 
 if TYPE_CHECKING:
     from costada.nodes.end_step import TraceRow
 
 STANDARD_ERROR = 2
 EVENTS_SHOWN = 5
+CALLS_SHOWN = 8
+POLL_SECONDS = 1.0
+"""How often the panel looks for requests in flight."""
+
 PANEL_WIDTH = 88
 TWO_COLUMNS_FROM = 78
 """Characters of a terminal from which the panel shows its facts in two columns."""
@@ -37,13 +46,17 @@ TWO_COLUMNS_FROM = 78
 class RunHeading:
     """A run before its first iteration; `budget` is dollars.
 
-    `sandbox` is empty if the problem's own evaluate runs the candidates.
+    `sandbox` is empty if the problem's own evaluate runs the candidates. `parallel` is the most
+    iterations in flight at the same time; `database` is the run file, which says what is in flight,
+    `None` if that is not shown.
     """
 
     title: str
     budget: float
     max_iterations: int
     sandbox: str = ""
+    parallel: int = 1
+    database: Path | None = None
 
 
 class SilentProgress:
@@ -79,7 +92,7 @@ class Progress(SilentProgress):
     """Shows nothing of the run that it follows."""
 
     def begin(self, heading: RunHeading, rows: Sequence[TraceRow]) -> None:
-        """Begin with a run and the iterations that it finished before."""
+        """Begin with a run and the last of the iterations that it finished before."""
 
     def step(self, row: TraceRow) -> None:
         """Add a finished iteration."""
@@ -90,7 +103,7 @@ class LineProgress(Lines, Progress):
 
     def begin(self, heading: RunHeading, rows: Sequence[TraceRow]) -> None:
         """Write the heading."""
-        done = f", {counted(len(rows), 'iteration')} done before" if rows else ""
+        done = f", {counted(rows[-1]['iteration'], 'iteration')} done before" if rows else ""
         sandbox = f", sandbox {heading.sandbox}" if heading.sandbox else ""
         self.write(f"{heading.title}: budget ${heading.budget:g}{sandbox}{done}")
 
@@ -110,7 +123,7 @@ class LineProgress(Lines, Progress):
 
 
 class LiveProgress(Progress):
-    """Keeps one panel up to date: budget, incumbent, current step, last events."""
+    """Keeps one panel up to date: budget, incumbent, requests in flight, last events."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(self, console=console, refresh_per_second=4)
@@ -121,6 +134,8 @@ class LiveProgress(Progress):
         self._began = self._step_began = monotonic()
         self._ended: float | None = None
         self._before = 0
+        self._in_flight: Sequence[PastCall] = ()
+        self._looked = -inf
 
     def __enter__(self) -> Self:
         """Show the panel."""
@@ -171,7 +186,7 @@ class LiveProgress(Progress):
             grid.add_column(min_width=22)
         for first in range(0, len(facts), columns):
             grid.add_row(*chain.from_iterable(facts[first : first + columns]))
-        parts: list[RenderableType] = [bar, Text(), grid]
+        parts: list[RenderableType] = [bar, Text(), grid, *self._flight(columns)]
         if self._events:
             parts += [Text()]
             parts += [Text(line, style="dim", no_wrap=True) for line in self._events]
@@ -187,9 +202,36 @@ class LiveProgress(Progress):
             width=PANEL_WIDTH,
         )
 
+    def _flight(self, columns: int) -> list[RenderableType]:
+        """The requests in flight, in as many lines however many there are."""
+        heading = self._heading
+        if heading.database is None or self._ended:
+            return []
+        if monotonic() - self._looked > POLL_SECONDS:
+            self._looked = monotonic()
+            # The file may be busy, or not there yet: what was known is shown once more.
+            with suppress(ValueError, OSError, sqlite3.Error):
+                self._in_flight = _open_calls(heading.database)
+        calls = sorted(self._in_flight, key=lambda call: call.facts["ended_at"])
+        most = sum((call.bound for call in calls), Decimal(0))
+        words = f"{counted(len(calls), 'request')}, at most ${most:.4f}" if calls else "nothing"
+        grid = Table.grid(padding=(0, 2))
+        for _ in range(columns):
+            grid.add_column(min_width=12)
+            grid.add_column(min_width=22)
+        cells = [(_asked(call), _waited(call)) for call in calls[:CALLS_SHOWN]]
+        if len(calls) > CALLS_SHOWN:
+            cells[-1] = ("", f"and {len(calls) - CALLS_SHOWN + 1} more")
+        room = ceil(min(heading.parallel, CALLS_SHOWN) / columns) * columns
+        cells += [("", "")] * (room - len(cells))
+        for first in range(0, len(cells), columns):
+            grid.add_row(*chain.from_iterable(cells[first : first + columns]))
+        return [Text(), Text.assemble(("in flight     ", "dim"), words), grid]
+
     def _facts(self) -> list[tuple[str, str]]:
         now = self._ended or monotonic()
-        waiting = f"{clock(now - self._began)} ({clock(now - self._step_began)} in this step)"
+        place = "in this step" if self._heading.parallel == 1 else "since a step ended"
+        waiting = f"{clock(now - self._began)} ({clock(now - self._step_began)} {place})"
         row, most = self._row, self._heading.max_iterations
         if row is None:
             return [("iteration", f"1 of at most {most}"), ("time", waiting)]
@@ -211,6 +253,25 @@ class LiveProgress(Progress):
             facts.append(("left", f"about {counted(left, 'iteration')}"))
             facts.append(("end", f"about {end:{form}}"))
         return facts
+
+
+def _open_calls(database: Path) -> list[PastCall]:
+    """The requests in flight of the run in a file."""
+    if not database.is_file():
+        return []
+    with RunHistory.of(database) as history:
+        return history.open_calls(history.last_run())
+
+
+def _asked(call: PastCall) -> str:
+    """What a request is for: its frontier, counted from 1, or its role."""
+    frontier = call.facts.get("frontier")
+    return call.role if frontier is None else f"frontier {frontier + 1}"
+
+
+def _waited(call: PastCall) -> str:
+    """How long ago a request was sent, and the most that it can cost."""
+    return f"{clock(max(0.0, time() - call.facts['ended_at']))}, at most ${call.bound:.4f}"
 
 
 def progress_on(console: Console, *, is_quiet: bool) -> Progress:

@@ -21,6 +21,10 @@ class RunSettings(Protocol):
     @property
     def max_iterations(self) -> int: ...  # noqa: D102
     @property
+    def parallel(self) -> int: ...  # noqa: D102
+    @property
+    def order(self) -> str: ...  # noqa: D102
+    @property
     def lost_calls(self) -> str: ...  # noqa: D102
     @property
     def constants(self) -> Constants: ...  # noqa: D102

@@ -11,7 +11,7 @@ from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.store.rows import CallRow
 from costada.values.evaluation import MARKS, Evaluation
-from costada.values.usage import NO_TOKENS, Usage
+from costada.values.usage import NO_TOKENS, Usage, total
 
 ROLES = ("generation", "retry", "guide")
 REASONS = {
@@ -39,23 +39,22 @@ class RoleSum:
     dollars: Decimal = Decimal(0)
     in_doubt_dollars: Decimal = Decimal(0)
 
-    def plus(self, call: CallRow) -> RoleSum:
-        """The sum with one more call."""
-        return RoleSum(
-            self.calls + 1,
-            self.in_doubt + call.is_in_doubt,
-            self.usage + call.usage,
-            self.dollars + call.cost,
-            self.in_doubt_dollars + call.bound,
-        )
-
 
 def sum_by_role(calls: Iterable[CallRow]) -> Mapping[str, RoleSum]:
     """What each role used, `ROLES` included if they made no call."""
-    sums = dict.fromkeys(ROLES, RoleSum())
+    by_role: dict[str, list[CallRow]] = {role: [] for role in ROLES}
     for call in calls:
-        sums[call.role] = sums.get(call.role, RoleSum()).plus(call)
-    return sums
+        by_role.setdefault(call.role, []).append(call)
+    return {
+        role: RoleSum(
+            calls=len(found),
+            in_doubt=sum(call.is_in_doubt for call in found),
+            usage=total(call.usage for call in found),
+            dollars=sum((call.cost for call in found), Decimal(0)),
+            in_doubt_dollars=sum((call.bound for call in found), Decimal(0)),
+        )
+        for role, found in by_role.items()
+    }
 
 
 def evaluation_text(evaluation: Evaluation, sandbox: Layer | None) -> str:

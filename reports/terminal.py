@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
-from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
-from rich.table import Table
+from rich.segment import Segment, Segments
 from rich.text import Text
 
 CONTROL_CHARACTERS = re.compile(
@@ -20,7 +19,9 @@ CONTROL_CHARACTERS = re.compile(
     "\ud800-\udfff\U000e0000-\U000e0fff]"  # direction, separators, invisible marks, surrogates
 )
 WIDTH_WITHOUT_TERMINAL = 160
-GAP, EDGES = 3, 2
+GAP, EDGES = "   ", 2
+"""What stands between two columns, and the characters at both ends of a line."""
+
 FOLDED_WORD = 6
 """Characters that a column of words keeps where its words must be broken."""
 
@@ -83,12 +84,18 @@ class TerminalTable:
         }
         left_out: list[str] = []
         for heading in sorted(self.optional, key=lambda heading: len(values[heading]) > 1):
-            if self._width(values, left_out) <= console.width:
+            if _total(self._longest_words(values, left_out).values()) <= console.width:
                 break
             left_out.append(heading)
-        least = self._width(values, left_out, longest_word=FOLDED_WORD)
-        wide = console if least <= console.width else SafeConsole(file=console.file, width=least)
-        wide.print(self._drawn(left_out))
+        widths = self._fitting(values, left_out, console.width)
+        total = _total(widths.values())
+        wide = console if total <= console.width else SafeConsole(file=console.file, width=total)
+        wide.print(Segments(self._drawn(widths, wide)), crop=False, end="")
+        legend = "; ".join(
+            f"{name}: {meaning}" for name, meaning in self.meanings.items() if name in widths
+        )
+        if legend:
+            wide.print(Text(legend, wide.get_style("table.caption")), width=total)
         if left_out:
             names = ", ".join(
                 f"{heading} ({min(values[heading])})" if len(values[heading]) == 1 else heading
@@ -97,39 +104,76 @@ class TerminalTable:
             )
             console.print(f"Left out: {names}; {self.alternatives} shows all.", markup=False)
 
-    def _width(
-        self,
-        values: Mapping[str, set[str]],
-        left_out: Sequence[str],
-        longest_word: int = sys.maxsize,
-    ) -> int:
-        widths = []
+    def _longest_words(
+        self, values: Mapping[str, set[str]], left_out: Sequence[str]
+    ) -> dict[str, int]:
+        """Width of each column in which no number and no word is broken, by heading."""
+        widths = {}
         for heading in self.header:
-            if heading in left_out:
-                continue
-            texts = [heading, *values[heading]]
-            if heading in self.words:
-                longest = max(map(cell_len, " ".join(texts).split()))
-                widths.append(min(longest_word, longest))
-            else:
-                widths.append(max(map(cell_len, texts)))
-        return sum(widths) + GAP * (len(widths) - 1) + EDGES
+            if heading not in left_out:
+                texts = [heading, *values[heading]]
+                parts = " ".join(texts).split() if heading in self.words else texts
+                widths[heading] = max(map(cell_len, parts))
+        return widths
 
-    def _drawn(self, left_out: Sequence[str]) -> Table:
-        shown = [number for number, name in enumerate(self.header) if name not in left_out]
-        legend = "; ".join(
-            f"{name}: {meaning}" for name, meaning in self.meanings.items() if name not in left_out
+    def _fitting(
+        self, values: Mapping[str, set[str]], left_out: Sequence[str], width: int
+    ) -> dict[str, int]:
+        """Width of each column by heading, so that the table has the given width if it can.
+
+        Columns of words wrap, the widest first; where that is not enough, words are broken.
+        """
+        unbroken = self._longest_words(values, left_out)
+        widths = {name: max(map(cell_len, [name, *values[name]])) for name in unbroken}
+        for least in (unbroken, dict.fromkeys(unbroken, FOLDED_WORD)):
+            while _total(widths.values()) > width:
+                wraps = [
+                    name for name in widths if name in self.words and widths[name] > least[name]
+                ]
+                if not wraps:
+                    break
+                widths[max(wraps, key=widths.__getitem__)] -= 1
+        return widths
+
+    def _drawn(self, widths: Mapping[str, int], console: Console) -> Iterator[Segment]:
+        """The lines of the table; rich's own would take a second for each thousand rows."""
+        columns = [
+            (self.header.index(name), width, name in self.words) for name, width in widths.items()
+        ]
+
+        def lines(cells: Sequence[str]) -> Iterator[str]:
+            parts = []
+            for number, width, is_words in columns:
+                text = printable(cells[number])
+                part = [text]
+                if cell_len(text) > width or "\n" in text or "\t" in text:
+                    wrapped = Text(text).wrap(console, width, overflow="fold")
+                    part = [line.plain for line in wrapped]
+                parts.append([_padded(line.rstrip(), width, is_left=is_words) for line in part])
+            height = max(map(len, parts))
+            for part, (_, width, _) in zip(parts, columns, strict=True):
+                part += [" " * width] * (height - len(part))
+            for line in zip(*parts, strict=True):
+                yield f" {GAP.join(line)} "
+
+        blank, bold = " " * _total(widths.values()), console.get_style("bold")
+        head = [(line, console.get_style("table.header")) for line in lines(self.header)]
+        body = (
+            (line, bold if place in self.bold else None)
+            for place, cells in enumerate(self.rows)
+            for line in lines(cells)
         )
-        table = Table(
-            box=box.SIMPLE_HEAD, caption=legend or None, caption_justify="left", pad_edge=False
-        )
-        for number in shown:
-            heading = self.header[number]
-            if heading in self.words:
-                table.add_column(heading, overflow="fold")
-            else:
-                table.add_column(heading, justify="right", no_wrap=True)
-        for place, cells in enumerate(self.rows):
-            style = "bold" if place in self.bold else None
-            table.add_row(*(Text(printable(cells[number])) for number in shown), style=style)
-        return table
+        rule = f" {'─' * (len(blank) - EDGES)} "
+        for text, style in chain([(blank, None)], head, [(rule, None)], body, [(blank, None)]):
+            yield Segment(text, style)
+            yield Segment.line()
+
+
+def _padded(text: str, width: int, *, is_left: bool) -> str:
+    blank = " " * (width - cell_len(text))
+    return text + blank if is_left else blank + text
+
+
+def _total(widths: Collection[int]) -> int:
+    """Characters of a table with columns of these widths."""
+    return sum(widths) + len(GAP) * (len(widths) - 1) + EDGES

@@ -33,8 +33,9 @@ COLUMNS = (
     ("uses", "tactic uses left"),
     ("events", ""),
 )
+TICKET_COLUMN = ("n", "ticket, in the order of launching")
 WORD_COLUMNS = ("action", "events")
-OPTIONAL_COLUMNS = ("uses", "w", "L", "nu", "r", "I", "u", "rho")
+OPTIONAL_COLUMNS = ("n", "uses", "w", "L", "nu", "r", "I", "u", "rho")
 """Columns that a narrow terminal leaves out, in this order."""
 
 
@@ -76,9 +77,9 @@ def end_after(
     )
 
 
-def num_cached(store: RunStore, run_id: str) -> int:
-    """How many iterations of a run used the evaluation of a program seen before."""
-    return sum(bool(row.get("is_cached")) for row in store.steps(run_id))
+def ticket_of(row: Mapping[str, Any]) -> int:
+    """The number of the ticket that ended as an iteration: of its calls and its candidates."""
+    return int(row.get("ticket", row["iteration"]))
 
 
 def trace_json(rows: Sequence[TraceRow]) -> str:
@@ -88,13 +89,21 @@ def trace_json(rows: Sequence[TraceRow]) -> str:
 
 
 def trace_table(rows: Sequence[TraceRow]) -> TerminalTable:
-    """The paper's controller trace table (Sec. 5) of the rows."""
+    """The paper's controller trace table (Sec. 5) of the rows.
+
+    Tickets have a column where one of them ended out of turn.
+    """
+    columns, cells = list(COLUMNS), [list(_cells(row)) for row in rows]
+    if any(ticket_of(row) != row["iteration"] for row in rows):
+        columns.insert(1, TICKET_COLUMN)
+        for row, line in zip(rows, cells, strict=True):
+            line.insert(1, str(ticket_of(row)))
     return TerminalTable(
-        header=[symbol for symbol, _ in COLUMNS],
-        rows=[_cells(row) for row in rows],
+        header=[symbol for symbol, _ in columns],
+        rows=cells,
         words=WORD_COLUMNS,
-        optional=OPTIONAL_COLUMNS,
-        meanings={symbol: meaning for symbol, meaning in COLUMNS if meaning},
+        optional=[name for name in OPTIONAL_COLUMNS if name in dict(columns)],
+        meanings={symbol: meaning for symbol, meaning in columns if meaning},
         bold=frozenset(place for place, row in enumerate(rows) if row["global_gain"] > 0),
         alternatives="--json or a wider terminal",
     )

@@ -31,7 +31,7 @@ def step(iteration: int, **changes: Any) -> dict[str, Any]:
         "spent": COST * iteration,
         "remaining_ratio": 1 - COST * iteration,
         "low_yield_cost": 0.0,
-        "candidate_id": f"{iteration}.1",
+        "candidate_id": f"{changes.get('ticket', iteration)}.1",
         **dict.fromkeys(("score", "objective", "best_score", "best_objective"), 0.5),
     }
     return trace_row(iteration=iteration, **{**fields, **changes})
@@ -61,6 +61,7 @@ def call(iteration: int, **changes: Any) -> CallRow:
         "model": "scripted",
         "usage": Usage(1000, 500),
         "seconds": 0.25,
+        "ended_at": 1_700_000_000 + 0.3 * iteration,
         "prompt": f"Change the program of iteration {iteration}.",
         "answer": f"Here it is: {iteration}.",
         "status": CallStatus.DONE,
@@ -82,8 +83,8 @@ def write_steps(run: RunFolder, steps: list[dict[str, Any]], **others: list[Any]
         if not store.run_ids():
             store.open_run("run", "costada", "toy", "bubblewrap")
             store.candidates.put("run", candidate(0))
-        calls = others.get("calls", [call(row["iteration"]) for row in steps])
-        found = others.get("candidates", [candidate(row["iteration"]) for row in steps])
+        calls = others.get("calls", [call(row["ticket"]) for row in steps])
+        found = others.get("candidates", [candidate(row["ticket"]) for row in steps])
         for each in calls:
             store.call_log.put_call("run", each)
         for each in found:
@@ -131,6 +132,8 @@ def serving(folder: RunFolder) -> Iterator[PageServer]:
     with PageServer(folder) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from costada.reports.trace import ticket_of
 from costada.store.history import PastCall, PastCandidate, PastFailure
 from costada.store.rows import CallStatus, OutcomeKind
 from costada.values.evaluation import EVALUATOR_FAULT, SANDBOX_FAULT
@@ -53,32 +54,34 @@ def failures_of(
     outcomes: Sequence[PastFailure],
     tactics: Iterable[tuple[int, Mapping[str, Any]]],
     steps: Sequence[Mapping[str, Any]],
+    iteration_of: Callable[[int], int] = int,
 ) -> list[Failure]:
-    """Every failure of the given iterations, in order.
+    """Every failure of the given iterations, in order; `iteration_of` gives that of a ticket.
 
     A repeated request counts as often as it failed. An answer without a program counts once its
     iteration is finished; the reason is known only of an iteration's last attempt.
     """
     found = []
+    known = set[tuple[int, int]]()
     for call in calls:
         if kind := REQUEST_KINDS.get(call.status):
-            text = _excerpt(call.facts.get("error"))
-            found.append(Failure(call.iteration, call.attempt, MODEL, kind, text))
-    attempts_with_a_reason = {(each.iteration, each.attempt) for each in found}
+            place = iteration_of(call.ticket), call.attempt
+            found.append(Failure(*place, MODEL, kind, _excerpt(call.facts.get("error"))))
+            known.add((call.ticket, call.attempt))
     for outcome in outcomes:
-        place = outcome.iteration, outcome.attempt
-        if place not in attempts_with_a_reason:
+        if (outcome.ticket, outcome.attempt) not in known:
             kind = "request refused" if outcome.kind is OutcomeKind.REFUSAL else "no answer"
+            place = iteration_of(outcome.ticket), outcome.attempt
             found.append(Failure(*place, MODEL, kind, _excerpt(outcome.text)))
-    attempts_with_a_reason = {(each.iteration, each.attempt) for each in found}
+    known |= {(outcome.ticket, outcome.attempt) for outcome in outcomes}
     evaluated = {candidate.id for candidate in candidates}
     for step in steps:
-        iteration, attempts = step["iteration"], step["attempts"]
+        ticket, attempts = ticket_of(step), step["attempts"]
         for attempt in range(1, attempts + 1):
-            place = iteration, attempt
-            if f"{iteration}.{attempt}" in evaluated or place in attempts_with_a_reason:
+            if f"{ticket}.{attempt}" in evaluated or (ticket, attempt) in known:
                 continue
             reason = _excerpt(step["failure"]) if attempt == attempts else ""
+            place = step["iteration"], attempt
             found.append(Failure(*place, ANSWER, "no program in the answer", reason))
     for iteration, record in tactics:
         if "tactics" in record and not record["tactics"]:
@@ -91,7 +94,8 @@ def failures_of(
         suffix = candidate.id.partition(".")[2]
         number = int(suffix) if suffix.isdecimal() else 0
         kind = kind_of(error, facts.get("artifacts") or ())
-        found.append(Failure(candidate.iteration, number, PROGRAM, kind, _excerpt(error)))
+        place = iteration_of(candidate.ticket), number
+        found.append(Failure(*place, PROGRAM, kind, _excerpt(error)))
     return sorted(found, key=lambda failure: (failure.iteration, failure.attempt))
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from functools import lru_cache
+from itertools import compress, count
+from operator import itemgetter, ne
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -21,24 +24,39 @@ from costada.models.replies import visible_text
 from costada.reports.page.failures import failures_of
 from costada.reports.run_view import OBJECT_MARK, RunSettings, RunView
 from costada.reports.summary import REASONS
-from costada.reports.trace import end_after
-from costada.store.history import RunHistory, Span
+from costada.reports.trace import end_after, ticket_of
+from costada.store.history import EVERYTHING, RunHistory, Span
 from costada.store.rows import RunSetup
 
 Json = Mapping[str, object]
 Step = Mapping[str, Any]
 WAITING, RUNNING, FINISHED, STOPPED = "waiting", "running", "finished", "stopped"
 
-SETTINGS = ("method", "model", "guide_model", "seed", "budget", "budget_policy", "max_iterations")
+SETTINGS = (
+    *("method", "model", "guide_model", "seed", "budget", "budget_policy", "max_iterations"),
+    *("parallel", "order"),
+)
 STEP = (
-    *("iteration", "frontier", "action", "intensity", "step_cost", "spent", "remaining_ratio"),
+    *(
+        "iteration",
+        "ticket",
+        "frontier",
+        "action",
+        "intensity",
+        "step_cost",
+        "spent",
+        "remaining_ratio",
+    ),
     *("score", "objective", "best_score", "best_objective", "local_gain", "global_gain"),
     *("cost_divisor", "utility", "allocation_reward", "stagnation", "low_yield_cost"),
     *("consolidation_left", "tactic_uses_left", "attempts", "events", "failure", "candidate_id"),
     *("is_cached", "smoothed_utility", "allocation_estimate"),
 )
-CALL = ("iteration", "role", "attempt", "status", "cost", "bound")
-CALL_FACTS = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "seconds")
+CALL = ("iteration", "ticket", "role", "attempt", "status", "cost", "bound")
+CALL_FACTS = (
+    *("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "seconds"),
+    *("ended_at", "frontier"),
+)
 CANDIDATE = ("id", "iteration")
 CANDIDATE_FACTS = (
     *("score", "objective", "is_valid", "parent_id", "generation", "is_copy", "inspirations"),
@@ -55,6 +73,10 @@ LONGEST_REASON = 300
 class Feed:
     """Reads one run repeatedly; may be used from several threads.
 
+    Calls, candidates and failures are keyed by ticket in the run file, and by the iteration as
+    which their ticket ended here. Those of tickets that have not ended belong to the iteration
+    after the last.
+
     Every method raises `ValueError` when the folder holds no run, or its file is damaged, and
     `OSError` when a file cannot be read.
     """
@@ -65,9 +87,12 @@ class Feed:
         self._run_id = ""
         self._steps: list[dict[str, Any]] = []
         self._averages: Averages | None = None
+        self._ended: dict[int, int] = {}
+        self._guided: list[int] = []
+        self._parallel = 1
 
     def figures(self, after: int = 0) -> Json:
-        """The figures of the iterations after one, and the calls of the running iteration.
+        """The figures of the iterations after one, and the calls of tickets that have not ended.
 
         Before the run begins, there is a heading and nothing else.
         """
@@ -87,15 +112,24 @@ class Feed:
             return empty
         with self._lock, RunHistory.of(self._run.database) as history:
             run_id = history.last_run()
-            self._read_new_steps(history, run_id, settings)
+            self._read_new_steps(history, run_id)
             last = self._steps[-1] if self._steps else None
             steps = [step for step in self._steps if step["iteration"] > after]
+            told = {ticket for ticket, iteration in self._ended.items() if iteration <= after}
+            newest = max(told, default=-1)
+            untold = [ticket for ticket in range(1, newest) if ticket not in told]
             return {
                 **empty,
                 "run_id": run_id,
                 "heading": heading(self._run, settings, history, run_id),
                 "standing": standing(self._run, settings, last),
-                **_tables(history, Span(run_id, after if after else -1), steps),
+                **_tables(
+                    history,
+                    Span(run_id, newest, also=untold),
+                    self._tactics(history, Span(run_id, after or -1)),
+                    steps,
+                    self._iteration_of,
+                ),
             }
 
     def texts(self, first: int, last: int) -> list[Json]:
@@ -105,58 +139,113 @@ class Feed:
         the tactics that a guide gave. Iteration 0 has the initial program.
         """
         with RunHistory.of(self._run.database) as history:
-            span = Span(history.last_run(), first - 1, last)
-            tactics = dict(history.tactics(span))
-            reasons = {row["iteration"]: row["failure"] for row in history.steps(span)}
-            calls: dict[int, list[Json]] = {}
-            for call in history.calls(span):
-                facts = {
-                    **call.facts,
-                    "role": call.role,
-                    "attempt": call.attempt,
-                    "number": call.number,
-                    "status": call.status,
-                    "cost": f"{call.cost:f}",
-                    "bound": f"{call.bound:f}",
-                    "prompt": history.text(call.prompt),
-                    "answer": visible_text(history.text(call.answer)),
-                }
-                calls.setdefault(call.iteration, []).append(facts)
-            candidates: dict[int, list[Json]] = {}
-            for each in history.candidates(span):
-                code = history.text(each.program)
-                parent = str(each.facts.get("parent_id") or "").partition(">")[0]
-                before = history.program_of(span.run_id, parent)
-                diff = None if before is None else diff_rows(before, code)
-                facts = {**each.facts, "id": each.id, "code": code, "diff": diff}
-                candidates.setdefault(each.iteration, []).append(facts)
-            return [
-                {
-                    "iteration": iteration,
-                    "failure": reasons.get(iteration),
-                    "calls": calls.get(iteration, []),
-                    "candidates": candidates.get(iteration, []),
-                    "tactics": tactics.get(iteration, {}).get("tactics") or [],
-                    "mode": tactics.get(iteration, {}).get("mode") or "",
-                }
-                for iteration in sorted({*calls, *candidates, *tactics})
-            ]
+            run_id = history.last_run()
+            with self._lock:
+                self._read_new_steps(history, run_id)
+            return self._texts(history, Span(run_id, first - 1, last))
 
-    def iterations(self) -> list[int]:
-        """The iterations that have texts, in order."""
+    def blocks(self, size: int) -> Iterator[tuple[int, list[Json]]]:
+        """All texts, `size` iterations at a time: the first iteration of each block, and its texts.
+
+        The run is seen as it is when this begins.
+        """
         with RunHistory.of(self._run.database) as history:
-            return history.iterations(history.last_run())
+            run_id = history.last_run()
+            with self._lock:
+                self._read_new_steps(history, run_id)
+            iterations = {self._iteration_of(each) for each in history.tickets(run_id)}
+            for first in sorted({each - each % size for each in iterations}):
+                history.begin_part()
+                yield first, self._texts(history, Span(run_id, first - 1, first + size - 1))
 
-    def _read_new_steps(self, history: RunHistory, run_id: str, settings: RunSettings) -> None:
-        """Read the new steps, or all steps of another run."""
+    def _texts(self, history: RunHistory, span: Span) -> list[Json]:
+        tickets = self._tickets_of(history, span)
+        tactics = dict(self._tactics(history, span))
+        reasons = {row["iteration"]: row["failure"] for row in history.steps(span)}
+        calls: dict[int, list[Json]] = {}
+        for call in history.calls(tickets):
+            facts = {
+                **call.facts,
+                "role": call.role,
+                "attempt": call.attempt,
+                "number": call.number,
+                "status": call.status,
+                "cost": f"{call.cost:f}",
+                "bound": f"{call.bound:f}",
+                "prompt": history.text(call.prompt),
+                "answer": visible_text(history.text(call.answer)),
+            }
+            calls.setdefault(self._iteration_of(call.ticket), []).append(facts)
+        candidates: dict[int, list[Json]] = {}
+        for each in history.candidates(tickets):
+            code = history.text(each.program)
+            parent = str(each.facts.get("parent_id") or "").partition(">")[0]
+            before = history.program_of(span.run_id, parent)
+            diff = None if before is None else diff_rows(before, code)
+            facts = {**each.facts, "id": each.id, "code": code, "diff": diff}
+            candidates.setdefault(self._iteration_of(each.ticket), []).append(facts)
+        return [
+            {
+                "iteration": iteration,
+                "failure": reasons.get(iteration),
+                "calls": calls.get(iteration, []),
+                "candidates": candidates.get(iteration, []),
+                "tactics": tactics.get(iteration, {}).get("tactics") or [],
+                "mode": tactics.get(iteration, {}).get("mode") or "",
+            }
+            for iteration in sorted({*calls, *candidates, *tactics})
+        ]
+
+    def _tactics(self, history: RunHistory, span: Span) -> list[tuple[int, dict[str, Any]]]:
+        """What guides gave, with the iterations that were charged for them.
+
+        A guide is charged with the step that it prepares. With several in flight, that step ends
+        some iterations after the guide.
+        """
+        reach = 2 * self._parallel - 1
+        found = []
+        for given, record in history.tactics(span._replace(after=span.after - reach)):
+            place = bisect_left(self._guided, given)
+            charged = self._guided[place] if place < len(self._guided) else given
+            iteration = charged if charged < given + reach else given
+            if span.after < iteration <= span.until:
+                found.append((iteration, record))
+        return found
+
+    def _iteration_of(self, ticket: int) -> int:
+        """The iteration as which a ticket ended; of one that has not, the one after the last."""
+        following = self._steps[-1]["iteration"] + 1 if self._steps else 1
+        return self._ended.get(ticket, following if ticket else 0)
+
+    def _tickets_of(self, history: RunHistory, span: Span) -> Span:
+        """The tickets that belong to a span of iterations."""
+        number = itemgetter("iteration")
+        low = bisect_right(self._steps, span.after, key=number)
+        high = bisect_right(self._steps, span.until, key=number)
+        found = [step["ticket"] for step in self._steps[low:high]]
+        if span.after < 0 <= span.until:
+            found.append(0)
+        if span.after < self._iteration_of(EVERYTHING) <= span.until:
+            tickets = history.tickets(span.run_id)
+            found += [each for each in tickets if each and each not in self._ended]
+        return Span(span.run_id, EVERYTHING, also=found)
+
+    def _read_new_steps(self, history: RunHistory, run_id: str) -> None:
+        """Read the new steps, or all steps of another run; the caller holds the lock."""
         if run_id != self._run_id or self._averages is None:
-            self._run_id, self._steps = run_id, []
+            self._run_id, self._steps, self._ended, self._guided = run_id, [], {}, []
+            settings = self._run.load()
+            self._parallel = settings.parallel
             self._averages = Averages(settings.method, settings.constants)
         known = self._steps[-1]["iteration"] if self._steps else 0
         for step in history.steps(Span(run_id, known)):
             utility, estimate = self._averages.after(step)
             failure = step["failure"] and step["failure"][:LONGEST_REASON]
-            kept = {"failure": failure, "smoothed_utility": utility}
+            ticket = ticket_of(step)
+            self._ended[ticket] = step["iteration"]
+            if "guide_charged" in step["events"]:
+                self._guided.append(step["iteration"])
+            kept = {"failure": failure, "smoothed_utility": utility, "ticket": ticket}
             self._steps.append({**step, **kept, "allocation_estimate": estimate})
 
 
@@ -168,9 +257,13 @@ def diff_rows(before: str, after: str) -> list[tuple[str, str]]:
     old, new = before.splitlines(), after.splitlines()
     if len(old) + len(new) > LONGEST_DIFF:
         return [*(("removed", line) for line in old), *(("added", line) for line in new)]
+    # Most lines are the same: only those from the first to the last difference are compared.
+    start = max(0, _num_equal(old, new) - CONTEXT_LINES)
+    end = max(0, _num_equal(old[start:][::-1], new[start:][::-1]) - CONTEXT_LINES)
+    old, new = old[start : len(old) - end], new[start : len(new) - end]
     rows: list[tuple[str, str]] = []
     for group in SequenceMatcher(None, old, new).get_grouped_opcodes(CONTEXT_LINES):
-        if group[0][1]:
+        if start + group[0][1]:
             rows.append(("gap", ""))
         for tag, i, i_end, j, j_end in group:
             if tag == "equal":
@@ -179,6 +272,11 @@ def diff_rows(before: str, after: str) -> list[tuple[str, str]]:
             rows += [("removed", line) for line in old[i:i_end]]
             rows += [("added", line) for line in new[j:j_end]]
     return rows
+
+
+def _num_equal(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many lines two texts begin with alike."""
+    return next(compress(count(), map(ne, one, other)), min(len(one), len(other)))
 
 
 class Averages:
@@ -272,16 +370,25 @@ def _objective(name: str) -> dict[str, object]:
     return {"reference": None, "direction": None}
 
 
-def _tables(history: RunHistory, span: Span, steps: Sequence[Step]) -> dict[str, object]:
-    calls, candidates = history.calls(span), history.candidates(span)
-    failures = failures_of(calls, candidates, history.failures(span), history.tactics(span), steps)
+def _tables(
+    history: RunHistory,
+    tickets: Span,
+    tactics: Sequence[tuple[int, Mapping[str, Any]]],
+    steps: Sequence[Step],
+    iteration_of: Callable[[int], int],
+) -> dict[str, object]:
+    calls, candidates = history.calls(tickets), history.candidates(tickets)
+    outcomes = history.failures(tickets)
+    failures = failures_of(calls, candidates, outcomes, tactics, steps, iteration_of)
     call_rows = [
-        [each.iteration, each.role, each.attempt, each.status, float(each.cost), float(each.bound)]
-        + [each.facts.get(name) for name in CALL_FACTS]
+        [
+            *(iteration_of(each.ticket), each.ticket, each.role, each.attempt, each.status),
+            *(float(each.cost), float(each.bound), *map(each.facts.get, CALL_FACTS)),
+        ]
         for each in calls
     ]
     candidate_rows = [
-        [each.id, each.iteration, *(each.facts.get(name) for name in CANDIDATE_FACTS)]
+        [each.id, iteration_of(each.ticket), *(each.facts.get(name) for name in CANDIDATE_FACTS)]
         for each in candidates
     ]
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from gzip import compress
@@ -68,16 +69,30 @@ def write_page(run: RunView, out: Path | None = None) -> Path:
 
 
 def blocks(feed: Feed) -> Iterator[Block]:
-    """The texts of all iterations in order; raises as the methods of `Feed` do."""
-    size = 0
-    for first in sorted({each - each % ITERATIONS for each in feed.iterations()}):
-        texts = json.dumps(feed.texts(first, first + ITERATIONS - 1)).encode("ascii")
-        size += len(texts)
-        if size > LARGEST_PAGE:
-            raise ValueError(f"texts of more than {LARGEST_PAGE:,} bytes, too many for one page")
-        # mtime=0: the same run gives the same file.
-        packed = compress(texts, COMPRESSION_LEVEL, mtime=0)
-        yield Block(first, b64encode(packed).decode("ascii"))
+    """The texts of all iterations in order; raises as the methods of `Feed` do.
+
+    A block is compressed in a thread while the next one is read.
+    """
+    size, last = 0, list[Future[Block]]()
+    with ThreadPoolExecutor(max_workers=1) as packer:
+        for first, found in feed.blocks(ITERATIONS):
+            texts = json.dumps(found).encode("ascii")
+            size += len(texts)
+            if size > LARGEST_PAGE:
+                raise ValueError(
+                    f"texts of more than {LARGEST_PAGE:,} bytes, too many for one page"
+                )
+            last.append(packer.submit(_block, first, texts))
+            if len(last) > 1:
+                yield last.pop(0).result()
+        for each in last:
+            yield each.result()
+
+
+def _block(first: int, texts: bytes) -> Block:
+    # mtime=0: the same run gives the same file.
+    packed = compress(texts, COMPRESSION_LEVEL, mtime=0)
+    return Block(first, b64encode(packed).decode("ascii"))
 
 
 def to_html(figures: Json, blocks: Iterable[Block]) -> str:

@@ -56,6 +56,90 @@ def test_figures_hold_every_step_request_and_candidate_after_an_iteration(run):
     assert column(figures, "candidates", "id") == ["3.1"]
 
 
+def landed(figures, table):
+    """Iteration and ticket of each row of a table; a candidate's ticket is in its id."""
+    columns, rows = figures[table]["columns"], figures[table]["rows"]
+    places = [columns.index(name) for name in ("iteration", "ticket") if name in columns]
+    return sorted(tuple(row[place] for place in places) for row in rows)
+
+
+def in_flight(ticket, **changes):
+    """The row of a request that has not ended."""
+    return call(ticket, status=CallStatus.STARTED, cost=Decimal(0), **changes)
+
+
+def test_calls_and_candidates_belong_to_the_iteration_as_which_their_ticket_ended(run):
+    feed = Feed(run)
+    write_steps(run, [step(1, ticket=2), step(2, ticket=4)])
+    write_steps(run, [], calls=[in_flight(1), call(3), in_flight(5)], candidates=[candidate(3)])
+    figures = feed.figures()
+    assert landed(figures, "calls") == [(1, 2), (2, 4), (3, 1), (3, 3), (3, 5)]
+    assert column(figures, "candidates", "iteration") == [0, 1, 3, 2]
+    assert column(figures, "candidates", "id") == ["0.1", "2.1", "3.1", "4.1"]
+
+    write_steps(run, [step(3, ticket=3)], calls=[], candidates=[])
+    write_steps(run, [], calls=[in_flight(6)], candidates=[])
+    figures = feed.figures(2)
+    assert column(figures, "steps", "ticket") == [3]
+    assert landed(figures, "calls") == [(3, 3), (4, 1), (4, 5), (4, 6)]
+    assert column(figures, "candidates", "id") == ["3.1"]
+
+
+def test_a_ticket_that_ends_last_is_told_when_it_ends(run):
+    feed = Feed(run)
+    write_steps(run, [], calls=[in_flight(1)], candidates=[])
+    write_steps(run, [step(number - 1, ticket=number) for number in range(2, 12)])
+    assert landed(feed.figures(10), "calls") == [(11, 1)]
+    write_steps(run, [step(11, ticket=1)], calls=[], candidates=[candidate(1)])
+    assert landed(feed.figures(10), "calls") == [(11, 1)]
+    assert column(feed.figures(10), "candidates", "id") == ["1.1"]
+    assert feed.figures(11)["calls"]["rows"] == []
+
+
+def test_texts_of_an_iteration_are_those_of_its_ticket(run):
+    write_steps(run, [step(1, ticket=3), step(2, ticket=1)])
+    write_steps(run, [], calls=[call(2)], candidates=[])
+    feed = Feed(run)
+    assert [[each["iteration"] for each in found] for _, found in feed.blocks(2)] == [
+        [0, 1],
+        [2, 3],
+    ]
+    texts = feed.texts(1, 3)
+    assert [each["iteration"] for each in texts] == [1, 2, 3]
+    assert [each["calls"][0]["prompt"][-12:] for each in texts] == [
+        *("iteration 3.", "iteration 1.", "iteration 2.")
+    ]
+    assert [[one["id"] for one in each["candidates"]] for each in texts] == [["3.1"], ["1.1"], []]
+    assert [each["iteration"] for each in feed.texts(0, 1)] == [0, 1]
+
+
+@pytest.mark.parametrize(("parallel", "shown"), [(1, [2]), (4, [4])])
+def test_tactics_are_shown_with_the_iteration_that_paid_for_their_guide(tmp_path, parallel, shown):
+    run = settings(tmp_path / "run", parallel=parallel)
+    write_steps(run, [step(1), step(2), step(3), step(4, events=["guide_charged"]), step(5)])
+    with RunStore(run.database) as store:
+        store.put_tactics("run", 2, {"tactics": [{"idea": "rows"}], "mode": "refinement"})
+    feed = Feed(run)
+    assert [each["iteration"] for each in feed.texts(0, 5) if each["tactics"]] == shown
+    for iteration in shown:
+        (texts,) = feed.texts(iteration, iteration)
+        assert (texts["tactics"], texts["mode"]) == ([{"idea": "rows"}], "refinement")
+
+
+def test_a_failure_is_listed_with_the_iteration_as_which_its_ticket_ended(run):
+    broken = candidate(3, id="3.1", is_valid=False, error="TypeError: no")
+    steps = [step(1, ticket=3, attempts=2, failure="no program"), step(2, ticket=1)]
+    failed = call(1, status=CallStatus.ERROR, error="RateLimitError")
+    write_steps(run, steps, calls=[failed, call(3)], candidates=[broken])
+    figures = Feed(run).figures()
+    found = [column(figures, "faults", name) for name in ("iteration", "attempt", "kind")]
+    assert list(zip(*found, strict=True)) == [
+        (1, 1, "raised TypeError"),
+        (1, 2, "no program in the answer"),
+        (2, 1, "request failed"),
+    ]
+
+
 def test_a_run_that_has_not_begun_has_a_heading_and_nothing_else(run):
     figures = Feed(run).figures()
     assert figures["run_id"] == ""
@@ -176,6 +260,17 @@ def test_averages_of_a_run_are_those_of_its_controller(tmp_path):
             [("gap", ""), *(("same", line) for line in "345"), ("removed", "6"), ("added", "7")],
         ),
         ("", "new", [("added", "new")]),
+        (
+            "h\n" * 300 + "x\n" + "t\n" * 300,
+            "h\n" * 300 + "y\n" + "t\n" * 300,
+            [
+                ("gap", ""),
+                *[("same", "h")] * 3,
+                *(("removed", "x"), ("added", "y")),
+                *[("same", "t")] * 3,
+            ],
+        ),
+        ("a\n" * 9, "a\n" * 8, [("gap", ""), *[("same", "a")] * 3, ("removed", "a")]),
         ("a\n" * LONGEST_DIFF, "a\n", [*[("removed", "a")] * LONGEST_DIFF, ("added", "a")]),
     ],
 )

@@ -1,7 +1,11 @@
 import io
+import re
+from decimal import Decimal
+from time import time
 
 import pytest
 from rich.console import Console
+from rows import call_row
 
 from costada.reports.progress import (
     LineProgress,
@@ -12,6 +16,8 @@ from costada.reports.progress import (
     remaining_iterations,
 )
 from costada.runs.interruption import STOPPING
+from costada.store.rows import CallStatus
+from costada.store.run_store import RunStore
 
 HEADING = RunHeading("toy, offline, seed 0", budget=1.0, max_iterations=100)
 
@@ -72,6 +78,53 @@ def test_a_terminal_gets_a_panel_with_budget_best_frontier_mode_and_events(make_
         *("t=2 guide scheduled: breakthrough", "t=2 failed: ValueError: no"),
     ):
         assert words in panel
+
+
+def test_a_panel_lists_requests_in_flight_with_frontier_seconds_and_bound(tmp_path):
+    target, _ = console(is_terminal=True)
+    with RunStore(tmp_path / "run.sqlite") as store, (progress := LiveProgress(target)):
+        store.open_run("run", "costada", "toy")
+        sent = {"status": CallStatus.STARTED, "cost": Decimal(0)}
+        now = time()
+        for call in (
+            call_row(iteration=1),
+            call_row(iteration=2, **sent, ended_at=now - 65, frontier=1, bound=Decimal("0.02")),
+            call_row(iteration=3, **sent, ended_at=now - 5, role="guide", bound=Decimal("0.03")),
+        ):
+            store.call_log.put_call("run", call)
+        heading = RunHeading("toy", 1.0, 100, parallel=4, database=tmp_path / "run.sqlite")
+        progress.begin(heading, [])
+        panel = lines_of(progress)
+        assert "in flight 2 requests, at most $0.0500" in panel
+        (row,) = [line for line in panel if line.startswith("frontier 2")]
+        assert re.fullmatch(
+            r"frontier 2 1:0\d, at most \$0\.0200 guide 0:0\d, at most \$0\.0300", row
+        )
+    assert "in flight" not in " ".join(lines_of(progress))
+
+
+def lines_of(progress):
+    """The lines of a panel as it stands, without frame and runs of blanks."""
+    target, text = console(is_terminal=True)
+    target.print(progress)
+    return [" ".join(line.strip("│ \n").split()) for line in text.getvalue().splitlines()]
+
+
+def test_a_panel_has_as_many_lines_whatever_is_in_flight_and_counts_what_it_leaves_out(tmp_path):
+    heights = []
+    for number in (0, 3, 20):
+        path = tmp_path / f"{number}.sqlite"
+        target, _ = console(is_terminal=True)
+        with RunStore(path) as store, (progress := LiveProgress(target)):
+            store.open_run("run", "costada", "toy")
+            for ticket in range(1, number + 1):
+                sent = {"status": CallStatus.STARTED, "cost": Decimal(0), "ended_at": time()}
+                store.call_log.put_call("run", call_row(iteration=ticket, **sent, frontier=0))
+            progress.begin(RunHeading("toy", 1.0, 100, parallel=20, database=path), [])
+            panel = lines_of(progress)
+        heights.append(len(panel))
+        assert any(line.endswith("and 13 more") for line in panel) is (number == 20)
+    assert len(set(heights)) == 1
 
 
 def test_a_resumed_run_shows_its_iteration_at_once(make_row):

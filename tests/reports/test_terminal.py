@@ -12,6 +12,7 @@ import pytest
 from compared_runs import runs_of
 from hypothesis import example, given
 from hypothesis import strategies as st
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -163,6 +164,25 @@ def line_with(text, word):
     return " ".join(next(line for line in text.splitlines() if word in line).split())
 
 
+WORDS = ["", "guide charged", "guide scheduled: breakthrough, 3 attempts", "程序 failed", "a\nb"]
+
+
+@pytest.mark.parametrize("width", [24, 30, 44, 80])
+def test_a_table_looks_as_rich_draws_it(width):
+    cells = [(f"{10**place}", word) for place, word in enumerate(WORDS)]
+    oracle = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    oracle.add_column("t", justify="right", no_wrap=True)
+    oracle.add_column("events", overflow="fold")
+    for each in cells:
+        oracle.add_row(*each)
+    drawn, expected = io.StringIO(), io.StringIO()
+    TerminalTable(["t", "events"], cells, words=["events"]).print(
+        Console(file=drawn, width=width, color_system=None)
+    )
+    Console(file=expected, width=width, color_system=None).print(oracle)
+    assert drawn.getvalue() == expected.getvalue()
+
+
 def test_the_table_shows_the_papers_columns_at_its_precision(make_row):
     row = make_row(
         iteration=7,
@@ -186,6 +206,18 @@ def test_the_table_shows_the_papers_columns_at_its_precision(make_row):
         " guide charged, consolidation opened"
     )
     assert "Left out" not in printed([make_row()], width=160)
+
+
+def test_tickets_have_a_column_where_one_ended_out_of_turn(make_row):
+    rows = [make_row(iteration=1, ticket=2), make_row(iteration=2, ticket=1)]
+    text = printed(rows)
+    assert line_with(text, "action").startswith("t n k action")
+    assert [line.split()[:3] for line in text.splitlines() if "exploration" in line][:2] == [
+        ["1", "2", "1"],
+        ["2", "1", "1"],
+    ]
+    in_turn = printed([make_row(iteration=1), make_row(iteration=2)])
+    assert line_with(in_turn, "action").startswith("t k action")
 
 
 def test_a_step_without_an_evaluation_shows_no_score_but_its_attempts(make_row):

@@ -47,13 +47,20 @@ function moneyFormat(low, high) {
   return (value) => dollars(value, value === 0 ? 0 : high >= 1000 ? 0 : digits);
 }
 
-// What a chart says: x(step), the ends of x and y, how ticks read, and how to draw.
+// What a chart says: x(step), the ends of x and y, how ticks read, and how to draw; `find` gives the
+// lines and the iteration of what lies at a place, where that is no step.
 function chart(holderId, describe) {
   charts.push({ holder: byId(holderId), describe });
 }
 
 function drawAll() {
   for (const each of charts) drawChart(each);
+}
+
+// Draws one chart again, unless somebody is reading it.
+function redraw(holderId) {
+  const each = charts.find(({ holder }) => holder.id === holderId);
+  if (!each.holder.matches(":hover") && !each.holder.contains(document.activeElement)) drawChart(each);
 }
 
 function drawChart(each) {
@@ -64,7 +71,7 @@ function drawChart(each) {
   }
   const width = Math.max(300, Math.floor(each.holder.clientWidth));
   const isNarrow = width < 560;
-  const box = { left: isNarrow ? 82 : 108, right: width - 22, top: 8, bottom: said.height - 22 };
+  const box = { left: isNarrow ? 82 : 108, right: width - 22, top: 8, bottom: said.height - (said.foot ?? 22) };
   const x = scale(...said.x, box.left, box.right);
   const y = said.y ? scale(...said.y, box.bottom, box.top, said.bend) : null;
   const svg = s("svg", {
@@ -76,7 +83,7 @@ function drawChart(each) {
   const cursor = s("line", { class: "cursor", y1: box.top, y2: box.bottom, visibility: "hidden" });
   const choice = s("rect", { class: "choice", y: box.top, height: box.bottom - box.top, visibility: "hidden" });
   svg.append(choice, cursor);
-  Object.assign(each, { said, x, box, width, cursor, choice, svg });
+  Object.assign(each, { said, pen, x, box, width, cursor, choice, svg });
   each.holder.replaceChildren(svg);
   listen(each);
   placeCursor(each);
@@ -85,11 +92,12 @@ function drawChart(each) {
 function drawAxes(pen, said) {
   const { box } = pen;
   const room = box.right - box.left;
-  const xTicks = ticks(...said.x, room / (said.xFormat ? 110 : 75)).filter((value) => said.xFormat || Number.isInteger(value));
-  for (const value of xTicks) {
+  const wanted = room / (said.xFormat || said.xTicks ? 110 : 75);
+  const round = () => ticks(...said.x, wanted).filter((value) => said.xFormat || Number.isInteger(value));
+  for (const { at: value, words } of said.xTicks?.(wanted) ?? round().map((at) => ({ at, words: (said.xFormat ?? count)(at) }))) {
     const at = pen.x(value).toFixed(1);
     pen.add("path", { class: "grid", d: `M${at} ${box.top}V${box.bottom}` });
-    pen.add("text", { class: "tick", x: at, y: box.bottom + 16, "text-anchor": "middle" }, said.xFormat ? said.xFormat(value) : count(value));
+    pen.add("text", { class: "tick", x: at, y: box.bottom + 16, "text-anchor": "middle" }, words);
   }
   pen.add("text", { class: "axis", x: box.left - 24, y: box.bottom + 16, "text-anchor": "end" }, said.xName ?? "iteration");
   if (!pen.y) return;

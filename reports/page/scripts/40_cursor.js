@@ -33,6 +33,13 @@ function nearest(each, clientX) {
   return Math.abs(placeOf(low) - at) <= Math.abs(placeOf(high) - at) ? steps[low] : steps[high];
 }
 
+// What a chart shows at a place of the window, `null` where there is nothing but a step.
+function foundAt(each, event) {
+  const seen = each.svg.getBoundingClientRect();
+  const at = (place) => (place / seen.width) * each.width;
+  return each.said.find?.(each.pen, at(event.clientX - seen.left), at(event.clientY - seen.top)) ?? null;
+}
+
 function listen(each) {
   let begun = null;
   each.svg.addEventListener("pointerdown", (event) => {
@@ -41,8 +48,9 @@ function listen(each) {
   each.svg.addEventListener("pointermove", (event) => {
     const step = nearest(each, event.clientX);
     if (!step) return;
-    pointAt(step.iteration);
-    showTip(step, event.clientX, event.clientY);
+    const found = foundAt(each, event);
+    pointAt(found?.iteration ?? step.iteration);
+    showTip(found?.lines ?? tipLines(step), event.clientX, event.clientY);
     if (begun !== null && Math.abs(event.clientX - begun) > 6) {
       each.svg.setPointerCapture(event.pointerId);
       showChoice(each, begun, event.clientX);
@@ -60,7 +68,7 @@ function listen(each) {
     if (from !== null && Math.abs(to - from) > 6) {
       const ends = [nearest(each, from), step].map((end) => end.iteration);
       showRange(Math.min(...ends), Math.max(...ends));
-    } else if (step) openDrawer(step.iteration);
+    } else if (step) openDrawer(foundAt(each, event)?.iteration ?? step.iteration);
   });
   each.svg.addEventListener("pointercancel", () => {
     begun = null;
@@ -96,7 +104,7 @@ function moveCursor(each, iteration) {
   if (!step) return;
   pointAt(iteration);
   const seen = each.svg.getBoundingClientRect();
-  showTip(step, seen.left + (each.x(each.said.place(step)) / each.width) * seen.width, seen.top + 24);
+  showTip(tipLines(step), seen.left + (each.x(each.said.place(step)) / each.width) * seen.width, seen.top + 24);
   byId("spoken").textContent = tipLines(step).join(", ");
 }
 
@@ -128,9 +136,9 @@ function tipLines(step) {
   ];
 }
 
-function showTip(step, x, y) {
+function showTip(lines, x, y) {
   const tip = byId("tip");
-  tip.replaceChildren(...tipLines(step).map((text) => h("div", {}, text)));
+  tip.replaceChildren(...lines.map((text) => h("div", {}, text)));
   tip.hidden = false;
   const left = x + 16 + tip.offsetWidth > window.innerWidth ? x - 16 - tip.offsetWidth : x + 16;
   tip.style.left = `${Math.max(4, left)}px`;

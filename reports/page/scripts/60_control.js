@@ -26,11 +26,15 @@ function eventLanes(steps) {
   return [...known, ...[...others].sort().map((event) => [eventWords(event), "other", (step) => step.events.includes(event)])];
 }
 
-// What kind of guide a step bought: what the step before had decided.
+// What kind of guide a step bought: what was last decided before it, in the step before or, with
+// several in flight, some steps earlier.
 function guideMode(step) {
   if (!isGuided(step)) return null;
-  const decided = run.byIteration.get(step.iteration - 1)?.events.find((event) => event.startsWith(SCHEDULED));
-  return decided ? decided.slice(SCHEDULED.length) : "guide";
+  for (let at = step.iteration - 1; at >= step.iteration - Math.max(1, 2 * run.heading.parallel); at -= 1) {
+    const decided = run.byIteration.get(at)?.events.find((event) => event.startsWith(SCHEDULED));
+    if (decided) return decided.slice(SCHEDULED.length);
+  }
+  return "guide";
 }
 
 function laneRows(steps) {

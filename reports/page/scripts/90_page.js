@@ -11,15 +11,17 @@ function showHeading() {
   standing.className = `standing ${run.standing.state}`;
   if (standing.textContent !== standingWords()) standing.textContent = standingWords();
   const guide = said.guide_model && said.guide_model !== said.model ? ` with guide ${said.guide_model}` : "";
-  const about = [said.method, said.model + guide, `seed ${said.seed}`, said.budget_policy === "hard" ? "hard budget" : "", said.sandbox ? `sandbox ${said.sandbox}` : "", said.folder, said.origin ? `forked from ${said.origin}` : ""];
+  const about = [said.method, said.model + guide, `seed ${said.seed}`, said.budget_policy === "hard" ? "hard budget" : "", said.parallel > 1 ? `${count(said.parallel)} in parallel` : "", said.order === "launch" ? "in the order of launching" : "", said.sandbox ? `sandbox ${said.sandbox}` : "", said.folder, said.origin ? `forked from ${said.origin}` : ""];
   byId("settings").textContent = readable(`${about.filter(Boolean).join(" · ")} · ${run.isLive ? "as of" : "written"} ${run.written.replace("T", " ").replace("+00:00", " UTC")}`);
+  showFlight();
   byId("key").replaceChildren(...keyFigures().map(([name, value, more, bar]) => h("div", {}, h("dt", {}, name), h("dd", {}, value), h("dd", { class: "quiet" }, more), bar ?? null)));
 }
 
 function standingWords() {
   const calls = underWay();
   if (run.standing.state !== "running") return run.standing.words;
-  const open = calls.filter((call) => call.status === "started").length;
+  const open = openCalls().length;
+  if (run.heading.parallel > 1) return `Running: ${plural(lastIteration(), "iteration")} finished, ${plural(open, "request")} in flight`;
   const sofar = calls.reduce((sum, call) => sum + call.cost, 0);
   const now = calls.length ? `, ${plural(calls.length, "request")} for ${dollars(sofar, 4)} so far${open ? `, ${open} in flight` : ""}` : "";
   return `Running: iteration ${lastIteration() + 1}${now}`;
@@ -55,6 +57,7 @@ function showAll() {
   if (!hasSteps) return;
   showLegends();
   showRoles();
+  showCallsNote();
   showFailures();
   showSteps();
   listAncestors();
@@ -69,7 +72,10 @@ async function follow() {
     const [steps, best] = [run.steps.length, bestId()];
     take(figures);
     document.body.classList.remove("is-cut-off");
-    if (run.steps.length === steps) showHeading();
+    if (run.steps.length === steps) {
+      showHeading();
+      redraw("calls-chart");
+    }
     else showNews(best);
   } catch (error) {
     pause = LONGER_PAUSE;
@@ -87,6 +93,7 @@ function showNews(best) {
     showHeading();
     showLegends();
     showRoles();
+    showCallsNote();
     showFailures();
     if (!byId("table").contains(document.activeElement)) showSteps();
     showRange(view.first, view.followsEnd ? lastIteration() : view.last);
