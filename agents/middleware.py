@@ -17,6 +17,7 @@ from tenacity import AsyncRetrying, Retrying
 from costada.models.deadline import CallTimeout, run_with_deadline
 from costada.models.metering import CallMeter, MeteredCall
 from costada.models.prices import PriceBook, price_book
+from costada.models.rate_limits import turns_of
 from costada.models.replies import encodable_message
 from costada.models.requests import (
     OutgoingRequest,
@@ -210,12 +211,16 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
             CallTimeout: The call has not ended by its deadline.
         """
         request, payment, retrying = self._prepared(request)
+        turns = turns_of(request.model, self._policy)
+
+        def send() -> Answer:
+            return _encodable(handler(payment.limited(request)))
 
         def ask() -> Answer:
             try:
-                return _encodable(handler(payment.limited(request)))
+                return turns.ask(send)
             except OverBudget:  # the request was longer than it seemed: now its length is known
-                return _encodable(handler(payment.limited(request)))
+                return turns.ask(send)
 
         try:
             with CallMeter(payment.finish, on_start=payment.begin):
@@ -229,12 +234,16 @@ class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
     ) -> Answer | AIMessage:
         """`wrap_model_call` without blocking the event loop."""
         request, payment, retrying = self._prepared(request)
+        turns = turns_of(request.model, self._policy)
+
+        async def send() -> Answer:
+            return _encodable(await handler(payment.limited(request)))
 
         async def ask() -> Answer:
             try:
-                return _encodable(await handler(payment.limited(request)))
+                return await turns.aask(send)
             except OverBudget:
-                return _encodable(await handler(payment.limited(request)))
+                return await turns.aask(send)
 
         try:
             with CallMeter(payment.finish, on_start=payment.begin):

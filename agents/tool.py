@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from costada.evaluators.registry import problem as problem_named
 from costada.graph.build import create_discovery_graph
 from costada.graph.compiled import DiscoveryGraph
 from costada.nodes.context import ChatModel
+from costada.nodes.parallel.pool import NODE_THREADS
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput, SearchOutput
 from costada.store.purse import OverBudget, Purse
@@ -141,6 +143,8 @@ def create_discovery_tool(
     settings: Settings | None = None,
     purse: Purse | None = None,
     store: RunStore | None = None,
+    parallel: int = 1,
+    order: Literal["landing", "launch"] = "landing",
     name: str = "discover",
 ) -> BaseTool:
     """Create a tool for `langchain.agents.create_agent` that runs a search.
@@ -165,6 +169,8 @@ def create_discovery_tool(
         settings: Controller constants, seed and prices.
         purse: The purse that pays for every search.
         store: Keeps programs and calls; by default in memory, as long as the tool exists.
+        parallel: Steps of a search in flight at once (K).
+        order: Order in which they end: as their answers arrive, or as they were launched.
         name: Name of the tool.
 
     Raises:
@@ -182,6 +188,8 @@ def create_discovery_tool(
         checkpointer=True,
         store=store or RunStore(),
         purse=purse,
+        parallel=parallel,
+        order=order,
         name=name,
     )
     for each in (*known.values(), *judges.values()):
@@ -210,7 +218,8 @@ def create_discovery_tool(
     async def arun(
         config: RunnableConfig, budget: float, **names: str | None
     ) -> tuple[str, SearchOutput]:
-        problem = await asyncio.to_thread(partial(chosen, **names))
+        choice = partial(copy_context().run, partial(chosen, **names))
+        problem = await asyncio.get_running_loop().run_in_executor(NODE_THREADS, choice)
         try:
             found = await arun_search(graph_for(problem, budget), SearchInput(), config)
         except OverBudget as error:

@@ -1,5 +1,6 @@
 """The commands. LangChain is loaded only by those that need it."""
 
+import gc
 import sys
 from collections.abc import Callable
 from importlib.metadata import version
@@ -96,7 +97,10 @@ def main() -> None:
 
     Characters that the terminal's encoding lacks are shown as question marks. Programs of the same
     user, such as candidates without a sandbox, cannot read this process's memory and environment.
+    A run collects no garbage until everything is loaded, see `collect_garbage`.
     """
+    if sys.argv[1:2] in (["run"], ["resume"]):
+        gc.disable()
     set_process_option(PR_SET_DUMPABLE, 0)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

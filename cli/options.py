@@ -104,10 +104,10 @@ GROUPS = (CONTROLLER, OTHER_PRICES)
 """Settings with values by name: tables of a file, and NAME.KEY=VALUE of `--set`."""
 
 
-def setting_option(name: str) -> Any:
+def setting_option(name: str, shown_default: str | None = None) -> Any:
     """The option of a setting, as the annotation of a parameter; `None` if it has none.
 
-    The problem is an argument.
+    The problem is an argument. The help shows `shown_default` in place of the setting's default.
     """
     field = RunConfig.model_fields[name]
     annotated: Any = Annotated
@@ -120,11 +120,11 @@ def setting_option(name: str) -> Any:
     text = (field.description or "").replace("\n", " ")
     if shown.names:
         text = f"{text.removesuffix('.')}: {', '.join(shown.names)}."
-    is_on = field.default is True
+    has_opposite = kind is bool and field.default is not False
     is_plain = field.default is None or field.default is False
-    default = shown.default or (None if is_plain else str(field.default))
+    default = shown_default or shown.default or (None if is_plain else str(field.default))
     option = typer.Option(
-        f"{as_option(name)}/{as_option(f'no_{name}')}" if is_on else as_option(name),
+        f"{as_option(name)}/{as_option(f'no_{name}')}" if has_opposite else as_option(name),
         help=text,
         metavar=shown.metavar or choices,
         show_default=default or False,
@@ -142,12 +142,15 @@ def _plain_type(field: FieldInfo) -> tuple[type, str | None]:
     return (kind if kind in PLAIN_TYPES else str), choices
 
 
-def with_settings(*names: str, from_file: bool = True) -> Callable[[Command], Command]:
+def with_settings(
+    *names: str, from_file: bool = True, shown_default: str | None = None
+) -> Callable[[Command], Command]:
     """Give a command options for settings; its argument `settings` returns the given values.
 
     Args:
         *names: The settings that the command takes.
         from_file: Whether the command also has `--config` and `--set`.
+        shown_default: What the help shows in place of the settings' defaults.
     """
 
     def extend(command: Command) -> Command:
@@ -159,7 +162,7 @@ def with_settings(*names: str, from_file: bool = True) -> Callable[[Command], Co
             read = partial(read_settings, given, set_values or [], config_file, names)
             command(settings=read, **values)
 
-        kinds = {name: kind for name in names if (kind := setting_option(name))}
+        kinds = {name: kind for name in names if (kind := setting_option(name, shown_default))}
         shared = {"set_values": SetValues, "config_file": ConfigFile} if from_file else {}
         keyword = inspect.Parameter.KEYWORD_ONLY
         added = [

@@ -15,7 +15,11 @@ from costada.runs.interruption import ExitCode
 
 Out = Annotated[
     Path | None,
-    options.path_option("File of the page.", metavar="FILE", show_default="DIR/report.html"),
+    options.path_option(
+        "File of the page; one that ends in .png gets a picture of objective and dollars instead.",
+        metavar="FILE",
+        show_default="DIR/report.html",
+    ),
 ]
 Port = Annotated[
     int,
@@ -27,10 +31,17 @@ Port = Annotated[
 
 def report(folder: options.Folder, out: Out = None) -> None:
     """Write a run as one self-contained HTML page. Works while the run is running."""
-    from costada.reports.page.page import write_page
-
+    run = RunFolder(folder)
     with refusing(ExitCode.BAD_INPUT):
-        show(write_page(RunFolder(folder), out))
+        if out and out.suffix == ".png":
+            from costada.reports.picture import report_of, write_report
+
+            write_report(report_of(run), out)
+            show(out)
+            return
+        from costada.reports.page.page import write_page
+
+        show(write_page(run, out))
 
 
 def watch(folder: options.Folder, port: Port = 0) -> None:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from costada.cli import options
 from costada.cli.errors import keeping_output_clean, refusing, say, showing_pauses, showing_warnings
+from costada.evaluators.sandbox.layer_choice import chosen_layer
+from costada.evaluators.sandbox.layers import Layer
 from costada.reports.formats import counted, percent
 from costada.reports.terminal import show
-from costada.runs.config import OUTPUT, RunConfig
+from costada.runs.config import EXECUTION, OUTPUT, RunConfig
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.interruption import ExitCode, draining_on_signal, ending_on_signal
 
@@ -65,6 +70,9 @@ AcceptLoss = Annotated[
     ),
 ]
 
+YOUNG_OBJECTS = 10_000
+"""New objects after which garbage is looked for; a step makes thousands and leaves few cycles."""
+
 
 @options.with_settings(*options.ALL_SETTINGS)
 def run(
@@ -92,7 +100,9 @@ def run(
     _carry_out(plan, config, folder, as_json=as_json, is_quiet=quiet)
 
 
-@options.with_settings("allow_invalid_start", from_file=False)
+@options.with_settings(
+    *EXECUTION, "allow_invalid_start", from_file=False, shown_default="as before"
+)
 def resume(
     folder: options.Folder,
     settings: Callable[[], dict[str, Any]],
@@ -115,12 +125,8 @@ def resume(
             saved = run_folder.load()
             if not trust:
                 run_folder.check_trusted()
-            config = extended(
-                saved,
-                budget=budget,
-                max_iterations=max_iterations,
-                allow_invalid_start=settings().get("allow_invalid_start", False),
-            )
+            limits = {"budget": budget, "max_iterations": max_iterations}
+            config = extended(saved, {**settings(), **limits})
             check_lost_steps(run_folder, config, is_accepted=accept_loss)
             plan = _plan(config)
             if config != saved:
@@ -132,10 +138,29 @@ def resume(
 
 
 def _plan(config: RunConfig) -> Plan:
-    from costada.runs.plan import plan_run
-
     with ending_on_signal(), showing_warnings(), keeping_output_clean():
-        return plan_run(config)
+        probing = Thread(target=_probe_sandbox, args=(config,), daemon=True)
+        probing.start()
+        from costada.runs.plan import plan_run
+
+        try:
+            return plan_run(config)
+        finally:
+            probing.join()
+
+
+def _probe_sandbox(config: RunConfig) -> None:
+    """Try the sandbox while modules are loaded; what is found is kept for the plan."""
+    with suppress(ValueError, RuntimeError, OSError):  # raised again where it is chosen
+        chosen_layer(config.sandbox or Layer.AUTO)
+
+
+def collect_garbage() -> None:
+    """Collect garbage from here on, but not what was loaded before: it lives to the end."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.set_threshold(YOUNG_OBJECTS)
+        gc.enable()
 
 
 def _carry_out(
@@ -153,10 +178,10 @@ def _carry_out(
     from costada.reports.progress import progress_on
     from costada.reports.summary import REASONS, sum_by_role
     from costada.reports.terminal import SafeConsole
-    from costada.reports.trace import num_cached
     from costada.runs.runner import carry_out
     from costada.store.run_store import RunStore
 
+    collect_garbage()
     # The ledger's own errors reach the user through `refusing`; LangChain would log them as well.
     logging.getLogger("langchain_core.callbacks.manager").setLevel(logging.ERROR)
     progress = progress_on(SafeConsole(stderr=as_json, highlight=False), is_quiet=is_quiet)
@@ -174,7 +199,7 @@ def _carry_out(
         sums = sum_by_role(
             call for run_id in run_ids for call in store.call_log.calls(run_id, with_texts=False)
         )
-        reused = sum(num_cached(store, run_id) for run_id in run_ids)
+        reused = sum(map(store.num_cached, run_ids))
     show((summary_json if as_json else summary_text)(result, config, folder, sums, reused))
     if result.stop_reason == "interrupted":
         raise typer.Exit(ExitCode.INTERRUPTED)
@@ -216,12 +241,16 @@ def summary_text(
             calls = counted(used.calls, "call")
             lines.append(f"    {role:<12}  ${used.dollars:.6f} for {calls} ({tokens}{doubt})")
     if not_charged := uncharged(result, config, sums):
-        lines.append(f"    not charged   ${not_charged:.6f} in the unfinished iteration")
+        lines.append(f"    not charged   ${not_charged:.6f} for unfinished iterations")
     if result.sandbox:
         lines.append(f"  sandbox         {result.sandbox}")
     if num_cached:
         lines.append(f"  known programs  {num_cached} not run again")
-    lines += [f"  best program    {folder.best_program}", f"  report          {folder.report}"]
+    lines.append(f"  best program    {folder.best_program}")
+    if folder.report.is_file():
+        lines.append(f"  report          {folder.report}")
+    elif result.iterations:
+        lines.append(f"  report          {folder.report_command}")
     if result.stop_reason in ("interrupted", "failures"):
         lines.append(f"Resume with: {folder.next_command(config)}")
     return "\n".join(lines)
@@ -266,7 +295,7 @@ def summary_json(
         "cached_evaluations": num_cached,
         "folder": str(folder.path),
         "best_program": str(folder.best_program),
-        "report": str(folder.report),
+        "report": str(folder.report) if folder.report.is_file() else None,
     }
     return json.dumps(facts, indent=2)
 

@@ -23,6 +23,10 @@ Budget = Annotated[float, typer.Option(metavar="DOLLARS", help="Budget of each r
 Jobs = Annotated[
     int | None, typer.Option(min=1, help="Number of processes.", show_default="number of cores")
 ]
+Parallel = Annotated[
+    int,
+    typer.Option(min=1, metavar="K", help="Steps in flight; above 1, compares K with 1 by seed."),
+]
 Out = Annotated[
     Path | None, options.path_option(f"Folder for {CURVES_FILE}, which costada compare reads.")
 ]
@@ -33,6 +37,7 @@ def simulate(
     seeds: Seeds = 200,
     budget: Budget = 1.0,
     jobs: Jobs = None,
+    parallel: Parallel = 1,
     out: Out = None,
 ) -> None:
     """Compare methods on a simulated landscape: no model, no key, thousands of runs a minute."""
@@ -43,6 +48,7 @@ def simulate(
         Batch,
         in_order,
         methods_named,
+        print_parallel,
         print_section,
         section_of_outcomes,
         simulated,
@@ -52,7 +58,7 @@ def simulate(
     with refusing(ExitCode.BAD_INPUT):
         if not 0 < budget < inf:
             raise ValueError(f"--budget: got {budget:g}, expected finite dollars above 0")
-        batch = Batch(methods_named(methods), tuple(range(seeds)), budget)
+        batch = Batch(methods_named(methods), tuple(range(seeds)), budget, parallel)
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
     num_jobs = min(jobs or os.cpu_count() or 1, len(batch.runs))
@@ -73,7 +79,10 @@ def simulate(
             unfinished.unlink(missing_ok=True)
             append_outcomes(unfinished, outcomes)
             unfinished.replace(out / CURVES_FILE)
-    print_section(section_of_outcomes(outcomes), console)
+    if parallel > 1:
+        print_parallel(outcomes, parallel, console)
+    else:
+        print_section(section_of_outcomes(outcomes), console)
     rate = f"{len(outcomes) / seconds * 60:,.0f} runs per minute"
     done = f"{counted(len(outcomes), 'run')} in {seconds:.1f} s"
     console.print(f"{done}: {rate} with {num_jobs} in parallel.")

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -28,6 +28,7 @@ from costada.models.retry_policy import RetryPolicy
 from costada.nodes.settings import (
     DEFAULT_MAX_FAILURES,
     DEFAULT_TOOL_EVALUATIONS,
+    LARGEST_PARALLEL,
     Generator,
     LostCalls,
     Settings,
@@ -66,9 +67,13 @@ LARGEST_SETTINGS = 2**20
 """Bytes of a settings file."""
 
 LARGEST_SEED = 2**63 - 1
+
 DEFAULT_BUDGET = 1.0
 DEFAULT_CONSTANTS = Constants()
 DEFAULT_RETRIES = RetryPolicy()
+EXECUTION = ("parallel", "order", "evaluators")
+"""Settings of how iterations are carried out; a resumed run may get others."""
+
 CONTROLLER, OTHER_PRICES = "controller", "other_prices"
 OWN_CONSTANTS = ("reference_cost", "max_iterations")
 """Constants of the controller that are settings of their own."""
@@ -183,6 +188,13 @@ class RunConfig(BaseModel):
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED), SEARCH] = 0
     """Random seed of the run."""
 
+    parallel: Annotated[int, Field(ge=1, le=LARGEST_PARALLEL), Shown(SEARCH.panel, "K")] = 1
+    """Iterations in flight at the same time."""
+
+    order: Annotated[Literal["landing", "launch"], SEARCH] = "landing"
+    """Order in which parallel iterations end. landing: as answers arrive, the fastest. launch: as
+    they were begun, so that a seed repeats a run."""
+
     controller: Mapping[str, Any] = {}
     """Constants of the controller that differ from the defaults, by name, for example
     base_patience."""
@@ -217,7 +229,9 @@ class RunConfig(BaseModel):
     longest_pause: Annotated[Seconds, SECONDS] = DEFAULT_RETRIES.longest_pause
     """How long a run waits for an unavailable provider before it stops."""
 
-    gateway: Annotated[bool, MODELS] = False
+    gateway: Annotated[
+        bool | None, Shown(MODELS.panel, default="with --parallel above 1, where possible")
+    ] = None
     """Send calls of openai: models through a process that survives if this one is killed."""
 
     sandbox: Annotated[
@@ -225,6 +239,13 @@ class RunConfig(BaseModel):
         Shown(EVALUATION.panel, "LAYER", f"the problem's or {Layer.AUTO}", tuple(Layer)),
     ] = None
     """Sandbox of the candidates."""
+
+    evaluators: Annotated[
+        int | None,
+        Field(ge=1, le=LARGEST_PARALLEL),
+        Shown(EVALUATION.panel, "N", "number of cores"),
+    ] = None
+    """Evaluations that run at the same time."""
 
     timeout: Annotated[Seconds | None, Shown(EVALUATION.panel, "SECONDS", "the problem's")] = None
     """Wall-clock limit of one evaluation."""
@@ -262,10 +283,8 @@ class RunConfig(BaseModel):
     @classmethod
     def _check_bool(cls, given: object, info: ValidationInfo) -> object:
         """Refuse true and false for a number; pydantic reads them as 1 and 0."""
-        if (
-            isinstance(given, bool)
-            and cls.model_fields[str(info.field_name)].annotation is not bool
-        ):
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        if isinstance(given, bool) and bool not in (annotation, *get_args(annotation)):
             raise ValueError("expected a number or text")
         return given
 

@@ -46,6 +46,8 @@ class DiscoverOptions(TypedDict, total=False):
     generator: Literal["model", "agent"]
     tool_evaluations: int
     seed: int
+    parallel: int
+    order: Literal["landing", "launch"]
     controller: Mapping[str, Any]
     base_url: str | None
     max_tokens: int | None
@@ -53,8 +55,9 @@ class DiscoverOptions(TypedDict, total=False):
     retry_wait: float
     longest_wait: float
     longest_pause: float
-    gateway: bool
+    gateway: bool | None
     sandbox: str | None
+    evaluators: int | None
     timeout: float | None
     memory_mb: int | None
     preflight: bool

@@ -55,13 +55,18 @@ class RunFolder:
 
     @property
     def report(self) -> Path:
-        """The picture of the run."""
-        return self.path / "report.png"
+        """The page of the run."""
+        return self.path / "report.html"
 
     @property
     def resume_command(self) -> str:
         """The command that resumes this run."""
         return f"costada resume {shlex.quote(str(self.path))}"
+
+    @property
+    def report_command(self) -> str:
+        """The command that writes the page of this run."""
+        return f"costada report {shlex.quote(str(self.path))}"
 
     @property
     def is_running(self) -> bool:

@@ -64,6 +64,8 @@ class Forecast:
         worst_tokens_in: Its input tokens then.
         worst_tokens_out: Its output tokens then.
         sandbox: The sandbox; `None` if the problem's own evaluate handles that.
+        parallel: Most iterations in flight at the same time.
+        most_in_flight: Upper bound of the cost of the requests in flight together.
     """
 
     prompts: tuple[PromptSize, ...]
@@ -80,6 +82,8 @@ class Forecast:
     worst_tokens_in: int
     worst_tokens_out: int
     sandbox: str | None
+    parallel: int
+    most_in_flight: float
 
 
 def forecast(plan: Plan) -> Forecast:
@@ -95,6 +99,7 @@ def forecast(plan: Plan) -> Forecast:
     quotes = [book.listed(part.identity.name) for part in parts]
     caps = [output_cap(part) for part in parts]
     worst = max(call_bound(quote, prompt, cap) for quote, cap in zip(quotes, caps, strict=True))
+    most = plan.parallel * float(worst)
     expected = _cost(quotes[0], prompt, EXPECTED_ANSWER)
     return Forecast(
         prompts=tuple(
@@ -114,6 +119,8 @@ def forecast(plan: Plan) -> Forecast:
         worst_tokens_in=input_bound(prompt),
         worst_tokens_out=max(caps),
         sandbox=plan.sandbox,
+        parallel=plan.parallel,
+        most_in_flight=min(most, plan.budget) if settings.budget_policy == "hard" else most,
     )
 
 
@@ -138,10 +145,16 @@ def forecast_text(found: Forecast, config: RunConfig) -> str:
         f" at most {config.max_iterations:,}",
         f"  worst call      ${found.worst_call:.4f} ({found.worst_tokens_in:,} tokens in,"
         f" {found.worst_tokens_out:,} out)",
+        *([_in_flight(found)] if found.parallel > 1 else []),
         f"  budget          ${config.budget:g} ({config.budget_policy})",
         *([f"  sandbox         {found.sandbox}"] if found.sandbox else []),
     ]
     return "\n".join(lines)
+
+
+def _in_flight(found: Forecast) -> str:
+    together = f"together at most ${found.most_in_flight:.4f}"
+    return f"  in flight       up to {found.parallel} requests, {together}"
 
 
 def forecast_json(found: Forecast, config: RunConfig) -> str:

@@ -11,7 +11,6 @@ from uuid import uuid4
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 
 from costada.nodes.state import SearchState
-from costada.reports.trace import stored_rows
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.runner import THREAD, StepLog
@@ -85,7 +84,7 @@ def fork_run(
                 f" spent by iteration {iteration}"
             )
         with RunStore(draft.database) as store:
-            StepLog(draft.steps, stored_rows(store, state["run_id"]))
+            StepLog(draft.steps, store.step_lines(state["run_id"]))
             best = store.candidates.get(state["run_id"], state["best"])
         replace_text(draft.best_program, best.program.text)
         draft.save(config)
@@ -116,7 +115,15 @@ def _cut_copy(database: Path, iteration: int, seed: int | None, source: Path) ->
         place = {**THREAD["configurable"], "checkpoint_ns": ""}
         first: Checkpoint = {**kept.checkpoint, "channel_values": {**state, **changes}}
         saver.put({"configurable": place}, first, kept.metadata, {})
-    cut = Cut(state["run_id"], iteration, state["archive_seq"], str(source.resolve()))
+    cut = Cut(
+        run_id=state["run_id"],
+        iteration=iteration,
+        archive_seq=state["archive_seq"],
+        landings=state["landings"],
+        last_number=state["launched"],
+        in_flight={ticket["number"]: ticket["attempt"] for ticket in state["tickets"]},
+        folder=str(source.resolve()),
+    )
     cut_back(database, cut, changes["run_id"])
     return SearchState(**{**state, **changes})
 

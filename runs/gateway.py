@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from subprocess import DEVNULL, TimeoutExpired, run
 from time import monotonic, sleep
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from costada.models.gateway.protocol import GatewayAddress, address_file, is_held, read_address
 from costada.runs.folder import RunFolder
 
 if TYPE_CHECKING:
+    from costada.models.gateway.client import ChatModel
     from costada.runs.plan import Plan
 
 ENTRY = "costada.models.gateway"
@@ -34,9 +35,54 @@ def gateway_log(folder: RunFolder) -> Path:
     return folder.path / "gateway.log"
 
 
+class GatewayChoice(NamedTuple):
+    """Whether a run uses a gateway, and what its user is told about that.
+
+    Attributes:
+        is_used: `None`: only if the run has used one before.
+        notice: Empty if there is nothing to tell.
+    """
+
+    is_used: bool | None
+    notice: str = ""
+
+
+def gateway_choice(
+    wanted: bool | None, parallel: int, models: Sequence[ChatModel]
+) -> GatewayChoice:
+    """Whether a run that makes up to `parallel` calls at once uses a gateway.
+
+    What the user wants counts. Otherwise one is used for several calls at once, as a killed process
+    would lose the answers of all of them, if that is possible.
+    """
+    from costada.models.gateway.client import BYPASSED
+    from costada.models.runnable_tree import with_every_model_changed
+
+    if wanted is not None or parallel == 1 or not _are_paid(models):
+        return GatewayChoice(wanted)
+    try:
+        check_installed()
+        _upstream(models)
+        for model in models:
+            with_every_model_changed(model, lambda part: part, BYPASSED)
+    except ValueError as error:
+        lost = f"if this process is killed, the answers of up to {parallel} calls are lost"
+        return GatewayChoice(None, f"Without a gateway: {lost} ({error})")
+    return GatewayChoice(
+        True,
+        f"With a gateway, as up to {parallel} calls are in flight: their answers survive if this"
+        " process is killed (--no-gateway turns it off)",
+    )
+
+
+def uses_gateway(wanted: bool | None, folder: RunFolder) -> bool:
+    """Whether a run uses a gateway: as its user wants, otherwise if it has used one before."""
+    return gateway_log(folder).exists() if wanted is None else wanted
+
+
 @contextmanager
 def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
-    """Yield a plan whose `openai:` models call through the run's gateway.
+    """Yield a plan whose `openai:` models call through the run's gateway, if it uses one.
 
     A running gateway is reused. It exits by itself some time after the block, or by `stop_gateway`.
     The caller holds the run's lease.
@@ -46,6 +92,9 @@ def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
             missing; it cannot be started.
         OSError: A file cannot be written, or the gateway does not respond.
     """
+    if not uses_gateway(plan.gateway, folder):
+        yield plan
+        return
     check_installed()
     journal = gateway_journal(folder)
     if gateway_log(folder).exists() and not journal.exists():
@@ -55,7 +104,7 @@ def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
         )
     from costada.models.gateway.client import hold_gateway, through_gateway
 
-    upstream = _upstream(plan)
+    upstream = _upstream(plan.models)
     address = read_address(address_file(journal))
     if address is not None and address.upstream != upstream:
         stop_gateway(folder)
@@ -66,6 +115,7 @@ def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
     with hold_gateway(address):
         yield replace(
             plan,
+            gateway=True,
             model=through_gateway(plan.model, address),
             guide_model=through_gateway(guide, address) if guide else None,
         )
@@ -79,7 +129,7 @@ def check_gateway(plan: Plan) -> None:
             server.
     """
     check_installed()
-    _upstream(plan)
+    _upstream(plan.models)
 
 
 def check_installed() -> None:
@@ -108,10 +158,9 @@ def stop_gateway(folder: RunFolder) -> None:
         sleep(TICK_SECONDS)
 
 
-def _upstream(plan: Plan) -> str:
+def _upstream(models: Sequence[ChatModel]) -> str:
     from costada.models.gateway.client import upstreams
 
-    models = [model for model in (plan.model, plan.guide_model) if model is not None]
     found = sorted(set().union(*map(upstreams, models)))
     if len(found) != 1:
         raise ValueError(
@@ -119,6 +168,15 @@ def _upstream(plan: Plan) -> str:
             " server, expected one; use it with openai: models"
         )
     return found[0]
+
+
+def _are_paid(models: Sequence[ChatModel]) -> bool:
+    """Whether any of the models has a provider; the offline and the simulated model have none."""
+    from costada.models.metering import NO_PROVIDER
+    from costada.models.runnable_tree import asked_models
+
+    asked = [each for model in models for each in asked_models(model)]
+    return any(each.identity.provider != NO_PROVIDER for each in asked)
 
 
 def _start(folder: RunFolder, upstream: str, call_timeout: float) -> GatewayAddress:

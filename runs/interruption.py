@@ -16,9 +16,9 @@ from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_ev
 if TYPE_CHECKING:
     from langgraph.runtime import RunControl
 
-STOPPING = "Stopping after the current call (an evaluation ends now); Ctrl-C again stops at once"
+STOPPING = "Stopping after the calls in flight (evaluations end now); Ctrl-C again stops at once"
 SHOW_CURSOR = b"\x1b[?25h"
-STOPPED = SHOW_CURSOR + b"\ncostada: stopped at once; finished iterations are saved\n"
+STOPPED = b"\ncostada: stopped at once; finished iterations are saved, resume with costada resume\n"
 STANDARD_ERROR = 2
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -51,7 +51,7 @@ def draining_on_signal(control: RunControl, notify: Callable[[str], None]) -> It
 
     def handle(number: int, frame: FrameType | None) -> None:
         if control.drain_requested:
-            os.write(STANDARD_ERROR, STOPPED)
+            os.write(STANDARD_ERROR, SHOW_CURSOR * os.isatty(STANDARD_ERROR) + STOPPED)
             os._exit(ExitCode.INTERRUPTED)
         control.request_drain(signal.Signals(number).name)
         cancel_evaluations()

@@ -1,7 +1,7 @@
 """A run that is ready to start: everything is checked, nothing is spent, no file is written."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
@@ -14,7 +14,7 @@ from costada.nodes.context import ChatModel
 from costada.nodes.settings import Settings
 from costada.reports.run_view import OBJECT_MARK
 from costada.runs.config import RunConfig, is_openai
-from costada.runs.gateway import check_gateway
+from costada.runs.gateway import check_gateway, gateway_choice
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation
@@ -37,8 +37,12 @@ class Plan:
         settings: Constants, seed and prices.
         title: The run in a few words.
         keep_history: Whether all checkpoints are kept, not only the latest.
-        gateway: Whether calls go through a separate journaling process.
+        gateway: Whether calls go through a separate journaling process; `None`: if the run has
+            used one before.
+        gateway_notice: What the user is told about that; empty for nothing.
         purse: The purse that pays for the run, if any.
+        parallel: Most iterations in flight at the same time.
+        order: Whether iterations end as their answers arrive or as they were begun.
     """
 
     problem: Problem
@@ -50,8 +54,16 @@ class Plan:
     settings: Settings
     title: str
     keep_history: bool = False
-    gateway: bool = False
+    gateway: bool | None = None
+    gateway_notice: str = ""
     purse: Purse | None = None
+    parallel: int = 1
+    order: Literal["landing", "launch"] = "landing"
+
+    @property
+    def models(self) -> list[ChatModel]:
+        """The models that the run calls."""
+        return [model for model in (self.model, self.guide_model) if model is not None]
 
     def graph(
         self, checkpointer: BaseCheckpointSaver[Any] | None = None, store: RunStore | None = None
@@ -66,6 +78,8 @@ class Plan:
             checkpointer=checkpointer,
             store=store,
             purse=self.purse,
+            parallel=self.parallel,
+            order=self.order,
         )
 
 
@@ -95,6 +109,7 @@ def plan_run(
         sandbox=config.sandbox,
         timeout=config.timeout,
         memory_mb=config.memory_mb,
+        evaluators=config.evaluators,
     )
     if config.allow_invalid_start:
         found = replace(found, allow_invalid_start=True)
@@ -125,10 +140,13 @@ def plan_run(
         settings=config.search,
         title=f"{found.name}, {config.method}, {config.model}, seed {config.seed}",
         keep_history=config.keep_history,
-        gateway=config.gateway,
         purse=purse,
+        parallel=config.parallel,
+        order=config.order,
     )
     plan.graph()
+    gateway, notice = gateway_choice(config.gateway, config.parallel, plan.models)
+    plan = replace(plan, gateway=gateway, gateway_notice=notice)
     if plan.gateway:
         check_gateway(plan)
     return plan

@@ -1,4 +1,4 @@
-"""What a resumed run needs first: raised limits, and a check for lost steps.
+"""What a resumed run needs first: changed settings, and a check for lost steps.
 
 Steps are lost when the trace shows them but the run file does not: a power failure may cost the
 last transactions of a file, or an older copy may have replaced it. Their calls were paid for.
@@ -6,6 +6,7 @@ last transactions of a file, or an older copy may have replaced it. Their calls 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -14,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from costada.controller.money import remaining
 from costada.controller.step import stop_reason
-from costada.runs.config import RunConfig
+from costada.runs.config import EXECUTION, RunConfig
 from costada.runs.folder import RunFolder
+from costada.runs.gateway import uses_gateway
 from costada.runs.lease import hold_lease
 from costada.store.files import read_end
 from costada.store.rows import CallRow, CallStatus, amount, parsed
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 RAISED = ("budget", "max_iterations")
 """Settings that may be raised in a run that has started."""
 
-CHANGEABLE = (*RAISED, "allow_invalid_start")
+CHANGEABLE = (*RAISED, *EXECUTION, "allow_invalid_start")
 
 LOST_STEPS = "lost steps"
 """Role of the row that stands for the calls of lost steps."""
@@ -39,28 +41,21 @@ LEAST_DOLLARS = Decimal("1e-9")
 """Smaller amounts are rounding errors: a trace holds floats."""
 
 
-def extended(
-    saved: RunConfig,
-    *,
-    budget: float | None = None,
-    max_iterations: int | None = None,
-    allow_invalid_start: bool = False,
-) -> RunConfig:
-    """The settings of a run with a higher budget or limit; `None` leaves one as it is.
+def extended(saved: RunConfig, given: Mapping[str, object]) -> RunConfig:
+    """The settings of a run that is resumed with changes; `None` leaves a setting as it is.
 
-    An invalid start can be allowed as well, and stays allowed.
+    Args:
+        saved: The settings of the run.
+        given: Values of settings in `CHANGEABLE`. An invalid start that was allowed stays allowed.
 
     Raises:
-        ValueError: If one of them is lower than before.
+        ValueError: If budget or iteration limit is lower than before.
         pydantic.ValidationError: If one of them is invalid.
     """
-    changes = {
-        "budget": budget,
-        "max_iterations": max_iterations,
-        "allow_invalid_start": allow_invalid_start or None,
-    }
-    given = {name: value for name, value in changes.items() if value is not None}
-    config = RunConfig.model_validate({**saved.model_dump(), **given})
+    known = {name: value for name, value in given.items() if value is not None}
+    if saved.allow_invalid_start:
+        known["allow_invalid_start"] = True
+    config = RunConfig.model_validate({**saved.model_dump(), **known})
     for name in RAISED:
         before, now = getattr(saved, name), getattr(config, name)
         if now < before:
@@ -72,26 +67,21 @@ def extended(
 
 
 def extend_to(folder: RunFolder, wanted: RunConfig) -> None:
-    """Save a higher budget or limit in the folder of a run that is resumed.
+    """Save the changes in the folder of a run that is resumed.
 
     Raises:
-        ValueError: If the folder holds no run, a limit is lower or another setting differs, or
-            another process works on the run.
+        ValueError: If the folder holds no run, a limit is lower or a setting differs that is not
+            in `CHANGEABLE`, or another process works on the run.
     """
     folder.load()
     with hold_lease(folder.path):
         saved = folder.load()
-        raised = extended(
-            saved,
-            budget=wanted.budget,
-            max_iterations=wanted.max_iterations,
-            allow_invalid_start=wanted.allow_invalid_start,
-        )
+        changed = extended(saved, {name: getattr(wanted, name) for name in CHANGEABLE})
         folder.check_same(
             wanted.model_copy(update={name: getattr(saved, name) for name in CHANGEABLE})
         )
-        if raised != saved:
-            folder.save(raised)
+        if changed != saved:
+            folder.save(changed)
 
 
 def can_resume(state: SearchState, budget: float, max_iterations: int) -> bool:
@@ -154,8 +144,9 @@ class LostSteps:
 
     def charge(self, store: RunStore) -> None:
         """Charge the next step of the run for the calls of its lost steps."""
+        (*_, run_id) = store.run_ids()
         row = CallRow(
-            iteration=self.first,
+            iteration=store.call_log.next_open(run_id, self.first),
             role=LOST_STEPS,
             attempt=0,
             cost=self.dollars,
@@ -165,7 +156,7 @@ class LostSteps:
             error=self.words,
             status=CallStatus.LOST,
         )
-        store.call_log.put_call(store.run_ids()[-1], row)
+        store.call_log.put_call(run_id, row)
 
 
 def lost_steps(folder: RunFolder, store: RunStore, *, counts_lost: bool) -> LostSteps | None:
@@ -185,7 +176,7 @@ def lost_steps(folder: RunFolder, store: RunStore, *, counts_lost: bool) -> Lost
     if iteration <= kept:
         return None
     known = store.call_log.spent(run_ids[-1], kept)
-    known += store.call_log.cost_after(run_ids[-1], kept, counts_lost=counts_lost)
+    known += store.call_log.unsettled_cost(run_ids[-1], kept, counts_lost=counts_lost)
     missing = spent_by_trace - known
     return LostSteps(
         kept + 1, iteration, missing if missing >= LEAST_DOLLARS else Decimal(0), known
@@ -197,7 +188,7 @@ def check_lost_steps(folder: RunFolder, config: RunConfig, *, is_accepted: bool)
 
     A gateway has the responses of lost steps, so nothing is paid for again.
     """
-    if config.gateway or not folder.database.is_file():
+    if uses_gateway(config.gateway, folder) or not folder.database.is_file():
         return
     with RunStore(folder.database, is_read_only=True) as store:
         lost = lost_steps(folder, store, counts_lost=config.lost_calls == "count")

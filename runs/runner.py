@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.errors import GraphDrained
@@ -15,26 +14,31 @@ from langgraph.runtime import RunControl
 from costada.controller.money import remaining
 from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.graph.build import DiscoveryGraph
+from costada.nodes.parallel.pool import pool_of
 from costada.nodes.settings import problem_texts
 from costada.nodes.state import SearchInput, SearchState
-from costada.reports.picture import ReportData, write_report
+from costada.reports.page.page import write_page
 from costada.reports.progress import Progress, RunHeading
-from costada.reports.trace import stored_rows
 from costada.runs.folder import RunFolder
 from costada.runs.gateway import gateway_of, stop_gateway
 from costada.runs.lease import hold_lease
 from costada.runs.plan import Plan
 from costada.runs.resume import can_resume, lost_steps
-from costada.store.candidates import SEED_ID
 from costada.store.checkpoints import RunSaver
-from costada.store.files import append_text, remove_unfinished, replace_text
-from costada.store.rows import changes
+from costada.store.files import append_text, read_bytes, remove_unfinished, replace_text
+from costada.store.rows import changes, record
 from costada.store.run_store import RunStore
 from costada.values.discovery import Discovery, RunEnd
-from costada.values.evaluation import Direction, failed
+from costada.values.evaluation import failed
 
 if TYPE_CHECKING:
     from costada.nodes.end_step import TraceRow
+
+RECENT_ROWS = 100
+"""Rows of the trace that a resumed run shows the last events of."""
+
+PAGE_ITERATIONS = 1000
+"""Most iterations of a run whose page is written at its end, which takes up to half a second."""
 
 THREAD = RunnableConfig(configurable={"thread_id": "run"})
 
@@ -42,24 +46,37 @@ THREAD = RunnableConfig(configurable={"thread_id": "run"})
 class StepLog:
     """The trace file of a run, one row per iteration, each once and in order."""
 
-    def __init__(self, path: Path, rows: Sequence[TraceRow]) -> None:
-        """Replace the content of the file by the rows so far."""
+    def __init__(self, path: Path, lines: Sequence[str]) -> None:
+        """Replace the content of the file by the rows so far, as JSON, unless it is that."""
         self._path = path
-        self._last = rows[-1]["iteration"] if rows else 0
-        replace_text(path, "".join(f"{json.dumps(row)}\n" for row in rows))
+        self._last = record(lines[-1])["iteration"] if lines else 0
+        text = "".join(f"{line}\n" for line in lines)
+        if not _holds(path, text):
+            replace_text(path, text)
 
-    def append(self, row: TraceRow) -> None:
-        """Add the row of a finished iteration, unless the file has it."""
-        if row["iteration"] > self._last:
-            self._last = row["iteration"]
-            append_text(self._path, f"{json.dumps(row)}\n")
+    def append(self, iteration: int, line: str) -> None:
+        """Add the row of a finished iteration as JSON, unless the file has it."""
+        if iteration > self._last:
+            self._last = iteration
+            append_text(self._path, f"{line}\n")
+
+
+def _holds(path: Path, text: str) -> bool:
+    """Whether a file is there, is no link, and holds a text."""
+    content = text.encode("utf-8", "surrogatepass")
+    try:
+        is_same_size = not path.is_symlink() and path.stat().st_size == len(content)
+        return is_same_size and read_bytes(path, len(content)) == content
+    except FileNotFoundError:
+        return False
 
 
 class RunRecord:
-    """Writes `steps.jsonl`, `best_program.py` and `report.png` of one run.
+    """Writes `steps.jsonl` and `best_program.py` of one run.
 
     Attributes:
-        rows: The trace so far.
+        database: The run file.
+        recent_rows: The last rows of the trace, as it was when this was made.
         first_sandbox: The sandbox that the run started in; empty if it has not started.
         changes: What has changed in the problem since then, except the sandbox.
     """
@@ -67,57 +84,45 @@ class RunRecord:
     def __init__(self, folder: RunFolder, plan: Plan, store: RunStore) -> None:
         """Bring the files up to date with the store."""
         self._folder, self._plan, self._store = folder, plan, store
-        self.rows = self._stored()
-        run_ids = store.run_ids()
-        self.first_sandbox = store.sandbox(run_ids[-1]) if run_ids else ""
-        setup = store.setup(run_ids[-1]) if run_ids else None
+        self._known_id = ""
+        self.database = folder.database
+        run_id = self._run_id()
+        lines = store.step_lines(run_id)
+        self.recent_rows = [cast("TraceRow", record(line)) for line in lines[-RECENT_ROWS:]]
+        self.first_sandbox = store.sandbox(run_id)
+        setup = store.setup(run_id)
         now = problem_texts(plan.problem)
         self.changes = changes({**setup.problem, "sandbox": now["sandbox"]}, now) if setup else []
         for file in (folder.settings, folder.steps, folder.best_program, folder.report):
             remove_unfinished(file)
-        self._log = StepLog(folder.steps, self.rows)
-        self._write_best_program()
+        self._log = StepLog(folder.steps, lines)
+        self._write_best_program(store.last_improvement(run_id))
 
-    def add(self, row: TraceRow) -> None:
-        """Record a finished iteration."""
-        self.rows.append(row)
-        self._log.append(row)
+    def add(self, iteration: int) -> TraceRow:
+        """Record a finished iteration, and return its row."""
+        line = self._store.step_line(self._run_id(), iteration)
+        row = cast("TraceRow", record(line))
+        self._log.append(iteration, line)
         if row["global_gain"] > 0:
-            self._write_best_program()
+            self._write_best_program(row["candidate_id"])
+        return row
 
     def finish(self) -> None:
-        """Write the picture, and the trace as the store has it."""
-        self.rows = self._stored()
-        StepLog(self._folder.steps, self.rows)
-        problem, plan = self._plan.problem, self._plan
-        run_ids = self._store.run_ids()
-        seed_objective = plan.seed_evaluation.objective if plan.seed_evaluation else None
-        if not plan.seed_evaluation and run_ids:
-            seed_objective = self._store.candidates.get(run_ids[-1], SEED_ID).objective
-        title = plan.title
-        if self.rows and (objective := self.rows[-1]["best_objective"]) is not None:
-            title = f"{title}: {objective:.6g} for ${self.rows[-1]['spent']:.4f}"
-        report = ReportData(
-            title=title,
-            rows=self.rows,
-            budget=plan.budget,
-            seed_objective=seed_objective,
-            reference=problem.reference,
-            is_minimized=problem.direction is Direction.MINIMIZE,
-        )
-        write_report(report, self._folder.report)
+        """Make sure that the trace file is as the store has it."""
+        StepLog(self._folder.steps, self._store.step_lines(self._run_id()))
 
-    def _stored(self) -> list[TraceRow]:
-        run_ids = self._store.run_ids()
-        return list(stored_rows(self._store, run_ids[-1])) if run_ids else []
-
-    def _write_best_program(self) -> None:
-        improving = [row["candidate_id"] for row in self.rows if row["global_gain"] > 0]
+    def _write_best_program(self, candidate_id: str | None) -> None:
+        """Write a candidate's program, the initial one without a candidate."""
         program = self._plan.problem.initial_program
-        if improving and improving[-1] is not None:
-            run_id = self._store.run_ids()[-1]
-            program = self._store.candidates.get(run_id, improving[-1]).program.text
+        if candidate_id is not None:
+            program = self._store.candidates.get(self._run_id(), candidate_id).program.text
         replace_text(self._folder.best_program, program)
+
+    def _run_id(self) -> str:
+        """The id of the run, empty before it begins."""
+        if not self._known_id:
+            self._known_id = next(reversed(self._store.run_ids()), "")
+        return self._known_id
 
 
 def carry_out(
@@ -151,26 +156,36 @@ def carry_out(
         OSError: If a file cannot be written; the run can be resumed afterwards.
     """
     folder.check_kept()
-    with (
-        hold_lease(folder.path),
-        gateway_of(plan, folder) if plan.gateway else nullcontext(plan) as plan,
-        RunStore(folder.database) as store,
-        _saver(folder.database, keep_history=plan.keep_history) as saver,
-    ):
-        notice = _charge_lost_steps(plan, folder, store, accepts_loss=accepts_loss)
-        graph = plan.graph(checkpointer=saver, store=store)
-        record = RunRecord(folder, plan, store)
-        try:
-            with progress:
-                if notice:
-                    progress.notice(notice)
-                _stream(graph, plan, record, progress, control)
-        finally:
-            record.finish()
-        found = _discovery(_state(graph), plan, store, folder.path)
-        if plan.gateway and found.stop_reason != "interrupted":
-            stop_gateway(folder)
-        return found
+    has_begun, iterations = False, 0
+    try:
+        with (
+            hold_lease(folder.path),
+            gateway_of(plan, folder) as plan,
+            RunStore(folder.database) as store,
+            _saver(folder.database, keep_history=plan.keep_history) as saver,
+        ):
+            notice = _charge_lost_steps(plan, folder, store, accepts_loss=accepts_loss)
+            graph = plan.graph(checkpointer=saver, store=store)
+            files = RunRecord(folder, plan, store)
+            try:
+                with progress:
+                    for text in filter(None, (plan.gateway_notice, notice)):
+                        progress.notice(text)
+                    _stream(graph, plan, store, files, progress, control)
+            finally:
+                files.finish()
+                has_begun = bool(store.run_ids())
+                iterations = store.last_step(store.run_ids()[-1]) if has_begun else 0
+            found = _discovery(_state(graph), plan, store, folder.path)
+            if plan.gateway and found.stop_reason != "interrupted":
+                stop_gateway(folder)
+            return found
+    finally:
+        # The lease is released: the page says how the run ended.
+        if iterations > PAGE_ITERATIONS:
+            folder.report.unlink(missing_ok=True)
+        elif has_begun:
+            write_page(folder)
 
 
 def is_finished(folder: RunFolder) -> bool:
@@ -200,41 +215,81 @@ def _saver(database: Path, *, keep_history: bool = True) -> Iterator[RunSaver]:
 
 
 def _stream(
-    graph: DiscoveryGraph, plan: Plan, record: RunRecord, progress: Progress, control: RunControl
+    graph: DiscoveryGraph,
+    plan: Plan,
+    store: RunStore,
+    files: RunRecord,
+    progress: Progress,
+    control: RunControl,
 ) -> None:
     """Run the graph to its end or until it is interrupted."""
     max_iterations = plan.settings.constants.max_iterations
     sandbox = described_layer(plan.sandbox) if plan.sandbox else ""
-    progress.begin(RunHeading(plan.title, plan.budget, max_iterations, sandbox), record.rows)
+    heading = RunHeading(
+        plan.title,
+        plan.budget,
+        max_iterations,
+        sandbox=sandbox,
+        parallel=plan.parallel,
+        database=files.database,
+    )
+    progress.begin(heading, files.recent_rows)
     state = _state(graph)
-    if state.get("stop_reason"):
+    if reason := state.get("stop_reason") or state.get("stopping"):
         budget = plan.budget
-        if plan.purse and state["stop_reason"] == "budget":
+        if plan.purse and reason == "budget":
             # The purse may not have the whole budget.
             budget = min(budget, state["spent"] + max(0.0, float(plan.purse.remaining)))
-        if not can_resume(state, budget, max_iterations):
+        is_over = bool(state["stop_reason"])
+        stopped = SearchState(**{**state, "stop_reason": reason})
+        if can_resume(stopped, budget, max_iterations):
+            # while calls are in flight, a step at hand comes first
+            if is_over or graph.get_state(THREAD).next == ("evaluate",):
+                again = SearchState(stop_reason="", stopping="")
+                graph.update_state(THREAD, again, as_node="gate_intervention")
+        elif is_over:
             return
-        graph.update_state(THREAD, SearchState(stop_reason=""), as_node="gate_intervention")
     layer = plan.sandbox or ""
-    if record.first_sandbox not in ("", layer):
-        progress.notice(f"This run started in sandbox {record.first_sandbox}, now uses {layer}")
-    if record.changes:
+    if files.first_sandbox not in ("", layer):
+        progress.notice(f"This run started in sandbox {files.first_sandbox}, now uses {layer}")
+    if files.changes:
         progress.notice(
-            f"The problem has changed since this run started: {'; '.join(record.changes)}."
+            f"The problem has changed since this run started: {'; '.join(files.changes)}."
             " Earlier scores stay as they are"
         )
     given = None if state else SearchInput(seed=plan.settings.seed)
     try:
-        for row in graph.stream(
-            given, THREAD, stream_mode="custom", durability="sync", control=control
-        ):
-            record.add(cast("TraceRow", row))
-            progress.step(cast("TraceRow", row))
+        # With custom streams LangGraph would execute every node in a thread of its own.
+        updates = graph.stream(
+            given, THREAD, stream_mode="updates", durability="sync", control=control
+        )
+        for iteration in _finished_iterations(updates):
+            progress.step(files.add(iteration))
     except GraphDrained:
         return
     except InterruptedError:
         if not control.drain_requested:
             raise
+    finally:
+        _await_calls(store, progress)
+
+
+def _finished_iterations(updates: Iterator[dict[str, Any]]) -> Iterator[int]:
+    """The iterations that end in a stream of updates."""
+    for update in updates:
+        for written in update.values():
+            if isinstance(written, dict) and "iterations" in written:
+                yield written["iterations"]
+
+
+def _await_calls(store: RunStore, progress: Progress) -> None:
+    """Let model calls in flight end, so that their answers are stored; cancel evaluations."""
+    for run_id in store.run_ids()[-1:]:
+        pool = pool_of(store, run_id)
+        if number := pool.num_in_flight:
+            progress.notice(f"Calls in flight: {number}. Waiting for their answers, which are kept")
+        pool.cancel()
+        pool.settle()
 
 
 def _charge_lost_steps(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,8 +24,9 @@ from costada.experiments.comparison.comparison import (
     dollars_metric,
     runs_by_method,
     section_of,
+    summarize,
 )
-from costada.experiments.comparison.metrics import RunOutcome
+from costada.experiments.comparison.metrics import RunOutcome, normalized_auc
 from costada.experiments.landscape.simulation import simulate_run
 from costada.reports.formats import percent
 from costada.reports.terminal import TerminalTable
@@ -37,16 +38,24 @@ RUNS_PER_TASK = 8
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The runs of a simulation: every method on the landscape of every seed."""
+    """The runs of a simulation: every method on the landscape of every seed.
+
+    With several steps in flight, each run is made again with one, to be compared with.
+    """
 
     methods: tuple[str, ...]
     seeds: tuple[int, ...]  # where each run's randomness starts
     budget: float  # dollars of each run (B)
+    parallel: int = 1  # most steps in flight (K)
 
     @property
-    def runs(self) -> list[tuple[str, int]]:
-        """The method and the seed of each run, seed by seed."""
-        return [(method, seed) for seed, method in product(self.seeds, self.methods)]
+    def runs(self) -> list[tuple[str, int, int]]:
+        """The method, the seed and the steps in flight of each run, seed by seed."""
+        widths = sorted({1, self.parallel})
+        return [
+            (method, seed, width)
+            for seed, method, width in product(self.seeds, self.methods, widths)
+        ]
 
 
 def methods_named(text: str) -> tuple[str, ...]:
@@ -80,14 +89,58 @@ def simulated(batch: Batch, num_jobs: int) -> Iterator[Iterator[RunOutcome]]:
         yield pool.imap_unordered(work, batch.runs, chunksize=RUNS_PER_TASK)
 
 
-def _simulated(run: tuple[str, int], budget: float) -> RunOutcome:
-    return simulate_run(*run, budget)
+def _simulated(run: tuple[str, int, int], budget: float) -> RunOutcome:
+    method, seed, parallel = run
+    return simulate_run(method, seed, budget, parallel=parallel)
 
 
 def in_order(batch: Batch, outcomes: Sequence[RunOutcome]) -> list[RunOutcome]:
-    """The runs by seed and method, so that the same batch always reads the same."""
+    """The runs by seed, method and steps in flight, so that a batch always reads the same."""
     places = {run: place for place, run in enumerate(batch.runs)}
-    return sorted(outcomes, key=lambda each: places[each.method, each.seed])
+    return sorted(outcomes, key=lambda each: places[each.method, each.seed, steps_in_flight(each)])
+
+
+def steps_in_flight(outcome: RunOutcome) -> int:
+    """The most steps that a simulated run had in flight (K)."""
+    return int(outcome.settings.get("parallel", "1"))
+
+
+def _final_score(outcome: RunOutcome) -> float:
+    return outcome.points[-1].best_score
+
+
+def _final_overshoot(outcome: RunOutcome) -> float:
+    return sum(outcome.dollars_by_role.values()) / outcome.budget - 1.0
+
+
+PARALLEL_METRICS: Mapping[str, tuple[Callable[[RunOutcome], float], str]] = {
+    "AUC": (normalized_auc, ".4f"),
+    "final score": (_final_score, ".4f"),
+    "overshoot": (_final_overshoot, ".2%"),
+}
+"""What a run with several steps in flight is compared by, and how that is written.
+
+Score and overshoot are taken when the last step in flight has landed.
+"""
+
+
+def print_parallel(outcomes: Sequence[RunOutcome], parallel: int, console: Console) -> None:
+    """Print each metric with one step in flight, with several, and the paired difference."""
+    runs = {(each.method, steps_in_flight(each), each.seed): each for each in outcomes}
+    methods = dict.fromkeys(each.method for each in outcomes)
+    seeds = sorted({each.seed for each in outcomes})
+    for heading, (metric, form) in PARALLEL_METRICS.items():
+        rows = []
+        for method in methods:
+            one = [metric(runs[method, 1, seed]) for seed in seeds]
+            several = [metric(runs[method, parallel, seed]) for seed in seeds]
+            gaps = [after - before for before, after in zip(one, several, strict=True)]
+            summaries = (summarize([one]), summarize([several]))
+            difference = _cell(summarize([gaps]), f"+{form}")
+            rows.append((method, *(f"{each.mean:{form}}" for each in summaries), difference))
+        header = (heading, "K = 1", f"K = {parallel}", "difference")
+        TerminalTable(header, rows, words=(heading,)).print(console)
+    console.print(f"{LEGEND}\n{len(seeds)} seeds; log-normal latencies in virtual time.")
 
 
 LEGEND = (

@@ -7,10 +7,12 @@ answers lead to equal decisions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from heapq import heappop, heappush
 from importlib.resources import files
 from random import Random
+from statistics import fmean
 from typing import Protocol, cast
 
 from costada.controller.allocation import Allocation
@@ -69,6 +71,9 @@ UNITS = 10**8
 INPUT_UNITS = int(PRICE.input_per_million * UNITS / 10**6)
 OUTPUT_UNITS = int(PRICE.output_per_million * UNITS / 10**6)
 
+LATENCY_SPREAD = 0.73
+"""Standard deviation of a call's log latency: the 95th percentile is 3.3 times the median."""
+
 LABEL_WORDING = {
     "": Wording.BALANCED,
     "diverge": Wording.EXPLORATION,
@@ -78,15 +83,27 @@ LABEL_WORDING = {
 
 
 def simulate_run(
-    method: str, seed: int, budget: float, constants: Constants | None = None
+    method: str,
+    seed: int,
+    budget: float,
+    constants: Constants | None = None,
+    *,
+    parallel: int = 1,
 ) -> RunOutcome:
     """A finished run of a method on the landscape of a seed, at the paper's GLM-5 prices.
 
+    Args:
+        method: Name of the method.
+        seed: Start of all randomness, latencies included.
+        budget: Dollars to spend (B).
+        constants: The method's constants, the defaults if None.
+        parallel: Most steps in flight at a time (K).
+
     Raises:
-        ValueError: There is no such method, or the budget is not above 0.
+        ValueError: There is no such method, the budget is not above 0, or `parallel` is below 1.
     """
     answers = LandscapeAnswers(drawn_landscape(seed))
-    run = SimulatedRun(method, seed, budget, constants or Constants(), answers)
+    run = SimulatedRun(method, seed, budget, constants or Constants(), answers, parallel)
     for _ in run.steps():
         pass
     return run.outcome()
@@ -177,24 +194,65 @@ def _seen(candidate: Candidate) -> SeenProgram:
     return seen
 
 
+@dataclass(slots=True)
+class Ticket:
+    """One step between its launch and its end.
+
+    Attributes:
+        number: Its place in the order of launching, from 1.
+        allocation: Where and how it searches; None while its guide is under way.
+        attempt: Attempts launched.
+        is_guided: Whether an attempt of it followed a tactic.
+        call: Role and price of the call under way, in parts of a dollar.
+        paid: Price of the calls that are finished, by role.
+        advice: What its guide answers; empty without one.
+        candidate: What the attempt under way brings; None where it fails.
+    """
+
+    number: int
+    allocation: Allocation | None = None
+    attempt: int = 0
+    is_guided: bool = False
+    call: tuple[str, int] = ("", 0)
+    paid: dict[str, int] = field(default_factory=dict)
+    advice: Advice = Advice((), Usage(0, 0))
+    candidate: Candidate | None = None
+
+
+def _units(tokens: Usage) -> int:
+    return tokens.input_tokens * INPUT_UNITS + tokens.output_tokens * OUTPUT_UNITS
+
+
 class SimulatedRun:
     """A run that has begun: every frontier holds the initial program.
 
+    Up to `parallel` steps are in flight in virtual time; they land in the order in which their
+    latencies, which the seed draws, let them.
+
     Attributes:
-        controller: The method between two steps.
+        controller: The method between two decisions.
         archives: Of each frontier.
-        population: Every valid candidate, in the order of their iterations.
+        population: Every valid candidate, in the order of landing.
         best: The incumbent.
+        in_flight: When each step in flight lands, its number and its ticket; a heap.
     """
 
     def __init__(
-        self, method: str, seed: int, budget: float, constants: Constants, answers: Answers
+        self,
+        method: str,
+        seed: int,
+        budget: float,
+        constants: Constants,
+        answers: Answers,
+        parallel: int = 1,
     ) -> None:
         if method not in METHODS:
             raise ValueError(unknown_name("method", method, METHODS))
+        if parallel < 1:
+            raise ValueError(f"parallel: got {parallel}, expected at least 1")
         self._method, self._seed, self._budget = method, seed, budget
         self._given, self._constants = constants, METHODS[method].adjusted(constants)
-        self._answers = answers
+        self._answers, self._parallel = answers, parallel
         self._problem = landscape()
         program = Program.of(self._problem.initial_program)
         score = evaluate(program.text).score
@@ -209,19 +267,26 @@ class SimulatedRun:
         self._named: tuple[int | None, ...] = ()
         self._mode = ""
         self._units = {"generation": 0, "retry": 0, "guide": 0}
-        self._points: list[Point] = []
+        self._guides, self._points = list[int](), list[Point]()
+        self._now, self._launched = 0.0, 0
+        self.in_flight = list[tuple[float, int, Ticket]]()  # a heap by the time of landing
 
     def steps(self) -> Iterator[Controller]:
-        """Yield the controller after each step, until the run stops."""
-        while self._stop_reason(self.controller.iteration) is None or not self._points:
-            self._step()
-            yield self.controller
+        """Yield the controller after each step, until the run stops and nothing is in flight."""
+        self._launch()
+        while self.in_flight:
+            if self._land():
+                yield self.controller
+            self._launch()
 
     def outcome(self) -> RunOutcome:
         """The run so far."""
         seed = self.population[0]
         known = settings_texts(Settings(constants=self._given, price=PRICE), self._budget)
         del known["budget"]
+        known["simulation"] = type(self._answers).__qualname__
+        if self._parallel > 1:
+            known["parallel"] = str(self._parallel)
         return RunOutcome(
             problem=self._problem.name,
             method=self._method,
@@ -234,20 +299,140 @@ class SimulatedRun:
             points=tuple(self._points),
             dollars_by_role={role: units / UNITS for role, units in self._units.items()},
             problem_facts=problem_texts(self._problem),
-            settings={**known, "simulation": type(self._answers).__qualname__},
+            settings=known,
         )
 
-    def _stop_reason(self, iteration: int) -> StopReason | None:
-        spent = self._balance().spent
-        return stop_reason(self._budget, spent, iteration, self._constants.max_iterations)
+    def _launch(self) -> None:
+        """Launch steps while there is room, and money for one more beside those in flight."""
+        while len(self.in_flight) < self._parallel:
+            is_advised = any(each.allocation is None for _, _, each in self.in_flight)
+            needs_guide = self.controller.pending is not None and not is_advised
+            expected = 0.0 if needs_guide else self._expected_with_another()
+            if self._stop_reason(self._balance().spent + expected, self._launched) is not None:
+                return
+            self._launched += 1
+            ticket = Ticket(self._launched)
+            if isinstance(self.controller, EvoX):
+                self._buy_labels(self.controller, ticket)
+                self._begin(ticket)
+            elif needs_guide:
+                self._ask_guide(ticket)
+            else:
+                self._begin(ticket)
 
-    def _step(self) -> None:
-        iteration = self.controller.iteration + 1
-        before, units_before = self._balance(), sum(self._units.values())
-        if self.controller.pending:
-            self._buy_call(iteration)
-        allocation = ask_step(self.controller, before, self._seed, self._constants)
-        candidate = self._attempts(allocation, iteration)
+    def _buy_labels(self, controller: EvoX, ticket: Ticket) -> None:
+        if controller.pending == LABELS:
+            rng = draws(self._seed, ticket.number, "guide")
+            ticket.paid["guide"] = _units(self._answers.label(rng))
+            self.controller = controller.with_labels()
+
+    def _expected_with_another(self) -> float:
+        """Dollars that the steps in flight and one more are expected to cost.
+
+        0 where none is in flight: that step is made whatever it costs. A call costs what steps did
+        on average so far, and a guide what guides did; the earlier calls of a step in flight come
+        on top.
+        """
+        if not self.in_flight:
+            return 0.0
+        constants, iterations = self._constants, len(self._points)
+        spent = self._balance().spent
+        each_step = spent / iterations if iterations else constants.reference_cost
+        guides = self._guides
+        each_guide = fmean(guides) / UNITS if guides else constants.guide_cost_estimate
+        tickets = [ticket for _, _, ticket in self.in_flight]
+        paid = sum(sum(ticket.paid.values()) for ticket in tickets) / UNITS
+        calls = sum(each_step if each.allocation else each_guide for each in tickets)
+        return paid + calls + each_step
+
+    @property
+    def _is_stopping(self) -> bool:
+        """Whether the run only waits for what is in flight."""
+        return self._stop_reason(self._balance().spent, self.controller.iteration) is not None
+
+    def _stop_reason(self, dollars: float, iteration: int) -> StopReason | None:
+        return stop_reason(self._budget, dollars, iteration, self._constants.max_iterations)
+
+    def _ask_guide(self, ticket: Ticket) -> None:
+        """Launch the pending guide; once it lands, the ticket goes on as a step."""
+        if not is_guided(self.controller):
+            raise TypeError(f"controller: got {self._method!r}, expected a guided method")
+        rng = draws(self._seed, ticket.number, "guide")
+        ticket.advice = self._answers.advise(str(self.controller.pending), self.best, rng)
+        self._send(ticket, "guide", ticket.advice.tokens)
+
+    def _begin(self, ticket: Ticket) -> None:
+        """Choose where and how a step searches, and launch its first attempt."""
+        chosen = [each.allocation for _, _, each in self.in_flight]
+        ticket.allocation = ask_step(
+            self.controller,
+            self._balance(),
+            self._seed,
+            self._constants,
+            number=ticket.number,
+            in_flight=[allocation for allocation in chosen if allocation is not None],
+        )
+        self._attempt(ticket, ticket.allocation)
+
+    def _attempt(self, ticket: Ticket, allocation: Allocation) -> None:
+        """Launch the next attempt of a step from what is known now."""
+        ticket.attempt += 1
+        request = self._request(ticket, allocation)
+        rng = draws(self._seed, ticket.number, f"answer {ticket.attempt}")
+        code, tokens = self._answers.attempt(request, rng)
+        evaluation = evaluate(code)
+        ticket.candidate = None
+        if evaluation.is_valid:
+            ticket.candidate = Candidate(
+                id=f"{ticket.number}.{ticket.attempt}",
+                iteration=ticket.number,
+                program=Program.of(code),
+                score=evaluation.score,
+                parent_id=request.parent.id,
+                generation=request.parent.generation + 1,
+            )
+        self._send(ticket, "generation" if ticket.attempt == 1 else "retry", tokens)
+
+    def _send(self, ticket: Ticket, role: str, tokens: Usage) -> None:
+        ticket.call = role, _units(tokens)
+        rng = draws(self._seed, ticket.number, f"latency {role} {ticket.attempt}")
+        landing = self._now + rng.lognormvariate(0.0, LATENCY_SPREAD)
+        heappush(self.in_flight, (landing, ticket.number, ticket))
+
+    def _land(self) -> bool:
+        """Take the next call that is finished; whether it ended its step."""
+        self._now, _, ticket = heappop(self.in_flight)
+        role, units = ticket.call
+        ticket.paid[role] = ticket.paid.get(role, 0) + units
+        if ticket.allocation is None:
+            self._guides.append(units)
+            self._take_advice(ticket.advice)
+            if self._is_stopping:
+                self._charge(role, units)
+            else:
+                self._begin(ticket)
+            return False
+        is_last = self._is_stopping or ticket.attempt >= self._constants.max_attempts
+        if ticket.candidate is None and not is_last:
+            self._attempt(ticket, ticket.allocation)
+            return False
+        self._end(ticket, ticket.allocation)
+        return True
+
+    def _take_advice(self, advice: Advice) -> None:
+        if not is_guided(self.controller):
+            raise TypeError(f"controller: got {self._method!r}, expected a guided method")
+        self._named, self._mode = advice.named, str(self.controller.pending)
+        if advice.named:
+            self.controller = self.controller.open_cycle(len(advice.named), self._constants)
+        else:
+            self.controller = self.controller.fail_guide()
+
+    def _end(self, ticket: Ticket, allocation: Allocation) -> None:
+        """Charge and credit a step that has landed, and decide."""
+        iteration, candidate = self.controller.iteration + 1, ticket.candidate
+        for role, units in ticket.paid.items():
+            self._charge(role, units)
         if candidate is not None:
             self.population.append(candidate)
             self.best = candidate if candidate.score > self.best.score else self.best
@@ -256,15 +441,19 @@ class SimulatedRun:
             self.archives if self.controller.parents is ParentRule.ARCHIVE else (),
             allocation,
             candidate,
-            (sum(self._units.values()) - units_before) / UNITS,
+            sum(ticket.paid.values()) / UNITS,
             self._balance(),
             self._seed,
             self._constants,
+            is_guided=ticket.is_guided,
         )
         self.controller, self.archives = booked.controller, booked.archives
-        self._decide(allocation, is_last=self._stop_reason(iteration) is not None)
+        is_last = self._stop_reason(self._balance().spent, iteration) is not None
+        self._decide(allocation, is_last=is_last)
         if self.controller.iteration < iteration:
-            self._buy_call(iteration)
+            if not isinstance(self.controller, EvoX):
+                raise TypeError(f"controller: got {self._method!r}, expected the next iteration")
+            self.controller = self._evolved(self.controller, ticket.number)
             self._decide(allocation, is_last=False)
         best = self.best.score
         self._points.append(Point(iteration, self._balance().spent, best, best))
@@ -274,69 +463,35 @@ class SimulatedRun:
             allocation, self._balance(), self._constants, is_last=is_last
         )
 
-    def _buy_call(self, iteration: int) -> None:
-        pending, rng = str(self.controller.pending), draws(self._seed, iteration, "guide")
-        if isinstance(self.controller, EvoX):
-            self.controller = self._evolved(self.controller, iteration, rng)
-            return
-        if not is_guided(self.controller):
-            raise TypeError(f"controller: got {self._method!r}, expected a guided method")
-        advice = self._answers.advise(pending, self.best, rng)
-        self._charge("guide", advice.tokens)
-        self._named, self._mode = advice.named, pending
-        if advice.named:
-            self.controller = self.controller.open_cycle(len(advice.named), self._constants)
-        else:
-            self.controller = self.controller.fail_guide()
-
-    def _evolved(self, controller: EvoX, iteration: int, rng: Random) -> EvoX:
-        """The controller after the label call, or after an evolution as far as it is paid for."""
-        if controller.pending == LABELS:
-            self._charge("guide", self._answers.label(rng))
-            return controller.with_labels()
-        drawn = draws(self._seed, iteration, "strategies")
+    def _evolved(self, controller: EvoX, number: int) -> EvoX:
+        """The controller after an evolution, as far as it is paid for; nothing lands meanwhile."""
+        rng = draws(self._seed, number, "guide")
+        drawn = draws(self._seed, number, "strategies")
         shown, _ = controller.draw_strategies(drawn, self._constants)
         evolution = self._answers.evolve(shown.strategy, rng)
         for tokens in evolution.calls:
             if has_crossed(self._budget, self._balance().spent):
                 return controller.keep_strategy(self._constants)
-            self._charge("guide", tokens)
+            self._charge("guide", _units(tokens))
         if evolution.strategy is None:
             return controller.keep_strategy(self._constants)
         return controller.adopt(evolution.strategy, self._constants)
 
-    def _attempts(self, allocation: Allocation, iteration: int) -> Candidate | None:
-        """The candidate of the step, None if every attempt failed."""
-        for attempt in range(1, self._constants.max_attempts + 1):
-            request = self._request(allocation, iteration, attempt)
-            rng = draws(self._seed, iteration, f"answer {attempt}")
-            code, tokens = self._answers.attempt(request, rng)
-            self._charge("generation" if attempt == 1 else "retry", tokens)
-            evaluation = evaluate(code)
-            if evaluation.is_valid:
-                return Candidate(
-                    id=f"{iteration}.{attempt}",
-                    iteration=iteration,
-                    program=Program.of(code),
-                    score=evaluation.score,
-                    parent_id=request.parent.id,
-                    generation=request.parent.generation + 1,
-                )
-        return None
-
-    def _request(self, allocation: Allocation, iteration: int, attempt: int) -> Request:
+    def _request(self, ticket: Ticket, allocation: Allocation) -> Request:
         if self.controller.parents is ParentRule.SEED:
             return Request(self.population[0], 0, Wording.BALANCED)
         if isinstance(self.controller, EvoX):
-            return self._chosen_by_strategy(self.controller.strategy, iteration)
+            return self._chosen_by_strategy(self.controller.strategy, ticket.number)
         tactic = None
         if is_guided(self.controller) and is_active(self.controller.cycle):
-            self.controller, tactic = self.controller.use_tactic()
+            is_first = not ticket.is_guided
+            self.controller, tactic = self.controller.use_tactic(is_first=is_first)
+            ticket.is_guided = True
         parent, others = draw_attempt(
             self.archives,
             allocation,
-            iteration,
-            attempt,
+            ticket.number,
+            ticket.attempt,
             self._seed,
             self._constants,
             incumbent=None if tactic is None else self.best,
@@ -345,8 +500,8 @@ class SimulatedRun:
         named = None if tactic is None else self._named[tactic]
         return Request(parent, len(others), wording, named)
 
-    def _chosen_by_strategy(self, strategy: str, iteration: int) -> Request:
-        """What a packaged strategy chooses, the same for every attempt of an iteration."""
+    def _chosen_by_strategy(self, strategy: str, number: int) -> Request:
+        """What a packaged strategy chooses from the population at the launch."""
         searcher = _strategy_class(strategy)()
         for candidate in self.population:
             searcher.add(
@@ -361,13 +516,13 @@ class SimulatedRun:
                     generation=candidate.generation,
                 )
             )
-        rng = Random(draws(self._seed, iteration, "strategy").getrandbits(32))
+        rng = Random(draws(self._seed, number, "strategy").getrandbits(32))
         parent_id, label, others = searcher.select(self._constants.num_inspirations, rng)
         parent = next(each for each in self.population if each.id == parent_id)
         return Request(parent, len(others), LABEL_WORDING[label])
 
-    def _charge(self, role: str, tokens: Usage) -> None:
-        self._units[role] += tokens.input_tokens * INPUT_UNITS + tokens.output_tokens * OUTPUT_UNITS
+    def _charge(self, role: str, units: int) -> None:
+        self._units[role] += units
 
     def _balance(self) -> Balance:
         return Balance(self._budget, sum(self._units.values()) / UNITS)

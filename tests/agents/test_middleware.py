@@ -3,10 +3,13 @@
 import asyncio
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
+from threading import Lock
+from time import sleep
 
 import pytest
-from billing_server import Drip, Refusal, Reply, Silence
+from billing_server import BillingServer, Drip, Refusal, Reply, Silence
 from langchain.agents import create_agent
 from langchain.agents.middleware import ModelFallbackMiddleware, wrap_model_call
 from langchain_core.messages import AIMessage, HumanMessage
@@ -353,3 +356,34 @@ def test_without_langchain_one_line_says_what_to_install():
     found = subprocess.run([sys.executable, "-c", blocked], capture_output=True, text=True)
     line = 'ImportError: agents: needs LangChain, run `pip install "costada[agents]"`'
     assert found.stderr.splitlines()[-1] == line
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_agents_share_the_rate_limit_of_their_provider_and_lose_no_call(is_async):
+    """It serves two requests at once; none of the clients retries."""
+    now, lock = [0], Lock()
+
+    def answer(body):
+        with lock:
+            now[0] += 1
+            is_refused = now[0] > 2
+        if not is_refused:
+            sleep(0.03)
+        with lock:
+            now[0] -= 1
+        return Refusal(429, "too many") if is_refused else Reply("done")
+
+    policy = RetryPolicy(retry_wait=0.01, longest_wait=0.1)
+    with BillingServer(answer) as crowded:
+        agents = [agent_of(crowded, Purse(1), retry_policy=policy, max_retries=0) for _ in range(8)]
+
+        async def all_at_once():
+            return await asyncio.gather(*(agent.ainvoke(QUESTION) for agent in agents))
+
+        if is_async:
+            states = asyncio.run(all_at_once())
+        else:
+            with ThreadPoolExecutor(8) as pool:
+                states = list(pool.map(lambda agent: agent.invoke(QUESTION), agents))
+        assert [state["messages"][-1].content for state in states] == ["done"] * 8
+        assert len(crowded.requests) > len(crowded.bill) == 8

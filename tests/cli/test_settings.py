@@ -95,6 +95,12 @@ def test_the_price_of_a_model_is_not_that_of_another_guide():
             {"base_url": "localhost", "model": "openai:x"},
             "--base-url: got 'localhost', expected an address such as http://localhost:8000/v1",
         ),
+        ({"parallel": 0}, "--parallel: got 0, expected greater than or equal to 1"),
+        ({"parallel": 257}, "--parallel: got 257, expected less than or equal to 256"),
+        ({"parallel": True}, "--parallel: got True, expected a number or text"),
+        ({"order": "random"}, "--order: got 'random', expected 'landing' or 'launch'"),
+        ({"evaluators": 0}, "--evaluators: got 0, expected greater than or equal to 1"),
+        ({"gateway": "perhaps"}, "--gateway: got 'perhaps', expected a valid boolean"),
         ({"generator": "tools"}, "--generator: got 'tools', expected 'model' or 'agent'"),
         ({"tool_evaluations": 0}, "--tool-evaluations: got 0, expected greater than or equal to 1"),
         (
@@ -141,7 +147,9 @@ def test_saved_settings_are_read_back_unchanged(tmp_path):
     assert RunFolder(tmp_path).load() == config
 
 
-@pytest.mark.parametrize(("found", "said"), [(None, "no format"), (FORMAT + 1, "format 3")])
+@pytest.mark.parametrize(
+    ("found", "said"), [(None, "no format"), (FORMAT + 1, f"format {FORMAT + 1}")]
+)
 def test_a_folder_of_another_version_is_refused(tmp_path, found, said):
     path = tmp_path / "settings.json"
     settings = {"problem": "p", "budget": 1} | ({} if found is None else {"format": found})

@@ -10,12 +10,14 @@ from costada.controller.constants import Constants
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem
 from costada.experiments.landscape.batch import Batch, in_order, methods_named, simulated
+from costada.experiments.landscape.landscape import drawn_landscape
 from costada.experiments.landscape.model import named_approach
 from costada.experiments.landscape.simulation import (
     INPUT_UNITS,
     OUTPUT_UNITS,
     Advice,
     Evolution,
+    LandscapeAnswers,
     SimulatedRun,
     simulate_run,
 )
@@ -104,7 +106,7 @@ def test_processes_make_no_difference():
         with simulated(batch, num_jobs) as outcomes:
             found.append(in_order(batch, list(outcomes)))
     assert found[0] == found[1]
-    assert [(each.method, each.seed) for each in found[0]] == batch.runs
+    assert [(each.method, each.seed, 1) for each in found[0]] == batch.runs
 
 
 def test_the_command_prints_every_method_and_writes_the_curves(invoke, tmp_path):
@@ -116,6 +118,100 @@ def test_the_command_prints_every_method_and_writes_the_curves(invoke, tmp_path)
     refused = invoke("simulate", "--methods", "cosdata")
     assert refused.exit_code == 2
     assert "Did you mean 'costada'" in refused.stderr
+
+
+class WatchedAnswers(LandscapeAnswers):
+    """Notes how many calls of each kind are under way beside each call of a run."""
+
+    def __init__(self, seed):
+        super().__init__(drawn_landscape(seed))
+        object.__setattr__(self, "run", None)
+        object.__setattr__(self, "beside", [])
+
+    def _note(self, kind):
+        tickets = [ticket for _, _, ticket in self.run.in_flight]
+        guides = sum(ticket.allocation is None for ticket in tickets)
+        self.beside.append((kind, len(tickets), guides))
+
+    def attempt(self, request, rng):
+        self._note("attempt")
+        return super().attempt(request, rng)
+
+    def advise(self, mode, best, rng):
+        self._note("guide")
+        return super().advise(mode, best, rng)
+
+
+def watched_run(method, seed, parallel, constants=None):
+    answers = WatchedAnswers(seed)
+    run = SimulatedRun(method, seed, 1.0, constants or Constants(), answers, parallel)
+    object.__setattr__(answers, "run", run)
+    controllers = list(run.steps())
+    return run, controllers, answers.beside
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_parallel_runs_fill_their_width_and_land_every_step(method):
+    run, controllers, beside = watched_run(method, 4, 8)
+    assert max(others for _, others, _ in beside) == 7
+    assert [others for _, others, _ in beside[:8]] == list(range(8))
+    assert run.in_flight == []
+    assert [each.iteration for each in controllers] == list(range(1, len(controllers) + 1))
+    outcome = run.outcome()
+    assert [point.iteration for point in outcome.points] == [each.iteration for each in controllers]
+    assert sum(outcome.dollars_by_role.values()) == pytest.approx(outcome.points[-1].spent)
+    assert outcome.points[-1].spent >= 1.0
+    assert simulate_run(method, 4, 1.0, parallel=8).points == outcome.points
+
+
+def test_steps_land_in_another_order_than_they_are_launched_in():
+    for parallel in (1, 8):
+        run, _, _ = watched_run("uniform", 4, parallel)
+        numbers = [candidate.iteration for candidate in run.population]
+        assert (numbers == sorted(numbers)) is (parallel == 1)
+        assert len(set(numbers[1:])) == len(numbers) - 1
+
+
+@pytest.mark.parametrize("method", ["costada", "adaevolve"])
+def test_one_guide_is_under_way_at_a_time_beside_other_steps(method):
+    guides = [
+        (others, guides)
+        for seed in range(6)
+        for kind, others, guides in watched_run(method, seed, 8)[2]
+        if kind == "guide"
+    ]
+    assert guides
+    assert all(under_way == 0 for _, under_way in guides)
+    assert max(others for others, _ in guides) > 0
+
+
+def test_no_more_steps_are_launched_than_there_may_be_iterations():
+    run, controllers, _ = watched_run("costada", 4, 8, Constants(max_iterations=11))
+    assert [each.iteration for each in controllers] == list(range(1, 12))
+    assert run.in_flight == []
+
+
+@pytest.mark.parametrize(("budget", "launched"), [(0.025, 2), (0.055, 5), (1.0, 8)])
+def test_nothing_is_launched_beside_others_that_is_expected_to_reach_the_budget(budget, launched):
+    # before any step has landed, each is expected to cost the reference cost of 0.01 dollars
+    answers = WatchedAnswers(4)
+    run = SimulatedRun("uniform", 4, budget, Constants(), answers, 8)
+    object.__setattr__(answers, "run", run)
+    list(run.steps())
+    beside = [others for _, others, _ in answers.beside]
+    assert beside[: launched + 1] == [*range(launched), launched - 1]
+
+
+def test_a_width_below_one_is_refused():
+    with pytest.raises(ValueError, match="parallel: got 0, expected at least 1"):
+        simulate_run("uniform", 0, 1.0, parallel=0)
+
+
+def test_the_command_compares_several_steps_in_flight_with_one(invoke):
+    result = invoke("simulate", *WORDS, "--parallel", "4")
+    assert result.exit_code == 0
+    for word in ("AUC", "final score", "overshoot", "K = 1", "K = 4", "difference", "12 runs"):
+        assert word in result.stdout
 
 
 CONSTANTS = Constants(max_iterations=32)

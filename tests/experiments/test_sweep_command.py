@@ -126,13 +126,13 @@ def test_a_sweep_makes_ordinary_runs_with_its_settings_and_prints_the_largest_bi
 
 def test_finished_runs_are_kept_and_cost_nothing_more(near, swept, invoke):
     out = swept[0]
-    before = {path: path.stat().st_mtime_ns for path in out.rglob("report.png")}
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("report.html")}
     result = invoke(*options(near, out, *GIVEN, "--seeds", "3,5", "--json"))
     assert result.exit_code == FINISHED
     assert "2 finished before. Largest bill from here on: $0 = nothing to do" in result.stderr
     facts = [(each["seed"], each["status"]) for each in json.loads(result.stdout)]
     assert facts == [(3, "finished"), (5, "finished")]
-    assert {path: path.stat().st_mtime_ns for path in out.rglob("report.png")} == before
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("report.html")} == before
 
 
 def test_a_sweep_over_runs_with_other_settings_is_refused(near, swept, invoke):

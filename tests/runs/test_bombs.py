@@ -155,7 +155,7 @@ REFUSING = {
     "bomb": "report compare resume",
     "bomb_against_another": "report compare resume",
     "texts_in_a_circle": "report compare resume",
-    "one_text_again_and_again": "report",
+    "one_text_again_and_again": "report resume",
     "rows_without_end": ALL,
     "computed_columns": ALL,
     "deep_rows": ALL,

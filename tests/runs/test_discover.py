@@ -1,10 +1,13 @@
+from threading import Barrier
 from typing import Any
 
 import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
 
 import costada
+from costada.runs.config import checked_config
 from costada.runs.discovery import discover
+from costada.runs.plan import plan_run
 
 PRICES = {"price_in": "1", "price_out": "2"}
 MONEY: dict[str, Any] = {"budget": 0.02, **PRICES}
@@ -33,6 +36,26 @@ def test_a_run_in_memory_returns_its_best_program_and_its_account():
     assert found.folder is None
     assert found.best_objective == pytest.approx(10 * found.best_score)
     assert f"return {found.best_score:.4f}" in found.best_program
+
+
+@pytest.mark.parametrize("out", [None, "run"])
+def test_parallel_steps_call_the_model_at_the_same_time(tmp_path, out):
+    together = Barrier(4, timeout=20)
+
+    def waiting(prompt):
+        together.wait()
+        return hashed_answer(prompt)
+
+    options = {"parallel": 4, "order": "launch", "max_iterations": 4, "budget": 1.0, **PRICES}
+    folder = tmp_path / out if out else None
+    found = discover(toy_problem(), ScriptedModel(answer=waiting), out=folder, **options)
+    assert (found.iterations, found.stop_reason) == (4, "iterations")
+
+
+def test_a_plan_has_what_the_settings_say_about_parallel_steps():
+    given = {"problem": "circle_packing", "parallel": 3, "order": "launch", "evaluators": 2}
+    plan = plan_run(checked_config({**given, "preflight": False}))
+    assert (plan.parallel, plan.order, plan.problem.evaluators) == (3, "launch", 2)
 
 
 def test_a_run_in_a_folder_finds_the_same(found):
@@ -75,7 +98,7 @@ def test_a_run_stopped_by_ctrl_c_is_resumed_as_if_it_had_not_been(tmp_path):
     arguments = {"out": tmp_path / "run", **money}
     with pytest.raises(KeyboardInterrupt):
         discover(toy_problem(), stopped, **arguments)
-    assert (tmp_path / "run" / "report.png").is_file()
+    assert (tmp_path / "run" / "report.html").is_file()
     found = discover(toy_problem(), model(), resume=True, **arguments)
     whole = discover(toy_problem(), model(), **money)
     assert (found.best_program, found.iterations) == (whole.best_program, whole.iterations)

@@ -45,6 +45,18 @@ def test_costs_and_steps_follow_from_prompt_price_and_budget(invoke, near, serve
     assert (found["model"], found["budget"], found["max_iterations"]) == ("openai:mine", 0.1, 100)
 
 
+@pytest.mark.parametrize(("policy", "share"), [("crossing", 4.0), ("hard", 0.5)])
+def test_requests_in_flight_cost_at_most_their_worst_cases_and_no_more_than_a_hard_budget(
+    invoke, near, policy, share
+):
+    words = ("--parallel", 4, "--budget-policy", policy, "--budget")
+    worst = json.loads(invoke("run", near, *words, 1, "--dry-run", "--json").stdout)["worst_call"]
+    dry = invoke("run", near, *words, 0.5 * worst, "--dry-run", "--json").stdout
+    assert json.loads(dry)["most_in_flight"] == pytest.approx(share * worst)
+    text = invoke("run", near, *words, 0.5 * worst, "--dry-run").stdout
+    assert f"in flight       up to 4 requests, together at most ${share * worst:.4f}" in text
+
+
 def test_a_person_reads_it_in_a_few_lines_and_no_folder_appears(invoke, near, tmp_path):
     out = tmp_path / "run"
     result = invoke("run", near, "--dry-run", "--budget-policy", "hard", "--out", out)

@@ -1,6 +1,7 @@
 """Starting, finding and stopping the gateway of a run."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,10 +24,12 @@ from costada.nodes.settings import Settings
 from costada.runs.folder import RunFolder
 from costada.runs.gateway import (
     check_gateway,
+    gateway_choice,
     gateway_journal,
     gateway_log,
     gateway_of,
     stop_gateway,
+    uses_gateway,
 )
 from costada.runs.plan import Plan
 
@@ -60,6 +63,7 @@ def plan(server):
         budget=1.0,
         settings=Settings(),
         title="a run",
+        gateway=True,
     )
 
 
@@ -143,6 +147,54 @@ def test_a_run_with_models_of_two_servers_is_refused(plan):
     guide = chat_model("openai:guide", base_url="http://127.0.0.1:9/v1")
     with pytest.raises(ValueError, match=r"call http://.*/v1 and http://.*/v1 OpenAI-compatible"):
         check_gateway(replace(plan, guide_model=guide))
+
+
+def test_several_calls_at_once_turn_the_gateway_on_and_say_so(plan):
+    assert gateway_choice(None, 1, plan.models) == (None, "")
+    is_used, notice = gateway_choice(None, 8, plan.models)
+    assert is_used
+    assert notice.startswith("With a gateway, as up to 8 calls are in flight")
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+@pytest.mark.parametrize("parallel", [1, 8])
+def test_the_user_decides_about_the_gateway(plan, wanted, parallel):
+    assert gateway_choice(wanted, parallel, plan.models) == (wanted, "")
+
+
+def test_models_without_a_provider_need_no_gateway():
+    assert gateway_choice(None, 8, [chat_model("offline")]) == (None, "")
+
+
+def test_several_calls_at_once_without_a_gateway_say_why(plan, monkeypatch):
+    stranger, elsewhere = (
+        FakeListChatModel(responses=["idea"]),
+        chat_model("openai:guide", base_url="http://127.0.0.1:9/v1"),
+    )
+    chosen = plan.model.bound.configurable_fields(model_name=ConfigurableField(id="llm"))
+    reasons = {
+        "call no OpenAI-compatible server": [stranger],
+        "call http://.* and http://.* OpenAI-compatible server": [plan.model, elsewhere],
+        "in which requests would bypass the gateway": [chosen],
+    }
+    for reason, models in reasons.items():
+        is_used, notice = gateway_choice(None, 8, models)
+        assert is_used is None
+        assert re.search(f"the answers of up to 8 calls are lost .*{reason}", notice)
+    monkeypatch.setattr("costada.runs.gateway.find_spec", lambda name: None)
+    assert 'run `pip install "costada[gateway]"`' in gateway_choice(None, 8, plan.models).notice
+
+
+def test_a_run_that_used_a_gateway_before_uses_it_again_unless_its_user_says_no(plan, folder):
+    unset = replace(plan, gateway=None)
+    with gateway_of(unset, folder) as direct:
+        assert direct is unset
+    with gateway_of(plan, folder) as first:
+        assert ask(first) == "hello"
+    with gateway_of(unset, folder) as again:
+        assert has_gateway(again.model)
+        assert again.gateway
+    assert [uses_gateway(wanted, folder) for wanted in (None, True, False)] == [True, True, False]
 
 
 def test_a_run_whose_answers_are_gone_is_refused(plan, folder):

@@ -4,16 +4,22 @@ import json
 import shutil
 from contextlib import closing
 from decimal import Decimal
+from itertools import count
+from time import sleep
 
 import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
+from langgraph.runtime import RunControl
 
+from costada.reports.progress import Progress
+from costada.runs.config import checked_config
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
-from costada.runs.runner import THREAD
+from costada.runs.plan import plan_run
+from costada.runs.runner import THREAD, carry_out
 from costada.store.checkpoints import RunSaver
 from costada.store.purse import Purse
-from costada.store.run_store import RunStore
+from costada.store.run_store import RunStore, copy_file
 
 KEPT, MADE = 3, 6
 CALL = Decimal("0.002")
@@ -69,6 +75,48 @@ def test_what_the_lost_steps_cost_counts_once_it_is_accepted(older):
         rows = list(store.call_log.calls(run_id))
     assert float(sum(row.cost for row in rows)) == pytest.approx(spent)
     assert carry_on(older.path, MADE + 1) == (spent, 0)
+
+
+class Copier(Progress):
+    """Copies a run file after an iteration."""
+
+    def __init__(self, folder, target):
+        self._folder, self._target = folder, target
+
+    def step(self, row):
+        if row["iteration"] == KEPT:
+            copy_file(self._folder.database, self._target)
+
+
+def test_the_loss_is_charged_where_the_first_ticket_is_still_in_flight(tmp_path):
+    folder, copy = RunFolder(tmp_path / "run"), tmp_path / "copy.sqlite"
+    calls = count()
+
+    def straggling(prompt):
+        if next(calls) == 0:
+            sleep(1)
+        return hashed_answer(prompt)
+
+    def carried_out(model, iterations, progress, **options):
+        config = checked_config({**settings, "max_iterations": iterations})
+        objects = {"given_problem": toy_problem(), "given_model": model, "purse": purse}
+        plan = plan_run(config, **objects)
+        if not folder.settings.exists():
+            folder.claim(config)
+        return carry_out(plan, folder, progress, RunControl(), **options)
+
+    settings = {"problem": "object:toy", "model": "object:scripted", "parallel": 4, "budget": 1.0}
+    settings |= {"price_in": 1, "price_out": 2, "lost_calls": "ignore"}
+    with Purse(2.0) as purse:
+        carried_out(ScriptedModel(answer=straggling), 2 * MADE, Copier(folder, copy))
+        rows = [json.loads(line) for line in folder.steps.read_text().splitlines()]
+        assert 1 not in [row["ticket"] for row in rows[:KEPT]]
+        shutil.copy(copy, folder.database)
+        again = ScriptedModel(answer=hashed_answer)
+        found = carried_out(again, 2 * MADE + 1, Progress(), accepts_loss=True)
+        assert found.iterations == 2 * MADE + 1
+        assert found.spent == pytest.approx(rows[-1]["spent"] + float(len(again.prompts) * CALL))
+        assert float(purse.spent) == pytest.approx(found.spent)
 
 
 def test_a_loss_that_uses_up_the_budget_needs_a_higher_one(older):

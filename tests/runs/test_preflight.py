@@ -166,7 +166,7 @@ def test_without_preflight_the_initial_program_is_judged_when_the_run_opens(
         counts.append(len(log.read_text()))
     assert counts[1] == 2 * counts[0] > 2
     assert RunFolder(out).load().preflight is False
-    assert (out / "report.png").is_file()
+    assert (out / "report.html").is_file()
 
 
 def test_a_run_that_failures_ended_says_what_to_look_at_and_how_to_go_on(

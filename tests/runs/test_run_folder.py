@@ -37,7 +37,7 @@ def test_the_resume_command_quotes_a_path_with_spaces():
     assert RunFolder(Path("my run")).resume_command == "costada resume 'my run'"
 
 
-@pytest.mark.parametrize("name", ["best_program.py", "report.png", "steps.jsonl", "run.sqlite"])
+@pytest.mark.parametrize("name", ["best_program.py", "report.html", "steps.jsonl", "run.sqlite"])
 def test_a_file_that_the_run_would_overwrite_is_named(tmp_path, name):
     (tmp_path / name).write_text("mine")
     with pytest.raises(ValueError, match=f"{name}: exists, the run would overwrite it"):
@@ -66,9 +66,9 @@ def test_resuming_with_other_settings_names_the_difference(tmp_path):
 def test_the_step_log_holds_every_iteration_once_and_in_order(tmp_path, make_row):
     path = tmp_path / "steps.jsonl"
     path.write_text("left over")
-    log = StepLog(path, [make_row(iteration=1)])
+    log = StepLog(path, [json.dumps(make_row(iteration=1))])
     for iteration in (1, 2, 2, 3):
-        log.append(make_row(iteration=iteration))
+        log.append(iteration, json.dumps(make_row(iteration=iteration)))
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert [row["iteration"] for row in rows] == [1, 2, 3]
     assert rows[2] == make_row(iteration=3)
@@ -90,7 +90,7 @@ def test_a_run_says_how_its_user_resumes_it_whatever_its_sandbox(
 
 JOURNAL = "gateway.sqlite"
 REPLACED = (
-    *("steps.jsonl", "best_program.py", "report.png", "report.html", "settings.json"),
+    *("steps.jsonl", "best_program.py", "report.html", "settings.json"),
     *("comparison.md", "comparison.csv", "comparison.tex", "comparison.html"),
 )
 REFUSED = ("run.lease", "run.sqlite", "run.sqlite-wal", "run.sqlite-shm", "run.sqlite-journal")
