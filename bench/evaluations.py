@@ -5,6 +5,8 @@ Times are in milliseconds. The candidate imports NumPy, or NumPy and SciPy; a fr
 imports the same takes so many times as long as an evaluation, as the last column of the first table
 says. For CPU-bound candidates, ratios compare with a bare
 interpreter: of the shortest and the median time on the wall clock, and of the median CPU time.
+The last table is of evaluations after a pause, as after a model's answer: the process for the next
+candidate is ready by then.
 
     python bench/evaluations.py [--rounds 5] [--evaluations 20] [--quick]
 """
@@ -33,6 +35,7 @@ from costada.evaluators.sandbox.run import run_candidate
 from costada.evaluators.sandbox.slot import SLOTS
 
 FRESH_PER_ROUND = 4
+PAUSE_SECONDS = 0.05
 CIRCLES = """
 import numpy as np
 
@@ -215,6 +218,27 @@ def figures(taken: list[list[float]]) -> tuple[float, float, float]:
     return min(wall), median(wall), median(cpu)
 
 
+def print_after_pause(layers: list[Layer], rounds: int, evaluations: int) -> None:
+    """Print how long an evaluation takes that comes a while after the one before."""
+
+    def paused(evaluate: Callable[[], None]) -> float:
+        time.sleep(PAUSE_SECONDS)
+        return timed(evaluate)
+
+    times: dict[Layer, list[float]] = {layer: [] for layer in layers}
+    for _ in range(rounds):
+        for layer in layers:
+            SLOTS.close()
+            evaluator = replace(problem("circle_packing"), sandbox=layer).evaluate
+            evaluate = partial(evaluated_by, evaluator, "")
+            evaluate()
+            times[layer] += [paused(evaluate) for _ in range(evaluations)]
+    print(f"\n{'ms after a pause':22}{'min':>9}{'median':>9}{'p95':>9}")
+    for layer, taken in times.items():
+        cells = (min(taken), median(taken), quantiles(taken, n=20)[-1])
+        print(f"{layer:22}" + "".join(f"{cell:9.1f}" for cell in cells))
+
+
 def print_first(rounds: int) -> None:
     """Print how long it takes from a new process to the first line of its first candidate."""
     times = []
@@ -225,7 +249,7 @@ def print_first(rounds: int) -> None:
 
 
 def main() -> None:
-    """Print the three tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--evaluations", type=int, default=20)
@@ -236,6 +260,7 @@ def main() -> None:
     print_rates(layers, rounds, evaluations)
     print_cpu_bound(layers, rounds)
     print_first(rounds)
+    print_after_pause(layers, rounds, evaluations)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 Both loops have eight nodes, checkpoint every one of them into SQLite with the same settings and
 stream their updates. The model and the evaluator answer at once, with programs of about 5 KB;
-everything else is the product. CostAda is measured twice: with old checkpoints pruned, as
-`costada run` does, and with all of them kept (`--keep-history`), as the bare loop does. The loops
-take turns, so that a busy machine slows all of them.
+everything else is the product. CostAda is measured three times: with old checkpoints pruned, as
+`costada run` does, with all of them kept (`--keep-history`), as the bare loop does, and pruned with
+eight steps in flight. The loops take turns, so that a busy machine slows all of them.
 
     python bench/overhead.py [--iterations 5000] [--window 50]
 """
@@ -93,7 +93,9 @@ class Sample:
     kilobytes: float
 
 
-def costada_loop(path: Path, iterations: int, *, keep_history: bool) -> Iterator[int]:
+def costada_loop(
+    path: Path, iterations: int, *, keep_history: bool = False, parallel: int = 1
+) -> Iterator[int]:
     """Yield the number of each finished iteration of a discovery run."""
     problem = Problem(
         name="bench",
@@ -105,7 +107,13 @@ def costada_loop(path: Path, iterations: int, *, keep_history: bool) -> Iterator
     settings = Settings(price=Price(1, 2), constants=Constants(max_iterations=iterations))
     with RunStore(path) as store, closing(RunSaver(path, keep_history=keep_history)) as saver:
         graph = create_discovery_graph(
-            problem, InstantModel(), budget=1e6, settings=settings, checkpointer=saver, store=store
+            problem,
+            InstantModel(),
+            budget=1e6,
+            settings=settings,
+            checkpointer=saver,
+            store=store,
+            parallel=parallel,
         )
         for update in graph.stream({}, THREAD, stream_mode="updates", durability="sync"):
             if "iterations" in update.get("gate_intervention", {}):
@@ -137,8 +145,9 @@ def bare_loop(path: Path, iterations: int) -> Iterator[int]:
 
 LOOPS = {
     "bare": bare_loop,
-    "pruned": partial(costada_loop, keep_history=False),
+    "pruned": costada_loop,
     "all kept": partial(costada_loop, keep_history=True),
+    "K = 8": partial(costada_loop, parallel=8),
 }
 
 
@@ -191,7 +200,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         samples = measure(Path(folder), options.iterations, options.window)
     fields = ("milliseconds", "kilobytes")
-    print(f"{'':12}" + "".join(f"{field + ' per iteration':<38}" for field in fields))
+    print(f"{'':12}" + "".join(f"{field + ' per iteration':<48}" for field in fields))
     names = "".join(f"{name:>10}" for name in LOOPS) + f"{'ratio':>7} "
     print(f"{'iteration':12}" + names * 2)
     for row in zip(*samples.values(), strict=True):
