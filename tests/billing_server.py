@@ -10,8 +10,8 @@ It stands in for a provider wherever the real client has to be tested:
 
 Each request takes the next scripted answer. An answer may be a function of the request's body.
 When the script is empty, `default` answers. What the server would charge is in `bill`, request
-bodies are in `requests`; both are complete once the client has its answer. Chat completions and
-the Responses API are both spoken.
+bodies are in `requests`; both are complete once the client has its answer. `clients` holds the
+address of each connection. Chat completions and the Responses API are both spoken.
 """
 
 import json
@@ -143,12 +143,13 @@ class BillingServer:
     keeps_alive: bool = False
     bill: list[Bill] = field(default_factory=list)
     requests: list[Body] = field(default_factory=list)
+    clients: list[tuple[str, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._script: deque[Scripted] = deque()
         self._closing = Event()
         self._ids = count(1)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = _ManyClients(("127.0.0.1", 0), self._handler())
         self._thread = Thread(target=self._server.serve_forever, args=(0.01,))
 
     @property
@@ -163,6 +164,7 @@ class BillingServer:
         """Forget requests, bill and script, and answer with what is given now."""
         self.bill.clear()
         self.requests.clear()
+        self.clients.clear()
         self._script.clear()
         self._ids = count(1)
         self.default = default
@@ -220,9 +222,17 @@ class BillingServer:
         return answer
 
 
+class _ManyClients(ThreadingHTTPServer):
+    request_queue_size = 128
+
+
 class _Handler(BaseHTTPRequestHandler):
     owner: BillingServer
     protocol_version = "HTTP/1.1"
+
+    def setup(self) -> None:
+        self.owner.clients.append(self.client_address)
+        super().setup()
 
     def log_message(self, format: str, *args: object) -> None:
         """Keep the terminal quiet."""

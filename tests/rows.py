@@ -60,8 +60,8 @@ def trace_row(**changes: Any) -> dict[str, Any]:
         "candidate_id": "1.1",
         "is_cached": False,
     }
-    assert set(changes) <= set(fields), set(changes) - set(fields)
-    return {**fields, **changes}
+    assert set(changes) <= {*fields, "ticket"}, set(changes) - set(fields)
+    return {"ticket": changes.get("iteration", 1), **fields, **changes}
 
 
 def population_row(

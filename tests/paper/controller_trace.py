@@ -39,11 +39,13 @@ def run_step(
     guide = state.pending
     if guide is not None:
         state = state.open_cycle(num_tactics, constants) if num_tactics else state.fail_guide()
+    is_guided = False
     for _ in range(attempts):
         if is_active(state.cycle):
-            state, _tactic = state.use_tactic()
+            state, _tactic = state.use_tactic(is_first=not is_guided)
+            is_guided = True
     balance = replace(balance, spent=balance.spent + cost)
-    step = PaidStep(score, is_kept=True, cost=cost)
+    step = PaidStep(score, is_kept=True, cost=cost, is_guided=is_guided)
     state, earned = state.tell(allocation, step, balance, constants)
     state, decision = state.decide(allocation, balance, constants)
     return Step(guide, allocation, earned, decision, state, balance)

@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -100,12 +100,14 @@ def kill_often(
     """Kill a run at random instants, resume it each time, at last to its end.
 
     Returns how often it was alive when it was killed. The instants lie around requests: some calls
-    after the process began, up to two calls later; `draw` says which.
+    after the process began, the more are in flight the later, and up to two calls after that;
+    `draw` says which.
     """
     rng, num_hits = Random(draw), 0
+    most_calls = 2 + int(str(options.get("parallel", 1)))
     for _ in range(num_kills):
         process = PROCESSES.Process(target=run, args=(folder, server.url, options))
-        num_calls = provider.billed.total() + rng.randint(1, 3)
+        num_calls = provider.billed.total() + rng.randint(1, most_calls)
         process.start()
         while process.is_alive() and provider.billed.total() < num_calls:
             process.join(0.001)
@@ -145,7 +147,7 @@ class Record:
         return sum((call.cost + call.bound for call in self.calls), Decimal(0))
 
 
-def record_of(folder: Path) -> Record:
+def record_of(folder: Path, frontiers: Sequence[int] = (0, 1)) -> Record:
     with RunStore(folder / "run.sqlite", is_read_only=True) as store:
         run_id = store.run_ids()[-1]
         return Record(
@@ -154,7 +156,7 @@ def record_of(folder: Path) -> Record:
             calls=tuple(store.call_log.calls(run_id)),
             archives=tuple(
                 tuple(row.program.text for row in store.candidates.archive(run_id, frontier, 10**9))
-                for frontier in (0, 1)
+                for frontier in frontiers
             ),
             spent=store.call_log.spent(run_id, 10**9),
         )

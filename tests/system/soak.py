@@ -1,6 +1,9 @@
 """Kill runs hundreds of times and compare their ledgers with the provider's bill.
 
-python tests/system/soak.py [--runs 10] [--kills 30] [--power]
+python tests/system/soak.py [--runs 10] [--kills 30] [--parallel K] [--gateway] [--power]
+
+With `--parallel`, calls land as they are answered, which is never the same twice. `--order launch`
+lands them as they were launched, so that a killed run must end as an uninterrupted one.
 """
 
 import argparse
@@ -12,10 +15,21 @@ from random import Random
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
 import power_loss  # noqa: E402
-from crash_runs import check_against_bill, kill_often, record_of, run_to_end, serve  # noqa: E402
+from crash_runs import (  # noqa: E402
+    Provider,
+    Record,
+    check_against_bill,
+    kill_often,
+    record_of,
+    run_to_end,
+    serve,
+)
+
+from costada.runs.folder import RunFolder  # noqa: E402
+from costada.runs.gateway import stop_gateway  # noqa: E402
 
 HEAD = " run  kills  alive  calls  lost  billed  same as uninterrupted"
-POWER_HEAD = " run  kills  alive  calls  lost  billed  dollars   reported"
+MONEY_HEAD = " run  kills  alive  calls  lost  billed  dollars   reported"
 
 
 def main() -> None:
@@ -25,32 +39,58 @@ def main() -> None:
     parser.add_argument(
         "--power", action="store_true", help="the machine dies, and its clock is wrong each time"
     )
+    parser.add_argument("--parallel", type=int, default=1, help="calls in flight", metavar="K")
+    parser.add_argument("--order", choices=("landing", "launch"), default="landing")
+    parser.add_argument("--gateway", action="store_true", help="calls go through the gateway")
     given = parser.parse_args()
-    print(POWER_HEAD if given.power else HEAD)
-    line = power_line_of if given.power else line_of
+    is_repeatable = not given.power and (given.parallel == 1 or given.order == "launch")
+    options: dict[str, object] = {"budget": 0.4, "gateway": given.gateway}
+    if given.parallel > 1:
+        options |= {"budget": 2.0, "parallel": given.parallel, "order": given.order}
+    print(HEAD if is_repeatable else MONEY_HEAD)
+    line = power_line_of if given.power else line_of if is_repeatable else money_line_of
     with tempfile.TemporaryDirectory() as folder:
         for seed in range(given.runs):
-            print(line(Path(folder), seed, given.kills), flush=True)
+            print(line(Path(folder), seed, given.kills, {**options, "seed": seed}), flush=True)
 
 
-def line_of(folder: Path, seed: int, kills: int) -> str:
+def line_of(folder: Path, seed: int, kills: int, given: dict[str, object]) -> str:
     """Return what came of one run; raises `AssertionError` where the ledger is wrong."""
-    options: dict[str, object] = {"lost_calls": "ignore", "budget": 0.4, "seed": seed}
+    options = {**given, "lost_calls": "ignore"}
     server, provider = serve()
     with server:
         run_to_end(folder / f"whole-{seed}", server.url, options)
         provider.forget()
         hits = kill_often(folder / f"killed-{seed}", server, provider, seed, kills, options)
+    for kind in ("whole", "killed"):
+        stop_gateway(RunFolder(folder / f"{kind}-{seed}"))
     whole, killed = (record_of(folder / f"{kind}-{seed}") for kind in ("whole", "killed"))
     check_against_bill(killed, provider)
+    assert killed.bill_at_most >= provider.bill
+    if options["gateway"]:
+        assert killed.spent == provider.bill
     is_same = (killed.steps, killed.archives) == (whole.steps, whole.archives)
     counts = f"{len(killed.done):>6} {len(killed.lost):>5} {provider.billed.total():>7}"
     return f"{seed:>4} {kills:>6} {hits:>6} {counts}  {'yes' if is_same else 'NO'}"
 
 
-def power_line_of(folder: Path, seed: int, kills: int) -> str:
+def money_line_of(folder: Path, seed: int, kills: int, options: dict[str, object]) -> str:
+    """Return what came of one run whose order is never the same; raises as `line_of` does."""
+    server, provider = serve()
+    run = folder / f"run-{seed}"
+    with server:
+        hits = kill_often(run, server, provider, seed, kills, options)
+    stop_gateway(RunFolder(run))
+    record = record_of(run)
+    check_against_bill(record, provider)
+    assert record.spent == record.bill_at_most >= provider.bill
+    if options["gateway"]:
+        assert record.spent == provider.bill
+    return money_line(seed, kills, hits, record, provider)
+
+
+def power_line_of(folder: Path, seed: int, kills: int, options: dict[str, object]) -> str:
     """Return what came of one run whose machine loses its power; raises as `line_of` does."""
-    options: dict[str, object] = {"budget": 0.4, "seed": seed}
     clocks = [Random(f"{seed} {kill}").randint(-600, 600) for kill in range(kills)]
     server, provider = serve()
     with server:
@@ -60,6 +100,11 @@ def power_line_of(folder: Path, seed: int, kills: int) -> str:
     record = record_of(run)
     check_against_bill(record, provider)
     assert record.spent >= provider.bill
+    return money_line(seed, kills, hits, record, provider)
+
+
+def money_line(seed: int, kills: int, hits: int, record: Record, provider: Provider) -> str:
+    """A line of the table with dollars."""
     counts = f"{len(record.done):>6} {len(record.lost):>5} {provider.billed.total():>7}"
     return f"{seed:>4} {kills:>6} {hits:>6} {counts}  {provider.bill:.6f}  {record.spent:.6f}"
 

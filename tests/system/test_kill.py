@@ -99,6 +99,73 @@ def test_with_a_gateway_the_ledger_is_the_bill_however_often_the_run_is_killed(
     assert killed.result == whole.result
 
 
+PARALLEL = {"parallel": 8, "budget": 0.2, "gateway": False}
+IN_ORDER = {**PARALLEL, "order": "launch", "lost_calls": "ignore"}
+"""Lands calls as they were launched, so that two runs can be compared."""
+
+
+@pytest.fixture(scope="module")
+def parallel_whole(tmp_path_factory):
+    """What an uninterrupted run with eight calls in flight leaves behind."""
+    folder = tmp_path_factory.mktemp("parallel") / "run"
+    server, _ = serve()
+    with server:
+        run_to_end(folder, server.url, IN_ORDER)
+    return record_of(folder)
+
+
+def test_a_run_killed_with_eight_calls_in_flight_repeats_none_that_was_answered(tmp_path, provided):
+    hits = kill_often(tmp_path, *provided, 1, NUM_KILLS, PARALLEL)
+    record = record_of(tmp_path)
+    assert hits >= NUM_KILLS // 2
+    check_against_bill(record, provided[1])
+    assert record.lost
+    assert record.spent == record.bill_at_most >= provided[1].bill
+
+
+def test_a_run_killed_with_eight_calls_in_flight_ends_as_an_uninterrupted_one(
+    tmp_path, parallel_whole, provided
+):
+    hits = kill_often(tmp_path, *provided, 2, NUM_KILLS, IN_ORDER)
+    killed = record_of(tmp_path)
+    assert hits >= NUM_KILLS // 2
+    check_against_bill(killed, provided[1])
+    assert killed.result == parallel_whole.result
+    assert killed.spent == sum(call.cost for call in killed.done)
+
+
+def run_with_another_number(folder, url, options):
+    """Start or resume a run with 8, 1, 4 and 16 steps in flight, by turns."""
+    starts = folder.parent / "starts"
+    starts.write_text(starts.read_text() + "." if starts.exists() else "")
+    number = (8, 1, 4, 16)[len(starts.read_text()) % 4]
+    run_to_end(folder, url, {**options, "parallel": number})
+
+
+@pytest.mark.parametrize("method", ["costada", "evox"])
+def test_a_killed_run_continues_with_another_number_of_calls_in_flight(tmp_path, provided, method):
+    options = {**PARALLEL, "method": method}
+    folder = tmp_path / "run"
+    kill_often(folder, *provided, 4, NUM_KILLS, options, run_with_another_number)
+    record = record_of(folder, frontiers=())
+    check_against_bill(record, provided[1])
+    assert record.spent == record.bill_at_most >= provided[1].bill
+
+
+@pytest.mark.parametrize("order", ["landing", "launch"])
+def test_with_a_gateway_and_eight_calls_in_flight_the_ledger_is_the_bill(
+    gateway_run, parallel_whole, provided, order
+):
+    options = {**PARALLEL, "gateway": True, "order": order}
+    hits = kill_often(gateway_run.path, *provided, 3, NUM_KILLS, options)
+    killed = record_of(gateway_run.path)
+    assert hits >= NUM_KILLS // 2
+    assert killed.done == list(killed.calls)
+    assert sum(call.cost for call in killed.calls) == killed.spent == provided[1].bill
+    if order == "launch":
+        assert killed.result == parallel_whole.result
+
+
 def test_with_a_gateway_lost_steps_are_repeated_for_nothing(gateway_run, tmp_path, provided):
     server, provider = provided
     for iterations in (3, 6):

@@ -1,6 +1,8 @@
 """The page as a reader's browser shows it."""
 
+import re
 from decimal import Decimal
+from time import time
 from typing import Any
 
 import pytest
@@ -8,6 +10,8 @@ from page_runs import call, candidate, long_run, serving, settings, step, write_
 
 from costada.reports.page.page import write_page
 from costada.runs.folder import RunFolder
+from costada.runs.lease import hold_lease
+from costada.store.rows import CallStatus
 from costada.store.run_store import Cut, cut_back
 from costada.values.candidate import Program
 
@@ -61,7 +65,7 @@ def test_the_page_opens_without_a_word_in_the_console_and_fits_its_width(page, g
         page.set_viewport_size({"width": width, "height": 800})
         opened(page, guided)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert page.locator(".chart svg").count() == 8
+        assert page.locator(".chart svg").count() == 9
     assert page.said == []
 
 
@@ -241,6 +245,76 @@ def test_a_watched_page_follows_the_run_and_fetches_texts(page, guided, watched)
     assert page.said == []
 
 
+MIDNIGHT = 1_700_006_400  # UTC
+
+
+@pytest.fixture
+def overlapping(tmp_path):
+    """Three tickets, the second and third at the same time; the third ended first. Then a pause."""
+    run = settings(tmp_path / "run", parallel=2)
+    times = {1: (0, 10), 2: (10, 30), 3: (12, 20), 4: (3630, 3640)}
+    calls = {
+        ticket: call(ticket, seconds=end - begin, ended_at=MIDNIGHT + end, frontier=ticket % 2)
+        for ticket, (begin, end) in times.items()
+    }
+    failed = call(3, seconds=2.0, ended_at=MIDNIGHT + 12, status=CallStatus.ERROR, cost=Decimal(0))
+    steps = [step(number, ticket=ticket) for number, ticket in enumerate((1, 3, 2, 4), start=1)]
+    write_steps(run, steps, calls=[*calls.values(), failed])
+    return run
+
+
+def test_requests_at_the_same_time_lie_one_above_the_other(page, overlapping):
+    opened(page, overlapping)
+    drawn = page.get_attribute("#calls-chart .call-generation", "d")
+    bars = [tuple(map(float, re.split("[ H]", bar))) for bar in drawn.split("M")[1:]]
+    (first, second, third, fourth) = sorted(bars)
+    assert first[1] == second[1] == fourth[1] > third[1]
+    assert second[0] < third[0] < third[2] < second[2]
+    assert (second[2] - second[0]) / (first[2] - first[0]) == pytest.approx(2, rel=0.01)
+    assert fourth[0] - second[2] < first[2] - first[0]  # an hour is shown as a pause
+    assert page.locator("#calls-chart .pause").count() == 1
+    assert page.get_attribute("#calls-chart .call-failed", "d").count("M") == 1
+    note = page.inner_text("#calls-note")
+    assert "50 s of requests in 40 s: 1.3 in flight on average. 1 pause shortened" in note
+
+
+def test_a_request_under_the_pointer_says_what_it_was_and_opens_its_iteration(page, overlapping):
+    opened(page, overlapping)
+    drawn = page.get_attribute("#calls-chart .call-generation", "d")
+    bars = [tuple(map(float, re.split("[ H]", bar))) for bar in drawn.split("M")[1:]]
+    x, y, _ = min(bars, key=lambda bar: bar[1])
+    place = {"x": x + 3, "y": y}
+    page.hover("#calls-chart svg", position=place)
+    lines = page.inner_text("#tip").splitlines()
+    assert lines[0] == "Ticket 3: frontier 2, generation, attempt 1"
+    assert lines[1].endswith(", 8 s")
+    assert lines[2:] == ["$0.0020, 1,000 tokens in, 500 out", "ended as iteration 2"]
+    page.click("#calls-chart svg", position=place)
+    assert page.inner_text("#drawer-title") == "Iteration 2"
+
+
+def test_a_watched_page_shows_what_is_in_flight_while_the_run_is_held(page, overlapping):
+    sent = {"status": CallStatus.STARTED, "cost": Decimal(0), "seconds": 0.0}
+    calls = [
+        call(5, **sent, bound=Decimal("0.05"), ended_at=time() - 125, frontier=0),
+        call(6, **sent, bound=Decimal("0.01"), ended_at=time() - 185, role="guide"),
+    ]
+    write_steps(overlapping, [], calls=calls, candidates=[])
+    with serving(overlapping) as server:
+        with hold_lease(overlapping.path):
+            page.goto(server.address)
+            page.wait_for_selector("#flight")
+            assert page.inner_text("#flight-title") == "2 requests in flight, at most $0.0600"
+            assert page.locator("#flight-list li").all_inner_texts() == [
+                "guide ticket 6, 3 min, $0.0100",
+                "frontier 1 ticket 5, 2 min, $0.0500",
+            ]
+            assert "4 iterations finished, 2 requests in flight" in page.inner_text("#standing")
+            assert page.locator("#calls-chart .call-open").count() == 1
+        page.wait_for_selector("#flight", state="hidden")
+        assert page.said == []
+
+
 def test_a_watched_page_reports_a_lost_server(page, watched):
     page.goto(watched.address)
     page.wait_for_selector("#table tbody tr")
@@ -252,7 +326,7 @@ def test_the_heading_of_a_fork_names_its_origin_and_no_path(page, tmp_path):
     run = settings(tmp_path / "forked")
     write_steps(run, [step(1), step(2)])
     assert "forked from" not in opened(page, run).inner_text("#settings")
-    cut_back(run.database, Cut("run", 1, 0, "/home/ann/first <b>run"), "other")
+    cut_back(run.database, Cut("run", 1, 0, 0, 1, {}, "/home/ann/first <b>run"), "other")
     heading = opened(page, run).inner_text("#settings")
     assert " · forked · forked from first <b>run after iteration 1 · " in heading
     assert "ann" not in heading

@@ -1,0 +1,101 @@
+"""A process that dies between the landing of a step and its checkpoint."""
+
+import os
+import signal
+import time
+from contextlib import closing
+from decimal import Decimal
+
+from billing_server import BillingServer
+from crash_runs import Provider, Record, check_against_bill
+from fakes import toy_problem
+from warm import PROCESSES
+
+from costada.controller.constants import Constants
+from costada.graph.build import create_discovery_graph
+from costada.models.chat_models import chat_model
+from costada.nodes.settings import Settings
+from costada.store.checkpoints import RunSaver
+from costada.store.database import connect
+from costada.store.run_store import RunStore
+from costada.values.usage import Price
+
+THREAD = {"configurable": {"thread_id": "run"}}
+KILLED_AT = (4, 9, 15)
+"""Landings after which a process dies."""
+
+ITERATIONS = 24
+
+
+def landings_in(path):
+    with closing(connect(path)) as connection:
+        return connection.execute(
+            "SELECT landing, number FROM costada_landing ORDER BY landing"
+        ).fetchall()
+
+
+class DyingSaver(RunSaver):
+    """Kills its process instead of saving what comes after so many landings."""
+
+    def __init__(self, path, last):
+        super().__init__(path)
+        self._path, self._last = path, last
+
+    def put_writes(self, config, writes, task_id, task_path=""):
+        if len(landings_in(self._path)) >= self._last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().put_writes(config, writes, task_id, task_path)
+
+
+class UnevenProvider(Provider):
+    """Takes longer for some prompts than for others."""
+
+    def answer(self, body):
+        time.sleep(0.02 * (len(body["messages"][-1]["content"]) % 4))
+        return super().answer(body)
+
+
+def run(path, url, last):
+    """Begin a run or continue it; its process dies after so many landings."""
+    settings = Settings(
+        price=Price("0.6", "1.92"),
+        constants=Constants(max_iterations=ITERATIONS),
+        lost_calls="ignore",
+    )
+    model = chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=4000)
+    with RunStore(path) as store, closing(DyingSaver(path, last)) as saver:
+        graph = create_discovery_graph(
+            toy_problem(),
+            model,
+            budget=10.0,
+            settings=settings,
+            checkpointer=saver,
+            store=store,
+            parallel=8,
+        )
+        given = None if graph.get_state(THREAD).values else {"seed": 1}
+        graph.invoke(given, THREAD, durability="sync")
+
+
+def test_recorded_landings_are_replayed_as_they_were(tmp_path):
+    path, provider = tmp_path / "run.sqlite", UnevenProvider()
+    recorded = []
+    with BillingServer(default=provider.answer) as server:
+        for last in (*KILLED_AT, 10**9):
+            process = PROCESSES.Process(target=run, args=(path, server.url, last))
+            process.start()
+            process.join(60)
+            assert process.exitcode == (0 if last == 10**9 else -signal.SIGKILL)
+            landings = landings_in(path)
+            assert landings[: len(recorded)] == recorded
+            assert len(landings) >= min(last, len(recorded) + 1)
+            recorded = landings
+    with RunStore(path, is_read_only=True) as store:
+        run_id = store.run_ids()[-1]
+        tickets = [row["ticket"] for row in store.steps(run_id)]
+        calls = tuple(store.call_log.calls(run_id))
+    check_against_bill(Record("", "", calls, (), Decimal(0)), provider)
+    assert sorted(tickets) == list(range(1, ITERATIONS + 1))
+    last_landing = {number: landing for landing, number in recorded}
+    assert tickets == sorted(tickets, key=last_landing.__getitem__)
+    assert tickets != sorted(tickets)

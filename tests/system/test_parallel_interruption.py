@@ -1,0 +1,149 @@
+"""Signals while eight calls are in flight: the first lets them finish, the second leaves them."""
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from itertools import count
+from threading import Lock
+
+import pytest
+from begun_commands import BegunCommand
+from billing_server import BillingServer, Reply, Silence
+from fakes import ScriptedModel, hashed_answer, toy_problem
+from langgraph.runtime import RunControl
+
+from costada.reports.progress import Progress
+from costada.runs.config import RunConfig
+from costada.runs.folder import RunFolder
+from costada.runs.interruption import STOPPING, draining_on_signal
+from costada.runs.plan import plan_run
+from costada.runs.runner import carry_out
+from costada.store.rows import CallStatus
+from costada.store.run_store import RunStore
+
+PARALLEL, ITERATIONS = 8, 40
+CONFIG = RunConfig(
+    problem="object:toy",
+    model="object:ScriptedModel",
+    price_in="1",
+    price_out="2",
+    budget=1.0,
+    max_iterations=ITERATIONS,
+    parallel=PARALLEL,
+)
+PROGRAM = "# EVOLVE-BLOCK-START\ndef value():\n    return {}\n# EVOLVE-BLOCK-END\n"
+
+
+def calls_in(folder):
+    with RunStore(folder / "run.sqlite", is_read_only=True) as store:
+        return list(store.call_log.calls(store.run_ids()[-1]))
+
+
+def steps_in(folder):
+    return [json.loads(line) for line in (folder / "steps.jsonl").read_text().splitlines()]
+
+
+class SignalledModel:
+    """A model whose twelfth call sends a signal to its process, and then goes on."""
+
+    def __init__(self, number):
+        self._number, self._numbers, self._lock = number, count(1), Lock()
+        self.begun: list[float] = []
+        self.ended: list[float] = []
+        self.signalled = 0.0
+
+    def __call__(self, prompt):
+        with self._lock:
+            number = next(self._numbers)
+            self.begun.append(time.monotonic())
+        time.sleep(0.05 + 0.01 * (number % 7))
+        if number == 12:
+            self.signalled = time.monotonic()
+            os.kill(os.getpid(), self._number)
+            time.sleep(0.2)
+        with self._lock:
+            self.ended.append(time.monotonic())
+        return hashed_answer(prompt)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_stops_launching_and_what_is_in_flight_is_finished(tmp_path, number):
+    folder, model, notices = RunFolder(tmp_path / "run"), SignalledModel(number), []
+
+    def go():
+        control = RunControl()
+        plan = plan_run(
+            CONFIG, given_problem=toy_problem(), given_model=ScriptedModel(answer=model)
+        )
+        if not folder.settings.exists():
+            folder.claim(CONFIG)
+        with draining_on_signal(control, notices.append):
+            return carry_out(plan, folder, Progress(), control)
+
+    assert go().stop_reason == "interrupted"
+    assert notices == [STOPPING]
+    assert len(model.begun) == len(model.ended)
+    late = [began for began in model.begun if began > model.signalled + 0.1]
+    assert late == []
+    calls = calls_in(folder.path)
+    assert [call.status for call in calls] == [CallStatus.DONE] * len(model.ended)
+    assert len(steps_in(folder.path)) < ITERATIONS
+
+    assert go().stop_reason == "iterations"
+    calls = calls_in(folder.path)
+    assert [call.status for call in calls] == [CallStatus.DONE] * len(model.ended)
+    keys = Counter((call.iteration, call.role, call.attempt) for call in calls)
+    assert max(keys.values()) == 1
+    assert sorted(step["ticket"] for step in steps_in(folder.path)) == list(
+        range(1, ITERATIONS + 1)
+    )
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with BillingServer() as running:
+        yield running
+
+
+def test_a_second_signal_leaves_the_calls_in_flight_flagged_and_they_count(
+    near, invoke, server, tmp_path
+):
+    numbers = count(1)
+
+    def good(body):
+        value = next(numbers) / 1000
+        return Reply(f"```python\n{PROGRAM.format(value)}```", input_tokens=700, output_tokens=300)
+
+    def answer(body):
+        return good(body) if len(server.requests) <= 4 else Silence(is_billed=True)
+
+    server.default = answer
+    out = tmp_path / "run"
+    provider = ["--model", "openai:stand-in", "--base-url", server.url, "--no-gateway"]
+    money = ["--price-in", 1, "--price-out", 2, "--max-tokens", 2000]
+    limits = ["--max-iterations", 16, "--parallel", PARALLEL, "--out", out]
+    command = BegunCommand(tmp_path / "output", "run", near, *provider, *money, *limits)
+    while len(server.requests) < 4 + PARALLEL:
+        time.sleep(0.01)
+    command.send_signal(signal.SIGINT)
+    command.wait_for(STOPPING)
+    assert command.exit_code(within=0.5) is None
+    command.send_signal(signal.SIGINT)
+    assert command.exit_code(within=20) == 130, command.said
+    left = [call.status for call in calls_in(out)]
+    assert Counter(left) == {CallStatus.DONE: 4, CallStatus.STARTED: PARALLEL}
+
+    server.default = good
+    assert invoke("resume", out).exit_code == 0
+    calls = calls_in(out)
+    lost = [call for call in calls if call.status is CallStatus.LOST]
+    done = [call for call in calls if call.status is CallStatus.DONE]
+    assert len(lost) == PARALLEL
+    assert all(call.bound > call.cost == 0 for call in lost)
+    assert len(done) + len(lost) == len(server.requests)
+    assert len(steps_in(out)) == 16
+    billed = sum(entry.input_tokens + 2 * entry.output_tokens for entry in server.bill) / 1e6
+    assert steps_in(out)[-1]["spent"] >= billed
