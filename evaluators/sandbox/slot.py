@@ -325,9 +325,9 @@ class Slot:
                 signal.pidfd_send_signal(self._init_fd, signal.SIGKILL)
         if self._process is not None:
             self._kill_process(self._process)
+            if self.kind.layer is Layer.CONTAINER and self._path is not None:
+                container.remove(self._path)
         self._leave_group()
-        if self.kind.layer is Layer.CONTAINER and self._path is not None:
-            container.remove(self._path)
         for _ in range(MAX_SWEEPS):
             if self._path is None or not _kill_all_in(self._path):
                 break

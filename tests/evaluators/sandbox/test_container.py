@@ -168,6 +168,16 @@ def test_a_container_that_does_not_start_is_an_error_and_leaves_nothing(
     assert list(tmp_path.glob("costada-*")) == []
 
 
+def test_a_slot_without_an_engine_that_answers_leaves_nothing(only_path, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    script(only_path, "docker", "echo no daemon >&2; exit 1")
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(RuntimeError, match="docker does not answer: no daemon"):
+        Slot(KIND)
+    assert os.listdir("/proc/self/fd") == before
+    assert list(tmp_path.glob("costada-*")) == []
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
