@@ -308,7 +308,7 @@ def test_a_single_call_is_retried_as_often_as_ever(
 
 def test_a_request_that_is_always_refused_ends_with_its_call(server: BillingServer):
     """A prompt may exceed what the provider allows per minute, while others are served."""
-    policy = RetryPolicy(call_timeout=0.5, retry_wait=0.02, longest_wait=0.1)
+    policy = RetryPolicy(call_timeout=1.3, retry_wait=0.1)  # the fifth request would be too late
     model, is_over = limited(server, policy), threading.Event()
 
     def answer(body: Body) -> Answer:

@@ -167,7 +167,9 @@ def test_a_confined_candidate_cannot_signal_it(confined, processes):
 
 def test_a_kill_from_outside_while_it_is_idle_costs_nothing():
     scratch = run(SCRATCH, Layer.PROCESS).output
-    os.kill(server_of(scratch), signal.SIGKILL)
+    server = server_of(scratch)
+    os.kill(server, signal.SIGKILL)
+    assert has_ended(server)
     result = run(SCRATCH, Layer.PROCESS)
     assert result.error is None
     assert result.output != scratch
