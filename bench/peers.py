@@ -155,7 +155,7 @@ def evaluate(candidate):
         file.flush()
         try:
             return evaluator.evaluate(file.name)["combined_score"]
-        except Exception:
+        except Exception:  # whatever a candidate raises, it scores nothing
             return 0.0
 
 optimize_anything(

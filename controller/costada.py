@@ -70,7 +70,7 @@ class CostAda:
         consolidation_left: Steps still held to exploit one frontier (w_t, B.4.4).
         held_frontier: Index of that frontier, None before the first success (kappa_t, B.4.4).
         cycle: Active batch of tactics (G_t, B.4.3).
-        pending: Mode of the guide to call or under way, None for no guide.
+        pending: Mode of the guide to call or in flight, None for no guide.
         guide_failed: Whether a guide without a usable tactic was paid since the last decision.
     """
 
@@ -234,7 +234,7 @@ class CostAda:
         """End a step and decide whether the next one buys a guide (B.4).
 
         Judges the cycle, opens or counts down consolidation, corrects the mode, backs off, and
-        only then decides. A guide under way stays pending, and no second one is scheduled.
+        only then decides. A guide in flight stays pending, and no second one is scheduled.
         """
         succeeded = cycle_succeeded(self.cycle, self.incumbent_score, constants)
         cycle = after_step(self.cycle, succeeded, self.incumbent_score)

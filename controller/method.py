@@ -132,7 +132,7 @@ class Controller(Protocol):
         """End a step: the controller after it, and whether the next step begins with a call.
 
         `is_last` says that the run ends with this step, so that no call is bought any more. A guide
-        that is pending or under way stays pending, and no second one is scheduled. Where
+        that is requested or in flight stays pending, and no second one is scheduled. Where
         `iteration` has not risen, the pending call belongs to this very step, and the method
         decides again once that is paid.
         """
@@ -163,8 +163,8 @@ class Guided(Protocol):
     def use_tactic(self, *, is_first: bool) -> tuple[Self, int]:
         """The controller after an attempt took a tactic, and the index of that tactic.
 
-        `is_first` says that no earlier attempt of the step followed a tactic. The step is guided
-        from here on, and `PaidStep.is_guided` says so when it is told.
+        `is_first` says that no earlier attempt of the step followed a tactic. From here on
+        the step is guided: `PaidStep.is_guided` of its reward is true.
         """
         ...
 

@@ -68,7 +68,7 @@ class AdaEvolve(Progress):
         history: Whether each of the last entered candidates became the incumbent (h).
         last_spawn: Iteration in which a frontier was last added.
         cycle: Active batch of tactics.
-        pending: Mode of the guide to call or under way: breakthrough or None.
+        pending: Mode of the guide to call or in flight: breakthrough or None.
     """
 
     frontiers: tuple[AdaEvolveFrontier, ...]
@@ -211,7 +211,7 @@ class AdaEvolve(Progress):
         """End a step, and decide whether the next one buys a guide.
 
         It does when the last entered candidates hardly ever became the incumbent and no tactic
-        is left. Success ends nothing, failure delays nothing. A guide under way stays pending, and
+        is left. Success ends nothing, failure delays nothing. A guide in flight stays pending, and
         no second one is scheduled.
         """
         cycle = after_step(self.cycle, False, self.incumbent_score)

@@ -67,7 +67,7 @@ class FairSemaphore:
             while not served.wait(TICK_SECONDS):
                 if is_cancelled():
                     raise InterruptedError(CANCELLED)
-        except BaseException:
+        except BaseException:  # raised again
             with self._lock:
                 if served.is_set():
                     self._num_held -= 1

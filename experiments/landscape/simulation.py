@@ -200,13 +200,13 @@ class Ticket:
 
     Attributes:
         number: Its place in the order of launching, from 1.
-        allocation: Where and how it searches; None while its guide is under way.
+        allocation: Where and how it searches; None while its guide is in flight.
         attempt: Attempts launched.
         is_guided: Whether an attempt of it followed a tactic.
-        call: Role and price of the call under way, in parts of a dollar.
+        call: Role and price of the call in flight, in parts of a dollar.
         paid: Price of the calls that are finished, by role.
         advice: What its guide answers; empty without one.
-        candidate: What the attempt under way brings; None where it fails.
+        candidate: What the attempt in flight brings; None where it fails.
     """
 
     number: int
@@ -464,7 +464,7 @@ class SimulatedRun:
         )
 
     def _evolved(self, controller: EvoX, number: int) -> EvoX:
-        """The controller after an evolution, as far as it is paid for; nothing lands meanwhile."""
+        """The controller after an evolution, as far as it is paid for; no step lands during it."""
         rng = draws(self._seed, number, "guide")
         drawn = draws(self._seed, number, "strategies")
         shown, _ = controller.draw_strategies(drawn, self._constants)

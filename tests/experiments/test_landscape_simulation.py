@@ -121,7 +121,7 @@ def test_the_command_prints_every_method_and_writes_the_curves(invoke, tmp_path)
 
 
 class WatchedAnswers(LandscapeAnswers):
-    """Notes how many calls of each kind are under way beside each call of a run."""
+    """Notes how many calls of each kind are in flight beside each call of a run."""
 
     def __init__(self, seed):
         super().__init__(drawn_landscape(seed))
