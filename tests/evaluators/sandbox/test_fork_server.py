@@ -122,8 +122,10 @@ def test_a_candidate_that_kills_it_fails_alone(tmp_path):
         "    time.sleep(600)"
     )
     text = (
-        f"{WITHOUT_NAMESPACES}from sandbox_runs import becomes_true, descendants, has_ended\n"
+        f"{WITHOUT_NAMESPACES}"
+        "from sandbox_runs import becomes_true, descendants, has_ended, prepared_of\n"
         "chosen_layer(Layer.PROCESS)\n"
+        "assert becomes_true(lambda: prepared_of(os.getpid()))\n"
         "before = descendants(os.getpid())\n"
         f"result = run({source!r}, Layer.PROCESS, Limits(wall_seconds=60, processes=8))\n"
         f"assert result.error.startswith({LOST!r}), result\n"
