@@ -172,6 +172,7 @@ def _settings(kind: SlotKind, scratch: str) -> dict[str, object]:
         "is_supervised": kind.is_supervised,
         "has_namespace": kind.layer is not Layer.NONE and not kind.is_single_use,
         "scratch": scratch,
+        "makes_folder": not kind.has_filesystem,
         "files_mb": 0 if kind.has_filesystem or kind.layer is Layer.NONE else kind.files_mb,
         "layer": kind.layer,
         "preload": [name for name in kind.preload if name not in kind.loaded_late],

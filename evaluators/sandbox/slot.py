@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryFile, mkdtemp
+from secrets import token_hex
+from tempfile import TemporaryFile, gettempdir
 from threading import Lock
 from time import monotonic
 from typing import NamedTuple
@@ -90,10 +91,13 @@ class Slot:
         self._stderr = TemporaryFile()  # noqa: SIM115  (closed with the slot)
         self.control, theirs = socket.socketpair()
         with ExitStack() as undoing, theirs:
+            undoing.callback(self._remove_unused_folder)
             undoing.callback(self.destroy)
             if kind.layer is not Layer.BUBBLEWRAP:
-                self._path = Path(mkdtemp(prefix="costada-")).resolve()
-                self._folder = SlotFolder(str(self._path))
+                # The server makes it: a process that is killed before one started leaves nothing.
+                self._path = Path(gettempdir()).resolve() / f"costada-{token_hex(8)}"
+            if kind.layer is Layer.CONTAINER and self._path is not None:
+                self._path.mkdir(mode=0o700)
             self._start(theirs)
             undoing.pop_all()
 
@@ -122,6 +126,8 @@ class Slot:
                 self._init_fd = _inner_process(info)
         if self._control_group is not None and self._control_group.is_empty:
             self._leave_group()
+        if self._path is not None:
+            self._folder = SlotFolder(str(self._path))
         if self.kind.has_filesystem:
             self._remove_folder()
 
@@ -378,6 +384,12 @@ class Slot:
             _kill_all_in(self._path)
         self._folder.close()
         self._folder = None
+
+    def _remove_unused_folder(self) -> None:
+        """Remove what a server that did not get ready has left; no candidate has been in it."""
+        if self._path is not None and self._path.is_dir():
+            self._folder = SlotFolder(str(self._path))
+            self._remove_folder()
 
     def _last_output(self) -> str:
         self._stderr.seek(0)

@@ -5,6 +5,7 @@ import json
 import os
 import select
 import socket
+import stat
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
@@ -41,6 +42,8 @@ class Server:
         self.scratch = settings["scratch"]
         self.has_limits = settings["layer"] != UNLIMITED_LAYER
         path, self.work = os.path.split(self.scratch)
+        if settings["makes_folder"]:
+            os.mkdir(path, stat.S_IRWXU)
         self.files = scratch_folder.PrivateFiles(path, settings["files_mb"])
         self.folder = self.files.folder
         if self.has_limits:
