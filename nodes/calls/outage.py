@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from selectors import EVENT_READ, DefaultSelector
 from threading import Lock
 from time import monotonic
-from weakref import WeakKeyDictionary
 
 from langgraph.runtime import get_runtime
 
@@ -15,7 +14,7 @@ from costada.evaluators.sandbox.cancellation import heard_tokens
 from costada.models.asking import ModelFailure
 from costada.models.retries import growing_wait, with_jitter
 from costada.models.retry_policy import RetryPolicy
-from costada.store.call_log import InFlightCalls
+from costada.nodes.per_run import PerRun
 
 TICK_SECONDS = 0.5
 """Longest time until a waiting run notices a request to drain."""
@@ -103,14 +102,7 @@ class ProbeTurns:
             self._lock.release()
 
 
-_TURNS: WeakKeyDictionary[InFlightCalls, dict[str, ProbeTurns]] = WeakKeyDictionary()
-_LOOKING_UP = Lock()
-
-
-def probe_turns(in_flight: InFlightCalls, run_id: str) -> ProbeTurns:
-    """The turns of a run, shared by all who have its run file open in this process."""
-    with _LOOKING_UP:
-        return _TURNS.setdefault(in_flight, {}).setdefault(run_id, ProbeTurns())
+PROBE_TURNS = PerRun(ProbeTurns)
 
 
 def sleep_interruptibly(seconds: float) -> None:

@@ -9,14 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from threading import Condition, Lock, Thread, main_thread
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 from costada.evaluators.sandbox.cancellation import (
     CancellationToken,
     current_token,
     is_cancelled,
 )
-from costada.store.call_log import InFlightCalls
+from costada.nodes.per_run import PerRun
 from costada.store.run_store import RunStore
 
 MAX_THREADS = 4096
@@ -136,22 +136,21 @@ def _is_interrupted(future: Future[object]) -> bool:
     return future.done() and isinstance(future.exception(), InterruptedError)
 
 
-_POOLS: WeakKeyDictionary[InFlightCalls, dict[str, Pool]] = WeakKeyDictionary()
+_POOLS = PerRun(Pool)
 _ACTIVE: WeakSet[Pool] = WeakSet()
-_LOOKING_UP = Lock()
+_WATCHING = Lock()
 _watcher: Thread | None = None
 
 
 def pool_of(store: RunStore, run_id: str) -> Pool:
     """The pool of a run, shared by all who have its run file open in this process."""
-    with _LOOKING_UP:
-        return _POOLS.setdefault(store.call_log.in_flight, {}).setdefault(run_id, Pool())
+    return _POOLS.of(store, run_id)
 
 
 def _watch_exit(pool: Pool) -> None:
     """Let a thread say what an ending interpreter waits for, as long as work is in flight."""
     global _watcher
-    with _LOOKING_UP:
+    with _WATCHING:
         _ACTIVE.add(pool)
         if _watcher is None or not _watcher.is_alive():
             _watcher = Thread(target=_say_at_exit, name="costada-exit")
@@ -162,7 +161,7 @@ def _say_at_exit() -> None:
     global _watcher
     while main_thread().is_alive():
         main_thread().join(TICK_SECONDS)
-        with _LOOKING_UP:
+        with _WATCHING:
             if not any(pool.num_in_flight for pool in _ACTIVE):
                 _ACTIVE.clear()
                 _watcher = None
