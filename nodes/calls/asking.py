@@ -28,11 +28,10 @@ from costada.nodes.calls.budget import (
     left_of_step,
     money_left,
     num_others_sent,
-    settled_money,
     share_of_money,
 )
 from costada.nodes.calls.journal import CallJournal, Reserve
-from costada.nodes.calls.outage import Pause, probe_turns, sleep_interruptibly
+from costada.nodes.calls.outage import PROBE_TURNS, Pause, sleep_interruptibly
 from costada.nodes.context import ChatModel, RunContext, is_alone
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
@@ -131,7 +130,8 @@ def ask_within_budget(
         left_of_cap = left_of_step(key, step_cap, context)
         if left_of_cap is not None and left_of_cap <= 0:
             return CutShort("not asked: the step has cost its cap")
-        if _is_lost(key, state, context) and settled_money(key, state, context) <= 0:
+        is_lost = _is_lost(key, state, context)
+        if is_lost and money_left(key, state, context, counts_sent=False) <= 0:
             return CutShort("not asked again: the budget is used up")
         if (is_further or is_repeated) and money_left(key, state, context) <= 0:
             return CutShort("not asked: the budget is used up")
@@ -234,7 +234,7 @@ def ask_model(
         return refused
     keyed = with_call_key(model, "/".join(map(str, key)))
     make = partial(_make_call, keyed, conversation, journal, key, config, context)
-    probes = probe_turns(context.store.call_log.in_flight, key.run_id)
+    probes = PROBE_TURNS.of(context.store, key.run_id)
     num_over = probes.num_over
     answer = make()
     pause = Pause(context.settings.retry_policy)
@@ -246,11 +246,13 @@ def ask_model(
         failure = answer
         with probes.turn():
             is_first = probes.num_over == num_over
-            while is_first and is_down(answer):
-                pause.wait(answer)
-                answer = _repeat_call(make, check, answer)
-            num_over = probes.num_over = probes.num_over + is_first
-        if not is_first:
+            if is_first:
+                while is_down(answer):
+                    pause.wait(answer)
+                    answer = _repeat_call(make, check, answer)
+                probes.num_over += 1
+            num_over = probes.num_over
+        if not is_first:  # another call has seen the provider answer again
             answer = _repeat_call(make, check, failure)
     pause.end()
     if isinstance(answer, ModelFailure):

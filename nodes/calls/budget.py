@@ -94,20 +94,14 @@ def check_reported_cost(model: str, quote: Quote, bound: Decimal) -> None:
         )
 
 
-def money_left(key: CallKey, state: SearchState, context: RunContext) -> Decimal:
+def money_left(
+    key: CallKey, state: SearchState, context: RunContext, *, counts_sent: bool = True
+) -> Decimal:
     """Dollars left (B - C_t, and less the calls of all open tickets so far), below 0 if overspent.
 
-    Requests whose bill is unknown count at their upper bound, under a hard budget always.
+    Requests whose bill is unknown count at their upper bound, under a hard budget always; those in
+    flight only with `counts_sent`.
     """
-    return _left(key, state, context, counts_sent=True)
-
-
-def settled_money(key: CallKey, state: SearchState, context: RunContext) -> Decimal:
-    """Dollars left as `money_left` has it, with nothing for requests that are in flight."""
-    return _left(key, state, context, counts_sent=False)
-
-
-def _left(key: CallKey, state: SearchState, context: RunContext, *, counts_sent: bool) -> Decimal:
     call_log, counts_lost = context.store.call_log, context.settings.lost_calls == "count"
     spent = call_log.spent(key.run_id, state.get("iterations", 0))
     spent += call_log.open_cost(
