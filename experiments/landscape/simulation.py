@@ -329,21 +329,34 @@ class SimulatedRun:
     def _expected_with_another(self) -> float:
         """Dollars that the steps in flight and one more are expected to cost.
 
-        0 where none is in flight: that step is made whatever it costs. A call costs what steps did
-        on average so far, and a guide what guides did; the earlier calls of a step in flight come
-        on top.
+        0 where none is in flight: that step is made whatever it costs.
         """
-        if not self.in_flight:
-            return 0.0
-        constants, iterations = self._constants, len(self._points)
-        spent = self._balance().spent
-        each_step = spent / iterations if iterations else constants.reference_cost
-        guides = self._guides
-        each_guide = fmean(guides) / UNITS if guides else constants.guide_cost_estimate
+        return self._expected() + self._mean_step() if self.in_flight else 0.0
+
+    def _expected(self) -> float:
+        """Dollars that the steps in flight are expected to cost.
+
+        A call costs what steps did on average so far, and a guide what guides did; the earlier
+        calls of a step in flight come on top.
+        """
+        guides, each_step = self._guides, self._mean_step()
+        each_guide = fmean(guides) / UNITS if guides else self._constants.guide_cost_estimate
         tickets = [ticket for _, _, ticket in self.in_flight]
         paid = sum(sum(ticket.paid.values()) for ticket in tickets) / UNITS
-        calls = sum(each_step if each.allocation else each_guide for each in tickets)
-        return paid + calls + each_step
+        return paid + sum(each_step if each.allocation else each_guide for each in tickets)
+
+    def _mean_step(self) -> float:
+        iterations = len(self._points)
+        spent = self._balance().spent
+        return spent / iterations if iterations else self._constants.reference_cost
+
+    def _can_repeat(self, ticket: Ticket) -> bool:
+        """Whether the budget has room for a further attempt of a step that has landed.
+
+        One step at a time is completed whatever it costs.
+        """
+        so_far = self._balance().spent + sum(ticket.paid.values()) / UNITS + self._expected()
+        return self._parallel == 1 or so_far < self._budget
 
     @property
     def _is_stopping(self) -> bool:
@@ -413,7 +426,7 @@ class SimulatedRun:
                 self._begin(ticket)
             return False
         is_last = self._is_stopping or ticket.attempt >= self._constants.max_attempts
-        if ticket.candidate is None and not is_last:
+        if ticket.candidate is None and not is_last and self._can_repeat(ticket):
             self._attempt(ticket, ticket.allocation)
             return False
         self._end(ticket, ticket.allocation)
