@@ -113,6 +113,24 @@ def test_a_fork_of_any_method_continues_exactly_like_the_original(method, near, 
     assert calls_in(new) == calls_in(original)
 
 
+@pytest.mark.parametrize("at", [3, 6])
+def test_a_fork_with_steps_in_flight_continues_exactly_like_the_original(
+    at, near, tmp_path, invoke
+):
+    original, new = tmp_path / "original", tmp_path / "new"
+    options = ("--budget", 1, "--max-iterations", 10, "--keep-history")
+    in_flight = ("--parallel", 4, "--order", "launch")
+    assert invoke("run", near, *options, *in_flight, "--out", original).exit_code == 0
+    assert invoke("fork", original, "--at", at, "--out", new).exit_code == 0
+    assert len(lines_in(new)) == at
+    resumed = invoke("resume", new, "--json")
+    assert resumed.exit_code == 0, resumed.output
+    assert lines_in(new) == lines_in(original)
+    assert sorted(calls_in(new)) == sorted(calls_in(original))
+    spent = sum(cost for _, _, cost in calls_in(new))
+    assert json.loads(resumed.stdout)["spent"] == pytest.approx(spent)
+
+
 def test_a_fork_at_the_end_of_a_finished_run_can_be_extended_and_the_original_is_only_read(
     original, tmp_path, invoke
 ):
