@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from itertools import count
 from operator import itemgetter
@@ -10,7 +11,8 @@ from threading import Barrier, Event, Lock
 from typing import Any
 
 import pytest
-from billing_server import Reply, Silence
+from agent_answers import agent_answer
+from billing_server import Body, Reply, Silence
 from fakes import (
     IDEAS,
     ScriptedModel,
@@ -205,6 +207,39 @@ def test_a_hard_budget_holds_with_any_number_of_calls_in_flight(server, parallel
     assert found["stop_reason"] == "budget"
     assert len(server.bill) >= 5
     assert billed(server) == spent_by(store) <= Decimal("0.05")
+
+
+@pytest.mark.parametrize("policy", ["crossing", "hard"])
+@pytest.mark.parametrize("parallel", [1, 6])
+def test_steps_with_tools_stay_on_the_ledger_and_within_their_cap(server, parallel, policy):
+    def answer(body: Body) -> Reply:
+        reply = agent_answer(body)
+        return replace(reply, output_tokens=min(reply.output_tokens, body["max_completion_tokens"]))
+
+    store, cap = RunStore(), 0.02
+    server.default = answer
+    graph = discovery(
+        client(server, max_tokens=4000),
+        parallel=parallel,
+        budget=0.3,
+        store=store,
+        generator="agent",
+        budget_policy=policy,
+        step_cap=cap,
+    )
+    found = graph.invoke({})
+    assert found["stop_reason"] == "budget"
+    assert found["iterations"] >= 2 * parallel
+    assert found["spent"] == pytest.approx(float(billed(server)), abs=1e-9)
+    assert spent_by(store) == billed(server)
+    generated = Counter[int]()
+    for call in calls_of(store):
+        generated[call.iteration] += 0 if call.role == "guide" else call.cost
+    if policy == "hard":
+        assert billed(server) <= Decimal("0.3")
+        assert max(generated.values()) <= cap
+    else:
+        assert max(generated.values()) < 2 * cap
 
 
 @pytest.mark.parametrize("latencies", [(0.0, 0.03), (0.03, 0.0), (0.01, 0.02, 0.05)])
