@@ -171,7 +171,8 @@ class ObjectHash:
             self.unknown.append(value.what)
             return _joined("unknown")
         if type(value) in (set, frozenset):
-            members = [ObjectHash(each, self._depth) for each in value]
+            # a copy, as other threads may change it
+            members = [ObjectHash(each, self._depth) for each in tuple(value)]
             self.unknown += [what for each in members for what in each.unknown]
             return _joined(type(value).__name__, *sorted(each.value for each in members))
         try:

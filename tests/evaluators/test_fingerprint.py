@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from costada.evaluators.fingerprint import ObjectHash
 from costada.evaluators.folder_files import MAX_BYTES
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
@@ -381,3 +382,16 @@ def test_more_data_than_is_read_means_no_reuse_across_processes(tmp_path):
     with (folder / "data" / "large.bin").open("wb") as file:
         file.truncate(MAX_BYTES + 1)
     assert not is_known(load_folder(folder).fingerprint)
+
+
+def test_a_set_that_another_thread_changes_is_read_as_it_was():
+    members = set()
+
+    class Growing:
+        def decided_by(self):
+            members.add(len(members))
+            return ["growing"]
+
+    members.add(Growing())
+    assert ObjectHash(members).unknown == []
+    assert len(members) == 2
