@@ -41,10 +41,13 @@ def evaluate(
         opened = accept_tactics(tactics, state, context)
         prepared = SearchState(prepared=ticket["number"], iteration=state["controller"].iteration)
         return SearchState(**{**landed, **opened, **prepared})
+    step = cast(StepRecord, result)
+    # not a further attempt: a process that died may have begun it, and the step must go on alike
+    made = step["requests"] or step["attempt"]
     counts_lost = context.settings.lost_calls == "count"
-    cost = context.store.call_log.step_cost(
-        state["run_id"], ticket["number"], counts_lost=counts_lost
+    cost = context.store.call_log.cost_before(
+        state["run_id"], ticket["number"], made + 1, counts_lost=counts_lost
     )
-    step = StepRecord(**{**cast(StepRecord, result), "cost": float(cost)})
+    step = StepRecord(**{**step, "cost": float(cost)})
     iteration = state["controller"].iteration + 1
     return SearchState(**{**landed, "step": step, "iteration": iteration})
