@@ -36,11 +36,11 @@ def gateway_log(folder: RunFolder) -> Path:
 
 
 class GatewayChoice(NamedTuple):
-    """Whether a run uses a gateway, and what its user is told about that.
+    """Whether a run uses a gateway, and the line that says so to its user.
 
     Attributes:
         is_used: `None`: only if the run has used one before.
-        notice: Empty if there is nothing to tell.
+        notice: That line; empty for none.
     """
 
     is_used: bool | None

@@ -39,7 +39,7 @@ class Plan:
         keep_history: Whether all checkpoints are kept, not only the latest.
         gateway: Whether calls go through a separate journaling process; `None`: if the run has
             used one before.
-        gateway_notice: What the user is told about that; empty for nothing.
+        gateway_notice: The line that says so to the user; empty for none.
         purse: The purse that pays for the run, if any.
         parallel: Most iterations in flight at the same time.
         order: Whether iterations end as their answers arrive or as they were begun.

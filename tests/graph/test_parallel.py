@@ -1,4 +1,4 @@
-"""K steps in flight: whoever is finished lands, and the ledger stays exact."""
+"""K steps in flight: they land as they finish, and the ledger stays exact."""
 
 import asyncio
 import time
