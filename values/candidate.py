@@ -1,16 +1,22 @@
 """A program, and a candidate: one program of a run, its verdict and where it came from."""
 
+import json
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 from math import isfinite
+from operator import itemgetter
 from typing import Self
 
 from costada.values.evaluation import EVALUATOR_FAULT, SANDBOX_FAULT, Evaluation
 
-MAIN_FILE = "program.py"
-"""Path of the one file that a program has today."""
+ONLY_FILE = ""
+"""Path of the file of a program that is one text; no file of several has it."""
+
+FILES = "files-"
+"""Begins the name of a program of several files; the hash of its contents follows."""
 
 
 @lru_cache(maxsize=64)
@@ -24,18 +30,24 @@ class Program(Mapping[str, str]):
     """The files of a candidate (p_t), text by relative path.
 
     Attributes:
-        files: Path and text of each file.
+        files: Path and text of each file, sorted by path.
     """
 
     files: tuple[tuple[str, str], ...]
+    _joined: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @classmethod
-    def of(cls, text: str) -> Self:
-        """A program of one file."""
-        return cls(((MAIN_FILE, text),))
+    def of(cls, source: str | Mapping[str, str]) -> Self:
+        """A program of one text, or of files by path."""
+        if isinstance(source, str):
+            return cls(((ONLY_FILE, source),))
+        return cls(tuple(sorted(source.items())))
 
     def __getitem__(self, path: str) -> str:
-        return dict(self.files)[path]
+        place = bisect_left(self.files, path, key=itemgetter(0))
+        if self.files[place : place + 1] and self.files[place][0] == path:
+            return self.files[place][1]
+        raise KeyError(path)
 
     def __iter__(self) -> Iterator[str]:
         return (path for path, _ in self.files)
@@ -44,15 +56,46 @@ class Program(Mapping[str, str]):
         return len(self.files)
 
     @property
+    def is_one_text(self) -> bool:
+        """Whether it is one text, whose path says nothing."""
+        return len(self.files) == 1 and self.files[0][0] == ONLY_FILE
+
+    @property
+    def source(self) -> "str | Program":
+        """The text of a program of one text, else the program: what an evaluator is given."""
+        return self.files[0][1] if self.is_one_text else self
+
+    @property
+    def by_path(self) -> dict[str, str]:
+        """The text of each file of a program of several files; empty if it is one text."""
+        return {} if self.is_one_text else dict(self.files)
+
+    @property
     def text(self) -> str:
-        """Text of the program's only file."""
-        ((_, text),) = self.files
-        return text
+        """The text of a program of one text; else all files, each below a line with its path."""
+        if self.is_one_text:
+            return self.files[0][1]
+        if not self._joined:  # kept, as a step compares the texts of an archive again and again
+            whole = "\n".join(f"==> {path} <==\n{text}" for path, text in self.files)
+            self._joined.append(whole)
+        return self._joined[0]
+
+    @property
+    def contents(self) -> str:
+        """The hash of each file by its path, as JSON; that of an empty file is empty."""
+        return json.dumps({path: text and text_hash(text) for path, text in self.files})
 
     @property
     def hash(self) -> str:
         """Name under which a store keeps the program."""
-        return text_hash(self.text)
+        if self.is_one_text:
+            return text_hash(self.text)
+        return FILES + text_hash(self.contents)
+
+
+def changed_files(program: Mapping[str, str], base: Mapping[str, str]) -> dict[str, str]:
+    """The files of a program that another one lacks or has with another text, by path."""
+    return {path: text for path, text in program.items() if base.get(path) != text}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +121,8 @@ class Candidate:
         inspirations: Ids of the candidates shown beside its parent.
         label: What a search strategy said of its parent.
         is_trial: Whether the model evaluated it with a tool; trials are not part of the population.
+        measurements: Objective of each measurement, where it was measured repeatedly.
+        confirmation: Those of its second series, where it was better than the incumbent.
 
     Raises:
         ValueError: The score is not finite.
@@ -101,6 +146,8 @@ class Candidate:
     inspirations: tuple[str, ...] = ()
     label: str = ""
     is_trial: bool = False
+    measurements: tuple[float, ...] = ()
+    confirmation: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not isfinite(self.score):
@@ -127,4 +174,6 @@ class Candidate:
             artifacts=dict(evaluation.artifacts),
             error=evaluation.error,
             evaluator=evaluator if is_final else "",
+            measurements=evaluation.measurements,
+            confirmation=evaluation.confirmation,
         )

@@ -1,11 +1,11 @@
 """The result of a run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-RunEnd = Literal["budget", "iterations", "failures", "interrupted"]
+RunEnd = Literal["budget", "iterations", "failures", "flat", "interrupted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class Discovery:
     """The result of a run.
 
     Attributes:
-        best_program: Text of the incumbent.
+        best_program: Text of the incumbent; of several files each text below a line with its path.
         best_score: Its normalised score, higher is better.
         best_objective: Its objective in the benchmark's units; `None` while nothing was valid.
         best_metrics: Further numbers that the evaluator reported for it.
@@ -25,6 +25,7 @@ class Discovery:
         folder: The run folder; `None` if the run kept no files.
         sandbox: The sandbox of the candidates; `None` if the problem's own evaluate handles that.
         last_failure: The error of the last attempt, where failures ended the run.
+        best_files: Text of each file of the incumbent by path; empty if it is one text.
     """
 
     best_program: str
@@ -38,3 +39,4 @@ class Discovery:
     folder: Path | None
     sandbox: str | None
     last_failure: str = ""
+    best_files: Mapping[str, str] = field(default_factory=dict)

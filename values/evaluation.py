@@ -24,11 +24,20 @@ SANDBOX_FAULT = "sandbox_fault"
 REJECTED_AT = "rejected_at"
 """Artifact: last line of the traceback of a rejection, and its place in the evaluator."""
 
+SCORED_BY = "scored_by"
+"""Artifact: what the score is made of, where the evaluator does not say one."""
+
+PRIVATE_METRICS = "private_metrics"
+"""Artifact: metrics that no model may see, as JSON."""
+
 FAULTS = (EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT)
 """Artifacts of an evaluation without a verdict on the candidate."""
 
 MARKS = (*FAULTS, REJECTED_AT)
 """Artifacts that tell the search, not a model, what kind of failure the error is."""
+
+UNSHOWN = (*MARKS, SCORED_BY, PRIVATE_METRICS)
+"""Artifacts that no model sees."""
 
 NOT_STORABLE = "the program holds half of a surrogate pair, which no file can hold"
 """Error of a program that cannot be stored as it was evaluated."""
@@ -61,6 +70,9 @@ class Evaluation:
         error: Why the candidate failed, in words a model can act on; None when it is valid.
         artifacts: Named texts beside the numbers: log, notes, flags.
         seconds: Wall-clock time of the evaluation.
+        measurements: Objective of each measurement, where the program was measured repeatedly.
+        confirmation: Those of its second series, as it was better than the incumbent of its time.
+        not_finite: Metrics that were not finite, and count as 0.
     """
 
     score: float
@@ -70,6 +82,9 @@ class Evaluation:
     error: str | None = None
     artifacts: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    measurements: tuple[float, ...] = ()
+    confirmation: tuple[float, ...] = ()
+    not_finite: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Convert numbers and texts to plain ones and refuse contradictions.
@@ -83,6 +98,8 @@ class Evaluation:
         metrics = {storable(str(name)): float(value) for name, value in self.metrics.items()}
         finite = {name: value if isfinite(value) else 0.0 for name, value in metrics.items()}
         texts = {storable(str(name)): storable(str(each)) for name, each in self.artifacts.items()}
+        odd = {name for name, value in metrics.items() if not isfinite(value)}
+        object.__setattr__(self, "not_finite", self.not_finite | odd)
         object.__setattr__(self, "metrics", finite)
         object.__setattr__(self, "artifacts", texts)
         if self.error is not None:

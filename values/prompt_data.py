@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+Source = str | Mapping[str, str]
+"""A program as plain data: its text, or the text of each file by path."""
+
 KEY = "costada"
 """Where the data stand in the `additional_kwargs` of a message, which no provider is sent."""
 
@@ -13,9 +16,9 @@ class PromptData:
 
     Attributes:
         kind: `generation`, `guide`, `labels`, `insight` or `strategy`.
-        program: Text to change: the parent, a guide's incumbent, or the parent strategy.
+        program: What to change: the parent, a guide's incumbent, or the parent strategy.
         score: The parent's score.
-        others: Texts of the inspirations.
+        others: The inspirations.
         action: `exploration`, `exploitation` or `balanced`, also where a label asks for it.
         mode: `breakthrough` or `refinement`, of the tactic or of the tactics asked for; else "".
         approach: Approach type of the tactic; "" without one.
@@ -24,12 +27,13 @@ class PromptData:
         failed: Approach types of the tactics that have failed.
         facts: What is known of the population, by name.
         standings: One sentence on each strategy shown.
+        language: Fence word of the language of a program of one text.
     """
 
     kind: str
-    program: str = ""
+    program: Source = ""
     score: float = 0.0
-    others: Sequence[str] = ()
+    others: Sequence[Source] = ()
     action: str = "balanced"
     mode: str = ""
     approach: str = ""
@@ -38,6 +42,7 @@ class PromptData:
     failed: Sequence[str] = ()
     facts: Mapping[str, str] = field(default_factory=dict)
     standings: Sequence[str] = ()
+    language: str = "python"
 
     @property
     def kwargs(self) -> dict[str, object]:

@@ -121,3 +121,18 @@ def call_cost(usage: Usage, price: Price) -> Decimal:
         + usage.output_tokens * price.output_per_million
     )
     return total / MILLION
+
+
+def cache_savings(usage: Usage, price: Price, cost: Decimal) -> Decimal:
+    """Dollars that a provider's prompt cache saved on a call: what it would have cost without one.
+
+    Below 0 where writing to the cache cost more than reading from it saved; 0 without either.
+
+    Args:
+        usage: Tokens of the call.
+        price: Rates of uncached tokens; the price of cached ones is not looked at.
+        cost: Dollars that were charged.
+    """
+    if not usage.cached_tokens and not usage.cache_write_tokens:
+        return Decimal(0)
+    return call_cost(Usage(usage.input_tokens, usage.output_tokens), price) - cost

@@ -1,0 +1,112 @@
+"""What the files of a problem's candidates may be."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+
+from costada.values.language import PYTHON, Language, language_of
+
+MAX_FILES = 200
+"""Most files of a candidate."""
+
+MAX_PATH_BYTES = 200
+MAX_PARTS = 12
+
+
+def path_fault(path: object) -> str | None:
+    """Why a path cannot be that of a candidate's file; None if it can.
+
+    It must be relative, in its normal form, printable and short, and no part of it may be hidden.
+    """
+    if not isinstance(path, str) or not path.isprintable() or "\\" in path:
+        return "a path of printable characters without a backslash"
+    if not 0 < len(path.encode()) <= MAX_PATH_BYTES:
+        return f"a path of 1 to {MAX_PATH_BYTES} bytes"
+    parts = path.split("/")
+    if path.startswith("/") or any(part in ("", ".", "..") for part in parts):
+        return "a relative path without '.', '..' or empty parts"
+    if any(part.startswith(".") or part != part.strip() for part in parts):
+        return "a path without hidden parts or blanks around a part"
+    if len(parts) > MAX_PARTS:
+        return f"a path of at most {MAX_PARTS} parts"
+    return None
+
+
+def files_fault(paths: Collection[object]) -> str | None:
+    """Why these cannot be the paths of one program's files; None if they can."""
+    if not 0 < len(paths) <= MAX_FILES:
+        return f"{len(paths)} files, expected 1 to {MAX_FILES}"
+    for path in paths:
+        if fault := path_fault(path):
+            return f"a file {path!r}, expected {fault}"
+        for folder in PurePosixPath(str(path)).parents:
+            if str(folder) in paths:
+                return f"a file {path!r} and a file {str(folder)!r}, expected the latter a folder"
+    return None
+
+
+def pattern_fault(pattern: object) -> str | None:
+    """Why a pattern fits no path of a candidate's files; None if it may."""
+    if not isinstance(pattern, str) or not 0 < len(pattern) <= MAX_PATH_BYTES:
+        return f"patterns of 1 to {MAX_PATH_BYTES} characters"
+    parts = pattern.split("/")
+    if len(parts) > MAX_PARTS or any(part.startswith(".") or not part for part in parts):
+        return f"patterns of relative paths of at most {MAX_PARTS} parts, none hidden or empty"
+    return None
+
+
+def matches(path: str, pattern: str) -> bool:
+    """Whether a path fits a pattern; `*` and `?` stop at a slash, `**` stands for any folders."""
+    return _matches(path.split("/"), PurePosixPath(pattern).parts)
+
+
+def _matches(parts: list[str], patterns: tuple[str, ...]) -> bool:
+    if not patterns:
+        return not parts
+    if patterns[0] == "**":
+        return any(_matches(parts[skip:], patterns[1:]) for skip in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], patterns[0]) and _matches(parts[1:], patterns[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramForm:
+    """What the candidates of a problem look like, for what writes, reads and runs them.
+
+    Attributes:
+        paths: Paths of the files that the start has; empty if a candidate is one text.
+        patterns: Patterns of the paths that a candidate may add, change or delete; empty if it has
+            the files of the start and no others.
+        reserved: Patterns of paths that no candidate has, whatever `patterns` say.
+        language: Language of a candidate of one text, and of files whose ending says nothing.
+        entry_point: Function that the evaluator calls; None if it does not say.
+        build: Command that builds a candidate; None if there is nothing to build.
+        run: Command that runs it; None if it is not run by a command.
+    """
+
+    paths: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
+    language: Language = field(default=PYTHON)
+    entry_point: str | None = None
+    build: str | None = None
+    run: str | None = None
+
+    @property
+    def is_one_text(self) -> bool:
+        """Whether a candidate is one text, not files by path."""
+        return not self.paths
+
+    def language_at(self, path: str) -> Language:
+        """Language of a candidate's file."""
+        found = language_of(path)
+        is_unknown = found.is_text and PurePosixPath(path).suffix not in found.endings
+        return self.language if is_unknown else found
+
+    def allows(self, path: str) -> bool:
+        """Whether a candidate may have a file of this path."""
+        if not self.patterns:
+            return path in self.paths
+        if any(matches(path, pattern) for pattern in self.reserved):
+            return False
+        return any(matches(path, pattern) for pattern in self.patterns)
