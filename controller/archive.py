@@ -1,100 +1,14 @@
-"""The archive of a frontier: similarity of programs, who replaces whom, and migration.
+"""The archive of a frontier: who replaces whom, novelty, and migration."""
 
-Programs are compared by their text alone and never parsed: a candidate may be broken.
-"""
-
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import floor
 from operator import attrgetter
-from typing import TypeVar
 
 from costada.controller.constants import Constants
+from costada.controller.distance import distance
 from costada.values.candidate import Candidate, Program
-
-Item = TypeVar("Item")
-
-TOKEN_WEIGHT = 0.5
-FEATURE_WEIGHT = 0.3
-LENGTH_WEIGHT = 0.2
-
-TOKEN = re.compile(r"[^\W\d]\w+|\d[\d.]+")
-IMPORT = re.compile(r"^[ \t]*import[ \t]+([^\n#;]+)", re.MULTILINE)
-FROM_IMPORT = re.compile(r"^[ \t]*from[ \t]+([\w.]+)[ \t]+import\b", re.MULTILINE)
-DEFINITION = re.compile(r"^[ \t]*(?:async[ \t]+)?(def|class)[ \t]+(\w+)", re.MULTILINE)
-DOTTED_CALL = re.compile(r"(?<![\w.])([^\W\d]\w*+(?:\.\w++)++)[ \t]*+\(")
-KEYWORDS = frozenset({"for", "while", "try", "with", "yield", "async", "lambda"})
-
-
-@dataclass(frozen=True, slots=True)
-class Features:
-    """What the distance looks at in one program.
-
-    Attributes:
-        tokens: Identifiers and numbers of at least two characters.
-        structure: Imported modules, defined names, dotted calls and keywords, each with its kind.
-        length: Characters of the text.
-    """
-
-    tokens: frozenset[str]
-    structure: frozenset[tuple[str, str]]
-    length: int
-
-
-def code_distance(code: str, other: str) -> float:
-    """The distance of two program texts, symmetric, in [0, 1], 0 for equal texts."""
-    if code == other:
-        return 0.0
-    return _pair_distance(code, other) if code < other else _pair_distance(other, code)
-
-
-@lru_cache(maxsize=512)
-def features(code: str) -> Features:
-    """What the distance looks at in a program text."""
-    tokens = frozenset(TOKEN.findall(code))
-    return Features(tokens, frozenset(_structure(code, tokens)), len(code))
-
-
-@lru_cache(maxsize=16384)
-def _pair_distance(code: str, other: str) -> float:
-    left, right = features(code), features(other)
-    return (
-        TOKEN_WEIGHT * jaccard_distance(left.tokens, right.tokens)
-        + FEATURE_WEIGHT * jaccard_distance(left.structure, right.structure)
-        + LENGTH_WEIGHT * length_distance(left.length, right.length)
-    )
-
-
-def jaccard_distance(left: frozenset[Item], right: frozenset[Item]) -> float:
-    """The share of the union that is not common, 0 for two empty sets."""
-    common = len(left & right)
-    union = len(left) + len(right) - common
-    return 0.0 if union == 0 else 1.0 - common / union
-
-
-def length_distance(length: int, other: int) -> float:
-    """The difference of two lengths relative to the longer one, 0 for two empty texts."""
-    longer = max(length, other)
-    return 0.0 if longer == 0 else abs(length - other) / longer
-
-
-def _structure(code: str, tokens: frozenset[str]) -> set[tuple[str, str]]:
-    """Imports, definitions, calls and keywords; a keyword is a token, if a whole word."""
-    modules = {name.split()[0] for line in IMPORT.findall(code) for name in _listed(line)}
-    modules.update(FROM_IMPORT.findall(code))
-    return (
-        {("import", module) for module in modules}
-        | {(kind, name) for kind, name in DEFINITION.findall(code)}
-        | {("call", name) for name in DOTTED_CALL.findall(code)}
-        | {("keyword", word) for word in KEYWORDS & tokens if re.search(rf"\b{word}\b", code)}
-    )
-
-
-def _listed(line: str) -> list[str]:
-    return [name for name in line.split(",") if name.strip()]
-
 
 NUM_NEIGHBORS = 5
 """Nearest others that make up the novelty of a member."""
@@ -206,9 +120,10 @@ class Archive:
     def _nearest_unprotected(self, candidate: Candidate) -> Candidate | None:
         protected_ids = {member.id for member in self.protected()}
         rivals = (member for member in self.members if member.id not in protected_ids)
-        code = candidate.program.text
         return min(
-            rivals, key=lambda member: code_distance(member.program.text, code), default=None
+            rivals,
+            key=lambda member: distance(member.program, candidate.program),
+            default=None,
         )
 
 
@@ -220,12 +135,12 @@ def elite_score(num_better: int, num_members: int) -> float:
 def elite_scores(archive: Archive) -> dict[str, float]:
     """The elite score of each member by id, from its ranks by score and by novelty."""
     ranked = archive.ranked()
-    novelties = {member.id: novelty(member, archive) for member in ranked}
+    found = dict(zip((each.id for each in archive.members), novelties(archive), strict=True))
     return {
-        id: _weighted(
-            archive.weights, elite_score(rank, len(ranked)), novelties[id], novelties.values()
+        each.id: _weighted(
+            archive.weights, elite_score(rank, len(ranked)), found[each.id], found.values()
         )
-        for rank, id in enumerate(novelties)
+        for rank, each in enumerate(ranked)
     }
 
 
@@ -247,8 +162,7 @@ def newcomer_elite_score(newcomer: Candidate, archive: Archive) -> float:
     rank = elite_score(num_better, len(archive.members))
     if not archive.weights.novelty:
         return rank
-    novelties = [novelty(member, archive) for member in archive.members]
-    return _weighted(archive.weights, rank, novelty(newcomer, archive), novelties)
+    return _weighted(archive.weights, rank, novelty(newcomer, archive), novelties(archive))
 
 
 def _weighted(
@@ -260,12 +174,33 @@ def _weighted(
 
 def novelty(member: Candidate, archive: Archive) -> float:
     """The mean distance to the nearest other members, in [0, 1], 1 when alone."""
-    code = member.program.text
-    distances = [
-        code_distance(code, other.program.text)
-        for other in archive.members
-        if other.id != member.id
-    ]
+    return _mean_of_nearest(
+        [
+            distance(member.program, other.program)
+            for other in archive.members
+            if other.id != member.id
+        ]
+    )
+
+
+def novelties(archive: Archive) -> tuple[float, ...]:
+    """The novelty of each member, in order."""
+    return _novelties(tuple(member.program for member in archive.members))
+
+
+@lru_cache(maxsize=64)
+def _novelties(programs: tuple[Program, ...]) -> tuple[float, ...]:
+    """The novelty of each of several programs; a full archive changes rarely."""
+    distances: list[list[float]] = [[] for _ in programs]
+    for place, program in enumerate(programs):
+        for other in range(place):
+            found = distance(program, programs[other])
+            distances[place].append(found)
+            distances[other].append(found)
+    return tuple(map(_mean_of_nearest, distances))
+
+
+def _mean_of_nearest(distances: list[float]) -> float:
     nearest = sorted(distances)[:NUM_NEIGHBORS]
     return sum(nearest) / len(nearest) if nearest else 1.0
 

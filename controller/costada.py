@@ -115,17 +115,26 @@ class CostAda:
         A consolidation holds its frontier and exploits at the lowest intensity, for as many steps
         as it has left, those in flight included. Elsewhere a step in flight counts as a visit
         without a reward. `rng` is read only when neither consolidation nor a first visit prescribes
-        the action.
+        the action, and by a rule for the frontier that draws.
         """
         held = self._held_allocation(constants)
         if held is not None and in_flight.count(held) < self.consolidation_left:
             return held
         launched = [each.frontier for each in in_flight]
-        index = select_frontier(self.frontiers, balance.ratio, constants, launched)
+        index = self.next_frontier(balance, rng, constants, launched)
         strength = intensity(self.frontiers[index].smoothed_utility, balance.ratio, constants)
         visits = visits_in_flight(self.frontiers, launched)
         action = bootstrap_action(visits[index], sum(visits))
         return Allocation(index, action or sample_action(strength, rng, constants), strength)
+
+    def next_frontier(
+        self, balance: Balance, rng: Random, constants: Constants, in_flight: Sequence[int]
+    ) -> int:
+        """The index of the next frontier outside a consolidation (k_t, Sec. 4.3, B.3).
+
+        `in_flight` names the frontier of each step that was launched and has not landed.
+        """
+        return select_frontier(self.frontiers, balance.ratio, constants, in_flight)
 
     def _held_allocation(self, constants: Constants) -> Allocation | None:
         if self.held_frontier is None:

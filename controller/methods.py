@@ -10,6 +10,7 @@ from costada.controller.baselines.evox import EvoX
 from costada.controller.baselines.uniform import Uniform
 from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
+from costada.controller.costada_thompson import CostAdaThompson
 from costada.controller.method import Controller
 
 
@@ -52,6 +53,12 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("costada", CostAda, "credit per dollar, conditioned on the remaining budget", {}),
+        Method(
+            "costada-thompson",
+            CostAdaThompson,
+            "CostAda with frontiers drawn by gain per dollar",
+            {},
+        ),
         Method("adaevolve", AdaEvolve, "adaptive frontiers, blind to cost", {}),
         Method("evox", EvoX, "search strategies written by the model, blind to cost", {}),
         Method(

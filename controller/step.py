@@ -11,9 +11,10 @@ from random import Random
 from typing import Literal
 
 from costada.controller.allocation import Allocation
-from costada.controller.archive import FITNESS_ONLY, Archive, code_distance, novelty
+from costada.controller.archive import FITNESS_ONLY, Archive, novelties
 from costada.controller.constants import Constants
 from costada.controller.credit import Credit
+from costada.controller.distance import distance
 from costada.controller.intensity import Action
 from costada.controller.method import Controller, PaidStep, is_archiving
 from costada.controller.money import Balance, has_crossed
@@ -47,7 +48,7 @@ def draw_parent(archive: Archive, action: Action, rng: Random) -> Candidate:
         return rng.choice(archive.top(max(1, len(archive.members) // 4)))
     if action is Action.BALANCED and rng.random() < 0.5:
         return rng.choice(archive.elite())
-    weights = [max(novelty(member, archive), MIN_NOVELTY) for member in archive.members]
+    weights = [max(each, MIN_NOVELTY) for each in novelties(archive)]
     return rng.choices(archive.members, weights)[0]
 
 
@@ -82,8 +83,7 @@ def draw_inspirations(
 def _most_different(archive: Archive, parent: Candidate, count: int) -> list[Candidate]:
     better_half = archive.top(max(2 * count, len(archive.members) // 2))
     others = [member for member in better_half if member.id != parent.id]
-    code = parent.program.text
-    others.sort(key=lambda member: -code_distance(member.program.text, code))
+    others.sort(key=lambda member: -distance(member.program, parent.program))
     return others[:count]
 
 
@@ -94,10 +94,13 @@ def _best_of_all(archives: Sequence[Archive], parent: Candidate, count: int) -> 
     return others[:count]
 
 
-StopReason = Literal["budget", "failures", "iterations"]
+StopReason = Literal["budget", "failures", "iterations", "flat"]
 
 OUT_OF_MONEY = "out_of_money"
 """The trace's event of a step whose last attempt a hard budget could not pay for."""
+
+FLAT = "flat"
+"""The trace's event of a step after which another gain is too unlikely."""
 
 
 def seed_archives(
@@ -222,6 +225,7 @@ def stop_reason(
     *,
     is_out_of_money: bool = False,
     is_failing: bool = False,
+    is_flat: bool = False,
 ) -> StopReason | None:
     """Why a run ends after the completed step, None when it continues (Alg. 1).
 
@@ -234,9 +238,12 @@ def stop_reason(
         max_iterations: Iterations after which a run ends whatever it spent (T_max).
         is_out_of_money: Whether what is left cannot pay for the call that was to be made next.
         is_failing: Whether so many attempts in a row failed that something must be wrong.
+        is_flat: Whether another gain is too unlikely, where a run stops for that.
     """
     if is_out_of_money or has_crossed(budget, spent):
         return "budget"
     if is_failing:
         return "failures"
-    return "iterations" if iteration >= max_iterations else None
+    if iteration >= max_iterations:
+        return "iterations"
+    return "flat" if is_flat else None
