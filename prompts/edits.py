@@ -10,12 +10,14 @@ _FENCE = re.compile(r"(?P<indent>[ \t]*)(?P<ticks>`{3,})[ \t]*+(?P<language>[\w+
 _OPENING = r"[ \t]*<{5,9} ?SEARCH\b"
 _DIVIDER = r"={7}[ \t]*\n"
 _CLOSING = r"[ \t]*>{5,9} ?REPLACE\b"
-_BLOCK = re.compile(
+BLOCK = re.compile(
     rf"^{_OPENING}.*\n"
     rf"(?P<search>(?:(?!{_OPENING}|{_DIVIDER}).*\n)*+){_DIVIDER}"
     rf"(?P<replacement>(?:(?!{_OPENING}|{_CLOSING}).*\n)*+){_CLOSING}.*$",
     re.MULTILINE,
 )
+"""A SEARCH/REPLACE block with all three markers."""
+
 _MARKER_SIGNS = ("<<<<<<< SEARCH", ">>>>>>> REPLACE", "=======")
 _GLUED_MARKER = re.compile(
     r"(?<=\S)[ \t]*(?:<{7} SEARCH|>{7} REPLACE)[ \t]*$|(?<=[^\s=#])={7}[ \t]*$", re.MULTILINE
@@ -119,11 +121,12 @@ def find_edits(reply: str) -> Edits:
     """The blocks of a reply; one that begins again before its end counts from there."""
     if "SEARCH" not in reply:
         return Edits((), reply)
-    complete = tuple(
-        Edit(unfenced(block["search"]).rstrip(), unfenced(block["replacement"]).rstrip())
-        for block in _BLOCK.finditer(reply)
-    )
-    return Edits(complete, _BLOCK.sub("", reply))
+    return Edits(tuple(map(as_edit, BLOCK.finditer(reply))), BLOCK.sub("", reply))
+
+
+def as_edit(block: re.Match[str]) -> Edit:
+    """The edit of a `BLOCK` found in a reply; fences around its two texts are left out."""
+    return Edit(unfenced(block["search"]).rstrip(), unfenced(block["replacement"]).rstrip())
 
 
 def has_unfinished_edit(text: str) -> bool:

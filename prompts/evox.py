@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from statistics import quantiles
 
 from costada.prompts.edits import find_fences
-from costada.prompts.render import Prompt, fields_of, render
+from costada.prompts.render import DEFAULT_ORDER, Prompt, PromptOrder, fields_of, render
 from costada.prompts.replies import MAX_PROGRAM_CHARACTERS, UNREADABLE, Rejection, defined_names
-from costada.prompts.requests import FailedAttempt
+from costada.prompts.requests import PYTHON_TEXT, FailedAttempt
 from costada.values.candidate import Candidate
+from costada.values.program_form import ProgramForm
 from costada.values.prompt_data import PromptData
 
 NUM_TOP_SCORES = 20
@@ -284,9 +285,15 @@ class StrategyRequest:
     failure: FailedAttempt | None = None
 
 
-def label_prompt(task: str, evaluator_source: str, packages: Sequence[str] = ()) -> Prompt:
+def label_prompt(
+    task: str,
+    evaluator_source: str,
+    packages: Sequence[str] = (),
+    form: ProgramForm = PYTHON_TEXT,
+) -> Prompt:
     """The messages that ask for the advice behind the labels; without packages, numpy and scipy."""
-    user = render("evox_label.txt", task=task, evaluator_source=evaluator_source, packages=packages)
+    values = {"task": task, "evaluator_source": evaluator_source, "packages": packages}
+    user = render("evox_label.txt", **values, form=form)
     return Prompt(render("evox_label_system.txt"), user, PromptData("labels"))
 
 
@@ -295,6 +302,7 @@ def insight_prompt(
     statistics: str,
     strategies: Sequence[ShownStrategy],
     facts: Mapping[str, str] | None = None,
+    order: PromptOrder = DEFAULT_ORDER,
 ) -> Prompt:
     """The messages that ask what the history of the search shows.
 
@@ -303,16 +311,18 @@ def insight_prompt(
         statistics: What is known of the population, as `population_text` writes it.
         strategies: The strategies that are shown beside the parent strategy.
         facts: The facts in `statistics` by name, for the data beside the text.
+        order: Whether the form of the report comes first or last.
     """
-    user = render("evox_insight.txt", task=task, statistics=statistics, strategies=strategies)
+    values = {"task": task, "statistics": statistics, "strategies": strategies, "order": order}
+    user = render("evox_insight.txt", **values)
     standings = tuple(strategy.standing for strategy in strategies)
     data = PromptData("insight", facts=facts or {}, standings=standings)
     return Prompt(render("evox_insight_system.txt"), user, data)
 
 
-def strategy_prompt(request: StrategyRequest) -> Prompt:
+def strategy_prompt(request: StrategyRequest, order: PromptOrder = DEFAULT_ORDER) -> Prompt:
     """The messages that ask for a new strategy."""
-    values = fields_of(request)
+    values = {**fields_of(request), "order": order}
     has_failure = request.failure is not None
     return Prompt(
         render("evox_strategy_system.txt", **values),

@@ -25,8 +25,22 @@ UNREADABLE = re.compile("[\N{REPLACEMENT CHARACTER}\ud800-\udfff]")
 MAX_PROGRAM_CHARACTERS = 60_000
 """Longer programs are refused."""
 
-_START_LINE = re.compile(rf"^[ \t]*#[ \t]*{BLOCK_START}.*$", re.MULTILINE)
-_END_LINE = re.compile(rf"^[ \t]*#[ \t]*{BLOCK_END}.*$", re.MULTILINE)
+Marks = tuple[re.Pattern[str], re.Pattern[str]]
+"""What finds the lines that begin and end the part that is meant to change."""
+
+
+def _marks(comment: str) -> Marks:
+    start, end = (
+        re.compile(rf"^[ \t]*+{comment}[ \t]*+{word}.*$", re.MULTILINE)
+        for word in (BLOCK_START, BLOCK_END)
+    )
+    return start, end
+
+
+PYTHON_MARKS = _marks("#")
+ANY_MARKS = _marks(r"(?:[^\w\s]{1,6}|REM|C)")
+"""Marks behind the comment sign of any language."""
+
 _HEAD = re.compile(r"^(?:async[ \t]+def|def|class)[ \t]+(?P<name>\w+)", re.MULTILINE)
 _NEW_STATEMENT = re.compile(r"[^\s#)\]}]")
 _LONG_QUOTE = re.compile(r"\"\"\"|'''")
@@ -136,7 +150,7 @@ def find_rewrite(
     if has_unfinished_edit(rest):
         return None
     whole = without_stray_markers(rest)
-    start = _START_LINE.search(whole)
+    start = PYTHON_MARKS[0].search(whole)
     return _most_complete([whole[start.start() :] if start else whole], required)
 
 
@@ -161,18 +175,18 @@ class FramedProgram:
     tail: str
 
 
-def cut_at_markers(code: str) -> FramedProgram:
+def cut_at_markers(code: str, marks: Marks = PYTHON_MARKS) -> FramedProgram:
     """The code cut at its first START line and its last END line."""
-    start = _START_LINE.search(code)
+    start = marks[0].search(code)
     first = start.end() if start else 0
-    ends = [match.start() for match in _END_LINE.finditer(code) if match.start() >= first]
+    ends = [match.start() for match in marks[1].finditer(code) if match.start() >= first]
     last = ends[-1] if ends else len(code)
     return FramedProgram(code[:first], code[first:last], code[last:])
 
 
-def has_whole_block(text: str) -> bool:
+def has_whole_block(text: str, marks: Marks = PYTHON_MARKS) -> bool:
     """Whether the text holds a START line and an END line behind it."""
-    framed = cut_at_markers(text)
+    framed = cut_at_markers(text, marks)
     return bool(framed.head and framed.tail)
 
 

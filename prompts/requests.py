@@ -4,7 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from costada.prompts.tactics import Tactic, TriedTactic
-from costada.values.prompt_data import PromptData
+from costada.values.candidate import Program
+from costada.values.program_form import ProgramForm
+from costada.values.prompt_data import PromptData, Source
+
+PYTHON_TEXT = ProgramForm()
+"""The form of a program that is one Python text."""
 
 FEEDBACK = "feedback"
 """Key of the artifact in which an evaluator comments on a program."""
@@ -27,18 +32,28 @@ class ShownProgram:
     """A program as a model gets to see it.
 
     Attributes:
-        code: Full source text.
+        code: Full source text, or all files.
         score: Normalised score, higher is better.
         metrics: Further numbers from the evaluator, by name.
         artifacts: Texts from the evaluator, by name; `feedback` is shown apart from the rest.
         error: Why the evaluator refused the program, if it did.
     """
 
-    code: str
+    code: str | Program
     score: float
     metrics: Mapping[str, float]
     artifacts: Mapping[str, str]
     error: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The program as one text."""
+        return Program.of(self.code).text
+
+    @property
+    def data(self) -> Source:
+        """The program as plain data."""
+        return self.code if isinstance(self.code, str) else dict(self.code)
 
     @property
     def feedback(self) -> str | None:
@@ -88,7 +103,7 @@ class FailedAttempt:
     """An earlier attempt of the iteration: why it failed, and its program if there was one."""
 
     error: str
-    code: str | None = None
+    code: str | Program | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +141,7 @@ class GenerationRequest:
         failure: The failed attempt that this one repairs, if any.
         label: Words shown above the parent's code, if any.
         label_name: Which label they are for: `diverge` or `refine`.
+        form: What the files of a program may be.
         previous: Earlier candidates of the run, the best first; at most three.
         earlier_failures: All failed attempts of the iteration, oldest first, where they are shown
             together; `failure` is None then.
@@ -149,6 +165,7 @@ class GenerationRequest:
     previous: tuple[PreviousAttempt, ...] = ()
     earlier_failures: tuple[FailedAttempt, ...] = ()
     label_name: str = ""
+    form: ProgramForm = PYTHON_TEXT
 
     def __post_init__(self) -> None:
         """Refuse values the templates have no words for."""
@@ -172,14 +189,15 @@ class GenerationRequest:
         tactic = self.tactic
         return PromptData(
             kind="generation",
-            program=self.current.code,
+            program=self.current.data,
             score=self.current.score,
-            others=tuple(program.code for program in self.others),
+            others=tuple(program.data for program in self.others),
             action=LABEL_ACTIONS.get(self.label_name, self.action) if self.label else self.action,
             mode=self.tactic_mode or "",
             approach=tactic.approach_type if tactic else "",
             idea=f"{tactic.idea} {tactic.description}" if tactic else "",
             has_failure=self.failure is not None or bool(self.earlier_failures),
+            language=self.form.language.fence,
         )
 
 
@@ -195,6 +213,7 @@ class GuideRequest:
         tried: Tactics tried before, oldest first.
         timeout: Seconds a program may run.
         count: Number of tactics asked for.
+        form: What the files of a program may be.
 
     Raises:
         ValueError: If `mode` is unknown or `count` is below 1.
@@ -207,6 +226,7 @@ class GuideRequest:
     tried: tuple[TriedTactic, ...]
     timeout: float
     count: int
+    form: ProgramForm = PYTHON_TEXT
 
     def __post_init__(self) -> None:
         """Refuse values the templates have no words for."""
@@ -218,7 +238,13 @@ class GuideRequest:
     def data(self) -> PromptData:
         """What goes beside the text."""
         failed = (each.tactic.approach_type for each in self.tried if not each.is_success)
-        return PromptData("guide", self.best.code, mode=self.mode, failed=tuple(failed))
+        return PromptData(
+            "guide",
+            self.best.data,
+            mode=self.mode,
+            failed=tuple(failed),
+            language=self.form.language.fence,
+        )
 
 
 def _check_choice(field: str, value: str | None, choices: tuple[str, ...]) -> None:

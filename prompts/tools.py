@@ -1,20 +1,22 @@
 """The tools a generating model may call: their descriptions, and the texts they answer with."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from costada.prompts.render import fields_of, render
-from costada.prompts.requests import ShownProgram
+from costada.prompts.programs import FILE_SIGN
+from costada.prompts.render import Prompt, PromptOrder, fields_of, render
+from costada.prompts.requests import PYTHON_TEXT, ShownProgram
+from costada.values.program_form import ProgramForm
 
 EVALUATE, READ, SEARCH, SUBMIT = ("evaluate_candidate", "read_program", "search_archive", "submit")
 
 MAX_FOUND = 8
 """Programs that a search of the archive lists at most."""
 
-_CHANGES = {
-    "type": "string",
-    "description": "SEARCH/REPLACE blocks, or one complete program in a python fence.",
-}
+CHANGES = "SEARCH/REPLACE blocks, or one complete program in a {} fence."
+CHANGES_OF_FILES = f"Blocks and fences, each below a line `{FILE_SIGN} path`, as the task says."
+"""What the argument `changes` holds, for a program of one text and of several files."""
+
 _BASE = {
     "type": "string",
     "description": "Id of the program that the blocks change; the current program if left out.",
@@ -32,25 +34,32 @@ def _tool(
     return {"type": "function", "function": function}
 
 
-TOOLS = (
-    _tool(
-        EVALUATE,
-        "Run a changed program and return its score or its error, and an id for it.",
-        ("changes",),
-        changes=_CHANGES,
-        base=_BASE,
-    ),
-    _tool(READ, "Return the text and the score of a program.", ("id",), id=_ID),
-    _tool(SEARCH, "List the best programs found so far, with their ids.", words=_WORDS),
-    _tool(
-        SUBMIT,
-        "Hand in the result and end: an evaluated candidate by its id, or changes.",
-        candidate=_CANDIDATE,
-        changes=_CHANGES,
-        base=_BASE,
-    ),
-)
-"""As OpenAI describes tools; every argument is a text."""
+def tools_for(form: ProgramForm) -> tuple[Mapping[str, object], ...]:
+    """The tools as OpenAI describes them; every argument is a text."""
+    words = CHANGES.format(form.language.fence) if form.is_one_text else CHANGES_OF_FILES
+    changes = {"type": "string", "description": words}
+    return (
+        _tool(
+            EVALUATE,
+            "Run a changed program and return its score or its error, and an id for it.",
+            ("changes",),
+            changes=changes,
+            base=_BASE,
+        ),
+        _tool(READ, "Return the text and the score of a program.", ("id",), id=_ID),
+        _tool(SEARCH, "List the best programs found so far, with their ids.", words=_WORDS),
+        _tool(
+            SUBMIT,
+            "Hand in the result and end: an evaluated candidate by its id, or changes.",
+            candidate=_CANDIDATE,
+            changes=changes,
+            base=_BASE,
+        ),
+    )
+
+
+TOOLS = tools_for(PYTHON_TEXT)
+"""The tools for programs of one Python text."""
 
 _ARGUMENTS = {
     EVALUATE: (("changes",), ("base",)),
@@ -75,14 +84,20 @@ def tools_section(answers: int, evaluations: int) -> str:
     return render("tools.txt", answers=answers, evaluations=evaluations)
 
 
+def with_section(prompt: Prompt, section: str, order: PromptOrder) -> Prompt:
+    """The prompt of an attempt with the part about tools, which every attempt repeats."""
+    parts = (prompt.user, section) if order == "paper" else (section, prompt.user)
+    return replace(prompt, user="\n".join(parts))
+
+
 def trial_text(found: FoundProgram) -> str:
     """The answer about a candidate that was evaluated for the model."""
     return render("trial.txt", **fields_of(found))
 
 
-def program_text(found: FoundProgram) -> str:
+def program_text(found: FoundProgram, form: ProgramForm = PYTHON_TEXT) -> str:
     """A program with its score, as a model asked for it."""
-    return render("program.txt", **fields_of(found))
+    return render("program.txt", **fields_of(found), form=form)
 
 
 def listing(found: tuple[FoundProgram, ...]) -> str:

@@ -1,0 +1,280 @@
+"""A generator's reply in, a changed program out, whatever its files and languages."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from costada.prompts.edits import mismatch, rewrite_summary, with_markers_on_own_lines
+from costada.prompts.file_changes import (
+    Deletion,
+    FileChange,
+    FileEdit,
+    ReadChanges,
+    WholeFile,
+    read_changes,
+)
+from costada.prompts.programs import FILE_SIGN
+from costada.prompts.replies import (
+    ANY_MARKS,
+    MAX_PROGRAM_CHARACTERS,
+    Rejection,
+    defines,
+    has_whole_block,
+    parse_program,
+)
+from costada.prompts.text_replies import (
+    LEAST_SHARED,
+    are_related,
+    edited,
+    parse_text,
+    rewritten,
+    shared,
+    text_fault,
+)
+from costada.values.candidate import Program
+from costada.values.language import PYTHON, TEXT, Language, find_language
+from costada.values.program_form import ProgramForm, files_fault, matches, path_fault
+
+MAX_CHARACTERS = 10 * MAX_PROGRAM_CHARACTERS
+"""Programs of several files with more characters are refused."""
+
+MAX_LISTED = 20
+"""Paths that a refusal lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A changed program read from a reply; whether it runs is not known yet.
+
+    Attributes:
+        program: The program; it differs from its parent.
+        changes: What was changed, one line per edit.
+    """
+
+    program: Program
+    changes: str
+
+
+def read_change(reply: str, parent: Program, form: ProgramForm) -> Change | Rejection:
+    """The program that a reply makes of its parent, or why there is none.
+
+    A program never has a file that the form does not allow.
+    """
+    if not parent.is_one_text:
+        return _read_files(reply, parent, form)
+    if form.language == PYTHON:
+        read = parse_program(reply, parent.text, form.entry_point)
+    else:
+        read = parse_text(reply, parent.text, form.language)
+    return read if isinstance(read, Rejection) else Change(Program.of(read.code), read.changes)
+
+
+def _read_files(reply: str, parent: Program, form: ProgramForm) -> Change | Rejection:
+    text = with_markers_on_own_lines(reply.replace("\r\n", "\n"))
+    if not text.strip():
+        return Rejection("The answer is empty.")
+    if "\0" in text:
+        return Rejection("The answer holds a NUL character, which no file can have.")
+    read = read_changes(text, parent)
+    draft = _Draft(parent, form)
+    for change in read.changes:
+        refusal = draft.apply(change)
+        if refusal is not None:
+            return Rejection(refusal)
+    if draft.files == dict(parent):
+        return Rejection(draft.why_unchanged(read))
+    fault = _fault(draft.files, parent, form)
+    return Rejection(fault) if fault else Change(Program.of(draft.files), draft.summary())
+
+
+class _Draft:
+    """The files of a program while the changes of a reply are applied to them, in order."""
+
+    def __init__(self, parent: Program, form: ProgramForm) -> None:
+        self.files = dict(parent)
+        self._parent, self._form = parent, form
+        self._lines: list[str] = []
+        self._reasons: list[str] = []
+        self._fences_without_path = 0
+
+    def apply(self, change: FileChange) -> str | None:
+        """Apply one change; why the reply is refused, if it is."""
+        match change:
+            case FileEdit():
+                return self._edit(change)
+            case WholeFile():
+                return self._write(change)
+            case Deletion():
+                path = self._resolved(change.path)
+                if path not in self.files:
+                    return _unknown(path, self._form, self.files)
+                if not self._form.patterns:
+                    return f"`{path}` cannot be deleted: a program has the files of the start."
+                del self.files[path]
+                self._lines.append(f"{path}: deleted")
+        return None
+
+    def _resolved(self, path: str) -> str:
+        """The path, or the one known path that ends with it where it is not allowed itself."""
+        path = path.removeprefix("./")
+        if path in self.files or path_fault(path) is not None or self._form.allows(path):
+            return path
+        ends = [known for known in self.files if f"/{known}".endswith(f"/{path}")]
+        ends += [known for known in self.files if f"/{path}".endswith(f"/{known}")]
+        return ends[0] if len(ends) == 1 else path
+
+    def _edit(self, change: FileEdit) -> str | None:
+        path, edit = change.path, change.edit
+        if path is None:
+            path = self._only_place(change)
+        if path is None:
+            self._reasons.append(
+                f"- The one that begins with `{edit.search.strip().split(chr(10))[0]}`: no line"
+                f" `{FILE_SIGN} path` above it, and its lines are in none or several of the files."
+            )
+            return None
+        path = self._resolved(path)
+        if fault := path_fault(path):
+            return _not_allowed(path, fault)
+        if path not in self.files:
+            if edit.search.strip() or not self._form.allows(path):
+                return _unknown(path, self._form, self.files)
+            return self._write(WholeFile(path, edit.replacement, "", True, True))
+        text, changes, unmatched = edited(self.files[path], (edit,))
+        if unmatched and has_whole_block(edit.replacement, ANY_MARKS):
+            return self._write(WholeFile(path, edit.replacement, "", True, True))
+        if unmatched:
+            self._reasons.append(f"{mismatch(edit, self.files[path])} ({path})")
+            return None
+        self.files[path] = text
+        self._lines.append(f"{path}: {changes}")
+        return None
+
+    def _only_place(self, change: FileEdit) -> str | None:
+        """The file that a block without a path fits, if it is the only one."""
+        wanted = {line.strip() for line in change.edit.search.split("\n")}
+        fitting = [
+            path
+            for path, text in self.files.items()
+            if all(line in text for line in wanted) and not edited(text, (change.edit,))[2]
+        ]
+        return fitting[0] if len(fitting) == 1 else None
+
+    def _write(self, change: WholeFile) -> str | None:
+        path, form = change.path, self._form
+        if path is None and len(self.files) == 1:
+            path = next(iter(self.files))
+        if path is None:
+            self._fences_without_path += 1
+            return None
+        path = self._resolved(path)
+        before, language = self.files.get(path), form.language_at(path)
+        is_similar = shared(change.text, before or "") >= LEAST_SHARED
+        is_example = change.is_mentioned and bool(before) and not is_similar
+        if not _is_of_language(change, language):
+            is_example = not (change.is_headed and is_similar)
+        if is_example:
+            return None
+        if fault := path_fault(path):
+            return _not_allowed(path, fault)
+        if before is None and not form.allows(path):
+            return _unknown(path, form, self.files)
+        if not change.is_closed and not has_whole_block(change.text, ANY_MARKS):
+            return f"The answer ends before `{path}` is complete."
+        text = rewritten(change.text, before or "", language, _required(path, before or "", form))
+        if text is None and before != self._parent.get(path):
+            return None  # a part of a file that the blocks above have changed
+        if text is None:
+            return f"`{path}` no longer defines what is used of it at the top level."
+        text = text if text.strip() else ""
+        if before is None:
+            count = len(text.splitlines())
+            self._lines.append(f"{path}: added, {count} line{'' if count == 1 else 's'}")
+        elif before.strip() != text.strip():
+            self._lines.append(f"{path}: {rewrite_summary(text)}")
+        else:
+            text = before
+        self.files[path] = text
+        return None
+
+    def summary(self) -> str:
+        """What was changed, one line per change, and how many changes found no place."""
+        count = len(self._reasons)
+        return "\n".join([*self._lines, *([f"edits without a place: {count}"] if count else [])])
+
+    def why_unchanged(self, read: ReadChanges) -> str:
+        """Why the program is what it was."""
+        reasons = list(self._reasons)
+        if self._fences_without_path:
+            reasons.append(f"- A fence has no line `{FILE_SIGN} path` above it.")
+        if reasons:
+            return "\n".join(["No change has a place in the current program:", *reasons])
+        if read.changes:
+            return "The answer leaves the program as it is."
+        if read.is_unfinished:
+            return "The answer ends before its first SEARCH/REPLACE block is complete."
+        return (
+            f"The answer holds no change of a file: a line `{FILE_SIGN} path`, and below it a"
+            " SEARCH/REPLACE block or a fence with the complete file. The files are"
+            f" {_listed(self.files)}."
+        )
+
+
+def _is_of_language(change: WholeFile, language: Language) -> bool:
+    """Whether a fence may hold a file in a language, by the word behind its backticks."""
+    found = find_language(change.word) if change.word else TEXT
+    return found is None or TEXT in (found, language) or are_related(found, language)
+
+
+def _entry_paths(form: ProgramForm) -> tuple[str, ...]:
+    """The paths that the module of the entry point may have; none if it names no module."""
+    module, colon, _ = (form.entry_point or "").partition(":")
+    path = module.replace(".", "/")
+    return (f"{path}.py", f"{path}/__init__.py") if colon else ()
+
+
+def _required(path: str, before: str, form: ProgramForm) -> str | None:
+    """The function that a file must define: that of the entry point, if it did before."""
+    name = (form.entry_point or "").partition(":")[2]
+    return name if path in _entry_paths(form) and defines(before, name) else None
+
+
+def _fault(files: dict[str, str], parent: Program, form: ProgramForm) -> str | None:
+    """Why files cannot be those of a candidate; None if they can."""
+    if fault := files_fault(files):
+        return f"The program has {fault}."
+    for path, text in files.items():
+        if parent.get(path) != text and not form.allows(path):
+            return _unknown(path, form, parent)
+        if parent.get(path) != text and (fault := text_fault(text, parent.get(path, ""))):
+            return f"`{path}` {fault}."
+    total, before = (sum(map(len, each.values())) for each in (files, parent))
+    if total > max(MAX_CHARACTERS, before):
+        return f"The files have {total} characters; at most {MAX_CHARACTERS} are allowed."
+    entries = [path for path in _entry_paths(form) if path in files]
+    if _entry_paths(form) and not entries:
+        return f"The entry point `{form.entry_point}` needs `{_entry_paths(form)[0]}`."
+    for path in entries:
+        name = _required(path, parent.get(path, ""), form)
+        if name and not defines(files[path], name):
+            return f"`{path}` no longer defines `{name}` at the top level."
+    return None
+
+
+def _not_allowed(path: str, expected: str) -> str:
+    return f"`{path}` cannot be the path of a file; expected {expected}."
+
+
+def _unknown(path: str, form: ProgramForm, files: Iterable[str]) -> str:
+    """Why a path is not one of the program, and which paths are."""
+    if any(matches(path, pattern) for pattern in form.reserved):
+        return f"`{path}` belongs to the task, and cannot be a file of the program."
+    reason = f"There is no file `{path}`. The files are {_listed(files)}."
+    if not form.patterns:
+        return reason
+    return f"{reason} Files may be added where {_listed(form.patterns)} matches."
+
+
+def _listed(names: Iterable[str]) -> str:
+    each = [f"`{name}`" for name in names]
+    more = len(each) - MAX_LISTED
+    return ", ".join([*each[:MAX_LISTED], *([f"and {more} more"] if more > 0 else [])])

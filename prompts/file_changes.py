@@ -1,0 +1,165 @@
+"""What a reply does to several files: edits, whole files and deletions, each with its path."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from costada.prompts.edits import BLOCK, Edit, as_edit, has_unfinished_edit
+from costada.prompts.fences import InfoFence, find_info_fences
+from costada.prompts.file_paths import (
+    looks_like_path,
+    mentioned_path,
+    path_comment,
+    read_heading,
+)
+
+_HOLE = "\0"
+"""Stands in a reply where a block was taken out; a line of a reply holds no such character."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileEdit:
+    """A SEARCH/REPLACE block and the path that it names; None if it names none."""
+
+    path: str | None
+    edit: Edit
+
+
+@dataclass(frozen=True, slots=True)
+class WholeFile:
+    """A file as a reply writes it.
+
+    Attributes:
+        path: Its path; None if the reply does not say.
+        text: Its text.
+        word: The word for its language behind the backticks, in lower case.
+        is_closed: Whether the fence ends before the reply does.
+        is_headed: Whether the last line above or the fence itself gives the path.
+        is_mentioned: Whether only a sentence above mentions the path, as one above an example does.
+    """
+
+    path: str | None
+    text: str
+    word: str
+    is_closed: bool
+    is_headed: bool
+    is_mentioned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """The path of a file to delete."""
+
+    path: str
+
+
+FileChange = FileEdit | WholeFile | Deletion
+
+
+@dataclass(frozen=True, slots=True)
+class ReadChanges:
+    """The changes of a reply in order, and whether a block is left without its end."""
+
+    changes: tuple[FileChange, ...]
+    is_unfinished: bool
+
+
+def read_changes(reply: str, known: Collection[str]) -> ReadChanges:
+    """The changes that a reply makes to files.
+
+    A path stands in a line above (see `read_heading`), behind the backticks of a fence, behind
+    SEARCH, in the sentence just above, or in a comment that begins the file. It holds for all
+    blocks up to the next path, and for one fence.
+
+    Args:
+        reply: The answer, with every marker on a line of its own.
+        known: Paths of the files that there are.
+    """
+    reply = reply.replace(_HOLE, "")
+    blocks, holed = [*BLOCK.finditer(reply)], BLOCK.sub(_HOLE, reply)
+    return ReadChanges(
+        tuple(_Reader(holed, [(each[0], as_edit(each)) for each in blocks], known)),
+        has_unfinished_edit(holed),
+    )
+
+
+class _Reader(Iterator[FileChange]):
+    """Goes through the lines of a reply and keeps the path that holds."""
+
+    def __init__(self, holed: str, blocks: list[tuple[str, Edit]], known: Collection[str]) -> None:
+        self._lines, self._known = holed.split("\n"), known
+        self._blocks = iter(blocks)
+        fences = find_info_fences(self._lines)
+        self._fences: Mapping[int, InfoFence] = {
+            each.first: each for each in fences if _HOLE not in each.text
+        }
+        self._number = 0
+        self._above = ""
+        self._path: str | None = None
+        self._is_used = self._is_headed = False
+
+    def __next__(self) -> FileChange:
+        while self._number < len(self._lines):
+            line, fence = self._lines[self._number], self._fences.get(self._number)
+            self._number = fence.last + 1 if fence else self._number + 1
+            change: FileChange | None
+            if line == _HOLE:
+                change = self._edit()
+            else:
+                change = self._fence(fence) if fence else self._read_line(line)
+            if line.strip():
+                self._above = "" if line == _HOLE or fence else line
+            if change is not None:
+                return change
+        raise StopIteration
+
+    def _read_line(self, line: str) -> Deletion | None:
+        """Note the path of a heading or of a fence around blocks."""
+        bare = line.strip()
+        if bare.startswith("```"):
+            info = InfoFence(0, 0, bare.strip("`").strip(), "", is_closed=True)
+            if info.path and (info.path in self._known or looks_like_path(info.path)):
+                self._path, self._is_used, self._is_headed = info.path, False, True
+            return None
+        heading = read_heading(line, self._known)
+        if heading is None:
+            return None
+        if heading.is_deletion:
+            return Deletion(heading.path)
+        self._path, self._is_used, self._is_headed = heading.path, False, True
+        return None
+
+    def _edit(self) -> FileEdit:
+        block, edit = next(self._blocks)
+        behind = block.split("\n", 1)[0].partition("SEARCH")[2]
+        heading = read_heading(behind.strip(), self._known) if behind.strip() else None
+        mentioned = mentioned_path(self._above, self._known)
+        if heading is not None:
+            self._path = heading.path
+        elif mentioned is not None and (not self._is_headed or self._above.rstrip().endswith(":")):
+            self._path, self._is_headed = mentioned, False
+        self._is_used = True
+        return FileEdit(self._path, edit)
+
+    def _fence(self, fence: InfoFence) -> WholeFile | None:
+        if fence.is_diff or (not fence.text.strip() and fence.is_closed and not self._above):
+            return None
+        own = fence.path if fence.path in self._known or looks_like_path(fence.path) else None
+        first, _, rest = fence.text.partition("\n")
+        comment = path_comment(first, self._known)
+        heading = read_heading(self._above, self._known) if self._above else None
+        path, text, is_headed, is_mentioned = None, fence.text, True, False
+        if own is not None:
+            path = own.removeprefix("./")
+        elif heading is not None and not heading.is_deletion:
+            path = heading.path
+        elif self._path is not None and not self._is_used:
+            path, is_headed = self._path, False
+        elif comment is not None:
+            path = comment
+        else:
+            path, is_headed = mentioned_path(self._above, self._known), False
+            is_mentioned = path is not None
+        if comment is not None and comment == path:
+            text = rest
+        self._is_used = True
+        return WholeFile(path, text, fence.word, fence.is_closed, is_headed, is_mentioned)
