@@ -11,7 +11,7 @@ from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
 
 from costada.models.deadline import CallTimeout, run_with_deadline
-from costada.models.errors import UnmeteredCall, describe
+from costada.models.errors import ModelUnusable, UnmeteredCall, describe
 from costada.models.provider_errors import (
     http_status,
     is_not_chat_api,
@@ -88,9 +88,9 @@ def ask(
 
     Raises:
         UnmeteredCall: If an answer came without token counts and the meter allows no estimate.
-        ValueError: If the provider refuses the caller for good (status 401, 402, 403 or 404, or a
-            quota that is used up), asks for a longer wait than the policy allows, or the model
-            returns something that is not a chat message.
+        ModelUnusable: If the provider refuses the caller for good (status 401, 402, 403 or 404, or
+            a quota that is used up), or asks for a longer wait than the policy allows.
+        ValueError: If the model returns something that is not a chat message.
     """
     policy = policy or RetryPolicy()
     work = partial(model.batch, [list(messages)], config, return_exceptions=True)
@@ -122,13 +122,13 @@ def _failure(error: BaseException, model: Runnable[Any, Any], policy: RetryPolic
         raise error
     description = describe(error)
     if is_out_of_quota(error):
-        raise ValueError(
+        raise ModelUnusable(
             f"the quota of model {_names(model)} is used up: {_CREDIT_REMEDY} ({description})"
         )
     status, wait = http_status(error), retry_after(error)
     if wait is not None and wait > policy.longest_wait and is_unavailable(error):
         moment = (datetime.now().astimezone() + timedelta(seconds=wait)).isoformat(" ", "seconds")
-        raise ValueError(
+        raise ModelUnusable(
             f"model {_names(model)} asks to wait {wait:.0f} s, longer than longest_wait"
             f" ({policy.longest_wait:g} s); resume after {moment} ({description})"
         )
@@ -139,7 +139,7 @@ def _failure(error: BaseException, model: Runnable[Any, Any], policy: RetryPolic
         reason = f"model {_names(model)} refused the request with status {status}: "
         reason += f"{_REMEDIES[status]} ({description})"
         if _REMEDIES[status] is not _REQUEST_REMEDY:
-            raise ValueError(reason)
+            raise ModelUnusable(reason)
         return ModelFailure(reason, FailureKind.REFUSED)
     if is_timeout(error):
         return ModelFailure(description, FailureKind.TIMEOUT, wait)

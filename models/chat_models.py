@@ -2,6 +2,8 @@
 
 import math
 import os
+import warnings
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from importlib.metadata import entry_points
 from importlib.util import find_spec
@@ -13,6 +15,7 @@ from langchain_core.runnables import Runnable
 from pydantic import SecretStr
 
 from costada.models.langchain_openai import async_http_client, http_client
+from costada.models.providers import KEY_VARIABLES, OWN_LOGIN
 from costada.models.retries import with_retries
 from costada.models.retry_policy import RetryPolicy
 
@@ -22,22 +25,6 @@ ENTRY_POINTS = "costada.models"
 
 _FORMS = '"offline", "simulated", "openai:NAME" or "PROVIDER:NAME"'
 _KEY_UNUSED = "not-needed"
-_KEY_VARIABLES = {
-    "openai": "OPENAI_API_KEY",
-    "anthropic": "ANTHROPIC_API_KEY",
-    "cohere": "COHERE_API_KEY",
-    "deepseek": "DEEPSEEK_API_KEY",
-    "fireworks": "FIREWORKS_API_KEY",
-    "google_genai": "GOOGLE_API_KEY",
-    "groq": "GROQ_API_KEY",
-    "mistralai": "MISTRAL_API_KEY",
-    "openrouter": "OPENROUTER_API_KEY",
-    "perplexity": "PPLX_API_KEY",
-    "together": "TOGETHER_API_KEY",
-    "xai": "XAI_API_KEY",
-}
-_OWN_LOGIN = ("azure_openai", "bedrock", "bedrock_converse", "google_vertexai", "ollama")
-
 MAX_TOKENS = 32_000
 """Default limit of an answer, in tokens."""
 
@@ -53,6 +40,8 @@ def chat_model(
     retry_wait: float = RetryPolicy().retry_wait,
     longest_wait: float = RetryPolicy().longest_wait,
     api_key_variable: str | None = None,
+    service_tier: str | None = None,
+    parameters: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> Runnable[LanguageModelInput, AIMessage]:
     """The chat model a model id stands for.
@@ -75,7 +64,13 @@ def chat_model(
         retry_wait: Seconds before the second of them, >= 0; it doubles from request to request.
         longest_wait: Most seconds between two of them, >= 0. A provider that asks for a longer
             wait (Retry-After) is not asked again.
-        api_key_variable: Environment variable that holds the key, if not the provider's usual.
+        api_key_variable: Environment variable that holds the key, if not the provider's usual. It
+            must hold one, whatever the address.
+        service_tier: Service tier to ask for, such as "flex" of OpenAI; none for a model that
+            needs no network.
+        parameters: Further parameters, by the names that the LangChain class has for them, such
+            as reasoning_effort; `PARAMETERS` of `costada.models.menu` lists them. They come
+            before `temperature`.
         seed: What the offline and the simulated model draw from; the others do not read it.
 
     Raises:
@@ -91,23 +86,49 @@ def chat_model(
     if not timeout > 0:
         raise ValueError(f"timeout must be > 0 seconds, got {timeout}")
     if (model := _unprefixed_model(model_id, seed)) is not None:
+        if parameters or service_tier or base_url:
+            raise ValueError(
+                f"model {model_id!r} takes no parameters, service tier and address, expected none"
+            )
         return model if max_tokens is None else model.bind(max_tokens=max_tokens)
     provider, name = _provider_and_name(model_id)
-    variable = api_key_variable or _KEY_VARIABLES.get(provider)
+    variable = api_key_variable or KEY_VARIABLES.get(provider)
     options: dict[str, Any] = {
         "temperature": temperature,
         "max_tokens": max_tokens or MAX_TOKENS,
         "timeout": timeout,
         "max_retries": 0,
+        **(parameters or {}),
     }
-    if provider == "openai":
-        model = _openai_model(name, base_url, variable, options)
-    else:
-        is_keyless = provider in _OWN_LOGIN and not api_key_variable
-        model = _langchain_model(
-            provider, name, base_url, None if is_keyless else variable, options
-        )
+    if service_tier is not None:
+        options["service_tier"] = service_tier
+    with warnings.catch_warnings():
+        # An unknown parameter is refused below.
+        warnings.filterwarnings("ignore", message=".*is not default parameter")
+        if provider == "openai":
+            needs_key = api_key_variable is not None
+            model = _openai_model(name, base_url, variable, options, needs_key=needs_key)
+        else:
+            is_keyless = provider in OWN_LOGIN and not api_key_variable
+            model = _langchain_model(
+                provider, name, base_url, None if is_keyless else variable, options
+            )
+    _check_parameters(
+        model, provider, [*(parameters or {}), *(["service_tier"] if service_tier else [])]
+    )
     return with_retries(model, max_attempts, retry_wait, longest_wait)
+
+
+def _check_parameters(model: BaseChatModel, provider: str, names: Collection[str]) -> None:
+    """Refuse a parameter that a LangChain class does not know: it would be sent unchecked."""
+    fields = type(model).model_fields
+    known = {name for field, facts in fields.items() for name in (field, facts.alias)}
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"{name}: {type(model).__name__}, the LangChain class of {provider}, has no such"
+                " parameter; set what it has in models.toml"
+            )
 
 
 def _require(name: str, value: float, *, minimum: float) -> None:
@@ -130,7 +151,7 @@ def _unprefixed_model(model_id: str, seed: int) -> BaseChatModel | None:
 def _provider_and_name(model_id: str) -> tuple[str, str]:
     """Split an id, or raise ValueError with a better one."""
     provider, _, name = model_id.partition(":")
-    known = (*_KEY_VARIABLES, *_OWN_LOGIN)
+    known = (*KEY_VARIABLES, *OWN_LOGIN)
     if provider in known and name:
         return provider, name
     word = provider.lower()
@@ -148,13 +169,18 @@ def _provider_and_name(model_id: str) -> tuple[str, str]:
 
 
 def _openai_model(
-    name: str, base_url: str | None, key_variable: str | None, options: dict[str, Any]
+    name: str,
+    base_url: str | None,
+    key_variable: str | None,
+    options: dict[str, Any],
+    *,
+    needs_key: bool,
 ) -> BaseChatModel:
     from langchain_openai import ChatOpenAI
 
     base_url = base_url or os.environ.get("OPENAI_API_BASE")
     base_url = base_url or os.environ.get("OPENAI_BASE_URL")
-    key = _api_key("openai", str(key_variable), is_optional=bool(base_url))
+    key = _api_key("openai", str(key_variable), is_optional=bool(base_url) and not needs_key)
     return ChatOpenAI(
         model=name,
         api_key=SecretStr(key or _KEY_UNUSED),

@@ -7,6 +7,10 @@ _SHORTEST_SECRET = 8
 _LONGEST_DESCRIPTION = 500
 
 
+class ModelUnusable(ValueError):
+    """A model refuses all further requests; those of another model may be answered."""
+
+
 class UnmeteredCall(RuntimeError):
     """A model answered and did not say how many tokens it billed, or said what cannot be."""
 

@@ -76,6 +76,7 @@ class MeteredCall:
         may_be_billed: The provider may have billed more than the counts say.
         number: Position among the requests of its logical call, from 1.
         reported_cost: What the provider says it charged in dollars, if it does.
+        service_tier: The service tier that answered, in the provider's words, if it says.
     """
 
     model: str
@@ -91,6 +92,7 @@ class MeteredCall:
     may_be_billed: bool = False
     number: int = 1
     reported_cost: Decimal | None = None
+    service_tier: str | None = None
 
 
 _CONNECTION_EVENTS = frozenset(
@@ -407,6 +409,7 @@ class CallMeter(BaseCallbackHandler):
             duration=monotonic() - inflight.began,
             number=inflight.request.number,
             reported_cost=reply.cost,
+            service_tier=reply.service_tier,
             **facts,
         )
         try:

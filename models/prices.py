@@ -4,7 +4,7 @@ List prices come with the package genai-prices: a table on disk, never the netwo
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 from langchain_core.runnables import Runnable
 
 from costada.models.metering import NO_PROVIDER, MeteredCall
+from costada.models.providers import STANDARD_TIER
 from costada.models.runnable_tree import (
-    ModelIdentity,
+    AskedModel,
     asked_models,
     model_identity,
     underlying_models,
@@ -31,7 +32,7 @@ OFFLINE_PRICE = Price("0.60", "1.92")
 HOW_TO_PRICE = (
     "Settings(price=Price(input, output)) or --price-in and --price-out, in dollars per million"
     " tokens (guide_price for a guide model, other_prices by name for fallbacks and for a name that"
-    " is bound to a model)"
+    " is bound to a model); of several models, price in the entry of models.toml or in MenuModel"
 )
 
 _CATALOG_NAMES = {
@@ -46,11 +47,22 @@ _CATALOG_NAMES = {
 }
 
 
+TIER = "service_tier"
+"""What the packaged data calls the service tier."""
+
+
 @dataclass(frozen=True, slots=True)
 class GivenPrice:
-    """A price that the user gave."""
+    """A price that the user gave.
+
+    Attributes:
+        price: Of any answer, except where `tier_prices` has that of the service tier that answers.
+        tier_prices: Prices by service tier.
+        source: What the ledger says of it.
+    """
 
     price: Price
+    tier_prices: Mapping[str, Price] = field(default_factory=dict)
     source: str = "given"
 
     @property
@@ -63,23 +75,52 @@ class GivenPrice:
         """Dollars for a million output tokens (p_out)."""
         return self.price.output_per_million
 
+    def at_tier(self, tier: str | None) -> "GivenPrice":
+        """The price of an answer of a service tier; `None`: of one that does not say."""
+        own = self.tier_prices.get(tier or "")
+        return self if own is None else GivenPrice(own, source=_at_tier(self.source, tier))
+
     def cost(self, usage: Usage) -> Decimal:
         """Dollars of one call; what is written to a cache costs the input price."""
         return call_cost(usage, self.price)
 
     def worst_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """Dollars of a call whose input is fresh or cached, whichever costs more."""
+        """Dollars of a call whose input is fresh or cached, of any tier: the most."""
         return max(
-            self.cost(Usage(input_tokens, output_tokens, cached)) for cached in (0, input_tokens)
+            call_cost(Usage(input_tokens, output_tokens, cached), price)
+            for cached in (0, input_tokens)
+            for price in (self.price, *self.tier_prices.values())
         )
+
+
+def _at_tier(source: str, tier: str | None) -> str:
+    return f"{source}, {tier} tier"
 
 
 @dataclass(frozen=True, slots=True)
 class PackagedPrice:
-    """The list price of a model on the day it was looked up; `source` says from where."""
+    """The list price of a model on the day it was looked up.
+
+    Attributes:
+        source: Where it is from.
+        requested: The service tiers that requests to the model ask for.
+    """
 
     source: str
     _rates: "ModelPrice"
+    _tiers: Mapping[str, "ModelPrice"] = field(default_factory=dict)
+    requested: frozenset[str] = frozenset()
+
+    @property
+    def tiers(self) -> tuple[str, ...]:
+        """The service tiers that have a price of their own."""
+        return tuple(self._tiers)
+
+    def at_tier(self, tier: str | None) -> "PackagedPrice":
+        """The price of an answer of a service tier; `None`: of one that does not say."""
+        if tier is None or tier not in self._tiers:
+            return self
+        return PackagedPrice(_at_tier(self.source, tier), self._tiers[tier])
 
     @property
     def input_per_million(self) -> Decimal:
@@ -114,7 +155,10 @@ class PackagedPrice:
         return self._rates.calc_price(counts)["total_price"]
 
     def worst_cost(self, input_tokens: int, output_tokens: int) -> Decimal:
-        """Dollars of a call whose input is fresh, read from or written to a cache: the most."""
+        """Dollars of a call whose input is fresh, read from or written to a cache: the most.
+
+        The standard tier or one that was asked for may answer.
+        """
         whole = input_tokens
         possible = (
             Usage(whole, output_tokens),
@@ -122,7 +166,8 @@ class PackagedPrice:
             Usage(whole, output_tokens, cache_write_tokens=whole),
             Usage(whole, output_tokens, cache_write_tokens=whole, cache_write_1h_tokens=whole),
         )
-        return max(map(self.cost, possible))
+        prices = (self, *map(self.at_tier, self.requested))
+        return max(price.cost(usage) for price in prices for usage in possible)
 
 
 def _base_rate(rate: "Decimal | TieredPrices | None") -> Decimal:
@@ -152,10 +197,17 @@ def packaged_price(
     entry = seller.find_model(model, all_providers=catalog.providers)
     if entry is None:
         return None
-    rates = entry.get_prices(datetime.now(UTC))
+    now = datetime.now(UTC)
+    rates = entry.get_prices(now)
     if rates.input_mtok is None or rates.output_mtok is None:
         return None
-    return PackagedPrice(f"genai-prices {__version__} {seller.id}/{entry.id}", rates)
+    variants = [variant.when for variant in entry.price_variants or ()]
+    tiers = {
+        when[TIER]: entry.get_prices(now, {TIER: when[TIER]})
+        for when in variants
+        if when.keys() == {TIER} and when[TIER] != STANDARD_TIER
+    }
+    return PackagedPrice(f"genai-prices {__version__} {seller.id}/{entry.id}", rates, tiers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,22 +252,37 @@ class PriceBook:
             raise ValueError(_no_price(model))
         return self.prices[model]
 
+    def expected(self, asked: AskedModel) -> ListPrice:
+        """The price of a model if the service tier answers that it asks for; as `listed` raises."""
+        return self.listed(asked.identity.name).at_tier(asked.service_tier)
+
+    def has_tiers(self, model: Runnable[Any, Any]) -> bool:
+        """Whether the service tiers that a model's requests ask for have a price of their own."""
+        return all(
+            self.expected(asked) is not self.listed(asked.identity.name)
+            for asked in asked_models(model)
+            if asked.service_tier not in (None, STANDARD_TIER)
+        )
+
     def quote(self, call: MeteredCall) -> Quote:
         """What prices a call; the answer of a local cache is free.
 
         A price that the user gave comes first, then what the provider says it charged, then the
-        packaged price. `ValueError` if the model that was asked has no price.
+        packaged price. The service tier that answered decides; of an answer that does not say, and
+        of a request without one, the price is that of the standard tier. `ValueError` if the model
+        that was asked has no price.
         """
         if call.is_cache_hit:
             return FROM_CACHE
-        listed = self.listed(call.model)
+        listed = self.listed(call.model).at_tier(call.service_tier)
         if call.reported_cost is not None and not isinstance(listed, GivenPrice):
             return ReportedCost(call.reported_cost, listed)
         return listed
 
 
 def price_book(
-    models: Iterable[tuple[Runnable[Any, Any], Price | None]], other_prices: Mapping[str, Price]
+    models: Iterable[tuple[Runnable[Any, Any], Price | GivenPrice | None]],
+    other_prices: Mapping[str, Price],
 ) -> PriceBook:
     """The prices of all chat models inside the given runnables.
 
@@ -228,24 +295,30 @@ def price_book(
     """
     prices: dict[str, ListPrice] = {name: GivenPrice(price) for name, price in other_prices.items()}
     for runnable, price in models:
-        asked = [each.identity for each in asked_models(runnable)]
+        asked = asked_models(runnable)
         if not asked:
             raise ValueError(f"model is {runnable!r}; expected a LangChain chat model")
         own = model_identity(underlying_models(runnable)[0]).name
-        names = [each.name for each in asked]
+        names = [each.identity.name for each in asked]
         if price and own not in names and names[0] not in prices:
             raise ValueError(
                 f"price: got that of {own!r} for a model that is asked as {names[0]!r};"
                 f" {_no_price(names[0])}"
             )
-        if price and prices.setdefault(own, GivenPrice(price)) != GivenPrice(price):
+        given = GivenPrice(price) if isinstance(price, Price) else price
+        if given and prices.setdefault(own, given) != given:
             raise ValueError(f"model {own!r} has two prices; expected one for each name")
-        prices |= {each.name: _list_price(each) for each in asked if each.name not in prices}
+        for each in asked:
+            name = each.identity.name
+            listed = prices[name] if name in prices else _list_price(each)
+            if isinstance(listed, PackagedPrice) and each.service_tier:
+                listed = replace(listed, requested=listed.requested | {each.service_tier})
+            prices[name] = listed
     return PriceBook(prices)
 
 
-def _list_price(asked: ModelIdentity) -> ListPrice:
-    name, provider, base_url = asked
+def _list_price(asked: AskedModel) -> ListPrice:
+    name, provider, base_url = asked.identity
     if (name, provider) in OFFLINE_MODELS:
         return GivenPrice(OFFLINE_PRICE, source="the paper's GLM-5 price")
     packaged = packaged_price(name, provider, base_url)

@@ -129,6 +129,7 @@ class Reply:
         usage: Billed tokens of all choices together, or None if the provider reported none.
         is_cache_hit: A LangChain cache answered instead of a provider.
         cost: What the provider says it charged in dollars, if it does.
+        service_tier: The service tier that answered, in the provider's words, if it says.
     """
 
     answer: str
@@ -137,6 +138,7 @@ class Reply:
     usage: Usage | None = None
     is_cache_hit: bool = False
     cost: Decimal | None = None
+    service_tier: str | None = None
 
     @property
     def is_counted(self) -> bool:
@@ -167,6 +169,7 @@ def read_reply(result: LLMResult) -> Reply:
         # LangChain gives a message from its cache a total cost of zero.
         is_cache_hit=isinstance(metadata, Mapping) and metadata.get("total_cost") == 0,
         cost=_reported_cost(facts.get("token_usage")),
+        service_tier=_text(facts.get("service_tier")),
     )
 
 
@@ -186,8 +189,13 @@ def read_failure(result: object, arrived: str) -> Reply:
         # A body that holds answers, by either protocol's name, must count their tokens.
         holds_answers = bool(body.get("choices") or body.get("output"))
         if usage is not None and (usage.output_tokens or not holds_answers):
-            cost = _reported_cost(body.get("usage"))
-            return Reply(arrived, provider_id=_text(body.get("id")), usage=usage, cost=cost)
+            return Reply(
+                arrived,
+                provider_id=_text(body.get("id")),
+                usage=usage,
+                cost=_reported_cost(body.get("usage")),
+                service_tier=_text(body.get("service_tier")),
+            )
     return Reply(arrived, usage=_message_usage(result))
 
 

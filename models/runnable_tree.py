@@ -54,6 +54,12 @@ class AskedModel(NamedTuple):
         """Who answers."""
         return model_identity(self.model, self.bound)
 
+    @property
+    def service_tier(self) -> str | None:
+        """The service tier that its requests ask for, `None` without one."""
+        tier = sent_parameters(request_facts(self.model, self.bound).params).get("service_tier")
+        return tier if isinstance(tier, str) and tier else None
+
 
 def underlying_models(runnable: Runnable[Any, Any]) -> tuple[BaseChatModel, ...]:
     """The chat models a runnable holds, in its order, each of them once.

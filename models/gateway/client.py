@@ -47,7 +47,8 @@ def with_call_key(model: Model, key: str) -> Model:
 
     Args:
         model: A chat model, bare or wrapped.
-        key: `run_id/iteration/role/attempt`, the same whenever the call is executed again.
+        key: `run_id/iteration/role/attempt`, with the name of one of several models behind it; the
+            same whenever the call is executed again.
     """
     if not has_gateway(model):
         return model

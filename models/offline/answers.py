@@ -2,11 +2,11 @@
 
 import ast
 import json
-import re
-from difflib import SequenceMatcher
+from collections.abc import Mapping
 from importlib.resources import files
 from random import Random
 
+from costada.models.offline.blocks import fenced, replace_blocks
 from costada.models.offline.constructor import find_constructor, with_fresh_functions
 from costada.models.offline.ideas import IDEAS, Idea, find_idea
 from costada.models.offline.program import Edit, EditContext, EditKind, Program, read_program
@@ -21,7 +21,9 @@ from costada.models.offline.small_edits import (
     take_function,
     take_numbers,
 )
-from costada.values.prompt_data import KEY, PromptData
+from costada.models.offline.text_edits import TEXT_IDEAS, TextContext, text_edit
+from costada.values.language import PYTHON, language_of
+from costada.values.prompt_data import KEY, PromptData, Source
 
 FAILURE_RATE = 0.1
 """Share of generated programs that are spoilt on purpose."""
@@ -46,6 +48,9 @@ USUAL_EDITS: tuple[tuple[EditKind, float], ...] = (
 )
 """How often each kind of edit is tried first when no tactic is given, relative to the others."""
 
+PYTHON_EDIT_RATE = 0.5
+"""Share of edits of a Python file that are made by its syntax, not by its lines."""
+
 IDEAS_PER_ANSWER = 3
 POINTS_PER_LABEL = 4
 
@@ -54,13 +59,7 @@ STRATEGIES = ("tournament", "best_quarter", "patient", "refine_best", "rarely_us
 
 _INTRODUCTION = "Offline model: rule-based edits for demos and tests, no language model behind it."
 
-_CONTEXTS = (1, 2, 4, 8)
-"""Unchanged lines around a change that are tried in turn."""
-
 _SELECT = "    def select(self, n_context, rng):\n"
-
-Block = tuple[list[str], list[str]]
-"""Lines to look for and lines to put in their place."""
 
 
 def answer(asked: PromptData | None, rng: Random) -> str:
@@ -93,10 +92,15 @@ def _shown_program(code: str) -> Program | None:
 
 
 def _generation_reply(asked: PromptData, rng: Random) -> str:
+    if not isinstance(asked.program, str):
+        return _files_reply(asked.program, asked, rng)
+    texts = [each for each in asked.others if isinstance(each, str)]
+    if asked.language != PYTHON.fence:
+        return _text_reply(asked.program, texts, asked, rng)
     program = _shown_program(asked.program)
     if program is None:
         return "I see no Python program here that I could change."
-    others = tuple(each for text in asked.others if (each := _shown_program(text)))
+    others = tuple(each for text in texts if (each := _shown_program(text)))
     edit = _edit(EditContext(program, others, asked.action == "exploration"), asked, rng)
     if edit is None:
         return "I find nothing to change in this program."
@@ -108,6 +112,42 @@ def _generation_reply(asked: PromptData, rng: Random) -> str:
     else:
         body = (takes_blocks and replace_blocks(program.text, code)) or fenced(code)
     return f"{edit.summary}\n\n{body}\n"
+
+
+def _text_reply(text: str, others: list[str], asked: PromptData, rng: Random) -> str:
+    """An edit of one text in any language but Python."""
+    context = TextContext(text.strip("\n"), others, asked.action == "exploration")
+    edit = text_edit(context, asked.approach, rng)
+    if edit is None:
+        return "I find nothing to change in this program."
+    return f"{edit.summary}\n\n{_text_body(context.text, edit.code, asked, asked.language, rng)}\n"
+
+
+def _files_reply(files: Mapping[str, str], asked: PromptData, rng: Random) -> str:
+    """An edit of one of several files, each in its own language."""
+    is_exploration = asked.action == "exploration"
+    for path in sorted(files, key=lambda _: rng.random()):
+        others = [each[path] for each in asked.others if isinstance(each, Mapping) and path in each]
+        language, text = language_of(path), files[path].strip("\n")
+        program = read_program(text) if language == PYTHON else None
+        edit = None
+        if program and rng.random() < PYTHON_EDIT_RATE:
+            shown = tuple(each for other in others if (each := _shown_program(other)))
+            edit = _edit(EditContext(program, shown, is_exploration), asked, rng)
+        edit = edit or text_edit(TextContext(text, others, is_exploration), asked.approach, rng)
+        if edit is not None:
+            body = _text_body(text, edit.code, asked, language.fence, rng)
+            return f"{edit.summary}\n\nFILE: {path}\n{body}\n"
+    return "I find nothing to change in these files."
+
+
+def _text_body(old: str, new: str, asked: PromptData, language: str, rng: Random) -> str:
+    """What carries a change across; once in a while a block that quotes a line wrongly."""
+    is_spoilt = rng.random() < FAILURE_RATE and not asked.has_failure
+    takes_blocks = is_spoilt or rng.random() >= REWRITE_RATE
+    body = (takes_blocks and replace_blocks(old, new)) or fenced(new, language)
+    marker = "<<<<<<< SEARCH\n"
+    return body.replace(marker, f"{marker}a line that is not there\n") if is_spoilt else body
 
 
 def _edit(context: EditContext, asked: PromptData, rng: Random) -> Edit | None:
@@ -161,60 +201,15 @@ def _spoilt_program(current: Program, code: str, rng: Random) -> str:
     return prose
 
 
-def replace_blocks(old: str, new: str) -> str | None:
-    """SEARCH/REPLACE blocks that turn one program into the other when applied in order.
-
-    A block shows as many unchanged lines around its change as it takes to find its place. None
-    where eight are not enough.
-    """
-    before, after = old.rstrip().split("\n"), new.rstrip().split("\n")
-    for context in _CONTEXTS:
-        matcher = SequenceMatcher(None, before, after, autojunk=False)
-        blocks: list[Block] = []
-        for group in matcher.get_grouped_opcodes(context):
-            search = before[group[0][1] : group[-1][2]]
-            replacement = after[group[0][3] : group[-1][4]]
-            for edge in (0, -1):  # without blank lines at the edges that both sides have
-                while search and replacement and not (search[edge] + replacement[edge]).strip():
-                    del search[edge], replacement[edge]
-            blocks.append((search, replacement))
-        if blocks and _applied(before, blocks) == after:
-            parts = [("\n".join(search), "\n".join(put)) for search, put in blocks]
-            texts = [f"<<<<<<< SEARCH\n{a}\n=======\n{b}\n>>>>>>> REPLACE" for a, b in parts]
-            return "\n\n".join(texts)
-    return None
-
-
-def _applied(lines: list[str], blocks: list[Block]) -> list[str]:
-    """The lines after all blocks, each put where its search occurs first.
-
-    Nothing is returned if that would depend on blank lines at the edge of a block.
-    """
-    for search, replacement in blocks:
-        for side in (search, replacement):
-            if not side or not side[0].strip() or not side[-1].strip():
-                return []
-        places = range(len(lines) - len(search) + 1)
-        place = next((k for k in places if lines[k : k + len(search)] == search), None)
-        if place is None:
-            return []
-        lines = [*lines[:place], *replacement, *lines[place + len(search) :]]
-    return lines
-
-
-def fenced(code: str) -> str:
-    """A whole program in a fence longer than any run of backticks in it."""
-    ticks = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", code))])
-    return f"{ticks}python\n{code.strip()}\n{ticks}"
-
-
 def _guide_reply(asked: PromptData, rng: Random) -> str:
     """Three ideas of different approaches as one JSON object.
 
     Refining prompts get ideas that make what is there better, the others get new searches, as far
     as the program offers a place for them. What has failed before comes after what has not.
     """
-    program = _shown_program(asked.program)
+    if asked.language != PYTHON.fence or not _python_text(asked.program):
+        return _text_ideas(asked, rng)
+    program = _shown_program(_python_text(asked.program))
     context = EditContext(program) if program else None
     constructor = find_constructor(program) if program and asked.mode == "refinement" else None
     is_refining = constructor is not None and bool(constructor.searches)
@@ -228,6 +223,31 @@ def _guide_reply(asked: PromptData, rng: Random) -> str:
     fields = ("idea", "description", "what_to_optimize", "cautions", "approach_type")
     values = ((e.idea, e.steps, "score", e.cautions, e.approach) for e in ranked[:IDEAS_PER_ANSWER])
     records = [dict(zip(fields, each, strict=True)) for each in values]
+    return json.dumps({"ideas": records}, indent=2)
+
+
+def _python_text(program: Source) -> str:
+    """A Python text, or the longest Python file of several; empty if there is none."""
+    if isinstance(program, str):
+        return program
+    texts = [text for path, text in program.items() if language_of(path) == PYTHON]
+    return max(texts, key=len, default="")
+
+
+def _text_ideas(asked: PromptData, rng: Random) -> str:
+    """Ideas for programs that are not in Python, those that have failed last."""
+    failed = list(asked.failed)
+    ranked = sorted(TEXT_IDEAS, key=lambda each: (failed.count(each), rng.random()))
+    records = [
+        {
+            "idea": TEXT_IDEAS[approach][1],
+            "description": TEXT_IDEAS[approach][2],
+            "what_to_optimize": "score",
+            "cautions": "",
+            "approach_type": approach,
+        }
+        for approach in ranked[:IDEAS_PER_ANSWER]
+    ]
     return json.dumps({"ideas": records}, indent=2)
 
 
@@ -262,7 +282,9 @@ def strategy_reply(asked: PromptData, rng: Random) -> str:
     As with programs, the answer after a failed attempt is not spoilt.
     """
     texts = [strategy_text(name) for name in STRATEGIES]
-    source = rng.choice([text for text in texts if text.strip() != asked.program.strip()])
+    source = rng.choice(
+        [text for text in texts if text.strip() != _python_text(asked.program).strip()]
+    )
     if rng.random() >= FAILURE_RATE or asked.has_failure:
         summary = source.split('"""')[1]
         return f"{summary}\n\n{fenced(source)}"

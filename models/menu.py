@@ -1,0 +1,202 @@
+"""The menu of a run: the models that may be asked, each under a name of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    JsonValue,
+    field_validator,
+    model_validator,
+)
+
+from costada.models.addresses import checked_address
+from costada.models.retry_policy import YEAR
+from costada.values.usage import Price
+
+if TYPE_CHECKING:
+    from langchain_core.language_models import LanguageModelInput
+    from langchain_core.messages import AIMessage
+    from langchain_core.runnables import Runnable
+
+    from costada.models.prices import GivenPrice
+
+PARAMETERS = (
+    *("effort", "extra_body", "frequency_penalty", "presence_penalty", "reasoning"),
+    *("reasoning_effort", "temperature", "thinking", "thinking_budget", "thinking_level"),
+    *("top_k", "top_p", "verbosity"),
+)
+"""Parameters that an entry may set: how a model answers, never where a request goes or its key."""
+
+EXTRA_BODY = (
+    *("chat_template_kwargs", "enable_thinking", "min_p", "reasoning", "repetition_penalty"),
+    *("thinking", "thinking_budget", "top_k"),
+)
+"""What `extra_body` may hold: it replaces any other field, also the model that is asked and paid,
+the number of answers and their limit."""
+
+LONGEST_NAME = 120
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class MenuModel:
+    """A chat model of a menu.
+
+    Attributes:
+        name: What the trace and the ledger call it; different for each model of a menu.
+        model: The chat model, perhaps wrapped.
+        price: Its price; `None`: the list price.
+        tier_prices: Its price by the service tier that answers, where that differs from `price`.
+        call_timeout: Seconds of one call, its retries included; `None`: as the run's settings say.
+    """
+
+    name: str
+    model: Runnable[LanguageModelInput, AIMessage]
+    price: Price | None = None
+    tier_prices: Mapping[str, Price] | None = None
+    call_timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for a name that cannot be shown, a wrong model or a wrong time."""
+        from langchain_core.runnables import Runnable
+
+        checked_name(self.name)
+        if not isinstance(self.model, Runnable):
+            raise ValueError(
+                f"models: {self.name} is {self.model!r}, expected a LangChain chat model"
+            )
+        if self.tier_prices and self.price is None:
+            raise ValueError(f"models: {self.name} has tier_prices without a price, expected both")
+        if self.call_timeout is not None and not 0 < self.call_timeout <= YEAR:
+            raise ValueError(
+                f"models: call_timeout of {self.name} is {self.call_timeout}, expected seconds > 0"
+                " and at most a year"
+            )
+
+    @property
+    def given_price(self) -> GivenPrice | None:
+        """The price for `price_book`; `None`: the list price."""
+        from costada.models.prices import GivenPrice
+
+        return None if self.price is None else GivenPrice(self.price, self.tier_prices or {})
+
+
+def checked_name(name: object) -> str:
+    """The name of a model in a menu.
+
+    Raises:
+        ValueError: It is empty, too long, or holds a comma, a space or what cannot be printed.
+    """
+    is_text = isinstance(name, str) and name.isprintable() and 0 < len(name) <= LONGEST_NAME
+    if not isinstance(name, str) or not is_text or {" ", ","} & set(name):
+        raise ValueError(
+            f"models: got the name {name!r}, expected 1 to {LONGEST_NAME} printable characters"
+            " without spaces and commas"
+        )
+    return name
+
+
+def price_from(given: object) -> object:
+    """A price from a table of a file; other values as they are."""
+    if not isinstance(given, Mapping):
+        return given
+    try:
+        return Price(**given)
+    except TypeError:
+        keys = "input_per_million, output_per_million and, if it differs, cached_per_million"
+        raise ValueError(f"expected {keys}") from None
+
+
+PriceField = Annotated[Price, BeforeValidator(price_from)]
+"""A price as a field of settings."""
+
+Seconds = Annotated[FiniteFloat, Field(gt=0, le=YEAR)]
+ServiceTier = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,31}$")]
+
+
+class ModelEntry(BaseModel):
+    """One model of a menu with all that is needed to ask it, as settings.json holds it.
+
+    Contains no key, only the name of the environment variable that holds one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    name: Annotated[str, Field(min_length=1)]
+    """What the trace calls it, for example openai:gpt-5.4@low."""
+
+    model: Annotated[str, Field(min_length=1)]
+    """offline, openai:NAME or PROVIDER:NAME."""
+
+    parameters: Mapping[str, JsonValue] = {}
+    """How it answers, by the names that its LangChain class has for that."""
+
+    service_tier: ServiceTier | None = None
+    """The service tier that is asked for; `None`: the provider's default."""
+
+    base_url: str | None = None
+    """Address of its server; `None`: the provider's own."""
+
+    api_key_variable: str | None = None
+    """Environment variable with its key; `None`: the provider's usual one."""
+
+    price: PriceField | None = None
+    """Its price; `None`: the list price."""
+
+    tier_prices: Mapping[str, PriceField] = {}
+    """Its price by the service tier that answers, where that differs from `price`."""
+
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    """Maximum tokens of a response; `None`: as the run's settings say."""
+
+    timeout: Seconds | None = None
+    """Seconds of one call, its retries included; `None`: as the run's settings say."""
+
+    @field_validator("name")
+    @classmethod
+    def _check_name(cls, name: str) -> str:
+        return checked_name(name)
+
+    @field_validator("base_url")
+    @classmethod
+    def _check_address(cls, address: str | None) -> str | None:
+        return None if address is None else checked_address(address)
+
+    @field_validator("api_key_variable")
+    @classmethod
+    def _check_variable(cls, name: str | None) -> str | None:
+        if name is not None and not _VARIABLE.fullmatch(name):
+            raise ValueError("expected the name of an environment variable, never a key")
+        return name
+
+    @field_validator("parameters")
+    @classmethod
+    def _check_parameters(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        for name in given:
+            if name not in PARAMETERS:
+                raise ValueError(f"got {name!r}, expected one of {', '.join(PARAMETERS)}")
+        extra = given.get("extra_body", {})
+        if not isinstance(extra, Mapping):
+            raise ValueError("got an extra_body that is no table, expected one")
+        for name in extra:
+            if name not in EXTRA_BODY:
+                raise ValueError(
+                    f"got extra_body.{name}, expected of extra_body {', '.join(EXTRA_BODY)}"
+                )
+        return given
+
+    @model_validator(mode="after")
+    def _check_prices(self) -> Self:
+        if self.tier_prices and self.price is None:
+            raise ValueError("tier_prices: got some without a price, expected both or none")
+        return self
