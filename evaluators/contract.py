@@ -10,8 +10,11 @@ from typing import Any, Protocol
 from costada.evaluators.sandbox.execution import CandidateResult
 from costada.values.evaluation import Direction, Evaluation
 
-Evaluator = Callable[[str], Evaluation]
-"""Source text in, verdict out (F, Sec. 3). Deterministic, never a model."""
+Evaluator = Callable[[Any], Evaluation]
+"""Program in, verdict out (F, Sec. 3). Deterministic, never a model.
+
+It is given the source text of a program of one text, else the text of each file by path.
+"""
 
 Score = Callable[[Any], Evaluation]
 """Judges the plain data that a candidate returned."""

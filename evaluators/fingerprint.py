@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from costada.evaluators.folder_files import READING, content_hash
+from costada.evaluators.sandbox.interpreter import interpreter_at
 
 if TYPE_CHECKING:
     from costada.evaluators.problem import Problem
@@ -40,10 +41,10 @@ IN_PART = "~"
 """Follows the hash of what is known of an evaluator; after it comes what no other problem has."""
 
 EVALUATOR = ("evaluate", "score", "arguments", "calls", "holdout", "evaluator_source")
-FOR_MODELS = ("task", "initial_program", "timing_metrics")
+FOR_MODELS = ("task", "initial_program", "editable", "reserved", "timing_metrics")
 """Fields that decide what a model sees or starts from, not how programs are judged."""
 
-FOR_REPORTS = ("human", "seed_objective", "seed_evaluation", "source", "fingerprint")
+FOR_REPORTS = ("human", "seed_objective", "seed_evaluation", "source", "notes", "fingerprint")
 FOR_SPEED = ("evaluators", "turns")
 NOT_DECIDING = (*FOR_REPORTS, *FOR_SPEED, "allow_invalid_start")
 """Fields that decide no verdict; the last one decides whether a run may begin."""
@@ -100,6 +101,8 @@ def problem_facts(problem: Problem) -> dict[str, object]:
     """
     names = [field.name for field in fields(problem)]
     plain = {n: getattr(problem, n) for n in names if n not in (*NOT_DECIDING, *EVALUATOR)}
+    if problem.interpreter is not None:
+        plain["interpreter"] = interpreter_at(problem.interpreter).packages
     hashed = _hashed(problem, without=[name for name in names if name not in EVALUATOR])
     return {**plain, "limits": asdict(problem.limits), "evaluator": hashed.value.hex()[:16]}
 
@@ -109,6 +112,9 @@ def _hashed(problem: Problem, without: Iterable[str]) -> ObjectHash:
     left_out = {*without, *(("evaluate",) if problem.score is not None else ())}
     names = [field.name for field in fields(problem) if field.name not in left_out]
     known = {name: getattr(problem, name) for name in names}
+    if problem.interpreter is not None and "interpreter" in known:
+        python = interpreter_at(problem.interpreter)
+        known["interpreter"] = (python.version, python.packages)
     return ObjectHash({**known, "python": sys.version_info[:2]})
 
 

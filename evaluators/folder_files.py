@@ -8,12 +8,20 @@ leave behind, nor links to such.
 import ast
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import file_digest, sha256
 from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 from types import CodeType
+
+from costada.evaluators.import_paths import (
+    MAX_SOURCES,
+    import_folders,
+    imported_modules,
+    module_files,
+)
 
 EVALUATOR_FILE = "evaluator.py"
 MAX_FILES = 10_000
@@ -27,10 +35,12 @@ RUN_KEYS = {"problem", "method", "budget"}
 """Keys that distinguish the settings of a run from a data file of the same name."""
 
 LARGEST_RUN_SETTINGS = 2**16
+MAX_LEVELS = 3
+"""How far above a problem's folder the helpers of its evaluator may be."""
+
 WILDCARDS = "*?["
 MAX_NAME_CHARS = 255
 MAX_PATH_CHARS = 4096
-MAX_SOURCES = 128
 UNPARSABLE = (SyntaxError, ValueError, RecursionError)
 
 OUTSIDE = frozenset(
@@ -129,45 +139,133 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def shown_files(folder: Path, declared: Sequence[str] = ()) -> list[Path]:
-    """Files that the evaluator of a folder may read, and folders that are shown whole.
+@dataclass(frozen=True, slots=True)
+class EvaluatorFile:
+    """The evaluator of a folder, and how it is called.
+
+    Attributes:
+        folder: The problem's folder.
+        path: The evaluator; files beside it can be imported.
+        contract: How it is called; see `sandbox/inside/contracts.py`.
+        thresholds: What the metrics must reach after each stage for the next one.
+        num_stages: How many stages it has; 0 if it has none.
+        files: Further files that it may read, as paths or patterns below the folder.
+    """
+
+    folder: Path
+    path: Path
+    contract: str = "evaluate"
+    thresholds: tuple[float, ...] = ()
+    num_stages: int = 0
+    files: tuple[str, ...] = ()
+
+    def shown(self) -> dict[Path, Path]:
+        """Each file that it may read, with the outermost folder around it that may be listed.
+
+        Raises:
+            ValueError: If something declared is hidden, outside of the folder, or absent.
+        """
+        return shown_files(self.folder, self.files, self.path)
+
+    def decided_by(self) -> tuple[object, ...]:
+        """What its verdicts depend on: every file of the folder, and helpers of other folders."""
+        helpers = [path for path in self.shown() if not path.is_relative_to(self.folder)]
+        return (self.folder, *sorted(helpers))
+
+
+def shown_files(
+    folder: Path, declared: Sequence[str] = (), evaluator: Path | None = None
+) -> dict[Path, Path]:
+    """Files that the evaluator of a folder may read, and those of folders that are shown whole.
 
     Args:
         folder: The problem's folder.
         declared: Further files or folders, as paths or patterns below the folder.
+        evaluator: The evaluator, `evaluator.py` if None; of a folder of its own it may read all.
+
+    Returns:
+        Each file, with the outermost folder around it that may be listed.
 
     Raises:
         ValueError: If something declared is hidden, outside of the folder, or absent.
     """
-    shown: dict[Path, None] = {}
-    waiting = [folder / EVALUATOR_FILE]
+    start = evaluator or folder / EVALUATOR_FILE
+    first = [start]
+    if start.parent != folder:
+        first += _matches(folder, str(start.parent.relative_to(folder)))
     for pattern in declared:
         if not (found := [*_matches(folder, pattern)]):
             raise ValueError(
                 f"files has {pattern!r}; expected files below the folder that are there, none of"
                 " them hidden and none left behind by runs"
             )
-        waiting += found
+        first += found
+    shown: dict[Path, Path] = {}
+    added: dict[Path, Path] = {}
+    known: set[tuple[Path, str]] = set()
+    waiting = [(path, folder) for path in first]
     while waiting:
-        path = waiting.pop()
+        path, listable = waiting.pop()
         if path in shown or not path.is_file():
             continue
-        shown[path] = None
-        if path.suffix == ".py":
-            names, patterns = _names_in(path.read_text(encoding="utf-8", errors="replace"))
-            for base in dict.fromkeys((folder, path.parent)):
-                there = [name for name in names if os.path.lexists(f"{base}/{name}")]
-                for name in (*there, *patterns):
-                    waiting += _matches(folder, name, base)
-    return list(shown)
+        shown[path] = listable
+        if path.suffix != ".py":
+            continue
+        source = path.read_text(encoding="utf-8", errors="replace")
+        waiting += [(file, folder) for file in _named(source, folder, folder)]
+        if path.parent != listable:  # not beside what is on the import path outside of the folder
+            waiting += [(file, listable) for file in _named(source, folder, path.parent)]
+        added |= _near(folder, import_folders(source, path))
+        for name in imported_modules(source):
+            level = len(name) - len(name.lstrip("."))
+            if level:
+                bases = path.parents[level - 1 : level]
+                places = {base: listable for base in bases if base.is_relative_to(listable)}
+            else:
+                places = {base: added[base] for base in added if (base, name) not in known}
+                known |= {(base, name) for base in places}
+            waiting += _modules(name.lstrip("."), places, folder)
+    return shown
 
 
-def reads_elsewhere(folder: Path) -> bool:
+def _modules(name: str, places: Mapping[Path, Path], folder: Path) -> Iterator[tuple[Path, Path]]:
+    """The files of a module in some places, none of them hidden or a link to what is."""
+    for base, listable in places.items():
+        for file in module_files(name, base):
+            if not _is_hidden(file.resolve(), folder):
+                yield file, listable
+
+
+def _named(source: str, folder: Path, base: Path) -> Iterator[Path]:
+    """The files that a program's texts and imports lead to from a base."""
+    names, patterns = _names_in(source)
+    there = [name for name in names if os.path.lexists(f"{base}/{name}")]
+    for name in (*there, *patterns):
+        yield from _matches(folder, name, base)
+
+
+def _near(folder: Path, added: Iterable[Path]) -> dict[Path, Path]:
+    """Of the folders added to the import path those that count, each with what may be listed.
+
+    They are in the problem's folder, or close: a folder around it, up to `MAX_LEVELS` above, or one
+    in these.
+    """
+    around = folder.parents[:MAX_LEVELS]
+    found = {}
+    for base in added:
+        if base.is_relative_to(folder):
+            found[base] = folder
+        elif (base in around or base.parent in around) and base not in (Path.home(), Path("/")):
+            found[base] = base
+    return found
+
+
+def reads_elsewhere(folder: Path, evaluator: Path | None = None) -> bool:
     """Whether the evaluator of a folder may read what is outside of the folder.
 
     It does not if it reads nothing, or only files beside `__file__`. Imports do not count.
     """
-    sources = [path for path in shown_files(folder) if path.suffix == ".py"]
+    sources = [path for path in shown_files(folder, (), evaluator) if path.suffix == ".py"]
     return any(_reads_elsewhere(path.read_text("utf-8", "replace")) for path in sources)
 
 

@@ -3,22 +3,29 @@
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from importlib.util import find_spec
-from keyword import iskeyword
-from math import isfinite
-from reprlib import repr as shortened
+from functools import partial
+from math import inf
 from typing import cast
 
 from costada.evaluators.contract import Evaluator, Holdout, Score
 from costada.evaluators.fingerprint import fingerprint
-from costada.evaluators.sandbox.codec import encode
+from costada.evaluators.measuring import check_verdict, measured
+from costada.evaluators.problem_checks import (
+    check_calls,
+    check_fields,
+    check_preload,
+    check_running,
+)
+from costada.evaluators.sandbox.commands import Commands
 from costada.evaluators.sandbox.fair_semaphore import FairSemaphore, available_cores
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS
-from costada.evaluators.sandboxed import Confined, SandboxedEvaluator
+from costada.evaluators.sandboxed import PROCESS_KEY, Confined, SandboxedEvaluator
+from costada.evaluators.setup_hints import setup_hint
+from costada.evaluators.syntax import SyntaxCheck
+from costada.values.candidate import Program
 from costada.values.evaluation import (
     FAULTS,
     NOT_STORABLE,
@@ -28,6 +35,11 @@ from costada.values.evaluation import (
     failed,
     is_storable,
 )
+from costada.values.language import PYTHON, TEXT, file_ending, find_language
+from costada.values.program_form import ProgramForm
+
+LOG_LINES, LOG_LINE_CHARS = 15, 300
+"""How much of the end of a log follows a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,23 +48,42 @@ class Problem:
 
     Give either `score` or `evaluate`. With `score`, candidates run in the sandbox: their entry
     point is called with `arguments`, and `score` judges the plain data that comes back, outside,
-    in this process. `evaluate` takes over everything, the running of the candidate too.
+    in this process. Candidates with a `run` command are built and run there as programs, and
+    `score` judges what they write; see `run_commands`. Those with neither, in another language than
+    Python or of several files, are texts that `score` judges. `evaluate` takes over everything, the
+    running of the candidate too.
 
     Attributes:
         name: Short name, used in reports and file names.
         task: The problem in words, as shown to the model.
-        initial_program: Source text of the seed program.
+        initial_program: The seed program: its text, or the text of each file by relative path.
+        editable: Patterns of the paths that candidates of several files may add, change or delete;
+            empty if they have the files of the initial program and no others.
+        reserved: Patterns of paths that no candidate has, whatever `editable` says: those of a
+            problem folder's own files.
+        language: Language of a candidate of one text, such as `Python` or `C++`.
+        build: Command that builds a candidate in the sandbox; None if there is nothing to build.
+        run: Command that runs it there, once for each call; None if it is not run by a command.
+            In both, `{program}`, `{binary}` and `{folder}` stand for paths; see `Commands`.
+        readable: Absolute paths and patterns of files and folders, beside the system's, that what
+            runs in the sandbox may read. Programs are found in the folders, and in `bin` there.
+        file_name: Name of the file of a candidate of one text that a command runs; by its language
+            if empty.
+        interpreter: Python interpreter that runs candidates; None for this one.
         evaluate: The evaluator: source text in, verdict out. Made from `score` if that is given.
-        entry_point: Function every candidate must define; needed with `score`.
+        entry_point: Function that `score` judges, which every candidate must define; with several
+            files, `module:function`.
         score: Judges what the entry point returned; a `ValueError` rejects it with its message.
-        arguments: Keyword arguments of the call: numbers, texts, arrays, lists and dicts.
+        arguments: Keyword arguments of the call: numbers, texts, arrays, lists and dicts. A command
+            takes `stdin`, a text, and `arguments`, a list of texts.
         calls: The keyword arguments of each of several calls; `score` then judges the list of
             their `CandidateResult`s, failed ones among them.
         holdout: Held-out inputs for each valid program, with `score` and `calls`.
         limits: What one evaluation may take.
         sandbox: What confines the candidate's process.
         evaluators: How many programs `judge` evaluates at once; None for as many as this process
-            may use cores. With 1, `score` and `evaluate` are never called by two threads at once.
+            may use cores, and for one where `repeats` says that scores are noisy. With 1, `score`
+            and `evaluate` are never called by two threads at once.
         preload: Modules that are loaded before a candidate starts, so that importing them is free;
             SciPy's before the first that names it.
         direction: Which way the objective improves.
@@ -64,15 +95,30 @@ class Problem:
             refused otherwise, before any money is spent.
         timing_metrics: Metrics, beside `eval_time`, that hold wall-clock time. They are recorded
             and not shown to a model, so that prompts repeat.
+        repeats: Measurements of each program, where scores are noisy; with several, a new best is
+            measured as often again before it becomes the incumbent. See `measured`.
+        aggregate: What the measurements of a program come to: `median`, `mean`, `min` or `max`.
+        objectives: Metrics of which the best trade-offs are kept, each as `name:max` or `name:min`.
+        weights: What `combined_score` is made of, by metric of the objectives: their weighted sum,
+            from which those to minimise are subtracted. Empty if the evaluator says it.
         evaluator_source: The evaluator's text, shown to the guide; read from the function if empty.
         source: Where the problem is from.
+        notes: What a reader should know of the settings, one line each; for lists and commands.
         fingerprint: Hash of what the verdicts depend on.
         turns: Holds back what `judge` is asked while `evaluators` programs are evaluated.
     """
 
     name: str
     task: str
-    initial_program: str
+    initial_program: str | Mapping[str, str]
+    editable: Sequence[str] = ()
+    reserved: Sequence[str] = ()
+    language: str = PYTHON.name
+    build: str | None = None
+    run: str | None = None
+    readable: Sequence[str] = ()
+    file_name: str = ""
+    interpreter: str | None = None
     evaluate: Evaluator = field(default=cast(Evaluator, None))
     entry_point: str | None = None
     score: Score | None = None
@@ -90,8 +136,13 @@ class Problem:
     seed_evaluation: Evaluation | None = None
     allow_invalid_start: bool = False
     timing_metrics: Sequence[str] = ()
+    repeats: int = 1
+    aggregate: str = "median"
+    objectives: Sequence[str] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
     evaluator_source: str = ""
     source: str = ""
+    notes: Sequence[str] = ()
     fingerprint: str = field(init=False, repr=False, compare=False)
     turns: FairSemaphore = field(init=False, repr=False, compare=False)
 
@@ -101,19 +152,57 @@ class Problem:
         Raises:
             ValueError: Naming the field, its value and what was expected.
         """
-        _check_fields(self)
+        check_fields(self)
         object.__setattr__(self, "direction", Direction(self.direction))
         object.__setattr__(self, "sandbox", Layer(self.sandbox))
-        _check_preload(self.preload, self.sandbox)
-        _check_calls(self.arguments, self.calls)
-        object.__setattr__(self, "turns", FairSemaphore(self.evaluators or available_cores()))
+        check_preload(self.preload, self.sandbox, self.interpreter)
+        check_running(self)
+        check_calls(self)
+        by_default = available_cores() if self.repeats == 1 else 1
+        object.__setattr__(self, "turns", FairSemaphore(self.evaluators or by_default))
         SLOTS.allow(self.turns.limit)
         object.__setattr__(self, "evaluate", self._evaluator())
         object.__setattr__(self, "evaluator_source", self.evaluator_source or _source(self))
         object.__setattr__(self, "fingerprint", fingerprint(self))
 
-    def judge(self, code: str, key: str) -> Evaluation:
+    @property
+    def start(self) -> Program:
+        """The initial program."""
+        return Program.of(self.initial_program)
+
+    @property
+    def form(self) -> ProgramForm:
+        """What the files of candidates may be."""
+        start = self.start
+        return ProgramForm(
+            paths=() if start.is_one_text else tuple(start),
+            patterns=tuple(self.editable),
+            reserved=tuple(self.reserved),
+            language=find_language(self.language) or TEXT,
+            entry_point=self.entry_point,
+            build=self.build,
+            run=self.run,
+        )
+
+    @property
+    def candidate_name(self) -> str:
+        """Name of the file of a candidate of one text."""
+        return self.file_name or f"candidate{file_ending('', self.language)}"
+
+    @property
+    def commands(self) -> Commands | None:
+        """The commands that build and run candidates; None if these are not run by commands."""
+        if self.run is None:
+            return None
+        return Commands(run=self.run, build=self.build, file_name=self.candidate_name)
+
+    def judge(
+        self, program: Program, key: str = PROCESS_KEY, incumbent: float | None = None
+    ) -> Evaluation:
         """Verdict on a program in a run whose secret is `key`; see `Holdout`.
+
+        Where scores are noisy, a program that is better than `incumbent`, the best score so far, is
+        measured again; see `measured`.
 
         Any number of threads may call it: `evaluators` programs are evaluated at once, others wait,
         first come, first served. Waiting counts neither as a program's time nor towards its limits.
@@ -123,12 +212,11 @@ class Problem:
             InterruptedError: If the evaluation was cancelled, also while it waited.
             Exception: What `evaluate` raises.
         """
-        if not is_storable(code):
+        if not all(map(is_storable, program.values())):
             return failed(NOT_STORABLE)
+        secret = (key,) if isinstance(self.evaluate, SandboxedEvaluator) else ()
         with self.turns.permit():
-            if isinstance(self.evaluate, SandboxedEvaluator):
-                return self.evaluate(code, key)
-            return self.evaluate(code)
+            return measured(self, partial(self.evaluate, program.source, *secret), incumbent)
 
     def _evaluator(self) -> Evaluator:
         is_given = self.evaluate is not None and not isinstance(self.evaluate, SandboxedEvaluator)
@@ -139,22 +227,31 @@ class Problem:
             )
         preload = tuple(self.preload)
         if self.score is not None:
-            if self.entry_point is None:
-                raise ValueError("entry_point is None; expected the function that score judges")
             return SandboxedEvaluator(
                 entry_point=self.entry_point,
+                commands=self.commands,
                 score=self.score,
                 calls=(self.arguments,) if self.calls is None else tuple(self.calls),
                 is_single=self.calls is None,
                 holdout=self.holdout,
+                syntax=SyntaxCheck(self.start, self.form, self.candidate_name),
                 limits=self.limits,
                 layer=self.sandbox,
                 preload=preload,
+                interpreter=self.interpreter,
+                readable=tuple(self.readable),
             )
         if self.arguments or self.calls is not None:
             raise ValueError("arguments or calls are given without score; expected them with it")
         if isinstance(self.evaluate, Confined):
-            own = replace(self.evaluate, limits=self.limits, layer=self.sandbox, preload=preload)
+            own = replace(
+                self.evaluate,
+                limits=self.limits,
+                layer=self.sandbox,
+                preload=preload,
+                interpreter=self.interpreter,
+                readable=tuple(self.readable),
+            )
             return cast(Evaluator, own)
         return self.evaluate
 
@@ -171,25 +268,35 @@ def check_problem(problem: Problem) -> Evaluation:
         ValueError: If the evaluator, the sandbox or the initial program itself fails, the score is
             not finite, or the initial program is rejected.
     """
-    evaluation = problem.seed_evaluation or problem.evaluate(problem.initial_program)
-    if not isinstance(evaluation, Evaluation):
-        given = type(evaluation).__name__
-        raise ValueError(
-            f"problem {problem.name!r}: evaluate returned {given}; expected an Evaluation"
-        )
+    evaluation = problem.seed_evaluation
+    if evaluation is None:
+        # As every incumbent, it is measured twice where scores are noisy.
+        evaluation = problem.judge(problem.start, incumbent=-inf)
+    check_verdict(evaluation, problem)
     for mark in FAULTS:
         if mark in evaluation.artifacts:
             fault = evaluation.artifacts[mark]
-            raise ValueError(f"problem {problem.name!r}, initial program: {fault}")
+            log = end_of_log(evaluation)
+            raise ValueError(f"problem {problem.name!r}, initial program: {fault}{log}")
     if not (evaluation.is_valid or problem.allow_invalid_start):
         reason = evaluation.artifacts.get(REJECTED_AT) or evaluation.error
+        said = (reason or "", evaluation.artifacts.get("log", ""), problem.evaluator_source)
+        hint = (setup_hint(*said) if problem.score is None else "") or (
+            "If the start is meant to be invalid, say so: --allow-invalid-start,"
+            " Problem(allow_invalid_start=True), or allow_invalid_start = true in problem.toml"
+        )
         raise ValueError(
             f"problem {problem.name!r}: the evaluator rejects the initial program: {reason};"
-            " expected a valid one. If the start is meant to be invalid, say so:"
-            " --allow-invalid-start, Problem(allow_invalid_start=True), or"
-            " allow_invalid_start = true in problem.toml"
+            f" expected a valid one. {hint}{end_of_log(evaluation)}"
         )
     return evaluation
+
+
+def end_of_log(evaluation: Evaluation) -> str:
+    """The last lines that an evaluation printed, to follow a message; empty if there are none."""
+    log = evaluation.artifacts.get("log", "")
+    lines = [line[:LOG_LINE_CHARS] for line in log.splitlines() if line.strip()]
+    return "\nEnd of its log:\n" + "\n".join(lines[-LOG_LINES:]) if lines else ""
 
 
 def confine(
@@ -241,96 +348,3 @@ def _source(problem: Problem) -> str:
         return inspect.getsource(problem.score or problem.evaluate)
     except (OSError, TypeError):
         return ""
-
-
-def _check_fields(problem: Problem) -> None:
-    for name in ("name", "task", "initial_program", "evaluator_source", "source"):
-        _check_text(name, getattr(problem, name))
-    if problem.entry_point is not None:
-        _check_name("entry_point", problem.entry_point, "a function name")
-    choices: dict[str, type[StrEnum]] = {"direction": Direction, "sandbox": Layer}
-    for name, kinds in choices.items():
-        if getattr(problem, name) not in list(kinds):
-            known = ", ".join(repr(kind.value) for kind in kinds)
-            raise ValueError(f"{name} is {getattr(problem, name)!r}; expected one of {known}")
-    if problem.holdout is not None and (problem.score is None or problem.calls is None):
-        raise ValueError("holdout is given without score and calls; expected it with both")
-    if not isinstance(problem.allow_invalid_start, bool):
-        given = problem.allow_invalid_start
-        raise ValueError(f"allow_invalid_start is {given!r}; expected True or False")
-    if not isinstance(problem.limits, Limits):
-        raise ValueError(f"limits is {problem.limits!r}; expected Limits(...)")
-    _check_evaluators(problem.evaluators)
-    _check_number("reference", problem.reference, "positive")
-    _check_number("human", problem.human, "finite")
-    _check_number("seed_objective", problem.seed_objective, "finite")
-    timings = problem.timing_metrics
-    is_list = isinstance(timings, Sequence) and not isinstance(timings, str)
-    if not is_list or not all(isinstance(name, str) for name in timings):
-        raise ValueError(f"timing_metrics is {timings!r}; expected a list of metric names")
-
-
-def _check_text(name: str, text: object) -> None:
-    may_be_empty = name in ("evaluator_source", "source")
-    if not isinstance(text, str) or not (text.strip() or may_be_empty):
-        kind = "a text" if may_be_empty else "a non-empty text"
-        raise ValueError(f"{name} is {text!r}; expected {kind}")
-    if not is_storable(text):
-        raise ValueError(f"{name} is {shortened(text)}; expected no half of a surrogate pair")
-
-
-def _check_evaluators(count: object) -> None:
-    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-        raise ValueError(f"evaluators is {count!r}; expected a whole number of at least 1, or None")
-
-
-def _check_number(name: str, value: float | None, kind: str) -> None:
-    if value is None:
-        return
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not isfinite(value) or (kind == "positive" and value <= 0):
-        raise ValueError(f"{name} is {value!r}; expected a {kind} number")
-
-
-def _check_preload(preload: object, layer: Layer) -> None:
-    if isinstance(preload, str) or not isinstance(preload, Sequence):
-        raise ValueError(f"preload is {preload!r}; expected a list of module names")
-    for module in preload:
-        parts = module.split(".") if isinstance(module, str) else [module]
-        for part in parts:
-            _check_name("preload", part, "names of modules, such as 'numpy'")
-        if layer is not Layer.CONTAINER and find_spec(parts[0]) is None:
-            raise ValueError(f"preload is {list(preload)!r}; expected modules, found no {parts[0]}")
-
-
-def _check_calls(arguments: object, calls: object) -> None:
-    """Refuse arguments that cannot be sent to a candidate, and arguments beside calls."""
-    labelled = {"arguments": arguments}
-    if calls is not None:
-        if arguments != {}:
-            both = f"arguments is {shortened(arguments)} and calls is {shortened(calls)}"
-            raise ValueError(f"{both}; expected one of them")
-        if not isinstance(calls, Sequence) or isinstance(calls, str) or not calls:
-            raise ValueError(f"calls is {shortened(calls)}; expected a list of at least one dict")
-        labelled = {f"calls[{index}]": call for index, call in enumerate(calls)}
-    for label, call in labelled.items():
-        if not isinstance(call, Mapping):
-            given = shortened(call)
-            raise ValueError(f"{label} is {given}; expected a dict of keyword arguments")
-        for name, value in call.items():
-            _check_name(f"an argument in {label}", name, "the name of a keyword argument")
-            _check_plain(f"{label}[{name!r}]", value)
-        _check_plain(label, dict(call))
-
-
-def _check_name(name: str, value: object, kind: str) -> None:
-    if not isinstance(value, str) or not value.isidentifier() or iskeyword(value):
-        raise ValueError(f"{name} is {value!r}; expected {kind}")
-
-
-def _check_plain(label: str, value: object) -> None:
-    try:
-        encode(value)
-    except ValueError as error:
-        plain = "a number, text, array, list or dict"
-        raise ValueError(f"{label} is {shortened(value)}; expected {plain} ({error})") from None

@@ -7,7 +7,8 @@ from importlib.metadata import entry_points
 from importlib.resources import files
 from pathlib import Path
 
-from costada.evaluators.folders import SETTINGS_FILE, FolderSettings, load_folder, read_settings
+from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings, read_settings
+from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
 
 BENCHMARKS = Path(str(files("costada.evaluators"))) / "benchmarks"

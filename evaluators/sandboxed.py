@@ -9,10 +9,15 @@ from types import TracebackType
 from typing import Self
 
 from costada.evaluators.contract import Holdout, Score, holdout_seed, new_key
+from costada.evaluators.sandbox.codec import Value
+from costada.evaluators.sandbox.commands import Commands, run_commands
 from costada.evaluators.sandbox.execution import CandidateResult
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.named_files import named_files
 from costada.evaluators.sandbox.run import run_calls
+from costada.evaluators.syntax import SyntaxCheck
+from costada.values.candidate import Program
 from costada.values.evaluation import (
     COMBINED_SCORE,
     EVAL_TIME,
@@ -36,6 +41,8 @@ class Confined:
     limits: Limits = field(default_factory=Limits)
     layer: Layer = Layer.AUTO
     preload: tuple[str, ...] = PRELOAD
+    interpreter: str | None = None
+    readable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +50,25 @@ class SandboxedEvaluator(Confined):
     """Runs a candidate in the sandbox and passes what it returns to a trusted score function.
 
     Attributes:
-        entry_point: The function to call.
+        entry_point: The function to call; None if there is none.
+        commands: The commands that build and run a candidate; if there are neither these nor an
+            entry point, `score` judges the candidate's text.
         score: Judges the output of the call, or the list of results if there are several calls.
         calls: Keyword arguments of each call.
         is_single: Whether `score` takes the output of the one call.
         holdout: Held-out inputs for each valid program; None for none.
+        syntax: Finds syntax errors before anything is built or run; None for no check.
     """
 
-    entry_point: str
+    entry_point: str | None = None
+    commands: Commands | None = None
     score: Score
     calls: tuple[Mapping[str, object], ...]
     is_single: bool
     holdout: Holdout | None = None
+    syntax: SyntaxCheck | None = None
 
-    def __call__(self, code: str, key: str = PROCESS_KEY) -> Evaluation:
+    def __call__(self, source: str | Program, key: str = PROCESS_KEY) -> Evaluation:
         """Verdict on a program; `key` is the secret that decides its held-out inputs.
 
         The metrics hold `combined_score` and `eval_time` (seconds) beside what the score function
@@ -68,12 +80,13 @@ class SandboxedEvaluator(Confined):
             RuntimeError: If the sandbox itself does not work.
             ValueError: If this machine does not offer the layer.
         """
-        published = self._look(code, self.calls, self.score)
+        published = self._look(source, self.calls, self.score)
         if self.holdout is None or not published.is_valid:
             return published
+        code = source if isinstance(source, str) else source.text
         holdout, seed = self.holdout, holdout_seed(key, code)
         judge = partial(holdout.score, seed=seed, published=published)
-        second = self._look(code, holdout.calls(seed), judge)
+        second = self._look(source, holdout.calls(seed), judge)
         seconds = published.seconds + second.seconds
         if {EVALUATOR_FAULT, SANDBOX_FAULT} & second.artifacts.keys():
             return replace(second, seconds=seconds)
@@ -88,10 +101,12 @@ class SandboxedEvaluator(Confined):
             reason += f" ({second.error})"
         return failed(reason, artifacts=published.artifacts, seconds=seconds)
 
-    def _look(self, code: str, calls: Sequence[Mapping[str, object]], score: Score) -> Evaluation:
+    def _look(
+        self, source: str | Program, calls: Sequence[Mapping[str, object]], score: Score
+    ) -> Evaluation:
         """Verdict on what a program returns for these calls."""
-        results = run_calls(code, self.entry_point, calls, self.limits, self.layer, self.preload)
-        if self.is_single and results[0].error is not None:
+        results = self._results(source, calls)
+        if results[0].error is not None and (self.is_single or results[0].is_unbuilt):
             judged = failed(results[0].error)
         else:
             judged = _scored(score, results[0].output if self.is_single else results)
@@ -101,6 +116,38 @@ class SandboxedEvaluator(Confined):
         seconds = sum(result.seconds for result in results)
         metrics = {**judged.metrics, COMBINED_SCORE: judged.score, EVAL_TIME: seconds}
         return replace(judged, metrics=metrics, artifacts=artifacts, seconds=seconds)
+
+    def _results(
+        self, source: str | Program, calls: Sequence[Mapping[str, object]]
+    ) -> list[CandidateResult]:
+        """What a program makes of these calls; its text where nothing runs."""
+        fault = self.syntax.fault(source, self.limits, self.layer) if self.syntax else None
+        if fault is not None:
+            unbuilt = CandidateResult(None, fault, "", 0.0, is_unbuilt=True)
+            return [unbuilt] * len(calls)
+        if self.commands is not None:
+            return run_commands(
+                source,
+                self.commands,
+                calls,
+                self.limits,
+                self.layer,
+                self.readable,
+                self.interpreter,
+            )
+        if self.entry_point is None:
+            fault = named_files(source).fault(self.limits)
+            text: Value = source if isinstance(source, str) else dict(source)
+            return [CandidateResult(None if fault else text, fault, "", 0.0)]
+        return run_calls(
+            source,
+            self.entry_point,
+            calls,
+            self.limits,
+            self.layer,
+            self.preload,
+            interpreter=self.interpreter,
+        )
 
 
 def _marks(judged: Evaluation, results: list[CandidateResult]) -> dict[str, str]:

@@ -92,7 +92,7 @@ def run_command(
     if not is_rootless:  # otherwise root in the container is this user already
         command += ["--user", f"{os.getuid()}:{os.getgid()}"]
     command += [*engine.options, "--tmpfs"]
-    command += [f"{INNER_FOLDER}:rw,nosuid,nodev,noexec,size={size},mode=1777"]
+    command += [f"{INNER_FOLDER}:rw,nosuid,nodev,exec,size={size},mode=1777"]
     places = {str(folder / SOCKET_FOLDER): INNER_SOCKET_FOLDER} | {path: path for path in outermost}
     for source, target in places.items():
         command += ["--mount", f"type=bind,source={source},target={target},readonly"]

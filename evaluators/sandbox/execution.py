@@ -3,11 +3,12 @@
 import os
 import selectors
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from time import monotonic
+from typing import TypeVar
 
 from costada.evaluators.sandbox.cancellation import CANCELLED, heard_tokens
 from costada.evaluators.sandbox.codec import LENGTH_BYTES, Value, decode, encode
@@ -16,6 +17,7 @@ from costada.evaluators.sandbox.layers import SlotKind
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 from costada.evaluators.sandbox.slot import SLOTS, Pool, Slot
 
+Answer = TypeVar("Answer")
 CHUNK_BYTES = 65536
 MAX_PRINTED_BYTES = 64 * MEBIBYTE
 CPU_GRACE_SECONDS = 5
@@ -29,6 +31,7 @@ NUM_CORES = os.cpu_count() or 1  # asking the system takes longer than all else 
 
 NUM_OPENING_FRAMES = 2  # one before the program is loaded, one after; then comes one for each call
 CHILD_LIMITS = ("memory_mb", "scratch_mb", "threads", "processes")
+FOR_COMMANDS = ("may_execute", "keeps_files")
 TOO_MANY_FRAMES = "malformed answer: more than was asked for"
 SLOT_LOST = (
     "the sandbox process ended while the program ran: the program may have killed it, or the"
@@ -145,6 +148,11 @@ class AnswerStream(Stream):
         return len(self.kept) > self._end
 
     @property
+    def rest(self) -> bytes:
+        """What came after the last complete frame."""
+        return bytes(memoryview(self.kept)[self._end :])
+
+    @property
     def has_too_many(self) -> bool:
         """Whether anything came after the last frame that may come."""
         return len(self.bounds) == self.max_frames and self.has_rest
@@ -163,25 +171,33 @@ class AnswerStream(Stream):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a worker is asked: what it reads before it loads the program, then for each call."""
+    """What a worker is asked: what it reads before it loads the program, then for each call.
+
+    A request to run a command has no calls: the worker becomes the program, which reads the rest
+    of the opening and writes to the same pipe as the worker. Its files stay for the next request.
+    """
 
     opening: bytes
-    calls: tuple[bytes, ...]
+    calls: tuple[bytes, ...] = ()
+    is_command: bool = False
+    may_execute: bool = False  # whether the worker starts programs in other languages
 
 
 def request_for(
-    source: bytes, call: Mapping[str, object], calls: Sequence[Mapping[str, object]]
+    files: Mapping[str, bytes], call: Mapping[str, object], calls: Sequence[Mapping[str, object]]
 ) -> Request:
-    """The request to load a source as `call` says (see `inside/worker.py`), and to call it.
+    """The request to load a program as `call` says (see `inside/worker.py`), and to call it.
 
     Raises:
         ValueError: If an argument of a call is no plain data.
     """
-    opening = _framed(_framed(encode(dict(call))) + source)
-    return Request(opening, tuple(_framed(encode(dict(arguments))) for arguments in calls))
+    sizes = {path: len(text) for path, text in files.items()}
+    opening = framed(framed(encode({**call, "files": sizes})) + b"".join(files.values()))
+    return Request(opening, tuple(framed(encode(dict(arguments))) for arguments in calls))
 
 
-def _framed(message: bytes) -> bytes:
+def framed(message: bytes) -> bytes:
+    """A message behind its length."""
     return len(message).to_bytes(LENGTH_BYTES, "big") + message
 
 
@@ -190,9 +206,9 @@ def too_slow(seconds: float) -> str:
     return f"timeout: the program exceeded {seconds:g} s"
 
 
-def _too_long(max_bytes: int) -> str:
+def _too_long(max_bytes: int, verb: str = "returned") -> str:
     """The reason for refusing an answer that is longer than allowed."""
-    return f"the program returned more than {max_bytes} bytes"
+    return f"the program {verb} more than {max_bytes} bytes"
 
 
 @dataclass(slots=True)
@@ -212,6 +228,7 @@ class Execution:
     stop_end: float = 0.0  # when it must be over after it was stopped
     ended: float = 0.0  # when its end was reported, or given up
     status: int | None = None  # exit status, negative for a signal, once the slot reports it
+    exited: float = 0.0  # when the worker ended, as its server saw it; 0 if that is lost
     exceeded: str | None = None  # the limit that the slot saw it exceed, in words
     is_slot_lost: bool = False  # whether the slot died or does not react
     num_in_time: int | None = None  # how many calls were over when one exceeded its time
@@ -246,7 +263,7 @@ class Execution:
         self.answers.split_frames()
         if excess := self.answers.excess or self.log.excess:
             self.stop(excess)
-        if self.answers.has_too_many:
+        if self.answers.has_too_many and not self.request.is_command:
             self.stop(TOO_MANY_FRAMES)
         num_asked, num_calls = len(self.asked), len(self.request.calls)
         is_answered = len(self.answers.arrivals) == NUM_OPENING_FRAMES + num_asked
@@ -280,6 +297,7 @@ class Execution:
             self.is_slot_lost = True
         else:
             self.status, self.exceeded = answer.status, answer.exceeded
+            self.exited = answer.ended
             self.answers.drain()
             self.log.drain()
 
@@ -306,8 +324,8 @@ def execute(slot: Slot, request: Request, limits: Limits, seconds: float) -> Exe
         while not execution.has_ended:
             _process_events(execution, selector)
         execution.ended = monotonic()
-        if not execution.is_slot_lost:
-            slot.prepare(_order_of(limits))
+        if not (execution.is_slot_lost or request.is_command):
+            slot.prepare(_order_of(limits, request))
         unless_ended.pop_all()
     if execution.is_slot_lost:
         slot.destroy()
@@ -339,11 +357,24 @@ def execute_in_any(
         OSError: If pipes or folders cannot be made.
         RuntimeError: If no slot starts, with the reason.
     """
+
+    def carry_out(slot: Slot) -> Execution:
+        if needs_all:
+            slot.load_all()
+        return execute(slot, request, limits, seconds)
+
+    return in_any_slot(kind, carry_out, slots)
+
+
+def in_any_slot(kind: SlotKind, use: Callable[[Slot], Answer], slots: Pool) -> Answer:
+    """What `use` makes of a slot; if it raises a BrokenPipeError, of another slot.
+
+    Raises:
+        RuntimeError: If no slot starts, with the reason.
+    """
     for _ in range(MAX_ATTEMPTS):
         with suppress(BrokenPipeError), slots.acquire(kind) as slot:
-            if needs_all:
-                slot.load_all()
-            return execute(slot, request, limits, seconds)
+            return use(slot)
     raise RuntimeError(
         f"sandbox: the process for candidates ({kind.layer}) was killed {MAX_ATTEMPTS} times, while"
         " it was idle or starting: something outside kills it, or the machine is out of memory"
@@ -380,26 +411,29 @@ def _begin(
     slot: Slot, request: Request, limits: Limits, seconds: float, stack: ExitStack
 ) -> Execution:
     """Order a worker; the stack closes our ends of its pipes."""
-    pipes = slot.begin(_order_of(limits))
+    pipes = slot.begin(_order_of(limits, request))
     requests = RequestPipe(pipes.request_fd)
     stack.callback(requests.close)
     for fd in (pipes.answer_fd, pipes.log_fd):
         stack.callback(os.close, fd)
         os.set_blocking(fd, False)
     max_answer_bytes = limits.result_bytes + (FRAME_BYTES + ERROR_BYTES) * len(request.calls)
-    reason = _too_long(limits.result_bytes)
+    reason = _too_long(limits.result_bytes, "wrote" if request.is_command else "returned")
     answers = AnswerStream(pipes.answer_fd, max_answer_bytes, max_answer_bytes, reason)
     too_chatty = f"the program printed more than {MAX_PRINTED_BYTES // MEBIBYTE} MB"
     log = Stream(pipes.log_fd, limits.log_bytes, MAX_PRINTED_BYTES, too_chatty)
-    requests.put(request.opening)
+    requests.put(request.opening, is_last=request.is_command)
     return Execution(slot, limits, request, seconds, requests, answers, log)
 
 
-def _order_of(limits: Limits) -> dict[str, int]:
+def _order_of(limits: Limits, request: Request) -> dict[str, int]:
     """The limits that hold inside; see `Order`."""
     cpu_seconds = (ceil(limits.wall_seconds) + CPU_GRACE_SECONDS) * NUM_CORES
     order = {name: getattr(limits, name) for name in CHILD_LIMITS}
-    return {**order, "cpu_seconds": min(cpu_seconds, MAX_CPU_SECONDS)}
+    order["cpu_seconds"] = min(cpu_seconds, MAX_CPU_SECONDS)
+    if request.is_command:
+        return order | dict.fromkeys(FOR_COMMANDS, 1)
+    return order | {"may_execute": 1} if request.may_execute else order
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,11 +445,12 @@ class CandidateResult:
         error: Why it failed; None if it returned.
         log: The beginning of what was printed, in all calls together.
         seconds: Wall-clock time of the call, from the end of the one before; the first includes
-            loading the program, and the last the time until its process ended.
+            loading or building the program, and the last the time until its process ended.
         is_own_fault: Whether a failure came from the candidate's code; False only if an
             evaluator failed outside of it.
         is_sandbox_fault: Whether the sandbox itself was lost on the way, so that another try
             may end differently.
+        is_unbuilt: Whether the program could not be built, so that no call was made.
     """
 
     output: Value
@@ -424,6 +459,7 @@ class CandidateResult:
     seconds: float
     is_own_fault: bool = True
     is_sandbox_fault: bool = False
+    is_unbuilt: bool = False
 
 
 def results_of(execution: Execution) -> list[CandidateResult]:
@@ -438,12 +474,12 @@ def results_of(execution: Execution) -> list[CandidateResult]:
     """
     messages = execution.answers.messages()
     if not messages and execution.stopped is None and not execution.is_slot_lost:
-        raise RuntimeError(f"sandbox: could not begin a program: {_log(execution)[-1000:]}")
+        raise RuntimeError(f"sandbox: could not begin a program: {log_of(execution)[-1000:]}")
     num_calls = len(execution.request.calls)
     if execution.answers.has_too_many:
         return _failures(execution, 0, num_calls, TOO_MANY_FRAMES)
     if execution.answers.has_rest and execution.exceeded is None and execution.stopped is None:
-        reason = f"malformed answer: it is incomplete; {_reason(execution)}"
+        reason = f"malformed answer: it is incomplete; {reason_of(execution)}"
         return _failures(execution, 0, num_calls, reason)
     if any(messages[1:NUM_OPENING_FRAMES]):
         result = _read(execution, messages[1], execution.ended - execution.started)
@@ -462,12 +498,12 @@ def results_of(execution: Execution) -> list[CandidateResult]:
         _read(execution, answer, ends[call] - moments[call])
         for call, answer in enumerate(answers[:num_answered])
     ]
-    return results + _failures(execution, num_answered, num_missing, _reason(execution))
+    return results + _failures(execution, num_answered, num_missing, reason_of(execution))
 
 
 def _read(execution: Execution, message: memoryview, seconds: float) -> CandidateResult:
     """The result in one answer."""
-    log = _log(execution)
+    log = log_of(execution)
     try:
         answer = decode(message)
     except ValueError as fault:
@@ -479,7 +515,7 @@ def _read(execution: Execution, message: memoryview, seconds: float) -> Candidat
         case {"output": output, **rest} if not rest:
             return CandidateResult(output, None, log, seconds)
         case {"error": str(error), "is_own_fault": bool(is_own), **rest} if error and not rest:
-            text = _readable(error[:ERROR_BYTES])
+            text = readable(error[:ERROR_BYTES])
             return CandidateResult(None, text, log, seconds, is_own_fault=is_own)
     text = "malformed answer: it is neither an output nor an error"
     return CandidateResult(None, text, log, seconds)
@@ -488,14 +524,15 @@ def _read(execution: Execution, message: memoryview, seconds: float) -> Candidat
 def _failures(execution: Execution, first: int, count: int, reason: str) -> list[CandidateResult]:
     """The results of calls that share one reason; the first of them took all the time."""
     begun = [execution.started, *execution.answers.arrivals[NUM_OPENING_FRAMES:]][first]
-    log, is_lost = _log(execution), execution.is_slot_lost
+    log, is_lost = log_of(execution), execution.is_slot_lost
     return [
         CandidateResult(None, reason, log, seconds, is_sandbox_fault=is_lost)
         for seconds in [execution.ended - begun, *[0.0] * (count - 1)][:count]
     ]
 
 
-def _reason(execution: Execution) -> str:
+def reason_of(execution: Execution) -> str:
+    """Why a program ended before it answered."""
     if execution.stopped is not None:
         return execution.stopped
     status = execution.status
@@ -512,11 +549,12 @@ def _reason(execution: Execution) -> str:
     return f"the program was killed by {name} before it returned{hint}"
 
 
-def _log(execution: Execution) -> str:
+def log_of(execution: Execution) -> str:
+    """What was printed, in which the working folder has no name."""
     text = execution.log.kept.decode("utf-8", "replace")
-    return _readable(text.replace(f"{execution.slot.scratch}{os.sep}", ""))
+    return readable(text.replace(f"{execution.slot.scratch}{os.sep}", ""))
 
 
-def _readable(text: str) -> str:
+def readable(text: str) -> str:
     """The text without what could steer the terminal that shows it."""
     return text.translate(WITHOUT_CONTROLS)

@@ -104,8 +104,9 @@ def _probe(layer: Layer, canary: Path) -> tuple[Mapping[str, bool], bool]:
 
     It tries to read a file, write outside, open a socket and fork.
     """
-    call = {"mode": "candidate", "entry_point": "probe"}
-    request = request_for(PROBE_FILE.read_bytes(), call, [{"canary": str(canary)}])
+    call = {"mode": "candidate", "entry_point": "probe", "program": PROBE_FILE.name}
+    files = {PROBE_FILE.name: PROBE_FILE.read_bytes()}
+    request = request_for(files, call, [{"canary": str(canary)}])
     # Where nothing keeps the probe from forking, the watch over processes must not end it.
     limits = Limits(processes=int(layer in UNCONFINED))
     execution = execute_in_any(SlotKind(layer, PRELOAD), request, limits, PROBE_SECONDS)

@@ -3,15 +3,17 @@
 import json
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cache
+from glob import glob, has_magic
 from pathlib import Path
 from shutil import which
 from typing import NamedTuple
 
 from costada.evaluators.sandbox.container import INNER_FOLDER, INNER_SOCKET, run_command
+from costada.evaluators.sandbox.interpreter import Interpreter, own_interpreter
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
 
 
@@ -47,8 +49,15 @@ THREAD_VARIABLES = (
     "VECLIB_MAXIMUM_THREADS",
 )
 SCRATCH_NAME = "work"
+MOUNTING = ("CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE")
+"""What the server needs, in namespaces of its own, to mount an overlay; candidates lack it."""
+
 SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64", "/bin", "/sbin")
-SYSTEM_PROGRAMS = ("/usr/local/bin", "/usr/bin", "/bin")
+TOOLS = (
+    *("/usr/include", "/usr/libexec", "/usr/share", "/usr/local/include", "/usr/local/share"),
+    *("/usr/local/go", "/etc/alternatives", "/etc/java*", "/etc/R", "/etc/julia"),
+    "/etc/ssl/openssl.cnf",
+)
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime")
 
 
@@ -83,6 +92,19 @@ class ReadableFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Original:
+    """A folder of which each candidate gets a clean copy as its working folder.
+
+    It holds files, folders and links that lead to nothing outside of it, alone.
+    """
+
+    path: str
+    num_files: int  # files, folders and links in it
+    megabytes: int  # size of all files
+    identity: tuple[int, int]  # device and inode: a replaced folder makes another kind of slot
+
+
+@dataclass(frozen=True, slots=True)
 class SlotKind:
     """What a slot is prepared for; candidates of one kind share slots.
 
@@ -93,6 +115,10 @@ class SlotKind:
             instead of a fork of a warm one.
         files_mb: Size of the slot's private file system in MiB, where it can have one; 0: none
             unless the layer needs it.
+        interpreter: What runs the candidates; None: the interpreter of this process.
+        original: What the working folder of each candidate is a copy of; None: it is empty.
+        readable: Files and folders beside the system's that candidates may read; programs are
+            looked for in the folders, and in a `bin` in them.
     """
 
     layer: Layer
@@ -100,6 +126,15 @@ class SlotKind:
     files: tuple[ReadableFile, ...] = ()
     is_single_use: bool = field(default_factory=lambda: not can_fork())
     files_mb: int = Limits().files_mb
+    interpreter: Interpreter | None = None
+    original: Original | None = None
+    readable: tuple[str, ...] = ()
+
+    @property
+    def programs(self) -> list[str]:
+        """The folders in which programs are looked for, beside the interpreter's."""
+        places = [folder for path in self.readable for folder in (path, os.path.join(path, "bin"))]
+        return [path for path in places if os.path.isdir(path)]
 
     @property
     def loaded_late(self) -> tuple[str, ...]:
@@ -107,6 +142,11 @@ class SlotKind:
         if self.is_single_use:
             return ()
         return tuple(name for name in self.preload if name.partition(".")[0] == LATE)
+
+    @property
+    def room_mb(self) -> int:
+        """Size of the file system where copies of the original have room beside the files."""
+        return self.files_mb + (self.original.megabytes if self.original else 0)
 
     @property
     def is_supervised(self) -> bool:
@@ -117,6 +157,33 @@ class SlotKind:
     def has_filesystem(self) -> bool:
         """Whether the layer itself gives the slot a private file system."""
         return self.layer in (Layer.BUBBLEWRAP, Layer.CONTAINER)
+
+
+def readable_paths(patterns: Sequence[str]) -> tuple[str, ...]:
+    """What absolute paths, and patterns of such, lead to; `~` stands for the home folder.
+
+    A pattern may lead to nothing: a tool chain need not be at the same place on every machine.
+
+    Raises:
+        ValueError: If one is relative, or a path leads to nothing.
+    """
+    found: list[str] = []
+    for pattern in patterns:
+        path = os.path.expanduser(pattern)
+        there = sorted(glob(path))
+        if not os.path.isabs(path) or not (there or has_magic(path)):
+            raise ValueError(
+                f"readable has {pattern!r}; expected the absolute path of a file or folder that is"
+                " there, or a pattern of such"
+            )
+        found += map(os.path.realpath, there)
+    return tuple(dict.fromkeys(found))
+
+
+@cache
+def tools() -> tuple[str, ...]:
+    """What the system's compilers and interpreters read beside its libraries."""
+    return tuple(path for pattern in TOOLS for path in sorted(glob(pattern)))
 
 
 class Launch(NamedTuple):
@@ -144,28 +211,30 @@ def launch(kind: SlotKind, folder: Path | None, control_fd: int, info_fd: int) -
     if kind.is_single_use and kind.layer not in UNCONFINED:
         raise RuntimeError("it needs a Linux kernel with pidfd_open")
     scratch = os.path.join(INNER_FOLDER if kind.has_filesystem else str(folder), SCRATCH_NAME)
-    files = [file.path for file in kind.files]
+    python = kind.interpreter or own_interpreter()
+    originals = [kind.original.path] if kind.original else []
+    mounted = _mounted(
+        python, [*(file.path for file in kind.files), *originals, *kind.readable, *tools()]
+    )
     environment = dict.fromkeys(THREAD_VARIABLES, "1")
     environment |= {"HOME": scratch, "TMPDIR": scratch, "PYTHONHASHSEED": "0"}
-    settings = _settings(kind, scratch) | {"environment": environment}
+    settings = _settings(kind, python, scratch) | {"environment": environment}
     if kind.layer is Layer.CONTAINER and folder is not None:
-        mounts = [*SYSTEM_FOLDERS, *SYSTEM_FILES, *_mounted(files)]
-        runner = run_command(folder, mounts, kind.files_mb, environment)
-        command = [*runner, *_interpreter(settings | {"control_path": INNER_SOCKET})]
+        mounts = [*SYSTEM_FOLDERS, *SYSTEM_FILES, *mounted]
+        runner = run_command(folder, mounts, kind.room_mb, environment)
+        command = [*runner, *_started(python, settings | {"control_path": INNER_SOCKET})]
         return Launch(command, dict(os.environ), scratch)
-    command = _interpreter(settings | {"control_fd": control_fd})
+    command = _started(python, settings | {"control_fd": control_fd})
     if kind.layer is Layer.BUBBLEWRAP:
-        command = [*_bubblewrap(files, info_fd, kind.files_mb), *command]
+        command = [*_bubblewrap(kind, mounted, info_fd), *command]
     return Launch(command, environment, scratch)
 
 
-def _interpreter(settings: Mapping[str, object]) -> list[str]:
-    # Started as `../bin/python`, it would name itself by folders that the sandbox lacks.
-    program = os.path.normpath(sys.executable)
-    return [program, *INTERPRETER_OPTIONS, str(SERVER_FILE), json.dumps(settings)]
+def _started(python: Interpreter, settings: Mapping[str, object]) -> list[str]:
+    return [python.program, *INTERPRETER_OPTIONS, str(SERVER_FILE), json.dumps(settings)]
 
 
-def _settings(kind: SlotKind, scratch: str) -> dict[str, object]:
+def _settings(kind: SlotKind, python: Interpreter, scratch: str) -> dict[str, object]:
     """The settings that `inside/server_main.py` reads."""
     return {
         "role": "spawn_server" if kind.is_single_use else "fork_server",
@@ -173,52 +242,42 @@ def _settings(kind: SlotKind, scratch: str) -> dict[str, object]:
         "has_namespace": kind.layer is not Layer.NONE and not kind.is_single_use,
         "scratch": scratch,
         "makes_folder": not kind.has_filesystem,
-        "files_mb": 0 if kind.has_filesystem or kind.layer is Layer.NONE else kind.files_mb,
+        "files_mb": 0 if kind.has_filesystem or kind.layer is Layer.NONE else kind.room_mb,
+        "original": kind.original and {**asdict(kind.original), "upper_mb": kind.files_mb},
         "layer": kind.layer,
         "preload": [name for name in kind.preload if name not in kind.loaded_late],
-        "import_path": _library_folders(),
-        "programs": _program_paths(),
+        "import_path": python.libraries,
+        "programs": [*kind.programs, *python.program_paths],
+        "tools": tools(),
+        # Devices and entries of /proc belong to root, and their modes hold for all processes.
+        "owns_files": kind.has_filesystem and os.geteuid() != 0,
         "hidden": str(PACKAGE_FOLDER),
-        "readable": [*_interpreter_folders(), *_library_folders(), *(f.path for f in kind.files)],
+        "readable": [
+            *(*python.standard_folders, *python.libraries, *kind.readable),
+            *(file.path for file in kind.files),
+        ],
         "listable": list(dict.fromkeys(path for file in kind.files for path in file.folders)),
     }
 
 
-def _library_folders() -> list[str]:
-    """The folders of installed packages: candidates import what this process can import."""
-    is_library = ("site-packages", "dist-packages")
-    return [path for path in sys.path if path.endswith(is_library) and os.path.isdir(path)]
-
-
-def _interpreter_folders() -> list[str]:
-    """The folders of the standard library."""
-    prefixes = dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix))
-    found = [os.path.join(prefix, name) for prefix in prefixes for name in ("lib", "lib64")]
-    return [path for path in found if os.path.isdir(path)]
-
-
-def _program_paths() -> list[str]:
-    """The folders of programs, the interpreter's own first, and what it needs to start."""
-    prefixes = dict.fromkeys((sys.prefix, sys.base_prefix))
-    own = [os.path.join(prefix, name) for prefix in prefixes for name in ("bin", "pyvenv.cfg")]
-    return [path for path in (*own, *SYSTEM_PROGRAMS) if os.path.exists(path)]
-
-
-def _bubblewrap(files: list[str], info_fd: int, files_mb: int) -> list[str]:
+def _bubblewrap(kind: SlotKind, mounted: list[str], info_fd: int) -> list[str]:
     program = which("bwrap")
     if program is None:
         raise FileNotFoundError("bwrap is not installed")
     command = [program, "--unshare-all", "--unshare-user", "--cap-drop", "ALL"]
+    for capability in MOUNTING if kind.original else ():
+        command += ["--cap-add", capability]
     command += ["--hostname", "sandbox"]
     for path in SYSTEM_FOLDERS:
         is_link = os.path.islink(path)
         command += ["--symlink", os.readlink(path), path] if is_link else _bound(path)
     for path in SYSTEM_FILES:
         command += _bound(path)
-    command += ["--proc", "/proc", "--dev", "/dev", "--size", str(files_mb * MEBIBYTE)]
-    command += ["--tmpfs", "/tmp", "--dir", INNER_FOLDER, "--chdir", INNER_FOLDER]  # noqa: S108
-    for path in _mounted(files):
+    command += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]  # noqa: S108
+    command += ["--size", str(kind.room_mb * MEBIBYTE), "--tmpfs", INNER_FOLDER]
+    for path in mounted:
         command += _bound(path)
+    command += ["--remount-ro", "/tmp", "--chdir", INNER_FOLDER]  # noqa: S108
     return [*command, "--info-fd", str(info_fd), "--"]
 
 
@@ -226,8 +285,8 @@ def _bound(path: str) -> list[str]:
     return ["--ro-bind-try", path, path]
 
 
-def _mounted(files: list[str]) -> list[str]:
+def _mounted(python: Interpreter, files: list[str]) -> list[str]:
     """What must be visible beside the system: the interpreter, packages, this folder, files."""
-    installed = [*_program_paths(), *_interpreter_folders(), *_library_folders()]
+    installed = [*python.program_paths, *python.standard_folders, *python.libraries]
     paths = dict.fromkeys([*installed, str(SANDBOX_FOLDER), *files])
     return [path for path in paths if not path.startswith("/usr/")]

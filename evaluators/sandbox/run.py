@@ -1,9 +1,10 @@
-"""Runs candidates: source text in, plain data or a reason out."""
+"""Runs candidates: a program in, plain data or a reason out."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import replace
 
-from costada.evaluators.folder_files import shown_files
+from costada.evaluators.folder_files import EvaluatorFile
+from costada.evaluators.sandbox.codec import Value
 from costada.evaluators.sandbox.execution import (
     CandidateResult,
     execute_in_any,
@@ -11,11 +12,21 @@ from costada.evaluators.sandbox.execution import (
     results_of,
     too_slow,
 )
+from costada.evaluators.sandbox.inside.worker import CANDIDATE_FILE
+from costada.evaluators.sandbox.interpreter import interpreter_at
 from costada.evaluators.sandbox.layer_choice import chosen_layer
-from costada.evaluators.sandbox.layers import LATE, PRELOAD, Layer, ReadableFile, SlotKind
+from costada.evaluators.sandbox.layers import (
+    LATE,
+    PRELOAD,
+    Layer,
+    ReadableFile,
+    SlotKind,
+    readable_paths,
+)
 from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.named_files import NamedFiles, named_files
 from costada.evaluators.sandbox.slot import SLOTS, Pool
-from costada.values.evaluation import NOT_STORABLE, is_storable
+from costada.values.candidate import Program
 
 
 def run_candidate(
@@ -32,13 +43,14 @@ def run_candidate(
 
 
 def run_calls(
-    source: str,
+    source: str | Program,
     entry_point: str,
     calls: Sequence[Mapping[str, object]],
     limits: Limits,
     layer: Layer = Layer.AUTO,
     preload: Sequence[str] = PRELOAD,
     slots: Pool = SLOTS,
+    interpreter: str | None = None,
 ) -> list[CandidateResult]:
     """Run a candidate's entry point for each call; the results in order.
 
@@ -49,14 +61,15 @@ def run_calls(
     passes on.
 
     Args:
-        source: The candidate's source text.
-        entry_point: The function to call.
+        source: The candidate's source text, or its files, which it can import.
+        entry_point: The function to call; of several files, `module:function`.
         calls: The keyword arguments of each call, as plain data.
         limits: What the run may take.
         layer: What confines the candidate's process.
         preload: Modules that are loaded before the process starts; SciPy's before the first one
             whose source names it.
         slots: Where to run it.
+        interpreter: Path of the Python that runs it; that of this process if absent.
 
     Raises:
         InterruptedError: If the evaluation was cancelled.
@@ -64,8 +77,12 @@ def run_calls(
         RuntimeError: If the sandbox itself does not work. Never because of the candidate.
         ValueError: If this machine does not offer the layer, or an argument is no plain data.
     """
-    kind = SlotKind(chosen_layer(layer), tuple(preload), files_mb=limits.files_mb)
+    python = interpreter_at(interpreter) if interpreter else None
+    kind = SlotKind(
+        chosen_layer(layer), tuple(preload), files_mb=limits.files_mb, interpreter=python
+    )
     call = {"mode": "candidate", "entry_point": entry_point}
+    program = named_files(source)
     results: list[CandidateResult] = []
     remaining = limits.wall_seconds
     while len(results) < len(calls):
@@ -73,24 +90,31 @@ def run_calls(
         if remaining <= 0:
             reason = too_slow(limits.wall_seconds)
             return results + [CandidateResult(None, reason, "", 0.0)] * len(rest)
-        fresh = _run(source, call, rest, limits, kind, remaining, slots=slots)
+        fresh = _run(program, call, rest, limits, kind, remaining, slots=slots)
         remaining -= sum(result.seconds for result in fresh)
         results += fresh
     return results
 
 
 def run_evaluator(
-    source: str,
-    folder: Path,
+    source: str | Program,
+    evaluator: EvaluatorFile,
     limits: Limits,
     layer: Layer = Layer.AUTO,
     preload: Sequence[str] = PRELOAD,
-    files: Sequence[str] = (),
+    interpreter: str | None = None,
+    file_name: str = CANDIDATE_FILE,
+    readable: Sequence[str] = (),
 ) -> CandidateResult:
-    """Run the evaluator.py of a folder on a candidate, both in the same confined process.
+    """Run the evaluator of a folder on a candidate, both in the same confined process.
 
-    The output is a dict with "metrics" and "artifacts", whose values are numbers, texts or None.
-    Of the folder they may read what `shown_files` finds; `files` are those that it declares.
+    It is given the path of the candidate's file, which has the name given, or of the folder that
+    holds its files.
+    The output is a dict with "metrics" and "artifacts", whose values are numbers, texts or None;
+    see `inside/contracts.py`. If a stage after the first fails, the result is that of the stages
+    before, with the error among its artifacts.
+    `interpreter` is the path of the Python that runs both; that of this process if absent.
+    `readable` are files and folders beside the system's that both may read.
 
     Raises:
         InterruptedError: If the evaluation was cancelled.
@@ -98,21 +122,80 @@ def run_evaluator(
         RuntimeError: If the sandbox itself does not work.
         ValueError: If this machine does not offer the layer, or declared files are not there.
     """
-    found = folder.resolve()
-    shown = shown_files(found, files)
-    readable = []
-    for path in shown:
+    shown = evaluator.shown()
+    files = []
+    for path, listable in shown.items():
         about = path.stat()
-        readable.append(ReadableFile(str(path), str(found), (about.st_dev, about.st_ino)))
+        files.append(ReadableFile(str(path), str(listable), (about.st_dev, about.st_ino)))
     layer = chosen_layer(layer)
-    kind = SlotKind(layer, tuple(preload), tuple(readable), files_mb=limits.files_mb)
-    call = {"mode": "evaluator", "folder": str(found)}
+    python = interpreter_at(interpreter) if interpreter else None
+    kind = SlotKind(
+        layer,
+        tuple(preload),
+        tuple(files),
+        files_mb=limits.files_mb,
+        interpreter=python,
+        readable=readable_paths(readable),
+    )
+    thresholds = list(evaluator.thresholds)
+    call = {"mode": "evaluator", "evaluator": str(evaluator.path), "thresholds": thresholds}
+    call["contract"] = evaluator.contract
+    calls = [{"stage": stage} for stage in range(1, evaluator.num_stages + 1)] or [{}]
     texts = [path.read_text(errors="replace") for path in shown if path.suffix == ".py"]
-    return _run(source, call, [{}], limits, kind, limits.wall_seconds, "".join(texts))[0]
+    program, seconds = named_files(source, file_name), limits.wall_seconds
+    return _last_stage(_run(program, call, calls, limits, kind, seconds, "".join(texts)))
+
+
+def find_syntax_faults(
+    program: NamedFiles, languages: Mapping[str, str], limits: Limits, layer: Layer
+) -> dict[str, str]:
+    """The first syntax error of each file, by path, found by parsers in a confined process.
+
+    Nothing is executed. A check that fails, or takes longer than its limits, finds no error.
+    `languages` are as `inside/syntax.py` takes them.
+
+    Raises:
+        InterruptedError: If the evaluation was cancelled.
+        OSError: If the scratch directory cannot be made.
+        RuntimeError: If the sandbox itself does not work.
+    """
+    kind = SlotKind(chosen_layer(layer), (), files_mb=limits.files_mb)
+    call = {"mode": "syntax", "languages": dict(languages)}
+    output = _run(program, call, [{}], limits, kind, limits.wall_seconds)[0].output
+    faults = output if isinstance(output, dict) else {}
+    return {path: str(fault) for path, fault in faults.items()}
+
+
+def _last_stage(stages: list[CandidateResult]) -> CandidateResult:
+    """The result of stages together, whose outputs cover the stages before."""
+    seconds = sum(result.seconds for result in stages)
+    last = replace(stages[0], seconds=seconds)
+    for number, result in enumerate(stages[1:], start=2):
+        if result.is_sandbox_fault:
+            return replace(result, seconds=seconds)
+        if not isinstance(last.output, dict) or (result.error or result.output) is None:
+            break
+        if result.error is not None:
+            return replace(last, output=_without_stage(last.output, number, result.error))
+        last = replace(last, output=result.output)
+    return last
+
+
+def _without_stage(output: dict[str, Value], number: int, error: str) -> dict[str, Value]:
+    """What an evaluator answered before a stage failed, with the error."""
+    match output:
+        case {"metrics": dict(metrics), "artifacts": dict(artifacts), "averaged": list(names)}:
+            passed = f"stage{number}_passed"
+            return {
+                "metrics": {**metrics, passed: 0.0},
+                "artifacts": {**artifacts, f"stage{number}_error": error},
+                "averaged": [*names, passed],
+            }
+    return output
 
 
 def _run(
-    source: str,
+    program: NamedFiles,
     call: Mapping[str, object],
     calls: Sequence[Mapping[str, object]],
     limits: Limits,
@@ -122,14 +205,10 @@ def _run(
     slots: Pool = SLOTS,
 ) -> list[CandidateResult]:
     """The results up to the first call that ran out of time, or of all calls."""
-    if not is_storable(source):
-        return [CandidateResult(None, NOT_STORABLE, "", 0.0)] * len(calls)
-    text = source.encode()
-    if len(text) > limits.source_bytes:
-        reason = f"the source has {len(text)} bytes; expected at most {limits.source_bytes}"
-        return [CandidateResult(None, reason, "", 0.0)] * len(calls)
-    request = request_for(text, call, calls)
-    needs_all = LATE in source or LATE in evaluator_text
+    if fault := program.fault(limits):
+        return [CandidateResult(None, fault, "", 0.0)] * len(calls)
+    request = request_for(program.encoded, {**call, "program": program.path}, calls)
+    needs_all = LATE in evaluator_text or any(LATE in text for text in program.files.values())
     return results_of(
         execute_in_any(kind, request, limits, seconds, needs_all=needs_all, slots=slots)
     )

@@ -43,6 +43,7 @@ class SlotAnswer:
 
     status: int = 0  # exit status, negative for a signal
     exceeded: str | None = None  # the limit that it exceeded, in words
+    ended: float = 0.0  # when its process ended, on the monotonic clock
     group: int | None = None  # process group of the next candidate, if known before it starts
     bounds_files: bool = False  # whether a private file system bounds the files of candidates
 
@@ -273,6 +274,13 @@ class Slot:
         if self._prepared is not None:
             self._prepared[1].close()
             self._prepared = None
+
+    def clear(self) -> None:
+        """Have the files removed that an order has left for the next."""
+        with suppress(BrokenPipeError):
+            self.await_ready(READY_SECONDS)
+            self._is_ready = False
+            self.control.sendall(b'{"clear": 1}\n')
 
     def cancel(self) -> None:
         """Have the candidate killed; the answer to its order comes soon."""

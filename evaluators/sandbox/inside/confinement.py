@@ -7,8 +7,9 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 if TYPE_CHECKING:
     import landlockpy
@@ -20,6 +21,7 @@ IS_LINUX = sys.platform.startswith("linux")
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 4, 36, 38
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x10000000, 0x20000000
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_SLAVE = 0x2, 0x4, 0x8, 0x4000, 0x80000
+SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 0x1
 CAPABILITIES_OF_SELF = (ctypes.c_uint32 * 2)(0x20080522, 0)
 CAP_SYS_ADMIN = 1 << 21
 NUM_OPEN_FILES = 256
@@ -37,7 +39,23 @@ Identity = tuple[int, int]
 """Device and inode of a file or folder."""
 
 Order = Mapping[str, int]
-"""The limits of one worker: memory_mb, scratch_mb, cpu_seconds, threads, processes."""
+"""The limits of one worker: memory_mb, scratch_mb, cpu_seconds, threads, processes.
+
+With may_execute, it becomes another program; with keeps_files, its files stay for the next worker.
+"""
+
+
+class Permissions(NamedTuple):
+    """What a worker may do beside computing."""
+
+    may_start_processes: bool
+    may_execute: bool  # other programs, in its own place or in processes
+
+    @classmethod
+    def of(cls, order: Order) -> Self:
+        """What an order permits."""
+        may_start = order["processes"] > 0
+        return cls(may_start, may_start or "may_execute" in order)
 
 
 def set_process_option(option: int, value: int) -> None:
@@ -59,8 +77,10 @@ def limit_resources(order: Order) -> None:
     if IS_LINUX:
         with open("/proc/self/statm", "rb", buffering=0) as file:
             used = int(file.read().split()[0]) * resource.getpagesize()
+    # Programs in other languages reserve far more addresses than they use.
+    memory = resource.RLIMIT_DATA if "may_execute" in order else resource.RLIMIT_AS
     wanted = {
-        resource.RLIMIT_AS: used + order["memory_mb"] * MEBIBYTE,
+        memory: used + order["memory_mb"] * MEBIBYTE,
         resource.RLIMIT_CPU: order["cpu_seconds"],
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: order["scratch_mb"] * MEBIBYTE,
@@ -73,7 +93,7 @@ def limit_resources(order: Order) -> None:
     for limit, value in wanted.items():
         _, hard = resource.getrlimit(limit)
         bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        if IS_LINUX or limit != resource.RLIMIT_AS:
+        if IS_LINUX or limit != memory:
             resource.setrlimit(limit, (bounded, bounded))
 
 
@@ -144,6 +164,19 @@ def mount_tmpfs(folder: str, options: str) -> int:
     return _mount(b"tmpfs", os.fsencode(folder), MS_NOSUID | MS_NODEV, options.encode())
 
 
+def make_read_only() -> None:
+    """Have all that is mounted in the mount namespace of this process refuse writing."""
+    attributes = (ctypes.c_uint64 * 4)(MOUNT_ATTR_RDONLY, 0, 0, 0)
+    size = ctypes.sizeof(attributes)
+    _check(LIBC.syscall(SYS_MOUNT_SETATTR, AT_FDCWD, b"/", AT_RECURSIVE, attributes, size))
+
+
+def mount_overlay(folder: str, options: str) -> None:
+    """Mount an overlay in the mount namespace of this process."""
+    place, flags = os.fsencode(folder), MS_NOSUID | MS_NODEV
+    _check(LIBC.mount(b"overlay", place, b"overlay", flags, options.encode()))
+
+
 def _mount(kind: bytes, place: bytes, flags: int, options: bytes | None) -> int:
     unshare(CLONE_NEWNS)
     _check(LIBC.mount(None, b"/", None, MS_REC | MS_SLAVE, None))
@@ -188,7 +221,8 @@ class Confinement:
         """Prepare the rules for the first candidate, which may write to `scratch` only.
 
         Candidates may read the system's libraries and what is `readable`, but not what is
-        `hidden` among it; list what is `listable`; read `programs` if they may start processes.
+        `hidden` among it; list what is `listable`; read `programs` and `tools` if they may execute
+        programs. With `owns_files`, the only files of which they may change the mode are their own.
         """
         import landlockpy
 
@@ -198,12 +232,11 @@ class Confinement:
             raise OSError("the kernel does not offer Landlock")
         self._landlock = landlockpy
         has_scope = landlockpy.abi_version() >= ABI_OF_SIGNAL_SCOPE
-        self._filters = {
-            may_start: seccomp.Filter(
-                seccomp.confining(may_start_processes=may_start, may_signal=may_start and has_scope)
-            )
-            for may_start in (False, True)
-        }
+        self._compile = partial(
+            seccomp.confining, has_scope=has_scope, owns_files=settings["owns_files"]
+        )
+        self._filters: dict[Permissions, seccomp.Filter] = {}
+        self._new_filter = seccomp.Filter
         self._readable: list[str] = []
         self._listable = list(settings["listable"])
         real = Path(settings["hidden"]).resolve()
@@ -211,36 +244,38 @@ class Confinement:
         self._searched: set[Identity | None] = set()
         for path in dict.fromkeys((*READABLE, *settings["readable"])):
             self._add_readable(path)
-        self._programs = [path for path in settings["programs"] if os.path.exists(path)]
+        programs = (*settings["programs"], *settings["tools"])
+        self._programs = [path for path in programs if os.path.exists(path)]
         self._scratch = settings["scratch"]
-        self._slot_rules: dict[bool, landlockpy.Ruleset] = {}
+        self._slot_rules: dict[Permissions, landlockpy.Ruleset] = {}
         self._scratch_rules = self._writing(self._scratch, ["/"])
 
-    def prepare(self, *, may_start_processes: bool) -> list[int]:
+    def prepare(self, permissions: Permissions) -> list[int]:
         """The descriptors of the rules, which the candidate's process must keep open."""
-        if may_start_processes not in self._slot_rules:
-            programs = self._programs if may_start_processes else []
+        if permissions not in self._slot_rules:
+            self._filters[permissions] = self._new_filter(self._compile(permissions))
+            programs = self._programs if permissions.may_execute else []
             rules = self._writing(os.path.dirname(self._scratch), [*self._readable, *programs])
             for path in self._listable:
                 rules.allow_path(path, self._landlock.AccessFS.READ_DIR)
-            self._slot_rules[may_start_processes] = rules
-        return [self._slot_rules[may_start_processes].fileno(), self._scratch_rules.fileno()]
+            self._slot_rules[permissions] = rules
+        return [self._slot_rules[permissions].fileno(), self._scratch_rules.fileno()]
 
     def renew(self) -> None:
         """Prepare the rules for the next candidate, which has a new scratch folder."""
         self._scratch_rules.close()
         self._scratch_rules = self._writing(self._scratch, ["/"])
 
-    def enforce(self, *, may_start_processes: bool) -> None:
+    def enforce(self, permissions: Permissions) -> None:
         """Leave this process the libraries to read, scratch to write, and no one to talk to.
 
         There may be hundreds of libraries, so the rules that hold for all candidates of a slot are
         prepared once and allow the slot's folder; a second set allows only scratch in that.
         """
-        for rules in (self._slot_rules[may_start_processes], self._scratch_rules):
+        for rules in (self._slot_rules[permissions], self._scratch_rules):
             with rules:
                 rules.restrict()
-        self._filters[may_start_processes].enforce()
+        self._filters[permissions].enforce()
 
     def _writing(self, folder: str, readable: list[str]) -> "landlockpy.Ruleset":
         access, scope = self._landlock.AccessFS, self._landlock.Scope

@@ -7,7 +7,7 @@ import select
 import socket
 import stat
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
@@ -15,7 +15,8 @@ from time import monotonic
 from typing import Any
 
 from costada.evaluators.sandbox.inside import confinement, process_tree, scratch_folder, worker
-from costada.evaluators.sandbox.inside.confinement import Order
+from costada.evaluators.sandbox.inside.clean_copy import CAPABILITIES, CleanCopies
+from costada.evaluators.sandbox.inside.confinement import Order, Permissions
 
 WATCH_SECONDS = 0.1
 FILES_WATCH_SECONDS = 0.5
@@ -44,16 +45,35 @@ class Server:
         path, self.work = os.path.split(self.scratch)
         if settings["makes_folder"]:
             os.mkdir(path, stat.S_IRWXU)
-        self.files = scratch_folder.PrivateFiles(path, settings["files_mb"])
+        self.copies, num_copied = None, 0
+        if original := settings["original"]:
+            # Each process that a spawn server starts has lost what a mount needs.
+            forks = settings["role"] == "fork_server"
+            self.copies = CleanCopies(original, path, may_mount=forks)
+            num_copied = self.copies.num_files
+        self.files = scratch_folder.PrivateFiles(path, settings["files_mb"], num_copied)
         self.folder = self.files.folder
         if self.has_limits:
             # What candidates may not delete, cleaning up after them must not delete either.
-            confinement.drop_privileges(retained=confinement.CAP_SYS_ADMIN)
+            needed = CAPABILITIES if self.copies else confinement.CAP_SYS_ADMIN
+            confinement.drop_privileges(retained=needed)
 
     def protect(self) -> None:
         """Close this process's memory to others, and have orphans reparented to it."""
         confinement.set_process_option(confinement.PR_SET_DUMPABLE, 0)
         confinement.set_process_option(confinement.PR_SET_CHILD_SUBREAPER, 1)
+
+    def exceeded_files(
+        self, order: Order, others: Iterable[int], asked: Callable[[Callable[[], int]], int]
+    ) -> str | None:
+        """Which limit the files of processes exceed; None if none. `asked` counts them."""
+        max_mb, max_files = order["scratch_mb"], scratch_folder.MAX_FILES
+        if self.copies:
+            if self.copies.is_overlay:
+                return None  # their own file system bounds them
+            max_mb, max_files = max_mb + self.copies.megabytes, max_files + self.copies.num_files
+        look = partial(scratch_folder.excess, others, self.scratch, max_mb, max_files)
+        return scratch_folder.excess_reason(asked(look), order["scratch_mb"])
 
     def say(self, answer: Mapping[str, Any]) -> None:
         """Send an answer."""
@@ -72,11 +92,14 @@ class ForkServer(Server):
         """Prepare the confinement that the layer asks for, and the scratch folder."""
         super().__init__(settings)
         self._programs = settings["programs"]
+        has_overlay = self.copies is not None and self.copies.is_overlay
+        self._owns_files = settings["owns_files"] or has_overlay
         self.folder.make(self.work)
         self._confinement = None
         self._filter = None
         if settings["layer"] in CONFINED_LAYERS:
-            self._confinement = confinement.Confinement(settings)
+            owning = {"owns_files": self._owns_files}
+            self._confinement = confinement.Confinement({**settings, **owning})
         elif self.has_limits:
             self._filter = confinement.limiting_filter()
         self.protect()
@@ -98,24 +121,44 @@ class ForkServer(Server):
                 if "load" in order:
                     load(order["load"])
                     self.say({})
+                elif "clear" in order:
+                    if not self._cleared():
+                        break
+                    self.say({})
                 elif order and len(descriptors) != NUM_DESCRIPTORS:
                     break  # a candidate has lowered our limit of descriptors
                 elif order:
                     self.say(self._carry_out(order, descriptors))
-                    self.folder.clear(os.path.join(self.work, worker.CANDIDATE_FILE))
-                    if not self.folder.is_in_place:
+                    if "keeps_files" in order:
+                        self._permit_executing()
+                    elif not self._cleared():
                         break
-                    self.folder.make(self.work)
-                    if self._confinement:
-                        self._confinement.renew()
                     self.say({})
         self.files.remove()
+
+    def _cleared(self) -> bool:
+        """Replace the scratch folder by an empty one; whether the slot can go on."""
+        self.folder.clear(os.path.join(self.work, worker.CANDIDATE_FILE))
+        if not self.folder.is_in_place:
+            return False
+        self.folder.make(self.work)
+        if self._confinement:
+            self._confinement.renew()
+        return True
+
+    def _permit_executing(self) -> None:
+        """Let the next program execute what this one has built.
+
+        Where it could reach the files of others, it could not change the modes of its own.
+        """
+        if self._confinement and not self._owns_files:
+            process_tree.run_in_fork(partial(scratch_folder.permit_executing, self.scratch))
 
     def _carry_out(self, order: Order, descriptors: list[int]) -> dict[str, Any]:
         """Fork a worker; its exit status, and which limit it exceeded, if any."""
         server = os.getpid()
         if self._confinement:
-            self._confinement.prepare(may_start_processes=order["processes"] > 0)
+            self._confinement.prepare(Permissions.of(order))
         number = os.fork()
         if number == 0:
             try:
@@ -130,8 +173,9 @@ class ForkServer(Server):
         try:
             exceeded = self._watch(number, order)
         finally:
+            ended = monotonic()
             status = process_tree.kill_tree(number)
-        return {"status": status, "exceeded": exceeded}
+        return {"status": status, "exceeded": exceeded, "ended": ended}
 
     def _become_worker(
         self, server: int, order: Order, request_fd: int, result_fd: int, log_fd: int
@@ -145,11 +189,16 @@ class ForkServer(Server):
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(log_fd, 1)
         os.dup2(log_fd, 2)
-        may_start_processes = order["processes"] > 0
+        permissions = Permissions.of(order)
         kept = [request_fd, result_fd]
+        if self.copies:
+            self.copies.enter(self.folder, self.work)
+        else:
+            self.folder.enter(self.work)
         if self._confinement:
-            kept += self._confinement.prepare(may_start_processes=may_start_processes)
-        self.folder.enter(self.work)
+            if self.copies and self.copies.is_overlay:
+                self._confinement.renew()  # rules for the folder do not hold for what covers it
+            kept += self._confinement.prepare(permissions)
         first = 3
         for descriptor in (*sorted(kept), MAX_DESCRIPTOR):
             os.closerange(first, descriptor)
@@ -157,11 +206,11 @@ class ForkServer(Server):
         if self.has_limits:
             confinement.limit_resources(order)
             confinement.drop_privileges()
-        if may_start_processes:
+        if permissions.may_execute:
             os.environ["PATH"] = os.pathsep.join(self._programs)
         if self._confinement:
             confinement.set_process_option(confinement.PR_SET_DUMPABLE, 1)
-            self._confinement.enforce(may_start_processes=may_start_processes)
+            self._confinement.enforce(permissions)
         else:
             if self._filter:
                 self._filter.enforce()
@@ -199,7 +248,7 @@ class ForkServer(Server):
         others = process_tree.descendants(os.getpid())
         if len(others) > 1 + order["processes"]:
             return too_many_processes(order["processes"])
-        if len(others) > 1:
+        if len(others) > 1 or "may_execute" in order:
             # Together, beside what they began with; rlimits hold for each of them alone.
             bare = process_tree.memory_of([os.getpid()], 0)
             allowed = bare + order["memory_mb"] * KILOBYTES_PER_MB
@@ -207,9 +256,7 @@ class ForkServer(Server):
                 return too_much_memory(order["memory_mb"])
         if not are_files_due:
             return None
-        max_mb = order["scratch_mb"]
-        look = partial(scratch_folder.excess, others, self.scratch, max_mb)
-        return scratch_folder.excess_reason(process_tree.run_in_fork(look), max_mb)
+        return self.exceeded_files(order, others, process_tree.run_in_fork)
 
 
 def load(modules: list[str]) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from costada.evaluators.sandbox.inside import confinement
 from costada.evaluators.sandbox.inside.process_tree import run_in_fork
 
+FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 MNT_DETACH = 2
 MEBIBYTE = 1024 * 1024
@@ -67,8 +68,9 @@ class SlotFolder:
         os.mkdir(name, stat.S_IRWXU, dir_fd=self._fd)
 
     def enter(self, name: str) -> None:
-        """Make a folder in it the working folder of this process."""
-        inner_fd = os.open(name, FOLDER_FLAGS, dir_fd=self._fd)
+        """Make a folder in it the working folder of this process, whatever its permissions."""
+        os.fchmod(self._fd, stat.S_IRWXU)
+        inner_fd = _opened(name, self._fd)
         os.fchdir(inner_fd)
         os.close(inner_fd)
 
@@ -131,11 +133,14 @@ class PrivateFiles:
         is_mounted: Whether it has a file system of its own.
     """
 
-    def __init__(self, path: str, megabytes: int) -> None:
-        """Mount the file system, seen by this process and its children; none of size 0."""
+    def __init__(self, path: str, megabytes: int, num_copied: int = 0) -> None:
+        """Mount the file system, seen by this process and its children; none of size 0.
+
+        `num_copied` files and folders have room in it beside those of a candidate.
+        """
         self._below = self.folder = SlotFolder(path)
         self.is_mounted = False
-        options = f"size={megabytes}m,nr_inodes={MAX_INODES},mode=700"
+        options = f"size={megabytes}m,nr_inodes={MAX_INODES + num_copied},mode=700"
         mount = partial(confinement.mount_tmpfs, path, options)
         if megabytes > 0 and confinement.IS_LINUX and run_in_fork(mount) == 0:
             with suppress(OSError):  # where this process, but not its fork, has several threads
@@ -233,7 +238,26 @@ def _permit(name: str, folder_fd: int) -> None:
         os.close(path_fd)
 
 
-def excess(numbers: Iterable[int], scratch: str, max_mb: int) -> int:
+def permit_executing(scratch: str) -> int:
+    """Let the owner of the files in a folder execute them, links left out; 0."""
+    waiting = [os.open(scratch, FOLDER_FLAGS)]
+    count = 0
+    while waiting and count <= MAX_FILES:
+        folder_fd = waiting.pop()
+        for entry in os.scandir(folder_fd):
+            count += 1
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(_opened(entry.name, folder_fd))
+            elif entry.is_file(follow_symlinks=False):
+                file_fd = os.open(entry.name, FILE_FLAGS, dir_fd=folder_fd)
+                if os.fstat(file_fd).st_nlink == 1:
+                    os.fchmod(file_fd, stat.S_IRWXU)
+                os.close(file_fd)
+        os.close(folder_fd)
+    return 0
+
+
+def excess(numbers: Iterable[int], scratch: str, max_mb: int, max_files: int = MAX_FILES) -> int:
     """What the files of processes exceed: TOO_LARGE, TOO_MANY, UNSEEN, or 0.
 
     What cannot be looked at is too large. A small number, so that `run_in_fork` can return it.
@@ -243,7 +267,7 @@ def excess(numbers: Iterable[int], scratch: str, max_mb: int) -> int:
         total += blocks * BLOCK_BYTES
         if total > max_mb * MEBIBYTE:
             return TOO_LARGE
-        if count > MAX_FILES:
+        if count > max_files:
             return TOO_MANY
     return UNSEEN if any(map(_hides_files, numbers)) else 0
 

@@ -15,7 +15,7 @@ from tempfile import TemporaryFile
 import pyseccomp  # type: ignore[import-untyped]
 from pyseccomp import ALLOW, EQ, ERRNO, MASKED_EQ, NE, Arg
 
-from costada.evaluators.sandbox.inside.confinement import LIBC
+from costada.evaluators.sandbox.inside.confinement import LIBC, Permissions
 
 PR_SET_SECCOMP, SECCOMP_MODE_FILTER = 22, 2
 BINARY_TREE = 2
@@ -45,7 +45,7 @@ NAMESPACE_FLAGS = (
     0x00008000,
 )
 """Flags for new namespaces; the last is for a child that counts as a sister."""
-AF_UNIX, SOCK_STREAM, SOCKET_TYPE_MASK = 1, 1, 0xF
+AF_UNIX, SOCK_STREAM, SOCK_SEQPACKET, SOCKET_TYPE_MASK = 1, 1, 5, 0xF
 
 FILES = """
 access chdir close copy_file_range creat dup dup2 dup3 faccessat faccessat2 fadvise64
@@ -82,11 +82,13 @@ getpeername getsockname getsockopt recvfrom shutdown
 """Not sendmsg: a descriptor that is on its way keeps a deleted file out of sight. Nor setsockopt,
 which enlarges buffers: no limit counts them.
 """
-PROCESSES = "execve execveat fork setpgid setsid vfork"
-UNDER_FALSE_SUCCESS = """
-chmod chown fchmod fchmodat fchmodat2 fchown fchownat lchown utime utimensat utimes futimesat
+EXECUTION = "execve execveat"
+PROCESSES = "fork setpgid setsid vfork"
+MODES = "chmod fchmod fchmodat fchmodat2 utime utimensat utimes futimesat"
+OWNERS = "chown fchown fchownat lchown"
+"""Landlock does not cover these two: where files of others could be reached, they answer success
+and change nothing, so that copying works.
 """
-"""Landlock does not cover these: they answer success and change nothing, so that copying works."""
 UNSUPPORTED = """
 fallocate fgetxattr flistxattr fremovexattr fsetxattr getxattr lgetxattr listxattr llistxattr
 lremovexattr lsetxattr removexattr setxattr
@@ -138,24 +140,29 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_void_p))
 
 
-def confining(*, may_start_processes: bool, may_signal: bool) -> bytes:
+def confining(permissions: Permissions, *, has_scope: bool, owns_files: bool) -> bytes:
     """Compile a filter that allows only what is listed.
 
     Args:
-        may_start_processes: Whether a candidate may fork and execute programs.
-        may_signal: Whether it may signal other processes than itself.
+        permissions: What a candidate may do beside computing.
+        has_scope: Whether Landlock keeps signals inside; without it, processes get no signals.
+        owns_files: Whether no files but its own can be written to, so that programs that it
+            executes may change their modes.
     """
+    may_start = permissions.may_start_processes
     rules = pyseccomp.SyscallFilter(ERRNO(errno.ENOSYS))
     rules.set_attr(pyseccomp.Attr.CTL_OPTIMIZE, BINARY_TREE)
     allowed = " ".join((FILES, MEMORY, TIME, WAITING, SIGNALS, SELF, CONNECTED_SOCKETS)).split()
-    _add_clone(rules, may_start_processes=may_start_processes)
-    if may_start_processes:
+    _add_clone(rules, may_start_processes=may_start)
+    if permissions.may_execute:
+        allowed += EXECUTION.split()
+        allowed += MODES.split() if owns_files else []
+    if may_start:
         allowed += PROCESSES.split()
-    if may_signal:
-        allowed += SIGNALLING
+        allowed += SIGNALLING if has_scope else []
     for name in allowed:
         _add(rules, ALLOW, name)
-    for name in UNDER_FALSE_SUCCESS.split():
+    for name in set(f"{MODES} {OWNERS}".split()) - set(allowed):
         _add(rules, ERRNO(0), name)
     for name in UNSUPPORTED.split():
         _add(rules, ERRNO(errno.ENOTSUP), name)
@@ -165,6 +172,8 @@ def confining(*, may_start_processes: bool, may_signal: bool) -> bytes:
         _add(rules, ALLOW, name, Arg(0, EQ, OWN_PROCESS))
         _add(rules, REFUSE, name, Arg(0, NE, OWN_PROCESS))
     _add_by_argument(rules)
+    if permissions.may_execute:  # programs in Rust hear of their children over such a pair
+        _add_pair(rules, SOCK_SEQPACKET)
     _refuse_hiding(rules)
     return _exported(rules)
 
@@ -227,8 +236,13 @@ def _add_by_argument(rules: pyseccomp.SyscallFilter) -> None:
     _add(rules, ALLOW, "sendto", Arg(4, EQ, 0))
     _add(rules, ALLOW, "prlimit64", Arg(2, EQ, 0))
     _add(rules, REFUSE, "prlimit64", Arg(2, NE, 0))
-    is_pair = (Arg(0, EQ, AF_UNIX), Arg(1, MASKED_EQ, SOCKET_TYPE_MASK, SOCK_STREAM))
-    _add(rules, ALLOW, "socketpair", *is_pair)
+    _add_pair(rules, SOCK_STREAM)
+
+
+def _add_pair(rules: pyseccomp.SyscallFilter, kind: int) -> None:
+    """Allow two connected sockets."""
+    is_kind = Arg(1, MASKED_EQ, SOCKET_TYPE_MASK, kind)
+    _add(rules, ALLOW, "socketpair", Arg(0, EQ, AF_UNIX), is_kind)
 
 
 def _add(rules: pyseccomp.SyscallFilter, action: int, name: str, *tests: Arg) -> None:

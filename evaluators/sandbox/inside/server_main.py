@@ -28,6 +28,7 @@ if __name__ == "__main__":
 
 from costada.evaluators.sandbox.inside import process_tree
 from costada.evaluators.sandbox.inside.fork_server import ForkServer
+from costada.evaluators.sandbox.inside.public_modules import PublicModules
 from costada.evaluators.sandbox.inside.spawn_server import SpawnedWorker, SpawnServer
 from costada.evaluators.sandbox.inside.worker import seed_numpy
 
@@ -57,6 +58,7 @@ def main() -> None:
     server = ROLES[settings["role"]](settings)
     for name in [name for name in sys.modules if name.partition(".")[0] == "costada"]:
         del sys.modules[name]
+    sys.meta_path.insert(0, PublicModules())
     gc.collect()
     gc.freeze()
     server.serve()

@@ -19,10 +19,10 @@ from time import monotonic
 from typing import Any
 
 from costada.evaluators.sandbox.inside import (
+    clean_copy,
     confinement,
     fork_server,
     process_tree,
-    scratch_folder,
     worker,
 )
 from costada.evaluators.sandbox.inside.confinement import Order
@@ -87,18 +87,23 @@ class SpawnServer(fork_server.Server):
         """Carry out orders until the socket or a waiting interpreter ends; remove the folder."""
         with suppress(BrokenPipeError, ConnectionResetError):
             while self._is_prepared():
-                is_mounted = self.files.is_mounted
-                self.say({"group": self._prepared.number, "bounds_files": is_mounted})
+                self._say_ready()
                 if not (message := self._receive()):
                     break
                 text, descriptors = message
-                self.say(self._carry_out(json.loads(text.splitlines()[-1]), descriptors))
-                self.folder.empty()
+                order = json.loads(text.splitlines()[-1])
+                self.say(self._carry_out(order, descriptors))
+                if "keeps_files" not in order:
+                    self.folder.empty()
                 if not self.folder.is_in_place:
                     break
                 self._prepared = PreparedProcess(self._settings)
         self._prepared.end()
         self.files.remove()
+
+    def _say_ready(self) -> None:
+        is_mounted = self.files.is_mounted
+        self.say({"group": self._prepared.number, "bounds_files": is_mounted})
 
     def _is_prepared(self) -> bool:
         """Wait until the interpreter has loaded the libraries; whether it has."""
@@ -120,12 +125,16 @@ class SpawnServer(fork_server.Server):
             )
             if descriptors:
                 return text, descriptors
+            if b"clear" in text:
+                self.folder.empty()
+                self._say_ready()
             if not text:
                 return None
 
     def _carry_out(self, order: Order, descriptors: list[int]) -> dict[str, Any]:
         """Have the interpreter run a candidate; its exit status, and which limit it exceeded."""
-        self.folder.make(self.work)
+        if not os.path.isdir(self.scratch):
+            self.folder.make(self.work)
         bare = process_tree.family(self._prepared.number)[self._prepared.number]
         try:
             socket.send_fds(self._prepared.control, [json.dumps(order).encode()], descriptors)
@@ -133,10 +142,12 @@ class SpawnServer(fork_server.Server):
                 os.close(descriptor)
             exceeded = self._watch(order, bare)
         finally:
+            ended = monotonic()
             status = self._prepared.end()
-            with suppress(FileNotFoundError):
-                self.folder.rename(self.work, token_hex(8))
-        return {"status": status, "exceeded": exceeded}
+            if "keeps_files" not in order:
+                with suppress(FileNotFoundError):
+                    self.folder.rename(self.work, token_hex(8))
+        return {"status": status, "exceeded": exceeded, "ended": ended}
 
     def _watch(self, order: Order, bare: int) -> str | None:
         """Wait until the candidate has ended, exceeds a limit (then which), or is to be killed."""
@@ -169,10 +180,7 @@ class SpawnServer(fork_server.Server):
             return fork_server.too_many_threads(order["threads"])
         if not are_files_due:
             return None
-        max_mb = order["scratch_mb"]
-        return scratch_folder.excess_reason(
-            scratch_folder.excess(held, self.scratch, max_mb), max_mb
-        )
+        return self.exceeded_files(order, held, lambda look: look())
 
 
 class SpawnedWorker:
@@ -183,6 +191,7 @@ class SpawnedWorker:
         self._control = socket.socket(fileno=settings["control_fd"])
         self._scratch = settings["scratch"]
         self._programs = settings["programs"]
+        self._original = settings["original"]
         self._has_limits = settings["layer"] != fork_server.UNLIMITED_LAYER
         self._filter = confinement.limiting_filter() if self._has_limits else None
         confinement.die_with_parent(settings["parent"])
@@ -206,10 +215,12 @@ class SpawnedWorker:
         os.dup2(log_fd, 2)
         os.close(log_fd)
         os.chdir(self._scratch)
+        if self._original:
+            clean_copy.copy_folder(self._original["path"], ".")
         if self._has_limits:
             confinement.limit_resources(order)
             confinement.drop_privileges()
-        if order["processes"] > 0:
+        if confinement.Permissions.of(order).may_execute:
             os.environ["PATH"] = os.pathsep.join(self._programs)
         if self._filter:
             self._filter.enforce()

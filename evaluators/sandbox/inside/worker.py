@@ -11,22 +11,29 @@ import encodings.utf_8_sig  # noqa: F401  (or each worker would load it)
 import errno
 import os
 import random
+import stat
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Container, Mapping
 from contextlib import suppress
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib import import_module
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
-from numbers import Real
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any, NamedTuple, cast
 
 from costada.evaluators.sandbox import codec
+from costada.evaluators.sandbox.inside.command import Command
+from costada.evaluators.sandbox.inside.contracts import load_evaluator
+from costada.evaluators.sandbox.inside.module_loading import load_module
+from costada.evaluators.sandbox.inside.refusals import report_refused_processes
+from costada.evaluators.sandbox.inside.scored_command import load_commands
+from costada.evaluators.sandbox.inside.syntax import load_check
 
 CANDIDATE_FILE = "candidate.py"
-EVALUATOR_FILE = "evaluator.py"
-MAX_ARTIFACT_CHARS = 20_000
+"""Name of the file of a candidate of one text, unless the request says another."""
+
+ONLY_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
 MAX_MESSAGE_CHARS = 2000
 MAX_FRAMES = 8
 MAX_LINE_CHARS = 200
@@ -38,6 +45,9 @@ POLICY = (
     "(programs may not start processes, share memory, use the network, or touch files outside their"
     " working folder)"
 )
+
+UNMAPPED = "failed to map segment"
+"""What the system's loader says of a library for which no memory is left."""
 
 Request = Mapping[str, Any]
 
@@ -56,6 +66,17 @@ def serve(request_fd: int, result_fd: int, limits: Mapping[str, int]) -> None:
         _send(result_fd, no_memory)
         return
     request, loading = opening
+    if "words" in request:
+        command = None
+        with loading:
+            command = Command(request)
+            loading.answer = codec.encode(command.begun())
+        _send(result_fd, loading.answer)
+        if command:
+            command.execute(request_fd, result_fd)
+        return
+    if loading.files.has_evaluator and limits["processes"] == 0:
+        report_refused_processes()
     function = None
     with loading:
         function = MODES[request["mode"]](request)
@@ -73,14 +94,27 @@ def serve(request_fd: int, result_fd: int, limits: Mapping[str, int]) -> None:
 def _opening(
     request_fd: int, limits: Mapping[str, int], no_memory: bytes
 ) -> "tuple[Request, Attempt]":
-    """The request, whose source is a file now, and the attempt to load that."""
+    """The request, whose program is written to files now, and the attempt to load that."""
     text = _received(request_fd)
     end = codec.LENGTH_BYTES + int.from_bytes(text[: codec.LENGTH_BYTES], "big")
     request = cast(Request, codec.decode(text[codec.LENGTH_BYTES : end]))
-    source = text[end:]
-    with open(CANDIDATE_FILE, "wb") as file:
-        file.write(source)
-    return request, Attempt(Files(request, source, limits, no_memory))
+    texts = {}
+    for path, size in request["files"].items():
+        texts[path] = text[end : end + size]
+        write_new(path, texts[path])
+        end += size
+    return request, Attempt(Files(request, texts, limits, no_memory))
+
+
+def write_new(path: str, text: bytes) -> None:
+    """Write a file of the program below the working folder, where nothing is yet.
+
+    The path is relative and has no `..`; the folder is as empty as the server made it.
+    """
+    if folder := os.path.dirname(path):
+        os.makedirs(folder, exist_ok=True)
+    with open(os.open(path, ONLY_NEW, stat.S_IRWXU), "wb") as file:
+        file.write(text)
 
 
 class File(NamedTuple):
@@ -94,20 +128,26 @@ class Files:
     """The request's files, found before a program can change the working folder or the files."""
 
     def __init__(
-        self, request: Request, source: bytes, limits: Mapping[str, int], no_memory: bytes
+        self,
+        request: Request,
+        texts: Mapping[str, bytes],
+        limits: Mapping[str, int],
+        no_memory: bytes,
     ) -> None:
         """Note the files and their texts, and the limits that errors name."""
         self.limits = limits
         self.no_memory = no_memory
-        self.candidate = os.path.abspath(CANDIDATE_FILE)
-        self.shown = {self.candidate: File(CANDIDATE_FILE, source.decode("utf-8-sig", "replace"))}
-        self.has_evaluator = "folder" in request
+        self.shown = {
+            os.path.abspath(path): File(path, text.decode("utf-8-sig", "replace"))
+            for path, text in texts.items()
+        }
+        self.candidate = frozenset(self.shown)
+        self.has_evaluator = "evaluator" in request
         if self.has_evaluator:
-            path = os.path.join(request["folder"], EVALUATOR_FILE)
-            text = ""
+            path, text = request["evaluator"], ""
             with suppress(OSError), open(path, encoding="utf-8-sig", errors="replace") as file:
                 text = file.read()  # if it cannot be read, loading it fails with the reason
-            self.shown[path] = File(EVALUATOR_FILE, text)
+            self.shown[path] = File(os.path.basename(path), text)
 
 
 class Attempt:
@@ -134,8 +174,8 @@ class Attempt:
                 text = error_report(error, files.shown, files.limits)
                 is_own = (
                     not files.has_evaluator
-                    or (isinstance(error, SyntaxError) and error.filename == files.candidate)
-                    or bool(_frames(error.__traceback__, [files.candidate]))
+                    or (isinstance(error, SyntaxError) and error.filename in files.candidate)
+                    or bool(_frames(error.__traceback__, files.candidate))
                 )
                 self.answer = codec.encode({"error": text, "is_own_fault": is_own})
         return True
@@ -160,63 +200,37 @@ def _read(request_fd: int, size: int) -> bytes:
     return b"".join(chunks)
 
 
-def load_module(name: str, path: str) -> ModuleType:
-    """Run the file at path as a module that sys.modules knows under the name given."""
-    module = ModuleType(name)
-    module.__file__, module.__package__ = path, ""
-    module.__loader__ = SourceFileLoader(name, path)
-    module.__spec__ = ModuleSpec(name, module.__loader__, origin=path)
-    sys.modules[name] = module
-    with open(path, "rb") as file:
-        code = compile(file.read(), path, "exec", dont_inherit=True)
-    exec(code, module.__dict__)  # noqa: S102  (this process is there for it)
-    return module
-
-
 def _candidate(request: Request) -> Callable[..., object]:
-    """Load the candidate; its entry point."""
-    entry_point = request["entry_point"]
-    module = load_module("candidate", os.path.abspath(CANDIDATE_FILE))
+    """Load the candidate; its entry point, with a colon behind the module if it has several."""
+    module_name, _, entry_point = request["entry_point"].rpartition(":")
+    if module_name:
+        sys.path.insert(0, os.getcwd())
+        module = import_module(module_name)
+    else:
+        module = load_module("candidate", os.path.abspath(request["program"]))
     function = getattr(module, entry_point, None)
     if not callable(function):
-        raise AttributeError(f"the program defines no function {entry_point}")
+        place = module_name or "the program"
+        raise AttributeError(f"{place} defines no function {entry_point}")
     return cast(Callable[..., object], function)
 
 
 def _evaluator(request: Request) -> Callable[..., object]:
-    """Load a problem folder's evaluator; its evaluation of the candidate's file."""
-    folder = request["folder"]
-    sys.path.insert(0, folder)
-    module = load_module("evaluator", os.path.join(folder, EVALUATOR_FILE))
-    return lambda: _as_dict(module.evaluate(os.path.abspath(CANDIDATE_FILE)))
+    """Load a problem folder's evaluator; its evaluation of the candidate's file or folder."""
+    return load_evaluator(request, os.path.abspath(request["program"]))
+
+
+def _syntax_check(request: Request) -> Callable[..., object]:
+    """What checks the syntax of the program's files; nothing of them is executed."""
+    return load_check(request)
 
 
 MODES: Mapping[str, Callable[[Request], Callable[..., object]]] = {
     "candidate": _candidate,
     "evaluator": _evaluator,
+    "syntax": _syntax_check,
+    "commands": load_commands,
 }
-
-
-def _as_dict(result: object) -> dict[str, object]:
-    metrics = getattr(result, "metrics", result)
-    if not isinstance(metrics, dict):
-        raise TypeError(f"evaluate returned {type(result).__name__}; expected a dict of metrics")
-    artifacts = getattr(result, "artifacts", None) or {}
-    return {
-        "metrics": {str(name): _plain(value) for name, value in metrics.items()},
-        "artifacts": {str(name): str(_plain(value)) for name, value in artifacts.items()},
-    }
-
-
-def _plain(value: object) -> float | str | None:
-    """A number as a float, None as it is, and anything else as text."""
-    if value is None:
-        return None
-    if isinstance(value, Real) or getattr(value, "shape", None) == ():
-        return float(value)  # type: ignore[arg-type]
-    if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
-    return str(value).replace(os.getcwd() + os.sep, "")[:MAX_ARTIFACT_CHARS]
 
 
 def seed_numpy() -> None:
@@ -237,7 +251,7 @@ def error_report(error: BaseException, files: Mapping[str, File], limits: Mappin
         message.text = _message(error, limits)
     text = message.text
     for filename, file in files.items():
-        text = text.replace(filename, file.name).replace(os.path.dirname(filename) + os.sep, "")
+        text = text.replace(filename, file.name).replace(filename.removesuffix(file.name), "")
     if len(text) > MAX_MESSAGE_CHARS:
         half = MAX_MESSAGE_CHARS // 2
         text = f"{text[:half]} ... {text[-half:]}"
@@ -271,6 +285,8 @@ def _message(error: BaseException, limits: Mapping[str, int]) -> str:
     text = "".join(traceback.format_exception_only(error)).strip()
     if isinstance(error, OSError) and error.errno in REFUSALS:
         return f"{text}\n{POLICY}"
+    if isinstance(error, ImportError) and UNMAPPED in text:
+        return f"{text}\n(the limit is {limits['memory_mb']} MB: memory_mb)"
     if isinstance(error, OSError) and error.errno in (errno.EFBIG, errno.ENOSPC):
         return f"{text}\n(the limit of the program's files is {limits['scratch_mb']} MB)"
     return text

@@ -1,0 +1,163 @@
+"""The evaluators of problem folders: one that judges here, and one that runs in the sandbox."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from pathlib import Path
+from types import ModuleType
+
+from costada.evaluators.fingerprint import Unknown
+from costada.evaluators.folder_files import EvaluatorFile, reads_elsewhere
+from costada.evaluators.folder_settings import SETTINGS_FILE, FolderSettings
+from costada.evaluators.sandbox.execution import CandidateResult
+from costada.evaluators.sandbox.inside.worker import CANDIDATE_FILE
+from costada.evaluators.sandbox.run import run_evaluator
+from costada.evaluators.sandboxed import Confined
+from costada.evaluators.setup_hints import REFUSED, file_hint, refused_process, setup_hint
+from costada.evaluators.verdicts import sort_values, verdict
+from costada.values.candidate import Program
+from costada.values.evaluation import (
+    COMBINED_SCORE,
+    EVALUATOR_FAULT,
+    NO_VERDICT,
+    PRIVATE_METRICS,
+    SANDBOX_FAULT,
+    SCORED_BY,
+    Evaluation,
+    failed,
+    storable,
+)
+
+SCORE_ENDING = "_score"
+"""Ends the names of metrics that most likely say how good a program is."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderScore:
+    """A folder's `score(output)`, whose answer may also be a dict with a `combined_score`.
+
+    Attributes:
+        score: The function that `evaluator.py` defines.
+        settings: The folder's settings, which say what a combined_score is worth.
+        folder: The problem's folder.
+        path: The evaluator.
+        imports: Modules of other places that it uses, except those of installed packages.
+    """
+
+    score: Callable[..., object]
+    settings: FolderSettings
+    folder: Path
+    path: Path
+    imports: tuple[ModuleType, ...]
+
+    def decided_by(self) -> tuple[object, ...]:
+        """What the verdicts depend on: every file of the folder, `imports`, and the rest."""
+        is_known = not reads_elsewhere(self.folder, self.path)
+        rest = None if is_known else Unknown("what it reads elsewhere")
+        return (self.folder, self.imports, rest)
+
+    def __call__(self, output: object, **known: object) -> Evaluation:
+        """Verdict on what a candidate returned; raises whatever `score` raises."""
+        answer = self.score(output, **known)
+        if isinstance(answer, Evaluation):
+            return answer
+        if not isinstance(answer, Mapping):
+            given = type(answer).__name__
+            raise TypeError(
+                f"score returned {given}; expected an Evaluation or a dict with {COMBINED_SCORE}"
+            )
+        values: dict[str, object] = {}
+        for name, value in answer.items():
+            is_number = isinstance(value, Real) or getattr(value, "shape", None) == ()
+            values[str(name)] = float(value) if is_number else value
+        return verdict(*sort_values(values), self.settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderEvaluator(Confined):
+    """Judges candidates by the evaluator of a folder, run in the sandbox.
+
+    Attributes:
+        evaluator: The evaluator and how it is called.
+        settings: The folder's settings.
+        file_name: Name of the file that a candidate of one text is given as.
+        dimensions: Metrics that do not count where the score is the mean of the metrics.
+    """
+
+    evaluator: EvaluatorFile
+    settings: FolderSettings
+    file_name: str = CANDIDATE_FILE
+    dimensions: tuple[str, ...] = ()
+
+    def decided_by(self) -> tuple[object, ...]:
+        """What the verdicts depend on besides the limits: every file of the folder, and helpers."""
+        return self.evaluator.decided_by()
+
+    def __call__(self, source: str | Program) -> Evaluation:
+        """Verdict on a program; raises as `SandboxedEvaluator` does."""
+        run = run_evaluator(
+            source,
+            self.evaluator,
+            self.limits,
+            self.layer,
+            self.preload,
+            self.interpreter,
+            self.file_name,
+            self.readable,
+        )
+        return self._judge(run)
+
+    def _judge(self, run: CandidateResult) -> Evaluation:
+        """Verdict from what the evaluator answered.
+
+        Numbers become metrics; texts, None and numbers that are not finite become artifacts.
+        """
+        log = {"log": run.log} if run.log else {}
+        if run.error is not None and run.is_own_fault:
+            mark = SANDBOX_FAULT if run.is_sandbox_fault else NO_VERDICT
+            return failed(run.error, artifacts=log | {mark: run.error}, seconds=run.seconds)
+        if run.error is not None:
+            fault = f"{self.evaluator.path.name} failed: {self._explained(run.error, run.log)}"
+            return failed(fault, artifacts=log | {EVALUATOR_FAULT: fault}, seconds=run.seconds)
+        match run.output:
+            case {
+                "metrics": dict(values),
+                "artifacts": dict(texts),
+                "averaged": list(names),
+                **rest,
+            }:
+                metrics, others = sort_values(values)
+                artifacts = log | others | {k: storable(str(text)) for k, text in texts.items()}
+                if rest.get("private"):
+                    artifacts[PRIVATE_METRICS] = storable(str(rest["private"]))
+                is_chosen = self.settings.weights or self.settings.metric
+                if COMBINED_SCORE not in values and not is_chosen:
+                    chosen = [name for name in names if name not in self.dimensions] or names
+                    metrics, artifacts = _averaged(metrics, artifacts, [*map(str, chosen)])
+                return verdict(metrics, artifacts, self.settings, run.seconds)
+        return verdict({}, log, self.settings, run.seconds)
+
+    def _explained(self, error: str, log: str) -> str:
+        """The evaluator's error with what to do about it, which is said first of a process."""
+        process = refused_process(log)
+        if process:
+            return f"{process}\n{error}" if REFUSED in error else error
+        source = self.evaluator.path.read_text("utf-8", "replace")
+        hint = file_hint(error, source, self.evaluator.folder)
+        return "\n".join(filter(None, [error, setup_hint(error, "", source) or hint]))
+
+
+def _averaged(
+    metrics: Mapping[str, float], artifacts: Mapping[str, str], names: list[str]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Metrics whose score is the mean of those named, and a text that says so."""
+    found = [metrics[name] for name in names if name in metrics]
+    if len(found) < len(names) or not found:
+        return {**metrics}, {**artifacts}
+    scores = [name for name in names if name.endswith(SCORE_ENDING)] or names
+    text = (
+        f"the evaluator returns no {COMBINED_SCORE}, so it is the mean of {', '.join(names)}; to"
+        f' choose one of them: metric = "{scores[0]}" in {SETTINGS_FILE}'
+    )
+    mean = sum(found) / len(found)
+    return {**metrics, COMBINED_SCORE: mean}, {**artifacts, SCORED_BY: text}

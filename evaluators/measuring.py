@@ -1,0 +1,252 @@
+"""How a verdict comes of several measurements of one program, and of several objectives.
+
+Where scores are noisy, as run times are, a program is measured `repeats` times, and each number of
+the verdict is their `aggregate`. A program that is better than the incumbent by that is measured as
+often again: it keeps what all its measurements come to, so that luck makes no incumbent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import fsum, isclose, isfinite
+from typing import TYPE_CHECKING
+
+from costada.evaluators.contract import normalize
+from costada.values.evaluation import (
+    COMBINED_SCORE,
+    EVAL_TIME,
+    EVALUATOR_FAULT,
+    Direction,
+    Evaluation,
+    failed,
+)
+from costada.values.objective import Objective, read_objectives
+
+if TYPE_CHECKING:
+    from costada.evaluators.problem import Problem
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean of finite numbers, finite however large they are, and exact where all are equal."""
+    share = fsum(value / len(values) for value in values)
+    return min(max(share, min(values)), max(values))
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle one of the numbers, or the mean of the two in the middle."""
+    ranked, half = sorted(values), len(values) // 2
+    return ranked[half] if len(values) % 2 else mean(ranked[half - 1 : half + 1])
+
+
+AGGREGATES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "median": median,
+    "mean": mean,
+    "min": min,
+    "max": max,
+}
+"""What the measurements of a number may come to, by the name in `Problem.aggregate`."""
+
+
+def measured(
+    problem: Problem, measure: Callable[[], Evaluation], incumbent: float | None = None
+) -> Evaluation:
+    """Verdict on a program from the measurements that a problem asks for.
+
+    A program is invalid if one of its measurements is.
+
+    Args:
+        problem: Says how many measurements there are, and what they come to.
+        measure: Evaluates the program once.
+        incumbent: Score of the best program so far, which a better one must beat a second time;
+            `None` where nothing is confirmed.
+    """
+    first = _measurements(problem, measure, 0)
+    verdict = _pooled(problem, first)
+    is_better = incumbent is not None and verdict.is_valid and verdict.score > incumbent
+    if problem.repeats == 1 or not is_better:
+        return verdict
+    second = _measurements(problem, measure, len(first))
+    pooled = _pooled(problem, [*first, *second])
+    if not pooled.is_valid:
+        return pooled
+    return replace(
+        pooled, measurements=verdict.measurements, confirmation=tuple(map(_value, second))
+    )
+
+
+def _measurements(
+    problem: Problem, measure: Callable[[], Evaluation], before: int
+) -> list[Evaluation]:
+    """The measurements of a program that `before` precede; the last one is its only failure."""
+    found: list[Evaluation] = []
+    while len(found) < problem.repeats and (not found or found[-1].is_valid):
+        found.append(with_objectives(measure(), problem))
+    last, number = found[-1], before + len(found)
+    if not last.is_valid and number > 1:
+        total = problem.repeats * (2 if before else 1)
+        found[-1] = replace(last, error=f"measurement {number} of {total}: {last.error}")
+    return found
+
+
+def _pooled(problem: Problem, found: Sequence[Evaluation]) -> Evaluation:
+    """The verdict that measurements come to: the failure, if one of them is."""
+    last = found[-1]
+    if len(found) == 1 and problem.repeats == 1:
+        return last
+    seconds = fsum(each.seconds for each in found)
+    if not last.is_valid:
+        return replace(last, seconds=seconds)
+    aggregate, objectives = AGGREGATES[problem.aggregate], [each.objective for each in found]
+    known = [each for each in objectives if each is not None]
+    objective = aggregate(known) if len(known) == len(found) else None
+    score = _score(problem, found, objective)
+    common = [name for name in found[0].metrics if all(name in each.metrics for each in found)]
+    metrics = {name: aggregate([each.metrics[name] for each in found]) for name in common}
+    if all(each.metrics.get(COMBINED_SCORE) == each.score for each in found):
+        metrics[COMBINED_SCORE] = score
+    if EVAL_TIME in metrics:
+        metrics[EVAL_TIME] = seconds
+    return replace(
+        found[0],
+        score=score,
+        objective=objective,
+        metrics=metrics,
+        seconds=seconds,
+        measurements=tuple(map(_value, found)),
+    )
+
+
+def _value(measurement: Evaluation) -> float:
+    is_known = measurement.objective is not None
+    return float(measurement.objective if is_known else measurement.score)  # type: ignore[arg-type]
+
+
+def _score(problem: Problem, found: Sequence[Evaluation], objective: float | None) -> float:
+    """The score of what measurements come to: that of the objective, or the scores' aggregate."""
+    reference, direction = problem.reference, problem.direction
+    is_known = reference is not None or direction is Direction.MAXIMIZE
+    if objective is not None and is_known:
+        pairs = [(normalize(_value(each), reference, direction), each.score) for each in found]
+        if all(isclose(share, score) for share, score in pairs):
+            return normalize(objective, reference, direction)
+    name = problem.aggregate
+    if direction is Direction.MINIMIZE:
+        # The smallest objective has the highest score.
+        name = {"min": "max", "max": "min"}.get(name, name)
+    return AGGREGATES[name]([each.score for each in found])
+
+
+def with_objectives(evaluation: Evaluation, problem: Problem) -> Evaluation:
+    """A verdict with the score that the weights of a problem give it.
+
+    An evaluator that reports no finite number for an objective has failed. Raises as
+    `check_verdict` does.
+    """
+    check_verdict(evaluation, problem)
+    objectives = read_objectives(problem.objectives)
+    if not objectives or not evaluation.is_valid:
+        return evaluation
+    metrics = evaluation.metrics
+    lacking = [each.metric for each in objectives if each.metric not in metrics]
+    lacking += [each.metric for each in objectives if each.metric in evaluation.not_finite]
+    if lacking:
+        reported = ", ".join(sorted({*metrics} - {*evaluation.not_finite})) or "nothing"
+        return _faulty(
+            evaluation,
+            f"objectives names the metric {lacking[0]!r}, for which the evaluator reports no finite"
+            f" number (it reports {reported})",
+        )
+    if not problem.weights:
+        return evaluation
+    combined = weighted_sum(metrics, objectives, problem.weights)
+    if not isfinite(combined):
+        return _faulty(evaluation, f"the weighted objectives add up to {combined}")
+    return replace(
+        evaluation,
+        score=normalize(combined, problem.reference, Direction.MAXIMIZE),
+        objective=combined,
+        metrics={**metrics, COMBINED_SCORE: combined},
+    )
+
+
+def check_verdict(evaluation: object, problem: Problem) -> None:
+    """Refuse what is no verdict.
+
+    Raises:
+        ValueError: Naming what the evaluator returned.
+    """
+    if not isinstance(evaluation, Evaluation):
+        given = type(evaluation).__name__
+        raise ValueError(
+            f"problem {problem.name!r}: evaluate returned {given}; expected an Evaluation"
+        )
+
+
+def weighted_sum(
+    metrics: Mapping[str, float], objectives: Sequence[Objective], weights: Mapping[str, float]
+) -> float:
+    """The `combined_score` that weights make of metrics; an objective to minimise is subtracted."""
+    return sum(
+        weights[each.metric] * each.gain(metrics[each.metric])
+        for each in objectives
+        if each.metric in weights
+    )
+
+
+def _faulty(evaluation: Evaluation, fault: str) -> Evaluation:
+    artifacts = {**evaluation.artifacts, EVALUATOR_FAULT: fault}
+    return failed(
+        fault, metrics=evaluation.metrics, artifacts=artifacts, seconds=evaluation.seconds
+    )
+
+
+def check_measuring(problem: Problem) -> None:
+    """Refuse fields about measurements and objectives that cannot work.
+
+    Raises:
+        ValueError: Naming the field, its value and what was expected.
+    """
+    repeats, weights = problem.repeats, problem.weights
+    if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
+        raise ValueError(f"repeats is {repeats!r}; expected a whole number of at least 1")
+    if problem.aggregate not in AGGREGATES:
+        known = ", ".join(map(repr, AGGREGATES))
+        raise ValueError(f"aggregate is {problem.aggregate!r}; expected one of {known}")
+    metrics = _checked_metrics(problem.objectives)
+    if not isinstance(weights, Mapping):
+        raise ValueError(f"weights is {weights!r}; expected a number for each of some objectives")
+    for name, weight in weights.items():
+        is_number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        if name not in metrics:
+            known = ", ".join(metrics) or "none, as objectives is empty"
+            raise ValueError(f"weights has {name!r}; expected metrics of the objectives ({known})")
+        if not is_number or not isfinite(weight) or weight <= 0:
+            raise ValueError(
+                f"weights[{name!r}] is {weight!r}; expected a positive number (an objective that is"
+                " minimised is subtracted)"
+            )
+    if weights and problem.direction != Direction.MAXIMIZE:
+        raise ValueError(
+            f"direction is {str(problem.direction)!r}, but weights is given; expected 'maximize':"
+            " the weighted sum is better if it is higher"
+        )
+
+
+def _checked_metrics(objectives: object) -> list[str]:
+    """The metrics of the objectives."""
+    if isinstance(objectives, str) or not isinstance(objectives, Sequence):
+        raise ValueError(
+            f"objectives is {objectives!r}; expected a list of texts such as 'speed:max'"
+        )
+    metrics = []
+    for place, text in enumerate(objectives):
+        try:
+            metrics.append(Objective.read(text).metric)
+        except ValueError as error:
+            raise ValueError(f"objectives[{place}] is {error}") from None
+    if len(metrics) == 1 or len({*metrics}) < len(metrics):
+        raise ValueError(
+            f"objectives is {list(objectives)!r}; expected none, or at least two different metrics"
+        )
+    return metrics

@@ -1,0 +1,274 @@
+"""What a problem folder needs that is not installed, found before anything of it runs.
+
+Python files are parsed, never imported, and `requirements.txt` is read line by line. A package has
+one name to import it by and another one to install it by; where nothing says the second, none is
+guessed: anyone may register a package under any free name.
+"""
+
+import ast
+import re
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import distributions
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from costada.evaluators.folder_layout import Contract, Layout
+from costada.evaluators.folder_settings import FolderSettings
+from costada.evaluators.import_paths import import_folders
+from costada.evaluators.initial_program import InitialProgram
+from costada.evaluators.sandbox.inside.standins import PACKAGES
+from costada.evaluators.sandbox.interpreter import Interpreter
+from costada.values.language import PYTHON
+
+REQUIREMENTS_FILE = "requirements.txt"
+PREPARE = "costada prepare"
+COMMENT = re.compile(r"(^|\s)#.*$")
+UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+
+INSTALLED_AS = {
+    "Bio": "biopython",
+    "Crypto": "pycryptodome",
+    "PIL": "pillow",
+    "Stemmer": "pystemmer",
+    "attr": "attrs",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "docx": "python-docx",
+    "dotenv": "python-dotenv",
+    "faiss": "faiss-cpu",
+    "fitz": "pymupdf",
+    "git": "gitpython",
+    "igraph": "python-igraph",
+    "ot": "pot",
+    "pysat": "python-sat",
+    "pywt": "pywavelets",
+    "rdkit": "rdkit",
+    "serial": "pyserial",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "skopt": "scikit-optimize",
+    "umap": "umap-learn",
+    "yaml": "pyyaml",
+}
+"""Well-known packages that are installed by another name than they are imported by."""
+
+WELL_KNOWN = """
+aiohttp anthropic autograd bm25s botorch cma cvxopt cvxpy cython dask datasets deap diffrax
+diskcache dspy einops equinox evosax flask flax gurobipy gymnasium h5py highspy httpx hypothesis
+imageio jax jaxlib joblib lightgbm litellm llvmlite lxml matplotlib mip mlx mlx_lm mpmath msgpack
+networkx nevergrad nltk numba numexpr numpy openai openpyxl optax optuna orjson ortools pandas
+plotly polars psutil pulp pyarrow pydantic pygame pymoo pyomo pytest requests rich scipy seaborn
+sentence_transformers shapely simpy sortedcontainers spacy statsmodels sympy tabulate tensorflow
+tiktoken tokenizers toml torch torchaudio torchvision tqdm transformers trimesh triton ujson xgboost
+z3
+"""
+"""Well-known packages that are installed by the name they are imported by."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What is missing for a folder's evaluator and initial program.
+
+    Attributes:
+        missing: Modules that are imported as soon as a file is loaded, and are not installed.
+        later: Others that a function imports.
+        unmet: Lines of `requirements.txt` that what is installed does not meet.
+        requirements: The files of requirements.
+    """
+
+    missing: tuple[str, ...] = ()
+    later: tuple[str, ...] = ()
+    unmet: tuple[str, ...] = ()
+    requirements: tuple[Path, ...] = ()
+
+    def packages(self, modules: Sequence[str]) -> tuple[str, ...]:
+        """What to install for some modules that no line of requirements names."""
+        named = {canonicalize_name(_name(line)) for line in self.unmet}
+        found = [installed_as(module) for module in modules]
+        return tuple(name for name in found if name and canonicalize_name(name) not in named)
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Missing modules of which nothing says what to install for them."""
+        named = {canonicalize_name(_name(line)) for line in self.unmet}
+        return tuple(
+            module
+            for module in self.missing
+            if installed_as(module) is None and canonicalize_name(module) not in named
+        )
+
+    def described(self, folder: Path) -> str:
+        """What is missing, and how to install it; empty if nothing is that must be there."""
+        if not self.missing:
+            return ""
+        text = f"needs {_listed(self.missing)}"
+        wanted = {canonicalize_name(installed_as(each) or each): each for each in self.missing}
+        lines = [each for each in self.unmet if canonicalize_name(_name(each)) in wanted]
+        packages = [*lines, *self.packages(self.missing)]
+        if packages:
+            text += f": pip install {shlex.join(packages)}, or {PREPARE} {folder}"
+        if self.unknown:
+            named = _listed(self.unknown)
+            text += f"; nothing says which package holds {named}: {PREPARE} {folder} --with PACKAGE"
+        return text
+
+
+def needs_of(
+    layout: Layout, settings: FolderSettings, program: InitialProgram, python: Interpreter
+) -> Needs:
+    """What the evaluator and the initial program of a folder need and an interpreter lacks.
+
+    An evaluator that judges in this process has been loaded here, so it lacks nothing.
+
+    Raises:
+        ValueError: If the settings declare files that cannot be shown.
+    """
+    files = {"program.py": program.source} if isinstance(program.source, str) else program.source
+    is_python = program.language == PYTHON.name
+    sources = [text for path, text in files.items() if path.endswith(".py") and is_python]
+    folders = [layout.folder, layout.evaluator.parent]
+    if layout.contract is not Contract.SCORE:
+        shown = layout.evaluator_file(settings).shown()
+        loaded = _loaded(layout.evaluator, shown)
+        sources += loaded.values()
+        folders += [path.parent for path in loaded]
+        folders += [each for path, text in loaded.items() for each in import_folders(text, path)]
+    own = [part.removesuffix(".py") for path in files for part in path.split("/")]
+    return find_needs(sources, list(dict.fromkeys(folders)), python, [*PACKAGES, "costada", *own])
+
+
+def _loaded(evaluator: Path, shown: Collection[Path]) -> dict[Path, str]:
+    """Text of an evaluator's file and, among those shown to it, of the ones it loads at once."""
+    places = {str(path.with_suffix("")).removesuffix("/__init__"): path for path in shown}
+    texts: dict[Path, str] = {}
+    waiting = [evaluator]
+    while waiting:
+        path = waiting.pop()
+        if path in texts:
+            continue
+        texts[path] = path.read_text("utf-8", "replace")
+        for module in (name for name, is_certain in _imports(texts[path]) if is_certain):
+            tail = f"/{module.replace('.', '/')}"
+            waiting += [found for place, found in places.items() if place.endswith(tail)]
+    return texts
+
+
+def find_needs(
+    sources: Iterable[str],
+    folders: Sequence[Path],
+    python: Interpreter,
+    provided: Iterable[str] = (),
+) -> Needs:
+    """What Python files and the requirements in their folders need and an interpreter lacks.
+
+    Args:
+        sources: Texts of the Python files; a file that cannot be parsed needs nothing.
+        folders: Where the files import each other from.
+        python: The interpreter that will run them.
+        provided: Further modules that are there.
+    """
+    at_once: set[str] = set()
+    later: set[str] = set()
+    for source in sources:
+        for module, is_certain in _imports(source):
+            (at_once if is_certain else later).add(module.partition(".")[0])
+    own = {*provided, *(name for folder in folders for name in _own_modules(folder))}
+    lacking = [
+        name for name in sorted(at_once | later) if name not in own and not python.has_module(name)
+    ]
+    files = tuple(folder / REQUIREMENTS_FILE for folder in folders)
+    present = tuple(file for file in dict.fromkeys(files) if file.is_file())
+    return Needs(
+        missing=tuple(name for name in lacking if name in at_once),
+        later=tuple(name for name in lacking if name not in at_once),
+        unmet=tuple(_unmet(present, python)),
+        requirements=present,
+    )
+
+
+def installed_as(module: str) -> str | None:
+    """The package to install for a well-known module; None for others."""
+    if module in WELL_KNOWN.split():
+        return str(canonicalize_name(module))
+    return INSTALLED_AS.get(module)
+
+
+def _imports(source: str) -> Iterator[tuple[str, bool]]:
+    """Modules that a program imports, and whether that happens when it is loaded.
+
+    Imports under `try` and `if` do not count: the program does without them.
+    """
+    try:
+        waiting: list[tuple[ast.AST, bool]] = [(ast.parse(source), True)]
+    except UNPARSABLE:
+        return
+    while waiting:
+        node, is_certain = waiting.pop()
+        match node:
+            case ast.Import(names=imported):
+                yield from ((each.name, is_certain) for each in imported)
+            case ast.ImportFrom(module=str(module), names=imported, level=0):
+                yield module, is_certain
+                yield from ((f"{module}.{each.name}", is_certain) for each in imported)
+            case ast.Try() | ast.If():
+                continue
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                is_certain = False
+        waiting += [(child, is_certain) for child in ast.iter_child_nodes(node)]
+
+
+def _own_modules(folder: Path) -> Iterator[str]:
+    """Names of the modules and packages in a folder."""
+    if folder.is_dir():
+        for path in folder.iterdir():
+            if path.suffix == ".py" or (path.is_dir() and path.name.isidentifier()):
+                yield path.stem
+
+
+def requirement_lines(file: Path) -> Iterator[str]:
+    """The requirements in a file, without comments, options and what other systems need."""
+    for line in file.read_text("utf-8-sig", "replace").splitlines():
+        text = COMMENT.sub("", line).strip()
+        if not text or text.startswith("-"):
+            continue
+        try:
+            wanted = Requirement(text)
+        except InvalidRequirement:
+            yield text
+            continue
+        if wanted.marker is None or wanted.marker.evaluate():
+            yield text
+
+
+def _unmet(files: Iterable[Path], python: Interpreter) -> Iterator[str]:
+    """Lines that no installed package meets, each once."""
+    installed: Mapping[str, str] = {
+        canonicalize_name(each.name): each.version
+        for each in distributions(path=[*python.libraries])
+    }
+    for line in dict.fromkeys(line for file in files for line in requirement_lines(file)):
+        try:
+            wanted = Requirement(line)
+        except InvalidRequirement:
+            yield line
+            continue
+        version = installed.get(canonicalize_name(wanted.name))
+        if version is None or not wanted.specifier.contains(version, prereleases=True):
+            yield line
+
+
+def _name(line: str) -> str:
+    """The name of the package in a line of requirements."""
+    try:
+        return Requirement(line).name
+    except InvalidRequirement:
+        return line
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

@@ -1,0 +1,188 @@
+"""The folder of which candidates get clean copies, as a copy of a repository itself.
+
+It lies in the problem folder, named by the hash of its files, and stays for the next run. A lock is
+held on it while a process uses it; the kernel releases that when the process ends, in whatever way,
+and the next process that makes such a folder removes those that none uses.
+"""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Collection
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path, PurePosixPath
+from threading import Lock
+from time import sleep
+
+from costada.evaluators.repository_files import RepositoryFiles, files_hash
+from costada.evaluators.sandbox.inside.clean_copy import copy_file
+from costada.evaluators.sandbox.inside.scored_command import HOME, REPOSITORY
+from costada.evaluators.sandbox.layers import Original
+from costada.evaluators.sandbox.limits import MEBIBYTE
+
+HIDDEN_FOLDER, ORIGINALS = ".costada", "originals"
+"""Where it is in the problem folder; hidden, so that it counts as none of the problem's files."""
+
+LOCK_FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+BLOCK_BYTES = 4096
+MAX_TRIES = 600
+WAIT_SECONDS = 0.1
+
+_making = Lock()
+_made: dict[Path, Original] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The files of a repository that no candidate changes.
+
+    Attributes:
+        repository: All files.
+        paths: Those that count.
+        folders: The folders around them, and around links.
+        digest: Hash of those files and of the links.
+    """
+
+    repository: RepositoryFiles
+    paths: frozenset[str]
+    folders: frozenset[str]
+    digest: str
+
+    def conflict(self, path: str) -> str | None:
+        """Why a candidate can have no file at a path; None if it can."""
+        if path in self.folders:
+            return f"{path!r} is a folder of the repository"
+        for place in map(str, (PurePosixPath(path), *PurePosixPath(path).parents)):
+            if place in self.repository.links:
+                return f"{path!r} is at or below {place!r}, a link of the repository"
+            if place in self.paths:
+                return f"{path!r} is at or below {place!r}, a file that no candidate changes"
+        return None
+
+    def original(self, folder: Path) -> Original:
+        """The folder that copies are made of; makes it in a problem folder if it is not there.
+
+        Raises:
+            OSError: If it cannot be made.
+            ValueError: If the repository has changed since the problem was loaded, or a link is
+                where a folder is to be.
+        """
+        place = _originals(folder) / self.digest[:32]
+        with _making:
+            if place not in _made or _made[place].identity != _identity(place):
+                lock_fd = os.open(f"{place}.lock", os.O_CREAT | LOCK_FLAGS, 0o600)
+                with ExitStack() as unless_made:
+                    unless_made.callback(os.close, lock_fd)
+                    self._make(place, lock_fd)
+                    unless_made.pop_all()  # keeps the lock until this process ends
+                _remove_unused(place.parent)
+                _made[place] = self._described(place)
+            return _made[place]
+
+    def _make(self, place: Path, lock_fd: int) -> None:
+        if place.is_symlink():
+            place.unlink()
+        for _ in range(MAX_TRIES):
+            fcntl.flock(lock_fd, fcntl.LOCK_SH)
+            if _hash_of(place / REPOSITORY) == self.digest:
+                return
+            with suppress(BlockingIOError):
+                fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._copy(place)
+                fcntl.flock(lock_fd, fcntl.LOCK_SH)
+                return
+            fcntl.flock(lock_fd, fcntl.LOCK_UN)
+            sleep(WAIT_SECONDS)
+        raise RuntimeError(
+            f"{place} was changed while another process uses it; end that process, or remove it"
+        )
+
+    def _copy(self, place: Path) -> None:
+        """Copy the files, and make sure that they are those that were hashed."""
+        shutil.rmtree(place, ignore_errors=True)
+        (place / HOME).mkdir(parents=True)
+        inner = place / REPOSITORY
+        inner.mkdir()
+        for path in (*self.paths, *self.repository.links):
+            (inner / path).parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            for path in self.paths:
+                copy_file(str(self.repository.root / path), str(inner / path))
+        for path, target in self.repository.links.items():
+            (inner / path).symlink_to(target)
+        if _hash_of(inner) != self.digest:
+            shutil.rmtree(place, ignore_errors=True)
+            raise ValueError(
+                f"{self.repository.root}: its files have changed since the problem was loaded;"
+                " expected them to stay until the run begins"
+            )
+
+    def _described(self, place: Path) -> Original:
+        sizes = [ceil(self.repository.files[path] / BLOCK_BYTES) for path in self.paths]
+        return Original(
+            path=str(place),
+            num_files=len(self.paths) + len(self.repository.links) + len(self.folders),
+            megabytes=ceil(sum(sizes) * BLOCK_BYTES / MEBIBYTE),
+            identity=_identity(place),
+        )
+
+
+def base_of(repository: RepositoryFiles, changed: Collection[str]) -> Base:
+    """The files of a repository other than those that candidates may change.
+
+    Raises:
+        OSError: If a file cannot be read.
+    """
+    paths = frozenset(repository.files).difference(changed)
+    around = (PurePosixPath(path).parents for path in (*paths, *repository.links))
+    folders = frozenset(str(each) for parents in around for each in parents)
+    digest = files_hash(repository.root, paths, repository.links)
+    return Base(repository, paths, folders, digest)
+
+
+def _originals(folder: Path) -> Path:
+    """The folder of all originals; a link there would have files changed elsewhere."""
+    hidden = folder / HIDDEN_FOLDER
+    for place in (hidden, hidden / ORIGINALS):
+        if place.is_symlink():
+            raise ValueError(f"{place} is a link; expected a folder, or nothing")
+        place.mkdir(exist_ok=True)
+    with suppress(FileExistsError), open(hidden / ".gitignore", "x") as file:
+        file.write("*\n")
+    return hidden / ORIGINALS
+
+
+def _identity(place: Path) -> tuple[int, int]:
+    with suppress(FileNotFoundError):
+        about = place.stat()
+        return about.st_dev, about.st_ino
+    return 0, 0
+
+
+def _hash_of(folder: Path) -> str:
+    """Hash of all that is in a folder; of what is not there, that of nothing."""
+    files: list[str] = []
+    links: dict[str, str] = {}
+    for place, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            path = Path(place, name)
+            if path.is_symlink():
+                links[path.relative_to(folder).as_posix()] = os.readlink(path)
+            elif name in names:
+                files.append(path.relative_to(folder).as_posix())
+    return files_hash(folder, files, links) if folder.is_dir() else ""
+
+
+def _remove_unused(places: Path) -> None:
+    """Remove the folders that no process uses."""
+    for lock in places.glob("*.lock"):
+        lock_fd = os.open(lock, LOCK_FLAGS)
+        try:
+            with suppress(BlockingIOError):
+                fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+                lock.unlink()
+        finally:
+            os.close(lock_fd)

@@ -1,0 +1,249 @@
+"""A repository as a problem: candidates change some of its files, and a command scores a copy.
+
+The problem folder holds `problem.md` and a `problem.toml` with `repository`, `program` (patterns of
+the files that candidates may add, change and delete) and `command`. The repository is only read.
+Each candidate is a clean copy of it in the sandbox, in which the command runs.
+"""
+
+import errno
+import os
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from signal import Signals
+from typing import Any, cast
+
+from costada.evaluators.environment import interpreter_of
+from costada.evaluators.folder_settings import PROBLEM_FIELDS, SETTINGS_FILE, FolderSettings
+from costada.evaluators.initial_program import read_files
+from costada.evaluators.original_folder import Base, base_of
+from costada.evaluators.problem import Problem
+from costada.evaluators.repository_files import repository_files
+from costada.evaluators.sandbox.commands import check_no_shell
+from costada.evaluators.sandbox.execution import WITHOUT_CONTROLS, CandidateResult
+from costada.evaluators.sandbox.inside.reported_scores import SECONDS
+from costada.evaluators.sandbox.run_in_copy import run_in_copy
+from costada.evaluators.sandboxed import Confined
+from costada.evaluators.verdicts import verdict
+from costada.values.candidate import Program
+from costada.values.evaluation import (
+    COMBINED_SCORE,
+    EVALUATOR_FAULT,
+    NO_VERDICT,
+    SANDBOX_FAULT,
+    Direction,
+    Evaluation,
+    failed,
+    storable,
+)
+from costada.values.language import language_of
+
+BUILD, COMMAND = "build", "command"
+PROCESSES = 64
+"""How many processes the commands may start where the settings do not say."""
+
+REPORT_FILE = re.compile(r"--(?:benchmark-json|export-json)(?:=|\s+)['\"]?([^\s'\"]+)")
+"""How pytest-benchmark and hyperfine are told the file of their results."""
+
+NOT_OF_REPOSITORIES = ("entry_point", "run")
+TOO_LARGE = (os.strerror(errno.EFBIG), "File size limit exceeded", Signals.SIGXFSZ.name)
+"""What programs and shells say where a file exceeds the limit of the sandbox."""
+
+NUM_LINES = 20
+"""Of each output, shown as the reason of a failure."""
+
+MAX_SOURCE_BYTES = 20_000
+"""Largest file that is shown with the commands that name it."""
+
+MAX_LOG_CHARS = 8_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryEvaluator(Confined):
+    """Judges candidates by a command that runs in a clean copy of a repository.
+
+    Attributes:
+        folder: The problem folder.
+        settings: Its settings.
+        base: The files that no candidate changes.
+    """
+
+    folder: Path
+    settings: FolderSettings
+    base: Base
+
+    @property
+    def commands(self) -> dict[str, list[str]]:
+        """The words of the command that builds, if there is one, and of the one that scores."""
+        given = {BUILD: self.settings.build, COMMAND: self.settings.command}
+        return {name: shlex.split(text) for name, text in given.items() if text}
+
+    @property
+    def report_file(self) -> str | None:
+        """The file in which the command reports its score; None if it prints it."""
+        found = REPORT_FILE.search(self.settings.command or "")
+        return found[1] if found else None
+
+    def decided_by(self) -> tuple[object, ...]:
+        """What the verdicts depend on besides the limits: all files of the copies, and commands."""
+        return (self.base.digest, tuple(sorted(self.commands.items())))
+
+    def __call__(self, source: str | Program) -> Evaluation:
+        """Verdict on a program; raises as `SandboxedEvaluator` does.
+
+        It raises a ValueError too if the repository has changed since the problem was loaded.
+        """
+        program = Program.of(source)
+        for path in program:
+            if fault := self.base.conflict(path):
+                return failed(f"the program has a file where none can be: {fault}")
+        run = run_in_copy(
+            program,
+            self.base.original(self.folder),
+            self.commands,
+            self.limits,
+            report_file=self.report_file,
+            layer=self.layer,
+            interpreter=self.interpreter,
+            readable=self.readable,
+        )
+        return self._judged(run)
+
+    def _judged(self, run: CandidateResult) -> Evaluation:
+        """Verdict on what the commands did."""
+        seconds = run.seconds
+        if run.error is not None or not isinstance(run.output, dict):
+            reason = run.error or "the program reported nothing"
+            mark = SANDBOX_FAULT if run.is_sandbox_fault else NO_VERDICT
+            log = {"log": run.log} if run.log else {}
+            return failed(reason, artifacts=log | {mark: reason}, seconds=seconds)
+        report = cast(Mapping[str, Any], run.output)
+        printed = {name: _readable(report[name]) for name in ("stdout", "stderr")}
+        log = {name: text[-MAX_LOG_CHARS:] for name, text in printed.items() if text.strip()}
+        if report["status"] is None:
+            fault = (
+                f"{report['name']} cannot be run in the sandbox: {printed['stderr']}; expected a"
+                " program of this Python's environment, of the system or of the repository"
+            )
+            return failed(fault, artifacts={EVALUATOR_FAULT: fault}, seconds=seconds)
+        if report["status"] != 0 or "fault" in report:
+            failure = _failure(report, printed) if report["status"] else _readable(report["fault"])
+            if report["is_full"] or any(text in failure for text in TOO_LARGE):
+                failure += f"\n(the limit of the program's files is {self.limits.scratch_mb} MB)"
+            return failed(failure, artifacts=log, seconds=seconds)
+        texts = {_readable(name): _readable(text) for name, text in report["texts"].items()}
+        metrics = {_readable(name): number for name, number in report["metrics"].items()}
+        if report["are_times"]:
+            time = metrics[SECONDS]
+            is_minimized = self.settings.direction is Direction.MINIMIZE
+            metrics[COMBINED_SCORE] = time if is_minimized else 1 / time
+        judged = verdict(metrics, {**log, **texts}, self.settings, seconds)
+        if EVALUATOR_FAULT in judged.artifacts:
+            known = ", ".join(sorted(metrics)) or "no number"
+            reason = f"the command reports no {COMBINED_SCORE}; expected a number (found {known})"
+            return failed(reason, metrics=metrics, artifacts=log, seconds=seconds)
+        return judged
+
+
+def _failure(report: Mapping[str, Any], printed: Mapping[str, str]) -> str:
+    """Why a command failed: how it ended, and the lines that say most."""
+    status = report["status"]
+    ended = f"exit status {status}" if status > 0 else Signals(-status).name
+    reason = [f"{report['name']} failed ({ended})"]
+    for lines in map(str.splitlines, printed.values()):
+        reason += lines[:NUM_LINES] if report["name"] == BUILD else lines[-NUM_LINES:]
+    return "\n".join(reason)
+
+
+def _readable(text: str) -> str:
+    return storable(text.translate(WITHOUT_CONTROLS))
+
+
+def load_repository(folder: Path, settings: FolderSettings, task: str) -> Problem:
+    """The problem of a folder whose settings name a repository.
+
+    Raises:
+        ValueError: Naming the setting that is missing or wrong, or the file that cannot be used.
+    """
+    where = folder / SETTINGS_FILE
+    _check_settings(where, settings)
+    patterns = (settings.program,) if isinstance(settings.program, str) else settings.program
+    root = (folder / (settings.repository or "")).resolve()
+    files = repository_files(root, folder, settings.files)
+    program = {
+        path: text for path, text in read_files(root, patterns).items() if path in files.files
+    }
+    if not program:
+        raise ValueError(
+            f"{where}: program is {list(patterns)!r}, which fits only files that git ignores;"
+            " expected files of the repository"
+        )
+    given: dict[str, Any] = {name: getattr(settings, name) for name in PROBLEM_FIELDS}
+    given |= dict.fromkeys((*NOT_OF_REPOSITORIES, BUILD)) | {"preload": ()}
+    given["limits"] = replace(settings.limits, processes=settings.processes or PROCESSES)
+    base = base_of(files, program.keys())
+    try:
+        return Problem(
+            name=settings.name or folder.name,
+            task=task,
+            initial_program=program,
+            editable=patterns,
+            language=settings.language or _usual_language(program),
+            interpreter=interpreter_of(folder),
+            evaluate=RepositoryEvaluator(folder=folder, settings=settings, base=base),
+            evaluator_source=_shown_to_guide(settings, base),
+            notes=[
+                f"{path} is left out of the copies: it leads to {target}"
+                for path, target in files.left_out.items()
+            ],
+            **given,
+        )
+    except ValueError as error:
+        raise ValueError(f"{folder}: {error}") from None
+
+
+def _check_settings(where: Path, settings: FolderSettings) -> None:
+    """Refuse settings that are missing, or contradict the repository."""
+    if not settings.command:
+        raise ValueError(f"{where}: command is missing; needed where repository is given")
+    for name in NOT_OF_REPOSITORIES:
+        if (value := getattr(settings, name)) is not None:
+            raise ValueError(f"{where}: {name} is {value!r}; expected none beside repository")
+    if not any([settings.program] if isinstance(settings.program, str) else settings.program):
+        raise ValueError(f"{where}: program is missing; expected patterns such as 'src/*.py'")
+    for name in (BUILD, COMMAND):
+        command = getattr(settings, name)
+        try:
+            words = shlex.split(command or "")
+        except ValueError as error:
+            raise ValueError(
+                f"{where}: {name} is {command!r}; expected quotes that end ({error})"
+            ) from None
+        if command is not None and not words:
+            raise ValueError(f"{where}: {name} is {command!r}; expected a command")
+        if command is not None:
+            check_no_shell(f"{where}: {name}", command)
+    report = REPORT_FILE.search(settings.command)
+    if report and (report[1].startswith("/") or ".." in report[1].split("/")):
+        raise ValueError(
+            f"{where}: command writes {report[1]!r}; expected a path below the repository"
+        )
+
+
+def _usual_language(paths: Iterable[str]) -> str:
+    return Counter(language_of(path).name for path in paths).most_common(1)[0][0]
+
+
+def _shown_to_guide(settings: FolderSettings, base: Base) -> str:
+    """The commands, and the files of the repository that they name."""
+    commands = [text for text in (settings.build, settings.command) if text]
+    parts = [f"$ {text}" for text in commands]
+    for word in dict.fromkeys(word for text in commands for word in re.split(r"[\s'\"=]+", text)):
+        path = str(PurePosixPath(word)) if word else ""
+        if path in base.paths and base.repository.files[path] <= MAX_SOURCE_BYTES:
+            text = (base.repository.root / path).read_text(encoding="utf-8", errors="replace")
+            parts.append(f"{path}:\n{text}")
+    return "\n\n".join(parts)

@@ -1,0 +1,118 @@
+"""The Python that runs candidates: that of this process, or of an environment for one problem."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.machinery import PathFinder
+from importlib.metadata import distributions
+from pathlib import Path
+
+OLDEST = (3, 11)
+QUERY_SECONDS = 30.0
+QUERY = """
+import json, sys
+prefixes = [sys.prefix, sys.base_prefix, sys.exec_prefix]
+print(json.dumps({"version": sys.version_info[:2], "prefixes": prefixes, "path": sys.path}))
+"""
+SYSTEM_PROGRAMS = ("/usr/local/bin", "/usr/bin", "/bin")
+LIBRARIES = ("site-packages", "dist-packages")
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """An interpreter with the packages that candidates can import.
+
+    Attributes:
+        program: Path of the program.
+        version: Major and minor number of the language.
+        prefixes: Folders of the environment and of the installation below it.
+        libraries: Folders of installed packages.
+    """
+
+    program: str
+    version: tuple[int, ...]
+    prefixes: tuple[str, ...]
+    libraries: tuple[str, ...]
+
+    @property
+    def standard_folders(self) -> list[str]:
+        """The folders of the standard library."""
+        names = ("lib", "lib64")
+        found = [os.path.join(prefix, name) for prefix in self.prefixes for name in names]
+        return [path for path in found if os.path.isdir(path)]
+
+    @property
+    def program_paths(self) -> list[str]:
+        """The folders of programs, the interpreter's own first, and what it needs to start."""
+        names = ("bin", "pyvenv.cfg")
+        own = [os.path.join(prefix, name) for prefix in self.prefixes[:2] for name in names]
+        return [path for path in (*own, *SYSTEM_PROGRAMS) if os.path.exists(path)]
+
+    def has_module(self, name: str) -> bool:
+        """Whether a module or package of this name, without dots, is installed."""
+        is_standard = name in sys.stdlib_module_names
+        return is_standard or PathFinder.find_spec(name, self.libraries) is not None
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Name and version of each installed package, in alphabetical order."""
+        found = distributions(path=list(self.libraries))
+        return tuple(sorted({f"{each.name}=={each.version}" for each in found}))
+
+
+def own_interpreter() -> Interpreter:
+    """The interpreter of this process: candidates import what this process can import."""
+    # Started as `../bin/python`, it would name itself by folders that the sandbox lacks.
+    return Interpreter(
+        os.path.normpath(sys.executable),
+        sys.version_info[:2],
+        tuple(dict.fromkeys((sys.prefix, sys.base_prefix, sys.exec_prefix))),
+        _libraries(sys.path),
+    )
+
+
+def interpreter_at(program: str) -> Interpreter:
+    """The interpreter at a path, which is started once to ask where its packages are.
+
+    Raises:
+        ValueError: If there is none, it does not start, or its version is too old.
+    """
+    path = os.path.abspath(program)
+    settings = Path(path).parent.parent / "pyvenv.cfg"
+    return _asked(path, settings.stat().st_mtime_ns if settings.is_file() else 0)
+
+
+@lru_cache
+def _asked(program: str, _stamp: int) -> Interpreter:
+    """What an interpreter says of itself; asked again if its environment is made again."""
+    try:
+        answer = subprocess.run(
+            [program, "-I", "-B", "-c", QUERY],
+            capture_output=True,
+            check=True,
+            env={},  # its packages may run code as it starts
+            text=True,
+            timeout=QUERY_SECONDS,
+        ).stdout
+        known = json.loads(answer)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        reason = "there is none" if isinstance(error, FileNotFoundError) else str(error)
+        raise ValueError(
+            f"interpreter is {program!r}; expected the path of a Python ({reason})"
+        ) from None
+    version = tuple(known["version"])
+    if version < OLDEST:
+        raise ValueError(
+            f"interpreter is {program!r}, Python {'.'.join(map(str, version))}; expected"
+            f" {'.'.join(map(str, OLDEST))} or newer"
+        )
+    prefixes = tuple(dict.fromkeys(known["prefixes"]))
+    return Interpreter(program, version, prefixes, _libraries(known["path"]))
+
+
+def _libraries(paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(path for path in paths if path.endswith(LIBRARIES) and os.path.isdir(path))

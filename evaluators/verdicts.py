@@ -1,0 +1,95 @@
+"""The verdict of a folder's evaluator: from what it answers to an evaluation."""
+
+from collections.abc import Mapping
+from math import isfinite
+
+from costada.evaluators.contract import normalize
+from costada.evaluators.folder_settings import FolderSettings
+from costada.evaluators.measuring import weighted_sum
+from costada.values.evaluation import (
+    COMBINED_SCORE,
+    EVALUATOR_FAULT,
+    Direction,
+    Evaluation,
+    failed,
+    storable,
+)
+from costada.values.objective import read_objectives
+
+VALIDITY = "validity"
+ERROR = "error"
+
+
+def sort_values(values: Mapping[str, object]) -> tuple[dict[str, float], dict[str, str]]:
+    """Finite numbers as metrics, and everything else, in words, as artifacts."""
+    numbers = {k: v for k, v in values.items() if isinstance(v, float) and isfinite(v)}
+    return numbers, {k: storable(str(v)) for k, v in values.items() if k not in numbers}
+
+
+def verdict(
+    metrics: Mapping[str, float],
+    artifacts: Mapping[str, str],
+    settings: FolderSettings,
+    seconds: float = 0.0,
+) -> Evaluation:
+    """Evaluation from the metrics and artifacts of a folder's evaluator.
+
+    The candidate failed if the evaluator says validity 0, or a score of 0 together with an error.
+    """
+    if settings.weights:
+        metrics = _weighted(metrics, artifacts, settings)
+    if settings.metric:
+        metrics = _chosen(metrics, artifacts, settings.metric)
+    if COMBINED_SCORE not in metrics:
+        known = ", ".join(sorted({*metrics, *artifacts})) or "nothing"
+        wanted = settings.metric or COMBINED_SCORE
+        fault = f"evaluator.py returned no {wanted}; expected a number (it returned {known})"
+        if COMBINED_SCORE in artifacts:
+            given = artifacts[COMBINED_SCORE]
+            fault = f"{COMBINED_SCORE} is {given!r}; expected a finite number"
+            if given not in ("nan", "inf", "-inf"):
+                fault = f"evaluator.py: {fault}"
+        marked = {**artifacts, EVALUATOR_FAULT: fault}
+        return failed(fault, metrics=metrics, artifacts=marked, seconds=seconds)
+    objective = metrics[COMBINED_SCORE]
+    score = normalize(objective, settings.reference, settings.direction)
+    error = artifacts.get(ERROR) if score <= 0 else None
+    if metrics.get(VALIDITY, 1.0) <= 0:
+        error = artifacts.get(ERROR) or f"the evaluator says {VALIDITY} {metrics[VALIDITY]:g}"
+    if error is None and settings.direction is Direction.MINIMIZE and objective <= 0:
+        error = (
+            f"{COMBINED_SCORE} is {objective:g}; expected a positive number, as an objective that"
+            f" is minimised is scored by reference / {COMBINED_SCORE}"
+        )
+    if error:
+        return failed(error, metrics=metrics, artifacts=artifacts, seconds=seconds)
+    return Evaluation(
+        score=score,
+        objective=objective,
+        is_valid=True,
+        metrics=metrics,
+        artifacts=artifacts,
+        seconds=seconds,
+    )
+
+
+def _chosen(
+    metrics: Mapping[str, float], artifacts: Mapping[str, str], metric: str
+) -> dict[str, float]:
+    """The metrics with one of them as `combined_score`, which a failed candidate need not have."""
+    if metric in metrics:
+        return {**metrics, COMBINED_SCORE: metrics[metric]}
+    if ERROR in artifacts or metrics.get(VALIDITY, 1.0) <= 0:
+        return {**metrics, COMBINED_SCORE: 0.0}
+    return {name: value for name, value in metrics.items() if name != COMBINED_SCORE}
+
+
+def _weighted(
+    metrics: Mapping[str, float], artifacts: Mapping[str, str], settings: FolderSettings
+) -> Mapping[str, float]:
+    """The metrics with the `combined_score` that weights make of them, 0 for a failed candidate."""
+    objectives = read_objectives(settings.objectives)
+    if all(each.metric in metrics for each in objectives):
+        return {**metrics, COMBINED_SCORE: weighted_sum(metrics, objectives, settings.weights)}
+    has_failed = ERROR in artifacts or metrics.get(VALIDITY, 1.0) <= 0
+    return {**metrics, COMBINED_SCORE: 0.0} if has_failed else metrics
