@@ -11,8 +11,10 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 
 from costada.controller.constants import Constants
+from costada.controller.router import DEFAULT_ROUTER, start_router
 from costada.evaluators.problem import Problem
 from costada.graph.compiled import DiscoveryGraph as DiscoveryGraph
+from costada.graph.menu import GivenModels, priced_models, with_reference_cost
 from costada.graph.node_wrappers import CancellableNode, Node, Route, observed
 from costada.graph.routes import (
     after_allocation,
@@ -24,10 +26,6 @@ from costada.graph.routes import (
     next_step,
     step_or_question,
 )
-from costada.models.prices import price_book
-from costada.models.rate_limits import with_rate_limits
-from costada.models.requests import with_tools
-from costada.models.retries import with_visible_requests
 from costada.nodes.allocate_frontier import allocate_frontier
 from costada.nodes.approve_guide import approve_guide
 from costada.nodes.ask_for_budget import ask_for_budget
@@ -42,7 +40,6 @@ from costada.nodes.guide import guide
 from costada.nodes.settings import LARGEST_PARALLEL, Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
 from costada.nodes.update_utility import update_utility
-from costada.prompts.tools import TOOLS
 from costada.store.checkpoints import RunSaver
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
@@ -135,15 +132,18 @@ def build_discovery_graph(
     return graph
 
 
-def superstep_limit(constants: Constants) -> int:
-    """The most supersteps a run can take, so that no user has to raise a limit."""
-    per_iteration = CONTROL_NODES + ATTEMPT_NODES * constants.max_attempts
+def superstep_limit(constants: Constants, num_models: int = 1) -> int:
+    """The most supersteps a run can take, so that no user has to raise a limit.
+
+    Of several models all but one may refuse an attempt.
+    """
+    per_iteration = CONTROL_NODES + ATTEMPT_NODES * constants.max_attempts * num_models
     return constants.max_iterations * per_iteration + 1
 
 
 def create_discovery_graph(
     problem: Problem,
-    model: ChatModel,
+    model: GivenModels,
     *,
     budget: float,
     guide_model: ChatModel | None = None,
@@ -154,14 +154,18 @@ def create_discovery_graph(
     name: str = "costada",
     parallel: int = 1,
     order: LandingOrder = "landing",
+    router: str = DEFAULT_ROUTER,
 ) -> DiscoveryGraph:
     """Compile a graph whose every run improves a problem's program within a budget.
 
     Args:
         problem: The starting program and its evaluator.
-        model: The chat model that proposes programs; may be wrapped in retries or fallbacks.
+        model: The chat model that proposes programs; may be wrapped in retries or fallbacks. Of
+            several, a menu, the router chooses one for each attempt; a bare model is called by its
+            own name there, and `MenuModel` gives it another one, or a price.
         budget: Dollars a run may spend (B). The step that crosses it completes, then the run stops.
-        guide_model: The chat model that is asked for tactics; `model` when not given.
+        guide_model: The chat model that is asked for tactics; by default `model`, of several the
+            first.
         settings: Controller constants, seed and prices.
         checkpointer: A LangGraph saver, as for any graph.
         store: Where programs and calls are kept. When not given they are kept in the file of an
@@ -174,41 +178,31 @@ def create_discovery_graph(
             evaluations overlap.
         order: Steps land in the order in which they finish, the fastest, or with `"launch"` in
             that of their launch, so that a seed gives the same run whatever the latencies.
+        router: Who chooses among several models: a name in `ROUTERS`, or `fixed:NAME`.
 
     Raises:
         ValueError: An argument is not what it should be, a model that may be called has no price
-            or two, or makes retries that cannot be seen, a guide price comes without a
-            guide model, the caller is to be asked for more budget or about guides without a saver
-            that could keep the question, the purse is hard and the budget policy is not, or the
-            model is to use tools and cannot.
+            or two, two models have one name, a model makes retries that cannot be seen, a guide
+            price comes without a guide model, the caller is to be asked for more budget or about
+            guides without a saver that could keep the question, the purse is hard and the budget
+            policy is not, or a model is to use tools and cannot.
     """
     settings = settings or Settings()
     _check_arguments(problem, budget, guide_model, settings, store)
     _check_parallel(parallel, order)
     _check_saver(settings, checkpointer)
     _check_purse(purse, settings)
-    given, policy = model, settings.retry_policy
-    model = with_rate_limits(with_visible_requests(given, policy), policy)
-    if settings.generator == "agent":
-        try:
-            with_tools(model, TOOLS)
-        except ValueError as error:
-            raise ValueError(f"generator: got 'agent', and {error}") from None
-    priced = [(model, settings.price)]
-    if guide_model is given:
-        guide_model = model
-    elif guide_model is not None:
-        guide_model = with_rate_limits(with_visible_requests(guide_model, policy), policy)
-    if guide_model is not None:
-        priced.append((guide_model, settings.guide_price))
+    models = priced_models(model, guide_model, problem, settings)
+    start_router(router, [each.name for each in models.menu])
+    settings = with_reference_cost(settings, models.menu)
     context = RunContext(
         name=name,
         problem=problem,
-        model=model,
-        guide_model=guide_model or model,
+        menu=models.menu,
+        guide_model=models.guide_model,
+        router=router,
         budget=budget,
         settings=settings,
-        prices=price_book(priced, settings.other_prices),
         store=store or store_beside(checkpointer),
         purse=purse,
         is_saved_by_time=not isinstance(checkpointer, RunSaver),
@@ -216,7 +210,7 @@ def create_discovery_graph(
         order=order,
     )
     graph = build_discovery_graph(context).compile(checkpointer=checkpointer, name=name)
-    limit = superstep_limit(settings.constants)
+    limit = superstep_limit(settings.constants, len(models.menu))
     return DiscoveryGraph.of(graph).with_config(recursion_limit=limit)
 
 

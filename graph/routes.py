@@ -16,7 +16,12 @@ def after_allocation(state: SearchState) -> Literal["preparation", "attempt"]:
 
 
 def after_generation(state: SearchState, *, context: RunContext) -> Literal["another", "landing"]:
-    """`"another"` when one more step may be launched beside those in flight."""
+    """`"another"` when one more step may be launched beside those in flight.
+
+    A step that no model can be paid for is not in flight and ends first.
+    """
+    if state["step"]["is_out_of_money"]:
+        return "landing"
     return "another" if state["tickets"] and can_launch(state, context) else "landing"
 
 
@@ -25,13 +30,15 @@ def after_evaluation(
 ) -> Literal["retry", "charge", "prepared"]:
     """`"retry"` when the attempt failed and another one is allowed, and can be paid for.
 
-    `"prepared"` when a guide has landed, whose step begins now.
+    An attempt that its model did not make is no failed one: another model may make it. `"prepared"`
+    when a guide has landed, whose step begins now.
     """
     if state["prepared"] and state["iteration"] == state["controller"].iteration:
         return "charge" if state["stopping"] else "prepared"
     step, settings = state["step"], context.settings
-    is_last = step["attempt"] >= settings.constants.max_attempts
-    is_failing = state["failures"] + step["attempt"] >= settings.max_failures
+    made = step["attempt"] - step["is_refused"]
+    is_last = made >= settings.constants.max_attempts
+    is_failing = state["failures"] + made >= settings.max_failures
     is_out_of_money = step["is_out_of_money"] or step["is_cut_short"]
     is_over = is_last or is_failing or is_out_of_money or state["stopping"]
     can_retry = not is_over and can_repeat(state, context)

@@ -4,6 +4,7 @@ from costada.controller.allocation import Allocation
 from costada.controller.step import ask_step
 from costada.nodes.calls.purse import draw_budget
 from costada.nodes.context import RunContext, balance_of
+from costada.nodes.model_choice import check_menu
 from costada.nodes.open_run import open_run
 from costada.nodes.parallel.tickets import allocations_in_flight, needs_guide
 from costada.nodes.state import SearchState, StepRecord
@@ -15,8 +16,14 @@ def allocate_frontier(state: SearchState, *, context: RunContext) -> SearchState
     Opens a run at the first step, and when a thread whose run is over gets a new input. Where the
     method buys a call before its first step, that step begins when the call has been made. Steps in
     flight count as visits. The step that a guide was bought for has the number of its ticket.
+
+    Raises:
+        ValueError: The run did not begin with the models and the router of this graph; or as
+            `open_run` does.
     """
     is_running = "run_id" in state and not state["stop_reason"]
+    if is_running:
+        check_menu(state, context)
     opening = draw_budget(state["run_id"], context) if is_running else open_run(state, context)
     current = SearchState(**{**state, **opening})
     controller, balance = current["controller"], balance_of(current, context)
@@ -36,6 +43,7 @@ def allocate_frontier(state: SearchState, *, context: RunContext) -> SearchState
         launched=max(current["launched"], number),
         open=sorted({*current["open"], number}),
         prepared=0,
+        parallel=context.parallel,
         step=_new_step(number, allocation),
     )
     return SearchState(**{**opening, **begun})
@@ -61,6 +69,12 @@ def _new_step(number: int, allocation: Allocation) -> StepRecord:
         guide_calls=0,
         inspirations=[],
         label="",
+        models=[],
+        first_call=1,
+        is_refused=False,
+        refused=[],
+        refusal="",
+        put_aside=[],
         failed=[],
         is_guided=False,
         is_launched=False,

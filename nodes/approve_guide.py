@@ -8,7 +8,7 @@ from langgraph.types import interrupt
 
 from costada.controller.money import remaining
 from costada.nodes.calls.budget import expected_cost, upper_bound
-from costada.nodes.context import RunContext, balance_of
+from costada.nodes.context import RunContext, balance_of, guides_of
 from costada.nodes.guide import accept_tactics, tactics_prompt
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
@@ -59,7 +59,7 @@ def ask_for_approval(
     An answer that is neither yes nor no is refused: the caller is asked again. After a no, `skip`
     updates the state as after a guide that yielded nothing.
     """
-    controller, model = state["controller"], context.guide_model
+    controller, (asked, *_) = state["controller"], guides_of(state, context)
     evidence = controller.record()
     balance = balance_of(state, context)
     question = GuideQuestion(
@@ -68,8 +68,8 @@ def ask_for_approval(
         iteration=controller.iteration + 1,
         stagnation=evidence.stagnation,
         low_yield_cost=evidence.low_yield_cost,
-        estimate=float(expected_cost(model, prompt, context.prices)),
-        at_most=float(upper_bound(model, prompt, context.prices)),
+        estimate=float(expected_cost(asked, prompt)),
+        at_most=float(upper_bound(asked, prompt)),
         spent=balance.spent,
         remaining=max(0.0, remaining(balance.budget, balance.spent)),
         budget=balance.budget,

@@ -4,14 +4,17 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+from costada.controller.intensity import Action
 from costada.controller.method import ParentRule
 from costada.controller.step import draw_attempt
+from costada.evaluators.problem import Problem
 from costada.nodes.context import RunContext, archives_of, candidate_of, shown
 from costada.nodes.guide import take_tactic
+from costada.nodes.model_choice import choose_model
 from costada.nodes.parallel.tickets import allocation_of
 from costada.nodes.state import SearchState, StepRecord
 from costada.prompts.render import Prompt, generation_prompt
-from costada.prompts.requests import FailedAttempt, GenerationRequest, Siblings
+from costada.prompts.requests import FailedAttempt, GenerationRequest, ShownProgram, Siblings
 from costada.store.candidates import SEED_ID
 from costada.values.candidate import Candidate
 from costada.values.prompt_data import PromptData
@@ -27,7 +30,13 @@ class AttemptContext:
 
 
 def build_context(state: SearchState, *, context: RunContext) -> SearchState:
-    """Write the prompt of the next attempt; an active cycle assigns it a tactic."""
+    """Write the prompt of the next attempt; an active cycle assigns it a tactic.
+
+    With several models the router chooses who makes it. Where that model refuses, the same attempt
+    is another one's.
+    """
+    if state["step"]["is_refused"]:
+        return SearchState(step=choose_again(state, context))
     controller, assignment = take_tactic(state, context)
     drawn = _draw_context(state, context, is_guided=assignment is not None)
     failed = failed_attempts(state["step"], context)
@@ -42,10 +51,25 @@ def build_context(state: SearchState, *, context: RunContext) -> SearchState:
         tactic_mode=assignment.mode if assignment else None,
         siblings=drawn.siblings,
         failure=failed[-1] if failed else None,
+        form=context.problem.form,
     )
-    step = next_attempt(state["step"], drawn, request, context)
+    step = next_attempt(state, drawn, request, context)
     step["is_guided"] = step["is_guided"] or assignment is not None
     return SearchState(controller=controller, step=step)
+
+
+def first_prompt(problem: Problem) -> Prompt:
+    """The prompt of a first attempt, without what an evaluation would add."""
+    request = GenerationRequest(
+        task=problem.task,
+        current=ShownProgram(problem.start.source, 0.0, {}, {}),
+        action=Action.EXPLORATION.value,
+        others=(),
+        timeout=problem.limits.wall_seconds,
+        entry_point=problem.entry_point,
+        form=problem.form,
+    )
+    return generation_prompt(request)
 
 
 def _draw_context(state: SearchState, context: RunContext, *, is_guided: bool) -> AttemptContext:
@@ -69,8 +93,11 @@ def _draw_context(state: SearchState, context: RunContext, *, is_guided: bool) -
 
 def failed_attempts(step: StepRecord, context: RunContext) -> tuple[FailedAttempt, ...]:
     """The attempts of the step that failed so far, oldest first."""
-    text = context.store.text
-    return tuple(FailedAttempt(text(why), text(code) or None) for why, code in _failed(step))
+    store = context.store
+    return tuple(
+        FailedAttempt(store.text(why), store.program(name).source if name else None)
+        for why, name in _failed(step)
+    )
 
 
 def _failed(step: StepRecord) -> list[list[str]]:
@@ -80,24 +107,26 @@ def _failed(step: StepRecord) -> list[list[str]]:
 
 
 def next_attempt(
-    step: StepRecord,
+    state: SearchState,
     chosen: AttemptContext,
     request: GenerationRequest,
     context: RunContext,
     *,
     label: str = "",
 ) -> StepRecord:
-    """The step with its next attempt, whose prompt is stored."""
-    put_text = context.store.put_text
+    """The step with its next attempt, whose prompt is stored, and the model that makes it."""
+    step, put_text = state["step"], context.store.put_text
+    prompt = generation_prompt(request, context.settings.prompt_order)
     # what the parent and the inspirations hold is stored already
     data = replace(request.data, program="", others=())
-    return {
+    begun: StepRecord = {
         **step,
         "attempt": step["attempt"] + 1,
+        "first_call": (step["requests"] or step["attempt"]) + 1,
         "parent": chosen.parent.id,
         "inspirations": [candidate.id for candidate in chosen.inspirations],
         "label": label,
-        "prompt": put_text(generation_prompt(request).user),
+        "prompt": put_text(prompt.user),
         "prompt_data": put_text(json.dumps(asdict(data))),
         "program": "",
         "changes": "",
@@ -107,13 +136,20 @@ def next_attempt(
         "score": None,
         "objective": None,
     }
+    return choose_model(begun, prompt, state, context) if context.has_choice else begun
+
+
+def choose_again(state: SearchState, context: RunContext) -> StepRecord:
+    """The step with another model for the attempt that the last one refused."""
+    return choose_model(state["step"], load_prompt(state, context), state, context)
 
 
 def load_prompt(state: SearchState, context: RunContext) -> Prompt:
     """The prompt of the step's attempt, with what it was made of."""
     step, text = state["step"], context.store.text
     ids = (step["parent"], *step["inspirations"])
-    program, *others = (candidate_of(each, state, context).program.text for each in ids)
+    programs = (candidate_of(each, state, context).program for each in ids)
+    program, *others = (each.text if each.is_one_text else dict(each) for each in programs)
     data = PromptData(**json.loads(text(step["prompt_data"])))
     data = replace(data, program=program, others=others)
     return Prompt(context.problem.task, text(step["prompt"]), data)

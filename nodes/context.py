@@ -12,16 +12,17 @@ from costada.controller.constants import Constants
 from costada.controller.method import is_archiving
 from costada.controller.methods import METHODS, Method
 from costada.controller.money import Balance
+from costada.controller.router import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem
 from costada.models.prices import PriceBook
 from costada.nodes.settings import Settings
-from costada.nodes.state import SearchState
+from costada.nodes.state import SearchState, StepRecord
 from costada.prompts.requests import ShownProgram
 from costada.store.purse import Purse
 from costada.store.rows import Seen
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate
-from costada.values.evaluation import EVAL_TIME, MARKS
+from costada.values.evaluation import EVAL_TIME, UNSHOWN
 
 ChatModel = Runnable[LanguageModelInput, AIMessage]
 
@@ -29,27 +30,56 @@ LandingOrder = Literal["landing", "launch"]
 
 
 @dataclass(frozen=True, slots=True)
+class PricedModel:
+    """A chat model of a run with its prices.
+
+    Attributes:
+        name: What the menu calls it; empty for a guide model that is not in the menu.
+        model: The chat model, perhaps wrapped.
+        prices: Prices of every model that may answer for it.
+        expected: Dollars that an attempt is expected to cost by the list price (e_m).
+        call_timeout: Seconds of one call; `None`: as the settings say.
+    """
+
+    name: str
+    model: ChatModel
+    prices: PriceBook
+    expected: float = 0.0
+    call_timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunContext:
     """The models, the problem, the prices and the store of a compiled graph.
 
-    `budget` is dollars (B); what a run may spend is `budget_of` it. `prices` knows every model that
-    may answer. Up to `parallel` steps are in flight at a time; they land in the `order` in which
-    they finish, or in which they were launched. `is_saved_by_time` says that the saver takes the
-    latest checkpoint by its time.
+    `menu` holds the models that make attempts; where there are several, `router` names the rule
+    that chooses among them. Guides go to `guide_model`, and without one to the first of the menu.
+    `budget` is dollars (B); what a run may spend is `budget_of` it. Up to `parallel` steps are in
+    flight at a time; they land in the `order` in which they finish, or in which they were launched.
+    `is_saved_by_time` says that the saver takes the latest checkpoint by its time.
     """
 
     name: str
     problem: Problem
-    model: ChatModel
-    guide_model: ChatModel
+    menu: tuple[PricedModel, ...]
     budget: float
     settings: Settings
-    prices: PriceBook
     store: RunStore
+    guide_model: PricedModel | None = None
+    router: str = DEFAULT_ROUTER
     purse: Purse | None = None
     is_saved_by_time: bool = True
     parallel: int = 1
     order: LandingOrder = "landing"
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether a router chooses the model of each attempt."""
+        return len(self.menu) > 1
+
+    def entry_of(self, asked: PricedModel) -> str | None:
+        """The menu's name of a model, empty for a guide model beside it; `None` without a menu."""
+        return asked.name if self.has_choice else None
 
     @property
     def method(self) -> Method:
@@ -80,6 +110,35 @@ def budget_of(state: SearchState, context: RunContext) -> float:
 def balance_of(state: SearchState, context: RunContext) -> Balance:
     """Budget and spending of a run, in dollars, as of the last charge."""
     return Balance(budget_of(state, context), state.get("spent", 0.0))
+
+
+def model_of(step: StepRecord, context: RunContext) -> PricedModel:
+    """The model of a step's current attempt."""
+    return named_model(step["models"][-1], context) if context.has_choice else context.menu[0]
+
+
+def named_model(name: str, context: RunContext) -> PricedModel:
+    """The model that the menu calls so."""
+    return next(each for each in context.menu if each.name == name)
+
+
+def guides_of(state: SearchState, context: RunContext) -> list[PricedModel]:
+    """The models that may be asked for a guide, in the order in which they are.
+
+    A guide model of the menu comes first there unless it is put aside.
+    """
+    chosen = context.guide_model
+    if chosen is not None and not chosen.name:
+        return [chosen]
+    if not context.has_choice:
+        return list(context.menu)
+    return sorted(models_left(state, context), key=lambda each: each is not chosen)
+
+
+def models_left(state: SearchState, context: RunContext) -> list[PricedModel]:
+    """The models of a menu that are not put aside, in its order."""
+    aside = {each.name for each in state["router"].records if each.is_put_aside}
+    return [each for each in context.menu if each.name not in aside]
 
 
 def is_alone(state: SearchState, context: RunContext) -> bool:
@@ -118,10 +177,10 @@ def archives_of(state: SearchState, context: RunContext) -> tuple[Archive, ...]:
 def shown(candidate: Candidate, problem: Problem) -> ShownProgram:
     """What a prompt shows of a candidate; marks stay out, as they repeat the error."""
     return ShownProgram(
-        code=candidate.program.text,
+        code=candidate.program.source,
         score=candidate.score,
         metrics=repeatable_metrics(candidate, problem),
-        artifacts={name: text for name, text in candidate.artifacts.items() if name not in MARKS},
+        artifacts={name: text for name, text in candidate.artifacts.items() if name not in UNSHOWN},
         error=candidate.error,
     )
 

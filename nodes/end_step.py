@@ -1,20 +1,52 @@
 """The end of a step: its trace row, the results so far, and why a run stops."""
 
-from typing import TypedDict
+from collections.abc import Sequence
+from typing import NotRequired, TypedDict
 
 from langgraph.types import StreamWriter
 
+from costada.controller.flatness import is_flat, spent_at_gain
 from costada.controller.guidance import tactic_uses_left
 from costada.controller.intervention import Intervention
 from costada.controller.method import Controller, is_guided
-from costada.controller.step import OUT_OF_MONEY, stop_reason
+from costada.controller.router import Router, posterior
+from costada.controller.step import FLAT, OUT_OF_MONEY, stop_reason
 from costada.nodes.calls.purse import close_account
 from costada.nodes.context import RunContext, balance_of, candidate_of
+from costada.nodes.pareto_front import front_of
 from costada.nodes.state import SearchState
 from costada.values.candidate import Candidate
+from costada.values.objective import objective_values, read_objectives
 
 CUT_SHORT = "cut_short"
 """Event of a step whose generation was ended by the step's cap or by the budget."""
+
+
+MEASURED_AGAIN, CONFIRMED = "measured_again", "confirmed"
+"""Events of a step whose candidate seemed better than the incumbent, and was by a second series."""
+
+PARETO_FRONT = "pareto_front"
+"""Event of a step whose candidate entered the Pareto front."""
+
+PUT_ASIDE = "put_aside"
+"""Event of a step, with the name of a model that refuses all further requests."""
+
+
+class ModelRow(TypedDict):
+    """What one model of a menu earned and cost up to an iteration.
+
+    `credit`, `tries` and `dollars` are sums over its attempts that landed. `mean` and `deviation`
+    are those of the posterior of its next attempt's credit, in [0, 1]. A model that is put aside
+    refuses all further requests of the run.
+    """
+
+    name: str
+    credit: float
+    tries: int
+    dollars: float
+    is_put_aside: bool
+    mean: float
+    deviation: float
 
 
 class TraceRow(TypedDict):
@@ -24,7 +56,12 @@ class TraceRow(TypedDict):
     of landing. `frontier` counts from 1. Intensity, costs and gains are as used in the step,
     evidence as it stands at its end. `score` and `objective` are `None` when nothing was evaluated.
     Costs are dollars. `failure` says why the last attempt failed, if it did. `is_cached` says that
-    the candidate's program had been judged before and kept its verdict.
+    the candidate's program had been judged before and kept its verdict. Only runs with several
+    models have `models`, the model of each attempt, and `router`, one row for each model in the
+    order of the menu. Only problems with noisy scores have `measurements` and `confirmation`, the
+    objectives that were measured of the candidate's program, the latter where it was better than
+    the incumbent. Only problems with several objectives have `objectives`, by name as `speed:max`,
+    and `front`, the candidates on the Pareto front.
     """
 
     iteration: int
@@ -53,6 +90,12 @@ class TraceRow(TypedDict):
     failure: str | None
     candidate_id: str | None
     is_cached: bool
+    models: NotRequired[list[str]]
+    router: NotRequired[list[ModelRow]]
+    measurements: NotRequired[list[float]]
+    confirmation: NotRequired[list[float]]
+    objectives: NotRequired[dict[str, float | None]]
+    front: NotRequired[int]
 
 
 def end_step(
@@ -80,6 +123,8 @@ def end_step(
         best_metrics=dict(best.metrics),
         failures=_failures(state),
     )
+    if context.settings.stop_when_flat is not None:
+        ended["spent_at_gain"] = _spent_at_gain(state, context)
     ended = SearchState(**{**ended, **stop, "prepared": 0})
     if not ended.get("stopping"):
         return ended
@@ -94,12 +139,9 @@ def end_run(state: SearchState, context: RunContext) -> SearchState:
     if state["tickets"]:
         return SearchState()
     close_account(state["run_id"], context)
-    best = candidate_of(state["best"], state, context)
-    return SearchState(
-        stop_reason=state["stopping"],
-        stopping="",
-        best_program=best.program.text,
-    )
+    best = candidate_of(state["best"], state, context).program
+    ended = SearchState(stop_reason=state["stopping"], stopping="", best_program=best.text)
+    return ended if best.is_one_text else SearchState(**{**ended, "best_files": best.by_path})
 
 
 def trace_row(
@@ -119,9 +161,14 @@ def trace_row(
         f"guide_scheduled:{decided.scheduled}": decided.scheduled is not None,
         OUT_OF_MONEY: step["is_out_of_money"],
         CUT_SHORT: step["is_cut_short"],
+        FLAT: _is_flat(state, context),
+        **{f"{PUT_ASIDE}:{each}": True for each in step["put_aside"]},
     }
     name = step["candidate"]
-    return TraceRow(
+    found = candidate_of(name, state, context) if name else None
+    front = [each.id for each in front_of(state, context)]
+    events |= _score_events(found, front, state)
+    row = TraceRow(
         iteration=state["iteration"],
         ticket=step["number"],
         frontier=step["frontier"] + 1,
@@ -147,8 +194,50 @@ def trace_row(
         events=[*(event for event, is_true in events.items() if is_true), *decided.notes],
         failure=context.store.text(step["failure"]) or None,
         candidate_id=name or None,
-        is_cached=bool(name) and candidate_of(name, state, context).is_cached,
+        is_cached=found is not None and found.is_cached,
     )
+    if context.has_choice:
+        row["models"], row["router"] = step["models"], model_rows(state["router"])
+    if context.problem.repeats > 1:
+        row["measurements"] = list(found.measurements) if found else []
+        row["confirmation"] = list(found.confirmation) if found else []
+    if context.problem.objectives:
+        objectives = read_objectives(context.problem.objectives)
+        row["objectives"] = objective_values(objectives, found.metrics if found else {})
+        row["front"] = len(front)
+    return row
+
+
+def _score_events(
+    found: Candidate | None, front: Sequence[str], state: SearchState
+) -> dict[str, bool]:
+    """Whether a candidate was measured again, and with what result, and is on the Pareto front."""
+    is_repeated = found is not None and bool(found.confirmation)
+    is_best = found is not None and state["best"] == found.id
+    return {
+        CONFIRMED: is_repeated and is_best,
+        MEASURED_AGAIN: is_repeated and not is_best and not (found and found.is_cached),
+        PARETO_FRONT: found is not None and found.id in front,
+    }
+
+
+def model_rows(router: Router) -> list[ModelRow]:
+    """What the trace shows of a router, in the order of the menu."""
+    rows = []
+    for each in router.record():
+        found = posterior(each, router.weight)
+        rows.append(
+            ModelRow(
+                name=each.name,
+                credit=each.credit,
+                tries=each.tries,
+                dollars=each.dollars,
+                is_put_aside=each.is_put_aside,
+                mean=found.mean,
+                deviation=found.deviation,
+            )
+        )
+    return rows
 
 
 def why_it_stops(state: SearchState, context: RunContext) -> SearchState:
@@ -170,6 +259,7 @@ def why_it_stops(state: SearchState, context: RunContext) -> SearchState:
         context.constants.max_iterations,
         is_out_of_money=state["step"]["is_out_of_money"],
         is_failing=failures >= context.settings.max_failures,
+        is_flat=_is_flat(state, context),
     )
     if reason is None:
         return SearchState()
@@ -183,8 +273,24 @@ def why_it_stops(state: SearchState, context: RunContext) -> SearchState:
     return SearchState(stopping=reason)
 
 
+def _is_flat(state: SearchState, context: RunContext) -> bool:
+    return is_flat(
+        context.settings.stop_when_flat,
+        balance_of(state, context),
+        _spent_at_gain(state, context),
+        state["iteration"],
+        context.constants,
+    )
+
+
+def _spent_at_gain(state: SearchState, context: RunContext) -> float:
+    """Dollars spent when the best score last rose, the step at hand included."""
+    before, gain = state.get("spent_at_gain", 0.0), state["credit"].global_gain
+    return spent_at_gain(before, state["spent"], gain, context.constants)
+
+
 def _failures(state: SearchState) -> int:
     """Attempts in a row, up to the end of the step, that yielded no usable program."""
     step = state["step"]
-    made = step["attempt"] - step["is_out_of_money"]
+    made = step["attempt"] - (step["is_out_of_money"] or step["is_refused"])
     return state["failures"] + made if step["failure"] else 0

@@ -9,6 +9,7 @@ from costada.nodes.calls.judging import score_attempt
 from costada.nodes.context import RunContext
 from costada.nodes.generate import Visible, work_on
 from costada.nodes.guide import accept_tactics
+from costada.nodes.model_choice import tell_router
 from costada.nodes.parallel.tickets import land
 from costada.nodes.state import SearchState, StepRecord
 from costada.nodes.tools.workbench import archived_candidates
@@ -33,7 +34,7 @@ def evaluate(
     """
     step = state["step"]
     if not (step["is_launched"] or step["is_credited"]):
-        return score_attempt(state, context)
+        return _told(state, score_attempt(state, context), context)
     work = partial(work_on, config=config, context=context, visible=visible)
     ticket, result, landed = land(work, state, context)
     if ticket["step"] is None:
@@ -50,4 +51,15 @@ def evaluate(
     )
     step = StepRecord(**{**step, "cost": float(cost)})
     iteration = state["controller"].iteration + 1
-    return SearchState(**{**landed, "step": step, "iteration": iteration})
+    return _told(state, SearchState(**{**landed, "step": step, "iteration": iteration}), context)
+
+
+def _told(before: SearchState, update: SearchState, context: RunContext) -> SearchState:
+    """The update with the router that has been told of the attempt, in a run with several models.
+
+    An attempt that was not made, as no model could be paid for, is not told.
+    """
+    state = SearchState(**{**before, **update})
+    if not context.has_choice or state["step"]["is_out_of_money"]:
+        return update
+    return SearchState(**{**update, **tell_router(state, context)})

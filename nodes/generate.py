@@ -8,15 +8,17 @@ from langchain_core.runnables import RunnableConfig
 from costada.models.asking import ModelFailure
 from costada.models.replies import answer_text
 from costada.nodes.build_context import load_prompt
-from costada.nodes.calls.asking import CutShort, Unaffordable, ask_within_budget
+from costada.nodes.calls.asking import UNASKED, CutShort, Unaffordable, ask_within_budget
 from costada.nodes.calls.judging import score_attempt
-from costada.nodes.context import RunContext, candidate_of, is_alone
+from costada.nodes.context import RunContext, candidate_of, is_alone, model_of
 from costada.nodes.guide import buy_tactics, load_guide_prompt
+from costada.nodes.model_choice import refused
 from costada.nodes.parallel.tickets import launch
 from costada.nodes.state import SearchState, StepRecord, Ticket
 from costada.nodes.tools.agent import ask_with_tools
 from costada.nodes.tools.workbench import archived_candidates
-from costada.prompts.replies import Rejection, parse_program
+from costada.prompts.changes import read_change
+from costada.prompts.replies import Rejection
 from costada.prompts.tactics import Tactic
 from costada.store.call_log import CallKey
 from costada.values.candidate import Candidate
@@ -36,6 +38,8 @@ def generate(
 
     With several steps in flight, launch the attempt instead; `evaluate` lands it.
     """
+    if state["step"]["is_out_of_money"]:
+        return SearchState()
     if is_alone(state, context):
         return propose(state, config, context, visible)
     step = StepRecord(**{**state["step"], "is_launched": True})
@@ -77,7 +81,9 @@ def ask_once(state: SearchState, config: RunnableConfig, *, context: RunContext)
     role = "generation" if step["attempt"] == 1 else "retry"
     key = CallKey(state["run_id"], step["number"], role, step["attempt"])
     prompt = load_prompt(state, context)
-    answer = ask_within_budget(context.model, prompt, key, state, config, context)
+    answer = ask_within_budget(model_of(step, context), prompt, key, state, config, context)
+    if context.has_choice and isinstance(answer, UNASKED):
+        return SearchState(step=refused(step, answer, context))
     if isinstance(answer, ModelFailure):
         failed = StepRecord(
             **{
@@ -89,8 +95,8 @@ def ask_once(state: SearchState, config: RunnableConfig, *, context: RunContext)
         )
         return SearchState(step=failed)
     parent = candidate_of(step["parent"], state, context)
-    read = parse_program(answer_text(answer), parent.program.text, context.problem.entry_point)
+    read = read_change(answer_text(answer), parent.program, context.problem.form)
     if isinstance(read, Rejection):
         return SearchState(step={**step, "failure": put_text(read.reason)})
-    program, changes = put_text(read.code), put_text(read.changes)
-    return SearchState(step={**step, "program": program, "changes": changes})
+    program = context.store.put_program(read.program)
+    return SearchState(step={**step, "program": program, "changes": put_text(read.changes)})

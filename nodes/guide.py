@@ -10,7 +10,7 @@ from costada.controller.guidance import is_active
 from costada.controller.method import Controller, is_guided
 from costada.models.asking import ModelFailure
 from costada.models.replies import answer_text
-from costada.nodes.calls.asking import ask_within_budget
+from costada.nodes.calls.asking import ask_for_guide
 from costada.nodes.context import RunContext, candidate_of, is_alone, shown
 from costada.nodes.parallel.tickets import launch
 from costada.nodes.state import SearchState, Ticket
@@ -70,7 +70,7 @@ def buy_tactics(
     constants = context.constants
     for attempt in range(1, constants.max_guide_calls + 1):
         key = CallKey(state["run_id"], number, "guide", attempt)
-        answer = ask_within_budget(context.guide_model, prompt, key, state, config, context)
+        answer = ask_for_guide(prompt, key, state, config, context)
         if isinstance(answer, ModelFailure):
             continue
         if tactics := parse_tactics(answer_text(answer), constants.tactics_per_guide):
@@ -93,11 +93,12 @@ def tactics_prompt(state: SearchState, context: RunContext) -> Prompt:
         evaluator_source=problem.evaluator_source,
         best=shown(candidate_of(state["best"], state, context), problem),
         mode=str(controller.pending),
-        tried=tried_tactics(state["run_id"], controller.iteration + 1, context),
+        tried=tried_tactics(state, context),
         timeout=problem.limits.wall_seconds,
         count=context.constants.tactics_per_guide,
+        form=problem.form,
     )
-    return guide_prompt(request)
+    return guide_prompt(request, context.settings.prompt_order)
 
 
 def accept_tactics(
@@ -126,15 +127,18 @@ def take_tactic(state: SearchState, context: RunContext) -> tuple[Controller, As
     return used, Assignment(batch.tactics[index], batch.mode)
 
 
-def tried_tactics(run_id: str, iteration: int, context: RunContext) -> tuple[TriedTactic, ...]:
-    """The last `MAX_TRIED` tactics tried before an iteration and how they went, oldest first."""
-    store, tried = context.store, list[TriedTactic]()
+def tried_tactics(state: SearchState, context: RunContext) -> tuple[TriedTactic, ...]:
+    """The last `MAX_TRIED` tactics tried so far and how they went, oldest first."""
+    store, tried, run_id = context.store, list[TriedTactic](), state["run_id"]
+    iteration = state["controller"].iteration + 1
+    # not that of the context: a resumed run asks what it asked before
+    parallel = state.get("parallel", context.parallel)
     for given, record in store.tactics(run_id, before=iteration, count=MAX_TRIED):
         batch = TacticBatch.model_validate_json(record)
         if batch.tactics:
             # steps that followed a tactic may land after the last use was taken
             last_use = store.end_of_batch(run_id, given)
-            end = min(last_use + context.parallel, iteration) - 1
+            end = min(last_use + parallel, iteration) - 1
             best = store.candidates.best_score(run_id, given, end)
             gain = 0.0 if best is None else best - batch.baseline_score
             tried += [TriedTactic(tactic, gain) for tactic in batch.tactics]

@@ -9,6 +9,7 @@ from langgraph.runtime import get_runtime
 
 from costada.controller.credit import NO_CREDIT
 from costada.controller.method import Controller
+from costada.controller.router import Router, start_router
 from costada.controller.step import num_seeds, seed_archives
 from costada.evaluators.contract import new_key
 from costada.evaluators.problem import check_problem, layer_of
@@ -17,8 +18,9 @@ from costada.nodes.calls.purse import draw_budget
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.settings import problem_texts, settings_texts
 from costada.nodes.state import SearchState, StepRecord
+from costada.store.candidates import FRONT
 from costada.store.rows import RunSetup, as_texts
-from costada.values.candidate import Candidate, Program
+from costada.values.candidate import Candidate
 from costada.values.evaluation import Evaluation
 
 PATIENCE_SECONDS = 1.0
@@ -103,9 +105,15 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
         stop_reason="",
         controller=controller,
     )
-    models = {"model": model_facts(context.model)}
-    if context.guide_model is not context.model:
-        models["guide_model"] = model_facts(context.guide_model)
+    facts = {each.name: model_facts(each.model) for each in context.menu}
+    models: dict[str, object] = {"model": facts[context.menu[0].name]}
+    if context.has_choice:
+        models = {"models": facts, "router": context.router}
+        begun["router"] = start_router(context.router, list(facts))
+    elif "router" in state:
+        begun["router"] = Router(context.router, ())
+    if context.guide_model is not None:
+        models["guide_model"] = model_facts(context.guide_model.model)
     settings = settings_texts(context.settings, budget)
     setup = RunSetup(problem_texts(problem), {**settings, **as_texts(models)})
     context.store.open_run(run_id, context.name, problem.name, layer_of(problem) or "", setup)
@@ -117,6 +125,7 @@ def _reset_results(state: SearchState, evaluation: Evaluation, budget: float) ->
     """What replaces the results of an earlier run on the thread, nothing without one."""
     fresh = SearchState(
         best_program="",
+        best_files={},
         best_score=evaluation.score,
         best_objective=evaluation.objective,
         best_metrics=dict(evaluation.metrics),
@@ -126,6 +135,7 @@ def _reset_results(state: SearchState, evaluation: Evaluation, budget: float) ->
         last_failure="",
         refused_answer="",
         granted_budget=None,
+        spent_at_gain=0.0,
         trace={},
         step=cast(StepRecord, {}),
         credit=NO_CREDIT,
@@ -138,7 +148,7 @@ def _plant_seed(
 ) -> str:
     """Put the starting program on every frontier; returns its id on the first."""
     problem, table = context.problem, context.store.candidates
-    program = Program.of(problem.initial_program)
+    program = problem.start
     seeds = [
         Candidate.judged(f"0.{frontier + 1}", program, evaluation, problem.fingerprint)
         for frontier in range(num_seeds(controller))
@@ -147,4 +157,6 @@ def _plant_seed(
     for frontier, (seed, archive) in enumerate(zip(seeds, archives, strict=True)):
         table.put(run_id, seed)
         table.put_archive(run_id, frontier, 0, [member.id for member in archive.members])
+    if problem.objectives and seeds[0].is_valid:
+        table.put_archive(run_id, FRONT, 0, [seeds[0].id])
     return seeds[0].id

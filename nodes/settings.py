@@ -20,6 +20,7 @@ from costada.controller.methods import DEFAULT_METHOD, METHODS
 from costada.evaluators.fingerprint import problem_facts
 from costada.evaluators.problem import Problem
 from costada.models.retry_policy import RetryPolicy
+from costada.prompts.render import DEFAULT_ORDER, PromptOrder
 from costada.store.rows import as_texts
 from costada.values.usage import Price
 
@@ -84,6 +85,10 @@ class Settings(BaseModel):
     guide_price: Price | None = None
     """Price of a separate guide model; `None`: the list price."""
 
+    reference_cost: Annotated[FiniteFloat, Field(gt=0)] | None = None
+    """Dollars that an iteration is expected to cost (c-bar); `None`: that of the constants, and
+    with several models the mean expected cost of an attempt."""
+
     other_prices: Mapping[str, Price] = {}
     """Prices of further models by name: fallbacks, and names that are bound to a model."""
 
@@ -100,11 +105,19 @@ class Settings(BaseModel):
     max_failures: PositiveInt = DEFAULT_MAX_FAILURES
     """Consecutive attempts without a usable program after which the run stops."""
 
+    stop_when_flat: Annotated[FiniteFloat, Field(gt=0, lt=1)] | None = None
+    """Chance of another gain within the remaining budget below which the run stops; `None`: it
+    spends its budget. See `costada.controller.flatness`."""
+
     on_exhausted: Literal["stop", "interrupt"] = "stop"
     """interrupt: ask the caller for more budget instead of ending the run."""
 
     approve_guides: bool = False
     """Whether to ask the caller before each guide is bought."""
+
+    prompt_order: PromptOrder = DEFAULT_ORDER
+    """constant-first: what every call repeats comes first, for the prompt caches of providers.
+    paper: the order of the paper's scaffold."""
 
     generator: Generator = "model"
     """model: one response is one program. agent: the model may call tools before it submits, see

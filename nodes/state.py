@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 from costada.controller.credit import Credit
 from costada.controller.method import Controller
 from costada.controller.methods import METHODS
+from costada.controller.router import Router
 
 
 class StepRecord(TypedDict):
@@ -28,7 +29,12 @@ class StepRecord(TypedDict):
     `score` (f_t) and `objective` are `None` until something was evaluated. `cost` is the step cost
     in dollars (c_t); `guide_calls` says how many of its calls were guide calls. `inspirations` are
     candidate ids, and `label` is the search strategy's word for the parent, where a strategy chose
-    it. `failed` holds failure and program of every attempt that failed. `is_guided` says that an
+    it. `models` names the model of every attempt, the current one last, in a run with several;
+    `first_call` is the number of the current attempt's first call. `is_refused` says that its
+    model did not make it, so that another is to make it; `refused` names such models of the step,
+    which refuse all further requests or which a hard budget cannot pay for. `refusal` is the hash
+    of why the current one refuses, and `put_aside` names those that the step has put aside.
+    `failed` holds failure and program of every attempt that failed. `is_guided` says that an
     attempt followed a tactic, `is_launched` that the current one is in flight, `is_credited` that
     the step has been credited, `is_out_of_money` that its last attempt was not made, as a hard
     budget could not pay for it. Where the generating model works with tools, `requests` counts its
@@ -54,6 +60,12 @@ class StepRecord(TypedDict):
     guide_calls: int
     inspirations: list[str]
     label: str
+    models: list[str]
+    first_call: int
+    is_refused: bool
+    refused: list[str]
+    refusal: str
+    put_aside: list[str]
     failed: list[list[str]]
     is_guided: bool
     is_launched: bool
@@ -86,9 +98,9 @@ class Ticket(TypedDict):
 
 
 def state_types() -> tuple[type, ...]:
-    """The frozen dataclasses that a graph's state holds: credit, and every method's controller."""
+    """The frozen dataclasses of a graph's state: credit, all controllers, and the router."""
     kinds = (cast(type, method.kind) for method in METHODS.values())
-    return (Credit, *dict.fromkeys(kinds))
+    return (Credit, *dict.fromkeys(kinds), Router)
 
 
 _ADAPTERS: dict[type, TypeAdapter[Any]] = {}
@@ -174,13 +186,15 @@ class SearchInput(TypedDict, total=False):
 class SearchOutput(TypedDict, total=False):
     """What a run returns.
 
+    `best_files` is the text of each file of the best program by path, absent if it is one text.
     `best_score` is normalised (higher is better), `best_objective` is in the benchmark's units.
     `spent` and `remaining` are dollars; `remaining` is 0 when the budget was crossed.
-    `stop_reason` is `"budget"`, `"iterations"` or `"failures"`, and empty while the run continues;
-    after `"failures"`, `last_failure` says what was wrong with the last attempt.
+    `stop_reason` is `"budget"`, `"iterations"`, `"flat"` or `"failures"`, and empty while the run
+    continues; after `"failures"`, `last_failure` says what was wrong with the last attempt.
     """
 
     best_program: str
+    best_files: dict[str, str]
     best_score: float
     best_objective: float | None
     best_metrics: dict[str, float]
@@ -202,15 +216,19 @@ class SearchState(SearchInput, SearchOutput, total=False):
     `extended_budget` is the budget in dollars that the caller granted when the graph's was used up,
     0 until then; `granted_budget` is what the run has drawn from a purse, else absent or `None`.
     `launched` is the number of the last ticket, `tickets` are those in flight in the order of their
-    launch, and `open` their numbers. `landings` counts what has landed. `prepared` is the number of
+    launch, and `open` their numbers. `parallel` is how many could be in flight when the last step
+    began. `landings` counts what has landed. `prepared` is the number of
     a ticket whose guide has landed and whose step has not begun, 0 for none. `stopping` is the
     reason why the run stops as soon as nothing is in flight, empty while it continues.
     `num_frontiers` is how many frontiers an attempt in flight has seen, else absent.
-    `refused_answer` says what was wrong with the caller's last answer. `failures` counts the
-    attempts in a row, up to the last finished step, that yielded no usable program. `best` is the
-    incumbent's candidate id. `labels` are hashes of the texts behind the labels of a search
-    strategy, where the method has one. `seconds` is what each node has taken since the last step
-    ended, `trace` where the run's OpenTelemetry trace began, if a tracer was configured.
+    `spent_at_gain` is what the run had spent when its best score last rose, in dollars; absent
+    unless it may stop for want of gains. `refused_answer` says what was wrong with the caller's
+    last answer. `failures` counts the attempts in a row, up to the last finished step, that yielded
+    no usable program. `best` is the incumbent's candidate id. `labels` are hashes of the texts
+    behind the labels of a search strategy, where the method has one. `seconds` is what each node
+    has taken since the last step ended, `router` the router of a run with several models, else
+    absent or without records, `trace` where the run's OpenTelemetry trace began, if a tracer was
+    configured.
     """
 
     run_id: str
@@ -224,10 +242,12 @@ class SearchState(SearchInput, SearchOutput, total=False):
     launched: int
     tickets: list[Ticket]
     open: list[int]
+    parallel: int
     landings: int
     prepared: int
     stopping: str
     num_frontiers: int | None
+    spent_at_gain: float
     refused_answer: str
     failures: int
     best: str
@@ -235,5 +255,6 @@ class SearchState(SearchInput, SearchOutput, total=False):
     seconds: dict[str, float]
     trace: dict[str, str]
     controller: Annotated[Controller, FrozenValue]
+    router: Annotated[Router, FrozenValue]
     step: StepRecord
     credit: Annotated[Credit, FrozenValue]

@@ -4,6 +4,7 @@ from costada.controller.archive import Archive, original_id
 from costada.controller.step import tell_step
 from costada.nodes.context import RunContext, archives_of, balance_of, candidate_of
 from costada.nodes.parallel.tickets import allocation_of
+from costada.nodes.pareto_front import extend_front
 from costada.nodes.state import SearchState
 
 
@@ -16,11 +17,12 @@ def update_utility(state: SearchState, *, context: RunContext) -> SearchState:
     if step["is_credited"]:
         return SearchState()
     archives = archives_of(state, context)
+    candidate = None if step["failure"] else candidate_of(step["candidate"], state, context)
     booked = tell_step(
         before,
         archives,
         allocation_of(step),
-        None if step["failure"] else candidate_of(step["candidate"], state, context),
+        candidate,
         step["cost"],
         balance_of(state, context),
         state["run_seed"],
@@ -28,6 +30,8 @@ def update_utility(state: SearchState, *, context: RunContext) -> SearchState:
         is_guided=step["is_guided"],
     )
     _save_changes(archives, booked.archives, state, context)
+    if candidate is not None:
+        extend_front(candidate, state, context)
     is_better = booked.controller.incumbent_score > before.incumbent_score
     return SearchState(
         archive_seq=state["archive_seq"] + 1,

@@ -87,6 +87,25 @@ class CallKey(NamedTuple):
     attempt: int
 
 
+class CallFilter(NamedTuple):
+    """Which calls of a run are meant.
+
+    `of_guides`: guide calls only, or the others only; `None`: both. `entry`: those of the model
+    that the menu calls so; `None`: those of all models.
+    """
+
+    of_guides: bool | None = None
+    entry: str | None = None
+
+
+ALL_CALLS = CallFilter()
+OF_ENTRY = "COALESCE(COALESCE(json_extract(facts, '$.entry'), '') = ?, TRUE)"
+"""Condition for the requests to a model of a menu, or with `None` to any model."""
+
+IS_MEANT = f"COALESCE((role = 'guide') = ?, TRUE) AND {OF_ENTRY}"
+"""Condition for the requests of a `CallFilter`."""
+
+
 class CallLog:
     """The account of a run: one row per model request, one charge per iteration.
 
@@ -138,15 +157,16 @@ class CallLog:
             )
         return sum((amount(bound) for (bound,) in bounds), Decimal(0))
 
-    def forget(self, key: CallKey) -> None:
+    def forget(self, key: CallKey, entry: str | None = None) -> None:
         """Drop the requests of a logical call that were or may have been billed.
 
-        For a call that is repeated through a gateway, which reports each of them again.
+        For a call that is repeated through a gateway, which reports each of them again; with
+        `entry`, those to one model of a menu, as only that one is asked again.
         """
         self._db.write(
-            f"DELETE FROM costada_call WHERE {KEY}"  # noqa: S608
+            f"DELETE FROM costada_call WHERE {KEY} AND {OF_ENTRY}"  # noqa: S608
             " AND (status != ? OR CAST(cost AS REAL) + CAST(bound AS REAL) > 0)",
-            (*key, CallStatus.ERROR),
+            (*key, entry, CallStatus.ERROR),
         )
 
     def put_outcome(self, key: CallKey, outcome: Outcome) -> None:
@@ -169,36 +189,41 @@ class CallLog:
         request_hash, text_hash, kind = found[0]
         return Outcome(request_hash, self._db.text(text_hash), OutcomeKind(kind))
 
-    def last_call(self, key: CallKey) -> CallRow | None:
-        """The last request of a logical call, `None` if none was sent."""
+    def last_call(self, key: CallKey, entry: str | None = None) -> CallRow | None:
+        """The last request of a logical call, `None` if none was sent.
+
+        With `entry`, the last one to that model of the menu.
+        """
         found = self._db.rows(
-            f"SELECT {COLUMNS}, facts FROM costada_call WHERE {KEY}"  # noqa: S608
+            f"SELECT {COLUMNS}, facts FROM costada_call WHERE {KEY} AND {OF_ENTRY}"  # noqa: S608
             " ORDER BY n DESC LIMIT 1",
-            key,
+            (*key, entry),
         )
         return self._row(found[0], with_texts=True) if found else None
 
-    def has_answer(self, run_id: str, *, of_guides: bool | None = None) -> bool:
-        """Whether any call of a run was ever answered usably.
-
-        Args:
-            run_id: The run.
-            of_guides: Look at guide calls only, or at the others only; `None`: at all.
-        """
+    def has_answer(self, run_id: str, which: CallFilter = ALL_CALLS) -> bool:
+        """Whether any of these calls of a run was ever answered usably."""
+        answered = "SELECT 1 FROM costada_outcome WHERE run_id = ? AND kind = ?"
+        if which.entry is None:
+            return bool(
+                self._db.rows(
+                    f"{answered} AND COALESCE((role = 'guide') = ?, TRUE) LIMIT 1",
+                    (run_id, OutcomeKind.ANSWER, which.of_guides),
+                )
+            )
         return bool(
             self._db.rows(
-                "SELECT 1 FROM costada_outcome WHERE run_id = ? AND kind = ?"
-                " AND COALESCE((role = 'guide') = ?, TRUE) LIMIT 1",
-                (run_id, OutcomeKind.ANSWER, of_guides),
+                f"{answered} AND (iteration, role, attempt) IN (SELECT iteration, role, attempt"  # noqa: S608
+                f" FROM costada_call WHERE run_id = ? AND status = ? AND {IS_MEANT}) LIMIT 1",
+                (run_id, OutcomeKind.ANSWER, run_id, CallStatus.DONE, *which),
             )
         )
 
-    def num_requests(self, run_id: str, *, of_guides: bool | None = None) -> int:
-        """How many requests of a run have ended, of guide calls or of others if asked for."""
+    def num_requests(self, run_id: str, which: CallFilter = ALL_CALLS) -> int:
+        """How many requests of these calls of a run have ended."""
         ((number,),) = self._db.rows(
-            "SELECT COUNT(*) FROM costada_call WHERE run_id = ? AND status != ?"
-            " AND COALESCE((role = 'guide') = ?, TRUE)",
-            (run_id, CallStatus.STARTED, of_guides),
+            f"SELECT COUNT(*) FROM costada_call WHERE run_id = ? AND status != ? AND {IS_MEANT}",  # noqa: S608
+            (run_id, CallStatus.STARTED, *which),
         )
         return int(number)
 
@@ -211,12 +236,16 @@ class CallLog:
         )
         return (record(found[0][0])["error"] or "") if found else ""
 
-    def last_kind(self, run_id: str) -> OutcomeKind | None:
-        """What the last call of a run came to, `None` before the first."""
+    def last_kind(self, run_id: str, entry: str | None = None) -> OutcomeKind | None:
+        """What the last call of a run, or of a model of its menu, came to; `None` before one."""
+        of_entry = (
+            " AND (iteration, role, attempt) IN (SELECT iteration, role, attempt FROM costada_call"  # noqa: S608
+            f" WHERE run_id = ? AND {IS_MEANT})"
+        )
         found = self._db.rows(
-            "SELECT kind FROM costada_outcome NOT INDEXED WHERE run_id = ?"
-            " ORDER BY rowid DESC LIMIT 1",
-            (run_id,),
+            "SELECT kind FROM costada_outcome NOT INDEXED WHERE run_id = ?"  # noqa: S608
+            f"{'' if entry is None else of_entry} ORDER BY rowid DESC LIMIT 1",
+            (run_id,) if entry is None else (run_id, run_id, None, entry),
         )
         return OutcomeKind(found[0][0]) if found else None
 
@@ -253,6 +282,31 @@ class CallLog:
             " AND (role = 'guide' OR attempt < ?)",
             (run_id, number, attempt),
         )
+        dollars = (amount(cost) + (amount(bound) if counts_lost else 0) for cost, bound in found)
+        return sum(dollars, Decimal(0))
+
+    def attempt_cost(
+        self, run_id: str, number: int, attempts: range, entry: str, *, counts_lost: bool
+    ) -> Decimal | None:
+        """The dollars of the calls that a model of the menu got in an attempt of a ticket.
+
+        Args:
+            run_id: The run.
+            number: Number of the ticket.
+            attempts: The attempts of its calls: one, or the requests of an attempt with tools.
+            entry: What the menu calls the model.
+            counts_lost: Whether requests whose bill is unknown count at their upper bound.
+
+        Returns:
+            `None` if it got no call.
+        """
+        found = self._db.rows(
+            "SELECT cost, bound FROM costada_call WHERE run_id = ? AND iteration = ?"  # noqa: S608
+            f" AND attempt >= ? AND attempt < ? AND {IS_MEANT}",
+            (run_id, number, attempts.start, attempts.stop, False, entry),
+        )
+        if not found:
+            return None
         dollars = (amount(cost) + (amount(bound) if counts_lost else 0) for cost, bound in found)
         return sum(dollars, Decimal(0))
 
@@ -373,6 +427,8 @@ class CallLog:
 
     def _write(self, key: CallKey, number: int, call: CallRow) -> None:
         facts = {name: getattr(call, name) for name in FACTS} | asdict(call.usage)
+        if not call.entry:
+            facts.pop("entry")
         texts = self._db.put_text(call.prompt), self._db.put_text(call.answer)
         money = f"{call.cost:f}", f"{call.bound:f}"
         self._db.write(

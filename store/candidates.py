@@ -14,6 +14,9 @@ from costada.values.candidate import Candidate, Program
 SEED_ID = "0.1"
 """Id of the initial program on the first frontier."""
 
+FRONT = -1
+"""Stands in place of a frontier for the Pareto front, which is kept as an archive is."""
+
 RECENT_ROWS = 512
 """Decoded rows kept in memory: several times what the archives hold."""
 
@@ -34,11 +37,13 @@ class CandidateTable:
     def put(self, run_id: str, candidate: Candidate) -> None:
         """Store a candidate, replacing one of the same id."""
         facts = {name: getattr(candidate, name) for name in FACTS}
+        if not candidate.measurements:
+            del facts["measurements"], facts["confirmation"]
         is_found = candidate.is_valid and not candidate.is_copy and not candidate.is_trial
         found = candidate.score if is_found else None
         row = (run_id, candidate.id, candidate.iteration, found)
         with self._db.transaction():
-            code_hash = self._db.put_text(candidate.program.text)
+            code_hash = self._db.put_program(candidate.program)
             self._db.write(
                 "INSERT OR REPLACE INTO costada_candidate"
                 " (run_id, id, iteration, score, code_hash, facts, evaluator)"
@@ -131,7 +136,7 @@ class CandidateTable:
         found, size = [], 0
         for code_hash, facts, evaluator, *_ in stored:
             found.append(self._row(code_hash, facts, evaluator))
-            size += len(found[-1].program.text)
+            size += sum(len(text) for _, text in found[-1].program.files)
             if size > LARGEST_READING:
                 raise ValueError(
                     f"programs of more than {LARGEST_READING:,} characters at the same time,"
@@ -140,16 +145,18 @@ class CandidateTable:
         return found
 
     def _read_row(self, code_hash: str, facts: str, evaluator: str) -> Candidate:
-        text = self._db.text(code_hash)
-        self._size += len(text)
+        program = self._db.program(code_hash)
+        size = sum(len(text) for _, text in program.files)
+        self._size += size
         if self._size > LARGEST_READING:
             self._row.cache_clear()
             self._at_hand.clear()
-            self._size = len(text)
+            self._size = size
         with checking_rows(self._db.path):
             known = parsed(facts)
-            known["inspirations"] = tuple(known.get("inspirations", ()))
-            return Candidate(program=Program.of(text), evaluator=evaluator, **known)
+            for name in ("inspirations", "measurements", "confirmation"):
+                known[name] = tuple(known.get(name, ()))
+            return Candidate(program=program, evaluator=evaluator, **known)
 
     def evaluators(self, run_id: str) -> list[str]:
         """The fingerprints of all evaluators whose verdicts a run may use again."""
@@ -186,22 +193,35 @@ class CandidateTable:
 
         Several nodes of a step ask for the same ones, so the last answer is kept.
         """
+        members = self._members(run_id, frontier, seq)
+        if members is None:
+            raise ValueError(
+                f"run {run_id}, frontier {frontier}: the store holds no archive up to change {seq};"
+                " give create_discovery_graph the store that the run was started with"
+            )
+        return self.get_many(run_id, members)
+
+    def front(self, run_id: str, seq: int) -> list[Candidate]:
+        """The Pareto front as it was after change number `seq` of the archives, oldest first.
+
+        Empty for a run of one objective.
+        """
+        return self.get_many(run_id, self._members(run_id, FRONT, seq) or [])
+
+    def _members(self, run_id: str, frontier: int, seq: int) -> list[str] | None:
         known = self._archives.get((run_id, frontier))
         if known and known[0] == seq:
-            return self.get_many(run_id, known[1])
+            return known[1]
         found = self._db.rows(
             "SELECT members FROM costada_archive WHERE run_id = ? AND frontier = ? AND seq <= ?"
             " ORDER BY seq DESC LIMIT 1",
             (run_id, frontier, seq),
         )
         if not found:
-            raise ValueError(
-                f"run {run_id}, frontier {frontier}: the store holds no archive up to change {seq};"
-                " give create_discovery_graph the store that the run was started with"
-            )
+            return None
         members: list[str] = parsed(found[0][0])
         self._archives[run_id, frontier] = (seq, members)
-        return self.get_many(run_id, members)
+        return members
 
 
 def _dump(value: object) -> str:

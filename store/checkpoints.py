@@ -84,10 +84,14 @@ ORDER BY rowid DESC LIMIT 1
 """
 """Walks the table from its end, as the last row is nearly always the one that is asked for."""
 
-SUPERSEDED = """
+NEWEST_FIRST = """
 SELECT checkpoint_id FROM checkpoints NOT INDEXED WHERE thread_id = ? AND checkpoint_ns = ?
-ORDER BY rowid DESC LIMIT -1 OFFSET ?
+ORDER BY rowid DESC
 """
+
+
+CHANGING_NODES = {"evaluate", "guide"}
+"""Nodes after which a request depends on what has landed since the iteration began."""
 
 
 class RunSaver(SqliteSaver):
@@ -95,11 +99,13 @@ class RunSaver(SqliteSaver):
 
     What a checkpoint names is never imported or called; see `StateSerializer`.
 
-    A checkpoint is written at the end of each iteration, and before a step is launched beside
-    others: when a run continues with another number of steps in flight, what was launched stays as
-    it was. One from within an iteration is otherwise held back and only written if the run stops,
-    is interrupted or fails there. After a crash the nodes since the last checkpoint run again; the
-    run's store makes that exact and free of charge.
+    A checkpoint is written at the end of each iteration, and before a request that other tickets
+    could change: one beside others in flight, of a further attempt, after a guide, or for a new
+    search strategy. A run that continues with another number of steps in flight may land them in
+    another order, and still sends that request as it was. Another checkpoint from within an
+    iteration is held back and only written if the run stops, is interrupted or fails there. After
+    a crash the nodes since the last checkpoint run again; the run's store makes that exact and
+    free of charge.
 
     The latest checkpoint is the one written last. LangGraph's own savers take the one with the
     highest id, which is a time: a clock that was set back would hide all later ones.
@@ -115,6 +121,7 @@ class RunSaver(SqliteSaver):
         self._path = path
         self._keeps_history = keep_history
         self._num_saved = 0
+        self._within: set[tuple[str, ...]] = set()  # checkpoints from within an iteration
         self._held_back: _Held | None = None
 
     def close(self) -> None:
@@ -191,7 +198,7 @@ class RunSaver(SqliteSaver):
     ) -> RunnableConfig:
         """Save a checkpoint, or hold it back, and return its config."""
         held = _Held(config, checkpoint, metadata, new_versions)
-        is_held = _is_within_iteration(checkpoint) and not _is_before_launch(checkpoint)
+        is_held = _is_within_iteration(checkpoint) and not _is_before_request(checkpoint)
         if is_held and not self._keeps_history:
             self._held_back = held
             place = {**config["configurable"], "checkpoint_id": checkpoint["id"]}
@@ -221,22 +228,33 @@ class RunSaver(SqliteSaver):
         if self._num_saved % PRUNING_INTERVAL == 0:
             self.prune_thread(saved)
         self._num_saved += 1
+        if _is_within_iteration(held.checkpoint) and not self._keeps_history:
+            place = saved["configurable"]
+            names = ("thread_id", "checkpoint_ns", "checkpoint_id")
+            self._within.add(tuple(place[name] for name in names))
         return saved
 
     def prune_thread(self, config: RunnableConfig) -> None:
-        """Delete all but the latest 16 checkpoints of a thread, unless its history is kept."""
+        """Delete all but the latest 16 checkpoints of a thread, unless its history is kept.
+
+        Those from within earlier iterations, which nothing can begin from, go first.
+        """
         if self._keeps_history:
             return
         place = config["configurable"]
         of_thread = str(place["thread_id"]), place.get("checkpoint_ns", "")
         condition = "thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
         with self.cursor() as cursor:
-            found = cursor.execute(SUPERSEDED, (*of_thread, KEPT_CHECKPOINTS)).fetchall()
+            # Read before the transaction: one that begins by reading may be refused its lock.
+            names = [name for (name,) in cursor.execute(NEWEST_FIRST, of_thread).fetchall()]
+            ends = [name for name in names if (*of_thread, name) not in self._within]
+            kept = {*names[:1], *ends[:KEPT_CHECKPOINTS]}
             for table in ("writes", "checkpoints"):
                 cursor.executemany(
                     f"DELETE FROM {table} WHERE {condition}",  # noqa: S608
-                    [(*of_thread, name) for (name,) in found],
+                    [(*of_thread, name) for name in names if name not in kept],
                 )
+        self._within = {each for each in self._within if each[:2] != of_thread or each[2] in kept}
 
 
 def _config(thread: str, namespace: str, checkpoint: str) -> RunnableConfig:
@@ -259,11 +277,15 @@ def _is_within_iteration(checkpoint: Checkpoint) -> bool:
     return has_ended and END_OF_ITERATION not in (checkpoint["updated_channels"] or ())
 
 
-def _is_before_launch(checkpoint: Checkpoint) -> bool:
-    """Whether the next node launches an attempt beside others in flight."""
+def _is_before_request(checkpoint: Checkpoint) -> bool:
+    """Whether the next node sends a request that other tickets could change."""
     values = checkpoint["channel_values"]
     step = values.get("step")
-    if not step or not values.get("tickets"):
+    if not step or not step["attempt"]:
         return False
-    has_ended = step["program"] or step["failure"] or step["is_credited"]
-    return bool(step["attempt"]) and not (has_ended or step["is_launched"])
+    if step["is_credited"]:
+        _, controller = values["controller"]
+        return bool(controller.get("pending"))
+    if step["program"] or step["failure"] or step["is_launched"]:
+        return False
+    return bool(values.get("tickets")) or not CHANGING_NODES.isdisjoint(values["seconds"])

@@ -13,15 +13,17 @@ from typing import Any
 
 from costada.store.file_errors import (
     SQLITE_ERRORS,
+    checking_rows,
     damaged,
     explain,
     explaining,
     foreign,
     other_format,
 )
-from costada.store.rows import LARGEST_CELL, LARGEST_TEXT, inflated
+from costada.store.rows import LARGEST_CELL, LARGEST_TEXT, inflated, record
 from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
-from costada.values.candidate import text_hash
+from costada.values.candidate import FILES, Program, text_hash
+from costada.values.program_form import files_fault
 
 LEVEL = 1
 AGAINST_ANOTHER = b"\0"
@@ -274,6 +276,37 @@ class Database:
                 found = self._read_blob(name).decode("utf-8", "surrogatepass") if name else ""
                 self._keep(name, found)
         return found
+
+    def put_program(self, program: Program) -> str:
+        """Store the texts of a program and return its name."""
+        if program.is_one_text:
+            return self.put_text(program.text)
+        size = sum(len(encoded(text)) for _, text in program.files)
+        if size > LARGEST_TEXT:
+            raise ValueError(f"program of {size:,} bytes: expected at most {LARGEST_TEXT:,}")
+        for _, text in program.files:
+            self.put_text(text)
+        return FILES + self.put_text(program.contents)
+
+    def program(self, name: str) -> Program:
+        """The program of a name.
+
+        Raises:
+            ValueError: If a text is missing or damaged, or the paths are not those of a program.
+        """
+        if not name.startswith(FILES):
+            return Program.of(self.text(name))
+        contents = record(self.text(name.removeprefix(FILES)))
+        if fault := files_fault(contents):
+            raise damaged(self.path, f"program {name} has {fault}")
+        files, size = {}, 0
+        with checking_rows(self.path):
+            for path, each in contents.items():
+                files[path] = self.text(each)
+                size += len(files[path])
+                if size > LARGEST_TEXT:
+                    raise damaged(self.path, f"program {name} is larger than any that a run has")
+        return Program.of(files)
 
     def _keep(self, name: str, text: str) -> None:
         """Keep a stored text in memory for the next reader."""

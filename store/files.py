@@ -6,8 +6,9 @@ is replaced and its target stays as it is.
 
 import errno
 import os
+import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
@@ -59,6 +60,25 @@ def replace_text(path: Path, text: str) -> None:
         file.write(text.encode("utf-8", "surrogatepass"))
 
 
+def replace_folder(path: Path, files: Mapping[str, str]) -> None:
+    """Replace a folder by one with these files; a link in its place is replaced, not followed.
+
+    A process that dies in between may leave no folder, and partial ones that `remove_unfinished`
+    removes. Raises `OSError` naming what cannot be written, or `path` if a file is there.
+    """
+    if path.exists() and not path.is_dir() and not path.is_symlink():
+        raise FileExistsError(errno.EEXIST, "is not a folder", str(path))
+    with naming(path), _unfinished(path) as part, _unfinished(path) as old:
+        make_folder(part)
+        for name, text in files.items():
+            make_folder((part / name).parent)
+            with created(part / name) as file:
+                file.write(text.encode("utf-8", "surrogatepass"))
+        if path.is_symlink() or path.exists():
+            os.rename(path, old)
+        os.rename(part, path)
+
+
 def create_text(path: Path, text: str) -> None:
     """Write a text atomically to a file that must not exist, not even as a link."""
     with naming(path), _unfinished(path) as part:
@@ -96,9 +116,17 @@ def created(path: Path) -> BufferedWriter:
 
 
 def remove_unfinished(path: Path) -> None:
-    """Remove partial files that killed processes left beside a file."""
+    """Remove partial files and folders that killed processes left beside a file or folder."""
     for part in path.parent.glob(f".{path.name}.*.{UNFINISHED}"):
-        part.unlink(missing_ok=True)
+        _remove(part)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, a link or a folder, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def read_bytes(path: Path, largest: int = LARGEST_FILE) -> bytes:
@@ -132,12 +160,12 @@ def read_text(path: Path, largest: int = LARGEST_FILE) -> str:
 
 @contextmanager
 def _unfinished(path: Path) -> Iterator[Path]:
-    """A fresh name beside a file, removed after the block if it still exists."""
+    """A fresh name beside a file or folder, removed after the block if it still exists."""
     part = path.with_name(f".{path.name}.{token_hex(8)}.{UNFINISHED}")
     try:
         yield part
     finally:
-        part.unlink(missing_ok=True)
+        _remove(part)
 
 
 def _opened_to_read(path: Path) -> BufferedReader:

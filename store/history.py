@@ -8,10 +8,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from costada.store.candidates import FRONT
 from costada.store.database import Database
 from costada.store.file_errors import checking_rows
-from costada.store.rows import LARGEST_READING, CallStatus, OutcomeKind, amount, record
+from costada.store.rows import LARGEST_READING, CallStatus, OutcomeKind, amount, parsed, record
 from costada.store.run_store import RunFacts
+from costada.values.candidate import Program
+from costada.values.usage import MILLION
 
 CALL_COLUMNS = "iteration, role, attempt, n, status, cost, bound, prompt_hash, answer_hash"
 EVERYTHING = 2**62
@@ -49,6 +52,33 @@ class PastCall:
     prompt: str
     answer: str
     facts: Mapping[str, Any]
+
+    @property
+    def saved(self) -> Decimal:
+        """Dollars that the provider's prompt cache saved, by the rates of the call.
+
+        Raises:
+            ValueError: If the row holds no number of dollars or tokens where it should.
+        """
+        cached, written, read, answered, price_in, price_out = (
+            amount(str(self.facts.get(name) or 0))
+            for name in (
+                *("cached_tokens", "cache_write_tokens", "input_tokens", "output_tokens"),
+                *("price_in", "price_out"),
+            )
+        )
+        if not cached and not written:
+            return Decimal(0)
+        return (read * price_in + answered * price_out) / MILLION - self.cost
+
+
+@dataclass(frozen=True, slots=True)
+class CacheUse:
+    """Tokens of all prompts, those that came from a provider's cache, and the dollars it saved."""
+
+    input_tokens: int
+    cached_tokens: int
+    saved: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +149,23 @@ class RunHistory(RunFacts):
         )
         return self._calls(found)
 
+    def cache_use(self, run_id: str) -> CacheUse:
+        """What providers' prompt caches have done for the requests of a run so far."""
+        ((read, cached, saved),) = self._db.rows(
+            "WITH fact AS (SELECT CAST(cost AS REAL) AS cost,"
+            " CAST(json_extract(facts, '$.input_tokens') AS REAL) AS input,"
+            " CAST(json_extract(facts, '$.output_tokens') AS REAL) AS output,"
+            " CAST(json_extract(facts, '$.cached_tokens') AS REAL) AS cached,"
+            " CAST(json_extract(facts, '$.cache_write_tokens') AS REAL) AS written,"
+            " CAST(json_extract(facts, '$.price_in') AS REAL) AS price_in,"
+            " CAST(json_extract(facts, '$.price_out') AS REAL) AS price_out"
+            " FROM costada_call WHERE run_id = ? AND json_valid(facts))"
+            " SELECT TOTAL(input), TOTAL(cached), TOTAL(CASE WHEN cached + written > 0"
+            " THEN (input * price_in + output * price_out) / 1e6 - cost END) FROM fact",
+            (run_id,),
+        )
+        return CacheUse(int(read), int(cached), saved)
+
     def _calls(self, found: Iterable[tuple[Any, ...]]) -> list[PastCall]:
         with checking_rows(self._db.path):
             return [
@@ -149,13 +196,27 @@ class RunHistory(RunFacts):
             )
         ]
 
-    def program_of(self, run_id: str, candidate_id: str) -> str | None:
-        """The text of a candidate's program, `None` if the run has no such candidate."""
+    def program_of(self, run_id: str, candidate_id: str) -> Program | None:
+        """A candidate's program, `None` if the run has no such candidate."""
         found = self._db.rows(
             "SELECT code_hash FROM costada_candidate WHERE run_id = ? AND id = ?",
             (run_id, candidate_id),
         )
-        return self.text(found[0][0]) if found else None
+        return self.program(found[0][0]) if found else None
+
+    def front(self, run_id: str) -> list[str]:
+        """Ids of the candidates on the Pareto front as it is now, oldest first; empty without one.
+
+        Raises:
+            ValueError: If the row is malformed.
+        """
+        found = self._db.rows(
+            "SELECT members FROM costada_archive WHERE run_id = ? AND frontier = ?"
+            " ORDER BY seq DESC LIMIT 1",
+            (run_id, FRONT),
+        )
+        with checking_rows(self._db.path):
+            return [str(each) for each in parsed(found[0][0])] if found else []
 
     def failures(self, span: Span) -> list[PastFailure]:
         """The logical calls that came to no answer."""
@@ -192,13 +253,27 @@ class RunHistory(RunFacts):
             ValueError: All texts that were asked for are larger together than those of any run.
         """
         text = self._db.text(name)
+        self.count(text)
+        return text
+
+    def program(self, name: str) -> Program:
+        """The program of a name; raises as `text` does.
+
+        Texts of several files do not count: `count` those that are kept.
+        """
+        program = self._db.program(name)
+        if program.is_one_text:
+            self.count(program.text)
+        return program
+
+    def count(self, text: str) -> None:
+        """Count a text that is kept in memory; raises as `text` does."""
         self._size += len(text)
         if self._size > LARGEST_READING:
             raise ValueError(
                 f"{self._db.path}: texts of more than {LARGEST_READING:,} characters in one part of"
                 " it, expected fewer"
             )
-        return text
 
     def _in_order(self, columns: str, table: str, span: Span) -> list[tuple[Any, ...]]:
         # One query with OR would read every row of the run.

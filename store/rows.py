@@ -12,7 +12,7 @@ from enum import StrEnum
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from costada.values.usage import NO_TOKENS, Usage
+from costada.values.usage import NO_TOKENS, Price, Usage, cache_savings
 
 LARGEST_TEXT = 16 * 2**20
 """Bytes of one text: a prompt, an answer, a program."""
@@ -143,6 +143,8 @@ class CallRow:
         error: What went wrong, or None.
         status: Whether it was sent, answered, failed or lost.
         request_hash: Identifies the request.
+        entry: What the menu calls the model that was asked; empty in a run with one model, and for
+            a guide model that is not in the menu.
         bound: The most that it can have cost beyond `cost`; 0 where the bill is known.
     """
 
@@ -168,12 +170,18 @@ class CallRow:
     error: str | None = None
     status: CallStatus = CallStatus.DONE
     request_hash: str = ""
+    entry: str = ""
     bound: Decimal = Decimal(0)
 
     @property
     def is_in_doubt(self) -> bool:
         """Whether the provider may have billed more than the row says."""
         return self.status is not CallStatus.DONE and self.bound > 0
+
+    @property
+    def saved(self) -> Decimal:
+        """Dollars that the provider's prompt cache saved, by the rates of the call."""
+        return cache_savings(self.usage, Price(self.price_in, self.price_out), self.cost)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from costada.store.database import Database, connect, connect_to_read
 from costada.store.file_errors import checking_rows, damaged, explaining
 from costada.store.rows import CallStatus, Origin, RunSetup, record
 from costada.store.schema import OWN_TABLES, TABLES_BY_NUMBER, prepare
+from costada.values.candidate import Program
 
 
 class TimingTable:
@@ -120,6 +121,14 @@ class RunStore(RunFacts):
     def text(self, name: str) -> str:
         """The text of a hash."""
         return self._db.text(name)
+
+    def put_program(self, program: Program) -> str:
+        """Store the texts of a program and return its name."""
+        return self._db.put_program(program)
+
+    def program(self, name: str) -> Program:
+        """The program of a name."""
+        return self._db.program(name)
 
     def open_run(
         self, run_id: str, name: str, problem: str, sandbox: str = "", setup: RunSetup | None = None

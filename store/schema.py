@@ -11,7 +11,7 @@ table and index begins with `costada_`, and `costada_format` holds the number of
 import re
 import sqlite3
 
-FORMAT = 3
+FORMAT = 4
 """Number of the layout of our tables, the only row of `costada_format`."""
 
 TABLES = """

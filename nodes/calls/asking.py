@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
 from typing import cast
+from urllib.parse import quote
 
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
@@ -12,6 +13,8 @@ from langchain_core.runnables.config import merge_configs
 from typing_extensions import TypeIs
 
 from costada.models.asking import FailureKind, ModelFailure, ask
+from costada.models.cache_markers import marked, needs_markers
+from costada.models.errors import ModelUnusable
 from costada.models.gateway.client import with_call_key
 from costada.models.metering import CallMeter
 from costada.models.replies import (
@@ -32,10 +35,17 @@ from costada.nodes.calls.budget import (
 )
 from costada.nodes.calls.journal import CallJournal, Reserve
 from costada.nodes.calls.outage import PROBE_TURNS, Pause, sleep_interruptibly
-from costada.nodes.context import ChatModel, RunContext, is_alone
+from costada.nodes.context import (
+    ChatModel,
+    PricedModel,
+    RunContext,
+    guides_of,
+    is_alone,
+    models_left,
+)
 from costada.nodes.state import SearchState
-from costada.prompts.render import Prompt
-from costada.store.call_log import CallKey
+from costada.prompts.render import Prompt, cacheable_parts
+from costada.store.call_log import CallFilter, CallKey
 from costada.store.rows import OutcomeKind
 
 PARKED_SECONDS = 0.2
@@ -85,6 +95,15 @@ class CutShort(ModelFailure):
     """A call that was not made because its step, or the run, has cost what it may cost."""
 
 
+@dataclass(frozen=True, slots=True)
+class Gone(ModelFailure):
+    """A model of a menu refuses all further requests, and another model is left."""
+
+
+UNASKED = (Gone, Unaffordable)
+"""Why an attempt is not made by its model, so that another model of the menu may make it."""
+
+
 class _OverStepCap(RequestNotSent):
     """A request was not sent, because the step's cap cannot buy it."""
 
@@ -94,8 +113,8 @@ Check = Callable[[bool], ModelFailure | None]
 
 
 def ask_within_budget(
-    model: ChatModel,
-    asked: Prompt | Conversation,
+    asked: PricedModel,
+    text: Prompt | Conversation,
     key: CallKey,
     state: SearchState,
     config: RunnableConfig,
@@ -113,7 +132,8 @@ def ask_within_budget(
     transaction that journals it.
     Otherwise a call that begins below the step's cap completes, and one that only continues a
     conversation (`is_further`) does not begin when the budget is used up. A call that was made
-    before is answered as before.
+    before is answered as before. A model that refuses all further requests is `Gone` where another
+    model of the menu is left.
 
     Raises:
         UnmeteredCall: An answer came without token counts and estimates are not allowed.
@@ -121,37 +141,43 @@ def ask_within_budget(
     """
     frontier = None if key.role == "guide" else state["step"]["frontier"]
     ask_once = partial(
-        ask_model, asked=asked, key=key, config=config, context=context, frontier=frontier
+        ask_model, text=text, key=key, config=config, context=context, frontier=frontier
     )
-    if context.settings.budget_policy == "hard":
-        return _ask_within_hard_budget(model, key, state, context, step_cap, ask_once)
 
     def check(is_repeated: bool) -> CutShort | None:
         left_of_cap = left_of_step(key, step_cap, context)
         if left_of_cap is not None and left_of_cap <= 0:
             return CutShort("not asked: the step has cost its cap")
-        is_lost = _is_lost(key, state, context)
+        is_lost = _is_lost(asked, key, state, context)
         if is_lost and money_left(key, state, context, counts_sent=False) <= 0:
             return CutShort("not asked again: the budget is used up")
         if (is_further or is_repeated) and money_left(key, state, context) <= 0:
             return CutShort("not asked: the budget is used up")
         return None
 
-    return ask_once(model, check=check)
+    try:
+        if context.settings.budget_policy == "hard":
+            return _ask_within_hard_budget(asked, key, state, context, step_cap, ask_once)
+        return ask_once(asked, check=check)
+    except ModelUnusable as error:
+        others = models_left(state, context) if context.has_choice and asked.name else []
+        if all(each.name == asked.name for each in others):
+            raise
+        return Gone(str(error))
 
 
-def _is_lost(key: CallKey, state: SearchState, context: RunContext) -> bool:
+def _is_lost(asked: PricedModel, key: CallKey, state: SearchState, context: RunContext) -> bool:
     """Whether a killed process made this call beside others, and lost it at its upper bound."""
     counts_lost = context.settings.lost_calls == "count"
     return (
         counts_lost
         and not is_alone(state, context)
-        and context.store.call_log.last_call(key) is not None
+        and context.store.call_log.last_call(key, context.entry_of(asked)) is not None
     )
 
 
 def _ask_within_hard_budget(
-    model: ChatModel,
+    asked: PricedModel,
     key: CallKey,
     state: SearchState,
     context: RunContext,
@@ -159,13 +185,13 @@ def _ask_within_hard_budget(
     ask_once: Callable[..., AIMessage | ModelFailure],
 ) -> AIMessage | ModelFailure:
     def limit(request: OutgoingRequest) -> int:
-        share = share_of_money(request, key, state, context)
-        longest = affordable_answer(request, share, context.prices)
+        share = share_of_money(request, asked.prices, key, state, context)
+        longest = affordable_answer(request, share, asked.prices)
         left = left_of_step(key, step_cap, context)
         if left is None:
             return longest
         try:
-            return min(longest, affordable_answer(request, left, context.prices))
+            return min(longest, affordable_answer(request, left, asked.prices))
         except RequestNotSent as error:
             raise _OverStepCap(f"{error} of the step's cap") from None
 
@@ -177,7 +203,7 @@ def _ask_within_hard_budget(
             refusal = AwaitsMoney if num_others_sent(key, state, context) else RequestNotSent
             raise refusal(f"not asked: it may cost ${bound:.6f}, and ${left:.6f} are left")
 
-    limited = cast(ChatModel, with_limited_answers(model, limit))
+    limited = replace(asked, model=cast(ChatModel, with_limited_answers(asked.model, limit)))
     while True:
         try:
             return ask_once(limited, reserve=reserve)
@@ -189,9 +215,34 @@ def _ask_within_hard_budget(
             return Unaffordable(str(error))
 
 
+def ask_for_guide(
+    prompt: Prompt,
+    key: CallKey,
+    state: SearchState,
+    config: RunnableConfig,
+    context: RunContext,
+    *,
+    is_further: bool = False,
+) -> AIMessage | ModelFailure:
+    """Ask the guide model, or else the first model of the menu that does not refuse.
+
+    Raises:
+        ValueError: As `ask_within_budget`, or every model of the menu refuses.
+    """
+    reasons = []
+    for asked in guides_of(state, context):
+        answer = ask_within_budget(
+            asked, prompt, key, state, config, context, is_further=is_further
+        )
+        if not isinstance(answer, Gone):
+            return answer
+        reasons.append(answer.reason)
+    raise ModelUnusable("; ".join(reasons))
+
+
 def ask_model(
-    model: ChatModel,
-    asked: Prompt | Conversation,
+    asked: PricedModel,
+    text: Prompt | Conversation,
     key: CallKey,
     config: RunnableConfig,
     context: RunContext,
@@ -207,8 +258,8 @@ def ask_model(
     call is repeated after growing waits.
 
     Args:
-        model: Who is asked.
-        asked: A prompt, or a conversation in which the model called tools.
+        asked: Who is asked.
+        text: A prompt, or a conversation in which the model called tools.
         key: Which logical call this is.
         config: Of the node that asks.
         context: Of the run.
@@ -224,23 +275,25 @@ def ask_model(
             journal holds another request for the same call.
         InterruptedError: The run was asked to stop while it waited.
     """
-    conversation = asked if isinstance(asked, Conversation) else Conversation(asked)
-    journal = CallJournal(key, conversation.as_prompt, context, frontier, reserve)
-    known = journal.known(model)
+    conversation = text if isinstance(text, Conversation) else Conversation(text)
+    journal = CallJournal(key, conversation.as_prompt, asked, context, frontier, reserve)
+    known = journal.known()
     if known is not None:
         return known if isinstance(known, ModelFailure) else message_from_text(answer_text(known))
     refused = check(False)
     if refused is not None:
         return refused
-    keyed = with_call_key(model, "/".join(map(str, key)))
+    entry = context.entry_of(asked)
+    words = [*map(str, key), *([quote(entry, safe="")] if entry else [])]
+    keyed = replace(asked, model=with_call_key(asked.model, "/".join(words)))
     make = partial(_make_call, keyed, conversation, journal, key, config, context)
     probes = PROBE_TURNS.of(context.store, key.run_id)
     num_over = probes.num_over
     answer = make()
-    pause = Pause(context.settings.retry_policy)
+    pause = Pause(context.settings.retry_policy, has_choice=bool(entry))
 
     def is_down(found: AIMessage | ModelFailure) -> TypeIs[ModelFailure]:
-        return isinstance(found, ModelFailure) and _is_outage(found, key, context, pause)
+        return isinstance(found, ModelFailure) and _is_outage(found, asked, key, context, pause)
 
     while is_down(answer):
         failure = answer
@@ -264,7 +317,7 @@ def ask_model(
 
 
 def _make_call(
-    model: ChatModel,
+    asked: PricedModel,
     conversation: Conversation,
     journal: CallJournal,
     key: CallKey,
@@ -272,7 +325,9 @@ def _make_call(
     context: RunContext,
 ) -> AIMessage | ModelFailure:
     """Execute the call once, with every request in the journal."""
-    settings = context.settings
+    settings, policy = context.settings, context.settings.retry_policy
+    if asked.call_timeout is not None:
+        policy = replace(policy, call_timeout=asked.call_timeout)
     meter = CallMeter(
         journal.finish, on_start=journal.begin, on_missing_usage=settings.on_missing_usage
     )
@@ -281,12 +336,25 @@ def _make_call(
     sleep = sleep_between_requests.set(sleep_interruptibly)
     try:
         with meter:
-            answer = ask(model, conversation.messages, merged, settings.retry_policy)
+            answer = ask(asked.model, _messages(conversation, asked, context), merged, policy)
     finally:
         sleep_between_requests.reset(sleep)
     if isinstance(answer, AIMessage):
         meter.check_seen()
     return answer
+
+
+def _messages(
+    conversation: Conversation, asked: PricedModel, context: RunContext
+) -> list[BaseMessage]:
+    """What is sent: marked where the provider's prompt cache asks for it and the order helps it."""
+    system, user, *later = conversation.messages
+    has_tools = context.settings.generator == "agent"
+    if context.settings.prompt_order == "paper" or not needs_markers(asked.model):
+        return conversation.messages
+    if isinstance(user, HumanMessage):
+        user = marked(user, cacheable_parts(conversation.prompt.user), is_repeated=has_tools)
+    return [system, user, *later]
 
 
 def _repeat_call(
@@ -313,27 +381,32 @@ def _repeat_call(
     )
 
 
-def _is_outage(failure: ModelFailure, key: CallKey, context: RunContext, pause: Pause) -> bool:
+def _is_outage(
+    failure: ModelFailure, asked: PricedModel, key: CallKey, context: RunContext, pause: Pause
+) -> bool:
     """Whether the run has to wait for a provider that answered it before.
 
     A call that timed out may have been too long to answer; after another one, and within a pause,
-    the provider is down. A separate guide model is judged by its own requests.
+    the provider is down. A separate guide model and each model of a menu are judged by their own
+    requests.
 
     Raises:
-        ValueError: The model has given no usable answer so far, and further requests would not
+        ModelUnusable: The model has given no usable answer so far, and further requests would not
             bring one.
     """
-    of_guides = None if context.guide_model is context.model else key.role == "guide"
+    of_guides = None if context.guide_model is None else key.role == "guide"
+    own = CallFilter(of_guides, context.entry_of(asked))
     call_log = context.store.call_log
-    if call_log.has_answer(key.run_id, of_guides=of_guides):
+    if call_log.has_answer(key.run_id, own):
         if failure.kind is FailureKind.TIMEOUT:
-            return pause.has_begun or call_log.last_kind(key.run_id) is OutcomeKind.TIMEOUT
+            last = call_log.last_kind(key.run_id, own.entry)
+            return pause.has_begun or last is OutcomeKind.TIMEOUT
         return failure.kind is FailureKind.DOWN
     if failure.kind in (FailureKind.REFUSED, FailureKind.NO_PROTOCOL):
-        raise ValueError(failure.reason)
-    number = call_log.num_requests(key.run_id, of_guides=of_guides)
+        raise ModelUnusable(failure.reason)
+    number = call_log.num_requests(key.run_id, own)
     if number >= max(MAX_UNANSWERED, context.parallel):
-        raise ValueError(
+        raise ModelUnusable(
             f"none of the {number} requests so far was answered usably; last failure:"
             f" {failure.reason}"
         )

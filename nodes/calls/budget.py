@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from decimal import Decimal
 
+from costada.models.metering import MeteredCall
 from costada.models.prices import ListPrice, PriceBook, Quote, ReportedCost
 from costada.models.replies import estimated_usage
 from costada.models.requests import (
@@ -14,7 +15,7 @@ from costada.models.requests import (
     stated_caps,
 )
 from costada.models.runnable_tree import AskedModel, asked_models, sent_parameters
-from costada.nodes.context import ChatModel, RunContext, budget_of, is_alone
+from costada.nodes.context import PricedModel, RunContext, budget_of, is_alone
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
@@ -53,20 +54,27 @@ def output_cap(asked: AskedModel) -> int:
     return max(stated_caps(sent_parameters(asked.bound)), default=own) or DEFAULT_OUTPUT_CAP
 
 
-def expected_cost(model: ChatModel, prompt: Prompt, prices: PriceBook) -> Decimal:
+def expected_cost(asked: PricedModel, prompt: Prompt) -> Decimal:
     """Dollars of a request with an ordinary answer, to the model that is asked first."""
-    first = asked_models(model)[0]
+    first = asked_models(asked.model)[0]
     tokens = estimated_usage((prompt.system, prompt.user), "").input_tokens
-    quote = prices.listed(first.identity.name)
+    quote = asked.prices.expected(first)
     return quote.cost(Usage(tokens, min(EXPECTED_ANSWER, output_cap(first))))
 
 
-def upper_bound(model: ChatModel, prompt: Prompt, prices: PriceBook) -> Decimal:
+def upper_bound(asked: PricedModel, prompt: Prompt) -> Decimal:
     """Most dollars that one request can cost; of several models the most expensive counts."""
     return max(
-        call_bound(prices.listed(asked.identity.name), prompt, output_cap(asked))
-        for asked in asked_models(model)
+        call_bound(asked.prices.listed(each.identity.name), prompt, output_cap(each))
+        for each in asked_models(asked.model)
     )
+
+
+def can_buy_minimal_answer(asked: PricedModel, prompt: Prompt, left: Decimal) -> bool:
+    """Whether some dollars buy the shortest answer to a prompt that is worth its money."""
+    first = asked_models(asked.model)[0]
+    least = min(MINIMAL_ANSWER, output_cap(first))
+    return call_bound(asked.prices.listed(first.identity.name), prompt, least) <= left
 
 
 def call_bound(quote: ListPrice, prompt: Prompt, cap: int) -> Decimal:
@@ -94,6 +102,26 @@ def check_reported_cost(model: str, quote: Quote, bound: Decimal) -> None:
         )
 
 
+def check_service_tier(call: MeteredCall, prices: PriceBook, cost: Decimal, bound: Decimal) -> None:
+    """Refuse to continue after an answer whose service tier costs more than was allowed for.
+
+    A project's settings at the provider may choose a tier where requests choose none.
+    Answers at the standard price are not looked at.
+
+    Raises:
+        ValueError: The answer cost more than the upper bound of its request; it is charged.
+    """
+    listed = prices.listed(call.model)
+    has_price = listed.at_tier(call.service_tier) is not listed
+    if has_price and call.reported_cost is None and not call.is_estimated and cost > bound:
+        raise ValueError(
+            f"model {call.model!r}: answered by service tier {call.service_tier!r}, which the"
+            f" request did not ask for, and cost ${cost:.6f}, expected at most ${bound:.6f}; the"
+            " call is charged and nothing more is sent. Ask for the standard tier:"
+            ' service_tier="default", or --models openai:NAME@default'
+        )
+
+
 def money_left(
     key: CallKey, state: SearchState, context: RunContext, *, counts_sent: bool = True
 ) -> Decimal:
@@ -115,7 +143,11 @@ class AwaitsMoney(RequestNotSent):
 
 
 def share_of_money(
-    request: OutgoingRequest, key: CallKey, state: SearchState, context: RunContext
+    request: OutgoingRequest,
+    prices: PriceBook,
+    key: CallKey,
+    state: SearchState,
+    context: RunContext,
 ) -> Decimal:
     """Dollars that a request may reserve of what is left, beside those of other tickets.
 
@@ -130,9 +162,7 @@ def share_of_money(
     with context.store.call_log.unchanged():
         left, num_sent = money_left(key, state, context), num_others_sent(key, state, context)
     cap = min(request.output_cap or DEFAULT_OUTPUT_CAP, ROOMY_ANSWER)
-    roomy = context.prices.listed(request.model).worst_cost(
-        request.input_bound, cap * request.choices
-    )
+    roomy = prices.listed(request.model).worst_cost(request.input_bound, cap * request.choices)
     if num_sent and left < roomy:
         raise AwaitsMoney(
             f"not asked: a roomy answer may cost ${roomy:.6f}, and ${left:.6f} are left"

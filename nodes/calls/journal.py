@@ -15,10 +15,10 @@ from costada.models.metering import MeteredCall
 from costada.models.replies import answer_text
 from costada.models.requests import OutgoingRequest
 from costada.models.runnable_tree import returns_raw_answers
-from costada.nodes.calls.budget import check_reported_cost, sent_bound
+from costada.nodes.calls.budget import check_reported_cost, check_service_tier, sent_bound
 from costada.nodes.calls.purse import open_account, report_cost
 from costada.nodes.calls.telemetry import record_call
-from costada.nodes.context import ChatModel, RunContext
+from costada.nodes.context import PricedModel, RunContext
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
 from costada.store.purse import Purse
@@ -53,11 +53,13 @@ class CallJournal:
         self,
         key: CallKey,
         prompt: Prompt,
+        asked: PricedModel,
         context: RunContext,
         frontier: int | None,
         reserve: Reserve | None,
     ) -> None:
-        self._key, self._prompt, self._context = key, prompt, context
+        self._key, self._prompt, self._asked, self._context = key, prompt, asked, context
+        self._entry = context.entry_of(asked)
         self._frontier, self._reserve = frontier, reserve
         self._call_log = context.store.call_log
         request = f"{prompt.system}\0{prompt.user}"
@@ -68,17 +70,17 @@ class CallJournal:
         self._sent: dict[int, tuple[int, Decimal]] = {}
         self._account: Purse | None = None
 
-    def known(self, model: ChatModel) -> AIMessage | ModelFailure | None:
+    def known(self) -> AIMessage | ModelFailure | None:
         """Outcome of the call if it was made before, `None` if it has to be made.
 
         Waits for a request of the call that this process has in flight. Requests that a dead
         process left without an end are marked as lost, or forgotten where a gateway will report
-        them again.
+        them again. Those to another model of the menu, which refused the call, are not its own.
 
         Raises:
             ValueError: The journal holds another request under the same key.
         """
-        self._has_gateway = has_gateway(model)
+        self._has_gateway = has_gateway(self._asked.model)
         with self._call_log.in_flight.none_of(self._key):
             outcome = self._call_log.outcome(self._key)
             if outcome is not None:
@@ -87,18 +89,18 @@ class CallJournal:
                     return AIMessage(outcome.text)
                 kind = FAILURE_KINDS.get(outcome.kind, FailureKind.OTHER)
                 return ModelFailure(outcome.text, kind)
-            last = self._call_log.last_call(self._key)
+            last = self._call_log.last_call(self._key, self._entry)
             if last is None:
                 return None
             lost = self._call_log.mark_lost(self._key)
             self._check_same(last.request_hash)
-            if last.status is CallStatus.DONE and returns_raw_answers(model):
+            if last.status is CallStatus.DONE and returns_raw_answers(self._asked.model):
                 facts = {"finish_reason": last.finish_reason}
                 answer = checked_answer(AIMessage(last.answer, response_metadata=facts))
                 self.conclude(answer)
                 return answer
             if self._has_gateway:
-                self._call_log.forget(self._key)
+                self._call_log.forget(self._key, self._entry)
             else:
                 self._log_lost(lost)
             return None
@@ -112,7 +114,7 @@ class CallJournal:
         """
         self._call_log.in_flight.begin(self._key)
         try:
-            bound = sent_bound(sent, self._context.prices)
+            bound = sent_bound(sent, self._asked.prices)
             self._account = open_account(self._key.run_id, self._context)
             row = self._row(MeteredCall(sent.model, sent.provider), CallStatus.STARTED, bound)
             number = self._call_log.put_call(self._key.run_id, row, self._reserve)
@@ -140,7 +142,8 @@ class CallJournal:
             self._call_log.finish_call(self._key.run_id, number, row)
             self._report_cost()
             record_call(self._key, row)
-            check_reported_cost(call.model, self._context.prices.quote(call), bound)
+            check_reported_cost(call.model, self._asked.prices.quote(call), bound)
+            check_service_tier(call, self._asked.prices, row.cost, bound)
         finally:
             self._call_log.in_flight.end(self._key)
 
@@ -188,13 +191,14 @@ class CallJournal:
         )
 
     def _row(self, call: MeteredCall, status: CallStatus, bound: Decimal) -> CallRow:
-        quote = self._context.prices.quote(call)
+        quote = self._asked.prices.quote(call)
         facts = {name: getattr(call, name) for name in SHARED_FACTS}
         return CallRow(
             iteration=self._key.iteration,
             frontier=self._frontier,
             role=self._key.role,
             attempt=self._key.attempt,
+            entry=self._entry or "",
             cost=quote.cost(call.usage),
             price_in=f"{quote.input_per_million:f}",
             price_out=f"{quote.output_per_million:f}",

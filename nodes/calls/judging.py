@@ -15,11 +15,11 @@ def score_attempt(state: SearchState, context: RunContext) -> SearchState:
         InterruptedError: The evaluation was asked to stop; the step resumes here.
         ValueError: The evaluator fails even on the incumbent.
     """
-    step, text = state["step"], context.store.text
+    step, store = state["step"], context.store
     if not step["program"]:
         return SearchState()
     name = f"{step['number']}.{step['attempt']}"
-    program, changes = Program.of(text(step["program"])), text(step["changes"])
+    program, changes = store.program(step["program"]), store.text(step["changes"])
     candidate = judge(name, program, changes, state, context)
     return SearchState(
         step={
@@ -27,7 +27,7 @@ def score_attempt(state: SearchState, context: RunContext) -> SearchState:
             "candidate": candidate.id,
             "score": candidate.score,
             "objective": candidate.objective,
-            "failure": context.store.put_text(candidate.error or ""),
+            "failure": store.put_text(candidate.error or ""),
         }
     )
 
@@ -80,9 +80,10 @@ def judge(
 def _verdict(program: Program, state: SearchState, context: RunContext) -> Evaluation:
     """Judge a program; an evaluator that fails on it must still judge the incumbent."""
     problem, key = context.problem, state["holdout_key"]
-    evaluation = problem.judge(program.text, key)
+    best = candidate_of(state["best"], state, context)
+    evaluation = problem.judge(program, key, best.score)
     if EVALUATOR_FAULT in evaluation.artifacts:
-        again = problem.judge(candidate_of(state["best"], state, context).program.text, key)
+        again = problem.judge(best.program, key)
         if EVALUATOR_FAULT in again.artifacts:
             raise ValueError(
                 f"evaluator of {problem.name!r}: fails on the best program, which it had judged"

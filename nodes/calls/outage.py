@@ -12,6 +12,7 @@ from langgraph.runtime import get_runtime
 
 from costada.evaluators.sandbox.cancellation import heard_tokens
 from costada.models.asking import ModelFailure
+from costada.models.errors import ModelUnusable
 from costada.models.retries import growing_wait, with_jitter
 from costada.models.retry_policy import RetryPolicy
 from costada.nodes.per_run import PerRun
@@ -25,9 +26,20 @@ _LOG = logging.getLogger(__name__)
 class Pause:
     """The pause of a run, from the first failed call of an outage to the first answer."""
 
-    def __init__(self, policy: RetryPolicy) -> None:
-        """Begin without one; the first `wait` begins it."""
+    def __init__(self, policy: RetryPolicy, *, has_choice: bool = False) -> None:
+        """Begin without one; the first `wait` begins it.
+
+        Args:
+            policy: How long to wait.
+            has_choice: Whether other models may answer when this one does not.
+        """
         self._policy = policy
+        self._end = "the model is put aside" if has_choice else "the run stops, saved,"
+        self._advice = (
+            ""
+            if has_choice
+            else ", so the run stops here; resume it when the provider answers again"
+        )
         self._waits = 0
         self._began = 0.0
 
@@ -42,7 +54,7 @@ class Pause:
         It is no shorter than the provider asks for.
 
         Raises:
-            ValueError: The pause has lasted as long as it may.
+            ModelUnusable: The pause has lasted as long as it may.
             InterruptedError: The run is asked to stop.
         """
         self._waits += 1
@@ -51,20 +63,20 @@ class Pause:
         longest = self._policy.longest_pause
         left = longest - (monotonic() - self._began)
         if left <= 0:
-            raise ValueError(
-                f"the provider has not answered for longest_pause ({longest:g} s), so the run"
-                f" stops here; resume it when the provider answers again (last failure:"
-                f" {failure.reason})"
+            raise ModelUnusable(
+                f"the provider has not answered for longest_pause ({longest:g} s){self._advice}"
+                f" (last failure: {failure.reason})"
             )
         wait = growing_wait(self._policy.retry_wait, self._policy.longest_wait, self._waits)
         if failure.retry_after is not None:
             wait = max(wait, with_jitter(failure.retry_after))
         wait = min(wait, left)
         _LOG.warning(
-            "Paused: the provider does not answer (%s). Next try in %.0f s; the run stops, saved,"
-            " at %s if there is no answer by then",
+            "Paused: the provider does not answer (%s). Next try in %.0f s; %s at %s if there is no"
+            " answer by then",
             failure.reason,
             wait,
+            self._end,
             (datetime.now() + timedelta(seconds=left)).strftime("%H:%M:%S"),
         )
         sleep_interruptibly(wait)

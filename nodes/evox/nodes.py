@@ -19,8 +19,13 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.models.asking import ModelFailure
 from costada.models.replies import answer_text
 from costada.nodes.approve_guide import ask_for_approval
-from costada.nodes.build_context import AttemptContext, failed_attempts, next_attempt
-from costada.nodes.calls.asking import ask_within_budget
+from costada.nodes.build_context import (
+    AttemptContext,
+    choose_again,
+    failed_attempts,
+    next_attempt,
+)
+from costada.nodes.calls.asking import ask_for_guide
 from costada.nodes.context import (
     RunContext,
     candidate_of,
@@ -72,6 +77,8 @@ def build_context(state: SearchState, *, context: RunContext) -> SearchState:
 
     All attempts of a step start from the same choice.
     """
+    if state["step"]["is_refused"]:
+        return SearchState(step=choose_again(state, context))
     population = _population(state, context)
     controller, selection = _select(_evox_of(state), population, state, context)
     inspirations = [candidate_of(name, state, context) for name in selection.context_ids]
@@ -89,8 +96,9 @@ def build_context(state: SearchState, *, context: RunContext) -> SearchState:
         label_name=selection.label,
         previous=_previous_attempts(population, state, context),
         earlier_failures=failed_attempts(state["step"], context),
+        form=context.problem.form,
     )
-    step = next_attempt(state["step"], chosen, request, context, label=selection.label)
+    step = next_attempt(state, chosen, request, context, label=selection.label)
     return SearchState(controller=controller, step=step)
 
 
@@ -205,16 +213,14 @@ def _ask(
     is_before_step = _evox_of(state).pending == LABELS
     number = state["launched"] + 1 if is_before_step else state["step"]["number"]
     key = CallKey(state["run_id"], number, "guide", attempt)
-    answer = ask_within_budget(
-        context.guide_model, prompt, key, state, config, context, is_further=True
-    )
+    answer = ask_for_guide(prompt, key, state, config, context, is_further=True)
     return "" if isinstance(answer, ModelFailure) else answer_text(answer)
 
 
 def _labels_prompt(context: RunContext) -> Prompt:
     problem = context.problem
     packages = tuple(dict.fromkeys(name.partition(".")[0] for name in problem.preload))
-    return label_prompt(problem.task, problem.evaluator_source, packages)
+    return label_prompt(problem.task, problem.evaluator_source, packages, problem.form)
 
 
 def _with_labels(reply: str, state: SearchState, context: RunContext) -> SearchState:
@@ -254,7 +260,8 @@ def _requests(state: SearchState, context: RunContext) -> tuple[Prompt, Strategy
         horizon=switch_interval(constants),
         threshold=IMPROVEMENT_THRESHOLD,
     )
-    return insight_prompt(task, statistics, others, facts), StrategyRequest(
+    order = context.settings.prompt_order
+    return insight_prompt(task, statistics, others, facts, order), StrategyRequest(
         task=task,
         window=window,
         insight="",
@@ -272,7 +279,8 @@ def _evolve_strategy(
     insight = _ask(prompt, 1, state, config, context)
     request = replace(request, insight=insight)
     for attempt in range(2, MAX_STRATEGY_CALLS + 2):
-        read = parse_strategy(_ask(strategy_prompt(request), attempt, state, config, context))
+        asked = strategy_prompt(request, context.settings.prompt_order)
+        read = parse_strategy(_ask(asked, attempt, state, config, context))
         if isinstance(read, Rejection):
             request = replace(request, failure=FailedAttempt(read.reason))
             continue

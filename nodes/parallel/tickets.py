@@ -10,7 +10,8 @@ from costada.controller.allocation import Allocation
 from costada.controller.intensity import Action
 from costada.controller.method import is_archiving
 from costada.nodes.calls.budget import expected_cost
-from costada.nodes.context import RunContext, budget_of
+from costada.nodes.context import RunContext, budget_of, guides_of, model_of
+from costada.nodes.model_choice import expected_price
 from costada.nodes.parallel.pool import Pool, pool_of
 from costada.nodes.state import SearchState, StepRecord, Ticket
 from costada.prompts.render import Prompt
@@ -169,15 +170,17 @@ def _expected_cost(
     count where it was made already: a launch that is repeated expects what it expected before.
     """
     if step is None:
-        return float(expected_cost(context.guide_model, prompt, context.prices))
+        return float(expected_cost(guides_of(state, context)[0], prompt))
     counts_lost = context.settings.lost_calls == "count"
     first = step["requests"] + 1 if step["requests"] else step["attempt"]
     so_far = context.store.call_log.cost_before(
         state["run_id"], number, first, counts_lost=counts_lost
     )
+    if context.has_choice:
+        return float(so_far) + expected_price(model_of(step, context), state)
     if iterations := state["controller"].iteration:
         return float(so_far) + state["spent"] / iterations
-    return float(so_far + expected_cost(context.model, prompt, context.prices))
+    return float(so_far + expected_cost(model_of(step, context), prompt))
 
 
 def _num_frontiers(state: SearchState) -> int | None:

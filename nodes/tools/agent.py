@@ -11,12 +11,20 @@ from costada.models.asking import ModelFailure
 from costada.models.replies import answer_text, calls_tools
 from costada.models.requests import with_tools
 from costada.nodes.build_context import load_prompt
-from costada.nodes.calls.asking import Conversation, CutShort, Unaffordable, ask_within_budget
+from costada.nodes.calls.asking import (
+    UNASKED,
+    Conversation,
+    CutShort,
+    Gone,
+    Unaffordable,
+    ask_within_budget,
+)
 from costada.nodes.calls.budget import left_of_step
-from costada.nodes.context import ChatModel, RunContext
+from costada.nodes.context import ChatModel, RunContext, model_of
+from costada.nodes.model_choice import refused
 from costada.nodes.state import SearchState, StepRecord
 from costada.nodes.tools.workbench import Workbench
-from costada.prompts.tools import TOOLS, allowance_text, tools_section
+from costada.prompts.tools import allowance_text, tools_for, tools_section, with_section
 from costada.store.call_log import CallKey
 from costada.values.candidate import Candidate
 from costada.values.prompt_data import TrialData
@@ -59,14 +67,17 @@ def ask_with_tools(
 def _work(bench: Workbench, config: RunnableConfig) -> Ending:
     """Let the model call tools until the attempt ends."""
     state, context = bench.state, bench.context
-    model = cast(ChatModel, with_tools(context.model, TOOLS))
+    asked = model_of(state["step"], context)
+    asked = replace(
+        asked, model=cast(ChatModel, with_tools(asked.model, tools_for(context.problem.form)))
+    )
     limit = context.settings.tool_evaluations + FURTHER_ANSWERS
     prompt = load_prompt(state, context)
     section = tools_section(limit, bench.evaluations_left)
-    conversation = Conversation(replace(prompt, user=f"{prompt.user}\n{section}"))
+    conversation = Conversation(with_section(prompt, section, context.settings.prompt_order))
     for number in range(1, limit + 1):
         answer = ask_within_budget(
-            model,
+            asked,
             conversation,
             _key(state, number),
             state,
@@ -121,13 +132,16 @@ def _with_result(bench: Workbench, ending: Ending) -> StepRecord:
     if result is None:
         unsubmitted = f"No program was submitted in {ending.requests} answers."
         failure = ending.failure.reason if ending.failure else bench.refusal or unsubmitted
+    if context.has_choice and ending.requests == 1 and isinstance(ending.failure, UNASKED):
+        return refused(step, ending.failure, context)
     left = left_of_step(_key(state, ending.requests), context.settings.step_cap, context)
     is_over_cap = left is not None and left <= 0
     return {
         **step,
-        "program": put_text(result.code) if result else "",
+        "program": context.store.put_program(result.program) if result else "",
         "changes": put_text(result.changes) if result else "",
         "failure": put_text(failure),
+        "refusal": put_text(ending.failure.reason) if isinstance(ending.failure, Gone) else "",
         "requests": step["requests"] + ending.requests,
         "is_cut_short": isinstance(ending.failure, CutShort) or is_over_cap,
         "is_out_of_money": ending.requests == 1 and isinstance(ending.failure, Unaffordable),

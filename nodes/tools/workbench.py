@@ -7,7 +7,8 @@ from costada.controller.method import ParentRule
 from costada.nodes.calls.judging import judge
 from costada.nodes.context import RunContext, archives_of, candidate_of, shown
 from costada.nodes.state import SearchState
-from costada.prompts.replies import Proposal, Rejection, parse_program
+from costada.prompts.changes import Change, read_change
+from costada.prompts.replies import Rejection
 from costada.prompts.tools import (
     EVALUATE,
     READ,
@@ -41,7 +42,7 @@ class Workbench:
     context: RunContext
     visible: Sequence[Candidate]
     trials: list[Candidate] = field(default_factory=list)
-    submitted: Proposal | None = None
+    submitted: Change | None = None
     refusal: str = ""
 
     @property
@@ -66,17 +67,17 @@ class Workbench:
     def submit(self, changes: str, base: str | None = None) -> str:
         """Take changes as the result; answers whether they were accepted."""
         proposal = self._proposal(changes, base)
-        if isinstance(proposal, Proposal):
+        if isinstance(proposal, Change):
             self.submitted = proposal
             return "Submitted."
         return proposal
 
-    def result(self) -> Proposal | None:
+    def result(self) -> Change | None:
         """What was submitted, or the best of what was tried, `None` if nothing was."""
         if self.submitted is not None or not self.trials:
             return self.submitted
         best = max(self.trials, key=lambda trial: (trial.is_valid, trial.score))
-        return Proposal(best.program.text, best.changes)
+        return Change(best.program, best.changes)
 
     def _evaluate(self, texts: Mapping[str, str]) -> str:
         if self.evaluations_left < 1:
@@ -87,14 +88,19 @@ class Workbench:
         number = len(self.trials) + 1
         step = self.state["step"]
         name = f"{step['number']}.{step['attempt']}.{number}"
-        program = Program.of(proposal.code)
-        trial = judge(name, program, proposal.changes, self.state, self.context, is_trial=True)
+        trial = judge(
+            name, proposal.program, proposal.changes, self.state, self.context, is_trial=True
+        )
         self.trials.append(trial)
         return trial_text(self._found(trial))
 
     def _read(self, texts: Mapping[str, str]) -> str:
         found = self._candidates().get(texts["id"])
-        return _unknown(texts["id"]) if found is None else program_text(self._found(found))
+        return (
+            _unknown(texts["id"])
+            if found is None
+            else program_text(self._found(found), self.context.problem.form)
+        )
 
     def _search(self, texts: Mapping[str, str]) -> str:
         words = texts.get("words", "").lower().split()
@@ -111,17 +117,16 @@ class Workbench:
             return self.submit(texts["changes"], texts.get("base"))
         for trial in self.trials:
             if trial.id == texts["candidate"]:
-                self.submitted = Proposal(trial.program.text, trial.changes)
+                self.submitted = Change(trial.program, trial.changes)
                 return "Submitted."
         return f"You evaluated no candidate {texts['candidate']!r} in this attempt."
 
-    def _proposal(self, changes: str, base: str | None) -> Proposal | str:
+    def _proposal(self, changes: str, base: str | None) -> Change | str:
         """The program that changes make of a base, or why there is none."""
         changed = self._candidates().get(base or self.state["step"]["parent"])
         if changed is None:
             return _unknown(str(base))
-        entry_point = self.context.problem.entry_point
-        read = parse_program(changes, changed.program.text, entry_point)
+        read = read_change(changes, changed.program, self.context.problem.form)
         if isinstance(read, Rejection):
             self.refusal = read.reason
             return read.reason
