@@ -23,8 +23,13 @@ if TYPE_CHECKING:
 
 
 BLUE, ORANGE, GREY, RED = "#2166ac", "#e08214", "#8c8c8c", "#b2182b"
+MODEL_COLOURS = ("#0072b2", "#009e73", "#b5579b", "#7a6fd0", "#8a7a00", "#5c7a8a")
+"""Of the models of a menu in its order, as on the page; further ones begin with the first."""
 PICTURE_INCHES = (15.0, 4.6)
 DOTS_PER_INCH = 130
+LONGEST_LABEL = 14
+"""Characters of a model's name in a legend; of a longer one the end is shown."""
+
 MARGINS = {"left": 0.055, "right": 0.985, "bottom": 0.115, "top": 0.78, "wspace": 0.23}
 """Shares of the picture; a layout engine would double the drawing time."""
 TITLE_HEIGHT = 1.09
@@ -133,10 +138,17 @@ def _objective(axes: Axes, data: ReportData) -> None:
 
 
 def _step_cost(axes: Axes, data: ReportData) -> None:
-    for is_guided, colour, label in ((False, BLUE, "attempts"), (True, ORANGE, "with a guide")):
-        rows = [row for row in data.rows if _is_guided(row) is is_guided]
+    menu = [model["name"] for model in data.rows[-1].get("router", ())] if data.rows else []
+    if menu:
+        colours = [MODEL_COLOURS[place % len(MODEL_COLOURS)] for place in range(len(menu))]
+        kinds, kind_of = [*zip(menu, colours, strict=True), ("no attempt", GREY)], _model
+    else:
+        kinds, kind_of = [("attempts", BLUE), ("with a guide", ORANGE)], _guided
+    for label, colour in kinds:
+        rows = [row for row in data.rows if kind_of(row) == label]
         if bars := [(row["iteration"], row["step_cost"]) for row in rows]:
-            axes.bar(*_columns(bars), width=0.8, color=colour, label=label)
+            shown = label if len(label) <= LONGEST_LABEL else f"…{label[1 - LONGEST_LABEL :]}"
+            axes.bar(*_columns(bars), width=0.8, color=colour, label=shown)
     _count_iterations(axes)
     axes.set_ylabel("Step cost ($)")
     _head(axes, "Cost of each iteration")
@@ -173,6 +185,15 @@ def _count_iterations(axes: Axes) -> None:
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("Iteration")
+
+
+def _model(row: TraceRow) -> str:
+    models = row.get("models")
+    return models[-1] if models else "no attempt"
+
+
+def _guided(row: TraceRow) -> str:
+    return "with a guide" if _is_guided(row) else "attempts"
 
 
 def _is_guided(row: TraceRow) -> bool:

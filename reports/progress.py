@@ -26,16 +26,21 @@ from rich.text import Text
 from costada.reports.formats import clock, counted, objective_text
 from costada.reports.terminal import printable
 from costada.reports.trace import event_words
-from costada.store.history import PastCall, RunHistory
+from costada.store.history import CacheUse, PastCall, RunHistory
 
 if TYPE_CHECKING:
-    from costada.nodes.end_step import TraceRow
+    from rich.console import JustifyMethod
+
+    from costada.nodes.end_step import ModelRow, TraceRow
 
 STANDARD_ERROR = 2
 EVENTS_SHOWN = 5
 CALLS_SHOWN = 8
 POLL_SECONDS = 1.0
 """How often the panel looks for requests in flight."""
+
+SUM_SECONDS = 5.0
+"""How often it sums what prompt caches have saved, which reads every request of the run."""
 
 PANEL_WIDTH = 88
 TWO_COLUMNS_FROM = 78
@@ -113,6 +118,7 @@ class LineProgress(Lines, Progress):
             f"t={row['iteration']}",
             f"frontier {row['frontier']}",
             row["action"],
+            *([f"model {', then '.join(models)}"] if (models := row.get("models")) else []),
             f"step ${row['step_cost']:.4f}",
             f"spent ${row['spent']:.4f}",
             f"objective {objective_text(row['objective'])}",
@@ -136,6 +142,8 @@ class LiveProgress(Progress):
         self._before = 0
         self._in_flight: Sequence[PastCall] = ()
         self._looked = -inf
+        self._summed = -inf
+        self._cached = ""
 
     def __enter__(self) -> Self:
         """Show the panel."""
@@ -179,6 +187,7 @@ class LiveProgress(Progress):
         gauge = ProgressBar(total=budget or 1.0, completed=spent, width=44)
         bar.add_row("budget", gauge, f"${spent:.4f} of ${budget:g}")
         columns = 2 if options.max_width >= TWO_COLUMNS_FROM else 1
+        self._look()
         facts = self._facts()
         grid = Table.grid(padding=(0, 2))
         for _ in range(columns):
@@ -186,7 +195,10 @@ class LiveProgress(Progress):
             grid.add_column(min_width=22)
         for first in range(0, len(facts), columns):
             grid.add_row(*chain.from_iterable(facts[first : first + columns]))
-        parts: list[RenderableType] = [bar, Text(), grid, *self._flight(columns)]
+        parts: list[RenderableType] = [bar, Text(), grid]
+        if self._row and (models := self._row.get("router")):
+            parts += [Text(), models_grid(models, is_narrow=columns == 1)]
+        parts += self._flight(columns)
         if self._events:
             parts += [Text()]
             parts += [Text(line, style="dim", no_wrap=True) for line in self._events]
@@ -202,16 +214,28 @@ class LiveProgress(Progress):
             width=PANEL_WIDTH,
         )
 
+    def _look(self) -> None:
+        """Read the requests in flight and, less often, what prompt caches have done so far."""
+        database, now = self._heading.database, monotonic()
+        if database is None or self._ended or now - self._looked <= POLL_SECONDS:
+            return
+        self._looked = now
+        # The file may be busy, or not there yet: what was known is shown once more.
+        with suppress(ValueError, OSError, sqlite3.Error):
+            if not database.is_file():
+                return
+            with RunHistory.of(database) as history:
+                run_id = history.last_run()
+                self._in_flight = history.open_calls(run_id)
+                if now - self._summed > SUM_SECONDS:
+                    self._summed = now
+                    self._cached = cache_words(history.cache_use(run_id))
+
     def _flight(self, columns: int) -> list[RenderableType]:
         """The requests in flight, in as many lines however many there are."""
         heading = self._heading
         if heading.database is None or self._ended:
             return []
-        if monotonic() - self._looked > POLL_SECONDS:
-            self._looked = monotonic()
-            # The file may be busy, or not there yet: what was known is shown once more.
-            with suppress(ValueError, OSError, sqlite3.Error):
-                self._in_flight = _open_calls(heading.database)
         calls = sorted(self._in_flight, key=lambda call: call.facts["ended_at"])
         most = sum((call.bound for call in calls), Decimal(0))
         words = f"{counted(len(calls), 'request')}, at most ${most:.4f}" if calls else "nothing"
@@ -243,6 +267,10 @@ class LiveProgress(Progress):
             ("iterations", f"{row['iteration']} of at most {most}"),
             ("time", waiting),
         ]
+        if self._cached:
+            facts.append(("cached", self._cached))
+        if models := row.get("models"):
+            facts.insert(4, ("last model", ", then ".join(models)))
         num_here = row["iteration"] - self._before
         if not self._ended and num_here >= 1:
             left = remaining_iterations(self._heading.budget, row["spent"], row["iteration"], most)
@@ -255,18 +283,38 @@ class LiveProgress(Progress):
         return facts
 
 
-def _open_calls(database: Path) -> list[PastCall]:
-    """The requests in flight of the run in a file."""
-    if not database.is_file():
-        return []
-    with RunHistory.of(database) as history:
-        return history.open_calls(history.last_run())
+def models_grid(models: Sequence[ModelRow], *, is_narrow: bool) -> Table:
+    """Dollars, attempts and expected credit of each model; the latter only where it fits."""
+    grid = Table.grid(padding=(0, 2))
+    headings = ("models", "dollars", "tries", *([] if is_narrow else ["expected credit"]), "")
+    for place, heading in enumerate(headings):
+        justify: JustifyMethod = "left" if place == 0 or not heading else "right"
+        grid.add_column(justify=justify, min_width=0 if place else 12, no_wrap=place > 0)
+    grid.add_row(*(Text(heading, style="dim") for heading in headings))
+    for model in models:
+        expected = f"{model['mean']:.3f} \u00b1 {model['deviation']:.3f}"
+        grid.add_row(
+            Text(model["name"]),
+            f"${model['dollars']:.4f}",
+            f"{model['tries']:,}",
+            *([] if is_narrow else [expected]),
+            Text("put aside" if model["is_put_aside"] else "", style="yellow"),
+        )
+    return grid
+
+
+def cache_words(used: CacheUse) -> str:
+    """The share of the prompts that came from caches, and the dollars that this saved, if any."""
+    if not used.cached_tokens:
+        return ""
+    return f"{used.cached_tokens / used.input_tokens:.0%} of tokens in, ${used.saved:.4f} saved"
 
 
 def _asked(call: PastCall) -> str:
-    """What a request is for: its frontier, counted from 1, or its role."""
-    frontier = call.facts.get("frontier")
-    return call.role if frontier is None else f"frontier {frontier + 1}"
+    """What a request is for: its frontier, counted from 1, or its role; and its menu's model."""
+    frontier, entry = call.facts.get("frontier"), call.facts.get("entry")
+    place = call.role if frontier is None else f"frontier {frontier + 1}"
+    return f"{place}, {entry}" if entry else place
 
 
 def _waited(call: PastCall) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
 
 from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
+from costada.reports.formats import percent
 from costada.store.rows import CallRow
 from costada.values.evaluation import MARKS, Evaluation
 from costada.values.usage import NO_TOKENS, Usage, total
@@ -17,6 +18,7 @@ ROLES = ("generation", "retry", "guide")
 REASONS = {
     "budget": "the budget is used up",
     "iterations": "the iteration limit is reached",
+    "flat": "another gain is too unlikely",
     "failures": "too many attempts in a row yielded no usable program",
     "interrupted": "",
 }
@@ -27,7 +29,9 @@ NUM_LINES, NUM_CHARACTERS = 20, 2000
 
 @dataclass(frozen=True, slots=True)
 class RoleSum:
-    """What the calls of one role used; `dollars` is exact.
+    """What the calls of one role, or of one model, used; `dollars` is exact.
+
+    `saved` is what the same calls would have cost more without the providers' prompt caches.
 
     `in_doubt` counts requests whose bill is unknown: timed out, cancelled, or in flight when their
     process died. They are not part of `dollars`; `in_doubt_dollars` is their upper bound.
@@ -37,6 +41,7 @@ class RoleSum:
     in_doubt: int = 0
     usage: Usage = NO_TOKENS
     dollars: Decimal = Decimal(0)
+    saved: Decimal = Decimal(0)
     in_doubt_dollars: Decimal = Decimal(0)
 
 
@@ -45,16 +50,41 @@ def sum_by_role(calls: Iterable[CallRow]) -> Mapping[str, RoleSum]:
     by_role: dict[str, list[CallRow]] = {role: [] for role in ROLES}
     for call in calls:
         by_role.setdefault(call.role, []).append(call)
-    return {
-        role: RoleSum(
-            calls=len(found),
-            in_doubt=sum(call.is_in_doubt for call in found),
-            usage=total(call.usage for call in found),
-            dollars=sum((call.cost for call in found), Decimal(0)),
-            in_doubt_dollars=sum((call.bound for call in found), Decimal(0)),
-        )
-        for role, found in by_role.items()
-    }
+    return {role: _sum(found) for role, found in by_role.items()}
+
+
+def sum_by_model(calls: Iterable[CallRow], menu: Iterable[str]) -> Mapping[str, RoleSum]:
+    """What each model of a menu used, in the order of the menu, guides included."""
+    by_model: dict[str, list[CallRow]] = {name: [] for name in menu}
+    for call in calls:
+        if call.entry in by_model:
+            by_model[call.entry].append(call)
+    return {name: _sum(found) for name, found in by_model.items()}
+
+
+def _sum(calls: Sequence[CallRow]) -> RoleSum:
+    return RoleSum(
+        calls=len(calls),
+        in_doubt=sum(call.is_in_doubt for call in calls),
+        usage=total(call.usage for call in calls),
+        dollars=sum((call.cost for call in calls), Decimal(0)),
+        saved=sum((call.saved for call in calls), Decimal(0)),
+        in_doubt_dollars=sum((call.bound for call in calls), Decimal(0)),
+    )
+
+
+def cache_text(sums: Iterable[RoleSum]) -> str:
+    """Which share of the prompts came from providers' caches, and what that saved.
+
+    Empty if nothing was read from a cache or written to one.
+    """
+    found = list(sums)
+    used = total(each.usage for each in found)
+    saved = sum((each.saved for each in found), Decimal(0))
+    if not used.cached_tokens and not used.cache_write_tokens:
+        return ""
+    effect = f"${saved:.6f} saved" if saved >= 0 else f"${-saved:.6f} more, for writing them"
+    return f"{percent(used.cached_tokens / used.input_tokens)} of the tokens in, {effect}"
 
 
 def evaluation_text(evaluation: Evaluation, sandbox: Layer | None) -> str:
@@ -65,6 +95,8 @@ def evaluation_text(evaluation: Evaluation, sandbox: Layer | None) -> str:
         f"score      {evaluation.score:.10g}",
         f"valid      {'yes' if evaluation.is_valid else 'no'}",
         f"seconds    {evaluation.seconds:.3f}",
+        *_series("measured", evaluation.measurements),
+        *_series("confirmed", evaluation.confirmation),
         f"sandbox    {described_layer(sandbox) if sandbox else 'up to the problem'}",
         *(f"  {name} = {value:.10g}" for name, value in evaluation.metrics.items()),
     ]
@@ -77,9 +109,17 @@ def evaluation_text(evaluation: Evaluation, sandbox: Layer | None) -> str:
     return "\n".join(lines)
 
 
+def _series(name: str, values: Sequence[float]) -> list[str]:
+    return [f"{name:<10} {', '.join(f'{each:.6g}' for each in values)}"] if values else []
+
+
 def evaluation_json(evaluation: Evaluation, sandbox: Layer | None) -> str:
     """An evaluation with its artifacts as one JSON object."""
-    return json.dumps({**asdict(evaluation), "sandbox": sandbox}, indent=2, default=dict)
+    known = {**asdict(evaluation), "sandbox": sandbox}
+    del known["not_finite"]
+    if not evaluation.measurements:
+        del known["measurements"], known["confirmation"]
+    return json.dumps(known, indent=2, default=dict)
 
 
 def _excerpt(text: str) -> str:

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from costada.controller.step import OUT_OF_MONEY, StopReason, stop_reason
+from costada.controller.step import FLAT, OUT_OF_MONEY, StopReason, stop_reason
 from costada.reports.terminal import TerminalTable
 from costada.store.history import RunHistory
-from costada.store.rows import Origin
+from costada.store.rows import Origin, record
 from costada.store.run_store import RunStore
 
 if TYPE_CHECKING:
-    from costada.nodes.end_step import TraceRow
+    from costada.nodes.end_step import ModelRow, TraceRow
     from costada.reports.run_view import RunSettings
 
 COLUMNS = (
@@ -34,14 +34,25 @@ COLUMNS = (
     ("events", ""),
 )
 TICKET_COLUMN = ("n", "ticket, in the order of launching")
-WORD_COLUMNS = ("action", "events")
-OPTIONAL_COLUMNS = ("n", "uses", "w", "L", "nu", "r", "I", "u", "rho")
+MODEL_COLUMN = ("model", "model of each attempt")
+WORD_COLUMNS = ("action", "model", "events")
+OPTIONAL_COLUMNS = ("n", "uses", "w", "L", "nu", "r", "I", "u", "rho", "model")
 """Columns that a narrow terminal leaves out, in this order."""
 
 
 def stored_rows(store: RunStore, run_id: str) -> Sequence[TraceRow]:
     """The trace rows of a run in order, read without loading the graph."""
     return cast("Sequence[TraceRow]", store.steps(run_id))
+
+
+def last_router(store: RunStore) -> Sequence[ModelRow]:
+    """What is known of each model after the last iteration in a store; empty with one model."""
+    run_ids = store.run_ids()
+    last = store.last_step(run_ids[-1]) if run_ids else 0
+    if not last:
+        return []
+    row = cast("TraceRow", record(store.step_line(run_ids[-1], last)))
+    return row.get("router", [])
 
 
 def rows_of_file(database: Path) -> Sequence[TraceRow]:
@@ -74,6 +85,7 @@ def end_after(
         settings.max_iterations,
         is_out_of_money=OUT_OF_MONEY in last["events"],
         is_failing=is_failing,
+        is_flat=FLAT in last["events"],
     )
 
 
@@ -91,9 +103,13 @@ def trace_json(rows: Sequence[TraceRow]) -> str:
 def trace_table(rows: Sequence[TraceRow]) -> TerminalTable:
     """The paper's controller trace table (Sec. 5) of the rows.
 
-    Tickets have a column where one of them ended out of turn.
+    Tickets have a column where one of them ended out of turn, models where there are several.
     """
     columns, cells = list(COLUMNS), [list(_cells(row)) for row in rows]
+    if any("models" in row for row in rows):
+        columns.insert(3, MODEL_COLUMN)
+        for row, line in zip(rows, cells, strict=True):
+            line.insert(3, ", ".join(row.get("models", ())) or "-")
     if any(ticket_of(row) != row["iteration"] for row in rows):
         columns.insert(1, TICKET_COLUMN)
         for row, line in zip(rows, cells, strict=True):
@@ -101,7 +117,7 @@ def trace_table(rows: Sequence[TraceRow]) -> TerminalTable:
     return TerminalTable(
         header=[symbol for symbol, _ in columns],
         rows=cells,
-        words=WORD_COLUMNS,
+        words=[name for name in WORD_COLUMNS if name in dict(columns)],
         optional=[name for name in OPTIONAL_COLUMNS if name in dict(columns)],
         meanings={symbol: meaning for symbol, meaning in columns if meaning},
         bold=frozenset(place for place, row in enumerate(rows) if row["global_gain"] > 0),

@@ -5,10 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from difflib import SequenceMatcher
 from functools import lru_cache
-from itertools import compress, count
-from operator import itemgetter, ne
+from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -17,16 +15,19 @@ from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.frontier import Frontier, visited
 from costada.controller.methods import METHODS
-from costada.evaluators.folders import SETTINGS_FILE, read_settings
+from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.registry import problem as problem_named
 from costada.models.replies import visible_text
+from costada.reports.page.differences import program_rows
 from costada.reports.page.failures import failures_of
 from costada.reports.run_view import OBJECT_MARK, RunSettings, RunView
 from costada.reports.summary import REASONS
 from costada.reports.trace import end_after, ticket_of
+from costada.store.file_errors import checking_rows
 from costada.store.history import EVERYTHING, RunHistory, Span
 from costada.store.rows import RunSetup
+from costada.values.candidate import Program, changed_files
 
 Json = Mapping[str, object]
 Step = Mapping[str, Any]
@@ -34,7 +35,7 @@ WAITING, RUNNING, FINISHED, STOPPED = "waiting", "running", "finished", "stopped
 
 SETTINGS = (
     *("method", "model", "guide_model", "seed", "budget", "budget_policy", "max_iterations"),
-    *("parallel", "order"),
+    *("parallel", "order", "router"),
 )
 STEP = (
     *(
@@ -50,22 +51,19 @@ STEP = (
     *("score", "objective", "best_score", "best_objective", "local_gain", "global_gain"),
     *("cost_divisor", "utility", "allocation_reward", "stagnation", "low_yield_cost"),
     *("consolidation_left", "tactic_uses_left", "attempts", "events", "failure", "candidate_id"),
-    *("is_cached", "smoothed_utility", "allocation_estimate"),
+    *("is_cached", "smoothed_utility", "allocation_estimate", "models"),
 )
-CALL = ("iteration", "ticket", "role", "attempt", "status", "cost", "bound")
+CALL = ("iteration", "ticket", "role", "attempt", "status", "cost", "bound", "saved")
 CALL_FACTS = (
     *("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens", "seconds"),
-    *("ended_at", "frontier"),
+    *("ended_at", "frontier", "entry"),
 )
+MODEL = ("name", "credit", "tries", "dollars", "is_put_aside", "mean", "deviation")
 CANDIDATE = ("id", "iteration")
 CANDIDATE_FACTS = (
     *("score", "objective", "is_valid", "parent_id", "generation", "is_copy", "inspirations"),
 )
 FAILURE = ("iteration", "attempt", "place", "kind", "text")
-CONTEXT_LINES = 3
-LONGEST_DIFF = 20_000
-"""Lines of two programs together that are compared."""
-
 LONGEST_REASON = 300
 """Characters of a failure among the figures; its whole text is among the texts."""
 
@@ -87,6 +85,7 @@ class Feed:
         self._run_id = ""
         self._steps: list[dict[str, Any]] = []
         self._averages: Averages | None = None
+        self._models: dict[str, Step] = {}
         self._ended: dict[int, int] = {}
         self._guided: list[int] = []
         self._parallel = 1
@@ -104,8 +103,11 @@ class Feed:
             "heading": heading(self._run, settings),
             "standing": standing(self._run, settings, None),
             "steps": _table(STEP, ()),
+            "models": _table(("iteration", *MODEL), ()),
             "calls": _table((*CALL, *CALL_FACTS), ()),
             "candidates": _table((*CANDIDATE, *CANDIDATE_FACTS), ()),
+            "objectives": [],
+            "front": [],
             "faults": _table(FAILURE, ()),
         }
         if not self._run.database.is_file():
@@ -123,12 +125,15 @@ class Feed:
                 "run_id": run_id,
                 "heading": heading(self._run, settings, history, run_id),
                 "standing": standing(self._run, settings, last),
+                "objectives": self._objectives(),
+                "front": history.front(run_id) if self._objectives() else [],
                 **_tables(
                     history,
                     Span(run_id, newest, also=untold),
                     self._tactics(history, Span(run_id, after or -1)),
                     steps,
                     self._iteration_of,
+                    self._objectives(),
                 ),
             }
 
@@ -178,11 +183,11 @@ class Feed:
             calls.setdefault(self._iteration_of(call.ticket), []).append(facts)
         candidates: dict[int, list[Json]] = {}
         for each in history.candidates(tickets):
-            code = history.text(each.program)
             parent = str(each.facts.get("parent_id") or "").partition(">")[0]
-            before = history.program_of(span.run_id, parent)
-            diff = None if before is None else diff_rows(before, code)
-            facts = {**each.facts, "id": each.id, "code": code, "diff": diff}
+            program, before = history.program(each.program), history.program_of(span.run_id, parent)
+            facts = {**each.facts, "id": each.id, **_program(program, before)}
+            for text in facts.get("files", {}).values():
+                history.count(text)
             candidates.setdefault(self._iteration_of(each.ticket), []).append(facts)
         return [
             {
@@ -234,6 +239,7 @@ class Feed:
         """Read the new steps, or all steps of another run; the caller holds the lock."""
         if run_id != self._run_id or self._averages is None:
             self._run_id, self._steps, self._ended, self._guided = run_id, [], {}, []
+            self._models = {}
             settings = self._run.load()
             self._parallel = settings.parallel
             self._averages = Averages(settings.method, settings.constants)
@@ -246,37 +252,23 @@ class Feed:
             if "guide_charged" in step["events"]:
                 self._guided.append(step["iteration"])
             kept = {"failure": failure, "smoothed_utility": utility, "ticket": ticket}
+            kept["router"] = self._changed_models(step)
             self._steps.append({**step, **kept, "allocation_estimate": estimate})
 
+    def _objectives(self) -> list[str]:
+        """The objectives of the run by name, such as `speed:max`; none if it has one."""
+        last = self._steps[-1] if self._steps else {}
+        with checking_rows(self._run.database):
+            return [*(last.get("objectives") or {}).keys()]
 
-def diff_rows(before: str, after: str) -> list[tuple[str, str]]:
-    """The changed lines between two programs with a few around them, each with its kind.
-
-    A kind is same, added, removed or gap; programs beyond `LONGEST_DIFF` are shown whole.
-    """
-    old, new = before.splitlines(), after.splitlines()
-    if len(old) + len(new) > LONGEST_DIFF:
-        return [*(("removed", line) for line in old), *(("added", line) for line in new)]
-    # Most lines are the same: only those from the first to the last difference are compared.
-    start = max(0, _num_equal(old, new) - CONTEXT_LINES)
-    end = max(0, _num_equal(old[start:][::-1], new[start:][::-1]) - CONTEXT_LINES)
-    old, new = old[start : len(old) - end], new[start : len(new) - end]
-    rows: list[tuple[str, str]] = []
-    for group in SequenceMatcher(None, old, new).get_grouped_opcodes(CONTEXT_LINES):
-        if start + group[0][1]:
-            rows.append(("gap", ""))
-        for tag, i, i_end, j, j_end in group:
-            if tag == "equal":
-                rows += [("same", line) for line in old[i:i_end]]
-                continue
-            rows += [("removed", line) for line in old[i:i_end]]
-            rows += [("added", line) for line in new[j:j_end]]
-    return rows
-
-
-def _num_equal(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many lines two texts begin with alike."""
-    return next(compress(count(), map(ne, one, other)), min(len(one), len(other)))
+    def _changed_models(self, step: Step) -> list[Step]:
+        """The models of a menu that are not as they were before a step."""
+        with checking_rows(self._run.database):
+            changed = [
+                row for row in step.get("router", ()) if row != self._models.get(row["name"])
+            ]
+            self._models |= {row["name"]: row for row in changed}
+            return changed
 
 
 class Averages:
@@ -284,7 +276,9 @@ class Averages:
 
     def __init__(self, method: str, constants: Constants) -> None:
         """Begin before the first step; methods with other averages have none here."""
-        self._is_known = METHODS[method].kind is CostAda
+        kind = METHODS[method].kind
+        self._has_utility = isinstance(kind, type) and issubclass(kind, CostAda)
+        self._has_estimate = kind is CostAda
         self._constants = METHODS[method].adjusted(constants)
         self._frontiers: dict[int, Frontier] = {}
 
@@ -294,7 +288,7 @@ class Averages:
         To be called with each step once, in order. Both are at least 0, or `None` for a method
         that does not use them.
         """
-        if not self._is_known:
+        if not self._has_utility:
             return None, None
         number = step["frontier"]
         now = visited(
@@ -305,7 +299,20 @@ class Averages:
             self._constants,
         )
         self._frontiers[number] = now
-        return now.smoothed_utility, now.allocation_estimate
+        return now.smoothed_utility, now.allocation_estimate if self._has_estimate else None
+
+
+def _program(program: Program, before: Program | None) -> dict[str, Any]:
+    """What the page shows of a program: its text, or the files in which it differs from another."""
+    diff = None if before is None else program_rows(before, program)
+    if program.is_one_text:
+        return {"code": program.text, "diff": diff}
+    shown = changed_files(program, before or {})
+    return {
+        "files": shown,
+        "unchanged": [path for path in program if path not in shown],
+        "diff": diff,
+    }
 
 
 def heading(
@@ -376,6 +383,7 @@ def _tables(
     tactics: Sequence[tuple[int, Mapping[str, Any]]],
     steps: Sequence[Step],
     iteration_of: Callable[[int], int],
+    objectives: Sequence[str],
 ) -> dict[str, object]:
     calls, candidates = history.calls(tickets), history.candidates(tickets)
     outcomes = history.failures(tickets)
@@ -383,20 +391,39 @@ def _tables(
     call_rows = [
         [
             *(iteration_of(each.ticket), each.ticket, each.role, each.attempt, each.status),
-            *(float(each.cost), float(each.bound), *map(each.facts.get, CALL_FACTS)),
+            *(float(each.cost), float(each.bound), float(each.saved)),
+            *map(each.facts.get, CALL_FACTS),
         ]
         for each in calls
     ]
+    metrics = [name.rpartition(":")[0] for name in objectives]
+    own_facts = (*CANDIDATE_FACTS, "values") if objectives else CANDIDATE_FACTS
     candidate_rows = [
-        [each.id, iteration_of(each.ticket), *(each.facts.get(name) for name in CANDIDATE_FACTS)]
+        [
+            *(each.id, iteration_of(each.ticket)),
+            *(each.facts.get(name) for name in CANDIDATE_FACTS),
+            *([_values(each.facts, metrics)] if objectives else []),
+        ]
         for each in candidates
     ]
+    has_noise = any("measurements" in step for step in steps)
+    columns = (*STEP, "measurements", "confirmation") if has_noise else STEP
+    model_rows = (
+        [step["iteration"], *map(row.get, MODEL)] for step in steps for row in step["router"]
+    )
     return {
-        "steps": _table(STEP, ([step.get(name) for name in STEP] for step in steps)),
+        "steps": _table(columns, ([step.get(name) for name in columns] for step in steps)),
+        "models": _table(("iteration", *MODEL), model_rows),
         "calls": _table((*CALL, *CALL_FACTS), call_rows),
-        "candidates": _table((*CANDIDATE, *CANDIDATE_FACTS), candidate_rows),
+        "candidates": _table((*CANDIDATE, *own_facts), candidate_rows),
         "faults": _table(FAILURE, ([getattr(each, name) for name in FAILURE] for each in failures)),
     }
+
+
+def _values(facts: Mapping[str, Any], metrics: Sequence[str]) -> list[object]:
+    """The values of the objectives' metrics, `None` where the evaluator reported none."""
+    known = facts.get("metrics")
+    return [known.get(name) if isinstance(known, Mapping) else None for name in metrics]
 
 
 def _table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> dict[str, object]:

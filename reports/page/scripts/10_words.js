@@ -64,6 +64,10 @@ function decimals(value, digits = 6) {
   return size >= 1e7 || size < 1e-4 ? value.toExponential(3) : String(Number(value.toPrecision(digits)));
 }
 
+function series(values) {
+  return values.map((value) => decimals(value, 4)).join(", ");
+}
+
 function signed(value, digits) {
   return value > 0 ? `+${decimals(value, digits)}` : decimals(value, digits).replace("-", "−");
 }

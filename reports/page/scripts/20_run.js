@@ -2,7 +2,7 @@
 
 const run = {
   heading: {}, standing: {}, written: "", isLive: false, id: "",
-  steps: [], calls: [], candidates: [], faults: [],
+  steps: [], models: [], menu: [], calls: [], candidates: [], faults: [], objectives: [], front: [],
   byIteration: new Map(), byCandidate: new Map(),
 };
 
@@ -17,9 +17,12 @@ function take(figures) {
   run.written = figures.written;
   run.id = figures.run_id;
   const isOld = (row) => (figures.after ? row.iteration <= figures.after : false);
-  for (const name of ["steps", "calls", "candidates", "faults"]) {
+  for (const name of ["steps", "models", "calls", "candidates", "faults"]) {
     run[name] = [...run[name].filter(isOld), ...rowsOf(figures[name])];
   }
+  run.objectives = figures.objectives;
+  run.front = figures.front;
+  run.menu = [...new Set(run.models.map((row) => row.name))];
   run.byIteration = new Map(run.steps.map((step) => [step.iteration, step]));
   run.byCandidate = new Map(run.candidates.map((candidate) => [candidate.id, candidate]));
 }
@@ -87,7 +90,7 @@ function roleSums() {
   const sums = new Map();
   for (const call of run.calls) {
     const sum = sums.get(call.role) ?? {
-      role: call.role, calls: 0, inDoubt: 0, input: 0, output: 0, cached: 0, reasoning: 0, cost: 0, bound: 0, seconds: 0,
+      role: call.role, calls: 0, inDoubt: 0, input: 0, output: 0, cached: 0, reasoning: 0, cost: 0, bound: 0, saved: 0, seconds: 0,
     };
     sum.calls += 1;
     sum.inDoubt += call.status !== "done" && call.bound > 0 ? 1 : 0;
@@ -97,6 +100,7 @@ function roleSums() {
     sum.reasoning += call.reasoning_tokens;
     sum.cost += call.cost;
     sum.bound += call.bound;
+    sum.saved += call.saved;
     sum.seconds += call.seconds;
     sums.set(call.role, sum);
   }

@@ -5,9 +5,10 @@ const cursor = { iteration: null };
 function placeCursor(each) {
   const step = run.byIteration.get(cursor.iteration);
   const isShown = step && step.iteration >= view.first && step.iteration <= view.last;
-  each.cursor.setAttribute("visibility", isShown ? "visible" : "hidden");
-  if (!isShown) return;
-  const at = each.x(each.said.place(step)).toFixed(1);
+  const place = isShown ? each.said.place(step) : null;
+  each.cursor.setAttribute("visibility", place === null ? "hidden" : "visible");
+  if (place === null) return;
+  const at = each.x(place).toFixed(1);
   each.cursor.setAttribute("x1", at);
   each.cursor.setAttribute("x2", at);
 }
@@ -17,10 +18,10 @@ function pointAt(iteration) {
   for (const each of charts) if (each.cursor) placeCursor(each);
 }
 
-// The step nearest to a place in a chart; places rise with the iterations.
+// The step nearest to a place in a chart; places rise with the iterations, except in a scatter.
 function nearest(each, clientX) {
   const steps = shownSteps();
-  if (!steps.length) return null;
+  if (!steps.length || each.said.isScatter) return null;
   const seen = each.svg.getBoundingClientRect();
   const at = ((clientX - seen.left) / seen.width) * each.width;
   let [low, high] = [0, steps.length - 1];
@@ -43,14 +44,15 @@ function foundAt(each, event) {
 function listen(each) {
   let begun = null;
   each.svg.addEventListener("pointerdown", (event) => {
-    if (event.button === 0 && event.pointerType !== "touch") begun = event.clientX;
+    const canChoose = event.button === 0 && event.pointerType !== "touch" && !each.said.isScatter;
+    if (canChoose) begun = event.clientX;
   });
   each.svg.addEventListener("pointermove", (event) => {
     const step = nearest(each, event.clientX);
-    if (!step) return;
     const found = foundAt(each, event);
-    pointAt(found?.iteration ?? step.iteration);
-    showTip(found?.lines ?? tipLines(step), event.clientX, event.clientY);
+    pointAt(found?.iteration ?? step?.iteration ?? drawer.iteration);
+    if (found || step) showTip(found?.lines ?? tipLines(step), event.clientX, event.clientY);
+    else hideTip();
     if (begun !== null && Math.abs(event.clientX - begun) > 6) {
       each.svg.setPointerCapture(event.pointerId);
       showChoice(each, begun, event.clientX);
@@ -68,7 +70,10 @@ function listen(each) {
     if (from !== null && Math.abs(to - from) > 6) {
       const ends = [nearest(each, from), step].map((end) => end.iteration);
       showRange(Math.min(...ends), Math.max(...ends));
-    } else if (step) openDrawer(foundAt(each, event)?.iteration ?? step.iteration);
+      return;
+    }
+    const opened = foundAt(each, event)?.iteration ?? step?.iteration ?? null;
+    if (opened !== null) openDrawer(opened);
   });
   each.svg.addEventListener("pointercancel", () => {
     begun = null;
@@ -104,7 +109,9 @@ function moveCursor(each, iteration) {
   if (!step) return;
   pointAt(iteration);
   const seen = each.svg.getBoundingClientRect();
-  showTip(tipLines(step), seen.left + (each.x(each.said.place(step)) / each.width) * seen.width, seen.top + 24);
+  const place = each.said.place(step);
+  const left = place === null ? each.box.left : each.x(place);
+  showTip(tipLines(step), seen.left + (left / each.width) * seen.width, seen.top + 24);
   byId("spoken").textContent = tipLines(step).join(", ");
 }
 
@@ -129,8 +136,10 @@ function tipLines(step) {
   const tried = step.objective === null ? "no objective" : `objective ${decimals(step.objective, 7)}`;
   return [
     `Iteration ${step.iteration}: frontier ${step.frontier}, ${step.action}`,
+    ...(step.models?.length ? [step.models.join(", then ")] : []),
     `${tried}, best ${decimals(step.best_objective, 7)}`,
     `cost ${dollars(step.step_cost, 4)}, spent ${dollars(step.spent, 4)}`,
+    ...(step.confirmation?.length ? [`measured ${series(step.measurements)}; again ${series(step.confirmation)}`] : []),
     ...(step.events.length ? [step.events.map(eventWords).join(", ")] : []),
     ...(step.failure ? [`failed: ${cut(step.failure.split("\n").pop(), 70)}`] : []),
   ];

@@ -55,7 +55,10 @@ function drawObjective(pen, steps, x, y) {
     label(pen, pen.box.left + 6, pen.y(reference) - 5, `counts as 1: ${decimals(reference)}`, "quiet");
   }
   const tried = steps.filter((step) => inside(step.objective));
-  dots(pen, tried.map((step) => [step.spent, step.objective]), "candidates");
+  for (const name of [null, ...run.menu]) {
+    const own = tried.filter((step) => modelOf(step) === name);
+    dots(pen, own.map((step) => [step.spent, step.objective]), `candidates ${name === null ? "" : modelKind(name)}`);
+  }
   const guided = steps.filter(isGuided).map((step) => pen.x(step.spent).toFixed(1));
   pen.add("path", { class: "guides", d: guided.map((at) => `M${at} ${pen.box.bottom}v-9`).join("") });
   const failed = steps.filter((step) => step.objective === null);
@@ -64,7 +67,10 @@ function drawObjective(pen, steps, x, y) {
   const bests = [...start, ...steps.map((step) => [step.spent, step.best_objective])].filter((point) => point[1] !== null);
   stairs(pen, bests, "best");
   const rises = steps.filter((step) => step.global_gain > 0 && inside(step.objective));
-  dots(pen, rises.map((step) => [step.spent, step.objective]), "rises");
+  for (const name of [null, ...run.menu]) {
+    const own = rises.filter((step) => modelOf(step) === name);
+    dots(pen, own.map((step) => [step.spent, step.objective]), `rises ${name === null ? "" : modelKind(name)}`);
+  }
   drawBudget(pen, budget <= x[1], budget, "vertical");
   const far = steps.filter((step) => step.objective !== null && !inside(step.objective)).length;
   const fails = failed.length ? `${plural(failed.length, "iteration")} without an objective (crosses at the top). ` : "";
@@ -155,7 +161,16 @@ function showRoles() {
   const headings = ["role", "dollars", "share", "", "requests", "tokens in", "of them cached", "tokens out", "of them reasoning", "per request", "model time", "in doubt"];
   byId("roles").replaceChildren(table(headings, rows, { caption: "Spending by role" }));
   const doubt = sums.reduce((sum, each) => sum + each.bound, 0);
-  byId("roles-note").textContent = doubt ? "In doubt: requests whose bill is unknown, and the most that they can have cost beyond the dollars shown." : "";
+  const notes = [cacheNote(sums)];
+  if (doubt) notes.push("In doubt: requests whose bill is unknown, and the most that they can have cost beyond the dollars shown.");
+  byId("roles-note").textContent = notes.filter(Boolean).join(" ");
+}
+
+function cacheNote(sums) {
+  const [input, cached, saved] = ["input", "cached", "saved"].map((name) => sums.reduce((sum, each) => sum + each[name], 0));
+  if (!cached && !saved) return "";
+  const effect = saved >= 0 ? `saved ${dollars(saved)}` : `cost ${dollars(-saved)} more, for writing them`;
+  return `Providers read ${share(cached / input)} of the tokens in from their caches, which ${effect}.`;
 }
 
 function meter(part, kind) {

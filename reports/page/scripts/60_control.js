@@ -171,7 +171,10 @@ creditChart("reward-chart", "allocation_reward", "allocation_estimate", "Allocat
 
 function showLegends() {
   const each = Array.from({ length: frontiers() }, (_, place) => [frontierKind(place + 1), `frontier ${place + 1}`]);
-  legend("objective-legend", [["best", "best so far"], ["rises", "new best"], ["candidates", "candidate"], ["guides", "guide bought"]]);
+  const candidates = run.menu.length
+    ? run.menu.map((name) => [`dot-${modelKind(name)}`, `candidate of ${name}`])
+    : [["rises", "new best"], ["candidates", "candidate"]];
+  legend("objective-legend", [["best", "best so far"], ...candidates, ["guides", "guide bought"]]);
   legend("cost-legend", [["role-generation", "generation"], ["role-retry", "retry"], ["role-guide", "guide"], ["role-doubt", "in doubt"]]);
   legend("spent-legend", [["spent", "spent"], ["guide", "guide bought"], ["budget", "budget"]]);
   legend("lanes-legend", [["held", "held by a consolidation"], ["guide-use", "tactics in use"]]);

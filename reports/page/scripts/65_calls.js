@@ -201,7 +201,7 @@ function callLines({ call, kind, begin, end }) {
   const isEnded = run.byIteration.has(call.iteration);
   const open = kind === "open";
   return [
-    `Ticket ${call.ticket}: ${[frontierOf(call), call.role === "guide" ? null : call.role].filter(Boolean).join(", ")}, attempt ${call.attempt}`,
+    `Ticket ${call.ticket}: ${[frontierOf(call), call.role === "guide" ? null : call.role, call.entry].filter(Boolean).join(", ")}, attempt ${call.attempt}`,
     open ? `in flight for ${durationWords(waited(call))}, since ${clockWords(begin)}`
       : kind === "lost" ? `lost with its process, sent at ${clockWords(begin)}`
         : `${clockWords(begin)} to ${clockWords(end)}, ${durationWords(call.seconds)}`,
@@ -222,7 +222,7 @@ function showFlight() {
   const items = calls.slice(0, MOST_LISTED).map((call) => h(
     "li", {},
     h("b", {}, frontierOf(call) ?? call.role), call.role === "retry" ? " retry" : null,
-    h("span", { class: "quiet" }, ` ticket ${call.ticket}, ${durationWords(waited(call))}, ${dollars(call.bound, 4)}`),
+    h("span", { class: "quiet" }, `${call.entry ? ` ${call.entry},` : ""} ticket ${call.ticket}, ${durationWords(waited(call))}, ${dollars(call.bound, 4)}`),
   ));
   const left = calls.length - items.length;
   byId("flight-list").replaceChildren(...items, ...(left > 0 ? [h("li", { class: "quiet" }, `and ${count(left)} more`)] : []));

@@ -2,6 +2,21 @@
 
 const SIGNS = { same: " ", added: "+", removed: "−" };
 
+// A program of one text, or the files in which a candidate differs from its parent.
+function programFolds(candidate) {
+  if (!candidate.files) return [textFold("Program", () => candidate.code)];
+  const folds = Object.entries(candidate.files).map(([path, text]) => textFold(path, () => text));
+  if (candidate.unchanged.length) folds.push(h("p", { class: "quiet lines" }, `Unchanged: ${candidate.unchanged.join(", ")}`));
+  return folds;
+}
+
+function startFold(id) {
+  return fold("Program", async () => {
+    const start = await textsOfCandidate(id);
+    return start?.files ? h("div", {}, ...programFolds(start)) : textView(start?.code ?? "");
+  });
+}
+
 function diffFold(id, title = "Diff") {
   return fold(title, async (summary) => {
     const rows = (await textsOfCandidate(id))?.diff;
@@ -9,6 +24,6 @@ function diffFold(id, title = "Diff") {
     const [added, removed] = ["added", "removed"].map((kind) => rows.filter((row) => row[0] === kind).length);
     summary.append(h("span", { class: "quiet" }, ` +${added} −${removed} ${added + removed === 1 ? "line" : "lines"}`));
     if (!rows.length) return h("p", { class: "quiet" }, "No line differs.");
-    return h("pre", { class: "diff", tabindex: 0 }, ...rows.map(([kind, text]) => h("span", { class: kind }, kind === "gap" ? "⋯" : `${SIGNS[kind]} ${text}`)));
+    return h("pre", { class: "diff", tabindex: 0 }, ...rows.map(([kind, text]) => h("span", { class: kind }, kind === "gap" ? "⋯" : kind === "file" ? text : `${SIGNS[kind]} ${text}`)));
   });
 }

@@ -70,7 +70,7 @@ function listAncestors() {
 function ancestor(candidate, parent) {
   const step = run.byIteration.get(candidate.iteration);
   if (!parent) {
-    return h("li", {}, ancestorHead([h("b", {}, "start"), `objective ${decimals(candidate.objective, 7)}`]), textFold("Program", async () => (await textsOfCandidate(candidate.id))?.code));
+    return h("li", {}, ancestorHead([h("b", {}, "start"), `objective ${decimals(candidate.objective, 7)}`]), startFold(candidate.id));
   }
   const gain = candidate.objective !== null && parent.objective !== null ? candidate.objective - parent.objective : null;
   const kind = gain === null || gain === 0 ? "quiet" : isBetter(gain, 0) ? "good" : "bad";

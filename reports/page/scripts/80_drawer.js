@@ -91,8 +91,9 @@ function stepFacts(step) {
     ending.length ? h("p", { class: "parts" }, ...ending) : null,
     facts([
       ["frontier", String(step.frontier)], ["action", step.action], ["intensity", decimals(step.intensity, 3)],
-      ["attempts", String(step.attempts)],
+      ["attempts", String(step.attempts)], ["model", step.models?.join(", then ") || null],
       ["objective", decimals(step.objective, 9)], ["score", decimals(step.score, 6)], ["best so far", decimals(step.best_objective, 9)],
+      ["measured", step.measurements?.length ? series(step.measurements) : null], ["measured again", step.confirmation?.length ? series(step.confirmation) : null],
       ["cost", exactDollars(step.step_cost)], ["spent", exactDollars(step.spent)], ["remaining", share(step.remaining_ratio)],
       ["local gain δ", decimals(step.local_gain, 4)], ["global gain g", decimals(step.global_gain, 4)], ["divisor d", decimals(step.cost_divisor, 4)],
       ["utility u", decimals(step.utility, 4)], ["reward r", decimals(step.allocation_reward, 4)],
@@ -121,7 +122,7 @@ function callView(call) {
   return h(
     "div",
     { class: "card" },
-    h("p", { class: "parts" }, h("b", {}, `${call.role} ${call.attempt}${call.number > 1 ? `, request ${call.number}` : ""}`), h("span", {}, call.model), h("span", {}, `$${call.cost}`), kind ? h("span", { class: "tag bad" }, kind) : null),
+    h("p", { class: "parts" }, h("b", {}, `${call.role} ${call.attempt}${call.number > 1 ? `, request ${call.number}` : ""}`), h("span", {}, call.entry && call.entry !== call.model ? `${call.entry} (${call.model})` : call.model), h("span", {}, `$${call.cost}`), kind ? h("span", { class: "tag bad" }, kind) : null),
     facts([
       ["tokens in", count(call.input_tokens) + (call.cached_tokens ? `, ${count(call.cached_tokens)} cached` : "")],
       ["tokens out", count(call.output_tokens) + (call.reasoning_tokens ? `, ${count(call.reasoning_tokens)} reasoning` : "")],
@@ -148,7 +149,7 @@ function candidateView(candidate) {
     metrics.length ? facts(metrics.map(([name, value]) => [name, decimals(value, 7)])) : null,
     candidate.inspirations?.length ? h("p", { class: "quiet" }, `Shown beside the parent: ${candidate.inspirations.join(", ")}`) : null,
     candidate.parent_id ? diffFold(candidate.id, `Diff to ${original(candidate.parent_id)}`) : null,
-    textFold("Program", () => candidate.code),
+    ...programFolds(candidate),
     ...artifacts.map(([name, text]) => textFold(`Artifact ${name}`, () => String(text))),
     h("p", {}, h("button", { type: "button", onclick: () => { closeDrawer(); showLineage(candidate.id); } }, "Show its lineage")),
   );

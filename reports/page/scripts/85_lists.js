@@ -56,15 +56,16 @@ function showSteps() {
   byId("listed").textContent = found.length ? `${count(from + 1)} to ${count(from + some.length)} of ${count(found.length)}` : "none";
   byId("newer").disabled = list.page === 0;
   byId("older").disabled = list.page >= pages - 1;
-  const headings = ["iteration", "frontier, action", "events", "cost", "spent", "objective", "best so far", "utility", "attempts"];
+  const isMenu = run.menu.length > 0;
+  const headings = ["iteration", "frontier, action", ...(isMenu ? ["model"] : []), "events", "cost", "spent", "objective", "best so far", "utility", "attempts"];
   const rows = some.map((step) => [
-    stepLink(step.iteration), `${step.frontier}, ${step.action}`,
+    stepLink(step.iteration), `${step.frontier}, ${step.action}`, ...(isMenu ? [step.models?.join(", then ") ?? ""] : []),
     h("span", { class: "example" }, [...step.events.map(eventWords), ...(step.failure ? ["failed"] : []), ...(step.is_cached ? ["known program"] : [])].join(", ")),
     dollars(step.step_cost, 4), dollars(step.spent, 4),
     h(step.global_gain > 0 ? "b" : "span", {}, decimals(step.objective, 7)), decimals(step.best_objective, 7),
     decimals(step.utility, 3), String(step.attempts),
   ]);
-  byId("table").replaceChildren(table(headings, rows, { names: 3, caption: "Iterations" }));
+  byId("table").replaceChildren(table(headings, rows, { names: isMenu ? 4 : 3, caption: "Iterations" }));
 }
 
 function prepareLists() {

@@ -11,7 +11,8 @@ function showHeading() {
   standing.className = `standing ${run.standing.state}`;
   if (standing.textContent !== standingWords()) standing.textContent = standingWords();
   const guide = said.guide_model && said.guide_model !== said.model ? ` with guide ${said.guide_model}` : "";
-  const about = [said.method, said.model + guide, `seed ${said.seed}`, said.budget_policy === "hard" ? "hard budget" : "", said.parallel > 1 ? `${count(said.parallel)} in parallel` : "", said.order === "launch" ? "in the order of launching" : "", said.sandbox ? `sandbox ${said.sandbox}` : "", said.folder, said.origin ? `forked from ${said.origin}` : ""];
+  const models = said.model.replaceAll(",", ", ");
+  const about = [said.method, models + guide, run.menu.length ? `chosen by ${said.router}` : "", `seed ${said.seed}`, said.budget_policy === "hard" ? "hard budget" : "", said.parallel > 1 ? `${count(said.parallel)} in parallel` : "", said.order === "launch" ? "in the order of launching" : "", said.sandbox ? `sandbox ${said.sandbox}` : "", said.folder, said.origin ? `forked from ${said.origin}` : ""];
   byId("settings").textContent = readable(`${about.filter(Boolean).join(" · ")} · ${run.isLive ? "as of" : "written"} ${run.written.replace("T", " ").replace("+00:00", " UTC")}`);
   showFlight();
   byId("key").replaceChildren(...keyFigures().map(([name, value, more, bar]) => h("div", {}, h("dt", {}, name), h("dd", {}, value), h("dd", { class: "quiet" }, more), bar ?? null)));
@@ -57,6 +58,8 @@ function showAll() {
   if (!hasSteps) return;
   showLegends();
   showRoles();
+  showFront();
+  showModels();
   showCallsNote();
   showFailures();
   showSteps();
@@ -93,6 +96,8 @@ function showNews(best) {
     showHeading();
     showLegends();
     showRoles();
+    showFront();
+    showModels();
     showCallsNote();
     showFailures();
     if (!byId("table").contains(document.activeElement)) showSteps();

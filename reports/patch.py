@@ -1,0 +1,102 @@
+"""The difference between two programs of a run as a patch that `git apply` takes."""
+
+from collections.abc import Iterator, Mapping
+from difflib import unified_diff
+from pathlib import Path
+
+from costada.store.candidates import SEED_ID
+from costada.store.run_store import RunStore
+from costada.values.candidate import Program
+from costada.values.language import PYTHON, file_ending
+
+START = "start"
+"""Stands for the initial program of a run."""
+
+NO_NEWLINE = "\\ No newline at end of file\n"
+LONGEST_DIFF = 20_000
+"""Lines of two files together that are compared; longer ones are replaced as a whole."""
+
+
+def run_patch(database: Path, since: str = START, place: str = "") -> str:
+    """The patch from a candidate of a run to its best program so far; empty if they are equal.
+
+    Args:
+        database: The run file.
+        since: Id of the candidate, or `start` for the initial program.
+        place: The program's file, or the folder of its files, in paths of the patch; by default
+            `initial_program` with the ending of its language, or no folder.
+
+    Raises:
+        ValueError: There is no run or no such candidate, or the file is damaged.
+    """
+    if not database.is_file():
+        raise ValueError(f"{database.parent}: holds no run (there is no {database.name} in it)")
+    with RunStore(database, is_read_only=True) as store:
+        run_id = next(reversed(store.run_ids()), "")
+        first = store.candidates.find(run_id, SEED_ID if since == START else since)
+        if first is None:
+            known = (
+                "a run that has started"
+                if not run_id
+                else "start or the id of a candidate, such as 2.1"
+            )
+            raise ValueError(f"--from: got {since!r}, expected {known}")
+        best = store.candidates.get(run_id, store.last_improvement(run_id) or SEED_ID)
+        setup = store.setup(run_id)
+    begun = setup.problem if setup else {}
+    ending = file_ending(begun.get("file_name", ""), begun.get("language", PYTHON.name))
+    usual = f"initial_program{ending}"
+    return patch(*(_files(each.program, place, usual) for each in (first, best)))
+
+
+def _files(program: Program, place: str, usual: str) -> Mapping[str, str]:
+    if program.is_one_text:
+        return {place or usual: program.text}
+    return {f"{place}/{path}" if place else path: text for path, text in program.files}
+
+
+def patch(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """The changes from some files to others, each text by its path, in the format of git."""
+    return "".join(
+        line
+        for path in sorted({*before, *after})
+        if before.get(path) != after.get(path)
+        for line in _file_patch(path, before.get(path), after.get(path))
+    )
+
+
+def _file_patch(path: str, before: str | None, after: str | None) -> Iterator[str]:
+    """The lines of one file's part; a text is `None` where there is no file."""
+    old, new = _quoted(f"a/{path}"), _quoted(f"b/{path}")
+    yield f"diff --git {old} {new}\n"
+    if before is None:
+        yield "new file mode 100644\n"
+    if after is None:
+        yield "deleted file mode 100644\n"
+    if not before and not after:
+        return
+    blank = "\t" if " " in path else ""  # marks the end of a name with blanks
+    yield f"--- {'/dev/null' if before is None else old + blank}\n"
+    yield f"+++ {'/dev/null' if after is None else new + blank}\n"
+    for line in _hunks(_lines(before or ""), _lines(after or "")):
+        yield line if line.endswith("\n") else f"{line}\n{NO_NEWLINE}"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '\\"') + '"' if '"' in name else name
+
+
+def _lines(text: str) -> list[str]:
+    """Lines with their ends; only a newline ends one."""
+    *whole, last = text.split("\n")
+    return [f"{line}\n" for line in whole] + ([last] if last else [])
+
+
+def _hunks(old: list[str], new: list[str]) -> Iterator[str]:
+    if len(old) + len(new) <= LONGEST_DIFF:
+        _, _, *lines = unified_diff(old, new)
+        yield from lines
+        return
+    yield f"@@ -{min(1, len(old))},{len(old)} +{min(1, len(new))},{len(new)} @@\n"
+    yield from (f"-{line}" for line in old)
+    yield from (f"+{line}" for line in new)
