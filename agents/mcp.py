@@ -35,8 +35,9 @@ from costada.runs.lease import is_held
 from costada.runs.plan import Plan, plan_run
 from costada.runs.runner import carry_out
 from costada.runs.user_input import unknown_name
-from costada.store.files import read_text
 from costada.store.purse import Purse
+from costada.store.run_store import RunStore
+from costada.values.candidate import Program
 from costada.values.discovery import Discovery
 
 ADDRESS = "127.0.0.1"
@@ -74,9 +75,13 @@ class RunStatus(TypedDict):
 
 
 class BestProgram(RunStatus):
-    """The best program of a run so far, and the state of the run."""
+    """The best program of a run so far, and the state of the run.
+
+    `files` is the text of each file of a program of several files; empty if it is one text.
+    """
 
     program: str
+    files: dict[str, str]
 
 
 class BackgroundRun(Progress):
@@ -124,10 +129,16 @@ class BackgroundRun(Progress):
             folder=str(self._folder.path.resolve()),
         )
 
-    def best_program(self) -> str:
+    def best_program(self) -> Program:
         """The best program so far; at first the problem's initial program."""
-        file = self._folder.best_program
-        return read_text(file) if file.exists() else self._plan.problem.initial_program
+        if not self._folder.database.is_file():
+            return self._plan.problem.start
+        with RunStore(self._folder.database, is_read_only=True) as store:
+            run_id = next(reversed(store.run_ids()), "")
+            best = store.last_improvement(run_id)
+            if best is None:
+                return self._plan.problem.start
+            return store.candidates.get(run_id, best).program
 
     def _carry_out(self) -> None:
         with closing(self._account):
@@ -259,7 +270,7 @@ def mcp_server(service: SearchService, *, port: int = 0) -> FastMCP:
         """Return the best program of a run so far, with its score and the state of the run."""
         found = service.run(run)
         program = await anyio.to_thread.run_sync(found.best_program)
-        return BestProgram(**found.status(), program=program)
+        return BestProgram(**found.status(), program=program.text, files=program.by_path)
 
     server = FastMCP(
         "costada", instructions=instructions, host=ADDRESS, port=port, log_level="WARNING"

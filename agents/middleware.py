@@ -28,7 +28,12 @@ from costada.models.requests import (
 from costada.models.retries import retry_options, without_hidden_retries
 from costada.models.retry_policy import RetryPolicy
 from costada.models.runnable_tree import model_identity
-from costada.nodes.calls.budget import affordable_answer, check_reported_cost, sent_bound
+from costada.nodes.calls.budget import (
+    affordable_answer,
+    check_reported_cost,
+    check_service_tier,
+    sent_bound,
+)
 from costada.nodes.settings import LostCalls, check_lost_calls
 from costada.store.purse import OverBudget, Purse
 from costada.values.usage import Price
@@ -140,6 +145,7 @@ class Payment:
             ended_at=time(),
         )
         check_reported_cost(call.model, quote, bound)
+        check_service_tier(call, self.prices, cost, bound)
 
 
 class BudgetMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):

@@ -9,11 +9,13 @@ from costada.evaluators.registry import problem
 from costada.graph.build import create_discovery_graph
 from costada.graph.compiled import DiscoveryGraph
 from costada.models.chat_models import chat_model
+from costada.runs.plan import menu_models
 from costada.store.run_store import RunStore
 
 DEFAULTS = {
     "COSTADA_PROBLEM": "circle_packing",
     "COSTADA_MODEL": "offline",
+    "COSTADA_MODELS": "",
     "COSTADA_BUDGET": "1.0",
     "COSTADA_STORE": "",
 }
@@ -33,9 +35,10 @@ async def discovery() -> DiscoveryGraph:
 def graph_by_environment() -> DiscoveryGraph:
     """Create the graph that the environment describes.
 
-    `COSTADA_PROBLEM` is a benchmark or a folder, `COSTADA_MODEL` a model id, `COSTADA_BUDGET` the
-    dollars of one run and `COSTADA_STORE` the file for programs and calls; without one they are in
-    memory, and no run survives the server.
+    `COSTADA_PROBLEM` is a benchmark or a folder, `COSTADA_MODEL` a model id, `COSTADA_MODELS`, in
+    its place, several as for `costada run --models`, `COSTADA_BUDGET` the dollars of one run and
+    `COSTADA_STORE` the file for programs and calls; without one they are in memory, and no run
+    survives the server.
 
     Raises:
         ValueError: A variable is wrong, or the model has no key or no price.
@@ -46,9 +49,10 @@ def graph_by_environment() -> DiscoveryGraph:
         budget = float(dollars)
     except ValueError:
         raise ValueError(f"COSTADA_BUDGET: got {dollars!r}, expected dollars such as 1.0") from None
+    menu = given["COSTADA_MODELS"]
     return create_discovery_graph(
         problem(given["COSTADA_PROBLEM"]),
-        chat_model(given["COSTADA_MODEL"]),
+        menu_models(menu) if menu else chat_model(given["COSTADA_MODEL"]),
         budget=budget,
         store=RunStore(given["COSTADA_STORE"] or None),
     )

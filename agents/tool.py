@@ -13,16 +13,20 @@ from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
 
 from costada.agents.node import arun_search, run_search
+from costada.controller.router import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem, check_problem
 from costada.evaluators.registry import problem as problem_named
 from costada.graph.build import create_discovery_graph
 from costada.graph.compiled import DiscoveryGraph
+from costada.graph.menu import GivenModels
 from costada.nodes.context import ChatModel
 from costada.nodes.parallel.pool import NODE_THREADS
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput, SearchOutput
+from costada.prompts.edits import fenced
 from costada.store.purse import OverBudget, Purse
 from costada.store.run_store import RunStore
+from costada.values.program_form import ProgramForm
 
 GivenProblem = Problem | str | Path
 
@@ -36,11 +40,13 @@ DESCRIPTION = (
 )
 PROBLEM = "Name of the problem whose program is to be improved."
 PROGRAM = "Complete source text of the program to start from."
+FILES = " For an evaluator of several files, the text of each file by its path."
 EVALUATOR = "Name of the evaluator that judges the programs; goes with `program`."
 
 REASONS = {
     "budget": "the budget is used up",
     "iterations": "all iterations are done",
+    "flat": "another gain is too unlikely",
     "failures": "too many attempts in a row failed",
 }
 
@@ -60,7 +66,11 @@ class Arguments(BaseModel):
 
 
 def arguments_schema(
-    problems: Iterable[str], evaluators: Iterable[str], max_budget: float
+    problems: Iterable[str],
+    evaluators: Iterable[str],
+    max_budget: float,
+    *,
+    has_files: bool = False,
 ) -> type[Arguments]:
     """The arguments that a host allows: its names, and a budget.
 
@@ -70,6 +80,7 @@ def arguments_schema(
         problems: Names to choose from; may be empty.
         evaluators: Names to choose from for the agent's own program; may be empty.
         max_budget: Maximum dollars of one call.
+        has_files: Whether an evaluator judges programs of several files.
     """
     names, judges = tuple(problems), tuple(evaluators)
 
@@ -85,9 +96,10 @@ def arguments_schema(
         fields["problem"] = (kind, Field(default, description=PROBLEM))
     if judges:
         default = None if names else ...
-        text = str | None if names else str
+        text: Any = str | dict[str, str] if has_files else str
+        about = PROGRAM + FILES * has_files
         kind = choice(judges, is_optional=bool(names))
-        fields["program"] = (text, Field(default, description=PROGRAM))
+        fields["program"] = (text | None if names else text, Field(default, description=about))
         fields["evaluator"] = (kind, Field(default, description=EVALUATOR))
     limit = f"Dollars to spend, at most {max_budget:g}; a higher budget is lowered to that."
     fields["budget"] = (float, Field(gt=0, allow_inf_nan=False, description=limit))
@@ -125,8 +137,18 @@ def answer_text(problem: Problem, found: SearchOutput) -> str:
         f" (objective to {problem.direction}).\n"
         f"Spent ${found['spent']:.6f} in {found['iterations']} iterations,"
         f" ${found['remaining']:.6f} left of its budget; stopped because {reason}.\n"
-        f"Best program:\n```python\n{found['best_program'].rstrip()}\n```"
+        f"Best program:\n{_best(problem.form, found)}"
     )
+
+
+def _best(form: ProgramForm, found: SearchOutput) -> str:
+    """The best program between fences, each file of several below its path."""
+    if files := found.get("best_files"):
+        return "\n".join(
+            f"{path}\n{fenced(text.rstrip(), form.language_at(path).fence)}"
+            for path, text in files.items()
+        )
+    return fenced(found["best_program"].rstrip(), form.language.fence)
 
 
 def _scored(score: float, objective: float | None) -> str:
@@ -135,7 +157,7 @@ def _scored(score: float, objective: float | None) -> str:
 
 def create_discovery_tool(
     problems: GivenProblem | Sequence[GivenProblem] | None,
-    model: ChatModel,
+    model: GivenModels,
     *,
     max_budget: float,
     evaluators: Mapping[str, Problem] | None = None,
@@ -145,6 +167,7 @@ def create_discovery_tool(
     store: RunStore | None = None,
     parallel: int = 1,
     order: Literal["landing", "launch"] = "landing",
+    router: str = DEFAULT_ROUTER,
     name: str = "discover",
 ) -> BaseTool:
     """Create a tool for `langchain.agents.create_agent` that runs a search.
@@ -160,7 +183,7 @@ def create_discovery_tool(
 
     Args:
         problems: What can be named: a `Problem`, a benchmark's name, a folder, or several of them.
-        model: The chat model that proposes programs.
+        model: The chat model that proposes programs, or a menu of several.
         max_budget: Maximum dollars of one call of the tool; all calls together may spend what the
             `purse` allows, and without one there is no limit to them.
         evaluators: Problems by the name of their evaluator; the agent's program replaces their
@@ -171,6 +194,7 @@ def create_discovery_tool(
         store: Keeps programs and calls; by default in memory, as long as the tool exists.
         parallel: Steps of a search in flight at once (K).
         order: Order in which they end: as their answers arrive, or as they were launched.
+        router: Who chooses among several models.
         name: Name of the tool.
 
     Raises:
@@ -190,6 +214,7 @@ def create_discovery_tool(
         purse=purse,
         parallel=parallel,
         order=order,
+        router=router,
         name=name,
     )
     for each in (*known.values(), *judges.values()):
@@ -200,14 +225,16 @@ def create_discovery_tool(
         return graph_of(problem, budget=min(budget, max_budget)).copy({"checkpointer": None})
 
     def chosen(
-        problem: str | None = None, program: str | None = None, evaluator: str | None = None
+        problem: str | None = None,
+        program: str | Mapping[str, str] | None = None,
+        evaluator: str | None = None,
     ) -> Problem:
         if not program:
             named = known[str(problem)]
             return replace(named, seed_evaluation=check_problem(named))
         return _with_program(judges[str(evaluator)], program)
 
-    def run(config: RunnableConfig, budget: float, **names: str | None) -> tuple[str, SearchOutput]:
+    def run(config: RunnableConfig, budget: float, **names: Any) -> tuple[str, SearchOutput]:
         problem = chosen(**names)
         try:
             found = run_search(graph_for(problem, budget), SearchInput(), config)
@@ -215,9 +242,7 @@ def create_discovery_tool(
             raise ToolException(str(error)) from None
         return answer_text(problem, found), found
 
-    async def arun(
-        config: RunnableConfig, budget: float, **names: str | None
-    ) -> tuple[str, SearchOutput]:
+    async def arun(config: RunnableConfig, budget: float, **names: Any) -> tuple[str, SearchOutput]:
         choice = partial(copy_context().run, partial(chosen, **names))
         problem = await asyncio.get_running_loop().run_in_executor(NODE_THREADS, choice)
         try:
@@ -231,19 +256,30 @@ def create_discovery_tool(
         arun,
         name=name,
         description=DESCRIPTION,
-        args_schema=arguments_schema(known, judges, max_budget),
+        args_schema=arguments_schema(
+            known,
+            judges,
+            max_budget,
+            has_files=any(not judge.form.is_one_text for judge in judges.values()),
+        ),
         response_format="content_and_artifact",
         handle_tool_error=True,
         handle_validation_error=refusal_text,
     )
 
 
-def _with_program(judge: Problem, program: str) -> Problem:
+def _with_program(judge: Problem, program: str | Mapping[str, str]) -> Problem:
     """A problem that starts from an agent's program.
 
     The program must be valid, unless the problem allows an invalid start.
     """
-    problem = replace(judge, initial_program=program, seed_evaluation=None)
+    if isinstance(program, str) is not judge.form.is_one_text:
+        expected = "one text" if judge.form.is_one_text else "the text of each file by its path"
+        raise ToolException(f"program: this evaluator judges {expected}")
+    try:
+        problem = replace(judge, initial_program=program, seed_evaluation=None)
+    except ValueError as error:
+        raise ToolException(f"program: {error}") from None
     try:
         evaluation = check_problem(replace(problem, allow_invalid_start=True))
     except ValueError as error:

@@ -6,11 +6,9 @@ from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args
-from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     FiniteFloat,
@@ -22,8 +20,11 @@ from pydantic import (
 
 from costada.controller.constants import Constants
 from costada.controller.methods import DEFAULT_METHOD, METHODS
+from costada.controller.router import DEFAULT_ROUTER, FIXED, ROUTERS, router_rule, start_router
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.sandbox.layers import Layer
+from costada.models.addresses import checked_address
+from costada.models.menu import ModelEntry, PriceField
 from costada.models.retry_policy import RetryPolicy
 from costada.nodes.settings import (
     DEFAULT_MAX_FAILURES,
@@ -35,6 +36,7 @@ from costada.nodes.settings import (
     check_lost_calls,
     check_step_cap,
 )
+from costada.prompts.render import DEFAULT_ORDER, PromptOrder
 from costada.runs.user_input import explain, unknown_name
 from costada.store.file_errors import other_format
 from costada.store.files import read_text
@@ -74,7 +76,7 @@ DEFAULT_RETRIES = RetryPolicy()
 EXECUTION = ("parallel", "order", "evaluators")
 """Settings of how iterations are carried out; a resumed run may get others."""
 
-CONTROLLER, OTHER_PRICES = "controller", "other_prices"
+CONTROLLER, OTHER_PRICES, MENU = "controller", "other_prices", "models"
 OWN_CONSTANTS = ("reference_cost", "max_iterations")
 """Constants of the controller that are settings of their own."""
 
@@ -107,16 +109,6 @@ Seconds = Annotated[FiniteFloat, Field(gt=0)]
 PricePerMillion = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 
 
-def _price(given: object) -> object:
-    if not isinstance(given, Mapping):
-        return given
-    try:
-        return Price(**given)
-    except TypeError:
-        keys = "input_per_million, output_per_million and, if it differs, cached_per_million"
-        raise ValueError(f"expected {keys}") from None
-
-
 class RunConfig(BaseModel):
     """The settings of a run. The options of the commands and of `discover` are these fields.
 
@@ -134,7 +126,7 @@ class RunConfig(BaseModel):
     """Dollars to spend (B)."""
 
     preset: Annotated[str | None, Shown(MONEY.panel, names=PRESETS)] = None
-    """Prices, budget and reference cost of the paper."""
+    """Prices, budget, reference cost and prompt order of the paper."""
 
     price_in: Annotated[PricePerMillion | None, MODEL_PRICE] = None
     """Price of a million input tokens of the model."""
@@ -148,13 +140,18 @@ class RunConfig(BaseModel):
     guide_price_out: Annotated[PricePerMillion | None, GUIDE_PRICE] = None
     """Price of a million output tokens of the guide model."""
 
-    other_prices: Mapping[str, Annotated[Price, BeforeValidator(_price)]] = {}
+    other_prices: Mapping[str, PriceField] = {}
     """Prices of further models by name, such as fallbacks: `input_per_million`,
     `output_per_million` and, if it differs, `cached_per_million`."""
 
     reference_cost: Annotated[
-        Dollars, Shown(MONEY.panel, default=f"the preset's or {DEFAULT_CONSTANTS.reference_cost}")
-    ] = DEFAULT_CONSTANTS.reference_cost
+        Dollars | None,
+        Shown(
+            MONEY.panel,
+            default="the preset's, the mean expected cost of several models, or"
+            f" {DEFAULT_CONSTANTS.reference_cost}",
+        ),
+    ] = None
     """Expected cost per iteration, in dollars (c-bar)."""
 
     on_missing_usage: Annotated[Literal["raise", "estimate"], MONEY] = "raise"
@@ -185,6 +182,18 @@ class RunConfig(BaseModel):
     tool_evaluations: Annotated[int, Field(ge=1), SEARCH] = DEFAULT_TOOL_EVALUATIONS
     """Programs that a generator with tools may evaluate before it submits."""
 
+    prompt_order: Annotated[
+        PromptOrder, Shown(SEARCH.panel, default=f"{DEFAULT_ORDER}; paper with a preset")
+    ] = DEFAULT_ORDER
+    """constant-first: what every call repeats comes first, for the prompt caches of providers.
+    paper: the order of the paper's scaffold."""
+
+    stop_when_flat: Annotated[
+        Annotated[FiniteFloat, Field(gt=0, lt=1)] | None,
+        Shown(MONEY.panel, "P", "off"),
+    ] = None
+    """End the run when the chance of another gain within the remaining budget is below P."""
+
     seed: Annotated[int, Field(ge=0, le=LARGEST_SEED), SEARCH] = 0
     """Random seed of the run."""
 
@@ -201,6 +210,17 @@ class RunConfig(BaseModel):
 
     model: Annotated[str, Field(min_length=1), MODELS] = OFFLINE
     """offline (needs no key and no network), openai:NAME or PROVIDER:NAME."""
+
+    models: Annotated[
+        tuple[ModelEntry, ...], Shown(MODELS.panel, "MODEL,MODEL,...", "the one of --model")
+    ] = ()
+    """Models to choose from before each attempt, in place of one: PROVIDER:NAME, with @EFFORT,
+    @TIER or @SET behind it if wanted, or an alias of the models file."""
+
+    router: Annotated[str, Shown(MODELS.panel, "ROUTER", names=(*ROUTERS, f"{FIXED}NAME"))] = (
+        DEFAULT_ROUTER
+    )
+    """The rule that chooses one of several models."""
 
     guide_model: Annotated[
         str | None, Field(min_length=1), Shown(MODELS.panel, default="the same")
@@ -243,7 +263,7 @@ class RunConfig(BaseModel):
     evaluators: Annotated[
         int | None,
         Field(ge=1, le=LARGEST_PARALLEL),
-        Shown(EVALUATION.panel, "N", "number of cores"),
+        Shown(EVALUATION.panel, "N", "number of cores, or 1 for noisy scores"),
     ] = None
     """Evaluations that run at the same time."""
 
@@ -277,7 +297,37 @@ class RunConfig(BaseModel):
         if name not in PRESETS:
             raise ValueError(unknown_name("preset", name, PRESETS))
         preset = PRESETS[name]
-        return {"budget": preset.budget, "reference_cost": preset.reference_cost, **known}
+        fixed = {"budget": preset.budget, "reference_cost": preset.reference_cost}
+        return {**fixed, "prompt_order": "paper", **known}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _label_menu(cls, given: object) -> object:
+        """Let the names of several models stand for the model, where a run is shown."""
+        if not isinstance(given, dict) or not isinstance(given.get("models"), list | tuple):
+            return given
+        names = [
+            entry.get("name", "") if isinstance(entry, dict) else getattr(entry, "name", "")
+            for entry in given["models"]
+        ]
+        is_free = given.get("model") is None
+        return {**given, "model": ",".join(names)} if names and is_free else given
+
+    @model_validator(mode="after")
+    def _check_menu(self) -> Self:
+        if not self.models:
+            router_rule(self.router)
+            if self.router != DEFAULT_ROUTER:
+                raise ValueError(f"router: got {self.router!r} without models, expected both")
+            return self
+        start_router(self.router, [entry.name for entry in self.models])
+        if self.model != ",".join(entry.name for entry in self.models):
+            raise ValueError(f"model: got {self.model!r} with models, expected only one of them")
+        if self.price_in is not None:
+            raise ValueError(
+                "price_in: got one with models, expected the price of each in the models file"
+            )
+        return self
 
     @field_validator("*", mode="before")
     @classmethod
@@ -298,20 +348,15 @@ class RunConfig(BaseModel):
     @field_validator("base_url")
     @classmethod
     def _check_base_url(cls, url: str | None) -> str | None:
-        if url is None:
-            return None
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError("expected an address such as http://localhost:8000/v1")
-        if parts.username or parts.password or parts.query:
-            raise ValueError("expected no key in the address; keys come from the environment")
-        return url
+        return None if url is None else checked_address(url)
 
     @model_validator(mode="after")
     def _check_contradictions(self) -> Self:
         if self.method not in METHODS:
             raise ValueError(unknown_name("method", self.method, METHODS))
-        if self.base_url and not any(map(is_openai, (self.model, self.guide_model))):
+        entries = [entry.model for entry in self.models if not entry.base_url]
+        asked = entries if self.models else [self.model]
+        if self.base_url and not any(map(is_openai, (*asked, self.guide_model))):
             raise ValueError("base_url: got one for no openai: model, expected model openai:NAME")
         for one, other in (("price_in", "price_out"), ("guide_price_in", "guide_price_out")):
             if (getattr(self, one) is None) is not (getattr(self, other) is None):
@@ -340,14 +385,21 @@ class RunConfig(BaseModel):
     def constants(self) -> Constants:
         """The controller's constants."""
         own = {name: getattr(self, name) for name in OWN_CONSTANTS}
+        if self.reference_cost is None:
+            del own["reference_cost"]
         return Constants(**own, **self.controller)
 
     @property
+    def label(self) -> str:
+        """The model, or the models and the router that chooses among them."""
+        return f"{self.model} by {self.router}" if len(self.models) > 1 else self.model
+
+    @property
     def price(self) -> Price | None:
-        """The price of `model`: given or the preset's; `None`: the list price."""
+        """The price of `model`: given or the preset's; `None`: that of the menu, or the list's."""
         if self.price_in is not None and self.price_out is not None:
             return Price(self.price_in, self.price_out)
-        return PRESETS[self.preset].price if self.preset else None
+        return PRESETS[self.preset].price if self.preset and not self.models else None
 
     @property
     def guide_price(self) -> Price | None:
@@ -370,9 +422,12 @@ class RunConfig(BaseModel):
             lost_calls=self.lost_calls,
             budget_policy=self.budget_policy,
             max_failures=self.max_failures,
+            prompt_order=self.prompt_order,
+            stop_when_flat=self.stop_when_flat,
             generator=self.generator,
             tool_evaluations=self.tool_evaluations,
             step_cap=self.step_cap,
+            reference_cost=self.reference_cost if self.models else None,
             retry_policy=RetryPolicy(
                 self.call_timeout, self.retry_wait, self.longest_wait, self.longest_pause
             ),

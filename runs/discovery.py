@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from decimal import Decimal
@@ -17,6 +17,7 @@ from costada.values.usage import Price
 
 if TYPE_CHECKING:
     from costada.evaluators.problem import Problem
+    from costada.models.menu import MenuModel, ModelEntry
     from costada.nodes.context import ChatModel
     from costada.store.purse import Purse
 
@@ -45,10 +46,13 @@ class DiscoverOptions(TypedDict, total=False):
     max_failures: int
     generator: Literal["model", "agent"]
     tool_evaluations: int
+    stop_when_flat: float | None
+    prompt_order: Literal["constant-first", "paper"]
     seed: int
     parallel: int
     order: Literal["landing", "launch"]
     controller: Mapping[str, Any]
+    router: str
     base_url: str | None
     max_tokens: int | None
     call_timeout: float
@@ -67,9 +71,11 @@ class DiscoverOptions(TypedDict, total=False):
 
 def discover(
     problem: str | Path | Problem,
-    model: str | ChatModel,
+    model: str | ChatModel | None = None,
     *,
     budget: float,
+    models: str | Sequence[str | ModelEntry | ChatModel | MenuModel] = (),
+    models_file: str | Path | None = None,
     guide_model: str | ChatModel | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -87,7 +93,13 @@ def discover(
         problem: A benchmark's name, a problem folder, or a `Problem`.
         model: A model id as for `costada run --model`, or any LangChain chat model.
         budget: Dollars to spend (B).
-        guide_model: The model that is asked for tactics; by default `model`.
+        models: Models to choose from before each attempt, in place of `model`: texts as for
+            `costada run --models`, chat models, or `MenuModel(name, model, price)` for a chat
+            model with a name or a price of its own.
+        models_file: TOML file that explains texts in `models`; by default `models.toml` in the
+            working folder, if there is one.
+        guide_model: The model that is asked for tactics, also by its name in `models`; by default
+            `model`, or the first of `models`.
         out: Folder for the run's files; without one nothing is written.
         resume: Resume the run in `out`, which was started with the same settings; `budget` and
             `max_iterations` may be higher than before.
@@ -110,16 +122,23 @@ def discover(
     """
     from langgraph.runtime import RunControl
 
+    from costada.models.menu import MenuModel
     from costada.reports.progress import Progress
     from costada.runs.config import checked_config
     from costada.runs.folder import RunFolder
     from costada.runs.interruption import interrupting_evaluations
+    from costada.runs.menu import named_models
     from costada.runs.plan import plan_run
     from costada.runs.resume import extend_to
     from costada.runs.runner import carry_out
 
+    menu = named_models(models, models_file) if models or models_file else []
+    if (model is None) is (not menu):
+        raise ValueError("model: expected a model or models, got both or none of them")
     names = {"problem": problem, "model": model, "guide_model": guide_model}
-    labels = {key: _label(value) for key, value in names.items()}
+    labels: dict[str, object] = {key: _label(value) for key, value in names.items()}
+    if menu:
+        labels["models"] = [_entry(each) for each in menu]
     config = checked_config({**labels, "budget": budget, **options})
     folder = RunFolder(Path(out)) if out is not None else None
     if folder and not resume:
@@ -131,6 +150,7 @@ def discover(
         given_problem=None if isinstance(problem, str | Path) else problem,
         given_model=None if isinstance(model, str) else model,
         given_guide_model=None if isinstance(guide_model, str) else guide_model,
+        given_models={each.name: each for each in menu if isinstance(each, MenuModel)},
         purse=purse,
     )
     with interrupting_evaluations():
@@ -146,6 +166,21 @@ def discover(
             graph = replace(plan, purse=account).graph()
             found = graph.invoke({"seed": plan.settings.seed})
         return Discovery(**found, folder=None, sandbox=plan.sandbox)
+
+
+def _entry(given: ModelEntry | MenuModel) -> ModelEntry:
+    """The entry of a model of the menu, or a note that it was given as an object."""
+    from costada.models.menu import ModelEntry
+
+    if isinstance(given, ModelEntry):
+        return given
+    return ModelEntry(
+        name=given.name,
+        model=str(_label(given.model)),
+        price=given.price,
+        tier_prices=given.tier_prices or {},
+        timeout=given.call_timeout,
+    )
 
 
 def _label(given: object) -> str | None:

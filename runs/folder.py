@@ -6,20 +6,22 @@ import json
 import os
 import re
 import shlex
-from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.sandbox.layers import Layer
+from costada.models.addresses import is_loopback
+from costada.models.providers import KEY_VARIABLES
 from costada.reports.run_view import OBJECT_MARK
 from costada.runs.config import LARGEST_SETTINGS, RunConfig, load_config
 from costada.runs.lease import is_held
-from costada.store.files import create_text, make_folder, read_text, replace_text
+from costada.store.files import create_text, make_folder, read_text, replace_folder, replace_text
+from costada.values.candidate import Program
 
+OPENAI = "openai"
 DEFAULT_PARENT = Path("runs-out")
+BEST_PROGRAM = "best_program"
 PER_PROCESS_FOLDERS = (("proc",), ("dev", "fd"))
 """Folders whose content differs between processes."""
 
@@ -50,8 +52,22 @@ class RunFolder:
 
     @property
     def best_program(self) -> Path:
-        """The text of the incumbent."""
-        return self.path / "best_program.py"
+        """The incumbent: a file with the ending of the start, or a folder of several files."""
+        found = sorted(self.path.glob(f"{BEST_PROGRAM}.*"))
+        whole = self.path / BEST_PROGRAM
+        return whole if whole.exists() or not found else found[0]
+
+    def write_best_program(self, program: Program, ending: str) -> None:
+        """Replace the incumbent; raises `OSError` if it cannot be written."""
+        if program.is_one_text:
+            replace_text(self.path / f"{BEST_PROGRAM}{ending}", program.text)
+        else:
+            replace_folder(self.path / BEST_PROGRAM, program)
+
+    @property
+    def pareto(self) -> Path:
+        """The programs of the Pareto front, in a run with several objectives."""
+        return self.path / "pareto"
 
     @property
     def report(self) -> Path:
@@ -109,7 +125,7 @@ class RunFolder:
             raise ValueError(f"{self.path}: is a file, expected a folder for the run")
         if self.settings.exists():
             raise ValueError(self._occupied())
-        for file in (self.database, self.steps, self.best_program, self.report):
+        for file in (self.database, self.steps, self.best_program, self.pareto, self.report):
             if file.exists():
                 raise ValueError(
                     f"{file}: exists, the run would overwrite it; choose another --out"
@@ -140,8 +156,8 @@ class RunFolder:
         """Refuse settings that would run the folder's code unconfined or send an API key away.
 
         A run folder may come from somebody else. Everything in it is data, except a problem inside
-        it, the programs in its run file if the settings request a weak sandbox, and the server that
-        gets the user's key.
+        it, the programs in its run file if the settings request a weak sandbox, and the servers
+        that get the user's keys; nor may it name a variable to be read as a key.
 
         Raises:
             ValueError: Naming the setting; also if there is no run.
@@ -220,18 +236,28 @@ def _risk(config: RunConfig) -> str | None:
             f"sandbox is {config.sandbox.value!r}, under which programs of the folder could do"
             " whatever you can"
         )
-    address = config.base_url
-    if address and not _is_loopback(address) and address != os.environ.get("OPENAI_BASE_URL"):
-        return f"base_url is {address!r}, where your API key would be sent"
+    if config.base_url and _is_foreign(config.base_url, OPENAI):
+        return f"base_url is {config.base_url!r}, where your API key would be sent"
+    for entry in config.models:
+        provider = entry.model.partition(":")[0]
+        if entry.base_url and _is_foreign(entry.base_url, provider):
+            return (
+                f"base_url of model {entry.name!r} is {entry.base_url!r}, where your API key would"
+                " be sent"
+            )
+        if entry.api_key_variable not in (None, KEY_VARIABLES.get(provider)):
+            return (
+                f"api_key_variable of model {entry.name!r} is {entry.api_key_variable!r}, whose"
+                " content would be sent as a key"
+            )
     return None
 
 
-def _is_loopback(address: str) -> bool:
-    host = urlsplit(address).hostname or ""
-    with suppress(ValueError):
-        return ip_address(host).is_loopback
-    return host == "localhost"
+def _is_foreign(address: str, provider: str) -> bool:
+    """Whether an address is neither on this machine nor the one that the user has chosen."""
+    chosen = os.environ.get("OPENAI_BASE_URL") if provider == OPENAI else None
+    return not is_loopback(address) and address != chosen
 
 
 def _has_content(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0
+    return path.is_dir() or (path.is_file() and path.stat().st_size > 0)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil, inf, isfinite
+from statistics import fmean
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
@@ -15,10 +16,18 @@ from langchain_core.runnables import Runnable
 from pydantic import Field
 
 from costada.graph.build import create_discovery_graph
-from costada.models.prices import Quote, price_book
+from costada.graph.menu import priced_models, with_reference_cost
+from costada.models.prices import ListPrice
 from costada.models.replies import answer_text, estimated_usage
 from costada.models.runnable_tree import asked_models
-from costada.nodes.calls.budget import EXPECTED_ANSWER, call_bound, input_bound, output_cap
+from costada.nodes.calls.budget import (
+    EXPECTED_ANSWER,
+    expected_cost,
+    input_bound,
+    output_cap,
+    upper_bound,
+)
+from costada.nodes.context import PricedModel
 from costada.prompts.render import Prompt
 from costada.reports.formats import count
 from costada.runs.config import RunConfig
@@ -45,15 +54,37 @@ class PromptSize:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelForecast:
+    """What one model of a menu is expected to cost.
+
+    Attributes:
+        name: Its name in the menu.
+        price_in: Dollars per million input tokens, at the service tier that it asks for.
+        price_out: The same of output.
+        price_source: The source of the prices.
+        step_cost: Dollars of a step of one attempt by this model (e_m).
+        worst_call: Upper bound of the cost of one call.
+    """
+
+    name: str
+    price_in: float
+    price_out: float
+    price_source: str
+    step_cost: float
+    worst_call: float
+
+
+@dataclass(frozen=True, slots=True)
 class Forecast:
     """The expected cost of a run, in dollars, dollars per million tokens, and tokens.
 
     Attributes:
         prompts: The first prompts; the last of them asks for the first program.
-        price_in: Price of the generating model's input.
+        price_in: Price of the generating model's input; of several models the first.
         price_out: Price of its output.
         price_source: The source of the prices.
-        step_cost: Expected cost of a step: the first program's prompt and `answer_tokens`.
+        step_cost: Expected cost of a step: the first program's prompt and `answer_tokens`; of
+            several models the mean.
         answer_tokens: The expected length of an answer.
         reference_cost: The expected cost of a step in the settings (c-bar).
         steps: Number of such steps that the budget pays for, including the one that crosses it; the
@@ -66,6 +97,7 @@ class Forecast:
         sandbox: The sandbox; `None` if the problem's own evaluate handles that.
         parallel: Most iterations in flight at the same time.
         most_in_flight: Upper bound of the cost of the requests in flight together.
+        models: The models of a menu, each by itself; empty for one model.
     """
 
     prompts: tuple[PromptSize, ...]
@@ -84,6 +116,7 @@ class Forecast:
     sandbox: str | None
     parallel: int
     most_in_flight: float
+    models: tuple[ModelForecast, ...] = ()
 
 
 def forecast(plan: Plan) -> Forecast:
@@ -94,50 +127,70 @@ def forecast(plan: Plan) -> Forecast:
     """
     prompts = first_prompts(plan)
     prompt, settings = prompts[-1][1], plan.settings
-    book = price_book([(plan.model, settings.price)], settings.other_prices)
-    parts = asked_models(plan.model)
-    quotes = [book.listed(part.identity.name) for part in parts]
-    caps = [output_cap(part) for part in parts]
-    worst = max(call_bound(quote, prompt, cap) for quote, cap in zip(quotes, caps, strict=True))
-    most = plan.parallel * float(worst)
-    expected = _cost(quotes[0], prompt, EXPECTED_ANSWER)
+    menu = priced_models(plan.menu or plan.model, None, plan.problem, settings).menu
+    models = tuple(_model_forecast(each, prompt) for each in menu)
+    parts = [part for each in menu for part in asked_models(each.model)]
+    worst = max(each.worst_call for each in models)
+    most = plan.parallel * worst
+    expected = fmean(each.step_cost for each in models)
+    if len(menu) == 1:
+        expected = _cost(_quote(menu[0]), prompt, EXPECTED_ANSWER)
+    short = fmean(_cost(_quote(each), prompt, SHORT_ANSWER) for each in menu)
     return Forecast(
         prompts=tuple(
             PromptSize(role, len(each.system) + len(each.user), _tokens(each))
             for role, each in prompts
         ),
-        price_in=float(quotes[0].input_per_million),
-        price_out=float(quotes[0].output_per_million),
-        price_source=quotes[0].source,
+        price_in=models[0].price_in,
+        price_out=models[0].price_out,
+        price_source=models[0].price_source,
         step_cost=expected,
         answer_tokens=EXPECTED_ANSWER,
-        reference_cost=settings.constants.reference_cost,
+        reference_cost=with_reference_cost(settings, menu).constants.reference_cost,
         steps=_num_steps(expected, plan),
-        fewest_steps=_num_steps(float(worst), plan),
-        most_steps=_num_steps(_cost(quotes[0], prompt, SHORT_ANSWER), plan),
-        worst_call=float(worst),
+        fewest_steps=_num_steps(worst, plan),
+        most_steps=_num_steps(short, plan),
+        worst_call=worst,
         worst_tokens_in=input_bound(prompt),
-        worst_tokens_out=max(caps),
+        worst_tokens_out=max(map(output_cap, parts)),
         sandbox=plan.sandbox,
         parallel=plan.parallel,
         most_in_flight=min(most, plan.budget) if settings.budget_policy == "hard" else most,
+        models=models if len(models) > 1 else (),
     )
+
+
+def _model_forecast(asked: PricedModel, prompt: Prompt) -> ModelForecast:
+    quote = _quote(asked)
+    return ModelForecast(
+        name=asked.name,
+        price_in=float(quote.input_per_million),
+        price_out=float(quote.output_per_million),
+        price_source=quote.source,
+        step_cost=float(expected_cost(asked, prompt)),
+        worst_call=float(upper_bound(asked, prompt)),
+    )
+
+
+def _quote(asked: PricedModel) -> ListPrice:
+    """The price of the model that is asked first, at the service tier that it asks for."""
+    return asked.prices.expected(asked_models(asked.model)[0])
 
 
 def forecast_text(found: Forecast, config: RunConfig) -> str:
     """A forecast in a few lines."""
-    price = f"${found.price_in:g} in, ${found.price_out:g} out per million tokens"
+    mean = " on average" if found.models else ""
     lines = [
         "Dry run: nothing was sent and nothing was written.",
         f"  problem         {config.problem}, method {config.method}, seed {config.seed}",
-        f"  model           {config.model} ({price}; {found.price_source})",
+        *_model_lines(found, config),
         *([f"  guide model     {config.guide_model}"] if config.guide_model else []),
         *(
             f"  first {each.role:<8}  {each.characters:,} characters, about {each.tokens:,} tokens"
             for each in found.prompts
         ),
-        f"  a step          about ${found.step_cost:.4f} with an answer of {found.answer_tokens:,}"
-        f" tokens; reference cost ${found.reference_cost:g}",
+        f"  a step          about ${found.step_cost:.4f}{mean} with an answer of"
+        f" {found.answer_tokens:,} tokens; reference cost ${found.reference_cost:g}",
         *([_AGENT_NOTE] if config.generator == "agent" else []),
         f"  steps           about {count(found.steps)} for the budget"
         f" ({count(found.fewest_steps)} if answers are as long as they may be,"
@@ -152,6 +205,27 @@ def forecast_text(found: Forecast, config: RunConfig) -> str:
     return "\n".join(lines)
 
 
+def _model_lines(found: Forecast, config: RunConfig) -> list[str]:
+    """The model and its price; of several each with the expected cost of a step."""
+
+    def price(of: Forecast | ModelForecast) -> str:
+        prices = f"${of.price_in:g} in, ${of.price_out:g} out per million tokens"
+        return f"({prices}; {of.price_source})"
+
+    if not found.models:
+        return [f"  model           {config.model} {price(found)}"]
+    width = max(len(each.name) for each in found.models)
+    return [
+        f"  models          {len(found.models)}, chosen by {config.router}; a step is expected to"
+        " cost",
+        *(
+            f"    {each.name:<{width}}  ${each.step_cost:.4f}, one call at most"
+            f" ${each.worst_call:.4f} {price(each)}"
+            for each in found.models
+        ),
+    ]
+
+
 def _in_flight(found: Forecast) -> str:
     together = f"together at most ${found.most_in_flight:.4f}"
     return f"  in flight       up to {found.parallel} requests, {together}"
@@ -161,6 +235,8 @@ def forecast_json(found: Forecast, config: RunConfig) -> str:
     """A forecast and its settings as one JSON object."""
     names = ("problem", "method", "model", "guide_model", "seed", "budget", "budget_policy")
     asked = {name: getattr(config, name) for name in (*names, "max_iterations")}
+    if found.models:
+        asked["router"] = config.router
     return json.dumps({**asked, **asdict(found)}, indent=2)
 
 
@@ -226,7 +302,7 @@ def _tokens(prompt: Prompt) -> int:
     return estimated_usage((prompt.system, prompt.user), "").input_tokens
 
 
-def _cost(quote: Quote, prompt: Prompt, answer_tokens: int) -> float:
+def _cost(quote: ListPrice, prompt: Prompt, answer_tokens: int) -> float:
     return float(quote.cost(Usage(_tokens(prompt), answer_tokens)))
 
 

@@ -15,8 +15,9 @@ from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.runner import THREAD, StepLog
 from costada.store.checkpoints import RunSaver
-from costada.store.files import make_folder, replace_text
+from costada.store.files import make_folder
 from costada.store.run_store import Cut, RunStore, copy_file, cut_back
+from costada.values.language import PYTHON, file_ending
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,10 @@ def fork_run(
         with RunStore(draft.database) as store:
             StepLog(draft.steps, store.step_lines(state["run_id"]))
             best = store.candidates.get(state["run_id"], state["best"])
-        replace_text(draft.best_program, best.program.text)
+            setup = store.setup(state["run_id"])
+        begun = setup.problem if setup else {}
+        ending = file_ending(begun.get("file_name", ""), begun.get("language", PYTHON.name))
+        draft.write_best_program(best.program, ending)
         draft.save(config)
     return Fork(target, state["iterations"], state["spent"])
 

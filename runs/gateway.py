@@ -1,10 +1,13 @@
-"""A run's gateway: started so that it outlives the run, reused if alive, stopped at the end."""
+"""A run's gateway: started so that it outlives the run, reused if alive, stopped at the end.
+
+A gateway calls one server. The models of a run may call several, which have a gateway each.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,6 +20,7 @@ from costada.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from costada.models.gateway.client import ChatModel
+    from costada.models.menu import MenuModel
     from costada.runs.plan import Plan
 
 ENTRY = "costada.models.gateway"
@@ -25,14 +29,18 @@ STOP_SECONDS = 10.0
 TICK_SECONDS = 0.02
 
 
-def gateway_journal(folder: RunFolder) -> Path:
-    """The file of the responses that a run's gateway has read."""
-    return folder.path / "gateway.sqlite"
+def gateway_journal(folder: RunFolder, number: int = 1) -> Path:
+    """The file of the responses that a run's gateway has read; they count from 1."""
+    return folder.path / f"{_stem(number)}.sqlite"
 
 
-def gateway_log(folder: RunFolder) -> Path:
+def gateway_log(folder: RunFolder, number: int = 1) -> Path:
     """The file in which a run's gateway logs lost responses and its end."""
-    return folder.path / "gateway.log"
+    return folder.path / f"{_stem(number)}.log"
+
+
+def _stem(number: int) -> str:
+    return "gateway" if number == 1 else f"gateway-{number}"
 
 
 class GatewayChoice(NamedTuple):
@@ -48,7 +56,10 @@ class GatewayChoice(NamedTuple):
 
 
 def gateway_choice(
-    wanted: bool | None, parallel: int, models: Sequence[ChatModel]
+    wanted: bool | None,
+    parallel: int,
+    models: Sequence[ChatModel],
+    menu: Sequence[MenuModel] = (),
 ) -> GatewayChoice:
     """Whether a run that makes up to `parallel` calls at once uses a gateway.
 
@@ -62,7 +73,8 @@ def gateway_choice(
         return GatewayChoice(wanted)
     try:
         check_installed()
-        _upstream(models)
+        _upstreams(models)
+        _check_menu(menu)
         for model in models:
             with_every_model_changed(model, lambda part: part, BYPASSED)
     except ValueError as error:
@@ -82,7 +94,7 @@ def uses_gateway(wanted: bool | None, folder: RunFolder) -> bool:
 
 @contextmanager
 def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
-    """Yield a plan whose `openai:` models call through the run's gateway, if it uses one.
+    """Yield a plan whose `openai:` models call through the run's gateways, if it uses them.
 
     A running gateway is reused. It exits by itself some time after the block, or by `stop_gateway`.
     The caller holds the run's lease.
@@ -96,40 +108,48 @@ def gateway_of(plan: Plan, folder: RunFolder) -> Iterator[Plan]:
         yield plan
         return
     check_installed()
-    journal = gateway_journal(folder)
-    if gateway_log(folder).exists() and not journal.exists():
+    from costada.models.gateway.client import hold_gateway
+
+    with ExitStack() as held:
+        for number, upstream in enumerate(_upstreams(plan.models), 1):
+            address = _running(folder, number, upstream, plan.call_timeout)
+            held.enter_context(hold_gateway(address))
+            plan = _through(plan, address)
+        yield replace(plan, gateway=True)
+
+
+def _running(folder: RunFolder, number: int, upstream: str, call_timeout: float) -> GatewayAddress:
+    """The gateway of a server, which is started unless it runs."""
+    journal = gateway_journal(folder, number)
+    if gateway_log(folder, number).exists() and not journal.exists():
         raise ValueError(
             f"{journal}: missing, expected the responses that this run's gateway stored; without"
             " them, interrupted calls could be paid for twice"
         )
-    from costada.models.gateway.client import hold_gateway, through_gateway
-
-    upstream = _upstream(plan.models)
     address = read_address(address_file(journal))
     if address is not None and address.upstream != upstream:
-        stop_gateway(folder)
+        _stop(journal, address)
         address = None
-    if address is None:
-        address = _start(folder, upstream, plan.settings.retry_policy.call_timeout)
-    guide = plan.guide_model
-    with hold_gateway(address):
-        yield replace(
-            plan,
-            gateway=True,
-            model=through_gateway(plan.model, address),
-            guide_model=through_gateway(guide, address) if guide else None,
-        )
+    return address or _start(folder, number, upstream, call_timeout)
+
+
+def _through(plan: Plan, address: GatewayAddress) -> Plan:
+    """A plan whose models call a server through its gateway."""
+    from costada.models.gateway.client import through_gateway
+
+    return plan.with_models_changed(lambda model: through_gateway(model, address))
 
 
 def check_gateway(plan: Plan) -> None:
     """Refuse a plan that cannot use a gateway.
 
     Raises:
-        ValueError: A package is missing, or the plan's models do not call one OpenAI-compatible
-            server.
+        ValueError: A package is missing, or a model of the menu calls no OpenAI-compatible server,
+            or none of the plan does.
     """
     check_installed()
-    _upstream(plan.models)
+    _upstreams(plan.models)
+    _check_menu(plan.menu)
 
 
 def check_installed() -> None:
@@ -139,16 +159,22 @@ def check_installed() -> None:
 
 
 def stop_gateway(folder: RunFolder) -> None:
-    """Stop the gateway of a run, if one is running, and wait for its end.
+    """Stop the gateways of a run that are running, and wait for their end.
 
     A gateway that is reading a response ends after that.
     """
+    number = 1
+    while number == 1 or gateway_log(folder, number).exists():
+        journal = gateway_journal(folder, number)
+        if address := read_address(address_file(journal)):
+            _stop(journal, address)
+        number += 1
+
+
+def _stop(journal: Path, address: GatewayAddress) -> None:
     from costada.models.gateway import client
 
-    file = address_file(gateway_journal(folder))
-    address = read_address(file)
-    if address is None:
-        return
+    file = address_file(journal)
     client.stop_gateway(address)
     deadline = monotonic() + STOP_SECONDS
     while monotonic() < deadline:
@@ -158,16 +184,29 @@ def stop_gateway(folder: RunFolder) -> None:
         sleep(TICK_SECONDS)
 
 
-def _upstream(models: Sequence[ChatModel]) -> str:
+def _upstreams(models: Sequence[ChatModel]) -> list[str]:
+    """The servers that the models of a run call, each once, in the order of the models."""
     from costada.models.gateway.client import upstreams
 
-    found = sorted(set().union(*map(upstreams, models)))
-    if len(found) != 1:
+    found = list(dict.fromkeys(each for model in models for each in sorted(upstreams(model))))
+    if not found:
         raise ValueError(
-            f"gateway: models of this run call {' and '.join(found) or 'no'} OpenAI-compatible"
-            " server, expected one; use it with openai: models"
+            "gateway: models of this run call no OpenAI-compatible server, expected one; use it"
+            " with openai: models"
         )
-    return found[0]
+    return found
+
+
+def _check_menu(menu: Sequence[MenuModel]) -> None:
+    """Refuse a menu of which only a part would go through a gateway."""
+    from costada.models.gateway.client import upstreams
+
+    for entry in menu if len(menu) > 1 else ():
+        if _are_paid([entry.model]) and not upstreams(entry.model):
+            raise ValueError(
+                f"gateway: {entry.name} calls no OpenAI-compatible server, so its answers could be"
+                " lost; expected openai: models only"
+            )
 
 
 def _are_paid(models: Sequence[ChatModel]) -> bool:
@@ -179,12 +218,12 @@ def _are_paid(models: Sequence[ChatModel]) -> bool:
     return any(each.identity.provider != NO_PROVIDER for each in asked)
 
 
-def _start(folder: RunFolder, upstream: str, call_timeout: float) -> GatewayAddress:
-    journal = gateway_journal(folder)
+def _start(folder: RunFolder, number: int, upstream: str, call_timeout: float) -> GatewayAddress:
+    journal = gateway_journal(folder, number)
     options = {
         "--upstream": upstream,
         "--journal": journal,
-        "--log": gateway_log(folder),
+        "--log": gateway_log(folder, number),
         "--call-timeout": call_timeout,
     }
     words = [str(word) for option in options.items() for word in option]

@@ -1,23 +1,35 @@
 """A run that is ready to start: everything is checked, nothing is spent, no file is written."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+from costada.controller.router import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem, check_problem, confine, layer_of
 from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.build import DiscoveryGraph, create_discovery_graph
 from costada.models.chat_models import chat_model
+from costada.models.menu import MenuModel, ModelEntry
+from costada.models.prices import price_book
+from costada.models.providers import HALF_PRICE_PATIENCE, HALF_PRICE_TIER, STANDARD_TIER
 from costada.nodes.context import ChatModel
 from costada.nodes.settings import Settings
 from costada.reports.run_view import OBJECT_MARK
 from costada.runs.config import RunConfig, is_openai
 from costada.runs.gateway import check_gateway, gateway_choice
+from costada.runs.menu import SUFFIX, ModelsFile, named_models, resolved_entry
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
-from costada.values.evaluation import Evaluation
+from costada.values.evaluation import SCORED_BY, Evaluation
+
+if TYPE_CHECKING:
+    from costada.runs.menu import GivenModel
 
 SIMULATED, LANDSCAPE = "simulated", "landscape"
 
@@ -31,7 +43,7 @@ class Plan:
         seed_evaluation: The evaluation of the initial program; `None` without preflight: the run
             then starts with it.
         sandbox: The sandbox of the candidates; `None` if the problem's own evaluate handles that.
-        model: The generating model.
+        model: The generating model; of several the first.
         guide_model: The guide, `None` if it is the generating model.
         budget: `B` in dollars.
         settings: Constants, seed and prices.
@@ -43,6 +55,8 @@ class Plan:
         purse: The purse that pays for the run, if any.
         parallel: Most iterations in flight at the same time.
         order: Whether iterations end as their answers arrive or as they were begun.
+        menu: The models to choose from; empty for one model without an entry.
+        router: The rule that chooses one of them.
     """
 
     problem: Problem
@@ -59,11 +73,46 @@ class Plan:
     purse: Purse | None = None
     parallel: int = 1
     order: Literal["landing", "launch"] = "landing"
+    menu: tuple[MenuModel, ...] = ()
+    router: str = DEFAULT_ROUTER
 
     @property
     def models(self) -> list[ChatModel]:
         """The models that the run calls."""
-        return [model for model in (self.model, self.guide_model) if model is not None]
+        asked = [entry.model for entry in self.menu] or [self.model]
+        return [*asked, *([] if self.guide_model is None else [self.guide_model])]
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What to know of the problem's settings, and of what its score is made, line by line."""
+        artifacts = self.seed_evaluation.artifacts if self.seed_evaluation else {}
+        return (*self.problem.notes, *filter(None, [artifacts.get(SCORED_BY)]))
+
+    @property
+    def call_timeout(self) -> float:
+        """Seconds of the longest call, its retries included."""
+        own = (entry.call_timeout for entry in self.menu)
+        return max((self.settings.retry_policy.call_timeout, *filter(None, own)))
+
+    def with_models_changed(self, change: Callable[[ChatModel], ChatModel]) -> Plan:
+        """The plan with each model replaced by its change; a guide of the menu stays one of it."""
+        menu = tuple(replace(entry, model=change(entry.model)) for entry in self.menu)
+        changed = [
+            (before.model, after.model) for before, after in zip(self.menu, menu, strict=True)
+        ]
+
+        def changed_once(model: ChatModel) -> ChatModel:
+            return next((after for before, after in changed if before is model), None) or change(
+                model
+            )
+
+        guide = self.guide_model
+        return replace(
+            self,
+            menu=menu,
+            model=changed_once(self.model),
+            guide_model=None if guide is None else changed_once(guide),
+        )
 
     def graph(
         self, checkpointer: BaseCheckpointSaver[Any] | None = None, store: RunStore | None = None
@@ -71,7 +120,8 @@ class Plan:
         """The graph of the run; raises `ValueError` if a model has no price."""
         return create_discovery_graph(
             self.problem,
-            self.model,
+            self.menu or self.model,
+            router=self.router,
             budget=self.budget,
             guide_model=self.guide_model,
             settings=self.settings,
@@ -89,6 +139,7 @@ def plan_run(
     given_problem: Problem | None = None,
     given_model: ChatModel | None = None,
     given_guide_model: ChatModel | None = None,
+    given_models: Mapping[str, MenuModel] | None = None,
     purse: Purse | None = None,
 ) -> Plan:
     """Plan a run and check as much of it as costs no money.
@@ -98,6 +149,7 @@ def plan_run(
         given_problem: Replaces the problem that the settings name.
         given_model: Replaces the model that the settings name.
         given_guide_model: Replaces the guide model that the settings name.
+        given_models: Replace the models of the menu that have their names.
         purse: The purse that pays for the run.
 
     Raises:
@@ -113,22 +165,23 @@ def plan_run(
     )
     if config.allow_invalid_start:
         found = replace(found, allow_invalid_start=True)
-    for field, name in (("model", config.model), ("guide_model", config.guide_model)):
+    named = [("models", entry.model) for entry in config.models] or [("model", config.model)]
+    for field, name in (*named, ("guide_model", config.guide_model)):
         if name == SIMULATED and found.name != LANDSCAPE:
             raise ValueError(
                 f"{field}: got {SIMULATED!r} for problem {found.name!r}, which it cannot improve;"
                 f" expected problem {LANDSCAPE!r}"
             )
-    if config.max_tokens is not None and (given_model or given_guide_model):
+    if config.max_tokens is not None and (given_model or given_guide_model or given_models):
         raise ValueError(
             f"max_tokens: got {config.max_tokens} with a model given as an object, which has its"
             " own limit; expected none"
         )
-    has_guide = config.guide_model not in (None, config.model)
-    model = given_model or _model(config.model, config)
-    guide_model = given_guide_model or (
-        _model(str(config.guide_model), config) if has_guide else None
+    menu = tuple(
+        (given_models or {}).get(entry.name) or menu_model(entry, config) for entry in config.models
     )
+    model = menu[0].model if menu else given_model or _model(config.model, config)
+    guide_model = given_guide_model or _guide_model(menu, config)
     seed_evaluation = check_problem(found) if config.preflight else None
     plan = Plan(
         problem=replace(found, seed_evaluation=seed_evaluation),
@@ -143,13 +196,93 @@ def plan_run(
         purse=purse,
         parallel=config.parallel,
         order=config.order,
+        menu=menu,
+        router=config.router,
     )
     plan.graph()
-    gateway, notice = gateway_choice(config.gateway, config.parallel, plan.models)
+    gateway, notice = gateway_choice(config.gateway, config.parallel, plan.models, plan.menu)
     plan = replace(plan, gateway=gateway, gateway_notice=notice)
     if plan.gateway:
         check_gateway(plan)
     return plan
+
+
+def menu_models(
+    models: str | Sequence[GivenModel], models_file: str | Path | None = None
+) -> list[MenuModel]:
+    """The models of a menu, ready for `create_discovery_graph`.
+
+    Args:
+        models: Texts as for `costada run --models`, in one with commas between them or in a list,
+            and chat models.
+        models_file: TOML file that explains texts; by default `models.toml` in the working folder,
+            if there is one.
+
+    Raises:
+        ValueError: A model is unknown, cannot be asked, has no key or no price at the service tier
+            that it asks for; or the file is wrong.
+    """
+    config = RunConfig(problem="any")
+    return [
+        each if isinstance(each, MenuModel) else menu_model(each, config)
+        for each in named_models(models, models_file)
+    ]
+
+
+def menu_model(entry: ModelEntry, config: RunConfig) -> MenuModel:
+    """The chat model of a menu's entry; raises `ValueError` as `chat_model` does.
+
+    A call at half the price may take longer. The price of a service tier has to be known.
+    """
+    timeout, tier = entry.timeout or config.call_timeout, entry.service_tier
+    if tier == HALF_PRICE_TIER and entry.timeout is None:
+        timeout *= HALF_PRICE_PATIENCE
+    try:
+        model = chat_model(
+            _importable(entry.model),
+            base_url=entry.base_url or (config.base_url if is_openai(entry.model) else None),
+            max_tokens=entry.max_tokens or config.max_tokens,
+            timeout=timeout,
+            retry_wait=config.retry_wait,
+            longest_wait=config.longest_wait,
+            api_key_variable=entry.api_key_variable,
+            service_tier=tier,
+            parameters=entry.parameters,
+            seed=config.seed,
+        )
+    except ValueError as error:
+        raise ValueError(f"models: {entry.name}: {error}") from None
+    found = MenuModel(
+        name=entry.name,
+        model=model,
+        price=entry.price,
+        tier_prices=entry.tier_prices,
+        call_timeout=None if timeout == config.call_timeout else timeout,
+    )
+    if tier not in (None, STANDARD_TIER, *entry.tier_prices):
+        book = price_book([(model, found.given_price)], config.other_prices)
+        if not book.has_tiers(model):
+            raise ValueError(
+                f"models: {entry.name}: service tier {tier!r} has no known price for this model;"
+                " give price and tier_prices in models.toml"
+            )
+    return found
+
+
+def _guide_model(menu: Sequence[MenuModel], config: RunConfig) -> ChatModel | None:
+    """The guide that the settings name, `None` if it is the model; a name of the menu comes first.
+
+    Beside a menu it may have an effort and a service tier, as an entry has.
+    """
+    name = config.guide_model
+    if name is None or name == config.model:
+        return None
+    same = [entry.model for entry in menu if entry.name == name]
+    if same:
+        return same[0]
+    if menu and SUFFIX in name:
+        return menu_model(resolved_entry(name, ModelsFile()), config).model
+    return _model(name, config)
 
 
 def _model(model_id: str, config: RunConfig) -> ChatModel:

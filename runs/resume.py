@@ -87,8 +87,8 @@ def extend_to(folder: RunFolder, wanted: RunConfig) -> None:
 def can_resume(state: SearchState, budget: float, max_iterations: int) -> bool:
     """Whether a stopped run has something left to do.
 
-    It has when its budget or iteration limit was raised, and after any other stop, whose cause may
-    have passed.
+    It has when its budget or iteration limit was raised, and after too many failures, whose cause
+    may have passed. A run that stopped for want of gains needs a higher budget.
 
     Args:
         state: The state of the stopped run.
@@ -97,7 +97,7 @@ def can_resume(state: SearchState, budget: float, max_iterations: int) -> bool:
     """
     if stop_reason(budget, state["spent"], state["iterations"], max_iterations):
         return False
-    if state["stop_reason"] == "budget":
+    if state["stop_reason"] in ("budget", "flat"):
         return remaining(budget, state["spent"]) > state["remaining"]
     return True
 

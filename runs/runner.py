@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.runnables import RunnableConfig
@@ -19,9 +19,10 @@ from costada.nodes.settings import problem_texts
 from costada.nodes.state import SearchInput, SearchState
 from costada.reports.page.page import write_page
 from costada.reports.progress import Progress, RunHeading
-from costada.runs.folder import RunFolder
+from costada.runs.folder import BEST_PROGRAM, RunFolder
 from costada.runs.gateway import gateway_of, stop_gateway
 from costada.runs.lease import hold_lease
+from costada.runs.pareto import ParetoFolder
 from costada.runs.plan import Plan
 from costada.runs.resume import can_resume, lost_steps
 from costada.store.checkpoints import RunSaver
@@ -72,7 +73,7 @@ def _holds(path: Path, text: str) -> bool:
 
 
 class RunRecord:
-    """Writes `steps.jsonl` and `best_program.py` of one run.
+    """Writes `steps.jsonl`, the best program and the Pareto front of one run.
 
     Attributes:
         database: The run file.
@@ -93,10 +94,12 @@ class RunRecord:
         setup = store.setup(run_id)
         now = problem_texts(plan.problem)
         self.changes = changes({**setup.problem, "sandbox": now["sandbox"]}, now) if setup else []
-        for file in (folder.settings, folder.steps, folder.best_program, folder.report):
-            remove_unfinished(file)
+        for path in (folder.settings, folder.steps, folder.path / BEST_PROGRAM, folder.report):
+            remove_unfinished(path)
         self._log = StepLog(folder.steps, lines)
         self._write_best_program(store.last_improvement(run_id))
+        self._pareto = ParetoFolder(folder.pareto, plan.problem, store)
+        self._pareto.update(run_id)
 
     def add(self, iteration: int) -> TraceRow:
         """Record a finished iteration, and return its row."""
@@ -105,18 +108,20 @@ class RunRecord:
         self._log.append(iteration, line)
         if row["global_gain"] > 0:
             self._write_best_program(row["candidate_id"])
+        self._pareto.update(self._run_id())
         return row
 
     def finish(self) -> None:
-        """Make sure that the trace file is as the store has it."""
+        """Make sure that the trace file and the front are as the store has them."""
         StepLog(self._folder.steps, self._store.step_lines(self._run_id()))
+        self._pareto.update(self._run_id())
 
     def _write_best_program(self, candidate_id: str | None) -> None:
         """Write a candidate's program, the initial one without a candidate."""
-        program = self._plan.problem.initial_program
+        program = self._plan.problem.start
         if candidate_id is not None:
-            program = self._store.candidates.get(self._run_id(), candidate_id).program.text
-        replace_text(self._folder.best_program, program)
+            program = self._store.candidates.get(self._run_id(), candidate_id).program
+        self._folder.write_best_program(program, PurePath(self._plan.problem.candidate_name).suffix)
 
     def _run_id(self) -> str:
         """The id of the run, empty before it begins."""
@@ -328,11 +333,13 @@ def _discovery(state: SearchState, plan: Plan, store: RunStore, folder: Path) ->
     reason = cast(RunEnd, state.get("stop_reason") or "interrupted")
     seed = plan.seed_evaluation or failed("not evaluated")
     best = store.candidates.get(state["run_id"], state["best"]) if "best" in state else None
+    program = best.program if best else plan.problem.start
     return Discovery(
-        best_program=best.program.text if best else plan.problem.initial_program,
+        best_program=program.text,
         best_score=best.score if best else seed.score,
         best_objective=best.objective if best else seed.objective,
         best_metrics=best.metrics if best else seed.metrics,
+        best_files=program.by_path,
         spent=spent,
         remaining=max(0.0, remaining(plan.budget if granted is None else granted, spent)),
         iterations=state.get("iterations", 0),

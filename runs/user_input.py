@@ -43,6 +43,22 @@ def listed_or_all(option: str, text: str, everything: Iterable[str]) -> tuple[st
     return tuple(everything) if values == (ALL,) else values
 
 
+def known_names(option: str, kind: str, text: str, known: Iterable[str]) -> tuple[str, ...]:
+    """The names of a list with commas, or all of them.
+
+    Raises:
+        ValueError: A name is unknown or occurs twice, or there is none.
+    """
+    everything = tuple(known)
+    names = listed_or_all(option, text, everything)
+    for name in names:
+        if name not in everything:
+            raise ValueError(unknown_name(kind, name, everything))
+    if len(set(names)) < len(names):
+        raise ValueError(f"{option}: got {text!r}, expected different {kind}s")
+    return names
+
+
 def as_option(field: str) -> str:
     """The command line option of a settings field."""
     if field == "problem":
@@ -69,7 +85,9 @@ def explain(
 def _line(details: ErrorDetails, known_fields: list[str], label: Callable[[str], str]) -> str:
     field = ".".join(str(part) for part in details["loc"])
     if details["type"] == "extra_forbidden":
-        return unknown_name("setting", field, known_fields)
+        table = field.rpartition(".")[0]
+        siblings = [name for name in known_fields if name.rpartition(".")[0] == table]
+        return unknown_name("setting", field, siblings or known_fields)
     if details["type"] == "missing":
         return f"{label(field)}: is missing"
     expectation = details["msg"].removeprefix("Value error, ")

@@ -1,0 +1,347 @@
+"""Steps, tokens, dollars and hours of a run for several budgets, before anything is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from math import ceil, floor, inf, isfinite
+from pathlib import Path
+from statistics import fmean
+
+from costada.controller.router import CAUTIOUS_ROUTER, DEFAULT_ROUTER, TRY_SHARE
+from costada.models.prices import GivenPrice, ListPrice, price_book
+from costada.models.replies import estimated_usage
+from costada.models.runnable_tree import asked_models
+from costada.nodes.calls.budget import EXPECTED_ANSWER, output_cap
+from costada.nodes.context import ChatModel
+from costada.prompts.render import Prompt
+from costada.runs.folder import RunFolder
+from costada.runs.forecast import first_prompts
+from costada.runs.plan import Plan
+from costada.store.rows import CallRow, CallStatus
+from costada.store.run_store import RunStore
+from costada.values.usage import Price, Usage
+
+SHARES = (0.25, 0.5, 1.0, 2.0)
+"""Budgets of a forecast, in units of the given one."""
+
+IN_TURN = "each in turn"
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A model of the menu: its name there, the model, and the price of its first chat model."""
+
+    name: str
+    model: ChatModel
+    price: ListPrice
+
+    @property
+    def asked_name(self) -> str:
+        """The name that its requests ask for."""
+        return asked_models(self.model)[0].identity.name
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """How long a request takes: a fixed time, or its answer tokens at a rate.
+
+    Attributes:
+        tokens_per_second: Answer tokens of one request in a second.
+        seconds_per_call: Seconds of every request; `None`: by its tokens.
+    """
+
+    tokens_per_second: float
+    seconds_per_call: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` for a rate or a time that is no finite number."""
+        if not 0 < self.tokens_per_second < inf:
+            rate = f"{self.tokens_per_second:g}"
+            raise ValueError(f"--tokens-per-second: got {rate}, expected a finite number above 0")
+        if self.seconds_per_call is not None and not 0 <= self.seconds_per_call < inf:
+            time = f"{self.seconds_per_call:g}"
+            raise ValueError(f"--seconds-per-call: got {time}, expected finite seconds from 0")
+
+    def seconds(self, answer_tokens: float) -> float:
+        """Seconds of a request with an answer of so many tokens."""
+        if self.seconds_per_call is not None:
+            return self.seconds_per_call
+        return answer_tokens / self.tokens_per_second
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The answered calls of earlier runs of one problem, and how many a step made.
+
+    Attributes:
+        calls: Answered calls of all roles.
+        iterations: Iterations of those runs.
+    """
+
+    calls: tuple[CallRow, ...] = ()
+    iterations: int = 0
+
+    @property
+    def calls_per_step(self) -> float:
+        """Answered calls of a step, retries and guides included; 1 if nothing was measured."""
+        return len(self.calls) / self.iterations if self.iterations else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An expected step of one model.
+
+    Attributes:
+        model: Name of the model in the menu.
+        tokens_in: Input tokens.
+        tokens_out: Output tokens.
+        dollars: What they cost.
+        seconds: From its first request to its verdict.
+        measured_calls: Calls that these numbers were measured in; 0: they are assumed.
+    """
+
+    model: str
+    tokens_in: float
+    tokens_out: float
+    dollars: float
+    seconds: float
+    measured_calls: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetForecast:
+    """What a budget pays for if one model makes every step.
+
+    Attributes:
+        model: The model, or that the models of the menu take turns.
+        budget: Dollars.
+        steps: Steps that it pays for, at most the iteration limit.
+        tokens_in: Input tokens of all steps.
+        tokens_out: Output tokens.
+        dollars: What they cost.
+        hours: How long they take.
+        is_limited: Whether the iteration limit ends the run, not the budget.
+    """
+
+    model: str
+    budget: float
+    steps: int
+    tokens_in: int
+    tokens_out: int
+    dollars: float
+    hours: float
+    is_limited: bool
+
+
+def measured_in(folders: Iterable[Path], problem: str) -> Measured:
+    """The calls of earlier runs of a problem.
+
+    Raises:
+        ValueError: A folder holds no run that has begun, its run has another problem, or no call
+            was answered in any of them.
+    """
+    calls, iterations, paths = list[CallRow](), 0, list(folders)
+    for path in paths:
+        database = RunFolder(path).database
+        if not database.is_file():
+            raise ValueError(f"--measured: {path} holds no run (there is no {database.name} in it)")
+        with RunStore(database, is_read_only=True) as store:
+            for run_id in store.run_ids():
+                setup = store.setup(run_id)
+                if setup is None or setup.problem["name"] != problem:
+                    name = setup.problem["name"] if setup else "none"
+                    raise ValueError(
+                        f"--measured: {path} holds a run of problem {name!r}, expected {problem!r}"
+                    )
+                iterations += store.last_step(run_id)
+                found = store.call_log.calls(run_id, with_texts=False)
+                calls += [call for call in found if call.status is CallStatus.DONE]
+    if paths and not (calls and iterations):
+        raise ValueError(
+            f"--measured: {', '.join(map(str, paths))}: no step is finished there, expected one"
+        )
+    return Measured(tuple(calls), iterations)
+
+
+def expected_step(
+    entry: Entry,
+    others: Sequence[Entry],
+    prompt: Prompt,
+    measured: Measured,
+    speed: Speed,
+    evaluation_seconds: float,
+) -> Step:
+    """A step of one model: as its calls were in earlier runs, else as assumed.
+
+    Assumed is one request with the first prompt of the run and an answer of `EXPECTED_ANSWER`
+    tokens. Measured calls are priced by the model's price now.
+    """
+    is_alone = [each.asked_name for each in others].count(entry.asked_name) == 1
+    calls = [
+        call
+        for call in measured.calls
+        if call.entry == entry.name
+        or (not call.entry and is_alone and call.model == entry.asked_name)
+    ]
+    if calls:
+        usages, seconds = [call.usage for call in calls], fmean(call.seconds for call in calls)
+    else:
+        usages = [assumed_usage(entry, prompt)]
+        seconds = speed.seconds(usages[0].output_tokens)
+    num_calls = measured.calls_per_step
+    cost = sum(map(entry.price.cost, usages), Decimal(0)) / len(usages)
+    return Step(
+        model=entry.name,
+        tokens_in=num_calls * fmean(usage.input_tokens for usage in usages),
+        tokens_out=num_calls * fmean(usage.output_tokens for usage in usages),
+        dollars=num_calls * float(cost),
+        seconds=num_calls * seconds + evaluation_seconds,
+        measured_calls=len(calls),
+    )
+
+
+def mean_step(steps: Sequence[Step]) -> Step:
+    """The mean step of models that take turns."""
+    return Step(
+        model=IN_TURN,
+        tokens_in=fmean(step.tokens_in for step in steps),
+        tokens_out=fmean(step.tokens_out for step in steps),
+        dollars=fmean(step.dollars for step in steps),
+        seconds=fmean(step.seconds for step in steps),
+        measured_calls=sum(step.measured_calls for step in steps),
+    )
+
+
+def budget_forecast(
+    step: Step, budget: float, *, max_iterations: int, parallel: int = 1, is_hard: bool = False
+) -> BudgetForecast:
+    """What a budget pays for in steps that are all as the given one.
+
+    The step that crosses the budget counts, unless the budget is hard. `parallel` steps are in
+    flight at the same time.
+    """
+    paid = budget / step.dollars if step.dollars else inf
+    is_limited = not isfinite(paid) or paid > max_iterations
+    steps = max_iterations if is_limited else floor(paid) if is_hard else ceil(paid)
+    return BudgetForecast(
+        model=step.model,
+        budget=budget,
+        steps=steps,
+        tokens_in=round(steps * step.tokens_in),
+        tokens_out=round(steps * step.tokens_out),
+        dollars=steps * step.dollars,
+        hours=ceil(steps / parallel) * step.seconds / SECONDS_PER_HOUR,
+        is_limited=is_limited,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A forecast and what it assumes.
+
+    Attributes:
+        steps: An expected step of each model, and of all in turn if there are several.
+        budgets: For each of these, what each budget pays for.
+        assumptions: What was assumed and measured, in sentences.
+    """
+
+    steps: tuple[Step, ...]
+    budgets: tuple[BudgetForecast, ...]
+    assumptions: tuple[str, ...]
+
+
+def forecast_of(plan: Plan, measured: Measured, speed: Speed) -> Forecast:
+    """The forecast of a planned run; nothing is sent."""
+    prompt = first_prompts(plan)[-1][1]
+    entries = entries_of(plan)
+    evaluation = plan.seed_evaluation.seconds if plan.seed_evaluation else 0.0
+    steps = [
+        expected_step(entry, entries, prompt, measured, speed, evaluation) for entry in entries
+    ]
+    if len(steps) > 1:
+        steps.append(mean_step(steps))
+    settings = plan.settings
+    budgets = [
+        budget_forecast(
+            step,
+            share * plan.budget,
+            max_iterations=settings.constants.max_iterations,
+            parallel=plan.parallel,
+            is_hard=settings.budget_policy == "hard",
+        )
+        for step in steps
+        for share in SHARES
+    ]
+    sentences = assumptions(steps, measured, speed, evaluation, plan.parallel)
+    sentences += without_first_tries(entries, prompt, plan)
+    return Forecast(tuple(steps), tuple(budgets), tuple(sentences))
+
+
+def entries_of(plan: Plan) -> list[Entry]:
+    """The models that a planned run may ask for programs."""
+    if not plan.menu:
+        name = asked_models(plan.model)[0].identity.name
+        return [_entry(name, plan.model, plan.settings.price, plan)]
+    return [_entry(each.name, each.model, each.given_price, plan) for each in plan.menu]
+
+
+def _entry(name: str, model: ChatModel, price: Price | GivenPrice | None, plan: Plan) -> Entry:
+    book = price_book([(model, price)], plan.settings.other_prices)
+    return Entry(name, model, book.expected(asked_models(model)[0]))
+
+
+def assumptions(
+    steps: Sequence[Step], measured: Measured, speed: Speed, evaluation: float, parallel: int
+) -> list[str]:
+    """What a forecast rests on, a sentence each."""
+    sentences = []
+    own = [step for step in steps if step.model != IN_TURN]
+    if known := [step for step in own if step.measured_calls]:
+        calls = ", ".join(f"{step.measured_calls:,} of {step.model}" for step in known)
+        sentences.append(
+            f"Measured: tokens and seconds of earlier calls ({calls}), and"
+            f" {measured.calls_per_step:.2f} calls per step; guides and retries are among them."
+        )
+    if assumed := [step for step in own if not step.measured_calls]:
+        names = f" ({', '.join(step.model for step in assumed)})" if known else ""
+        seconds = (
+            f"{speed.tokens_per_second:g} answer tokens per second"
+            if speed.seconds_per_call is None
+            else f"{speed.seconds_per_call:g} s per request"
+        )
+        effort = " whatever the effort" if len(own) > 1 else ""
+        retries = "" if measured.iterations else "; no retries and no guides"
+        sentences.append(
+            f"Assumed{names}: prompts as long as the first one, which grow in a run, answers of"
+            f" {EXPECTED_ANSWER:,} tokens{effort}, {seconds}{retries}."
+        )
+    flight = f"; {parallel} steps in flight" if parallel > 1 else ""
+    sentences.append(f"An evaluation takes {evaluation:.2g} s, as of the initial program{flight}.")
+    if len(own) > 1:
+        sentences.append("With several models a run lies between their rows, whatever is chosen.")
+    return sentences
+
+
+def without_first_tries(entries: Sequence[Entry], prompt: Prompt, plan: Plan) -> list[str]:
+    """The models that are too expensive for the first tries of budgeted Thompson, a sentence each.
+
+    They are chosen only if the draw of a later step favours them.
+    """
+    if len(entries) < 2 or plan.router not in (DEFAULT_ROUTER, CAUTIOUS_ROUTER):
+        return []
+    most = TRY_SHARE * plan.budget
+    return [
+        f"{entry.name} gets no first tries: an attempt is expected to cost ${cost:.4f}, more than"
+        f" {TRY_SHARE:.0%} of the budget (${most:.4f}); it is met only by chance."
+        for entry in entries
+        if (cost := float(entry.price.cost(assumed_usage(entry, prompt)))) > most
+    ]
+
+
+def assumed_usage(entry: Entry, prompt: Prompt) -> Usage:
+    """A prompt and an answer of `EXPECTED_ANSWER` tokens, less if the model may not write them."""
+    tokens = estimated_usage((prompt.system, prompt.user), "").input_tokens
+    return Usage(tokens, min(EXPECTED_ANSWER, output_cap(asked_models(entry.model)[0])))
