@@ -31,6 +31,7 @@ class LineStyle:
 SOLID, DASHED, DOTTED, MIXED = "-", "--", ":", "-."
 STYLES = {
     "costada": LineStyle("#0072b2", SOLID, 2.6),
+    "costada-thompson": LineStyle("#332288", SOLID, 1.8),
     "adaevolve": LineStyle("#d55e00", SOLID, 1.8),
     "evox": LineStyle("#009e73", SOLID, 1.8),
     "no-cost-calibration": LineStyle("#e69f00", DASHED, 1.5),
@@ -40,7 +41,7 @@ STYLES = {
     "best-of-n": LineStyle("#000000", DOTTED, 1.8),
 }
 """Colours after Okabe and Ito, grey in place of yellow."""
-OTHER_COLOURS = ("#882255", "#44aa99", "#999933", "#332288", "#aa4499", "#661100")
+OTHER_COLOURS = ("#882255", "#44aa99", "#999933", "#aa4499", "#661100")
 
 
 def line_styles(methods: Sequence[str]) -> Mapping[str, LineStyle]:
@@ -95,7 +96,7 @@ def budget_paths(sections: Sequence[Section], styles: LineStyles, name: str) -> 
             axes.set_axis_off()
         _legend(figure, panels[: len(sections)])
 
-    return _svg(draw, name)
+    return svg_of(draw, name)
 
 
 def trajectories(section: Section, styles: LineStyles, name: str) -> str:
@@ -130,7 +131,7 @@ def trajectories(section: Section, styles: LineStyles, name: str) -> str:
             axes.set_ylim(bottom=0.0)
         _legend(figure, [objective])
 
-    return _svg(draw, name)
+    return svg_of(draw, name)
 
 
 def _trajectory(
@@ -216,7 +217,7 @@ def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
     figure.legend(handles.values(), handles.keys(), **place)
 
 
-def _svg(draw: Callable[[Figure], None], name: str) -> str:
+def svg_of(draw: Callable[[Figure], None], name: str) -> str:
     """A figure as one SVG element; the prefix makes its ids unique in the page."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG

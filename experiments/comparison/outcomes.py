@@ -160,7 +160,7 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
         RunOutcome(
             problem=setup.problem["name"],
             method=config.method,
-            model=config.model,
+            model=config.label,
             seed=config.seed,
             budget=config.budget,
             seed_score=seed.score,

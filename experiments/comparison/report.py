@@ -21,7 +21,7 @@ from costada.experiments.comparison.figures import (
     trajectories,
 )
 from costada.experiments.comparison.outcomes import LeftOut, find_outcomes
-from costada.experiments.comparison.published import published_table
+from costada.experiments.comparison.published_tables import published_tables
 from costada.experiments.comparison.tables import (
     DEFINITIONS,
     Table,
@@ -68,7 +68,7 @@ class Part:
 
 def to_html(
     comparison: Comparison,
-    published: Table | None,
+    published: Sequence[Table],
     left_out: Sequence[str],
     theory: Sequence[Path],
 ) -> str:
@@ -180,7 +180,7 @@ def write_comparison(
         rest = f"\n  and {more} more" if more > 0 else ""
         raise ValueError(f"{directory}: holds no finished run{''.join(reasons)}{rest}")
     comparison = compare_outcomes(found.outcomes, baseline)
-    published = published_table(comparison) if with_published else None
+    published = published_tables(comparison) if with_published else ()
     texts = {
         "md": to_markdown(comparison, published, lines),
         "csv": to_csv(comparison),

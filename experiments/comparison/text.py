@@ -33,7 +33,7 @@ LATEX = {
 }
 
 
-def to_markdown(comparison: Comparison, published: Table | None, left_out: Sequence[str]) -> str:
+def to_markdown(comparison: Comparison, published: Sequence[Table], left_out: Sequence[str]) -> str:
     """The comparison as a Markdown page."""
     lines = ["# Comparison", ""]
     lines += [f"- **{name}**: {text}" for name, text in DEFINITIONS.items()]
@@ -46,12 +46,13 @@ def to_markdown(comparison: Comparison, published: Table | None, left_out: Seque
     return "\n".join(lines) + "\n"
 
 
-def to_latex(comparison: Comparison, published: Table | None) -> str:
+def to_latex(comparison: Comparison, published: Sequence[Table]) -> str:
     """Every table of the comparison for LaTeX with the package booktabs."""
     tables = [
         _latex_table(heading, table)
         for heading, tables in _parts(comparison, published)
         for table in tables
+        if table.rows
     ]
     return "% \\usepackage{booktabs}\n\n" + "\n\n".join(tables) + "\n"
 
@@ -93,7 +94,7 @@ def _number(value: float | None) -> str:
 
 
 def _parts(
-    comparison: Comparison, published: Table | None
+    comparison: Comparison, published: Sequence[Table]
 ) -> Iterator[tuple[str, Sequence[Table]]]:
     for section in (*comparison.averages, *comparison.sections):
         yield section_title(section), section_tables(section)
@@ -102,13 +103,15 @@ def _parts(
     if comparison.reruns:
         yield "Small budgets", [rerun_table(comparison.reruns)]
     if published:
-        yield "Published", [published]
+        yield "Published", published
 
 
 def _markdown_table(table: Table) -> list[str]:
     lines = [f"### {_markdown(table.title)}", ""]
     if table.note:
         lines += [_markdown(table.note), ""]
+    if not table.rows:
+        return lines
     lines.append(f"| {' | '.join(map(_markdown, table.header))} |")
     lines.append("|" + " --- |" * table.num_names + " ---: |" * table.num_numbers)
     for row in _rows(table, _markdown, "**{}**"):

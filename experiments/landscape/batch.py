@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from multiprocessing import get_context
 
 from rich.console import Console
 
-from costada.controller.methods import DEFAULT_METHOD, METHODS
+from costada.controller.methods import DEFAULT_METHOD
 from costada.experiments.comparison.comparison import (
     AUC,
     COST,
@@ -28,17 +26,16 @@ from costada.experiments.comparison.comparison import (
 )
 from costada.experiments.comparison.metrics import RunOutcome, normalized_auc
 from costada.experiments.landscape.simulation import simulate_run
+from costada.experiments.landscape.worlds import LANDSCAPE, RECORDED, WORLDS
+from costada.experiments.processes import in_processes
 from costada.reports.formats import percent
 from costada.reports.terminal import TerminalTable
-from costada.runs.user_input import listed_or_all, unknown_name
-
-RUNS_PER_TASK = 8
-"""Runs that a process gets at once: few enough for frequent progress updates."""
+from costada.runs.user_input import unknown_name
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The runs of a simulation: every method on the landscape of every seed.
+    """The runs of a simulation: every method with every seed in one world.
 
     With several steps in flight, each run is made again with one, to be compared with.
     """
@@ -47,6 +44,7 @@ class Batch:
     seeds: tuple[int, ...]  # where each run's randomness starts
     budget: float  # dollars of each run (B)
     parallel: int = 1  # most steps in flight (K)
+    world: str = LANDSCAPE  # of `WORLDS`
 
     @property
     def runs(self) -> list[tuple[str, int, int]]:
@@ -58,40 +56,28 @@ class Batch:
         ]
 
 
-def methods_named(text: str) -> tuple[str, ...]:
-    """The methods of a list with commas, or all of them.
+def world_named(text: str) -> str:
+    """The world of that name.
 
     Raises:
-        ValueError: If a name is unknown or occurs twice, or there is none.
+        ValueError: There is no such world.
     """
-    names = listed_or_all("--methods", text, METHODS)
-    for name in names:
-        if name not in METHODS:
-            raise ValueError(unknown_name("method", name, METHODS))
-    if len(set(names)) < len(names):
-        raise ValueError(f"--methods: got {text!r}, expected different methods")
-    return names
+    if text not in WORLDS:
+        raise ValueError(unknown_name("--world", text, WORLDS))
+    return text
 
 
 @contextmanager
 def simulated(batch: Batch, num_jobs: int) -> Iterator[Iterator[RunOutcome]]:
-    """Iterate over the finished runs in any order; leaving the block stops the others.
-
-    With one job, this process does the work.
-    """
-    work = partial(_simulated, budget=batch.budget)
-    if num_jobs == 1:
-        yield map(work, batch.runs)
-        return
-    # Ctrl-C is for this process to handle, not for its workers.
-    ignoring = (signal.SIGINT, signal.SIG_IGN)
-    with get_context("spawn").Pool(num_jobs, signal.signal, ignoring) as pool:
-        yield pool.imap_unordered(work, batch.runs, chunksize=RUNS_PER_TASK)
+    """Iterate over the finished runs; see `in_processes`."""
+    work = partial(_simulated, budget=batch.budget, world=batch.world)
+    with in_processes(work, batch.runs, num_jobs) as outcomes:
+        yield outcomes
 
 
-def _simulated(run: tuple[str, int, int], budget: float) -> RunOutcome:
+def _simulated(run: tuple[str, int, int], budget: float, world: str) -> RunOutcome:
     method, seed, parallel = run
-    return simulate_run(method, seed, budget, parallel=parallel)
+    return simulate_run(method, seed, budget, parallel=parallel, world=world)
 
 
 def in_order(batch: Batch, outcomes: Sequence[RunOutcome]) -> list[RunOutcome]:
@@ -124,7 +110,9 @@ Score and overshoot are taken when the last step in flight has landed.
 """
 
 
-def print_parallel(outcomes: Sequence[RunOutcome], parallel: int, console: Console) -> None:
+def print_parallel(
+    outcomes: Sequence[RunOutcome], parallel: int, world: str, console: Console
+) -> None:
     """Print each metric with one step in flight, with several, and the paired difference."""
     runs = {(each.method, steps_in_flight(each), each.seed): each for each in outcomes}
     methods = dict.fromkeys(each.method for each in outcomes)
@@ -136,17 +124,21 @@ def print_parallel(outcomes: Sequence[RunOutcome], parallel: int, console: Conso
             several = [metric(runs[method, parallel, seed]) for seed in seeds]
             gaps = [after - before for before, after in zip(one, several, strict=True)]
             summaries = (summarize([one]), summarize([several]))
-            difference = _cell(summarize([gaps]), f"+{form}")
+            difference = cell(summarize([gaps]), f"+{form}")
             rows.append((method, *(f"{each.mean:{form}}" for each in summaries), difference))
         header = (heading, "K = 1", f"K = {parallel}", "difference")
         TerminalTable(header, rows, words=(heading,)).print(console)
-    console.print(f"{LEGEND}\n{len(seeds)} seeds; log-normal latencies in virtual time.")
+    console.print(f"{LEGENDS[world]}\n{len(seeds)} seeds; log-normal latencies in virtual time.")
 
 
-LEGEND = (
-    "Means over seeds with 95 % bootstrap intervals; differences are paired by seed."
-    "\nThe landscape is simulated: no language model answered."
-)
+MEANS = "Means over seeds with 95 % bootstrap intervals; differences are paired by seed."
+
+LEGENDS = {
+    LANDSCAPE: f"{MEANS}\nThe landscape is simulated: no language model answered.",
+    RECORDED: f"{MEANS}\nOutcomes are drawn from recorded ones of one model on one problem; the"
+    " intervals do not include how few they are.",
+}
+"""What a reader must know of the tables, by world."""
 
 
 def section_of_outcomes(outcomes: Sequence[RunOutcome]) -> Section:
@@ -160,7 +152,7 @@ def _quality(section: Section, heading: str, metric: str) -> TerminalTable:
     rows = []
     for name, found in section.summaries.items():
         difference = section.differences.get(name, {}).get(metric)
-        rows.append((name, _cell(found.get(metric), ".4f"), _cell(difference, "+.4f")))
+        rows.append((name, cell(found.get(metric), ".4f"), cell(difference, "+.4f")))
     return TerminalTable(("method", heading, against), rows, words=("method",), optional=(against,))
 
 
@@ -180,15 +172,16 @@ def _spending(section: Section) -> TerminalTable:
     return TerminalTable(header, rows, words=("method",), optional=("runs", "largest", "guide $"))
 
 
-def print_section(section: Section, console: Console) -> None:
+def print_section(section: Section, world: str, console: Console) -> None:
     """Print quality and spending of every method."""
     _quality(section, "AUC", AUC).print(console)
     _quality(section, "final score", FINAL_SCORE).print(console)
     _spending(section).print(console)
-    console.print(LEGEND)
+    console.print(LEGENDS[world])
 
 
-def _cell(summary: Summary | None, form: str) -> str:
+def cell(summary: Summary | None, form: str) -> str:
+    """A mean with its interval, as far as there is one."""
     if summary is None:
         return "-"
     if summary.interval is None:

@@ -63,7 +63,7 @@ def named_approach(approach_type: str) -> int | None:
 
 def attempt_of(asked: PromptData) -> Attempt | None:
     """What an answer starts from, None where it sees no program of the landscape."""
-    seen = read_program(asked.program)
+    seen = read_program(asked.program) if isinstance(asked.program, str) else None
     if seen is None:
         return None
     wording = Wording(asked.mode or asked.action)
@@ -94,7 +94,7 @@ def answered(asked: PromptData | None, seed: int, rng: Random) -> tuple[str, Usa
 
 def _program_answer(asked: PromptData, seed: int, rng: Random) -> tuple[str, Usage]:
     attempt = attempt_of(asked)
-    if attempt is None:
+    if attempt is None or not isinstance(asked.program, str):
         return NO_LANDSCAPE, generation_tokens(len(asked.others), 1.0, rng)
     landscape = drawn_landscape(seed)
     program = asked.program.strip("\n") + "\n"
@@ -103,7 +103,7 @@ def _program_answer(asked: PromptData, seed: int, rng: Random) -> tuple[str, Usa
 
 
 def _guide_answer(asked: PromptData, seed: int, rng: Random) -> str:
-    seen = read_program(asked.program)
+    seen = read_program(asked.program) if isinstance(asked.program, str) else None
     if seen is None:
         return NO_LANDSCAPE
     if asked.mode == "refinement":

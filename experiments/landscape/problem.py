@@ -59,6 +59,7 @@ def landscape() -> Problem:
         initial_program=program_text(0, f"{SEED_QUALITY:.4f}", 0),
         evaluate=evaluate,
         entry_point=ENTRY_POINT,
+        reference=1.0,
         seed_objective=SEED_QUALITY,
         source="simulated; distributions in docs/understand/landscape.md",
     )

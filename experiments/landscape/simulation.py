@@ -6,23 +6,28 @@ answers lead to equal decisions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from importlib.resources import files
 from random import Random
 from statistics import fmean
-from typing import Protocol, cast
 
 from costada.controller.allocation import Allocation
 from costada.controller.archive import Archive
 from costada.controller.baselines.evox import LABELS, EvoX
 from costada.controller.constants import Constants
-from costada.controller.guidance import Mode, is_active
+from costada.controller.flatness import is_flat, spent_at_gain
+from costada.controller.guidance import is_active
 from costada.controller.method import Controller, ParentRule, is_guided
 from costada.controller.methods import METHODS
 from costada.controller.money import Balance, has_crossed
+from costada.controller.router import (
+    ModelRecord,
+    Money,
+    Offer,
+    attempt_price,
+    dollar_sum,
+)
 from costada.controller.step import (
     StopReason,
     ask_step,
@@ -34,27 +39,21 @@ from costada.controller.step import (
     tell_step,
 )
 from costada.experiments.comparison.metrics import Point, RunOutcome
-from costada.experiments.landscape.landscape import (
-    GUIDE_TOKENS,
-    INSIGHT_TOKENS,
-    LABEL_TOKENS,
-    STRATEGY_FAILURE_RATE,
-    STRATEGY_TOKENS,
-    Attempt,
-    Landscape,
-    Wording,
-    call_tokens,
-    drawn_landscape,
+from costada.experiments.landscape.answers import (
+    NO_ADVICE,
+    Advice,
+    Answers,
+    Request,
 )
-from costada.experiments.landscape.model import REFINEMENTS, named_approaches
-from costada.experiments.landscape.problem import (
-    SeenProgram,
-    evaluate,
-    landscape,
-    proposed_program,
-    read_program,
+from costada.experiments.landscape.landscape import Wording
+from costada.experiments.landscape.menu import (
+    EXPECTED_TOKENS,
+    SimulatedEntry,
+    SimulatedMenu,
+    limited_score,
 )
-from costada.nodes.evox.strategies import StrategyRecord, initial_strategy
+from costada.experiments.landscape.strategy_choice import chosen_by_strategy
+from costada.experiments.landscape.worlds import LANDSCAPE, answers_of
 from costada.nodes.settings import Settings, problem_texts, settings_texts
 from costada.runs.config import PRESETS
 from costada.runs.user_input import unknown_name
@@ -63,7 +62,6 @@ from costada.values.usage import Usage
 
 MODEL = "simulated"
 PRICE = PRESETS["glm-5"].price
-STRATEGIES = files("costada.models.offline") / "strategies"
 
 UNITS = 10**8
 """Parts of a dollar that costs are counted in, so that sums of token prices are exact."""
@@ -74,13 +72,6 @@ OUTPUT_UNITS = int(PRICE.output_per_million * UNITS / 10**6)
 LATENCY_SPREAD = 0.73
 """Standard deviation of a call's log latency: the 95th percentile is 3.3 times the median."""
 
-LABEL_WORDING = {
-    "": Wording.BALANCED,
-    "diverge": Wording.EXPLORATION,
-    "refine": Wording.EXPLOITATION,
-}
-"""What the labels of an EvoX strategy ask for, in the words of the landscape."""
-
 
 def simulate_run(
     method: str,
@@ -89,8 +80,10 @@ def simulate_run(
     constants: Constants | None = None,
     *,
     parallel: int = 1,
+    world: str = LANDSCAPE,
+    stop_when_flat: float | None = None,
 ) -> RunOutcome:
-    """A finished run of a method on the landscape of a seed, at the paper's GLM-5 prices.
+    """A finished run of a method in a world, at the paper's GLM-5 prices.
 
     Args:
         method: Name of the method.
@@ -98,100 +91,26 @@ def simulate_run(
         budget: Dollars to spend (B).
         constants: The method's constants, the defaults if None.
         parallel: Most steps in flight at a time (K).
+        world: Name of what answers, of `worlds.WORLDS`.
+        stop_when_flat: Chance of another gain below which the run stops; None: never.
 
     Raises:
-        ValueError: There is no such method, the budget is not above 0, or `parallel` is below 1.
+        ValueError: There is no such method or world, the budget is not above 0, or `parallel` is
+            below 1.
     """
-    answers = LandscapeAnswers(drawn_landscape(seed))
-    run = SimulatedRun(method, seed, budget, constants or Constants(), answers, parallel)
+    answers = answers_of(world, seed)
+    run = SimulatedRun(
+        method,
+        seed,
+        budget,
+        constants or Constants(),
+        answers,
+        parallel,
+        stop_when_flat=stop_when_flat,
+    )
     for _ in run.steps():
         pass
     return run.outcome()
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What the prompt of one attempt would say."""
-
-    parent: Candidate
-    num_others: int  # programs shown beside it
-    wording: Wording
-    named: int | None = None  # approach that its breakthrough tactic names; None without one
-
-
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """The tactics of a guide: the approach that each names, None if it keeps the program's."""
-
-    named: tuple[int | None, ...]
-    tokens: Usage
-
-
-@dataclass(frozen=True, slots=True)
-class Evolution:
-    """The result of an evolution: a packaged strategy, None where none is valid.
-
-    `calls` are the tokens of each call that it takes; the last one brings the strategy.
-    """
-
-    strategy: str | None
-    calls: tuple[Usage, ...]
-
-
-class Answers(Protocol):
-    """Answers every call of one run; all randomness comes from the generator it is given."""
-
-    def attempt(self, request: Request, rng: Random) -> tuple[str, Usage]:
-        """The program of an answer, valid or not, and its tokens."""
-
-    def advise(self, mode: str, best: Candidate, rng: Random) -> Advice:
-        """The tactics of a guide; none where its answer was unusable."""
-
-    def label(self, rng: Random) -> Usage:
-        """The tokens of the label call, which only EvoX buys."""
-
-    def evolve(self, shown: str, rng: Random) -> Evolution:
-        """The evolution of EvoX from the strategy of that name."""
-
-
-@dataclass(frozen=True, slots=True)
-class LandscapeAnswers:
-    """Draws every answer from the distributions of one landscape."""
-
-    landscape: Landscape
-
-    def attempt(self, request: Request, rng: Random) -> tuple[str, Usage]:
-        """A program made from the parent, and its tokens."""
-        seen = _seen(request.parent)
-        attempt = Attempt(seen.approach, seen.quality, request.wording, request.named)
-        code = request.parent.program.text
-        return proposed_program(code, attempt, request.num_others, self.landscape, rng)
-
-    def advise(self, mode: str, best: Candidate, rng: Random) -> Advice:
-        """Three tactics."""
-        if mode == Mode.REFINEMENT:
-            return Advice((None,) * len(REFINEMENTS), call_tokens(GUIDE_TOKENS, rng))
-        seen = _seen(best)
-        named = named_approaches(self.landscape, seen.approach, seen.quality, rng)
-        return Advice(named, call_tokens(GUIDE_TOKENS, rng))
-
-    def label(self, rng: Random) -> Usage:
-        """The tokens of the label call."""
-        return call_tokens(LABEL_TOKENS, rng)
-
-    def evolve(self, shown: str, rng: Random) -> Evolution:
-        """Another packaged strategy, with an extra call where the first is refused."""
-        strategy = rng.choice([name for name in packaged_strategies() if name != shown])
-        is_refused = rng.random() < STRATEGY_FAILURE_RATE
-        calls = [INSIGHT_TOKENS, STRATEGY_TOKENS] + [STRATEGY_TOKENS] * is_refused
-        return Evolution(strategy, tuple(call_tokens(lengths, rng) for lengths in calls))
-
-
-def _seen(candidate: Candidate) -> SeenProgram:
-    seen = read_program(candidate.program.text)
-    if seen is None:
-        raise ValueError(f"program: got {candidate.program.text!r}, expected one of the landscape")
-    return seen
 
 
 @dataclass(slots=True)
@@ -207,6 +126,9 @@ class Ticket:
         paid: Price of the calls that are finished, by role.
         advice: What its guide answers; empty without one.
         candidate: What the attempt in flight brings; None where it fails.
+        model: Entry of the menu that the attempt in flight went to; empty without a menu.
+        parent_score: Score of the program that the attempt in flight started from.
+        expected: Dollars that it was expected to cost, 0 without a menu.
     """
 
     number: int
@@ -215,8 +137,16 @@ class Ticket:
     is_guided: bool = False
     call: tuple[str, int] = ("", 0)
     paid: dict[str, int] = field(default_factory=dict)
-    advice: Advice = Advice((), Usage(0, 0))
+    advice: Advice = NO_ADVICE
     candidate: Candidate | None = None
+    model: str = ""
+    parent_score: float = 0.0
+    expected: float = 0.0
+
+
+def expected_cost(entry: SimulatedEntry, tokens: Usage = EXPECTED_TOKENS) -> float:
+    """Dollars of an attempt of so many tokens by list price (e_m)."""
+    return entry.price * _units(tokens) / UNITS
 
 
 def _units(tokens: Usage) -> int:
@@ -231,6 +161,7 @@ class SimulatedRun:
 
     Attributes:
         controller: The method between two decisions.
+        chooser: What chooses the model of an attempt; None without a menu.
         archives: Of each frontier.
         population: Every valid candidate, in the order of landing.
         best: The incumbent.
@@ -245,6 +176,8 @@ class SimulatedRun:
         constants: Constants,
         answers: Answers,
         parallel: int = 1,
+        menu: SimulatedMenu | None = None,
+        stop_when_flat: float | None = None,
     ) -> None:
         if method not in METHODS:
             raise ValueError(unknown_name("method", method, METHODS))
@@ -253,9 +186,18 @@ class SimulatedRun:
         self._method, self._seed, self._budget = method, seed, budget
         self._given, self._constants = constants, METHODS[method].adjusted(constants)
         self._answers, self._parallel = answers, parallel
-        self._problem = landscape()
+        self.chooser = menu.chooser if menu else None
+        self._entries, self._offers = dict[str, SimulatedEntry](), dict[str, Offer]()
+        self._records = dict[str, ModelRecord]()
+        if menu is not None:
+            for entry in menu.entries:
+                self._entries[entry.name] = entry
+                expected = expected_cost(entry, menu.expected_tokens)
+                self._offers[entry.name] = Offer(entry.name, expected)
+                self._records[entry.name] = ModelRecord(entry.name)
+        self._problem = answers.problem
         program = Program.of(self._problem.initial_program)
-        score = evaluate(program.text).score
+        score = self._problem.evaluate(program.text).score
         self.controller: Controller = METHODS[method].start(score, constants)
         seeds = [
             Candidate(id=f"0.{number}", program=program, score=score)
@@ -269,6 +211,7 @@ class SimulatedRun:
         self._units = {"generation": 0, "retry": 0, "guide": 0}
         self._guides, self._points = list[int](), list[Point]()
         self._now, self._launched = 0.0, 0
+        self._stop_when_flat, self._gained_at, self._is_flat = stop_when_flat, 0.0, False
         self.in_flight = list[tuple[float, int, Ticket]]()  # a heap by the time of landing
 
     def steps(self) -> Iterator[Controller]:
@@ -337,13 +280,16 @@ class SimulatedRun:
         """Dollars that the steps in flight are expected to cost.
 
         A call costs what steps did on average so far, and a guide what guides did; the earlier
-        calls of a step in flight come on top.
+        calls of a step in flight come on top. With a menu, an attempt costs what was expected of
+        its model when it was launched.
         """
         guides, each_step = self._guides, self._mean_step()
         each_guide = fmean(guides) / UNITS if guides else self._constants.guide_cost_estimate
         tickets = [ticket for _, _, ticket in self.in_flight]
         paid = sum(sum(ticket.paid.values()) for ticket in tickets) / UNITS
-        return paid + sum(each_step if each.allocation else each_guide for each in tickets)
+        return paid + sum(
+            (each.expected or each_step) if each.allocation else each_guide for each in tickets
+        )
 
     def _mean_step(self) -> float:
         iterations = len(self._points)
@@ -364,7 +310,8 @@ class SimulatedRun:
         return self._stop_reason(self._balance().spent, self.controller.iteration) is not None
 
     def _stop_reason(self, dollars: float, iteration: int) -> StopReason | None:
-        return stop_reason(self._budget, dollars, iteration, self._constants.max_iterations)
+        most = self._constants.max_iterations
+        return stop_reason(self._budget, dollars, iteration, most, is_flat=self._is_flat)
 
     def _ask_guide(self, ticket: Ticket) -> None:
         """Launch the pending guide; once it lands, the ticket goes on as a step."""
@@ -392,8 +339,16 @@ class SimulatedRun:
         ticket.attempt += 1
         request = self._request(ticket, allocation)
         rng = draws(self._seed, ticket.number, f"answer {ticket.attempt}")
+        entry = self._chosen_entry(ticket)
         code, tokens = self._answers.attempt(request, rng)
-        evaluation = evaluate(code)
+        evaluation = self._problem.evaluate(code)
+        if entry is not None:
+            ticket.model, ticket.parent_score = entry.name, request.parent.score
+            limits = draws(self._seed, ticket.number, f"limits of attempt {ticket.attempt}")
+            score = limited_score(evaluation.score, request.parent.score, entry, limits)
+            if score != evaluation.score:
+                code = self._answers.with_score(code, score, limits)
+                evaluation = self._problem.evaluate(code)
         ticket.candidate = None
         if evaluation.is_valid:
             ticket.candidate = Candidate(
@@ -404,10 +359,29 @@ class SimulatedRun:
                 parent_id=request.parent.id,
                 generation=request.parent.generation + 1,
             )
-        self._send(ticket, "generation" if ticket.attempt == 1 else "retry", tokens)
+        role = "generation" if ticket.attempt == 1 else "retry"
+        self._send(ticket, role, tokens, entry.price if entry else None)
 
-    def _send(self, ticket: Ticket, role: str, tokens: Usage) -> None:
-        ticket.call = role, _units(tokens)
+    def _chosen_entry(self, ticket: Ticket) -> SimulatedEntry | None:
+        """The model of the next attempt; None without a menu."""
+        if self.chooser is None:
+            return None
+        in_flight = [each.model for _, _, each in self.in_flight if each.allocation]
+        offers = [
+            replace(offer, launched=in_flight.count(name)) for name, offer in self._offers.items()
+        ]
+        paid = self._balance().spent + sum(ticket.paid.values()) / UNITS
+        money = Money(self._budget, self._budget - paid - self._expected())
+        rng = draws(self._seed, ticket.number, f"model of attempt {ticket.attempt}")
+        name = self.chooser.choose(offers, money, ticket.attempt, rng)
+        if name is None:
+            raise ValueError("models: the router chose none, expected one of the menu")
+        ticket.expected = attempt_price(self._records[name], self._offers[name])
+        return self._entries[name]
+
+    def _send(self, ticket: Ticket, role: str, tokens: Usage, price: float | None = None) -> None:
+        units = _units(tokens)
+        ticket.call = role, units if price is None else round(units * price)
         rng = draws(self._seed, ticket.number, f"latency {role} {ticket.attempt}")
         landing = self._now + rng.lognormvariate(0.0, LATENCY_SPREAD)
         heappush(self.in_flight, (landing, ticket.number, ticket))
@@ -425,6 +399,20 @@ class SimulatedRun:
             else:
                 self._begin(ticket)
             return False
+        if self.chooser is not None:
+            known = self._records[ticket.model]
+            self._records[ticket.model] = replace(
+                known,
+                tries=known.tries + 1,
+                dollars=dollar_sum(known.dollars, units / UNITS),
+            )
+            self.chooser = self.chooser.tell(
+                ticket.model,
+                ticket.candidate.score if ticket.candidate else None,
+                ticket.parent_score,
+                units / UNITS,
+                has_reference=self._problem.reference is not None,
+            )
         is_last = self._is_stopping or ticket.attempt >= self._constants.max_attempts
         if ticket.candidate is None and not is_last and self._can_repeat(ticket):
             self._attempt(ticket, ticket.allocation)
@@ -461,6 +449,12 @@ class SimulatedRun:
             is_guided=ticket.is_guided,
         )
         self.controller, self.archives = booked.controller, booked.archives
+        self._gained_at = spent_at_gain(
+            self._gained_at, self._balance().spent, booked.credit.global_gain, self._constants
+        )
+        self._is_flat = self._is_flat or is_flat(
+            self._stop_when_flat, self._balance(), self._gained_at, iteration, self._constants
+        )
         is_last = self._stop_reason(self._balance().spent, iteration) is not None
         self._decide(allocation, is_last=is_last)
         if self.controller.iteration < iteration:
@@ -494,7 +488,9 @@ class SimulatedRun:
         if self.controller.parents is ParentRule.SEED:
             return Request(self.population[0], 0, Wording.BALANCED)
         if isinstance(self.controller, EvoX):
-            return self._chosen_by_strategy(self.controller.strategy, ticket.number)
+            rng = Random(draws(self._seed, ticket.number, "strategy").getrandbits(32))
+            shown = self._constants.num_inspirations
+            return chosen_by_strategy(self.controller.strategy, self.population, shown, rng)
         tactic = None
         if is_guided(self.controller) and is_active(self.controller.cycle):
             is_first = not ticket.is_guided
@@ -513,55 +509,8 @@ class SimulatedRun:
         named = None if tactic is None else self._named[tactic]
         return Request(parent, len(others), wording, named)
 
-    def _chosen_by_strategy(self, strategy: str, number: int) -> Request:
-        """What a packaged strategy chooses from the population at the launch."""
-        searcher = _strategy_class(strategy)()
-        for candidate in self.population:
-            searcher.add(
-                StrategyRecord(
-                    id=candidate.id,
-                    code=candidate.program.text,
-                    score=candidate.score,
-                    metrics=dict(candidate.metrics),
-                    error=candidate.error,
-                    parent_id=candidate.parent_id,
-                    iteration=candidate.iteration,
-                    generation=candidate.generation,
-                )
-            )
-        rng = Random(draws(self._seed, number, "strategy").getrandbits(32))
-        parent_id, label, others = searcher.select(self._constants.num_inspirations, rng)
-        parent = next(each for each in self.population if each.id == parent_id)
-        return Request(parent, len(others), LABEL_WORDING[label])
-
     def _charge(self, role: str, units: int) -> None:
         self._units[role] += units
 
     def _balance(self) -> Balance:
         return Balance(self._budget, sum(self._units.values()) / UNITS)
-
-
-class Strategy(Protocol):
-    """What the class in the text of an EvoX strategy offers."""
-
-    def add(self, record: StrategyRecord) -> None:
-        """Add a candidate to the population."""
-
-    def select(self, n_context: int, rng: Random) -> tuple[str, str, list[str]]:
-        """The id of the parent, a label and the ids of the context."""
-
-
-@lru_cache(maxsize=1)
-def packaged_strategies() -> Mapping[str, str]:
-    """The texts that an evolution may bring, by name."""
-    texts = [file for file in STRATEGIES.iterdir() if file.name.endswith(".txt")]
-    return {file.name: file.read_text(encoding="utf-8") for file in sorted(texts, key=str)}
-
-
-@lru_cache(maxsize=16)
-def _strategy_class(name: str) -> type[Strategy]:
-    """The class in a packaged strategy, the initial one for ""; a model's text never runs here."""
-    namespace: dict[str, object] = {}
-    text = packaged_strategies()[name] if name else initial_strategy()
-    exec(text, namespace)  # noqa: S102  a text of this package
-    return cast(type[Strategy], namespace["Strategy"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sys
@@ -15,7 +16,7 @@ from typing import Any, Protocol, Self
 
 from costada.experiments.sweep.progress import SweepProgress
 from costada.experiments.sweep.sweep import Status, SweepRun, last_step
-from costada.runs.config import CONTROLLER, OTHER_PRICES, RunConfig
+from costada.runs.config import CONTROLLER, MENU, OTHER_PRICES, RunConfig
 from costada.runs.interruption import ExitCode
 from costada.runs.user_input import as_option
 from costada.store.files import created, make_folder, read_end
@@ -127,7 +128,13 @@ def options_of(run: SweepRun) -> list[str]:
     options = []
     for name, field in RunConfig.model_fields.items():
         value = getattr(run.config, name)
-        if name == "problem" or value is None:
+        if name == "problem" or value is None or value == ():
+            continue
+        if name == "model" and run.config.models:
+            continue
+        if name == MENU:
+            entries = [entry.model_dump(mode="json", exclude_unset=True) for entry in value]
+            options.append(f"{as_option(name)}={json.dumps(entries)}")
             continue
         if name == CONTROLLER:
             options += [f"--set={name}.{key}={str(each).lower()}" for key, each in value.items()]

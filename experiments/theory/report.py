@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,25 +11,27 @@ from typing import TYPE_CHECKING
 from costada.controller.allocation import optimism_bonus
 from costada.controller.credit import cost_divisor
 from costada.controller.money import normalized_cost
-from costada.experiments.theory.proposition import (
+from costada.controller.router import DEFAULT_ROUTER
+from costada.experiments.theory.games import TOTAL_GAIN, Share
+from costada.experiments.theory.policies import (
+    CHEAPEST,
+    KUBE,
     NUM_URNS,
-    POLICIES,
     RANKING,
     SEED_SCORE,
     SMALL_BONUS,
     SMALL_BONUS_NO_COST,
-    TOTAL_GAIN,
-    Finding,
-    Instance,
-    Share,
+    UCB1,
 )
+from costada.experiments.theory.proposition import POLICIES, Finding, Instance
+from costada.experiments.theory.unknown_gains import EVEN, GAINS, LEARNERS, NUM_DRAWS, Learned
 from costada.store.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-COSTADA, UNIFORM = "costada", "uniform"
+COSTADA, THOMPSON, UNIFORM = "costada", "costada-thompson", "uniform"
 
 
 def conclusions(findings: Sequence[Finding]) -> list[str]:
@@ -62,18 +64,21 @@ def _on_shares(findings: Sequence[Finding], longest: Sequence[Finding]) -> list[
         f"CostAda's own rule: {_range(own)} of OPT at B/c = {num_steps}, which is"
         f" {_range(to_ranking)} of what ranking obtains and {_range(to_uniform)} times the share of"
         f" taking turns. It exceeds 1/K + 1/kappa in {num_better} of {len(longest)} cases.",
+        f"Gain per dollar, drawn: {THOMPSON} obtains {_range(_means(longest, THOMPSON))} of OPT at"
+        f" B/c = {num_steps}, fractional KUBE {_range(_means(longest, KUBE))}, UCB1"
+        f" {_range(_means(longest, UCB1))}.",
     ]
 
 
 def _on_reasons(longest: Sequence[Finding]) -> list[str]:
     middle = longest[len(longest) // 2]
-    instance = middle.instance
+    instance, game = middle.instance, middle.instance.game(0)
     total = round(middle.shares[COSTADA].mean * instance.num_steps / 2)
     visits = total // instance.num_frontiers
-    bonus = optimism_bonus(visits, total, 0.5, instance.constants)
-    scale = instance.constants.optimism_scale
+    bonus = optimism_bonus(visits, total, 0.5, game.constants)
+    scale = game.constants.optimism_scale
     costliest = max((finding.instance for finding in longest), key=lambda each: each.cost_ratio)
-    constants = costliest.constants
+    constants = costliest.game(0).constants
     cheap, expensive = (
         normalized_cost(price * constants.reference_cost, constants)
         for price in (1, costliest.cost_ratio)
@@ -86,9 +91,9 @@ def _on_reasons(longest: Sequence[Finding]) -> list[str]:
     return [
         f"Why, first: optimism has a fixed scale (c_ucb = {scale:g}), but scores end at 1, so that"
         f" B/c equal gains are at most c/B each. Halfway through {_named(instance)} the bonus of a"
-        f" frontier visited {visits} times is {bonus:.3g}, {bonus / instance.gain:.0f} times the"
-        f" gain of a step ({instance.gain:.3g}), so frontiers are visited almost evenly until the"
-        " remaining budget takes the bonus away.",
+        f" frontier visited {visits} times is {bonus:.3g}, {bonus / game.gain:.0f} times the gain"
+        f" of a step ({game.gain:.3g}), so frontiers are visited almost evenly until the remaining"
+        " budget takes the bonus away.",
         "Why, second: credit is divided by 1 + lambda^c ln(1 + c/c-bar). A step that costs"
         f" {costliest.cost_ratio} times more is credited {early:.2f} times less at the start and"
         f" {late:.2f} times less at the end, not {costliest.cost_ratio} times.",
@@ -111,7 +116,45 @@ def _on_the_model(findings: Sequence[Finding]) -> str:
     )
 
 
-def _means(findings: Sequence[Finding], policy: str) -> list[float]:
+def conclusions_on_unknown_gains(cases: Sequence[Learned]) -> list[str]:
+    """What learning costs, and which policy is best for each kind of gains."""
+    num_steps = max(case.instance.num_steps for case in cases)
+    longest = {case.gains: case for case in cases if case.instance.num_steps == num_steps}
+    even = longest[EVEN].shares
+    named = ", ".join(
+        f"{name} {_with_error(even[name])}"
+        for name in (THOMPSON, DEFAULT_ROUTER, KUBE, CHEAPEST, RANKING, UCB1, COSTADA)
+    )
+    best = {
+        gains: max(case.shares, key=lambda name: case.shares[name].mean)
+        for gains, case in longest.items()
+    }
+    others = "; ".join(
+        f"{gains}: {name} {_with_error(longest[gains].shares[name])}"
+        + (
+            ""
+            if name == THOMPSON
+            else f", {THOMPSON} {_with_error(longest[gains].shares[THOMPSON])}"
+        )
+        for gains, name in best.items()
+    )
+    kinds = "; ".join(f"{gains.name}: {gains.summary}" for gains in GAINS)
+    return [
+        f"Unknown gains: a step gains with a chance that is drawn for each frontier and game."
+        f" {kinds[0].upper()}{kinds[1:]}.",
+        f"With even chances, {_named(longest[EVEN].instance)}: {named}.",
+        f"The best policy for each kind of gains at B/c = {num_steps}. {others}.",
+        f"{CHEAPEST} knows the prices and learns nothing. The rules know the prices in advance,"
+        f" methods learn them from their bills. {THOMPSON} pays for up to four first tries of each"
+        " frontier, so small budgets and rare gains leave it less.",
+    ]
+
+
+def _with_error(share: Share) -> str:
+    return f"{share.mean:.3f} +- {share.error:.3f}"
+
+
+def _means(findings: Sequence[Finding | Learned], policy: str) -> list[float]:
     return [finding.shares[policy].mean for finding in findings]
 
 
@@ -125,7 +168,7 @@ def _range(values: Sequence[float]) -> str:
     return f"{min(values):.3f} to {max(values):.3f}"
 
 
-NAME_WIDTH, CELL_WIDTH = 20, 5
+NAME_WIDTH, CELL_WIDTH, WIDE_CELL = 20, 5, 15
 
 
 def theory_text(findings: Sequence[Finding]) -> str:
@@ -138,8 +181,7 @@ def theory_text(findings: Sequence[Finding]) -> str:
         policy.name: tuple(finding.shares[policy.name] for finding in findings)
         for policy in POLICIES
     }
-    first = {values: name for name, values in reversed(shares.items())}
-    names = [name for name, values in shares.items() if first[values] == name]
+    names = _first_of_equals(shares)
     tables = [
         _table(
             f"Share of OPT, K = {count}, mean over the {count} places of the cheap frontier",
@@ -154,11 +196,42 @@ def theory_text(findings: Sequence[Finding]) -> str:
     return "\n\n".join([*tables, _table(title, longest, names, lambda share: share.worst)])
 
 
-def theory_json(findings: Sequence[Finding], conclusions: Sequence[str]) -> str:
-    """Everything that was computed as one JSON object."""
+def unknown_gains_text(cases: Sequence[Learned]) -> str:
+    """The shares of OPT where gains are unknown, one table per budget.
+
+    Of methods with the same shares throughout, the first is printed.
+    """
+    shares = {each.name: tuple(case.shares[each.name] for case in cases) for each in LEARNERS}
+    names = _first_of_equals(shares)
+    tables = []
+    for num_steps in sorted({case.instance.num_steps for case in cases}):
+        columns = [case for case in cases if case.instance.num_steps == num_steps]
+        lines = [
+            f"Share of OPT, unknown gains, {_named(columns[0].instance)}, {NUM_DRAWS} games",
+            _line("gains", [case.gains for case in columns], WIDE_CELL),
+        ]
+        for name in names:
+            cells = [_with_error(case.shares[name]) for case in columns]
+            lines.append(_line(name, cells, WIDE_CELL))
+        tables.append("\n".join(lines))
+    return "\n\n".join(tables)
+
+
+def _first_of_equals(shares: Mapping[str, Sequence[Share]]) -> list[str]:
+    """Names of policies, without those that obtain the same as an earlier one throughout."""
+    first: dict[tuple[tuple[float, float], ...], str] = {}
+    for name, found in shares.items():
+        first.setdefault(tuple((share.mean, share.worst) for share in found), name)
+    return list(first.values())
+
+
+def theory_json(
+    findings: Sequence[Finding], cases: Sequence[Learned], conclusions: Sequence[str]
+) -> str:
+    """Everything that was computed as one JSON object; `cases` are those of unknown gains."""
     policies = [
         {"name": each.name, "is_cost_blind": each.is_cost_blind, "is_method": each.is_method}
-        for each in POLICIES
+        for each in dict.fromkeys((*POLICIES, *LEARNERS))
     ]
     rows = [
         {
@@ -168,8 +241,27 @@ def theory_json(findings: Sequence[Finding], conclusions: Sequence[str]) -> str:
         }
         for each in findings
     ]
+    unknown = [
+        {
+            "gains": each.gains,
+            **asdict(each.instance),
+            "shares": {
+                name: {**asdict(share), "error": share.error} for name, share in each.shares.items()
+            },
+        }
+        for each in cases
+    ]
     facts = {"seed_score": SEED_SCORE, "total_gain": TOTAL_GAIN, "num_urns": NUM_URNS}
-    found = {"policies": policies, "rows": rows, "conclusions": list(conclusions)}
+    found = {
+        "policies": policies,
+        "rows": rows,
+        "unknown_gains": {
+            "num_draws": NUM_DRAWS,
+            "kinds": {gains.name: gains.summary for gains in GAINS},
+            "rows": unknown,
+        },
+        "conclusions": list(conclusions),
+    }
     return json.dumps({**facts, **found}, indent=2)
 
 
@@ -188,27 +280,37 @@ def _table(
     return "\n".join(lines)
 
 
-def _line(name: str, cells: Sequence[str]) -> str:
-    return f"{name:<{NAME_WIDTH}}" + "".join(f"{cell:>{CELL_WIDTH}}" for cell in cells)
+def _line(name: str, cells: Sequence[str], width: int = CELL_WIDTH) -> str:
+    return f"{name:<{NAME_WIDTH}}" + "".join(f"{cell:>{width}}" for cell in cells)
 
 
-PICTURE_INCHES = (12.0, 5.2)
+PICTURE_INCHES = (17.0, 5.8)
 DOTS_PER_INCH = 130
 BOUND_COLOUR = "#b2182b"
 STYLES = {
     RANKING: ("#1b7837", "-", "o", "ranking by gain per cost"),
     SMALL_BONUS: ("#2166ac", "--", "D", "CostAda, bonus of the size of a gain"),
     "costada": ("#2166ac", "-", "s", "CostAda"),
+    THOMPSON: ("#542788", "-", "P", "CostAda, gain per dollar drawn"),
+    DEFAULT_ROUTER: ("#542788", "--", "p", "budgeted Thompson, prices known"),
+    KUBE: ("#8c510a", "--", "h", "fractional KUBE"),
+    UCB1: ("#bf812d", ":", "1", "UCB1"),
     "adaevolve": ("#e08214", "-", "^", "AdaEvolve"),
     "evox": ("#8073ac", "-", "v", "EvoX (urn)"),
     "uniform": ("#4d4d4d", ":", "x", "uniform"),
     "best-of-n": ("#c51b7d", ":", "+", "best-of-n"),
 }
 """Colour, line, mark and name of each policy in the picture."""
+CHEAPEST_STYLE = ("#000000", "none", "_", "always the cheapest")
+"""Drawn where gains are unknown; with equal gains it is OPT."""
 
 
-def write_theory_figure(findings: Sequence[Finding], paths: Sequence[Path]) -> None:
+def write_theory_figure(
+    findings: Sequence[Finding], cases: Sequence[Learned], paths: Sequence[Path]
+) -> None:
     """Write the picture in the format of each file's ending, for the middle K and kappa.
+
+    The third panel holds the `cases` of unknown gains with the largest budget.
 
     matplotlib is loaded here and draws without a display.
 
@@ -226,14 +328,17 @@ def write_theory_figure(findings: Sequence[Finding], paths: Sequence[Path]) -> N
     over_ratio = [each for each in same_k if each.instance.num_steps == num_steps]
     figure = Figure(figsize=PICTURE_INCHES, layout="constrained")
     FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2, sharey=True)
+    left, right, unknown = figure.subplots(1, 3, sharey=True, width_ratios=(1, 1, 1.2))
     steps = [each.instance.num_steps for each in over_budget]
     _draw(left, over_budget, steps, "Budget in cheap steps, B/c")
     left.set_title(f"K = {middle.num_frontiers}, kappa = {middle.cost_ratio}", y=1.0)
     left.set_ylabel("Share of OPT, mean over places of the cheap frontier")
     _draw(right, over_ratio, [each.instance.cost_ratio for each in over_ratio], "Cost ratio kappa")
     right.set_title(f"K = {middle.num_frontiers}, B/c = {num_steps}", y=1.0)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    _draw_unknown(unknown, [each for each in cases if each.instance.num_steps == num_steps])
+    handles, labels = left.get_legend_handles_labels()
+    more_handles, more_labels = unknown.get_legend_handles_labels()
+    figure.legend(handles + more_handles, labels + more_labels, loc="outside lower center", ncols=6)
     with rc_context({"svg.hashsalt": "theory"}):
         for path in paths:
             # The moment of drawing stays out of the file.
@@ -256,3 +361,27 @@ def _draw(axes: Axes, findings: Sequence[Finding], places: Sequence[int], label:
     axes.set_xlabel(label)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
+
+
+def _draw_unknown(axes: Axes, cases: Sequence[Learned]) -> None:
+    """Mean and two standard errors of each policy, side by side for each kind of gains."""
+    styles = {name: style for name, style in STYLES.items() if name in cases[0].shares}
+    styles[CHEAPEST] = CHEAPEST_STYLE
+    for number, (name, (colour, _, mark, legend)) in enumerate(styles.items()):
+        shares = [case.shares[name] for case in cases]
+        offset = 0.8 * (number / (len(styles) - 1) - 0.5)
+        axes.errorbar(
+            [place + offset for place in range(len(shares))],
+            [share.mean for share in shares],
+            yerr=[2 * share.error for share in shares],
+            color=colour,
+            linestyle="none",
+            marker=mark,
+            capsize=2,
+            label=legend if name not in STYLES else None,
+        )
+    axes.set_xticks(range(len(cases)), [case.gains for case in cases])
+    axes.set_title(f"Unknown gains, {_named(cases[0].instance)}", y=1.0)
+    axes.set_xlabel("Kind of gains; bars: two standard errors")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, axis="y")

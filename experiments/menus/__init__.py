@@ -1,0 +1,1 @@
+"""Routers side by side on menus of simulated models."""

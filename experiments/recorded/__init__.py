@@ -1,0 +1,1 @@
+"""A world that resamples recorded answers of a language model."""
