@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from costada.graph.build import create_discovery_graph
     from costada.models.chat_models import chat_model
     from costada.models.errors import UnmeteredCall
+    from costada.models.menu import MenuModel
     from costada.models.offline import OfflineModel
     from costada.nodes.settings import Settings
     from costada.runs.discovery import Discovery, discover
     from costada.runs.interruption import interrupting_evaluations
+    from costada.runs.plan import menu_models
     from costada.store.purse import OverBudget, Purse
     from costada.store.run_store import RunStore
     from costada.values.evaluation import Direction, Evaluation, failed
@@ -39,6 +41,7 @@ __all__ = [
     "Holdout",
     "Layer",
     "Limits",
+    "MenuModel",
     "OfflineModel",
     "OverBudget",
     "Price",
@@ -54,6 +57,7 @@ __all__ = [
     "discover",
     "failed",
     "interrupting_evaluations",
+    "menu_models",
     "normalize",
     "problem",
 ]
@@ -69,6 +73,7 @@ _HOMES = {
     "Purse": "costada.store.purse",
     "Holdout": "costada.evaluators.contract",
     "Limits": "costada.evaluators.sandbox.limits",
+    "MenuModel": "costada.models.menu",
     "OfflineModel": "costada.models.offline",
     "OverBudget": "costada.store.purse",
     "Price": "costada.values.usage",
@@ -83,6 +88,7 @@ _HOMES = {
     "discover": "costada.runs.discovery",
     "failed": "costada.values.evaluation",
     "interrupting_evaluations": "costada.runs.interruption",
+    "menu_models": "costada.runs.plan",
     "normalize": "costada.evaluators.contract",
     "problem": "costada.evaluators.registry",
 }

@@ -37,7 +37,7 @@ Baseline = Annotated[
     ),
 ]
 Published = Annotated[
-    bool, typer.Option("--published", help="Show the paper's numbers beside these.")
+    bool, typer.Option("--published", help="Show the paper's tables beside these.")
 ]
 
 

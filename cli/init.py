@@ -1,9 +1,11 @@
-"""`costada init`: an example problem folder, or a copy of a benchmark."""
+"""`costada init`: an example problem folder, a copy of a benchmark, or one for a repository."""
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +22,26 @@ SUFFIX = ".txt"
 """Keeps the files of the template from being modules of this package."""
 TEST_FILE = "test_problem.py"
 SHOWN_NAMES = 5
+REPOSITORY_TASK = """\
+# {name}
+
+Improve the files {files} of the repository {name}, so that this command, which runs in the
+repository's folder, reports a better score:
+
+    {command}
+
+Every other file of the repository stays as it is. Keep what other files import from these.
+"""
+REPOSITORY_SETTINGS = """\
+
+# A lower score is better; reference is the one that counts as 1:
+# direction = "minimize"
+# reference = 1.0
+# timeout = 360.0  # seconds of one evaluation
+# repeats = 3  # measurements of each candidate, where the score is noisy
+# build = "make"  # runs before the command
+# files = ["build/*.so"]  # files that git ignores and the command needs
+"""
 
 NewFolder = Annotated[
     Path,
@@ -37,13 +59,60 @@ BenchmarkName = Annotated[
 ]
 
 
-def init(folder: NewFolder, benchmark: BenchmarkName = None) -> None:
-    """Write an example problem folder with a test, or copy a benchmark."""
+Repository = Annotated[
+    Path | None,
+    typer.Option(
+        "--from-repo",
+        parser=options.named_path,
+        metavar="PATH",
+        help="Improve files of this repository, which is only read.",
+    ),
+]
+Edited = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--edit",
+        metavar="PATTERN",
+        help="Files of the repository that candidates may add, change and delete; repeatable.",
+    ),
+]
+ScoreCommand = Annotated[
+    str | None,
+    typer.Option(
+        "--score",
+        metavar="COMMAND",
+        help="Scores a copy of the repository: its last line is a number or JSON.",
+    ),
+]
+
+
+def init(
+    folder: NewFolder,
+    benchmark: BenchmarkName = None,
+    repository: Repository = None,
+    edited: Edited = None,
+    command: ScoreCommand = None,
+) -> None:
+    """Write a problem folder: an example with a test, a benchmark, or one for a repository."""
+    notes: Sequence[str] = ()
     with refusing(ExitCode.BAD_INPUT):
-        texts = _benchmark_texts(benchmark) if benchmark else _example_texts()
+        if repository is not None:
+            if benchmark:
+                raise ValueError("--from and --from-repo are both given; expected one of them")
+            texts, notes = _repository_texts(folder, repository, edited or [], command or "")
+        elif edited or command:
+            raise ValueError(
+                "--edit and --score belong to --from-repo; expected the repository's path"
+            )
+        else:
+            texts = _benchmark_texts(benchmark) if benchmark else _example_texts()
         write_files(folder, texts)
     names = sorted(texts)
     steps = _next_steps(folder, has_test=TEST_FILE in texts)
+    if repository is not None:
+        place = shlex.quote(str(folder))
+        steps = [*notes, "Next:", f"  describe the task in {place}/problem.md"]
+        steps += [f"  costada check {place}", f"  costada run {place} --budget 0.05"]
     show("\n".join([f"Wrote {folder}:", *(f"  {name}" for name in names), *steps]))
 
 
@@ -58,6 +127,34 @@ def _benchmark_texts(name: str) -> dict[str, str]:
 
     found = content_files(benchmark_folder(name))
     return {file_name: path.read_text("utf-8") for file_name, path in found}
+
+
+def _repository_texts(
+    folder: Path, repository: Path, edited: Sequence[str], command: str
+) -> tuple[dict[str, str], list[str]]:
+    """The files of a problem folder for a repository, and what to know about its copies.
+
+    Raises:
+        ValueError: If an option is missing, or the repository cannot be used like this.
+    """
+    from costada.evaluators.folder_settings import FolderSettings
+    from costada.evaluators.repository import load_repository
+
+    for name, value in {"--edit": edited, "--score": command}.items():
+        if not value:
+            raise ValueError(f"{name} is missing; needed with --from-repo")
+    root, place = repository.resolve(), folder.resolve()
+    is_inside = place.is_relative_to(root)
+    path = os.path.relpath(root, place) if is_inside else str(root)
+    task = REPOSITORY_TASK.format(name=root.name, command=command, files=", ".join(edited))
+    settings = {"repository": path, "program": list(edited), "command": command}
+    problem = load_repository(place, FolderSettings.model_validate(settings), task)
+    lines = [
+        f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in settings.items()
+    ]
+    texts = {"problem.md": task, "problem.toml": "\n".join([*lines, REPOSITORY_SETTINGS])}
+    files = f"{len(problem.start)} file" + ("s" if len(problem.start) > 1 else "")
+    return texts, [f"Candidates change {files} of {root}.", *problem.notes]
 
 
 def write_files(folder: Path, texts: Mapping[str, str]) -> None:

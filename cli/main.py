@@ -9,11 +9,16 @@ from typing import Annotated
 
 import typer
 
+from costada.cli.adopt import adopt
+from costada.cli.check import check
 from costada.cli.compare import compare
+from costada.cli.diff import diff
+from costada.cli.forecast import forecast
 from costada.cli.fork import fork
 from costada.cli.gateway import gateway
 from costada.cli.init import init
 from costada.cli.mcp import mcp
+from costada.cli.prepare import prepare
 from costada.cli.problems import evaluate, list_problems
 from costada.cli.report import report, watch
 from costada.cli.run import resume, run
@@ -74,15 +79,20 @@ EPILOGS: dict[Callable[..., None], str] = {
     run: RUNS,
     resume: RUNS,
     fork: OTHERS,
+    forecast: CALCULATIONS,
     sweep: RUNS,
     compare: OTHERS,
     simulate: CALCULATIONS,
     theory: CALCULATIONS,
     trace: OTHERS,
+    diff: OTHERS,
     report: OTHERS,
     watch: OTHERS,
     evaluate: EVALUATION,
     init: OTHERS,
+    check: OTHERS,
+    prepare: OTHERS,
+    adopt: OTHERS,
     graph: OTHERS,
     gateway: OTHERS,
     mcp: OTHERS,

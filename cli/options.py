@@ -16,12 +16,15 @@ from pydantic.fields import FieldInfo
 from costada.runs.config import (
     CONTROLLER,
     LARGEST_SETTINGS,
+    MENU,
+    MODELS,
     OTHER_PRICES,
     OUTPUT,
     RunConfig,
     Shown,
     constant_names,
 )
+from costada.runs.menu import MODELS_FILE, resolved_menu
 from costada.runs.user_input import as_option, unknown_name
 from costada.store.files import read_text
 
@@ -99,6 +102,17 @@ SetValues = Annotated[
     ),
 ]
 
+ModelsFile = Annotated[
+    Path | None,
+    path_option(
+        "TOML file with aliases, addresses, prices and named parameters of models.",
+        "--models-file",
+        metavar="FILE",
+        show_default=f"{MODELS_FILE} if there is one",
+        panel=MODELS,
+    ),
+]
+
 ALL_SETTINGS = tuple(RunConfig.model_fields)
 GROUPS = (CONTROLLER, OTHER_PRICES)
 """Settings with values by name: tables of a file, and NAME.KEY=VALUE of `--set`."""
@@ -159,11 +173,14 @@ def with_settings(
             set_values: list[str] | None = None, config_file: Path | None = None, **values: Any
         ) -> None:
             given = {name: values.pop(name) for name in names if name in kinds}
-            read = partial(read_settings, given, set_values or [], config_file, names)
+            file = values.pop("models_file", None)
+            read = partial(read_settings, given, set_values or [], config_file, names, file)
             command(settings=read, **values)
 
         kinds = {name: kind for name in names if (kind := setting_option(name, shown_default))}
         shared = {"set_values": SetValues, "config_file": ConfigFile} if from_file else {}
+        if MENU in kinds:
+            shared["models_file"] = ModelsFile
         keyword = inspect.Parameter.KEYWORD_ONLY
         added = [
             inspect.Parameter(name, keyword, default=None, annotation=kind)
@@ -186,6 +203,7 @@ def read_settings(
     set_values: Sequence[str],
     config_file: Path | None,
     names: Collection[str] = ALL_SETTINGS,
+    models_file: Path | None = None,
 ) -> dict[str, object]:
     """The settings that a user gave; the command line wins over the file.
 
@@ -194,6 +212,7 @@ def read_settings(
         set_values: The texts NAME=VALUE of `--set`.
         config_file: A TOML file with settings.
         names: The settings that the command takes.
+        models_file: Explains the models of a menu; see `resolved_menu`.
 
     Raises:
         ValueError: A name is unknown or not taken, a text is not NAME=VALUE, the file is no TOML.
@@ -219,6 +238,12 @@ def read_settings(
     given |= {name: value for name, value in options.items() if value is not None}
     if "tool_evaluations" in given and given.get("generator") != "agent":
         raise ValueError("--tool-evaluations: needs --generator agent")
+    if MENU in given:
+        given[MENU] = resolved_menu(given[MENU], models_file)
+    elif models_file is not None:
+        raise ValueError(
+            f"--models-file: got {models_file} without --models, expected both or none"
+        )
     return given | {name: values for name, values in groups.items() if values}
 
 

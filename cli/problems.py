@@ -10,17 +10,23 @@ from typing import Annotated, Any
 import typer
 
 from costada.cli import options
-from costada.cli.errors import keeping_output_clean, refusing, showing_warnings
+from costada.cli.errors import keeping_output_clean, refusing, say, showing_warnings
 from costada.reports.terminal import show
 from costada.runs.config import RunConfig
 from costada.runs.interruption import ExitCode, ending_on_signal
+from costada.values.candidate import Program
+from costada.values.evaluation import Evaluation, failed
+from costada.values.program_form import ProgramForm
 
 ProblemName = Annotated[
     str,
     typer.Argument(metavar="PROBLEM", help=RunConfig.model_fields["problem"].description),
 ]
-Program = Annotated[
-    Path, typer.Argument(parser=options.named_path, metavar="FILE", help="A Python program.")
+ProgramPath = Annotated[
+    Path,
+    typer.Argument(
+        parser=options.named_path, metavar="FILE", help="A program: its file, or its folder."
+    ),
 ]
 COLUMNS = ("name", "direction", "seed", "reference", "human")
 WORD_COLUMNS = ("name", "direction")
@@ -70,10 +76,29 @@ def _cell(value: object) -> str:
     return f"{value:.10g}" if isinstance(value, float | int) else str(value)
 
 
+def _read_program(path: Path, form: ProgramForm) -> Program | Evaluation:
+    """The program in a file or folder, or the verdict on a file that is no text."""
+    from costada.evaluators.initial_program import files_in
+    from costada.store.files import read_bytes
+
+    if not form.is_one_text:
+        if not path.is_dir():
+            raise ValueError(f"{path}: is no folder; programs of this problem have several files")
+        files = files_in(path, form.allows)
+        if not files:
+            wanted = ", ".join(form.patterns or form.paths)
+            raise ValueError(f"{path}: holds no file of a program, expected some of {wanted}")
+        return Program.of(files)
+    try:
+        return Program.of(read_bytes(path).decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        return failed(f"the program is not UTF-8 text: {error}")
+
+
 @options.with_settings("sandbox", "timeout", "memory_mb", from_file=False)
 def evaluate(
     problem: ProblemName,
-    file: Program,
+    file: ProgramPath,
     settings: Callable[[], dict[str, Any]],
     as_json: options.AsJson = False,
 ) -> None:
@@ -81,8 +106,7 @@ def evaluate(
     from costada.evaluators.problem import confine, layer_of
     from costada.evaluators.registry import problem as problem_named
     from costada.reports.summary import evaluation_json, evaluation_text
-    from costada.store.files import read_bytes
-    from costada.values.evaluation import EVALUATOR_FAULT, SANDBOX_FAULT, failed
+    from costada.values.evaluation import EVALUATOR_FAULT, SANDBOX_FAULT
 
     with (
         refusing(ExitCode.BAD_INPUT),
@@ -97,14 +121,11 @@ def evaluate(
             timeout=wanted.timeout,
             memory_mb=wanted.memory_mb,
         )
-        program = read_bytes(file)
+        program = _read_program(file, found.form)
+    for note in found.notes:
+        say(note)
     with refusing(ExitCode.FAILED), ending_on_signal(), keeping_output_clean():
-        try:
-            code = program.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            evaluation = failed(f"the program is not UTF-8 text: {error}")
-        else:
-            evaluation = found.evaluate(code)
+        evaluation = program if isinstance(program, Evaluation) else found.judge(program)
     show((evaluation_json if as_json else evaluation_text)(evaluation, layer_of(found)))
     if {EVALUATOR_FAULT, SANDBOX_FAULT} & evaluation.artifacts.keys():
         raise typer.Exit(ExitCode.FAILED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
@@ -25,6 +25,7 @@ from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.interruption import ExitCode, draining_on_signal, ending_on_signal
 
 if TYPE_CHECKING:
+    from costada.nodes.end_step import ModelRow
     from costada.reports.summary import RoleSum
     from costada.runs.plan import Plan
     from costada.values.discovery import Discovery
@@ -87,7 +88,9 @@ def run(
         config = RunConfig.model_validate(settings())
         if out:
             RunFolder(out).check_free()
-        plan = _plan(config)
+        plan = planned(config)
+        for remark in () if quiet else plan.remarks:
+            say(remark)
         if dry_run:
             from costada.runs.forecast import forecast, forecast_json, forecast_text
 
@@ -128,7 +131,7 @@ def resume(
             limits = {"budget": budget, "max_iterations": max_iterations}
             config = extended(saved, {**settings(), **limits})
             check_lost_steps(run_folder, config, is_accepted=accept_loss)
-            plan = _plan(config)
+            plan = planned(config)
             if config != saved:
                 run_folder.save(config)
             if is_finished(run_folder):
@@ -137,7 +140,8 @@ def resume(
     _carry_out(plan, config, run_folder, as_json=as_json, is_quiet=quiet, accepts_loss=accept_loss)
 
 
-def _plan(config: RunConfig) -> Plan:
+def planned(config: RunConfig) -> Plan:
+    """Plan a run while the sandbox is tried in a thread; raises as `plan_run` does."""
     with ending_on_signal(), showing_warnings(), keeping_output_clean():
         probing = Thread(target=_probe_sandbox, args=(config,), daemon=True)
         probing.start()
@@ -176,8 +180,9 @@ def _carry_out(
     from langgraph.runtime import RunControl
 
     from costada.reports.progress import progress_on
-    from costada.reports.summary import REASONS, sum_by_role
+    from costada.reports.summary import REASONS, sum_by_model, sum_by_role
     from costada.reports.terminal import SafeConsole
+    from costada.reports.trace import last_router
     from costada.runs.runner import carry_out
     from costada.store.run_store import RunStore
 
@@ -196,11 +201,15 @@ def _carry_out(
         result = carry_out(plan, folder, progress, control, accepts_loss=accepts_loss)
     with RunStore(folder.database) as store:
         run_ids = store.run_ids()
-        sums = sum_by_role(
+        calls = [
             call for run_id in run_ids for call in store.call_log.calls(run_id, with_texts=False)
-        )
+        ]
         reused = sum(map(store.num_cached, run_ids))
-    show((summary_json if as_json else summary_text)(result, config, folder, sums, reused))
+        router = last_router(store)
+    sums, by_model = sum_by_role(calls), sum_by_model(calls, (row["name"] for row in router))
+    models = [(row, by_model[row["name"]]) for row in router]
+    summary = summary_json if as_json else summary_text
+    show(summary(result, config, folder, sums, reused, models))
     if result.stop_reason == "interrupted":
         raise typer.Exit(ExitCode.INTERRUPTED)
     if result.stop_reason == "failures":
@@ -215,9 +224,10 @@ def summary_text(
     folder: RunFolder,
     sums: Mapping[str, RoleSum],
     num_cached: int = 0,
+    models: Sequence[tuple[ModelRow, RoleSum]] = (),
 ) -> str:
-    """The result in a few lines."""
-    from costada.reports.summary import REASONS
+    """The result in a few lines; `models` are those of a menu, with what their calls used."""
+    from costada.reports.summary import REASONS, cache_text
 
     end = {"interrupted": "Interrupted", "failures": "Stopped"}.get(result.stop_reason, "Finished")
     reason = REASONS[result.stop_reason]
@@ -231,22 +241,22 @@ def summary_text(
         lines.append(f"  last failure    {_last_failure(result)}")
     lines.append(f"  best objective  {objective} (score {result.best_score:.6f})")
     lines.append(f"  spent           ${result.spent:.6f} of ${config.budget:g}{overshoot}")
-    for role, used in sums.items():
-        if used.calls:
-            tokens = f"{used.usage.input_tokens:,} tokens in, {used.usage.output_tokens:,} out"
-            doubt = ""
-            if used.in_doubt:
-                most = f"at most ${used.in_doubt_dollars:.6f} more"
-                doubt = f"; the bill of {used.in_doubt} is unknown, {most}"
-            calls = counted(used.calls, "call")
-            lines.append(f"    {role:<12}  ${used.dollars:.6f} for {calls} ({tokens}{doubt})")
+    lines += [f"    {role:<12}  {_calls_text(used)}" for role, used in sums.items() if used.calls]
+    if cached := cache_text(sums.values()):
+        lines.append(f"    cached        {cached}")
     if not_charged := uncharged(result, config, sums):
         lines.append(f"    not charged   ${not_charged:.6f} for unfinished iterations")
+    if models:
+        width = max(12, *(len(row["name"]) for row, _ in models))
+        lines.append(f"  models          chosen by {config.router}")
+        lines += [f"    {row['name']:<{width}}  {_model_text(row, used)}" for row, used in models]
     if result.sandbox:
         lines.append(f"  sandbox         {result.sandbox}")
     if num_cached:
         lines.append(f"  known programs  {num_cached} not run again")
     lines.append(f"  best program    {folder.best_program}")
+    if folder.pareto.is_dir():
+        lines.append(f"  Pareto front    {folder.pareto}")
     if folder.report.is_file():
         lines.append(f"  report          {folder.report}")
     elif result.iterations:
@@ -256,27 +266,34 @@ def summary_text(
     return "\n".join(lines)
 
 
+def _model_text(row: ModelRow, used: RoleSum) -> str:
+    attempts = f"{counted(row['tries'], 'attempt')} with credit {row['credit']:.2f}"
+    aside = "; put aside" if row["is_put_aside"] else ""
+    return f"{_calls_text(used)}, {attempts}{aside}"
+
+
+def _calls_text(used: RoleSum) -> str:
+    tokens = f"{used.usage.input_tokens:,} tokens in, {used.usage.output_tokens:,} out"
+    doubt = ""
+    if used.in_doubt:
+        most = f"at most ${used.in_doubt_dollars:.6f} more"
+        doubt = f"; the bill of {used.in_doubt} is unknown, {most}"
+    return f"${used.dollars:.6f} for {counted(used.calls, 'call')} ({tokens}{doubt})"
+
+
 def summary_json(
     result: Discovery,
     config: RunConfig,
     folder: RunFolder,
     sums: Mapping[str, RoleSum],
     num_cached: int = 0,
+    models: Sequence[tuple[ModelRow, RoleSum]] = (),
 ) -> str:
-    """The result as one JSON object; dollars are numbers, files are paths."""
-    ledger = {}
-    for role, used in sums.items():
-        dollars, in_doubt = float(used.dollars), float(used.in_doubt_dollars)
-        ledger[role] = {
-            "calls": used.calls,
-            "in_doubt": used.in_doubt,
-            "input_tokens": used.usage.input_tokens,
-            "output_tokens": used.usage.output_tokens,
-            "cached_tokens": used.usage.cached_tokens,
-            "reasoning_tokens": used.usage.reasoning_tokens,
-            "dollars": dollars,
-            "in_doubt_dollars": in_doubt,
-        }
+    """The result as one JSON object; dollars are numbers, files are paths.
+
+    `models` are those of a menu: each is an object of the trace's router, in which `dollars` are
+    those of its attempts, and under `ledger` what all its calls used, guides included.
+    """
     settings = ("problem", "method", "model", "guide_model", "seed", "budget")
     facts = {
         **{name: getattr(config, name) for name in settings},
@@ -290,14 +307,33 @@ def summary_json(
         "remaining": result.remaining,
         "overshoot": max(0.0, result.spent - config.budget),
         "uncharged": uncharged(result, config, sums),
-        "ledger": ledger,
+        "ledger": {role: _calls_json(used) for role, used in sums.items()},
         "sandbox": result.sandbox,
         "cached_evaluations": num_cached,
         "folder": str(folder.path),
         "best_program": str(folder.best_program),
         "report": str(folder.report) if folder.report.is_file() else None,
     }
+    if folder.pareto.is_dir():
+        facts["pareto"] = str(folder.pareto)
+    if models:
+        facts["router"] = config.router
+        facts["models"] = [{**row, "ledger": _calls_json(used)} for row, used in models]
     return json.dumps(facts, indent=2)
+
+
+def _calls_json(used: RoleSum) -> dict[str, float]:
+    return {
+        "calls": used.calls,
+        "in_doubt": used.in_doubt,
+        "input_tokens": used.usage.input_tokens,
+        "output_tokens": used.usage.output_tokens,
+        "cached_tokens": used.usage.cached_tokens,
+        "reasoning_tokens": used.usage.reasoning_tokens,
+        "dollars": float(used.dollars),
+        "cache_saved_dollars": float(used.saved),
+        "in_doubt_dollars": float(used.in_doubt_dollars),
+    }
 
 
 def uncharged(result: Discovery, config: RunConfig, sums: Mapping[str, RoleSum]) -> float:

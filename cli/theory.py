@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from textwrap import fill
 from typing import Annotated
@@ -38,15 +39,19 @@ def theory(
     """Simulate the paper's proposition: equal gains, one cheap frontier. No model, no cost.
 
     Prints the share of the best possible gain that each method obtains, beside the bound for
-    methods that ignore cost.
+    methods that ignore cost; then the same where gains are unknown, and where they rise with the
+    price.
     """
     from costada.experiments.theory.proposition import findings
     from costada.experiments.theory.report import (
         conclusions,
+        conclusions_on_unknown_gains,
         theory_json,
         theory_text,
+        unknown_gains_text,
         write_theory_figure,
     )
+    from costada.experiments.theory.unknown_gains import learned
     from costada.store.files import replace_text
 
     with refusing(ExitCode.BAD_INPUT):
@@ -55,16 +60,17 @@ def theory(
             out.mkdir(parents=True, exist_ok=True)
     with refusing(ExitCode.FAILED):
         found = findings(FRONTIERS, COST_RATIOS, num_steps)
-        sentences = conclusions(found)
-        record = theory_json(found, sentences)
+        cases = learned(num_steps, os.cpu_count() or 1)
+        sentences = [*conclusions(found), *conclusions_on_unknown_gains(cases)]
+        record = theory_json(found, cases, sentences)
         if out is not None:
             replace_text(out / f"{STEM}.json", f"{record}\n")
-            write_theory_figure(found, [out / f"{STEM}.svg", out / f"{STEM}.png"])
+            write_theory_figure(found, cases, [out / f"{STEM}.svg", out / f"{STEM}.png"])
     if as_json:
         show(record)
         return
     lines = [fill(each, LINE_WIDTH, break_on_hyphens=False) for each in sentences]
-    show("\n\n".join([theory_text(found), *lines]))
+    show("\n\n".join([theory_text(found), unknown_gains_text(cases), *lines]))
 
 
 def _num_steps(text: str) -> tuple[int, ...]:

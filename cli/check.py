@@ -1,0 +1,181 @@
+"""`costada check`: what a problem folder is, what it needs, and how its initial program scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from costada.cli import options
+from costada.cli.errors import keeping_output_clean, refusing, say, showing_warnings
+from costada.reports.terminal import show
+from costada.runs.config import RunConfig
+from costada.runs.interruption import ExitCode, ending_on_signal
+
+if TYPE_CHECKING:
+    from costada.evaluators.folders import ProblemFolder
+    from costada.evaluators.problem import Problem
+    from costada.values.evaluation import Evaluation
+
+ProblemPath = Annotated[
+    Path,
+    typer.Argument(parser=options.named_path, metavar="DIR", help="A problem folder."),
+]
+Facts = dict[str, str]
+"""What is known of a folder, in the order of the screen."""
+
+
+@options.with_settings("sandbox", "timeout", "memory_mb", from_file=False)
+def check(
+    folder: ProblemPath, settings: Callable[[], dict[str, Any]], as_json: options.AsJson = False
+) -> None:
+    """Say what a problem folder holds and needs, and evaluate its initial program once.
+
+    Makes no model calls. Exits with 2 where a run of the folder would be refused.
+    """
+    facts: Facts = {}
+    with (
+        refusing(ExitCode.BAD_INPUT),
+        ending_on_signal(),
+        showing_warnings(),
+        keeping_output_clean(),
+    ):
+        wanted = RunConfig.model_validate({"problem": str(folder), **settings()})
+        fault = _look(folder, wanted, facts)
+    show(json.dumps(facts | {"fault": fault}, indent=2) if as_json else _screen(folder, facts))
+    if fault:
+        say(fault)
+        raise typer.Exit(ExitCode.BAD_INPUT)
+
+
+def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
+    """Add facts about a folder as they become known; why a run would be refused, if it would."""
+    from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
+    from costada.evaluators.folders import load_folder, read_folder
+    from costada.evaluators.problem import confine
+
+    if read_settings(folder / SETTINGS_FILE).repository is None:
+        found = read_folder(folder)
+        facts |= _parts(found)
+        if missing := found.needs.described(folder):
+            return missing
+    else:
+        facts |= _repository_parts(load_folder(folder))
+    problem = confine(
+        load_folder(folder),
+        sandbox=wanted.sandbox,
+        timeout=wanted.timeout,
+        memory_mb=wanted.memory_mb,
+    )
+    facts |= _prompt(problem)
+    fault, evaluation = _evaluated(problem)
+    facts |= _verdict(problem, evaluation)
+    return fault
+
+
+def _parts(found: ProblemFolder) -> Facts:
+    """Layout, contract, language and needs, which are known without running anything."""
+    from costada.evaluators.environment import environment_folder
+    from costada.evaluators.initial_program import other_programs, program_place
+
+    layout, program, needs = found.layout, found.program, found.needs
+    evaluator = layout.evaluator.relative_to(layout.folder)
+    config = [layout.config.path.name] if layout.config.path else []
+    texts = [program.source] if isinstance(program.source, str) else [*program.source.values()]
+    size = f"{sum(map(len, texts)):,} characters"
+    files = "" if isinstance(program.source, str) else f", {_num_files(len(texts))}"
+    lacking = [*needs.missing, *(f"{name} (in a function)" for name in needs.later)]
+    place = str(environment_folder(layout.folder)) if found.interpreter else "installed here"
+    start = program_place(layout.folder)
+    others = other_programs(layout.folder, start) if start else []
+    taken = [f"{start} (not {', '.join(others)})" if others else start] if start else []
+    facts = {
+        "layout": ", ".join([str(evaluator), *taken, *config]),
+        "contract": layout.contract.value,
+        "language": f"{program.language}{files}, {size}",
+        "needs": f"lacks {', '.join(lacking)}" if lacking else f"nothing more ({place})",
+    }
+    if needs.unmet:
+        facts["not installed"] = f"{', '.join(needs.unmet)} (in requirements.txt)"
+    for number, note in enumerate(layout.config.notes, start=1):
+        facts["settings" if number == 1 else f"settings {number}"] = note
+    return facts
+
+
+def _repository_parts(problem: Problem) -> Facts:
+    """The same of a folder that names a repository; what its command needs shows when it runs."""
+    from costada.evaluators.environment import environment_folder
+    from costada.evaluators.repository import RepositoryEvaluator
+
+    evaluator = problem.evaluate
+    if not isinstance(evaluator, RepositoryEvaluator):
+        raise TypeError(f"the evaluator is {evaluator!r}; expected one of a repository")
+    place = str(environment_folder(evaluator.folder)) if problem.interpreter else "installed here"
+    size = f"{sum(map(len, problem.start.values())):,} characters"
+    facts = {
+        "layout": f"repository {evaluator.base.repository.root}",
+        "copies": f"{_num_files(len(evaluator.base.paths))} besides the candidate's",
+        "contract": f"last line or JSON of {evaluator.settings.command}",
+        "language": f"{problem.language}, {_num_files(len(problem.start))}, {size}",
+        "needs": f"what the command needs ({place})",
+    }
+    for number, note in enumerate(problem.notes, start=1):
+        facts["note" if number == 1 else f"note {number}"] = note
+    return facts
+
+
+def _num_files(count: int) -> str:
+    return f"{count:,} file" if count == 1 else f"{count:,} files"
+
+
+def _prompt(problem: Problem) -> Facts:
+    """The size of the prompt for the first program."""
+    from costada.models.replies import estimated_usage
+    from costada.nodes.build_context import first_prompt
+
+    prompt = first_prompt(problem)
+    tokens = estimated_usage([prompt.system, prompt.user], "").input_tokens
+    return {
+        "first prompt": f"about {tokens:,} tokens, {len(prompt.system) + len(prompt.user):,}"
+        " characters"
+    }
+
+
+def _evaluated(problem: Problem) -> tuple[str | None, Evaluation]:
+    """The verdict on the initial program, and why a run would be refused, if it would."""
+    from dataclasses import replace
+
+    from costada.evaluators.problem import check_problem
+
+    evaluation = problem.judge(problem.start)
+    try:
+        check_problem(replace(problem, seed_evaluation=evaluation))
+    except ValueError as error:
+        return str(error), evaluation
+    return None, evaluation
+
+
+def _verdict(problem: Problem, evaluation: Evaluation) -> Facts:
+    from costada.evaluators.problem import layer_of
+    from costada.evaluators.sandbox.layer_choice import described_layer
+    from costada.values.evaluation import SCORED_BY
+
+    layer = layer_of(problem)
+    objective = evaluation.objective
+    worth = "" if objective in (None, evaluation.score) else f" (objective {objective:.10g})"
+    facts = {
+        "sandbox": described_layer(layer) if layer else "up to the problem",
+        "evaluation": f"{evaluation.seconds:.3f} s (timeout {problem.limits.wall_seconds:g} s)",
+        "start": f"score {evaluation.score:.10g}{worth}" if evaluation.is_valid else "not valid",
+    }
+    if SCORED_BY in evaluation.artifacts:
+        facts["score"] = evaluation.artifacts[SCORED_BY]
+    return facts
+
+
+def _screen(folder: Path, facts: Mapping[str, str]) -> str:
+    width = max(map(len, facts))
+    return "\n".join([str(folder), *(f"  {name:<{width}}  {text}" for name, text in facts.items())])

@@ -1,0 +1,63 @@
+"""`costada prepare`: an environment for a problem folder, with the packages that it needs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from costada.cli import options
+from costada.cli.errors import refusing
+from costada.reports.terminal import show
+from costada.runs.interruption import ExitCode
+
+ProblemPath = Annotated[
+    Path,
+    typer.Argument(parser=options.named_path, metavar="DIR", help="A problem folder."),
+]
+Packages = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with",
+        metavar="PACKAGE",
+        help="Install this as well, such as 'jax[cpu]>=0.6'. Repeatable.",
+        show_default="none",
+    ),
+]
+
+
+def prepare(folder: ProblemPath, packages: Packages = None) -> None:
+    """Install what a problem folder needs in an environment of its own, with uv.
+
+    What is in requirements.txt, of a repository too, and well-known packages that the folder's
+    Python files import are installed in ~/.local/share/costada/environments (XDG_DATA_HOME), and
+    its programs are evaluated there from then on. Options in requirements.txt count, and installing
+    may run code of the packages, outside of the sandbox: read it first if it is not your own.
+    """
+    with refusing(ExitCode.BAD_INPUT):
+        from costada.evaluators.environment import make_environment
+        from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
+        from costada.evaluators.folders import read_folder
+        from costada.evaluators.needs import REQUIREMENTS_FILE, needs_of
+        from costada.evaluators.sandbox.interpreter import own_interpreter
+
+        settings = read_settings(folder / SETTINGS_FILE)
+        if settings.repository is None:
+            found = read_folder(folder)
+            bare = replace(own_interpreter(), libraries=())
+            needs = needs_of(found.layout, found.settings, found.program, bare)
+            imported = needs.packages([*needs.missing, *needs.later])
+            requirements = needs.requirements
+        else:
+            listed = folder / settings.repository / REQUIREMENTS_FILE
+            imported, requirements = (), tuple(filter(Path.is_file, [listed]))
+        files = [str(path) for path in requirements]
+        wanted = [*files, *imported, *(packages or ())] or ["what the sandbox needs"]
+        show(f"Installing {', '.join(wanted)} ...")
+        place = make_environment(folder, requirements, [*imported, *(packages or ())])
+        missing = "" if settings.repository else read_folder(folder).needs.described(folder)
+        if missing:
+            raise ValueError(f"{folder} still {missing}")
+    show(f"Made {place}. Next: costada check {folder}")
