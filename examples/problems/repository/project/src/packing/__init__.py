@@ -1,0 +1,3 @@
+from packing.greedy import pack
+
+__all__ = ["pack"]
