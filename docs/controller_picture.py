@@ -1,6 +1,6 @@
 """Draws `images/controller.svg` from the trace of the run on the controller's page.
 
-costada run circle_packing --budget 0.15 --seed 2 --out packing --quiet
+costada run circle_packing --budget 0.15 --seed 2 --prompt-order paper --out packing --quiet
 python docs/controller_picture.py packing/steps.jsonl
 """
 

@@ -19,7 +19,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 from typer.testing import CliRunner
 
-from costada.evaluators.folders import FolderSettings
+from costada.evaluators.folder_settings import FolderSettings
 from costada.runs.config import RunConfig
 
 ROOT = Path(__file__).parents[1]
