@@ -33,7 +33,8 @@ def response_events(reply: "Reply", head: Head) -> Iterator[str]:
 
 
 def _bare(head: Head, status: str) -> dict[str, Any]:
-    return {
+    tier = {"service_tier": head["service_tier"]} if "service_tier" in head else {}
+    return tier | {
         "id": head["id"],
         "object": "response",
         "created_at": 0,

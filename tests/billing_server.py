@@ -48,7 +48,8 @@ class Reply:
     stream after that many of its words, `fails_after` puts an error event there. `counts_parts`
     tells the counts so far with each word of a stream. `body` replaces the whole JSON body of a
     plain answer, which is billed nevertheless. `cost` is reported as OpenRouter does, beside the
-    token counts. `tool` is called by the answer, with `text` as its arguments.
+    token counts. `tool` is called by the answer, with `text` as its arguments. `service_tier` is
+    the tier that the answer names.
     """
 
     text: str | None = "hello"
@@ -64,6 +65,7 @@ class Reply:
     fails_after: int | None = None
     counts_parts: bool = False
     tool: str | None = None
+    service_tier: str | None = None
 
     def usage(self, output_tokens: int | None = None) -> dict[str, Any]:
         written = self.output_tokens if output_tokens is None else output_tokens
@@ -299,16 +301,17 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, reply: Reply, body: Body) -> dict[str, Any]:
         if self._is_responses:
-            return response_of(reply, self._head("response", body))
+            return response_of(reply, self._head("response", reply, body))
         choices = [
             {"index": index, "message": reply.message(), "finish_reason": reply.finish_reason}
             for index in range(body.get("n") or 1)
         ]
-        completion = self._head("chat.completion", body) | {"choices": choices}
+        completion = self._head("chat.completion", reply, body) | {"choices": choices}
         return completion | ({"usage": reply.usage()} if reply.reports_usage else {})
 
-    def _head(self, kind: str, body: Body) -> dict[str, Any]:
-        return {
+    def _head(self, kind: str, reply: Reply, body: Body) -> dict[str, Any]:
+        tier = {} if reply.service_tier is None else {"service_tier": reply.service_tier}
+        return tier | {
             "id": f"answer-{next(self.owner._ids)}",
             "object": kind,
             "created": 0,
@@ -331,9 +334,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _events(self, reply: Reply, body: Body) -> Iterator[str]:
         if self._is_responses:
-            yield from response_events(reply, self._head("response", body))
+            yield from response_events(reply, self._head("response", reply, body))
             return
-        head = self._head("chat.completion.chunk", body)
+        head = self._head("chat.completion.chunk", reply, body)
         ends = [end for end in (reply.breaks_after, reply.fails_after) if end is not None]
         for number, piece in enumerate(reply.pieces()[: min(ends, default=None)], start=1):
             usage = {"usage": reply.usage(number)} if reply.counts_parts else {}

@@ -11,6 +11,19 @@ from typer.testing import CliRunner
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+LONGEST_FILES = (
+    *("system/test_kill.py", "sandbox/test_hostile.py", "runs/test_bombs.py", "tests/test_docs.py"),
+    *("system/test_kill_with_a_menu.py", "sandbox/test_concurrent_evaluations.py"),
+    *("controller/test_third_party_method.py", "system/test_page_in_chromium.py"),
+)
+"""Files that take more than some 20 seconds, the longest first."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files, so that no process is left alone with one in the end."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST_FILES)}
+    items.sort(key=lambda item: ranks.get("/".join(item.path.parts[-2:]), len(ranks)))
+
 
 INITIAL_PROGRAM = """# EVOLVE-BLOCK-START
 def value():

@@ -4,15 +4,19 @@ import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from rows import call_row, trace_row
 
+from costada.controller.router import DEFAULT_ROUTER, Money, Offer, Router, posterior, start_router
 from costada.reports.page.server import PageServer
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.store.call_log import CallKey
+from costada.store.candidates import FRONT
 from costada.store.rows import CallRow, CallStatus, Outcome, OutcomeKind
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate, Program
@@ -123,6 +127,68 @@ def long_run(folder: Path, length: int, text: Callable[[int], tuple[str, str, st
             store.candidates.put("run", candidate(iteration, **own, program=own_program))
             row = step(iteration, **facts, events=events, frontier=rng.randint(1, 2))
             store.put_step("run", iteration, row)
+    return run
+
+
+MENU = {"small": 0.001, "middle": 0.005, "large": 0.025}
+"""Models at prices of 1:5:25, with what an attempt costs."""
+
+
+def router_rows(router: Router) -> list[dict[str, Any]]:
+    """The rows of a trace that say what a router knows."""
+    return [
+        {**asdict(each), "mean": posterior(each).mean, "deviation": posterior(each).deviation}
+        for each in router.record()
+    ]
+
+
+def menu_run(folder: Path, length: int, put_aside: int = 0) -> RunFolder:
+    """Write a run of three models; the most expensive may be put aside in an iteration."""
+    run, rng = settings(folder, max_iterations=length, budget=1.0), random.Random(5)
+    router, spent, best = start_router(DEFAULT_ROUTER, list(MENU)), 0.0, 0.2
+    offers = [Offer(name, expected) for name, expected in MENU.items()]
+    write_steps(run, [])
+    for number in range(1, length + 1):
+        if number == put_aside:
+            router = router.put_aside("large")
+        models, calls, cost, found = list[str](), list[CallRow](), 0.0, 0.0
+        while not found and len(models) < 2:
+            name = router.choose(offers, Money(1.0, 1.0 - spent), len(models) + 1, rng)
+            assert name
+            models.append(name)
+            dollars = round(MENU[name] * rng.uniform(0.6, 1.4), 6)
+            reach = {"small": 0.06, "middle": 0.12, "large": 0.3}[name] * (1.0 - best)
+            found = 0.0 if rng.random() < 0.3 else best - 0.04 + reach * rng.random()
+            router = router.tell(name, found or None, best, dollars, has_reference=True)
+            cost, spent = cost + dollars, spent + dollars
+            facts = {"entry": name, "model": name, "role": "retry" if calls else "generation"}
+            calls.append(call(number, attempt=len(models), cost=Decimal(str(dollars)), **facts))
+        gain, best = max(0.0, found - best), max(best, found)
+        scores = {"score": found or None, "objective": found or None, "best_score": best}
+        facts = {"step_cost": cost, "spent": spent, "remaining_ratio": max(0.0, 1.0 - spent)}
+        facts |= {"global_gain": gain, "best_objective": best, "attempts": len(models)}
+        facts |= {"failure": None if found else "ValueError: no"}
+        facts |= {"events": ["put_aside:large"] if number == put_aside else []}
+        row = step(number, **scores, **facts, models=models, router=router_rows(router))
+        own = candidate(number, score=found, objective=found or None, is_valid=bool(found))
+        write_steps(run, [row], calls=calls, candidates=[own])
+    return run
+
+
+def front_run(folder: Path, goals: dict[str, list[float]], front: list[int]) -> RunFolder:
+    """Write a run of several objectives: the values of the start and of each iteration, by name."""
+    run, length = settings(folder), len(next(iter(goals.values())))
+    found, steps = list[Candidate](), list[dict[str, Any]]()
+    for iteration in range(length):
+        values = {name: each[iteration] for name, each in goals.items()}
+        metrics = {name.rpartition(":")[0]: value for name, value in values.items()}
+        found.append(candidate(iteration, metrics=metrics))
+        kinds = {"objectives": values, "front": len(front), "measurements": [0.5, 0.25]}
+        steps.append(step(iteration, **kinds, confirmation=[0.75, 0.5] if iteration == 1 else []))
+    write_steps(run, steps[1:], candidates=found)
+    with RunStore(run.database) as store:
+        store.candidates.put_archive("run", FRONT, 1, [found[0].id])
+        store.candidates.put_archive("run", FRONT, 2, [found[place].id for place in front])
     return run
 
 

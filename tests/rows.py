@@ -60,7 +60,8 @@ def trace_row(**changes: Any) -> dict[str, Any]:
         "candidate_id": "1.1",
         "is_cached": False,
     }
-    assert set(changes) <= {*fields, "ticket"}, set(changes) - set(fields)
+    of_some = {"ticket", "models", "router", "measurements", "confirmation", "objectives", "front"}
+    assert set(changes) <= {*fields, *of_some}, set(changes) - set(fields)
     return {"ticket": changes.get("iteration", 1), **fields, **changes}
 
 

@@ -5,6 +5,8 @@ from decimal import Decimal
 
 import pytest
 from fakes import evaluate_value, program, toy_problem
+from file_programs import START as START_FILES
+from file_programs import files_problem
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, ToolMessage
 from langgraph.checkpoint.memory import InMemorySaver
@@ -273,3 +275,37 @@ def test_a_rejected_start_is_searched_from_only_where_its_problem_allows_that(pr
     found = tool.invoke({"program": program(7), "evaluator": "value", "budget": 0.01})
     assert "score 0" in found
     assert provider.requests
+
+
+FILES = {**START_FILES, "pkg/part.py": "PART = 0.65\n"}
+
+
+def test_an_agent_starts_from_several_files_of_its_own_and_gets_the_files_back(provider):
+    provider.orders({"program": FILES, "evaluator": "files", "budget": 0.004})
+    tool = tool_of(provider, None, evaluators={"files": files_problem(), "value": toy_problem()})
+    (message,) = tool_messages(run(agent_of(provider, tool)))
+    assert message.artifact["best_files"] == FILES
+    assert "score 0.7, objective 7 before" in message.content
+    assert "pkg/part.py\n```python\nPART = 0.65\n```\n" in message.content
+    assert message.content.endswith("words/task.md\n```markdown\nAdd up parts.\n```")
+
+
+@pytest.mark.parametrize(
+    ("order", "text"),
+    [
+        ({"program": "x", "evaluator": "files"}, "judges the text of each file by its path"),
+        ({"program": {"a.py": "x"}, "evaluator": "value"}, "this evaluator judges one text"),
+        ({"program": {"../a.py": ""}, "evaluator": "files"}, "has a file '../a.py', expected a re"),
+        ({"program": {"a.py": 3}, "evaluator": "files"}, "Input should be a valid string"),
+        (
+            {"program": {"pkg/value.py": "PART = 7"}, "evaluator": "files"},
+            "rejects it: the parts come to 7",
+        ),
+    ],
+)
+def test_files_that_do_not_fit_the_evaluator_are_explained(provider, order, text):
+    provider.orders({**order, "budget": 0.01})
+    tool = tool_of(provider, None, evaluators={"files": files_problem(), "value": toy_problem()})
+    (message,) = tool_messages(run(agent_of(provider, tool)))
+    assert (message.status, text in message.content) == ("error", True), message.content
+    assert provider.billed == 0

@@ -268,7 +268,7 @@ def test_a_client_starts_a_run_follows_it_and_fetches_the_program(heard):
     assert (begun["run"], begun["phase"], begun["budget"]) == ("toy-2", "running", 0.006)
     assert (end["phase"], end["stop_reason"], end["iterations"]) == ("finished", "budget", 3)
     assert (end["spent"], end["error"]) == (0.006, "")
-    assert best.pop("program") == program(end["best_score"])
+    assert (best.pop("program"), best.pop("files")) == (program(end["best_score"]), {})
     assert best == end
     folder = RunFolder(Path(end["folder"]))
     assert folder.load().budget == 0.006

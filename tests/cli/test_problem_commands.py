@@ -167,6 +167,21 @@ def test_an_evaluator_that_breaks_is_no_answer(invoke, tmp_path):
     assert "the score function failed: TypeError" in result.stdout
 
 
+@pytest.mark.parametrize("command", ["evaluate", "run --dry-run"])
+def test_what_is_taken_over_from_other_settings_and_what_the_score_is_made_of_is_said_once(
+    invoke, tmp_path, command
+):
+    folder = folder_with("def evaluate(path): return {'speed_score': 1, 'b': 2}\n", tmp_path)
+    (folder / "config.yaml").write_text("max_iterations: 9\nevaluator: {timeout: 8}\n")
+    given = [folder / "initial_program.py"] if command == "evaluate" else ["--dry-run"]
+    result = invoke(command.split()[0], folder, *given)
+    assert result.exit_code == 0
+    line = "config.yaml: took over evaluator.timeout; not: max_iterations"
+    assert result.stderr.count(line) == 1
+    assert result.output.count("so it is the mean of speed_score, b; to choose one of them") == 1
+    assert "max_iterations" not in result.stdout
+
+
 NOISY = """
 print("loaded")
 
@@ -289,7 +304,7 @@ def test_its_initial_program_can_be_evaluated(invoke, folder):
 
 def test_the_offline_model_gets_on_with_it(invoke, folder, tmp_path):
     out = tmp_path / "run"
-    result = invoke("run", folder, "--budget", "0.05", "--out", out, "--json", "--quiet")
+    result = invoke("run", folder, "--budget", "0.1", "--out", out, "--json", "--quiet")
     found = json.loads(result.stdout)
     mine = problem(folder)
     seed = mine.evaluate(mine.initial_program).score

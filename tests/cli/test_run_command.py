@@ -222,6 +222,20 @@ def test_a_run_that_gets_no_usable_answer_fails_at_once_with_the_reason(
     assert len(server.requests) == requests
 
 
+def test_the_end_of_a_run_says_how_much_of_its_prompts_came_from_a_cache(
+    invoke, near, server, tmp_path
+):
+    """Under a price of the user's own, a cached token costs what another one costs."""
+    server.default = Reply("nothing", input_tokens=1000, cached_tokens=250)
+    limits = ("--max-failures", 1, "--json", "--quiet")
+    ended = invoke(*words(near, server, tmp_path / "run", *limits))
+    used = json.loads(ended.stdout)["ledger"]["generation"]
+    assert (used["input_tokens"], used["cached_tokens"]) == (1000, 250)
+    assert used["cache_saved_dollars"] == 0.0
+    again = invoke("resume", tmp_path / "run", "--quiet")
+    assert "    cached        25.00% of the tokens in, $0.000000 saved\n" in again.stdout
+
+
 @pytest.mark.parametrize("is_quiet", [False, True])
 def test_a_run_waits_for_its_provider_and_says_so(invoke, near, server, tmp_path, is_quiet, capfd):
     server.script(good, *[Refusal(503, "down for repair")] * 6)

@@ -28,7 +28,11 @@ def refused(**given):
 
 def test_a_run_that_says_only_its_problem_uses_the_documented_defaults():
     config = RunConfig(problem="circle_packing")
-    assert (config.model, config.budget, config.reference_cost) == ("offline", 1.0, 0.01)
+    assert (config.model, config.budget, config.constants.reference_cost) == (
+        "offline",
+        1.0,
+        0.01,
+    )
     assert (config.max_iterations, config.seed, config.price) == (100, 0, None)
 
 

@@ -13,14 +13,10 @@ from costada.controller.archive import (
     Archive,
     Arrival,
     EliteWeights,
-    code_distance,
     elite_score,
     elite_scores,
     exchange,
-    features,
     is_migration_due,
-    jaccard_distance,
-    length_distance,
     member_elite_score,
     migrant_copy,
     migrate,
@@ -29,6 +25,7 @@ from costada.controller.archive import (
     original_id,
 )
 from costada.controller.constants import Constants
+from costada.controller.distance import distance
 from costada.values.candidate import Candidate
 
 FULL = archive(
@@ -246,8 +243,8 @@ WEIGHTS = st.sampled_from([EVEN, MOSTLY_NOVEL, EliteWeights(0.8, 0.2, 0.3), FITN
 
 
 def novelties(newcomer: Candidate, members: tuple[Candidate, ...]) -> float:
-    others = [member.program.text for member in members if member.id != newcomer.id]
-    near = sorted(code_distance(newcomer.program.text, text) for text in others)[:5]
+    others = [member.program for member in members if member.id != newcomer.id]
+    near = sorted(distance(newcomer.program, other) for other in others)[:5]
     return sum(near) / len(near) if near else 1.0
 
 
@@ -267,7 +264,7 @@ def members_after(held: Archive, newcomer: Candidate) -> list[str]:
     rivals = [m for m in members if m.id not in spared | {by_score[0].id}]
     if not rivals:
         return ids(members)
-    rival = min(rivals, key=lambda m: code_distance(m.program.text, newcomer.program.text))
+    rival = min(rivals, key=lambda m: distance(m.program, newcomer.program))
     better = sum(m.score > newcomer.score for m in members)
     rank = max(0.0, 1 - better / (n - 1))
     duller = sum(d < novelties(newcomer, members) for d in dull)
@@ -289,78 +286,6 @@ def test_every_insertion_follows_the_rule(
         held = held.insert(newcomer)
         assert ids(held.members) == expected
         assert held.best.score >= best
-
-
-def test_equal_texts_have_no_distance() -> None:
-    assert code_distance("def f(): pass", "def f(): pass") == 0.0
-
-
-def test_tokens_weigh_one_half() -> None:
-    assert code_distance("import os\nx1 = 10\n", "import os\ny2 = 10\n") == pytest.approx(
-        0.5 * 2 / 5
-    )
-
-
-def test_structure_weighs_three_tenths() -> None:
-    tokens_apart = 0.5 * 2 / 2
-    assert code_distance("import os", "import re") == pytest.approx(0.5 * 2 / 3 + 0.3)
-    assert code_distance("aa", "bb") == pytest.approx(tokens_apart)
-
-
-def test_length_weighs_two_tenths() -> None:
-    assert code_distance("aa aa", "aa") == pytest.approx(0.2 * 3 / 5)
-
-
-def test_tokens_are_names_and_numbers_of_two_characters_or_more() -> None:
-    assert features("a + bb * 3 - 14 / 2.5  # cc").tokens == {"bb", "14", "2.5", "cc"}
-
-
-def test_structure_holds_imports_definitions_calls_and_keywords() -> None:
-    code = (
-        "import numpy as np, os.path\n"
-        "from scipy.optimize import minimize\n"
-        "class Search(Base):\n"
-        "    async def run(self):\n"
-        "        with np.random.seed (3):\n"
-        "            plain(3)\n"
-    )
-    assert features(code).structure == {
-        ("import", "numpy"),
-        ("import", "os.path"),
-        ("import", "scipy.optimize"),
-        ("class", "Search"),
-        ("def", "run"),
-        ("call", "np.random.seed"),
-        ("keyword", "async"),
-        ("keyword", "with"),
-    }
-
-
-def test_a_program_that_does_not_parse_is_read_all_the_same() -> None:
-    assert features("def broken(:\n  for\n").structure == {("def", "broken"), ("keyword", "for")}
-
-
-@pytest.mark.parametrize("piece", ["a.", "a", " ", "import ", "from a.", "def ", "1.", "a.b "])
-def test_long_repetitive_texts_take_linear_time(piece: str) -> None:
-    text = piece * (200_000 // len(piece))
-    assert features(text).length == len(text)
-
-
-def test_jaccard_distance_is_the_share_not_in_common() -> None:
-    assert jaccard_distance(frozenset("abc"), frozenset("bcd")) == 0.5
-    assert jaccard_distance(frozenset(), frozenset()) == 0.0
-
-
-def test_length_distance_is_relative_to_the_longer_text() -> None:
-    assert length_distance(30, 40) == 0.25
-    assert length_distance(0, 0) == 0.0
-
-
-@given(st.text(max_size=60), st.text(max_size=60))
-def test_distance_is_symmetric_and_at_most_one(code: str, other: str) -> None:
-    distance = code_distance(code, other)
-    assert distance == code_distance(other, code)
-    assert 0.0 <= distance <= 1.0
 
 
 CONSTANTS = Constants(num_migrants=2)

@@ -11,6 +11,7 @@ from costada.evaluators.problem import check_problem
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import MEBIBYTE, Limits
+from costada.values.candidate import Program
 from costada.values.evaluation import EVALUATOR_FAULT, NO_VERDICT, Direction
 
 PROGRAM = "def answer(): return 5.0\n"
@@ -116,7 +117,7 @@ def test_settings_fill_every_field_of_the_problem(make_folder):
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ("limit = 3", r"unknown key 'limit' \(known keys: name, entry_point,"),
+        ("limit = 3", r"unknown key 'limit' \(known keys: name, program,"),
         ("tiemout = 3", r"unknown key 'tiemout', did you mean 'timeout'\? \(known keys"),
         ("memory = 9", r"unknown key 'memory', did you mean 'memory_mb'\?"),
         ("timeout = 0", "timeout: Input should be greater than 0"),
@@ -131,6 +132,10 @@ def test_settings_fill_every_field_of_the_problem(make_folder):
         ("direction = 'up'", "direction: Input should be 'maximize' or 'minimize'"),
         ("reference = -1.0", "reference: Input should be greater than 0"),
         ("direction = 'minimize'", "reference is missing; needed where direction is 'minimize'"),
+        (
+            "metric = 'a'\nobjectives = ['a:max', 'b:min']\nweights = {a = 1.0}",
+            r"metric is 'a' and weights is {'a': 1.0}; expected one of them",
+        ),
         ("name = ", "problem.toml is not valid TOML"),
         ("#" * 2**20, r"problem.toml: larger than 1,048,576 bytes, expected settings"),
     ],
@@ -300,7 +305,7 @@ NAN = "initial program: combined_score is 'nan'; expected a finite number"
 @pytest.mark.parametrize(
     ("evaluator", "expected"),
     [
-        (returning("{'score': 1}"), r"returned no combined_score; .*\(it returned score\)"),
+        (returning("{'hint': 'up'}"), r"returned no combined_score; .*\(it returned hint\)"),
         (returning("{}"), r"returned no combined_score; .*\(it returned nothing\)"),
         (returning("{'combined_score': 'high'}"), "combined_score is 'high'; expected a"),
         (returning("{'combined_score': None}"), "combined_score is 'None'; expected a"),
@@ -310,7 +315,7 @@ NAN = "initial program: combined_score is 'nan'; expected a finite number"
             returning("1 / 0"),
             FROM_EVALUATE + 'ZeroDivisionError: .*\n  File "evaluator.py", line 2',
         ),
-        ("import openevolve_is_absent", FROM_EVALUATE + "No module named 'openevolve_is_absent'"),
+        ("def evaluate(path): import absent", FROM_EVALUATE + "No module named 'absent'"),
         ("def evaluate(:", FROM_EVALUATE + r'File "evaluator.py", line 1'),
         ("x = 1", FROM_EVALUATE + "has no attribute 'evaluate'"),
         (
@@ -334,7 +339,13 @@ def test_a_broken_evaluator_is_found_before_the_search(make_folder, evaluator, e
 
 @pytest.mark.parametrize("evaluator", [NATIVE, OPENEVOLVE])
 @pytest.mark.parametrize(
-    "program", ["def answer(): return 1 / 0", "x", "def answer(: return 1", "import nowhere_at_all"]
+    "program",
+    [
+        "def answer(): return 1 / 0",
+        "x",
+        "def answer(: return 1",
+        "def answer(): import nowhere_at_all",
+    ],
 )
 def test_an_initial_program_that_does_not_run_is_refused(make_folder, evaluator, program):
     problem = load_folder(make_folder(evaluator, program=program, helper=RUN_PROGRAM))
@@ -425,8 +436,8 @@ HOLDOUT = Holdout(
 
 def test_a_folder_may_take_a_second_look(make_folder):
     problem = load_folder(make_folder(HELD_OUT))
-    assert problem.judge("def answer(x): return x * x", "key").score == 1
-    evaluation = problem.judge("def answer(x): return 4", "key")
+    assert problem.judge(Program.of("def answer(x): return x * x"), "key").score == 1
+    evaluation = problem.judge(Program.of("def answer(x): return 4"), "key")
     assert "scores 1 on the published inputs and 0 on others" in evaluation.error
     assert "~" not in problem.fingerprint
     other = load_folder(make_folder(HELD_OUT.replace("0.5", "0.4")))

@@ -6,6 +6,7 @@ import pytest
 from costada.evaluators.fingerprint import problem_facts
 from costada.evaluators.problem import Problem, check_problem
 from costada.evaluators.sandbox.limits import Limits
+from costada.values.candidate import Program
 from costada.values.evaluation import (
     EVALUATOR_FAULT,
     NO_VERDICT,
@@ -57,6 +58,11 @@ def test_a_direction_may_be_given_as_text():
         ("name", " ", "name is ' '; expected a non-empty text"),
         ("task", "", "task is ''; expected a non-empty text"),
         ("initial_program", None, "initial_program is None; expected a non-empty text"),
+        ("initial_program", {}, "initial_program has 0 files, expected 1 to 200"),
+        ("initial_program", {"../a": ""}, "has a file '../a', expected a relative path"),
+        ("initial_program", {"a": "", "a/b": ""}, "expected the latter a folder"),
+        ("initial_program", {"a.py": None}, r"initial_program\['a.py'\] is None; expected a text"),
+        ("editable", ["*.py"], "but initial_program is one text; expected none"),
         ("evaluate", 3, "evaluate is 3 and score is None; expected one of them, a function"),
         ("entry_point", "run packing", "entry_point is 'run packing'; expected a function name"),
         ("entry_point", "class", "entry_point is 'class'; expected a function name"),
@@ -131,7 +137,7 @@ def test_problems_that_judge_alike_share_a_fingerprint_and_others_do_not():
 def test_a_program_that_no_file_can_hold_is_not_valid():
     judged = []
     problem = make_problem(evaluate=lambda code: judged.append(code))
-    verdict = problem.judge("x = '\ud800'", "key")
+    verdict = problem.judge(Program.of("x = '\ud800'"), "key")
     assert (verdict.is_valid, judged) == (False, [])
     assert "half of a surrogate pair" in str(verdict.error)
 
@@ -167,3 +173,30 @@ def test_an_initial_program_without_a_verdict_is_refused(mark):
 def test_an_evaluator_that_returns_something_else_is_refused():
     with pytest.raises(ValueError, match=r"problem 'p': evaluate returned float; expected an Eval"):
         check_problem(make_problem(evaluate=lambda code: 0.5))
+
+
+@pytest.mark.parametrize(
+    ("editable", "expected"),
+    [
+        ("*.py", "editable is '\\*.py'; expected a list of patterns"),
+        (["/*.py"], "expected patterns of relative paths"),
+        (["*.md"], "expected patterns that match 'a.py', a file of the initial program, too"),
+    ],
+)
+def test_patterns_that_do_not_fit_the_initial_program_are_refused(editable, expected):
+    with pytest.raises(ValueError, match=expected):
+        make_problem(initial_program={"a.py": "x = 1"}, editable=editable)
+
+
+def test_an_evaluator_of_several_files_is_given_them_by_path():
+    judged = []
+
+    def evaluate(files):
+        judged.append(dict(files))
+        return always_half(files)
+
+    problem = make_problem(initial_program={"b.py": "2", "a.py": "1"}, evaluate=evaluate)
+    assert check_problem(problem).score == 0.5
+    assert problem.judge(Program.of({"c.py": "3"}), "key").score == 0.5
+    assert problem.judge(Program.of({"c.py": "\ud800"}), "key").error is not None
+    assert judged == [{"a.py": "1", "b.py": "2"}, {"c.py": "3"}]

@@ -1,23 +1,26 @@
 import json
+from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
 from platform import machine, python_implementation, system
 
 import pytest
+from replayed_answers import ReplayedAnswers
 
 from costada.cli.simulate import CURVES_FILE
 from costada.controller.constants import Constants
+from costada.controller.flatness import chance_of_gain
 from costada.controller.methods import METHODS
+from costada.controller.money import Balance
 from costada.evaluators.registry import problem
-from costada.experiments.landscape.batch import Batch, in_order, methods_named, simulated
+from costada.experiments.comparison.metrics import Point
+from costada.experiments.landscape.answers import LandscapeAnswers
+from costada.experiments.landscape.batch import Batch, in_order, simulated
+from costada.experiments.landscape.flat_stop import patient_end, stopped_run
 from costada.experiments.landscape.landscape import drawn_landscape
-from costada.experiments.landscape.model import named_approach
 from costada.experiments.landscape.simulation import (
     INPUT_UNITS,
     OUTPUT_UNITS,
-    Advice,
-    Evolution,
-    LandscapeAnswers,
     SimulatedRun,
     simulate_run,
 )
@@ -26,13 +29,12 @@ from costada.models.chat_models import chat_model
 from costada.models.offline.answers import STRATEGIES, strategy_text
 from costada.nodes.settings import Settings
 from costada.nodes.state import plain
-from costada.prompts.evox import parse_strategy
-from costada.prompts.replies import parse_program
-from costada.prompts.tactics import parse_tactics
+from costada.runs.user_input import known_names
 from costada.store.run_store import RunStore
 
 RECORDED = {
     "costada": "f72a142f6644",
+    "costada-thompson": "62fc07c8db39",
     "adaevolve": "bf5f61685648",
     "evox": "3ad92fea87d4",
     "no-cost-calibration": "65104f292ebb",
@@ -93,10 +95,10 @@ def test_a_token_costs_what_the_paper_says():
 @pytest.mark.parametrize("text", ["", "costada,costada", "nothing"])
 def test_methods_must_be_different_and_known(text):
     with pytest.raises(ValueError):
-        methods_named(text)
+        known_names("--methods", "method", text, METHODS)
     with pytest.raises(ValueError, match="costada"):
         simulate_run("cosdata", 0, 1.0)
-    assert methods_named("all") == tuple(METHODS)
+    assert known_names("--methods", "method", "all", METHODS) == tuple(METHODS)
 
 
 def test_processes_make_no_difference():
@@ -228,39 +230,6 @@ CONSTANTS = Constants(max_iterations=32)
 BUDGET = 0.5
 
 
-class ReplayedAnswers:
-    """Gives the answers that a graph got, call by call."""
-
-    def __init__(self, calls):
-        self.calls = list(calls)
-        self.texts = {strategy_text(name).strip(): f"{name}.txt" for name in STRATEGIES}
-
-    def _next(self, *roles):
-        call = self.calls.pop(0)
-        assert call.role in roles
-        return call.answer, call.usage
-
-    def attempt(self, request, rng):
-        answer, tokens = self._next("generation", "retry")
-        return parse_program(answer, request.parent.program.text, "solution").code, tokens
-
-    def advise(self, mode, best, rng):
-        answer, tokens = self._next("guide")
-        tactics = parse_tactics(answer, 3)
-        return Advice(tuple(named_approach(tactic.approach_type) for tactic in tactics), tokens)
-
-    def label(self, rng):
-        return self._next("guide")[1]
-
-    def evolve(self, shown, rng):
-        spent, name = [self._next("guide")[1]], None
-        while name is None and self.calls and self.calls[0].role == "guide":
-            answer, tokens = self._next("guide")
-            spent.append(tokens)
-            name = self.texts.get(str(parse_strategy(answer)).strip())
-        return Evolution(name, tuple(spent))
-
-
 def graph_run(method, seed, store):
     """The controller after each step of a graph, and its trace."""
     graph = create_discovery_graph(
@@ -302,3 +271,34 @@ def test_equal_answers_lead_to_equal_records_after_every_step(method):
     assert [(point.spent, point.best_score) for point in outcome.points] == [
         (row["spent"], row["best_score"]) for row in rows
     ]
+
+
+def test_a_simulated_run_stops_where_the_chance_of_a_gain_first_falls_below_the_threshold():
+    full = simulate_run("costada", 3, 0.5)
+    stopped = simulate_run("costada", 3, 0.5, stop_when_flat=0.5)
+    best, gained_at, ends = full.seed_score, 0.0, []
+    for point in full.points:
+        gained_at = point.spent if point.best_score > best * (1 + 1e-6) else gained_at
+        best = max(best, point.best_score)
+        chance = chance_of_gain(Balance(0.5, point.spent), gained_at, point.iteration, Constants())
+        ends += [point.iteration] if 0.0 < chance < 0.5 else []
+    assert stopped.points == full.points[: ends[0]]
+    assert len(stopped.points) < len(full.points)
+
+
+def test_what_stopping_saves_and_loses_is_measured_against_the_whole_run():
+    batch = Batch(("costada",), (3,), 0.5)
+    found = stopped_run(("costada", 3), 0.5, batch)
+    full = simulate_run("costada", 3, 0.5)
+    flat = simulate_run("costada", 3, 0.5, stop_when_flat=0.5)
+    assert found.flat.saved == pytest.approx(1 - flat.points[-1].spent / full.points[-1].spent)
+    assert found.flat.lost == full.points[-1].best_score - flat.points[-1].best_score
+    assert all(0.0 <= each.saved < 1.0 and each.lost >= 0.0 for each in found.patient)
+
+
+def test_proportional_patience_ends_after_as_much_money_without_a_gain():
+    """The last gain is at 2/16 of $1, so patience 1 ends at 4/16 and patience 2 at 6/16."""
+    points = [Point(n, n / 16, 0.5 if n >= 2 else 0.25, None) for n in range(1, 17)]
+    run = replace(simulate_run("uniform", 0, 0.1), budget=1.0, seed_score=0.2, points=tuple(points))
+    ends = [run.points[patient_end(run, each)].iteration for each in (0.5, 1.0, 2.0, 9.0)]
+    assert ends == [3, 4, 6, 16]

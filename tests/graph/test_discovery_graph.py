@@ -281,6 +281,7 @@ def test_a_new_run_on_a_thread_begins_with_nothing_of_the_last():
     assert kept <= {"best", "best_score", "best_objective", "best_metrics", "controller"} | {
         "credit",
         "labels",
+        "parallel",
     }
     assert (begun["run_seed"], begun["best_score"]) == (3, 0.1)
     second = graph.invoke(Command(resume=False), THREAD)

@@ -145,7 +145,7 @@ def test_uniform_takes_the_frontiers_in_turn():
 
 
 def test_an_unknown_method_is_refused():
-    with pytest.raises(ValueError, match="expected one of costada, adaevolve"):
+    with pytest.raises(ValueError, match="expected one of costada, costada-thompson"):
         Settings(method="greedy")
 
 
@@ -273,8 +273,8 @@ def test_a_retry_keeps_parent_and_context_and_shows_every_failed_attempt():
     assert "value is 1.6" not in second
     assert "value is 1.5" in third
     assert "value is 1.6" in third
-    current = [prompt.split("# Current program\n")[1][:300] for prompt in (first, second, third)]
-    assert current[0] == current[1] == current[2]
+    assert second.startswith(first)
+    assert third.startswith(first)
 
 
 def test_previous_attempts_are_shown_the_best_first():

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from decimal import Decimal
 from itertools import count
 from threading import Event, Semaphore
@@ -36,6 +37,8 @@ from toy_graph import (
 
 from costada.models.offline.answers import STRATEGIES, strategy_text
 from costada.nodes.calls.outage import sleep_interruptibly
+from costada.store.checkpoints import RunSaver
+from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore, copy_file
 
 PATIENCE = 20
@@ -194,3 +197,60 @@ def test_a_cancelled_run_ends_its_evaluations_and_repeats_them_but_no_call():
 
 def prompted(prompt):
     return IDEAS if is_guide_prompt(prompt) else rewrite(len(prompt) % 997 / 1000)
+
+
+def is_retry(calls):
+    return calls[-1].role == "retry" and calls[-1].iteration > 4
+
+
+def is_first_after_a_guide(calls):
+    return [call.role for call in calls[-2:]] == ["guide", "generation"]
+
+
+def is_about_a_strategy(calls):
+    return calls[-1].role == "guide" and calls[-1].iteration > 1
+
+
+def failing_or_evolving(prompt):
+    if is_guide_prompt(prompt) or "class Strategy" in prompt:
+        return IDEAS if is_guide_prompt(prompt) else evolving(prompt)
+    return hashed_answer(prompt) if len(prompt) % 3 else "no program"
+
+
+@pytest.mark.parametrize(
+    ("method", "is_meant"),
+    [
+        ("costada", is_retry),
+        ("costada", is_first_after_a_guide),
+        ("evox", is_retry),
+        ("evox", is_about_a_strategy),
+    ],
+)
+def test_a_killed_request_is_sent_as_it_was_though_later_tickets_land_first(
+    tmp_path, method, is_meant
+):
+    killed, copy = tmp_path / "killed.sqlite", tmp_path / "copy.sqlite"
+    options = {"method": method, "iterations": 14, "budget": 9.0}
+
+    def answer(prompt):
+        if not copy.exists() and is_meant(calls_of(store)):
+            copy_file(killed, copy)
+            raise KeyboardInterrupt
+        return failing_or_evolving(prompt)
+
+    with RunStore(killed) as store, closing(RunSaver(killed)) as saver:
+        graph = discovery(scripted(answer), store=store, saver=saver, **options)
+        with pytest.raises(KeyboardInterrupt):
+            graph.invoke({}, THREAD)
+    with RunStore(copy) as store, closing(RunSaver(copy)) as saver:
+        lost = calls_of(store)[-1]
+        store.call_log.put_landing(store.run_ids()[-1], 1, lost.iteration + 1)
+        graph = discovery(scripted(prompted), parallel=4, store=store, saver=saver, **options)
+        graph.invoke(None, THREAD)
+        again = [call for call in calls_of(store) if _key(call) == _key(lost)]
+        assert [call.status for call in again] == [CallStatus.LOST, CallStatus.DONE]
+        assert again[1].prompt == lost.prompt
+
+
+def _key(call):
+    return call.iteration, call.role, call.attempt

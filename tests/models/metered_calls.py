@@ -22,7 +22,7 @@ from costada.models.prices import PriceBook, packaged_price, price_book
 from costada.models.retries import with_visible_requests
 from costada.models.retry_policy import RetryPolicy
 from costada.nodes.calls.asking import ask_model
-from costada.nodes.context import RunContext
+from costada.nodes.context import PricedModel, RunContext
 from costada.nodes.settings import Settings
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
@@ -61,26 +61,30 @@ def client(server: BillingServer, **options: Any) -> ChatOpenAI:
 
 
 def context_for(
-    model: Any, *, is_listed: bool = False, on_missing_usage: Any = "raise"
+    model: Any,
+    *,
+    is_listed: bool = False,
+    prices: PriceBook | None = None,
+    on_missing_usage: Any = "raise",
 ) -> RunContext:
     """A context whose prices were given, or are those of a list."""
     listed = packaged_price("gpt-5.4-mini", "openai", None)
     assert listed is not None
-    given = price_book([(model, PRICE)], {"second": PRICE})
+    given = prices or price_book([(model, PRICE)], {"second": PRICE})
     return RunContext(
         name="metered",
         problem=toy_problem(),
-        model=model,
-        guide_model=model,
+        menu=(
+            PricedModel("model", model, PriceBook({"stand-in": listed}) if is_listed else given),
+        ),
         budget=1.0,
         settings=Settings(on_missing_usage=on_missing_usage),
-        prices=PriceBook({"stand-in": listed}) if is_listed else given,
         store=RunStore(),
     )
 
 
 def asked(context: RunContext, config: RunnableConfig | None = None) -> AIMessage | ModelFailure:
-    return ask_model(context.model, PROMPT, KEY, config or {}, context)
+    return ask_model(context.menu[0], PROMPT, KEY, config or {}, context)
 
 
 def rows_of(context: RunContext) -> list[CallRow]:

@@ -1,6 +1,5 @@
 import asyncio
 import json
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 from uuid import uuid4
@@ -312,6 +311,6 @@ def test_a_call_is_charged_what_its_cache_writes_cost(
     details: dict[str, int], price: Price | None, cost: str
 ):
     model = Caching(answer=hashed_answer, details=details)
-    context = replace(context_for(model), prices=price_book([(model, price)], {}))
+    context = context_for(model, prices=price_book([(model, price)], {}))
     asked(context)
     assert charged(context) == Decimal(cost)

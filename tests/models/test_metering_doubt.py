@@ -261,7 +261,7 @@ def test_what_an_image_or_a_tool_of_the_provider_takes_is_not_measured_in_bytes(
 def test_the_answer_of_a_model_without_a_price_is_never_asked_for(server: BillingServer):
     context = context_for(client(server, model="second"))
     other = client(server).bind(model="unpriced").with_fallbacks([client(server, model="second")])
-    asked(replace(context, model=other))
+    asked(replace(context, menu=(replace(context.menu[0], model=other),)))
     assert [body["model"] for body in server.requests] == ["second"]
     assert_exact(context, server)
 

@@ -56,7 +56,7 @@ def test_no_request_body_carries_what_a_prompt_was_made_of(way, asked):
     assert any(DATA_KEY in each for each in sent)
     with BillingServer() as server:
         context = context_for(WAYS[way](server))
-        ask_model(context.model, asked, KEY, {}, context)
+        ask_model(context.menu[0], asked, KEY, {}, context)
     assert server.requests
     for body in map(json.dumps, server.requests):
         assert "improve it" in body

@@ -31,7 +31,7 @@ THREADS, CAPACITY = 16, 4
 
 
 class Crowded:
-    """A provider that refuses what exceeds its capacity.
+    """A provider that refuses what exceeds its capacity, and answers nothing before it has.
 
     Attributes:
         seen: For each request, how many requests it found, itself included.
@@ -42,6 +42,7 @@ class Crowded:
         self.seen: list[int] = []
         self._now = 0
         self._lock = threading.Lock()
+        self._has_refused = threading.Event()
 
     def __call__(self, body: Body) -> Answer:
         with self._lock:
@@ -51,7 +52,9 @@ class Crowded:
             if is_refused:
                 self._now -= 1
         if is_refused:
+            self._has_refused.set()
             return Refusal(429, "too many requests")
+        assert self._has_refused.wait(PATIENCE)
         sleep(self.seconds)
         with self._lock:
             self._now -= 1
@@ -220,7 +223,9 @@ def test_no_call_of_many_tasks_is_lost(server: BillingServer):
     assert max(provider.seen[3 * THREADS :]) <= 3 * THREADS // 2
 
 
-def test_a_server_with_room_again_gets_as_many_requests_as_before(server: BillingServer):
+def test_a_server_with_room_again_gets_as_many_requests_as_before(
+    server: BillingServer, caplog: pytest.LogCaptureFixture
+):
     provider = server.default = Crowded(CAPACITY, seconds=0.01)
     model = limited(server)
 
@@ -230,7 +235,7 @@ def test_a_server_with_room_again_gets_as_many_requests_as_before(server: Billin
                 assert isinstance(answer, AIMessage)
 
     make_calls(THREADS)
-    assert limit_of(server).allowed is not None
+    assert f"Rate limit of {server.url}: at most " in caplog.text
     provider.capacity = THREADS
     make_calls(sum(range(1, THREADS + 1)))
     assert limit_of(server).allowed is None

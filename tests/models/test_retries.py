@@ -212,7 +212,9 @@ def test_no_request_of_a_call_that_was_given_up_leaves_any_more():
     model = Stuck(go=threading.Event(), ended=threading.Event())
     meter = CallMeter(lambda call: None, on_start=sent.append)
     with meter:
-        failure = ask(with_retries(model, 9, 0), MESSAGES, {"callbacks": [meter]}, QUICK)
+        failure = ask(
+            with_retries(model, 9, 0), MESSAGES, {"callbacks": [meter]}, RetryPolicy(call_timeout=3)
+        )
     assert isinstance(failure, ModelFailure)
     model.go.set()
     assert model.ended.wait(10)

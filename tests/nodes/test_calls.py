@@ -17,7 +17,8 @@ from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from toy_graph import PRICE, THREAD, calls_of, client, discovery, scripted
 
-from costada.evaluators.folders import FolderSettings, sort_values, verdict
+from costada.evaluators.folder_settings import FolderSettings
+from costada.evaluators.verdicts import sort_values, verdict
 from costada.graph.build import DiscoveryGraph
 from costada.models.asking import ModelFailure
 from costada.models.chat_models import chat_model
@@ -31,7 +32,7 @@ from costada.nodes.calls.budget import (
     input_bound,
     sent_bound,
 )
-from costada.nodes.context import RunContext
+from costada.nodes.context import PricedModel, RunContext
 from costada.nodes.settings import Settings
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
@@ -42,15 +43,17 @@ from costada.values.evaluation import EVALUATOR_FAULT, Evaluation, failed
 from costada.values.usage import Price
 
 
+def asked(model: Any) -> PricedModel:
+    return PricedModel("model", model, price_book([(model, PRICE)], {}))
+
+
 def context_of(model: Any, store: RunStore | None = None) -> RunContext:
     return RunContext(
         name="test",
         problem=toy_problem(),
-        model=model,
-        guide_model=model,
+        menu=(asked(model),),
         budget=1.0,
         settings=Settings(price=PRICE),
-        prices=price_book([(model, PRICE)], {}),
         store=store or RunStore(),
     )
 
@@ -248,8 +251,8 @@ PROMPT = Prompt("be brief", "improve it")
 def test_a_call_is_made_once_however_often_its_step_is_executed():
     model = ScriptedModel(answer=lambda prompt: rewrite(0.4), prompts=[])
     context = context_of(model)
-    first = ask_model(model, PROMPT, THIRD_KEY, {}, context)
-    again = ask_model(model, PROMPT, THIRD_KEY, {}, context)
+    first = ask_model(asked(model), PROMPT, THIRD_KEY, {}, context)
+    again = ask_model(asked(model), PROMPT, THIRD_KEY, {}, context)
     assert first.text == again.text
     assert len(model.prompts) == 1
     assert len(list(context.store.call_log.calls("run"))) == 1
@@ -258,7 +261,7 @@ def test_a_call_is_made_once_however_often_its_step_is_executed():
 def test_a_failure_is_not_asked_for_again_either():
     model = ScriptedModel(answer=lambda prompt: " ", prompts=[])
     context = context_of(model)
-    outcomes = [ask_model(model, PROMPT, THIRD_KEY, {}, context) for _ in range(2)]
+    outcomes = [ask_model(asked(model), PROMPT, THIRD_KEY, {}, context) for _ in range(2)]
     assert isinstance(outcomes[0], ModelFailure)
     assert outcomes[0] == outcomes[1]
     assert len(model.prompts) == 1
@@ -267,9 +270,9 @@ def test_a_failure_is_not_asked_for_again_either():
 def test_an_answer_that_was_stored_just_before_the_end_is_used():
     model = scripted()
     context = context_of(model)
-    first = ask_model(model, PROMPT, THIRD_KEY, {}, context)
+    first = ask_model(asked(model), PROMPT, THIRD_KEY, {}, context)
     context.store._db.write("DELETE FROM costada_outcome", ())
-    assert ask_model(model, PROMPT, THIRD_KEY, {}, context).text == first.text
+    assert ask_model(asked(model), PROMPT, THIRD_KEY, {}, context).text == first.text
     assert context.store.call_log.has_answer("run")
     assert len(model.prompts) == 1
 
@@ -278,34 +281,34 @@ def test_an_answer_that_something_else_would_have_changed_is_asked_for_again():
     model = ScriptedModel(answer=lambda prompt: rewrite(0.4), prompts=[])
     chain = model | RunnableLambda(lambda message: message)
     context = context_of(chain)
-    ask_model(chain, PROMPT, THIRD_KEY, {}, context)
+    ask_model(asked(chain), PROMPT, THIRD_KEY, {}, context)
     context.store._db.write("DELETE FROM costada_outcome", ())
-    ask_model(chain, PROMPT, THIRD_KEY, {}, context)
+    ask_model(asked(chain), PROMPT, THIRD_KEY, {}, context)
     assert len(model.prompts) == 2
 
 
 def test_another_request_for_the_same_call_is_an_error():
     model = scripted()
     context = context_of(model)
-    ask_model(model, PROMPT, THIRD_KEY, {}, context)
+    ask_model(asked(model), PROMPT, THIRD_KEY, {}, context)
     expected = (
         "generation 1 of iteration 3: the journal holds another .* continue with the settings"
     )
     with pytest.raises(ValueError, match=expected):
-        ask_model(model, Prompt("be brief", "something else"), THIRD_KEY, {}, context)
+        ask_model(asked(model), Prompt("be brief", "something else"), THIRD_KEY, {}, context)
 
 
 def test_another_request_at_an_old_checkpoint_says_how_to_make_a_branch():
     model = scripted()
     context = context_of(model)
-    ask_model(model, PROMPT, THIRD_KEY, {}, context)
+    ask_model(asked(model), PROMPT, THIRD_KEY, {}, context)
     context.store.put_step("run", 4, {})
     expected = (
         r"iteration 3: .* older than the run, which has been through iteration 4: .*`costada fork`"
         r" \(Python: costada\.runs\.fork\.fork_run\)"
     )
     with pytest.raises(ValueError, match=expected):
-        ask_model(model, Prompt("be brief", "something else"), THIRD_KEY, {}, context)
+        ask_model(asked(model), Prompt("be brief", "something else"), THIRD_KEY, {}, context)
 
 
 @pytest.mark.parametrize("is_counted", [True, False])
@@ -316,10 +319,10 @@ def test_what_a_killed_process_may_have_lost_is_logged_when_the_run_resumes(capl
     if not is_counted:
         settings = context.settings.model_copy(update={"lost_calls": "ignore"})
         context = replace(context, settings=settings)
-    ask_model(model, PROMPT, THIRD_KEY, {}, context)
+    ask_model(asked(model), PROMPT, THIRD_KEY, {}, context)
     context.store._db.write("DELETE FROM costada_outcome", ())
     context.store._db.write("UPDATE costada_call SET status = 'started', bound = '0.0645'", ())
-    ask_model(model, PROMPT, THIRD_KEY, {}, context)
+    ask_model(asked(model), PROMPT, THIRD_KEY, {}, context)
     logged = [record.getMessage() for record in caplog.records if record.name == "costada.money"]
     assert len(logged) == is_counted
     for line in logged:
@@ -412,7 +415,7 @@ def test_nobody_waits_for_a_request_that_could_not_be_written_down(tmp_path: Pat
     with RunStore(tmp_path / "run.sqlite", is_read_only=True) as store:
         model = scripted()
         with pytest.raises(PermissionError, match="may not be written"):
-            ask_model(model, PROMPT, KEY, {}, context_of(model, store))
+            ask_model(asked(model), PROMPT, KEY, {}, context_of(model, store))
         assert not is_awaited(store)
     assert not model.prompts
 
@@ -426,7 +429,7 @@ def test_nobody_waits_for_a_request_whose_end_could_not_be_written_down() -> Non
 
     model = scripted(close_and_answer)
     with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
-        ask_model(model, PROMPT, KEY, {}, context_of(model, store))
+        ask_model(asked(model), PROMPT, KEY, {}, context_of(model, store))
     assert not is_awaited(store)
 
 

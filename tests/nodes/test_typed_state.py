@@ -21,9 +21,11 @@ from costada.controller.baselines.best_of_n import BestOfN
 from costada.controller.baselines.evox import EvoX, ScoredStrategy
 from costada.controller.baselines.uniform import Uniform
 from costada.controller.costada import CostAda
+from costada.controller.costada_thompson import CostAdaThompson
 from costada.controller.credit import Credit
 from costada.controller.frontier import Frontier
 from costada.controller.guidance import GuidanceCycle, Mode
+from costada.controller.router import ModelRecord, Router
 from costada.nodes.state import FrozenValue, SearchState, plain
 from costada.store.checkpoints import RunSaver
 
@@ -34,6 +36,12 @@ CONTROLLERS = (
     CostAda(17, (Frontier(0.1, 1 / 3, 1e-300, 8), Frontier(0.7)), 0.7, 3, 0.1 * 3, True),
     CostAda(1, (Frontier(0.5),), 0.5, mode_override=Mode.BREAKTHROUGH, cycle=CYCLE),
     CostAda(1, (Frontier(0.5),), 0.5, pending=Mode.REFINEMENT, held_frontier=0, guide_failed=True),
+    CostAdaThompson(
+        3,
+        (Frontier(0.1), Frontier(0.7)),
+        0.7,
+        router=Router("ucb1", (ModelRecord("1", 1 / 3, 3, 1e-300, True), ModelRecord("2")), 0.1),
+    ),
     AdaEvolve(
         iteration=3,
         incumbent_score=0.5,
@@ -120,7 +128,7 @@ def test_a_pending_write_is_plain_and_comes_back_equal(value: Any) -> None:
 
 
 def test_a_checkpoint_of_an_unknown_method_is_refused() -> None:
-    expected = "checkpoint: it holds Foreign, expected one of Credit, CostAda, AdaEvolve"
+    expected = "checkpoint: it holds Foreign, expected one of Credit, CostAda, CostAdaThompson"
     with pytest.raises(ValueError, match=expected):
         FrozenValue(object).from_checkpoint(["Foreign", {"iteration": 1}])
 

@@ -69,13 +69,13 @@ def test_the_insight_request_shows_the_population_and_each_strategy_with_its_tra
     prompt = insight_prompt("Pack.", "- candidates: 3", (STRATEGY, OTHER))
     assert headings(prompt.user) == [
         "# Problem",
-        "# Population",
-        "# Strategy 1",
-        "# Strategy 2",
         "# Insight",
         "## Population",
         "## Strategy 1",
         "## Strategy 2",
+        "# Population",
+        "# Strategy 1",
+        "# Strategy 2",
     ]
     assert "# Population\n\n- candidates: 3\n\n# Strategy 1\n\nIn use from iteration 11 to 25." in (
         prompt.user
@@ -91,16 +91,16 @@ def test_the_insight_request_shows_the_population_and_each_strategy_with_its_tra
 def test_the_strategy_request_has_its_parts_in_order():
     assert headings(strategy_prompt(NEW).user) == [
         "# Problem",
+        "# New strategy",
+        "# Parent strategy",
         "# Search window",
         "# Insight",
         "## Population",
-        "# Parent strategy",
         "# Other strategies",
         "## Strategy 1",
-        "# New strategy",
     ]
     failed = replace(NEW, failure=FailedAttempt("IndexError: 0", "class Strategy: ..."))
-    assert headings(strategy_prompt(failed).user)[-2:] == ["# Failed attempt", "# New strategy"]
+    assert headings(strategy_prompt(failed).user)[-1] == "# Failed attempt"
 
 
 def test_the_strategy_request_names_the_window():
@@ -139,7 +139,7 @@ def test_with_an_insight_other_strategies_are_listed_without_their_texts():
 
 def test_without_an_insight_the_statistics_and_the_texts_stand_in():
     user = strategy_prompt(replace(NEW, insight="")).user
-    assert "# Insight\n\n- size: 3\n\n# Parent strategy" in user
+    assert "# Insight\n\n- size: 3\n\n# Other strategies" in user
     assert "```python\nclass Strategy:\n    OTHER = 1\n```" in user
 
 
@@ -198,13 +198,23 @@ def test_earlier_candidates_are_listed_with_changes_score_and_outcome():
 
 def test_the_assessment_compares_with_the_latest_of_the_previous_attempts():
     previous = tuple(PreviousAttempt(t, s, 0.5, "", {}) for t, s in ((4, 0.9), (9, 0.75)))
-    assessment = generation_prompt(replace(REQUEST, previous=previous)).user.split("# Previous")[0]
-    assert "has a score of 0.7500; the current program differs from it by -0.1500." in assessment
+    request = replace(REQUEST, previous=previous)
+    said = "has a score of 0.7500; the current program differs from it by -0.1500."
+    first, paper = generation_prompt(request).user, generation_prompt(request, "paper").user
+    assert f"attempts above {said}" in first.split("# Current program assessment\n")[1]
+    assert f"attempts below {said}" in paper.split("# Previous attempts\n")[0]
 
 
-def test_all_failed_attempts_follow_the_other_programs():
+def test_a_retry_begins_with_the_whole_prompt_of_the_attempt_that_failed():
+    once = generation_prompt(replace(REQUEST, earlier_failures=(FailedAttempt("Empty."),))).user
+    assert once.startswith(generation_prompt(REQUEST).user)
+    failed = replace(NEW, failure=FailedAttempt("IndexError: 0", "class Strategy: ..."))
+    assert strategy_prompt(failed).user.startswith(strategy_prompt(NEW).user)
+
+
+def test_all_failed_attempts_follow_the_other_programs_in_the_order_of_the_paper():
     failures = (FailedAttempt("NameError: np", "ö" * (CODE_LIMIT + 1)), FailedAttempt("Empty."))
-    user = generation_prompt(replace(REQUEST, earlier_failures=failures)).user
+    user = generation_prompt(replace(REQUEST, earlier_failures=failures), "paper").user
     order = ["## Program 1", "# Failed attempts", "## Failure 1", "## Failure 2"]
     assert headings(user)[3:8] == [*order, "# Current program"]
     assert user.count("ö") == CODE_LIMIT

@@ -17,7 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from costada.prompts.changes import Change, read_change
 from costada.prompts.replies import Proposal, Rejection, parse_program
+from costada.values.candidate import Program
+from costada.values.program_form import ProgramForm
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 RECORDINGS = SHARED / "recordings" / "circle_packing.jsonl.gz"
@@ -134,3 +137,22 @@ def test_valid_recorded_programs_are_reproduced(answers):
     print(f"valid and unchanged, because no edit had matched: {len(stale)}")
     assert (equal[True], equal[False]) == (490, 3)
     assert len(stale) == 18
+
+
+def test_nearly_every_answer_is_understood_the_same_below_the_path_of_one_of_two_files(answers):
+    read = [answer for answer in answers[::4] if isinstance(answer.result, Proposal)]
+    understood = equal = 0
+    for answer in read:
+        start = Program.of({"src/packing.py": answer.parent_code, "src/other.py": "X = 1\n"})
+        form = ProgramForm(paths=tuple(start), entry_point=f"src.packing:{ENTRY_POINT}")
+        reply = f"FILE: src/packing.py\n{answer.record['response']}"
+        change = read_change(reply, start, form)
+        understood += isinstance(change, Change)
+        equal += (
+            isinstance(change, Change)
+            and change.program["src/packing.py"].strip() == answer.result.code.strip()
+            and change.program["src/other.py"] == "X = 1\n"
+        )
+    print(f"\n{len(read)} answers: {understood} understood, {equal} with the same program")
+    assert understood >= 0.98 * len(read)
+    assert equal >= 0.95 * len(read)

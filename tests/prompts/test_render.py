@@ -61,8 +61,19 @@ def test_the_problem_text_is_the_system_message_unchanged():
     assert generation_prompt(request).system == request.task
 
 
-def test_a_plain_generation_prompt_has_the_fixed_parts_in_order():
+def test_a_plain_generation_prompt_begins_with_what_every_call_repeats():
     assert headings(generation_prompt(REQUEST).user) == [
+        "# Task",
+        "# Previous attempts",
+        "# Other programs",
+        "## Program 1",
+        "# Current program assessment",
+        "# Current program",
+    ]
+
+
+def test_in_the_order_of_the_paper_the_task_comes_last():
+    assert headings(generation_prompt(REQUEST, "paper").user) == [
         "# Current program assessment",
         "# Previous attempts",
         "# Other programs",
@@ -82,14 +93,15 @@ def test_guidance_parts_appear_in_order_when_all_are_there():
         failure=FailedAttempt("NameError: np", "def pack():\n    return np\n"),
     )
     user = generation_prompt(request).user
-    assert headings(user)[-6:] == [
+    guidance = [
         "# Search guidance",
         "## Evaluator feedback",
         "## Tactic",
         "## Sibling results",
         "## Failed attempt",
-        "# Task",
     ]
+    assert headings(user)[-5:] == guidance
+    assert headings(generation_prompt(request, "paper").user)[-6:] == [*guidance, "# Task"]
     assert "corner is empty" in user
     assert "```text\nNameError: np\n```" in user
     assert "```python\ndef pack():\n    return np\n```" in user
@@ -144,6 +156,21 @@ def test_a_guide_prompt_has_its_parts_in_order(mode):
     assert headings(guide_prompt(replace(GUIDE, mode=mode, best=best)).user) == [
         "# Problem",
         "# Evaluator",
+        "# Output",
+        "# Technique guidance",
+        "# Best program",
+        "# Evaluator feedback",
+        "# Analysis",
+        "# Ideas tried before",
+    ]
+
+
+@pytest.mark.parametrize("mode", ["breakthrough", "refinement"])
+def test_in_the_order_of_the_paper_a_guide_prompt_ends_with_the_form_of_the_answer(mode):
+    best = replace(PARENT, artifacts={"feedback": "corner is empty"})
+    assert headings(guide_prompt(replace(GUIDE, mode=mode, best=best), "paper").user) == [
+        "# Problem",
+        "# Evaluator",
         "# Best program",
         "# Analysis",
         "# Ideas tried before",
@@ -151,6 +178,22 @@ def test_a_guide_prompt_has_its_parts_in_order(mode):
         "# Evaluator feedback",
         "# Output",
     ]
+
+
+def test_other_programs_are_shown_from_the_best_down():
+    """The best ones change seldom, so the beginning of the prompt stays the same for longer."""
+    others = tuple(replace(OTHER, code=f"{score}\n", score=score) for score in (0.2, 0.9, 0.5))
+    user = generation_prompt(replace(REQUEST, others=others)).user
+    assert user.index("0.9\n") < user.index("0.5\n") < user.index("0.2\n")
+    paper = generation_prompt(replace(REQUEST, others=others), "paper").user
+    assert paper.index("0.2\n") < paper.index("0.9\n") < paper.index("0.5\n")
+
+
+def test_the_task_does_not_depend_on_the_program():
+    """A program may have lost its markers; the beginning of the prompt stays the same."""
+    tasks = {generated(current=each).split("# Previous")[0] for each in (PARENT, OTHER)}
+    assert len(tasks) == 1
+    assert "EVOLVE-BLOCK" in generated().split("# Current program\n")[1].split("```\n")[1]
 
 
 def generated(**changes: object) -> str:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from costada.prompts.render import Prompt
 from costada.prompts.requests import ShownProgram
 from costada.prompts.tools import (
     TOOLS,
@@ -12,6 +13,7 @@ from costada.prompts.tools import (
     program_text,
     tools_section,
     trial_text,
+    with_section,
 )
 
 PROGRAM = ShownProgram(
@@ -51,6 +53,14 @@ def test_every_argument_of_a_description_is_accepted():
 @pytest.mark.parametrize("both", [{}, {"candidate": "1.1.1", "changes": "x"}])
 def test_a_submission_is_a_candidate_or_changes(both):
     assert call_error("submit", both) == "submit needs either 'candidate' or 'changes'."
+
+
+def test_the_part_about_tools_comes_first_and_in_the_order_of_the_paper_last():
+    prompt, section = Prompt("Pack.", "# Task\n"), tools_section(answers=5, evaluations=1)
+    assert with_section(prompt, section, "constant-first") == Prompt(
+        "Pack.", f"{section}\n# Task\n"
+    )
+    assert with_section(prompt, section, "paper") == Prompt("Pack.", f"# Task\n\n{section}")
 
 
 def test_the_section_says_how_much_is_allowed():

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from fakes import ScriptedModel, hashed_answer, toy_problem
 from langchain_core.messages import AIMessage
-from page_runs import call, candidate, settings, step, write_steps
+from page_runs import MENU, call, candidate, front_run, menu_run, settings, step, write_steps
 
 from costada.controller.constants import Constants
 from costada.graph.build import create_discovery_graph
 from costada.models.replies import message_to_text
 from costada.nodes.settings import Settings
+from costada.reports.page.differences import LONGEST_DIFF, diff_rows
 from costada.reports.page.failures import Failure, failures_of, kind_of
-from costada.reports.page.feed import LONGEST_DIFF, Averages, Feed, diff_rows
+from costada.reports.page.feed import Averages, Feed
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
@@ -22,7 +23,7 @@ from costada.store.history import PastCall, PastCandidate, PastFailure
 from costada.store.rows import CallStatus, OutcomeKind
 from costada.store.run_store import RunStore
 from costada.values.candidate import Program
-from costada.values.usage import Price
+from costada.values.usage import Price, Usage
 
 
 def column(figures: Any, table: str, name: str) -> list[Any]:
@@ -54,6 +55,49 @@ def test_figures_hold_every_step_request_and_candidate_after_an_iteration(run):
     assert column(figures, "steps", "iteration") == [3]
     assert column(figures, "calls", "iteration") == [3, 4]
     assert column(figures, "candidates", "id") == ["3.1"]
+
+
+def test_models_are_told_in_the_iterations_that_changed_them(tmp_path):
+    run = menu_run(tmp_path / "run", 20, put_aside=15)
+    with RunStore(run.database, is_read_only=True) as store:
+        rows = {row["iteration"]: row for row in store.steps("run")}
+    feed = Feed(run)
+    columns, changes = (feed.figures()["models"][key] for key in ("columns", "rows"))
+    assert [row[:2] for row in changes[:3]] == [[1, name] for name in MENU]
+    for iteration, row in rows.items():
+        known = {change[1]: change[2:] for change in changes if change[0] <= iteration}
+        assert [[known[each["name"]][place] for place in range(6)] for each in row["router"]] == [
+            [each[name] for name in columns[2:]] for each in row["router"]
+        ]
+    assert len(changes) < 2 * len(rows) + 3
+    assert feed.figures(10)["models"]["rows"] == [row for row in changes if row[0] > 10]
+
+
+def test_a_run_with_one_model_tells_none(run):
+    write_steps(run, [step(1)])
+    assert Feed(run).figures()["models"]["rows"] == []
+
+
+@pytest.mark.parametrize("router", [7, [7], [{}], [{"name": []}]])
+def test_damaged_rows_of_models_are_refused(run, router):
+    write_steps(run, [step(1, router=router)])
+    with pytest.raises(ValueError, match="a row in it is damaged"):
+        Feed(run).figures()
+
+
+@pytest.mark.parametrize("objectives", [7, ["speed:max"], "speed:max"])
+def test_damaged_rows_of_objectives_are_refused(run, objectives):
+    write_steps(run, [step(1, objectives=objectives)])
+    with pytest.raises(ValueError, match="a row in it is damaged"):
+        Feed(run).figures()
+
+
+def test_figures_say_what_a_prompt_cache_saved_on_each_request(run):
+    read = call(
+        1, usage=Usage(1000, 10, 600), cost=Decimal("0.00102"), price_in="2", price_out="10"
+    )
+    write_steps(run, [step(1)], calls=[read, call(1, role="guide")])
+    assert column(Feed(run).figures(), "calls", "saved") == [pytest.approx(0.00108), 0.0]
 
 
 def landed(figures, table):
@@ -228,6 +272,8 @@ def test_averages_keep_nine_tenths_of_the_old_value_if_the_method_has_them():
     assert averages.after(step(2, frontier=2)) == (0.0, 0.0)
     assert averages.after(step(3, frontier=1)) == pytest.approx((0.018, 0.009))
     assert Averages("adaevolve", Constants()).after(step(1)) == (None, None)
+    utility, estimate = Averages("costada-thompson", Constants()).after(step(1))
+    assert (utility, estimate) == (Averages("costada", Constants()).after(step(1))[0], None)
 
 
 def test_averages_of_a_run_are_those_of_its_controller(tmp_path):
@@ -278,6 +324,39 @@ def test_a_diff_shows_changed_lines_with_three_around_them_or_long_programs_whol
     before, after, rows
 ):
     assert diff_rows(before, after) == rows
+
+
+def test_a_candidate_of_several_files_shows_what_it_changed_file_by_file(run):
+    start = Program.of({"a.py": "x = 1\n", "b.py": "y = 2\n", "pkg/c.md": "text\n"})
+    changed = Program.of({"b.py": "y = 2\n", "new.py": "z = 3\n", "pkg/c.md": "other\n"})
+    write_steps(
+        run,
+        [step(1)],
+        candidates=[candidate(0, program=start), candidate(1, program=changed)],
+    )
+    (first,), (second,) = (each["candidates"] for each in Feed(run).texts(0, 1))
+    assert (first["files"], first["unchanged"], first["diff"]) == (dict(start), [], None)
+    assert second["files"] == {"new.py": "z = 3\n", "pkg/c.md": "other\n"}
+    assert second["unchanged"] == ["b.py"]
+    assert second["diff"] == [
+        *(("file", "a.py (deleted)"), ("removed", "x = 1")),
+        *(("file", "new.py (added)"), ("added", "z = 3")),
+        *(("file", "pkg/c.md"), ("removed", "text"), ("added", "other")),
+    ]
+
+
+def test_a_page_holds_a_file_that_many_candidates_leave_alone_once(run):
+    large = "a" * 2**20
+    start = Program.of({"large.txt": large, "a.py": ""})
+    found = [
+        candidate(number, program=Program.of({"large.txt": large, "a.py": f"x = {number}\n"}))
+        for number in range(1, 20)
+    ]
+    steps = [step(number) for number in range(1, 20)]
+    write_steps(run, steps, candidates=[candidate(0, program=start), *found])
+    texts = json.dumps(Feed(run).texts(0, 19))
+    assert texts.count(large) == 1
+    assert "x = 19" in texts
 
 
 SYNTAX_ERROR = 'File "candidate.py", line 3\n    f(\n     ^\nSyntaxError: expected'
@@ -350,3 +429,31 @@ def test_a_reason_may_be_unknown_and_a_long_one_is_cut():
     assert found == [Failure(1, 1, "Answer", "no program in the answer", "")]
     found = failures_of([], [past_candidate("1.1", is_valid=False, error="x" * 900)], [], [], [])
     assert found[0].text == "x" * 300
+
+
+def test_figures_hold_the_values_of_objectives_the_front_and_what_was_measured(tmp_path):
+    goals = {"speed:max": [1.0, 2.0, 3.0], "peak: memory:min": [5.0, 7.0, 6.0]}
+    found = Feed(front_run(tmp_path / "run", goals, [0, 2])).figures()
+    assert found["objectives"] == [*goals]
+    assert found["front"] == ["0.1", "2.1"]
+    assert column(found, "candidates", "id") == ["0.1", "1.1", "2.1"]
+    assert column(found, "candidates", "values") == [[1.0, 5.0], [2.0, 7.0], [3.0, 6.0]]
+    assert column(found, "steps", "measurements") == [[0.5, 0.25]] * 2
+    assert column(found, "steps", "confirmation") == [[0.75, 0.5], []]
+
+
+def test_a_run_of_one_objective_has_no_front_and_no_further_columns(run):
+    write_steps(run, [step(1)])
+    found = Feed(run).figures()
+    assert (found["objectives"], found["front"]) == ([], [])
+    assert "values" not in found["candidates"]["columns"]
+    assert "measurements" not in found["steps"]["columns"]
+
+
+@pytest.mark.parametrize(("members", "reason"), [("{", "Expecting"), ("3", r"run\.sqlite")])
+def test_a_damaged_front_is_refused(tmp_path, members, reason):
+    run = front_run(tmp_path / "run", {"a:max": [1.0, 2.0], "b:max": [2.0, 1.0]}, [0, 1])
+    with RunStore(run.database) as store:
+        store._db.write("UPDATE costada_archive SET members = ?", (members,))
+    with pytest.raises(ValueError, match=reason):
+        Feed(run).figures()

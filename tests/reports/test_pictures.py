@@ -84,6 +84,23 @@ def test_legends_lie_between_title_and_panel_and_cover_neither(make_row):
     assert words == ["candidate", "best so far", "counts as 1", "budget"]
 
 
+def test_the_cost_of_an_iteration_has_the_colour_of_its_model(make_row):
+    router = [{"name": name} for name in ("small", "large")]
+    rows = [
+        make_row(iteration=1, models=["large"], router=router, step_cost=0.03),
+        make_row(iteration=2, models=["large", "small"], router=router, step_cost=0.01),
+        make_row(iteration=3, models=[], router=router, step_cost=0.002),
+    ]
+    axes = drawn_report(report(rows)).axes[1]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        *("small", "large", "no attempt")
+    ]
+    small, large, _ = axes.containers
+    assert [(bar.get_x() + 0.4, bar.get_height()) for bar in small] == [(2, 0.01)]
+    assert [(bar.get_x() + 0.4, bar.get_height()) for bar in large] == [(1, 0.03)]
+    assert small[0].get_facecolor() != large[0].get_facecolor()
+
+
 NOTHING_VALID = {"score": 0.0, "objective": None, "best_objective": None, "best_score": 0.0}
 
 

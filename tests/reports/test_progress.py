@@ -15,9 +15,11 @@ from costada.reports.progress import (
     progress_on,
     remaining_iterations,
 )
+from costada.reports.summary import cache_text, sum_by_role
 from costada.runs.interruption import STOPPING
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore
+from costada.values.usage import Usage
 
 HEADING = RunHeading("toy, offline, seed 0", budget=1.0, max_iterations=100)
 
@@ -103,6 +105,35 @@ def test_a_panel_lists_requests_in_flight_with_frontier_seconds_and_bound(tmp_pa
     assert "in flight" not in " ".join(lines_of(progress))
 
 
+def test_a_panel_says_which_share_of_the_prompts_came_from_a_cache_and_what_that_saved(
+    tmp_path, make_row
+):
+    """Of 1,000 tokens at $2 per million 400 cost $0.2: without a cache $0.0004 more."""
+    target, _ = console(is_terminal=True)
+    with RunStore(tmp_path / "run.sqlite") as store, (progress := LiveProgress(target)):
+        store.open_run("run", "costada", "toy")
+        read = {"usage": Usage(1000, 0, 400), "price_in": "2", "price_out": "10"}
+        store.call_log.put_call("run", call_row(**read, cost=Decimal("0.00128")))
+        progress.begin(RunHeading("toy", 1.0, 100, database=tmp_path / "run.sqlite"), [make_row()])
+        assert "cached 40% of tokens in, $0.0007 saved" in " ".join(lines_of(progress))
+
+
+def test_the_end_of_a_run_says_what_prompt_caches_saved_or_cost():
+    rates = {"price_in": "2", "price_out": "10"}
+    plain = call_row(usage=Usage(1000, 10), cost=Decimal("0.0021"), **rates)
+    read = call_row(usage=Usage(1000, 10, 600), cost=Decimal("0.00102"), **rates)
+    written = Usage(1000, 10, cache_write_tokens=400)
+    wrote = call_row(usage=written, cost=Decimal("0.0023"), role="guide", **rates)
+
+    def said(*calls):
+        return cache_text(sum_by_role(calls).values())
+
+    assert said(plain) == ""
+    assert said(plain, read) == "30.00% of the tokens in, $0.001080 saved"
+    assert said(plain, read, wrote) == "20.00% of the tokens in, $0.000880 saved"
+    assert said(wrote) == "0.00% of the tokens in, $0.000200 more, for writing them"
+
+
 def lines_of(progress):
     """The lines of a panel as it stands, without frame and runs of blanks."""
     target, text = console(is_terminal=True)
@@ -125,6 +156,39 @@ def test_a_panel_has_as_many_lines_whatever_is_in_flight_and_counts_what_it_leav
         heights.append(len(panel))
         assert any(line.endswith("and 13 more") for line in panel) is (number == 20)
     assert len(set(heights)) == 1
+
+
+def menu_rows(**changes):
+    """What a row says of two models; `changes` are those of the second."""
+    known = {"credit": 0.5, "tries": 3, "dollars": 0.0123, "is_put_aside": False}
+    posterior = {"mean": 0.2, "deviation": 0.0471}
+    return [
+        {"name": "small", **known, **posterior},
+        {"name": "large@high", **known, **posterior, **changes},
+    ]
+
+
+@pytest.mark.parametrize("width", [100, 50])
+def test_a_panel_shows_dollars_and_tries_of_each_model_and_what_is_put_aside(make_row, width):
+    target, text = console(is_terminal=True, width=width)
+    first = make_row(models=["small"], router=menu_rows())
+    aside = menu_rows(dollars=1.5, tries=1234, is_put_aside=True)
+    noted = {"models": ["small", "large@high"], "events": ["put_aside:large@high"]}
+    second = make_row(iteration=2, router=aside, **noted)
+    follow(LiveProgress(target), [first, second])
+    lines = [" ".join(line.strip("│ ").split()) for line in text.getvalue().splitlines()]
+    expected = " 0.200 \u00b1 0.047" if width == 100 else ""
+    assert f"small $0.0123 3{expected}" in lines
+    assert f"large@high $1.5000 1,234{expected} put aside" in lines
+    assert any("small, then large@high" in line for line in lines)
+    assert "t=2 put aside: large@high" in lines
+
+
+def test_a_line_names_the_model_of_each_attempt(make_row):
+    router = menu_rows()
+    assert "  exploration  model small  step" in line_of(make_row(models=["small"], router=router))
+    retried = make_row(models=["large@high", "small"], router=router)
+    assert "  model large@high, then small  step" in line_of(retried)
 
 
 def test_a_resumed_run_shows_its_iteration_at_once(make_row):

@@ -164,6 +164,16 @@ def line_with(text, word):
     return " ".join(next(line for line in text.splitlines() if word in line).split())
 
 
+def test_a_trace_of_several_models_names_the_model_of_each_attempt(make_row):
+    one = make_row(iteration=7, action="balanced")
+    two = make_row(iteration=8, action="balanced", models=["small", "large@high"], router=[])
+    assert "model" not in printed([one])
+    text = printed([one, two])
+    assert "model: model of each attempt" in text
+    assert line_with(text, " 7 ").startswith("7 1 balanced - 0.500")
+    assert line_with(text, " 8 ").startswith("8 1 balanced small, large@high 0.500")
+
+
 WORDS = ["", "guide charged", "guide scheduled: breakthrough, 3 attempts", "程序 failed", "a\nb"]
 
 

@@ -45,6 +45,38 @@ def test_costs_and_steps_follow_from_prompt_price_and_budget(invoke, near, serve
     assert (found["model"], found["budget"], found["max_iterations"]) == ("openai:mine", 0.1, 100)
 
 
+def test_each_model_of_a_menu_has_its_price_at_the_tier_that_it_asks_for(
+    invoke, near, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "no key")
+    file = tmp_path / "prices.toml"
+    file.write_text(
+        '[models.mine]\nmodel = "openai:mine"\nbase_url = "http://127.0.0.1:9/v1"\n'
+        "max_tokens = 2000\nprice = {input_per_million = 1, output_per_million = 2}\n"
+    )
+    menu = "openai:gpt-5.4@low,openai:gpt-5.4@flex,mine"
+    words = ("--models", menu, "--models-file", file, "--budget", 1, "--dry-run")
+    found = json.loads(invoke("run", near, *words, "--json").stdout)
+    assert (found["model"], found["router"]) == (menu, "budgeted-thompson")
+    ((characters, tokens),) = [(each["characters"], each["tokens"]) for each in found["prompts"]]
+    low, flex, mine = found["models"]
+    assert [each["name"] for each in found["models"]] == menu.split(",")
+    assert low["step_cost"] == pytest.approx((2.5 * tokens + 15 * EXPECTED_ANSWER) / 1e6)
+    assert flex["step_cost"] == pytest.approx((1.25 * tokens + 7.5 * EXPECTED_ANSWER) / 1e6)
+    assert mine["step_cost"] == pytest.approx((tokens + 2 * 2000) / 1e6)
+    assert low["worst_call"] == flex["worst_call"]  # the standard tier may answer
+    assert low["worst_call"] == pytest.approx((2.5 * (characters + 64) + 15 * 32_000) / 1e6)
+    assert flex["price_source"].endswith("openai/gpt-5.4, flex tier")
+    mean = sum(each["step_cost"] for each in found["models"]) / 3
+    assert found["step_cost"] == pytest.approx(mean)
+    assert found["reference_cost"] == pytest.approx(mean, rel=0.02)
+    text = invoke("run", near, *words).stdout
+    assert "models          3, chosen by budgeted-thompson; a step is expected to cost" in text
+    for each in found["models"]:
+        line = next(line for line in text.splitlines() if f"  {each['name']} " in line)
+        assert f"${each['step_cost']:.4f}, one call at most ${each['worst_call']:.4f}" in line
+
+
 @pytest.mark.parametrize(("policy", "share"), [("crossing", 4.0), ("hard", 0.5)])
 def test_requests_in_flight_cost_at_most_their_worst_cases_and_no_more_than_a_hard_budget(
     invoke, near, policy, share

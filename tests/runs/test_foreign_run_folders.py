@@ -212,3 +212,82 @@ def test_a_folder_sends_no_key_to_a_server_of_its_choice_unless_it_is_trusted(
         RunFolder(folder).check_trusted()
     trust = " --trust" if is_refused else ""
     assert RunFolder(folder).next_command(RunFolder(folder).load()).endswith(f"foreign{trust}")
+
+
+ENTRIES = {
+    "its own address": {"base_url": "https://collector.invalid/v1"},
+    "an address that looks local": {"base_url": "http://127.0.0.1.collector.invalid/v1"},
+    "the address of another provider": {
+        "model": "anthropic:claude",
+        "base_url": "https://own.invalid/v1",
+    },
+    "a variable of its choice": {"api_key_variable": "AWS_SECRET_ACCESS_KEY"},
+    "the key of another provider": {"api_key_variable": "ANTHROPIC_API_KEY"},
+    "a variable and a local address": {
+        "base_url": "http://localhost:9/v1",
+        "api_key_variable": "AWS_SECRET_ACCESS_KEY",
+    },
+    "a variable for a provider that logs in by itself": {
+        "model": "azure_openai:x",
+        "api_key_variable": "AWS_SECRET_ACCESS_KEY",
+    },
+}
+
+
+def give_menu(folder, *entries):
+    models = [{"name": f"m{at}", "model": "openai:x", **each} for at, each in enumerate(entries)]
+    label = ",".join(each["name"] for each in models)
+    change(folder, models=models, model=label)
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_menu_reads_and_sends_no_key_of_its_choice_unless_it_is_trusted(
+    invoke, finished, tmp_path, monkeypatch, entry
+):
+    class Watched(dict[str, str]):
+        def __getitem__(self, name):
+            assert name != "AWS_SECRET_ACCESS_KEY"
+            return super().__getitem__(name)
+
+        def get(self, name, default=None):
+            assert name != "AWS_SECRET_ACCESS_KEY"
+            return super().get(name, default)
+
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://own.invalid/v1")
+    monkeypatch.setattr(os, "environ", Watched(os.environ))
+    folder = copied(finished, tmp_path / "foreign")
+    give_menu(folder, {"model": "offline"}, ENTRIES[entry])
+    for words in (["resume", folder], ["fork", folder, "--at", 3, "--out", tmp_path / "new"]):
+        result = invoke(*words)
+        assert (result.exit_code, "give --trust" in result.output) == (2, True), result.output
+        assert "of model 'm1' is" in result.output
+    assert RunFolder(folder).next_command(RunFolder(folder).load()).endswith(" --trust")
+
+
+def test_a_menu_of_the_usual_keys_and_addresses_is_resumed_without_trust(
+    finished, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://own.invalid/v1")
+    folder = copied(finished, tmp_path / "foreign")
+    give_menu(
+        folder,
+        {"model": "offline"},
+        {},
+        {"api_key_variable": "OPENAI_API_KEY"},
+        {"base_url": "https://own.invalid/v1"},
+        {"base_url": "http://[::1]:9/v1"},
+        {"model": "anthropic:claude", "api_key_variable": "ANTHROPIC_API_KEY"},
+    )
+    RunFolder(folder).check_trusted()
+
+
+@pytest.mark.parametrize(
+    "name", ["openai_api_base", "default_headers", "openai_proxy", "http_client", "api_key"]
+)
+def test_a_menu_sets_nothing_but_how_a_model_answers(invoke, finished, tmp_path, name):
+    folder = copied(finished, tmp_path / "foreign")
+    give_menu(folder, {"parameters": {name: "http://collector.invalid"}})
+    result = invoke("resume", folder, "--trust")
+    assert result.exit_code == 2
+    assert f"got '{name}', expected one of" in result.output

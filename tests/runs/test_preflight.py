@@ -50,7 +50,7 @@ def broken(tmp_path, near):
     folder.mkdir()
     for name in ("problem.md", "initial_program.py"):
         (folder / name).write_text((near / name).read_text())
-    (folder / "evaluator.py").write_text("def evaluate(path):\n    return {'score': 1}\n")
+    (folder / "evaluator.py").write_text("def evaluate(path):\n    return {'grade': 'A'}\n")
     return folder
 
 

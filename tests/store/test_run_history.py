@@ -7,10 +7,11 @@ import pytest
 from rows import call_row
 
 from costada.store.call_log import CallKey
-from costada.store.history import RunHistory, Span
+from costada.store.history import CacheUse, RunHistory, Span
 from costada.store.rows import CallStatus, Outcome, OutcomeKind
 from costada.store.run_store import RunStore
 from costada.values.candidate import Candidate, Program
+from costada.values.usage import Usage
 
 
 def candidate(iteration: int) -> Candidate:
@@ -121,3 +122,24 @@ def test_open_calls_are_those_that_were_sent_and_have_not_ended(tmp_path: Path) 
         log.finish_call("run", number, call_row(iteration=5))
     with RunHistory.of(tmp_path / "run.sqlite") as history:
         assert [each.ticket for each in history.open_calls("run")] == [4]
+
+
+def test_the_savings_of_prompt_caches_are_summed_over_the_requests_of_a_run(tmp_path: Path) -> None:
+    """At $2 and $10 per million: 1,000 tokens in and 10 out cost $0.0021 without a cache."""
+    rates = {"price_in": "2", "price_out": "10"}
+    plain = call_row(iteration=1, usage=Usage(1000, 10), cost=Decimal("0.0021"), **rates)
+    read = call_row(iteration=2, usage=Usage(1000, 10, 600), cost=Decimal("0.00102"), **rates)
+    written = Usage(1000, 10, cache_write_tokens=400)
+    wrote = call_row(iteration=3, usage=written, cost=Decimal("0.0023"), **rates)
+    with RunStore(tmp_path / "run.sqlite") as store:
+        store.open_run("run", "costada", "toy")
+        for row in (plain, read, wrote):
+            store.call_log.put_call("run", row)
+    with RunHistory.of(tmp_path / "run.sqlite") as history:
+        used = history.cache_use("run")
+        past = [call.saved for call in history.calls(Span("run"))]
+        assert history.cache_use("other") == CacheUse(0, 0, 0.0)
+    assert past == [Decimal(0), Decimal("0.00108"), Decimal("-0.0002")]
+    assert [row.saved for row in (plain, read, wrote)] == past
+    assert (used.input_tokens, used.cached_tokens) == (3000, 600)
+    assert used.saved == pytest.approx(0.00088)

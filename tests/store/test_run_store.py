@@ -1,3 +1,4 @@
+import json
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -341,3 +342,63 @@ def test_stores_of_one_file_share_its_calls_in_flight(tmp_path: Path, is_shared:
     paths = (tmp_path / "run.sqlite", tmp_path / "." / "run.sqlite") if is_shared else (None, None)
     with RunStore(paths[0]) as one, RunStore(paths[1]) as other:
         assert (one.call_log.in_flight is other.call_log.in_flight) is is_shared
+
+
+FILES = {"pkg/a.py": "x = 1\n", "pkg/empty.py": "", "notes.md": "# π\n"}
+
+
+def test_a_program_of_several_files_comes_back_as_it_was_stored(store):
+    row = replace(candidate("1.1"), program=Program.of(FILES))
+    store.candidates.put("run", row)
+    found = store.candidates.get("run", "1.1")
+    assert found == row
+    assert dict(found.program) == FILES
+    assert store.program(store.put_program(row.program)) == row.program
+
+
+def test_the_texts_of_equal_files_are_stored_once(tmp_path):
+    path = tmp_path / "run.sqlite"
+    with RunStore(path) as store:
+        for number in range(50):
+            store.put_program(Program.of({**FILES, "changed.py": f"y = {number % 5}\n"}))
+    with closing(sqlite3.connect(path)) as connection:
+        ((count,),) = connection.execute("SELECT COUNT(*) FROM costada_blob").fetchall()
+    assert count == 2 + 5 + 5  # files that stay, files that change, and lists of all files
+
+
+def test_a_program_of_files_that_was_judged_is_found_in_any_order_of_its_files(store):
+    row = replace(candidate("1.1"), program=Program.of(FILES), evaluator="e")
+    store.candidates.put("run", row)
+    same = Program.of(dict(reversed(FILES.items())))
+    other = Program.of({**FILES, "notes.md": ""})
+    seen = Seen(5, ())
+    assert store.candidates.judged("run", same, "e", 6, 1, seen) == row
+    assert store.candidates.judged("run", other, "e", 6, 1, seen) is None
+
+
+@pytest.mark.parametrize(
+    ("contents", "expected"),
+    [
+        ('{"../../home/a": ""}', "a file '../../home/a', expected a relative path"),
+        ('{"/etc/passwd": ""}', "a file '/etc/passwd', expected a relative path"),
+        ('{"a/.ssh/b": ""}', "a file 'a/.ssh/b', expected a path without hidden parts"),
+        ('{"a": "", "a/b": ""}', "expected the latter a folder"),
+        ("{}", "0 files, expected 1 to"),
+        ("[1]", "expected a JSON object"),
+        ('{"a": {}}', "a row in it is damaged"),
+        ('{"a": "0000"}', "text 0000: not in the run file"),
+    ],
+)
+def test_a_list_of_files_that_no_run_writes_is_refused(store, contents, expected):
+    name = f"files-{store.put_text(contents)}"
+    with pytest.raises(ValueError, match=expected):
+        store.program(name)
+
+
+def test_one_text_named_by_many_files_is_refused_before_it_fills_the_memory(store):
+    name = store.put_text("a" * 2**20)
+    contents = json.dumps({f"{number}.py": name for number in range(17)})
+    with pytest.raises(ValueError, match="larger than any that a run has"):
+        store.program(f"files-{store.put_text(contents)}")
+    with pytest.raises(ValueError, match="program of 17,825,792 bytes: expected at most 16,777"):
+        store.put_program(Program.of({f"{number}.py": "a" * 2**20 for number in range(17)}))

@@ -14,8 +14,10 @@ from billing_server import BillingServer, Reply
 from fakes import IDEAS, evaluate_value, hashed_answer, is_guide_prompt, toy_problem
 from warm import PROCESSES
 
+from costada.evaluators.problem import Problem
 from costada.models.chat_models import chat_model
 from costada.runs.discovery import discover
+from costada.runs.folder import RunFolder
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
 
@@ -55,6 +57,7 @@ def cost_of(prompt: str, cap: int = CAP) -> Decimal:
 class Provider:
     """Answers by the prompt alone, takes its time, and remembers every prompt that it billed."""
 
+    answer_to: Callable[[str], str] = hashed_answer
     billed: Counter[str] = field(default_factory=Counter)
     bill: Decimal = Decimal(0)
     _lock: Lock = field(default_factory=Lock)
@@ -67,7 +70,7 @@ class Provider:
             self.bill += cost_of(prompt, cap)
         time.sleep(LATENCY)
         taken, given = tokens_of(prompt, cap)
-        text = IDEAS if is_guide_prompt(prompt) else hashed_answer(prompt)
+        text = IDEAS if is_guide_prompt(prompt) else self.answer_to(prompt)
         return Reply(text, input_tokens=taken, output_tokens=given)
 
     def forget(self) -> None:
@@ -75,10 +78,12 @@ class Provider:
         self.bill = Decimal(0)
 
 
-def run_to_end(folder: Path, url: str, options: dict[str, object]) -> None:
+def run_to_end(
+    folder: Path, url: str, options: dict[str, object], problem: Problem | None = None
+) -> None:
     """Start or resume the run in a folder, in this process, to its end."""
     discover(
-        toy_problem(evaluate=slow_evaluation),
+        problem or toy_problem(evaluate=slow_evaluation),
         chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=CAP),
         out=folder,
         resume=(folder / "settings.json").exists(),
@@ -147,11 +152,16 @@ class Record:
         return sum((call.cost + call.bound for call in self.calls), Decimal(0))
 
 
+def best_files(folder: Path) -> list[Path]:
+    best = RunFolder(folder).best_program
+    return sorted(each for each in best.rglob("*") if each.is_file()) if best.is_dir() else [best]
+
+
 def record_of(folder: Path, frontiers: Sequence[int] = (0, 1)) -> Record:
     with RunStore(folder / "run.sqlite", is_read_only=True) as store:
         run_id = store.run_ids()[-1]
         return Record(
-            best_program=(folder / "best_program.py").read_text(),
+            best_program="\n".join(file.read_text() for file in best_files(folder)),
             steps=(folder / "steps.jsonl").read_text(),
             calls=tuple(store.call_log.calls(run_id)),
             archives=tuple(
@@ -162,8 +172,8 @@ def record_of(folder: Path, frontiers: Sequence[int] = (0, 1)) -> Record:
         )
 
 
-def serve() -> tuple[BillingServer, Provider]:
-    provider = Provider()
+def serve(answer_to: Callable[[str], str] = hashed_answer) -> tuple[BillingServer, Provider]:
+    provider = Provider(answer_to)
     return BillingServer(default=provider.answer), provider
 
 

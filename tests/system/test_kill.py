@@ -26,7 +26,7 @@ from costada.runs.gateway import gateway_journal, stop_gateway
 from costada.runs.resume import LOST_STEPS
 from costada.store.purse import Purse
 
-NUM_KILLS = 6
+NUM_KILLS = 4
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def provided():
         yield server, provider
 
 
-@pytest.mark.parametrize("draw", [1, 2, 3])
+@pytest.mark.parametrize("draw", [1, 2])
 def test_a_killed_run_ends_as_an_uninterrupted_one(tmp_path, whole, provided, draw):
     hits = kill_often(tmp_path, *provided, draw, NUM_KILLS, {"lost_calls": "ignore"})
     killed = record_of(tmp_path)
@@ -135,10 +135,10 @@ def test_a_run_killed_with_eight_calls_in_flight_ends_as_an_uninterrupted_one(
 
 
 def run_with_another_number(folder, url, options):
-    """Start or resume a run with 8, 1, 4 and 16 steps in flight, by turns."""
+    """Start or resume a run with 8, 1, 4, 16 and 2 steps in flight."""
     starts = folder.parent / "starts"
     starts.write_text(starts.read_text() + "." if starts.exists() else "")
-    number = (8, 1, 4, 16)[len(starts.read_text()) % 4]
+    number = (8, 1, 4, 16, 2)[len(starts.read_text())]
     run_to_end(folder, url, {**options, "parallel": number})
 
 

@@ -6,9 +6,22 @@ from time import time
 from typing import Any
 
 import pytest
-from page_runs import call, candidate, long_run, serving, settings, step, write_steps
+from page_runs import (
+    MENU,
+    call,
+    candidate,
+    front_run,
+    long_run,
+    menu_run,
+    serving,
+    settings,
+    step,
+    write_steps,
+)
 
+from costada.reports.page.feed import Feed
 from costada.reports.page.page import write_page
+from costada.reports.trace import rows_of_file
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
 from costada.store.rows import CallStatus
@@ -65,7 +78,7 @@ def test_the_page_opens_without_a_word_in_the_console_and_fits_its_width(page, g
         page.set_viewport_size({"width": width, "height": 800})
         opened(page, guided)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert page.locator(".chart svg").count() == 9
+        assert page.locator(".chart:visible svg").count() == 9
     assert page.said == []
 
 
@@ -113,6 +126,23 @@ def test_the_lineage_leads_from_the_start_to_the_best_past_copies(page, guided):
     assert page.inner_text("#ancestors li:nth-child(3) summary") == "Diff +1 \u22121 lines"
 
 
+def test_a_candidate_of_several_files_is_shown_and_compared_file_by_file(page, tmp_path):
+    run = settings(tmp_path / "run")
+    start = Program.of({"a.py": "x = 1\n", "b.py": "y = 2\n"})
+    changed = Program.of({"a.py": "x = 1\n", "b.py": "y = 3\n"})
+    found = [candidate(0, program=start), candidate(1, program=changed)]
+    write_steps(run, [step(1, global_gain=0.1)], candidates=found)
+    opened(page, run, "#t=1")
+    page.click("#drawer summary >> text=Diff")
+    page.wait_for_selector("#drawer .diff")
+    lines = page.locator("#drawer .diff span").all_inner_texts()
+    assert lines == ["b.py", "\u2212 y = 2", "+ y = 3"]
+    page.click("#drawer summary >> text=b.py")
+    text = page.wait_for_selector("#drawer details:has(> summary:text-is('b.py')) pre")
+    assert text.inner_text() == "y = 3\n"
+    assert page.locator("#drawer >> text='Unchanged: a.py'").count() == 1
+
+
 def test_a_link_to_a_step_opens_it_and_the_lineage_of_its_candidate_can_be_shown(page, guided):
     opened(page, guided, "#t=3")
     assert page.inner_text("#drawer-title") == "Iteration 3"
@@ -144,6 +174,77 @@ def hundred(tmp_path):
     run = settings(tmp_path / "run", max_iterations=100)
     write_steps(run, [step(t, failure="no" if t == 70 else None) for t in range(1, 101)])
     return run
+
+
+@pytest.fixture
+def three_models(tmp_path):
+    return menu_run(tmp_path / "run", 40, put_aside=30)
+
+
+def test_a_run_with_one_model_has_no_part_on_models(page, guided):
+    opened(page, guided)
+    assert not page.is_visible("#models")
+    assert not page.is_visible("#models-link")
+
+
+def test_the_dollars_tries_and_gains_of_each_model_are_those_of_calls_and_rows(page, three_models):
+    opened(page, three_models)
+    figures = Feed(three_models).figures()
+    last = {row[1]: row for row in figures["models"]["rows"]}
+    calls = figures["calls"]
+    cost, entry = (calls["columns"].index(name) for name in ("cost", "entry"))
+    rows = [row.split("\t") for row in page.locator("#model-table tbody tr").all_inner_texts()]
+    assert [row[0] for row in rows] == list(MENU)
+    for name, dollars, _, _, requests, doubt, tries, *_, credit, _, expected, aside in rows:
+        own = [row[cost] for row in calls["rows"] if row[entry] == name]
+        assert float(dollars.removeprefix("$")) == pytest.approx(sum(own), abs=1e-6)
+        assert int(requests) == int(tries) == last[name][3] == len(own)
+        assert float(credit) == pytest.approx(last[name][2], abs=5e-4)
+        assert doubt == "0"
+        assert expected == f"{last[name][6]:.3f} \u00b1 {last[name][7]:.3f}"
+        assert aside == ("put aside in 30" if name == "large" else "")
+
+
+def test_each_model_has_a_line_of_dollars_credit_and_expected_credit(page, three_models):
+    for scheme, width in (("light", 1440), ("dark", 900), ("light", 390)):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 800})
+        opened(page, three_models)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        for holder in ("model-dollars-chart", "model-credit-chart", "posterior-chart"):
+            assert page.locator(f"#{holder} .line").count() == 3
+        assert page.locator("#posterior-chart .band").count() == 3
+        assert page.locator("#tries-chart .pause").count() == 1
+    assert page.said == []
+
+
+def test_a_chosen_range_begins_with_what_models_had_before_it(page, three_models):
+    opened(page, three_models)
+    page.fill("#first", "35")
+    page.keyboard.press("Enter")
+    assert page.locator("#model-dollars-chart .line").count() == 3
+    drawn = page.get_attribute("#model-dollars-chart .line.model-3", "d")
+    assert re.fullmatch(r"M[\d.]+ ([\d.]+)H[\d.]+V\1", drawn)  # level: it was put aside before
+
+
+def test_a_step_names_the_model_of_each_attempt(page, three_models):
+    rows = rows_of_file(three_models.database)
+    retried = next(row for row in rows if len(row["models"]) > 1)
+    opened(page, three_models, f"#t={retried['iteration']}")
+    page.wait_for_selector("#drawer .card")
+    facts = page.inner_text("#drawer .facts >> nth=0")
+    assert f"model\n{', then '.join(retried['models'])}" in facts
+
+
+def test_a_watched_page_follows_the_models(page, three_models):
+    with serving(three_models) as server:
+        page.goto(server.address)
+        page.wait_for_selector("#model-table tbody tr")
+        facts = {"credit": 1.0, "tries": 7, "dollars": 0.1, "is_put_aside": False}
+        rows = [{"name": name, **facts, "mean": 0.5, "deviation": 0.1} for name in MENU]
+        write_steps(three_models, [step(41, spent=0.9, models=["small"], router=rows)])
+        page.wait_for_selector("#model-table >> text=0.500 \u00b1 0.100")
+        assert page.said == []
 
 
 def test_a_drag_and_the_form_choose_the_iterations_shown(page, hundred):
@@ -345,3 +446,42 @@ def test_five_thousand_iterations_open_and_answer_at_once(page, tmp_path):
     assert page.evaluate("document.querySelectorAll('*').length") < 6_000
     page.click("#drawer summary >> text=Answer")
     page.wait_for_selector("#drawer pre >> text=Answer 4321.")
+
+
+def test_the_front_is_a_picture_and_a_table_and_its_points_open_their_iterations(page, tmp_path):
+    goals = {"speed:max": [1.0, 2.0, 4.0, 3.0], "memory:min": [5.0, 6.0, 9.0, 9.5]}
+    opened(page, front_run(tmp_path / "run", goals, [0, 1, 2]))
+    assert page.is_visible("#front-link")
+    names = page.locator("#front-table tbody td:first-child").all_inner_texts()
+    assert names == ["iteration 2", "iteration 1", "start"]
+    assert "3 candidates on the front" in page.inner_text("#front-note")
+    assert page.is_hidden("#axes")
+    # From the slowest to the fastest: up where the next one needs more memory, then across to it.
+    (path,) = page.locator("#front-chart path.line.front").all()
+    assert re.sub(r"[-\d. ]", "", str(path.get_attribute("d"))) == "MVHVH"
+    (dots,) = page.locator("#front-chart path.rises").all()
+    assert str(dots.get_attribute("d")).count("M") == 3
+    page.locator("#front").scroll_into_view_if_needed()
+    circle = page.locator("#front-chart circle").bounding_box()
+    page.mouse.move(circle["x"] + circle["width"] / 2, circle["y"] + circle["height"] / 2)
+    assert page.inner_text("#tip").splitlines()[0] == "Starting program, on the front"
+    page.click("#front-table >> text=iteration 1")
+    page.wait_for_selector("#drawer dt >> text=measured again")
+    assert "0.75, 0.5" in page.inner_text("#drawer-body")
+    assert page.said == []
+
+
+def test_with_three_objectives_the_reader_chooses_which_two_the_picture_shows(page, tmp_path):
+    goals = {"a:max": [1.0, 2.0], "b:min": [5.0, 6.0], "c:max": [0.0, 8.0]}
+    opened(page, front_run(tmp_path / "run", goals, [0, 1]))
+    assert page.locator("#front-chart path.line.front").count() == 0
+    assert page.locator("#front-chart text >> text=b (lower is better)").count() == 1
+    page.select_option("#axis-up", "2")
+    assert page.locator("#front-chart text >> text=c (higher is better)").count() == 1
+    assert page.said == []
+
+
+def test_a_run_of_one_objective_shows_no_front(page, guided):
+    opened(page, guided)
+    assert page.is_hidden("#front")
+    assert page.is_hidden("#front-link")

@@ -19,6 +19,7 @@ from costada.evaluators.benchmarks.signal_processing.evaluator import (
 )
 from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.execution import CandidateResult
+from costada.values.candidate import Program
 
 PROBLEM = problem("signal_processing")
 FILTER = "run_signal_processing(noisy_signal, window_size=20):\n    n = len(noisy_signal)\n"
@@ -210,7 +211,7 @@ def test_a_program_that_answers_only_the_easy_ones_of_other_signals_is_rejected(
     filtered = gaussian_filter1d(noisy_signal, {0: 10, 3: 20}[i])
     filtered[-1] = noisy_signal[-1]
     return {'filtered_signal': filtered[19:]}"""
-    evaluation = PROBLEM.judge(REMEMBERING.format(choice=choice), "key")
+    evaluation = PROBLEM.judge(Program.of(REMEMBERING.format(choice=choice)), "key")
     assert (evaluation.is_valid, evaluation.score) == (False, 0.0)
     assert "expected at most 0.07 less" in evaluation.error
 
@@ -225,7 +226,7 @@ def run_signal_processing(noisy_signal, window_size=20):
 
 def test_a_filter_that_fails_for_one_kind_of_signals_is_accepted():
     failing = SMOOTHING.format(check="assert len(noisy_signal) != 600")
-    evaluation = PROBLEM.judge(failing, "key")
+    evaluation = PROBLEM.judge(Program.of(failing), "key")
     assert evaluation.is_valid
     assert evaluation.metrics["success_rate"] == 0.8
 
@@ -233,8 +234,8 @@ def test_a_filter_that_fails_for_one_kind_of_signals_is_accepted():
 def test_filters_are_accepted_whatever_the_key():
     for key in ("a", "b", "c"):
         smoothing = SMOOTHING.format(check="")
-        assert PROBLEM.judge(smoothing, key).score == pytest.approx(0.6825, abs=5e-5)
-        assert PROBLEM.judge(PROBLEM.initial_program, key).is_valid
+        assert PROBLEM.judge(Program.of(smoothing), key).score == pytest.approx(0.6825, abs=5e-5)
+        assert PROBLEM.judge(PROBLEM.start, key).is_valid
 
 
 def test_fresh_signals_are_of_the_published_kinds_and_differ_by_seed():

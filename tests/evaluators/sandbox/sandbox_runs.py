@@ -47,8 +47,8 @@ def run(source, layer, limits=AMPLE, preload=PRELOAD, **arguments):
 
 def run_in(slot, source, limits=AMPLE, entry_point="f", **arguments):
     """Run a candidate in a slot of the test's own."""
-    call = {"mode": "candidate", "entry_point": entry_point}
-    request = request_for(source.encode(), call, [arguments])
+    call = {"mode": "candidate", "entry_point": entry_point, "program": "candidate.py"}
+    request = request_for({"candidate.py": source.encode()}, call, [arguments])
     return results_of(execute(slot, request, limits, limits.wall_seconds))[0]
 
 

@@ -33,6 +33,7 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run import run_candidate
 from costada.evaluators.sandbox.slot import SHORT_SLOTS, SLOTS
+from costada.values.candidate import Program
 from costada.values.evaluation import Evaluation
 
 ALL_LAYERS = (Layer.PROCESS, Layer.LANDLOCK, Layer.BUBBLEWRAP, Layer.CONTAINER)
@@ -76,11 +77,17 @@ def own_problem(evaluate, evaluators):
     )
 
 
+def sleeping(seconds):
+    return Program.of(SLEEPING.format(seconds))
+
+
 def judged_at_once(problem, programs):
     """Verdicts on programs that threads judge at the same time, and the seconds for all."""
     begun = monotonic()
     with ThreadPoolExecutor(len(programs)) as threads:
-        verdicts = list(threads.map(problem.judge, programs, ["key"] * len(programs)))
+        verdicts = list(
+            threads.map(problem.judge, map(Program.of, programs), ["key"] * len(programs))
+        )
     return verdicts, monotonic() - begun
 
 
@@ -144,7 +151,7 @@ def test_programs_are_evaluated_in_the_order_in_which_they_came():
     programs = [f"x = {number}" for number in range(8)]
     with ThreadPoolExecutor(8) as threads:
         for program in programs:
-            threads.submit(problem.judge, program, "key")
+            threads.submit(problem.judge, Program.of(program), "key")
             sleep(0.02)
         is_open.set()
     assert order == programs
@@ -187,10 +194,9 @@ def test_a_token_cancels_the_evaluations_of_its_pool_running_and_waiting_and_no_
     token, other_token = CancellationToken(), CancellationToken()
     with ThreadPoolExecutor(6) as threads:
         futures = [
-            threads.submit(under, token, problem.judge, SLEEPING.format(30), "key")
-            for _ in range(5)
+            threads.submit(under, token, problem.judge, sleeping(30), "key") for _ in range(5)
         ]
-        kept = threads.submit(under, other_token, other.judge, SLEEPING.format(1.5), "key")
+        kept = threads.submit(under, other_token, other.judge, sleeping(1.5), "key")
         assert becomes_true(lambda: problem.turns._num_held == 2)
         sleep(0.3)
         begun = monotonic()
@@ -201,14 +207,14 @@ def test_a_token_cancels_the_evaluations_of_its_pool_running_and_waiting_and_no_
     assert [type(error) for error in errors] == [InterruptedError] * 5
     assert {str(error) for error in errors} == {"the evaluation was interrupted"}
     assert seconds < 2.5
-    assert problem.judge(SLEEPING.format(0), "key").score == 1.0
+    assert problem.judge(sleeping(0), "key").score == 1.0
 
 
 def test_cancelling_all_evaluations_reaches_those_under_tokens_of_their_own():
     problem = sleeping_problem(1)
     with ThreadPoolExecutor(3) as threads:
         futures = [
-            threads.submit(under, CancellationToken(), problem.judge, SLEEPING.format(30), "key")
+            threads.submit(under, CancellationToken(), problem.judge, sleeping(30), "key")
             for _ in range(3)
         ]
         sleep(0.5)
@@ -244,7 +250,7 @@ def test_a_strategy_does_not_wait_behind_candidates():
     running = sleeping_problem(SLOTS._turns.limit)
     with ThreadPoolExecutor(running.evaluators) as threads:
         for _ in range(running.evaluators):
-            threads.submit(running.judge, SLEEPING.format(2), "key")
+            threads.submit(running.judge, sleeping(2), "key")
         assert becomes_true(lambda: SLOTS._turns._num_held == SLOTS._turns.limit)
         begun = monotonic()
         run_candidate(ONE, "f", AMPLE, layer=Layer.PROCESS, preload=(), slots=SHORT_SLOTS)

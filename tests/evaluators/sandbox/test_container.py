@@ -101,7 +101,7 @@ def test_an_engine_shows_little_and_allows_nothing(only_path, monkeypatch):
         " --network none --ipc none --hostname sandbox --read-only --cap-drop ALL"
         " --security-opt no-new-privileges --security-opt label=disable --pids-limit 4096"
         " --tmpfs /dev/shm:rw,size=4k,mode=0555 --memory 3000000 --user 12:34"
-        " --tmpfs /tmp/costada:rw,nosuid,nodev,noexec,size=3145728,mode=1777"
+        " --tmpfs /tmp/costada:rw,nosuid,nodev,exec,size=3145728,mode=1777"
         " --mount type=bind,source=/t/costada-x/socket,target=/tmp/costada-socket,readonly"
         " --mount type=bind,source=/usr,target=/usr,readonly"
         f" {cleared} --env HOME=/tmp/costada/work --workdir /tmp/costada costada-empty:1"

@@ -6,6 +6,7 @@ import shutil
 import pytest
 from sandbox_runs import AMPLE, PRELOAD
 
+from costada.evaluators.folder_files import EvaluatorFile
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run import run_evaluator
@@ -33,7 +34,8 @@ def folder(tmp_path_factory):
 def evaluate(folder, evaluator, source="", layer=Layer.PROCESS, limits=AMPLE, files=()):
     folder.mkdir(exist_ok=True)
     (folder / "evaluator.py").write_text(LOAD + evaluator)
-    return run_evaluator(source, folder, limits, layer, PRELOAD, files)
+    evaluator_file = EvaluatorFile(folder, folder / "evaluator.py", files=files)
+    return run_evaluator(source, evaluator_file, limits, layer, PRELOAD)
 
 
 def test_metrics_come_back(layer, folder):
@@ -49,7 +51,8 @@ def test_artifacts_come_back(folder):
         "def evaluate(path): return Result()"
     )
     output = evaluate(folder, evaluator).output
-    assert output == {"metrics": {"a": 1.0}, "artifacts": {"note": "seen", "n": "2.0"}}
+    artifacts = {"note": "seen", "n": "2.0"}
+    assert output == {"metrics": {"a": 1.0}, "artifacts": artifacts, "averaged": ["a"]}
 
 
 def test_it_may_read_its_folder_and_import_from_it_and_write_to_its_working_folder(layer, folder):
@@ -121,7 +124,8 @@ def test_an_evaluator_that_hangs_or_is_missing_is_reported(layer, folder, tmp_pa
     hang = "def evaluate(path):\n    while True: pass"
     result = evaluate(folder, hang, layer=layer, limits=Limits(wall_seconds=0.3))
     assert result.error == "timeout: the program exceeded 0.3 s"
-    error = run_evaluator("", tmp_path, AMPLE, layer, PRELOAD).error
+    absent = EvaluatorFile(tmp_path, tmp_path / "evaluator.py")
+    error = run_evaluator("", absent, AMPLE, layer, PRELOAD).error
     assert error.startswith("FileNotFoundError")
     assert "evaluator.py" in error
 

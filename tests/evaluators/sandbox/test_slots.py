@@ -21,6 +21,7 @@ from sandbox_runs import (
     servers_of,
 )
 
+from costada.evaluators.folder_files import EvaluatorFile
 from costada.evaluators.sandbox.layers import Layer, SlotKind
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run import run_candidate, run_evaluator
@@ -58,7 +59,8 @@ def test_a_folder_makes_a_kind_of_its_own(tmp_path):
     evaluator = f"import os, zlib\ndef evaluate(p): return {{'n': {WHICH}}}"
     (tmp_path / "evaluator.py").write_text(evaluator)
     plain = run(SLOT, Layer.PROCESS).output
-    result = run_evaluator("", tmp_path, AMPLE, Layer.PROCESS, PRELOAD)
+    evaluator = EvaluatorFile(tmp_path, tmp_path / "evaluator.py")
+    result = run_evaluator("", evaluator, AMPLE, Layer.PROCESS, PRELOAD)
     assert result.output["metrics"]["n"] != plain
 
 

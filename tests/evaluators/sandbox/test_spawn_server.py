@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from sandbox_runs import AMPLE, ONE, becomes_true, descendants, has_ended, run_i
 
 from costada.evaluators.benchmarks.circle_packing.evaluator import ENTRY_POINT, score_packing
 from costada.evaluators.sandbox.cancellation import allow_evaluations, cancel_evaluations
+from costada.evaluators.sandbox.execution import execute, request_for
 from costada.evaluators.sandbox.inside import process_tree
 from costada.evaluators.sandbox.layers import Layer, SlotKind, can_fork
 from costada.evaluators.sandbox.limits import Limits
@@ -245,3 +247,19 @@ def test_ps_and_the_kernel_agree_on_a_family():
     assert child.pid in by_ps
     assert child.pid in by_kernel
     assert by_ps[os.getpid()] == pytest.approx(by_kernel[os.getpid()], rel=0.1)
+
+
+def test_files_stay_for_the_next_command_until_they_are_cleared():
+    def said(words, files):
+        request = {"words": words, "reads": True, "writes": True}
+        command = replace(request_for(files, request, []), is_command=True)
+        return execute(slot, command, AMPLE, AMPLE.wall_seconds).answers.rest
+
+    with SLOTS.acquire(SINGLE_USE) as slot:
+        for _ in range(2):
+            assert said(["cp", "a", "b"], {"a": b"kept"}) == b""
+            assert said(["cat", "a", "b"], {}) == b"keptkept"
+            slot.clear()
+        assert said(["ls"], {}) == b""
+        slot.clear()
+    assert run(ONE).output == 1

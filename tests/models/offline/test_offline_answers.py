@@ -25,10 +25,9 @@ from costada.models.offline.answers import (
     FAILURE_RATE,
     STRATEGIES,
     answer,
-    fenced,
-    replace_blocks,
     strategy_text,
 )
+from costada.models.offline.blocks import fenced, replace_blocks
 from costada.models.offline.ideas import IDEAS, find_idea
 from costada.nodes.evox.strategies import (
     Selection,

@@ -1,0 +1,296 @@
+"""How evaluators of other tools answer, and what becomes of it."""
+
+import json
+
+import pytest
+
+from costada.evaluators.folders import load_folder
+from costada.evaluators.problem import check_problem
+from costada.values.evaluation import EVALUATOR_FAULT, PRIVATE_METRICS, SCORED_BY, UNSHOWN
+
+PROGRAM = "def answer():\n    return 3.0\n"
+LOAD = """
+import importlib.util
+def load(path):
+    spec = importlib.util.spec_from_file_location("program", path)
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    return program
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("problems") / "given"
+
+
+@pytest.fixture
+def write(place):
+    """Write a problem folder, always in the same place: its sandbox is prepared once."""
+
+    def write(evaluator, config="", name="evaluator.py", program=PROGRAM, **others):
+        place.mkdir(exist_ok=True)
+        for path in place.iterdir():
+            path.unlink()
+        files = {name: LOAD + evaluator, "initial_program.py": program, "problem.md": "Answer."}
+        files |= {"config.yaml": config} if config else {}
+        for file, text in {**files, **others}.items():
+            (place / file).write_text(text)
+        return load_folder(place)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "openevolve.evaluation_result",
+        "skydiscover.evaluation",
+        "skydiscover.evaluation.evaluation_result",
+    ],
+)
+def test_a_result_of_another_tool_is_understood_without_that_tool(write, module):
+    evaluator = (
+        f"from {module} import EvaluationResult\n"
+        "def evaluate(program_path):\n"
+        "    metrics = {'combined_score': load(program_path).answer(), 'n': 2}\n"
+        "    return EvaluationResult(metrics=metrics, artifacts={'hint': 'go on', 'raw': b'b'})\n"
+    )
+    evaluation = check_problem(write(evaluator))
+    assert (evaluation.score, evaluation.metrics["n"]) == (3.0, 2.0)
+    assert evaluation.artifacts == {"hint": "go on", "raw": "b"}
+
+
+def test_a_result_has_the_methods_of_the_original(write):
+    evaluator = (
+        "from openevolve.evaluation_result import EvaluationResult as Result\n"
+        "import pickle\n"
+        "def evaluate(program_path):\n"
+        "    bare, rich = Result.from_dict({'a': 1}), Result({'a': 1}, {'b': 'c'})\n"
+        "    again = pickle.loads(pickle.dumps(rich)).artifacts\n"
+        "    is_right = (bare.to_dict(), bare.artifacts, again) == ({'a': 1}, {}, {'b': 'c'})\n"
+        "    return {'combined_score': is_right and rich.has_artifacts()}\n"
+    )
+    assert check_problem(write(evaluator)).score == 1.0
+
+
+def test_only_what_evaluators_import_has_a_stand_in(write):
+    evaluator = "def evaluate(path):\n    from openevolve.database import ProgramDatabase\n"
+    error = write(evaluator).evaluate(PROGRAM).error
+    assert "No module named 'openevolve.database'" in error
+
+
+def stages(first="0.6", second="0.7", third="0.8"):
+    """An evaluator in stages whose scores are expressions; `evaluate` must not be called."""
+    texts = [
+        f"def evaluate_stage{number}(program_path):\n    answer = load(program_path).answer\n"
+        f"    return {{'combined_score': {score}, 's{number}': {number}}}\n"
+        for number, score in ((1, first), (2, second), (3, third))
+        if score
+    ]
+    return "".join(texts) + "def evaluate(program_path): return {'combined_score': -1}\n"
+
+
+def thresholds(*values):
+    return f"evaluator: {{cascade_thresholds: {list(values)}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "config", "score", "reached"),
+    [
+        (stages(), thresholds(0.5, 0.7), 0.8, 3),
+        (stages(), thresholds(0.5, 0.71), 0.7, 2),
+        (stages(), thresholds(0.61, 0.1), 0.6, 1),
+        (stages(), thresholds(0.5), 0.7, 2),
+        (stages(), "max_iterations: 1", 0.7, 2),  # 0.5 and 0.75, unless others are given
+        (stages(third=""), thresholds(0.1, 0.1), 0.7, 2),
+        (stages(second="", third=""), thresholds(0.1, 0.1), 0.6, 1),
+        (stages(), "max_solution_length: 9\n" + thresholds(0.1, 0.1), 0.7, 2),
+        (stages(second="0.2"), thresholds(0.5, 0.3), 0.2, 2),
+    ],
+)
+def test_each_stage_is_reached_by_the_threshold_of_the_one_before(
+    write, evaluator, config, score, reached
+):
+    evaluation = check_problem(write(evaluator, config))
+    assert evaluation.objective == score
+    assert [n for n in (1, 2, 3) if f"s{n}" in evaluation.metrics] == [*range(1, reached + 1)]
+
+
+@pytest.mark.parametrize("config", ["", "evaluator: {cascade_evaluation: false}"])
+def test_without_a_cascade_the_program_is_evaluated_at_once(write, config):
+    assert write(stages(), config).evaluate(PROGRAM).objective == -1.0
+
+
+def test_a_stage_without_a_combined_score_passes_by_the_mean_of_its_numbers(write):
+    evaluator = (
+        "def evaluate(path): pass\n"
+        "def evaluate_stage1(path): return {'a': 0.4, 'b': 0.8, 'flag': True, 'error': 0.0}\n"
+        "def evaluate_stage2(path): return {'c': 5}\n"
+    )
+    # (0.4 + 0.8 + 1) / 3 is 0.733..., and all numbers but the error count in the end
+    evaluation = check_problem(write(evaluator, thresholds(0.73)))
+    assert evaluation.objective == pytest.approx((0.4 + 0.8 + 1 + 5) / 4)
+    assert "c" not in write(evaluator, thresholds(0.74)).evaluate(PROGRAM).metrics
+
+
+@pytest.mark.parametrize("fault", ["1 / 0", "answer(0)", "answer.absent"])
+def test_a_stage_that_fails_leaves_the_result_of_the_stages_before(write, fault):
+    evaluation = check_problem(write(stages(second=fault), thresholds(0.5, 0.5)))
+    assert (evaluation.objective, evaluation.metrics["stage2_passed"]) == (0.6, 0.0)
+    assert "Error" in evaluation.artifacts["stage2_error"]
+
+
+def test_a_stage_that_takes_too_long_leaves_the_result_of_the_stages_before(write):
+    config = "evaluator: {timeout: 2, cascade_thresholds: [0.5, 0.5]}"
+    problem = write("import time\n" + stages(second="time.sleep(60)"), config)
+    evaluation = check_problem(problem)
+    assert evaluation.objective == 0.6
+    assert evaluation.artifacts["stage2_error"] == "timeout: the call exceeded 2 s"
+
+
+def test_a_first_stage_that_fails_fails_the_candidate(write):
+    problem = write(stages(first="answer()"), thresholds(0.5))
+    evaluation = problem.evaluate("def answer():\n    raise ValueError('no')\n")
+    assert (evaluation.is_valid, evaluation.score) == (False, 0.0)
+    assert evaluation.error.startswith("ValueError: no")
+
+
+def test_without_a_combined_score_the_mean_of_the_numbers_counts_and_is_said(write):
+    evaluator = (
+        "def evaluate(path):\n"
+        "    return {'speed_score': 0.5, 'size': 2, 'ok': True, 'note': 'x', 'complexity': 100,\n"
+        "            'bad': float('nan')}\n"
+    )
+    problem = write(evaluator, "max_iterations: 1")
+    evaluation = check_problem(problem)
+    assert evaluation.objective == (0.5 + 2) / 2
+    assert evaluation.artifacts[SCORED_BY].startswith(
+        "the evaluator returns no combined_score, so it is the mean of speed_score, size; to choose"
+    )
+    assert 'metric = "speed_score"' in evaluation.artifacts[SCORED_BY]
+    assert SCORED_BY in UNSHOWN
+    assert evaluation.metrics["complexity"] == 100
+
+
+def test_a_metric_may_be_chosen_in_place_of_the_mean_or_the_combined_score(write):
+    evaluator = (
+        "def evaluate(path):\n    answer = load(path).answer()\n"
+        "    if answer < 0: return {'combined_score': 0.0, 'error': 'below 0'}\n"
+        "    if answer > 5: return {'combined_score': answer}\n"
+        "    return {'speed_score': answer, 'size': 20, 'combined_score': 8}\n"
+    )
+    problem = write(evaluator, **{"problem.toml": 'metric = "speed_score"'})
+    evaluation = check_problem(problem)
+    assert (evaluation.objective, evaluation.metrics["combined_score"]) == (3.0, 3.0)
+    assert SCORED_BY not in evaluation.artifacts
+    assert problem.evaluate("def answer(): return -1").error == "below 0"
+    fault = problem.evaluate("def answer(): return 6").artifacts[EVALUATOR_FAULT]
+    assert "returned no speed_score; expected a number (it returned nothing)" in fault
+
+
+def test_an_evaluator_may_be_a_coroutine(write):
+    evaluator = "async def evaluate(path): return {'combined_score': load(path).answer()}\n"
+    assert check_problem(write(evaluator)).objective == 3.0
+
+
+MAIN = """
+if __name__ == "__main__":
+    import argparse
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--program_path")
+    parser.add_argument("--results_dir", default="results")
+    arguments = parser.parse_args()
+    main(arguments.program_path, arguments.results_dir)
+"""
+FILES = """
+import json, os
+def main(program_path, results_dir):
+    value = load(program_path).answer()
+    metrics = {"combined_score": value, "public": {"gap": 10 - value, "hint": "more"},
+               "private": {"seed": 7}, "text_feedback": "go on"}
+    correct = {"correct": value < 10, "error": "" if value < 10 else "too high"}
+    for name, content in (("metrics", metrics), ("correct", correct)):
+        with open(os.path.join(results_dir, name + ".json"), "w") as file:
+            json.dump(content, file)
+"""
+
+
+def test_an_evaluator_that_leaves_files_is_run_as_a_program(write):
+    problem = write(FILES + MAIN, name="evaluate.py")
+    evaluation = check_problem(problem)
+    assert (evaluation.objective, evaluation.metrics["gap"]) == (3.0, 7.0)
+    assert evaluation.artifacts["text_feedback"] == "go on"
+    assert evaluation.artifacts["hint"] == "more"
+    assert json.loads(evaluation.artifacts[PRIVATE_METRICS]) == {"seed": 7}
+    assert PRIVATE_METRICS in UNSHOWN
+    assert "seed" not in evaluation.metrics
+    too_high = problem.evaluate("def answer(): return 11")
+    assert (too_high.is_valid, too_high.error) == (False, "too high")
+
+
+def test_an_evaluator_that_leaves_no_files_is_broken(write):
+    silent = "def main(program_path, results_dir): load(program_path)\n" + MAIN
+    problem = write(silent, name="evaluate.py")
+    with pytest.raises(ValueError, match=r"evaluate.py left no metrics.json in its --results_dir"):
+        check_problem(problem)
+    evaluation = problem.evaluate("1 / 0")
+    assert EVALUATOR_FAULT not in evaluation.artifacts
+    assert evaluation.error.startswith("ZeroDivisionError")
+
+
+HELPER = """
+from shinka.core import run_shinka_eval
+def aggregate(results):
+    public = {"count": len(results)}
+    return {"combined_score": sum(results), "public": public, "extra_data": object()}
+def validate(result):
+    return (result < 10, None) if result < 10 else (False, f"{result} is too high")
+def main(program_path, results_dir):
+    run_shinka_eval(
+        program_path=program_path, results_dir=results_dir, experiment_fn_name="answer",
+        num_runs=3, get_experiment_kwargs=lambda index: {"index": index},
+        validate_fn=validate, aggregate_metrics_fn=aggregate, run_workers=2,
+    )
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "objective", "error"),
+    [
+        ("def answer(index): return index + 1", 6.0, None),
+        ("def answer(index): return index * 9", None, "Validation failed: 18 is too high"),
+        ("def answer(index): return index / 0", None, "division by zero"),
+        ("def other(): pass", None, "module 'program' has no attribute 'answer'"),
+        ("def answer(index): return float('nan') if index else 1", None, "Validation failed"),
+        ("def answer(index: return 1", None, "(candidate.py, line 1)"),
+    ],
+)
+def test_the_helper_of_shinka_runs_validates_and_aggregates(write, program, objective, error):
+    evaluation = write(HELPER + MAIN, name="evaluate.py").evaluate(program)
+    assert evaluation.objective == objective
+    if error is None:
+        assert (evaluation.error, evaluation.metrics["num_valid_runs"]) == (None, 3.0)
+        assert evaluation.metrics["count"] == 3.0
+    else:
+        assert error in evaluation.error
+
+
+def test_an_evaluator_of_a_container_prints_one_object(write):
+    evaluator = """
+import json, sys
+NUMBERS = json.load(open("/benchmark/numbers.json"))
+def main():
+    print("reading", sys.argv[1][-3:])
+    value = load(sys.argv[1]).answer()
+    print(json.dumps({"status": "success", "combined_score": value, "metrics": {"n": NUMBERS[1]},
+                      "artifacts": {"feedback": "go on"}}))
+if __name__ == "__main__":
+    main()
+"""
+    others = {"evaluate.sh": 'python evaluator.py "$1"\n', "numbers.json": "[1, 2]"}
+    problem = write(evaluator, **others, **{"problem.toml": 'files = ["numbers.json"]'})
+    evaluation = check_problem(problem)
+    assert (evaluation.objective, evaluation.metrics["n"]) == (3.0, 2.0)
+    assert evaluation.artifacts["feedback"] == "go on"
+    assert evaluation.artifacts["log"] == "reading .py\n"

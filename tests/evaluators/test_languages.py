@@ -1,0 +1,154 @@
+"""Problems whose candidates are programs in other languages, or texts that nothing runs."""
+
+from pathlib import Path
+from shutil import which
+
+import pytest
+
+from costada.evaluators.problem import Problem, check_problem
+from costada.evaluators.registry import problem
+from costada.values.candidate import Program
+from costada.values.evaluation import Evaluation
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "problems"
+needs_gcc = pytest.mark.skipif(which("g++") is None, reason="no g++ here")
+
+
+def has_rust() -> bool:
+    """Whether the system has a Rust compiler, or rustup a stable one."""
+    on_system = which("rustc", path="/usr/local/bin:/usr/bin")
+    return bool(on_system or list(Path("~/.rustup/toolchains").expanduser().glob("stable-*")))
+
+
+def length(output: object) -> Evaluation:
+    score = float(len(output["stdout"]) if isinstance(output, dict) and "stdout" in output else 1)
+    return Evaluation(score=score, objective=score, is_valid=True)
+
+
+def share(text: object) -> Evaluation:
+    if "bad" in text:
+        raise ValueError("a bad word")
+    score = len(text) / 100
+    return Evaluation(score=score, objective=score, is_valid=True)
+
+
+def make(**fields: object) -> Problem:
+    given = {"name": "p", "task": "Do it.", "initial_program": "print(1)", "score": length}
+    return Problem(**given | {"run": "python3 {program}"} | fields)
+
+
+def judged(subject: Problem, program: str | dict[str, str]) -> Evaluation:
+    return subject.judge(Program.of(program))
+
+
+@needs_gcc
+def test_the_example_in_cpp_scores_what_its_trips_deserve():
+    subject = problem(EXAMPLES / "cpp")
+    assert subject.form.language.name == "C++"
+    start = check_problem(subject)
+    assert 0.7 < start.score < 0.8
+    better = (EXAMPLES / "cpp" / "tour.cpp").read_text()
+    worse = better.replace("distance < least", "(nearest < 0 || distance > least)")
+    assert judged(subject, worse).score < start.score / 2
+    broken = judged(subject, better.replace(">> count", ">> amount", 1))
+    assert broken.error.startswith("the build failed: exit status 1\ntour.cpp: In function")
+    assert not broken.is_valid
+
+
+@pytest.mark.skipif(not has_rust(), reason="no Rust compiler here")
+def test_the_example_in_rust_counts_its_bins():
+    subject = problem(EXAMPLES / "rust")
+    start = check_problem(subject)
+    source = (EXAMPLES / "rust" / "packing.rs").read_text()
+    assert 0.7 < start.score < 0.8
+    full = judged(subject, source.replace("filled + size > capacity", "false"))
+    assert full.error.startswith("a bin holds ")
+    broken = judged(subject, source.replace("fn main()", "fn man()"))
+    assert broken.error.startswith("the build failed: exit status 1\nerror[E0601]: `main`")
+
+
+def test_the_example_of_a_prompt_runs_nothing():
+    subject = problem(EXAMPLES / "prompt")
+    start = check_problem(subject)
+    assert (start.score, start.artifacts["missing"].count(",")) == (pytest.approx(1 / 3), 3)
+    rules = (
+        "Answer in the customer's language. Never promise a date. Ask for the order number first."
+        " Hand complaints to a colleague. Recommend a helmet with a child's bicycle. If you do not"
+        " know something, say so."
+    )
+    assert judged(subject, rules).score == 1.0
+    assert judged(subject, " ".join([rules] * 4)).score == pytest.approx(80 / 140)
+    assert judged(subject, " ").error == "the instructions are empty"
+
+
+def test_a_text_is_judged_as_it_is():
+    subject = make(initial_program="a" * 40, language="SQL", run=None, score=share)
+    assert check_problem(subject).score == 0.4
+    assert judged(subject, "bad").error == "a bad word"
+    assert judged(subject, "x" * 2**21).error.startswith("the source has 2097152 bytes; expected")
+    files = make(initial_program={"a.md": "1", "b.json": "{}"}, run=None, score=share)
+    assert judged(files, {"a.md": "", "c.md": "", "d.md": ""}).score == 0.03
+
+
+def test_one_call_is_given_to_score_alone_and_several_as_a_list():
+    single = make(initial_program="print(input())", arguments={"stdin": "abc"})
+    assert judged(single, "print(input())").score == 4
+    assert judged(single, "print(input())").metrics["eval_time"] > 0
+    several = make(
+        calls=[{"arguments": ["x"]}, {}], score=lambda results: length(results[0].output)
+    )
+    assert judged(several, "import sys\nprint(sys.argv[1])").score == 2
+
+
+def test_a_program_that_fails_to_build_is_its_own_failure_whatever_the_calls():
+    subject = make(
+        build="grep -q print {program}",
+        calls=[{}, {}],
+        score=lambda results: length(results[1].output),
+    )
+    assert check_problem(subject).score == 2
+    assert judged(subject, "1").error == "the build failed: exit status 1"
+
+
+def test_the_file_of_a_program_has_the_ending_of_its_language():
+    shown = make(initial_program="x", language="Rust", run="ls")
+    assert judged(shown, "x").score == len("candidate.rs\n")
+    assert judged(make(initial_program="x", file_name="Main.java", run="ls"), "x").score == 10
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"run": " "}, "run is ' '; expected a command"),
+        ({"run": "sh 'a"}, 'run is "sh \'a"; expected a command with {binary} and'),
+        ({"run": None, "build": "make", "entry_point": None}, "build is 'make' and run is None"),
+        ({"entry_point": "f"}, "entry_point is 'f'; expected one: a command runs programs"),
+        ({"run": None}, "entry_point is None; expected the function that score judges, or run"),
+        ({"evaluate": len, "score": None}, "expected none beside evaluate"),
+        ({"calls": [{"input": "a"}]}, r"calls\[0\]\['input'\] is 'a'; expected a text as 'stdin'"),
+        ({"calls": [{"arguments": [1]}]}, "expected a text as 'stdin' or a list of"),
+        ({"arguments": {"stdin": 3}}, r"arguments\['stdin'\] is 3; expected a text"),
+        ({"file_name": "../a"}, "file_name is '../a'; expected the name of a file"),
+        ({"readable": "/usr"}, "readable is '/usr'; expected a list of paths"),
+        ({"readable": ["a"]}, "readable has 'a'; expected the absolute path"),
+        (
+            {"run": None, "language": "SQL", "calls": [{}]},
+            "arguments or calls are given without entry_point and run",
+        ),
+        ({"initial_program": {"a.py": ""}}, "expected a command with {binary} and {folder}"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(fields, expected):
+    with pytest.raises(ValueError, match=expected):
+        make(**fields)
+
+
+def test_an_entry_point_of_several_files_names_a_module_of_theirs():
+    files = {"pkg/a.py": "def f(): return 7", "pkg/b.txt": ""}
+    subject = make(initial_program=files, run=None, entry_point="pkg.a:f", score=length)
+    assert check_problem(subject).score == 1
+    for entry_point in ("f", "pkg.a", "pkg.a:", "pkg.a:f()", ":f"):
+        with pytest.raises(ValueError, match="expected a module and a function of it"):
+            make(initial_program=files, run=None, entry_point=entry_point)
+    with pytest.raises(ValueError, match=r"expected pkg/b\.py among the initial program"):
+        make(initial_program=files, run=None, entry_point="pkg.b:f")

@@ -1,0 +1,145 @@
+"""What a user reads when the evaluator of a folder does not accept the initial program."""
+
+import re
+
+import pytest
+
+from costada.evaluators.folders import load_folder
+from costada.evaluators.problem import check_problem
+from costada.evaluators.sandbox.inside.refusals import PROCESS_REFUSED
+from costada.evaluators.sandbox.layer_choice import chosen_layer
+from costada.evaluators.sandbox.layers import UNCONFINED, Layer
+
+SWALLOWING = """
+import os
+import subprocess
+import sys
+def evaluate(program_path):
+    print("starting")
+    try:
+        START
+    except OSError as error:
+        for number in range(30):
+            print("retry", number)
+        return {"validity": 0.0, "combined_score": 0.0}
+    return {"validity": 1.0, "combined_score": 0.5}
+"""
+COMMAND = 'subprocess.run([sys.executable, "-c", ""], check=True)'
+FORK = "(os.fork() or os._exit(0)) and os.wait()"
+
+
+def folder_with(tmp_path, evaluator, settings=""):
+    texts = {"problem.md": "Do it.", "initial_program.py": "x = 1\n", "problem.toml": settings}
+    for name, text in {**texts, "evaluator.py": evaluator}.items():
+        (tmp_path / name).write_text(text)
+    return load_folder(tmp_path)
+
+
+@pytest.mark.skipif(
+    chosen_layer(Layer.AUTO) in UNCONFINED, reason="processes are refused by a confining layer"
+)
+@pytest.mark.parametrize(
+    ("start", "name"), [(COMMAND, r" \(python[0-9.]*\)"), (FORK, "")], ids=["command", "fork"]
+)
+def test_a_refused_process_is_named_with_the_setting_that_allows_it(tmp_path, start, name):
+    evaluator = SWALLOWING.replace("START", start)
+    with pytest.raises(ValueError, match=r"validity 0") as refused:
+        check_problem(folder_with(tmp_path, evaluator))
+    [line, *log] = str(refused.value).splitlines()
+    pattern = rf".* {PROCESS_REFUSED}{name}: .* write processes = 16 in problem\.toml"
+    assert re.fullmatch(pattern, line)
+    assert log[-1] == "retry 29"
+    allowed = folder_with(tmp_path, evaluator, "processes = 16")
+    assert check_problem(allowed).score == 0.5
+
+
+def test_a_rejected_start_is_refused_with_the_end_of_its_log(tmp_path):
+    evaluator = (
+        "def evaluate(path):\n"
+        "    for number in range(100): print('line', number, '.' * 400)\n"
+        "    return {'combined_score': 0, 'validity': 0}\n"
+    )
+    with pytest.raises(ValueError, match="rejects the initial program") as refused:
+        check_problem(folder_with(tmp_path, evaluator))
+    _, _, log = str(refused.value).partition("\nEnd of its log:\n")
+    lines = log.splitlines()
+    assert [line.split(" .")[0] for line in lines] == [f"line {n}" for n in range(85, 100)]
+    assert max(map(len, lines)) == 300
+
+
+def test_a_failing_evaluator_is_refused_with_the_end_of_its_log(tmp_path):
+    evaluator = "def evaluate(path):\n    print('no disk')\n    raise RuntimeError('gone')\n"
+    with pytest.raises(ValueError, match=r"evaluator\.py failed: RuntimeError: gone") as refused:
+        check_problem(folder_with(tmp_path, evaluator))
+    assert str(refused.value).endswith("\nEnd of its log:\nno disk")
+
+
+def test_a_start_that_prints_nothing_is_refused_without_a_log(tmp_path):
+    with pytest.raises(ValueError, match="validity 0") as refused:
+        check_problem(
+            folder_with(
+                tmp_path, "def evaluate(path):\n    return {'validity': 0, 'combined_score': 1}"
+            )
+        )
+    assert "End of its log" not in str(refused.value)
+
+
+CONFINED = pytest.mark.skipif(
+    chosen_layer(Layer.AUTO) in UNCONFINED, reason="a confining layer refuses it"
+)
+RAISING = "import os, socket, subprocess\ndef evaluate(program_path):\n    BODY\n"
+BESIDE = "open(os.path.join(os.path.dirname(__file__), 'out.txt'), 'w')"
+
+
+@pytest.mark.parametrize(
+    ("body", "last"),
+    [
+        (
+            "open('/nowhere/of/data.csv')",
+            "/nowhere/of/data.csv is outside of the problem's folder: copy it into",
+        ),
+        pytest.param(BESIDE, "The folder is read-only in the sandbox: ", marks=CONFINED),
+        ("open(os.path.expanduser('~/data.csv'))", "HOME is the scratch folder in the sandbox"),
+        ("open('absent.csv')", "An evaluator sees the files of its folder "),
+        pytest.param("socket.socket()", "The sandbox has no network, so ", marks=CONFINED),
+        ("raise OSError('Temporary failure in name resolution')", "The sandbox has no network"),
+        ("os.environ['API_KEY']", "The sandbox does not pass on environment variables such as API"),
+        ("subprocess.run(['no-program'])", "If no-program is a program, it is missing: "),
+        ("{}['API']", "{}['API']"),
+    ],
+)
+def test_an_evaluator_that_fails_for_where_it_runs_gets_the_hint_that_helps(tmp_path, body, last):
+    evaluator = RAISING.replace("BODY", body)
+    with pytest.raises(ValueError, match=r"evaluator\.py failed: ") as refused:
+        check_problem(folder_with(tmp_path, evaluator, "processes = 16"))
+    lines = str(refused.value).partition("\nEnd of its log")[0].splitlines()
+    hints = [line for line in lines if "sandbox" in line or "An evaluator sees" in line]
+    assert lines[-1].strip().startswith(last)
+    assert len(hints) <= 1
+
+
+@CONFINED
+def test_the_setting_of_a_refused_process_is_said_first_and_nothing_of_files(tmp_path):
+    evaluator = RAISING.replace("BODY", COMMAND.replace("sys.executable", "'python3'"))
+    with pytest.raises(ValueError, match=r"evaluator\.py failed: ") as refused:
+        check_problem(folder_with(tmp_path, evaluator))
+    text = str(refused.value)
+    assert f"evaluator.py failed: {PROCESS_REFUSED} (python3): " in text.splitlines()[0]
+    assert "An evaluator sees" not in text
+
+
+@pytest.mark.parametrize(
+    ("error", "is_setup"),
+    [
+        ("No module named 'absent'", True),
+        ("gcc: command not found", True),
+        ("<urlopen error [Errno -3] Temporary failure in name resolution>", True),
+        ("expected 3 circles", False),
+        ("KeyError: 'radius'", False),
+    ],
+)
+def test_an_invalid_start_is_offered_only_where_the_setup_works(tmp_path, error, is_setup):
+    answer = {"combined_score": 0.0, "error": error}
+    with pytest.raises(ValueError, match="rejects the initial program") as refused:
+        check_problem(folder_with(tmp_path, f"def evaluate(path): return {answer!r}\n"))
+    assert ("--allow-invalid-start" not in str(refused.value)) is is_setup

@@ -1,0 +1,93 @@
+"""A run that ends when another gain within its budget has become too unlikely."""
+
+from decimal import Decimal
+from itertools import count
+
+import pytest
+from fakes import IDEAS, is_guide_prompt, rewrite
+from langgraph.checkpoint.memory import InMemorySaver
+from toy_graph import THREAD, discovery, rows_of, run_until, scripted, spent_by
+
+from costada.controller.constants import Constants
+from costada.controller.flatness import chance_of_gain
+from costada.controller.money import Balance
+from costada.runs.resume import can_resume
+from costada.store.purse import Purse
+from costada.store.run_store import RunStore
+
+
+def rising_until(step):
+    """A model whose programs improve for a while and then never again."""
+    numbers = count()
+
+    def answer(prompt):
+        if is_guide_prompt(prompt):
+            return IDEAS
+        number = next(numbers)
+        return rewrite(0.2 + number / 1000 if number < step else 0.05 + number / 10_000)
+
+    return scripted(answer)
+
+
+def run_flat(threshold, *, store, budget=0.15, **options):
+    return discovery(
+        rising_until(5), budget=budget, store=store, stop_when_flat=threshold, **options
+    ).invoke({})
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_a_run_stops_at_the_first_step_after_which_a_gain_is_too_unlikely(parallel):
+    store = RunStore()
+    found = run_flat(0.4, store=store, parallel=parallel, order="launch")
+    assert found["stop_reason"] == "flat"
+    assert 0.0 < found["spent"] < 0.15
+    gained_at, chances = 0.0, []
+    for row in rows_of(store):
+        gained_at = row["spent"] if row["global_gain"] > 1e-6 else gained_at
+        balance = Balance(0.15, row["spent"])
+        chances.append(chance_of_gain(balance, gained_at, row["iteration"], Constants()))
+    below = [place for place, each in enumerate(chances) if each < 0.4]
+    events = [place for place, row in enumerate(rows_of(store)) if "flat" in row["events"]]
+    assert events[0] == below[0]
+    assert len(chances) - 1 - below[0] < parallel
+
+
+def test_without_a_threshold_the_same_run_spends_its_budget():
+    store, stopped = RunStore(), RunStore()
+    assert run_flat(None, store=store)["stop_reason"] == "budget"
+    run_flat(0.4, store=stopped)
+    whole, part = rows_of(store), rows_of(stopped)
+    assert len(part) < len(whole)
+    assert part[:-1] == whole[: len(part) - 1]
+    assert part[-1]["events"] == [*whole[len(part) - 1]["events"], "flat"]
+
+
+def test_what_is_left_goes_back_to_the_purse():
+    purse, store = Purse(1.0), RunStore()
+    run_flat(0.4, store=store, purse=purse)
+    (account,) = [each for each in purse.accounts() if each.budget == Decimal("0.15")]
+    assert account.is_closed
+    assert purse.remaining == Decimal(1) - spent_by(store)
+
+
+def test_a_run_that_is_continued_stops_where_the_uninterrupted_one_does():
+    store, halves = RunStore(), RunStore()
+    run_flat(0.4, store=store)
+    graph = discovery(
+        rising_until(5), budget=0.15, store=halves, saver=InMemorySaver(), stop_when_flat=0.4
+    )
+    run_until(graph, THREAD, 9)
+    assert graph.invoke(None, THREAD)["stop_reason"] == "flat"
+    assert rows_of(halves) == rows_of(store)
+
+
+def test_a_run_that_stopped_goes_on_only_with_a_higher_budget():
+    found = run_flat(0.4, store=RunStore())
+    assert not can_resume(found, 0.15, 1000)
+    assert can_resume(found, 0.8, 1000)
+
+
+def test_a_threshold_outside_0_and_1_is_refused():
+    for value in (0.0, 1.0, -1.0):
+        with pytest.raises(ValueError, match="stop_when_flat"):
+            discovery(stop_when_flat=value)

@@ -1,0 +1,47 @@
+"""Answers of a simulated run that were given to a graph before."""
+
+from costada.experiments.landscape.answers import Advice, Evolution
+from costada.experiments.landscape.model import named_approach
+from costada.experiments.landscape.problem import landscape
+from costada.models.offline.answers import STRATEGIES, strategy_text
+from costada.prompts.evox import parse_strategy
+from costada.prompts.replies import parse_program
+from costada.prompts.tactics import parse_tactics
+
+
+class ReplayedAnswers:
+    """Gives the answers that a graph got, call by call."""
+
+    problem = landscape()
+
+    def __init__(self, calls):
+        self.calls = list(calls)
+        self.texts = {strategy_text(name).strip(): f"{name}.txt" for name in STRATEGIES}
+
+    def _next(self, *roles):
+        call = self.calls.pop(0)
+        assert call.role in roles
+        return call.answer, call.usage
+
+    def attempt(self, request, rng):
+        answer, tokens = self._next("generation", "retry")
+        return parse_program(answer, request.parent.program.text, "solution").code, tokens
+
+    def with_score(self, code, score, rng):
+        raise AssertionError("expected models that keep every improvement")
+
+    def advise(self, mode, best, rng):
+        answer, tokens = self._next("guide")
+        tactics = parse_tactics(answer, 3)
+        return Advice(tuple(named_approach(tactic.approach_type) for tactic in tactics), tokens)
+
+    def label(self, rng):
+        return self._next("guide")[1]
+
+    def evolve(self, shown, rng):
+        spent, name = [self._next("guide")[1]], None
+        while name is None and self.calls and self.calls[0].role == "guide":
+            answer, tokens = self._next("guide")
+            spent.append(tokens)
+            name = self.texts.get(str(parse_strategy(answer)).strip())
+        return Evolution(name, tuple(spent))
