@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-ROOMS := agents cli controller evaluators experiments graph models nodes prompts reports runs store values
+ROOMS := agents cli controller evaluators experiments graph models nodes prompts reports runs store timing values
 
 .PHONY: help install demo reproduce docs test check editor format lock test-lowest test-highest bench
 
@@ -26,6 +26,9 @@ reproduce: install  ## Compare all methods without a key, into reproduced/compar
 	$(BIN)/costada sweep --problems circle_packing,heilbronn_convex --methods all --seeds 3 \
 		--budget 0.1,0.2 --out reproduced/offline
 	$(BIN)/costada simulate --seeds 100 --out reproduced/simulated
+	$(BIN)/costada simulate --world recorded --seeds 200 --out reproduced/recorded
+	$(BIN)/costada simulate --menu random --seeds 20 --out reproduced/menus
+	$(BIN)/costada simulate --menu random --world recorded --seeds 20 --out reproduced/menus-recorded
 	$(BIN)/costada theory --out reproduced/theory
 	$(BIN)/costada compare reproduced --published
 
@@ -33,7 +36,7 @@ docs: install  ## Build the documentation site, links checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: install  ## Run the test suite
-	$(BIN)/pytest --numprocesses auto --dist loadfile
+	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 check: install  ## Lint, types, import directions
 	$(BIN)/ruff check .
