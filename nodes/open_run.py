@@ -115,7 +115,8 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     if context.guide_model is not None:
         models["guide_model"] = model_facts(context.guide_model.model)
     settings = settings_texts(context.settings, budget)
-    setup = RunSetup(problem_texts(problem), {**settings, **as_texts(models)})
+    task = context.store.put_text(problem.task)
+    setup = RunSetup(problem_texts(problem), {**settings, **as_texts(models)}, task)
     context.store.open_run(run_id, context.name, problem.name, layer_of(problem) or "", setup)
     begun["best"] = _plant_seed(evaluation, controller, run_id, context)
     return begun

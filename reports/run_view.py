@@ -1,5 +1,7 @@
 """A run as reports see it: its run file, its settings, and whether a process holds it."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -7,6 +9,16 @@ from costada.controller.constants import Constants
 
 OBJECT_MARK = "object:"
 """Begins the name of a problem or model that a run got as a Python object."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSetting:
+    """One setting of a run: its value in words, whether that is the default, and what it means."""
+
+    name: str
+    value: str
+    is_default: bool
+    meaning: str
 
 
 class RunSettings(Protocol):
@@ -21,6 +33,8 @@ class RunSettings(Protocol):
     @property
     def max_iterations(self) -> int: ...  # noqa: D102
     @property
+    def max_failures(self) -> int: ...  # noqa: D102
+    @property
     def parallel(self) -> int: ...  # noqa: D102
     @property
     def order(self) -> str: ...  # noqa: D102
@@ -28,6 +42,8 @@ class RunSettings(Protocol):
     def lost_calls(self) -> str: ...  # noqa: D102
     @property
     def constants(self) -> Constants: ...  # noqa: D102
+    @property
+    def listed(self) -> Sequence[ListedSetting]: ...  # noqa: D102
 
 
 class RunView(Protocol):
@@ -40,6 +56,10 @@ class RunView(Protocol):
     @property
     def database(self) -> Path:
         """Checkpoints, programs and the ledger."""
+
+    @property
+    def best_program(self) -> Path:
+        """The file or the folder of the best program."""
 
     @property
     def resume_command(self) -> str:

@@ -37,6 +37,7 @@ from costada.nodes.settings import (
     check_step_cap,
 )
 from costada.prompts.render import DEFAULT_ORDER, PromptOrder
+from costada.reports.run_view import ListedSetting
 from costada.runs.user_input import explain, unknown_name
 from costada.store.file_errors import other_format
 from costada.store.files import read_text
@@ -432,6 +433,22 @@ class RunConfig(BaseModel):
                 self.call_timeout, self.retry_wait, self.longest_wait, self.longest_pause
             ),
         )
+
+    @property
+    def listed(self) -> list[ListedSetting]:
+        """All settings for a reader, the problem by its name."""
+        values = self.model_dump(mode="json")
+        values["problem"] = Path(self.problem).name
+        found = []
+        for name, field in type(self).model_fields.items():
+            shown = next((each for each in field.metadata if isinstance(each, Shown)), None)
+            value = shown.default if shown and values[name] is None else values[name]
+            if isinstance(value, bool):
+                value = "yes" if value else "no"
+            is_default = getattr(self, name) == field.get_default(call_default_factory=True)
+            text = value if isinstance(value, str) else json.dumps(value) if value else "none"
+            found.append(ListedSetting(name, text, is_default, field.description or ""))
+        return found
 
     @property
     def text(self) -> str:

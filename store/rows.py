@@ -224,10 +224,12 @@ class RunSetup:
     Attributes:
         problem: Facts of the problem and its evaluator, as texts by name.
         settings: Likewise of the models and all settings.
+        task: Name of the stored text of the task; empty if the file has none.
     """
 
     problem: Mapping[str, str]
     settings: Mapping[str, str]
+    task: str = ""
 
     @classmethod
     def read(cls, text: str) -> "RunSetup":
@@ -239,9 +241,10 @@ class RunSetup:
         known = parsed(text)
         match known:
             case {"problem": {"name": str(), "direction": str()} as problem, "settings": dict()}:
-                parts = (problem, known["settings"])
-                if all(isinstance(each, str) for part in parts for each in part.values()):
-                    return cls(*parts)
+                parts, task = (problem, known["settings"]), known.get("task", "")
+                texts = (*(each for part in parts for each in part.values()), task)
+                if all(isinstance(each, str) for each in texts):
+                    return cls(*parts, task)
         raise ValueError(f"setup of the run is {text[:LONGEST_SHOWN]!r}; expected facts as texts")
 
 

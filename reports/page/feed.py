@@ -5,9 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
 from operator import itemgetter
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -15,28 +13,26 @@ from costada.controller.constants import Constants
 from costada.controller.costada import CostAda
 from costada.controller.frontier import Frontier, visited
 from costada.controller.methods import METHODS
-from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
-from costada.evaluators.registry import is_built_in
-from costada.evaluators.registry import problem as problem_named
 from costada.models.replies import visible_text
 from costada.reports.page.differences import program_rows
 from costada.reports.page.failures import failures_of
-from costada.reports.run_view import OBJECT_MARK, RunSettings, RunView
-from costada.reports.summary import REASONS
-from costada.reports.trace import end_after, ticket_of
+from costada.reports.page.opening import (
+    SEED,
+    best_program,
+    heading,
+    settings_rows,
+    standing,
+    task_of,
+)
+from costada.reports.run_view import RunView
+from costada.reports.trace import ticket_of
 from costada.store.file_errors import checking_rows
 from costada.store.history import EVERYTHING, RunHistory, Span
-from costada.store.rows import RunSetup
 from costada.values.candidate import Program, changed_files
 
 Json = Mapping[str, object]
 Step = Mapping[str, Any]
-WAITING, RUNNING, FINISHED, STOPPED = "waiting", "running", "finished", "stopped"
 
-SETTINGS = (
-    *("method", "model", "guide_model", "seed", "budget", "budget_policy", "max_iterations"),
-    *("parallel", "order", "router"),
-)
 STEP = (
     *(
         "iteration",
@@ -89,11 +85,13 @@ class Feed:
         self._ended: dict[int, int] = {}
         self._guided: list[int] = []
         self._parallel = 1
+        self._best = 0, SEED
 
     def figures(self, after: int = 0) -> Json:
         """The figures of the iterations after one, and the calls of tickets that have not ended.
 
-        Before the run begins, there is a heading and nothing else.
+        Task and settings come with those of the whole run, the best program whenever it is new.
+        Before the run begins, there is nothing but heading, task and settings.
         """
         settings = self._run.load()
         empty = {
@@ -101,7 +99,10 @@ class Feed:
             "after": after,
             "written": datetime.now(UTC).isoformat(timespec="seconds"),
             "heading": heading(self._run, settings),
-            "standing": standing(self._run, settings, None),
+            "standing": standing(self._run, settings, ()),
+            "task": None if after else task_of(settings),
+            "settings": None if after else settings_rows(settings),
+            "best": None,
             "steps": _table(STEP, ()),
             "models": _table(("iteration", *MODEL), ()),
             "calls": _table((*CALL, *CALL_FACTS), ()),
@@ -115,7 +116,6 @@ class Feed:
         with self._lock, RunHistory.of(self._run.database) as history:
             run_id = history.last_run()
             self._read_new_steps(history, run_id)
-            last = self._steps[-1] if self._steps else None
             steps = [step for step in self._steps if step["iteration"] > after]
             told = {ticket for ticket, iteration in self._ended.items() if iteration <= after}
             newest = max(told, default=-1)
@@ -124,7 +124,9 @@ class Feed:
                 **empty,
                 "run_id": run_id,
                 "heading": heading(self._run, settings, history, run_id),
-                "standing": standing(self._run, settings, last),
+                "standing": standing(self._run, settings, self._steps),
+                "task": None if after else task_of(settings, history, run_id),
+                "best": self._best_after(history, after),
                 "objectives": self._objectives(),
                 "front": history.front(run_id) if self._objectives() else [],
                 **_tables(
@@ -239,7 +241,7 @@ class Feed:
         """Read the new steps, or all steps of another run; the caller holds the lock."""
         if run_id != self._run_id or self._averages is None:
             self._run_id, self._steps, self._ended, self._guided = run_id, [], {}, []
-            self._models = {}
+            self._models, self._best = {}, (0, SEED)
             settings = self._run.load()
             self._parallel = settings.parallel
             self._averages = Averages(settings.method, settings.constants)
@@ -249,11 +251,20 @@ class Feed:
             failure = step["failure"] and step["failure"][:LONGEST_REASON]
             ticket = ticket_of(step)
             self._ended[ticket] = step["iteration"]
+            if step["global_gain"] > 0:
+                self._best = step["iteration"], str(step["candidate_id"]).partition(">")[0]
             if "guide_charged" in step["events"]:
                 self._guided.append(step["iteration"])
             kept = {"failure": failure, "smoothed_utility": utility, "ticket": ticket}
             kept["router"] = self._changed_models(step)
             self._steps.append({**step, **kept, "allocation_estimate": estimate})
+
+    def _best_after(self, history: RunHistory, after: int) -> Json | None:
+        """The best program, `None` if an earlier answer had it."""
+        iteration, candidate_id = self._best
+        if after > 0 and iteration <= after:
+            return None
+        return best_program(history, self._run_id, candidate_id)
 
     def _objectives(self) -> list[str]:
         """The objectives of the run by name, such as `speed:max`; none if it has one."""
@@ -313,68 +324,6 @@ def _program(program: Program, before: Program | None) -> dict[str, Any]:
         "unchanged": [path for path in program if path not in shown],
         "diff": diff,
     }
-
-
-def heading(
-    run: RunView, settings: RunSettings, history: RunHistory | None = None, run_id: str = ""
-) -> dict[str, object]:
-    """The settings and the problem of a run in JSON types.
-
-    Money and limits are the settings'; name, `reference` and `direction` are the problem's when the
-    run began. Before that they are looked up, `None` where the problem cannot be found. No code of
-    the problem is run. Only the names of folders are shown.
-    """
-    origin = history.origin(run_id) if history else None
-    setup: RunSetup | None = history.setup(run_id) if history else None
-    forked = f"{Path(origin.folder).name} after iteration {origin.iteration}" if origin else ""
-    if setup:
-        name = setup.problem["name"]
-        reference = setup.problem.get("reference")
-        objective: Json = {
-            "reference": None if reference is None else float(reference),
-            "direction": setup.problem["direction"],
-        }
-    else:
-        name = Path(settings.problem).name.removeprefix(OBJECT_MARK)
-        objective = _objective(settings.problem)
-    return {
-        "problem": name,
-        "folder": run.path.resolve().name,
-        "sandbox": history.sandbox(run_id) if history else "",
-        "origin": forked,
-        **{name: getattr(settings, name) for name in SETTINGS},
-        **objective,
-    }
-
-
-def standing(run: RunView, settings: RunSettings, last: Step | None) -> dict[str, str]:
-    """Where a run stands: `state` in one word, `words` in a sentence.
-
-    `last` is the trace row of its last finished iteration, if there is one.
-    """
-    reason = None if last is None else end_after(last, settings)
-    if run.is_running:
-        return {"state": RUNNING, "words": "Running"}
-    if reason:
-        return {"state": FINISHED, "words": f"Finished: {REASONS[reason]}"}
-    if last is None:
-        return {"state": WAITING, "words": "No iteration is finished yet"}
-    return {"state": STOPPED, "words": f"Stopped; resume with {run.resume_command}"}
-
-
-@lru_cache(maxsize=8)
-def _objective(name: str) -> dict[str, object]:
-    """Reference and direction of a problem, as far as they can be known."""
-    try:
-        if is_built_in(name):
-            known = problem_named(name)
-            return {"reference": known.reference, "direction": known.direction}
-        if Path(name).is_dir():
-            found = read_settings(Path(name) / SETTINGS_FILE)
-            return {"reference": found.reference, "direction": found.direction}
-    except (ValueError, OSError):
-        pass
-    return {"reference": None, "direction": None}
 
 
 def _tables(

@@ -1,7 +1,7 @@
 // The run as it is known so far, and what follows from it.
 
 const run = {
-  heading: {}, standing: {}, written: "", isLive: false, id: "",
+  heading: {}, standing: {}, written: "", isLive: false, id: "", task: "", settings: [], best: null,
   steps: [], models: [], menu: [], calls: [], candidates: [], faults: [], objectives: [], front: [],
   byIteration: new Map(), byCandidate: new Map(),
 };
@@ -20,6 +20,9 @@ function take(figures) {
   for (const name of ["steps", "models", "calls", "candidates", "faults"]) {
     run[name] = [...run[name].filter(isOld), ...rowsOf(figures[name])];
   }
+  if (figures.task !== null) run.task = figures.task;
+  if (figures.settings !== null) run.settings = figures.settings;
+  if (figures.best !== null) run.best = figures.best;
   run.objectives = figures.objectives;
   run.front = figures.front;
   run.menu = [...new Set(run.models.map((row) => row.name))];

@@ -23,7 +23,16 @@ function diffFold(id, title = "Diff") {
     if (!rows) return h("p", { class: "quiet" }, "A program is missing.");
     const [added, removed] = ["added", "removed"].map((kind) => rows.filter((row) => row[0] === kind).length);
     summary.append(h("span", { class: "quiet" }, ` +${added} −${removed} ${added + removed === 1 ? "line" : "lines"}`));
-    if (!rows.length) return h("p", { class: "quiet" }, "No line differs.");
-    return h("pre", { class: "diff", tabindex: 0 }, ...rows.map(([kind, text]) => h("span", { class: kind }, kind === "gap" ? "⋯" : kind === "file" ? text : `${SIGNS[kind]} ${text}`)));
+    return diffView(rows);
   });
+}
+
+function diffLine([kind, text]) {
+  return kind === "gap" ? "⋯" : kind === "file" ? text : `${SIGNS[kind]} ${text}`;
+}
+
+function diffView(rows) {
+  if (!rows) return h("p", { class: "quiet" }, "A program is missing or too large to be compared.");
+  if (!rows.length) return h("p", { class: "quiet" }, "No line differs.");
+  return h("pre", { class: "diff", tabindex: 0, "aria-label": "Difference" }, ...rows.map((row) => h("span", { class: row[0] }, diffLine(row))));
 }

@@ -50,10 +50,11 @@ function keyFigures() {
 
 function showAll() {
   showHeading();
+  showResult();
   const hasSteps = run.steps.length > 0;
   byId("waiting").hidden = hasSteps;
   byId("waiting").textContent = "No iteration is finished yet.";
-  for (const section of document.querySelectorAll("main > section")) section.hidden = !hasSteps;
+  for (const section of document.querySelectorAll("main > section.of-steps")) section.hidden = !hasSteps;
   byId("bar").hidden = !hasSteps;
   if (!hasSteps) return;
   showLegends();
@@ -77,6 +78,7 @@ async function follow() {
     document.body.classList.remove("is-cut-off");
     if (run.steps.length === steps) {
       showHeading();
+      showOutcome();
       redraw("calls-chart");
     }
     else showNews(best);
@@ -94,6 +96,7 @@ function showNews(best) {
   if (best !== bestId() || run.steps.length === 0 || byId("bar").hidden) showAll();
   else {
     showHeading();
+    showOutcome();
     showLegends();
     showRoles();
     showFront();
@@ -135,6 +138,8 @@ function begin() {
   run.isLive = figures.is_live;
   document.body.classList.toggle("is-live", run.isLive);
   take(figures);
+  prepareTerms();
+  prepareResult();
   prepareLists();
   prepareKeys();
   showRangeQuietly();

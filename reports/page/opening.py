@@ -1,0 +1,148 @@
+"""What a run's page opens with: the task, the best program, how the run stands, its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
+from costada.evaluators.registry import is_built_in
+from costada.evaluators.registry import problem as problem_named
+from costada.reports.page.differences import program_rows
+from costada.reports.run_view import OBJECT_MARK, RunSettings, RunView
+from costada.reports.summary import REASONS
+from costada.reports.trace import end_after
+from costada.store.history import RunHistory
+from costada.store.rows import RunSetup
+from costada.values.candidate import Program
+
+WAITING, RUNNING, FINISHED, STOPPED = "waiting", "running", "finished", "stopped"
+SEED = "0.1"
+SETTINGS = (
+    *("method", "model", "guide_model", "seed", "budget", "budget_policy", "max_iterations"),
+    *("parallel", "order", "router"),
+)
+LARGEST_SHOWN = 400_000
+"""Characters of a program that the page opens with; files beyond are only named."""
+
+
+def heading(
+    run: RunView, settings: RunSettings, history: RunHistory | None = None, run_id: str = ""
+) -> dict[str, object]:
+    """The settings and the problem of a run in JSON types.
+
+    Money and limits are the settings'; name, `reference` and `direction` are the problem's when the
+    run began. Before that they are looked up, `None` where the problem cannot be found. No code of
+    the problem is run. Only the names of folders are shown.
+    """
+    origin = history.origin(run_id) if history else None
+    setup: RunSetup | None = history.setup(run_id) if history else None
+    forked = f"{Path(origin.folder).name} after iteration {origin.iteration}" if origin else ""
+    if setup:
+        name = setup.problem["name"]
+        reference = setup.problem.get("reference")
+        objective: Mapping[str, object] = {
+            "reference": None if reference is None else float(reference),
+            "direction": setup.problem["direction"],
+        }
+    else:
+        name = Path(settings.problem).name.removeprefix(OBJECT_MARK)
+        objective = _objective(settings.problem)
+    return {
+        "problem": name,
+        "folder": run.path.resolve().name,
+        "language": setup.problem.get("language", "") if setup else "",
+        "program_file": run.best_program.name,
+        "sandbox": history.sandbox(run_id) if history else "",
+        "origin": forked,
+        **{name: getattr(settings, name) for name in SETTINGS},
+        **objective,
+    }
+
+
+@lru_cache(maxsize=8)
+def _objective(name: str) -> dict[str, object]:
+    """Reference and direction of a problem, as far as they can be known."""
+    try:
+        if is_built_in(name):
+            known = problem_named(name)
+            return {"reference": known.reference, "direction": known.direction}
+        if Path(name).is_dir():
+            found = read_settings(Path(name) / SETTINGS_FILE)
+            return {"reference": found.reference, "direction": found.direction}
+    except (ValueError, OSError):
+        pass
+    return {"reference": None, "direction": None}
+
+
+def task_of(settings: RunSettings, history: RunHistory | None = None, run_id: str = "") -> str:
+    """The task as the run's models read it, empty where nothing says.
+
+    Runs of earlier versions keep only its hash; that of a benchmark is known all the same.
+    """
+    setup = history.setup(run_id) if history else None
+    if history and setup and setup.task:
+        return history.text(setup.task)
+    return problem_named(settings.problem).task if is_built_in(settings.problem) else ""
+
+
+def settings_rows(settings: RunSettings) -> list[tuple[object, ...]]:
+    """Every setting: name, value, whether that is the default, and what it means."""
+    return [astuple(each) for each in settings.listed]
+
+
+def best_program(history: RunHistory, run_id: str, candidate_id: str) -> dict[str, object] | None:
+    """A program with all its files, and its difference from the start; `None` if it is missing.
+
+    A file beyond `LARGEST_SHOWN` has no text, and such a program no difference.
+    """
+    program = history.program_of(run_id, candidate_id)
+    if program is None:
+        return None
+    start = history.program_of(run_id, SEED)
+    texts: list[tuple[str, str | None]] = []
+    left = LARGEST_SHOWN
+    for path, text in program.items():
+        left -= len(text)
+        texts.append((path, text if left >= 0 else None))
+    is_small = left >= 0 and start is not None and _length(start) <= LARGEST_SHOWN
+    diff = program_rows(start, program) if start is not None and is_small else None
+    return {"id": candidate_id, "files": texts, "diff": diff}
+
+
+def standing(
+    run: RunView, settings: RunSettings, steps: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """Where a run stands: `state` in one word, `words` in a sentence.
+
+    `steps` are the trace rows of its finished iterations.
+    """
+    if run.is_running:
+        return {"state": RUNNING, "words": "Running"}
+    if not steps:
+        return {"state": WAITING, "words": "No iteration is finished yet"}
+    is_failing = num_failures(steps) >= settings.max_failures
+    reason = end_after(steps[-1], settings, is_failing=is_failing)
+    if reason is None:
+        return {"state": STOPPED, "words": f"Stopped; resume with {run.resume_command}"}
+    if reason == "failures":
+        words = f"Stopped: {REASONS[reason]}; resume with {run.resume_command}"
+        return {"state": STOPPED, "words": words}
+    return {"state": FINISHED, "words": f"Finished: {REASONS[reason]}"}
+
+
+def num_failures(steps: Sequence[Mapping[str, Any]]) -> int:
+    """Attempts in a row, up to the last of some trace rows, that yielded no usable program."""
+    found = 0
+    for step in reversed(steps):
+        if not step["failure"]:
+            break
+        found += step["attempts"]
+    return found
+
+
+def _length(program: Program) -> int:
+    return sum(map(len, program.values()))
