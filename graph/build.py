@@ -211,7 +211,7 @@ def create_discovery_graph(
     )
     graph = build_discovery_graph(context).compile(checkpointer=checkpointer, name=name)
     limit = superstep_limit(settings.constants, len(models.menu))
-    return DiscoveryGraph.of(graph).with_config(recursion_limit=limit)
+    return DiscoveryGraph.of(graph, context.store).with_config(recursion_limit=limit)
 
 
 def store_beside(checkpointer: BaseCheckpointSaver[Any] | bool | None) -> RunStore:

@@ -11,10 +11,12 @@ from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateUpdate
 
 from costada.controller.constants import Constants
+from costada.graph.user_input import accept_input, has_input
 from costada.nodes.context import RunContext
 from costada.nodes.parallel.active_runs import ACTIVE_RUNS, abort_runs
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
+from costada.store.run_store import RunStore
 
 NO_THREAD = (
     "Checkpointer requires one or more of the following 'configurable' keys: thread_id,"
@@ -49,22 +51,36 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
     where other keys are a parent's or a server's own. Below a parent graph the input is the
     parent's state, whose other keys pass too.
 
+    A run that pauses, by `interrupt_before` for instance, may be resumed with an idea or a program
+    of the caller's: `Command(resume={"tactic": TEXT})` or `Command(resume={"program": TEXT})`.
+
     A run that raises, is cancelled or whose stream is left cancels its evaluations in flight, and
     returns to its purse what it did not spend; both happen again when it is resumed. One that asks
     its caller keeps them.
     """
 
+    def __init__(self, *, run_store: RunStore, **attributes: Any) -> None:
+        """Keep the store of its runs; the rest is LangGraph's."""
+        super().__init__(**attributes)
+        self.run_store = run_store
+
     @classmethod
-    def of(cls, compiled: CompiledStateGraph[SearchState, None, SearchInput, SearchOutput]) -> Self:
+    def of(
+        cls,
+        compiled: CompiledStateGraph[SearchState, None, SearchInput, SearchOutput],
+        store: RunStore,
+    ) -> Self:
         """Turn a compiled graph into one whose limit is its own."""
         parts = {name: part for name, part in vars(compiled).items() if name != "__orig_class__"}
-        return cls(**parts)
+        return cls(run_store=store, **parts)
 
     if not TYPE_CHECKING:  # the overloads of the base class stay as they are
 
         def stream(self, input: object, config: RunnableConfig | None = None, **options: Any):
             """Yield what a run streams, as every graph does; raises as `check_input` does too."""
             self._check_run(input, config, options)
+            if has_input(input):
+                input = accept_input(input, self.get_state(config), self.run_store)
             with _active_runs() as runs:
                 yield from super().stream(input, self._own(config, runs), **options)
 
@@ -73,6 +89,8 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         ):
             """Yield what a run streams, without blocking the event loop."""
             self._check_run(input, config, options)
+            if has_input(input):
+                input = accept_input(input, await self.aget_state(config), self.run_store)
             with _active_runs() as runs:
                 async for part in super().astream(input, self._own(config, runs), **options):
                     yield part

@@ -8,6 +8,7 @@ from typing import Literal
 from costada.nodes.context import RunContext
 from costada.nodes.parallel.tickets import can_launch, can_repeat, has_room, needs_guide
 from costada.nodes.state import SearchState
+from costada.nodes.steering import is_submission
 
 
 def after_allocation(state: SearchState) -> Literal["preparation", "attempt"]:
@@ -30,7 +31,8 @@ def after_evaluation(
 ) -> Literal["retry", "charge", "prepared"]:
     """`"retry"` when the attempt failed and another one is allowed, and can be paid for.
 
-    An attempt that its model did not make is no failed one: another model may make it. `"prepared"`
+    An attempt that its model did not make is no failed one: another model may make it. A program
+    that a user submitted is judged once. `"prepared"`
     when a guide has landed, whose step begins now.
     """
     if state["prepared"] and state["iteration"] == state["controller"].iteration:
@@ -40,7 +42,7 @@ def after_evaluation(
     is_last = made >= settings.constants.max_attempts
     is_failing = state["failures"] + made >= settings.max_failures
     is_out_of_money = step["is_out_of_money"] or step["is_cut_short"]
-    is_over = is_last or is_failing or is_out_of_money or state["stopping"]
+    is_over = is_last or is_failing or is_out_of_money or state["stopping"] or is_submission(step)
     can_retry = not is_over and can_repeat(state, context)
     return "retry" if step["failure"] and can_retry else "charge"
 

@@ -13,8 +13,15 @@ from costada.nodes.guide import take_tactic
 from costada.nodes.model_choice import choose_model
 from costada.nodes.parallel.tickets import allocation_of
 from costada.nodes.state import SearchState, StepRecord
+from costada.nodes.steering import is_submission, submitted, with_input
 from costada.prompts.render import Prompt, generation_prompt
-from costada.prompts.requests import FailedAttempt, GenerationRequest, ShownProgram, Siblings
+from costada.prompts.requests import (
+    USER,
+    FailedAttempt,
+    GenerationRequest,
+    ShownProgram,
+    Siblings,
+)
 from costada.store.candidates import SEED_ID
 from costada.values.candidate import Candidate
 from costada.values.prompt_data import PromptData
@@ -32,11 +39,15 @@ class AttemptContext:
 def build_context(state: SearchState, *, context: RunContext) -> SearchState:
     """Write the prompt of the next attempt; an active cycle assigns it a tactic.
 
-    With several models the router chooses who makes it. Where that model refuses, the same attempt
-    is another one's.
+    An idea of a user comes first, and leaves the cycle as it is. A program of a user needs no
+    prompt. With several models the router chooses who makes the attempt. Where that model refuses,
+    the same attempt is another one's.
     """
     if state["step"]["is_refused"]:
         return SearchState(step=choose_again(state, context))
+    state = with_input(state, context)
+    if is_submission(state["step"]):
+        return SearchState(step=submitted(state, context))
     controller, assignment = take_tactic(state, context)
     drawn = _draw_context(state, context, is_guided=assignment is not None)
     failed = failed_attempts(state["step"], context)
@@ -54,7 +65,8 @@ def build_context(state: SearchState, *, context: RunContext) -> SearchState:
         form=context.problem.form,
     )
     step = next_attempt(state, drawn, request, context)
-    step["is_guided"] = step["is_guided"] or assignment is not None
+    follows_guide = assignment is not None and assignment.mode != USER
+    step["is_guided"] = step["is_guided"] or follows_guide
     return SearchState(controller=controller, step=step)
 
 

@@ -14,7 +14,8 @@ from costada.controller.step import FLAT, OUT_OF_MONEY, stop_reason
 from costada.nodes.calls.purse import close_account
 from costada.nodes.context import RunContext, balance_of, candidate_of
 from costada.nodes.pareto_front import front_of
-from costada.nodes.state import SearchState
+from costada.nodes.state import SearchState, StepRecord
+from costada.nodes.steering import idea_of, is_submission
 from costada.values.candidate import Candidate
 from costada.values.objective import objective_values, read_objectives
 
@@ -30,6 +31,18 @@ PARETO_FRONT = "pareto_front"
 
 PUT_ASIDE = "put_aside"
 """Event of a step, with the name of a model that refuses all further requests."""
+
+
+STEERED, SUBMITTED = "steered", "submitted"
+"""Events of a step that carried out an idea of a user, or evaluated a program of one."""
+
+
+class SteeredRow(TypedDict):
+    """The input of a user that a step carried out: its number in the run, its kind, and an idea."""
+
+    number: int
+    kind: str
+    idea: NotRequired[str]
 
 
 class ModelRow(TypedDict):
@@ -61,7 +74,8 @@ class TraceRow(TypedDict):
     order of the menu. Only problems with noisy scores have `measurements` and `confirmation`, the
     objectives that were measured of the candidate's program, the latter where it was better than
     the incumbent. Only problems with several objectives have `objectives`, by name as `speed:max`,
-    and `front`, the candidates on the Pareto front.
+    and `front`, the candidates on the Pareto front. Only steps that carried out an input of a user
+    have `steered`.
     """
 
     iteration: int
@@ -96,6 +110,7 @@ class TraceRow(TypedDict):
     confirmation: NotRequired[list[float]]
     objectives: NotRequired[dict[str, float | None]]
     front: NotRequired[int]
+    steered: NotRequired[SteeredRow]
 
 
 def end_step(
@@ -112,6 +127,8 @@ def end_step(
     what `why_it_stops` says.
     """
     best = candidate_of(state["best"], state, context)
+    if was_released(state["step"]):
+        context.store.inputs.release(state["run_id"], state["step"]["number"])
     row = trace_row(state, controller, decided, best, context)
     context.store.put_step(state["run_id"], state["iteration"], row)
     writer(row)
@@ -162,6 +179,8 @@ def trace_row(
         OUT_OF_MONEY: step["is_out_of_money"],
         CUT_SHORT: step["is_cut_short"],
         FLAT: _is_flat(state, context),
+        STEERED: idea_of(step, context) is not None and not was_released(step),
+        SUBMITTED: is_submission(step),
         **{f"{PUT_ASIDE}:{each}": True for each in step["put_aside"]},
     }
     name = step["candidate"]
@@ -190,12 +209,14 @@ def trace_row(
         low_yield_cost=evidence.low_yield_cost,
         consolidation_left=evidence.consolidation_left,
         tactic_uses_left=tactic_uses_left(cycle),
-        attempts=step["attempt"],
+        attempts=0 if is_submission(step) else step["attempt"],
         events=[*(event for event, is_true in events.items() if is_true), *decided.notes],
         failure=context.store.text(step["failure"]) or None,
         candidate_id=name or None,
         is_cached=found is not None and found.is_cached,
     )
+    if "steered" in step and not was_released(step):
+        row["steered"] = _steered_row(step, context)
     if context.has_choice:
         row["models"], row["router"] = step["models"], model_rows(state["router"])
     if context.problem.repeats > 1:
@@ -206,6 +227,19 @@ def trace_row(
         row["objectives"] = objective_values(objectives, found.metrics if found else {})
         row["front"] = len(front)
     return row
+
+
+def was_released(step: StepRecord) -> bool:
+    """Whether the step could not pay for its first attempt, so that its input waits again."""
+    return "steered" in step and step["is_out_of_money"] and step["attempt"] == 1
+
+
+def _steered_row(step: StepRecord, context: RunContext) -> SteeredRow:
+    number, kind = step["steered"]["number"], step["steered"]["kind"]
+    idea = idea_of(step, context)
+    if idea is None:
+        return SteeredRow(number=number, kind=kind)
+    return SteeredRow(number=number, kind=kind, idea=idea)
 
 
 def _score_events(
@@ -290,7 +324,12 @@ def _spent_at_gain(state: SearchState, context: RunContext) -> float:
 
 
 def _failures(state: SearchState) -> int:
-    """Attempts in a row, up to the end of the step, that yielded no usable program."""
+    """Attempts in a row, up to the end of the step, that yielded no usable program.
+
+    A program that a user submitted is no attempt.
+    """
     step = state["step"]
+    if is_submission(step):
+        return state["failures"]
     made = step["attempt"] - (step["is_out_of_money"] or step["is_refused"])
     return state["failures"] + made if step["failure"] else 0

@@ -12,6 +12,7 @@ from costada.nodes.guide import accept_tactics
 from costada.nodes.model_choice import tell_router
 from costada.nodes.parallel.tickets import land
 from costada.nodes.state import SearchState, StepRecord
+from costada.nodes.steering import is_submission
 from costada.nodes.tools.workbench import archived_candidates
 from costada.prompts.tactics import Tactic
 
@@ -57,9 +58,11 @@ def evaluate(
 def _told(before: SearchState, update: SearchState, context: RunContext) -> SearchState:
     """The update with the router that has been told of the attempt, in a run with several models.
 
-    An attempt that was not made, as no model could be paid for, is not told.
+    An attempt that was not made, as no model could be paid for, is not told, nor is a program that
+    a user submitted.
     """
     state = SearchState(**{**before, **update})
-    if not context.has_choice or state["step"]["is_out_of_money"]:
+    step = state["step"]
+    if not context.has_choice or step["is_out_of_money"] or is_submission(step):
         return update
     return SearchState(**{**update, **tell_router(state, context)})

@@ -15,9 +15,11 @@ from costada.nodes.guide import buy_tactics, load_guide_prompt
 from costada.nodes.model_choice import refused
 from costada.nodes.parallel.tickets import launch
 from costada.nodes.state import SearchState, StepRecord, Ticket
+from costada.nodes.steering import is_submission
 from costada.nodes.tools.agent import ask_with_tools
 from costada.nodes.tools.workbench import archived_candidates
 from costada.prompts.changes import read_change
+from costada.prompts.render import Prompt
 from costada.prompts.replies import Rejection
 from costada.prompts.tactics import Tactic
 from costada.store.call_log import CallKey
@@ -36,7 +38,8 @@ def generate(
 ) -> SearchState:
     """Add the proposed program to the step, or why there is none.
 
-    With several steps in flight, launch the attempt instead; `evaluate` lands it.
+    With several steps in flight, launch the attempt instead; `evaluate` lands it. A program that a
+    user submitted is there already.
     """
     if state["step"]["is_out_of_money"]:
         return SearchState()
@@ -44,7 +47,7 @@ def generate(
         return propose(state, config, context, visible)
     step = StepRecord(**{**state["step"], "is_launched": True})
     work = partial(work_on, config=config, context=context, visible=visible)
-    prompt = load_prompt(state, context)
+    prompt = Prompt("", "") if is_submission(step) else load_prompt(state, context)
     ticket = launch(step["number"], step, step["prompt"], prompt, work, state, context)
     return SearchState(step=step, tickets=[*state["tickets"], ticket])
 
@@ -53,6 +56,8 @@ def propose(
     state: SearchState, config: RunnableConfig, context: RunContext, visible: Visible
 ) -> SearchState:
     """Add the program of one answer, or of an attempt with tools, to the step."""
+    if is_submission(state["step"]):
+        return SearchState()
     if context.settings.generator == "agent":
         return ask_with_tools(state, config, visible, context=context)
     return ask_once(state, config, context=context)

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 
 from langchain_core.runnables import RunnableConfig
 from pydantic import BaseModel, ConfigDict
@@ -14,8 +15,9 @@ from costada.nodes.calls.asking import ask_for_guide
 from costada.nodes.context import RunContext, candidate_of, is_alone, shown
 from costada.nodes.parallel.tickets import launch
 from costada.nodes.state import SearchState, Ticket
+from costada.nodes.steering import idea_of, user_tactic
 from costada.prompts.render import Prompt, guide_prompt
-from costada.prompts.requests import GuideRequest
+from costada.prompts.requests import USER, GuideRequest
 from costada.prompts.tactics import Tactic, TriedTactic, parse_tactics
 from costada.store.call_log import CallKey
 from costada.values.prompt_data import PromptData
@@ -36,7 +38,7 @@ class TacticBatch(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The tactic an attempt is to carry out, and the mode of the guide that gave it."""
+    """The tactic an attempt is to carry out, and the mode of the guide that gave it, or `user`."""
 
     tactic: Tactic
     mode: str
@@ -117,8 +119,10 @@ def accept_tactics(
 
 
 def take_tactic(state: SearchState, context: RunContext) -> tuple[Controller, Assignment | None]:
-    """Take one use of the current tactic, if a cycle is active."""
+    """The idea of a user, or one use of the current tactic if a cycle is active."""
     controller, step = state["controller"], state["step"]
+    if idea := idea_of(step, context):
+        return controller, Assignment(user_tactic(idea), USER)
     if not is_guided(controller) or not is_active(controller.cycle):
         return controller, None
     used, index = controller.use_tactic(is_first=not step["is_guided"])
@@ -128,8 +132,11 @@ def take_tactic(state: SearchState, context: RunContext) -> tuple[Controller, As
 
 
 def tried_tactics(state: SearchState, context: RunContext) -> tuple[TriedTactic, ...]:
-    """The last `MAX_TRIED` tactics tried so far and how they went, oldest first."""
-    store, tried, run_id = context.store, list[TriedTactic](), state["run_id"]
+    """The last `MAX_TRIED` tactics tried so far and how they went, oldest first.
+
+    Ideas of users are among them.
+    """
+    store, tried, run_id = context.store, list[tuple[int, TriedTactic]](), state["run_id"]
     iteration = state["controller"].iteration + 1
     # not that of the context: a resumed run asks what it asked before
     parallel = state.get("parallel", context.parallel)
@@ -141,5 +148,8 @@ def tried_tactics(state: SearchState, context: RunContext) -> tuple[TriedTactic,
             end = min(last_use + parallel, iteration) - 1
             best = store.candidates.best_score(run_id, given, end)
             gain = 0.0 if best is None else best - batch.baseline_score
-            tried += [TriedTactic(tactic, gain) for tactic in batch.tactics]
-    return tuple(tried[-MAX_TRIED:])
+            tried += [(given, TriedTactic(tactic, gain)) for tactic in batch.tactics]
+    for step, idea, gain in store.inputs.outcomes(run_id, before=iteration, count=MAX_TRIED):
+        tried.append((step, TriedTactic(user_tactic(idea), gain)))
+    tried.sort(key=itemgetter(0))
+    return tuple(tactic for _, tactic in tried[-MAX_TRIED:])

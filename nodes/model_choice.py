@@ -65,7 +65,8 @@ def choose_model(
     execution. Money that is expected in flight is not left.
     """
     attempt, left = step["attempt"], money_for_attempt(step, state, context)
-    in_flight = [ticket["step"]["models"][-1] for ticket in state["tickets"] if ticket["step"]]
+    steps = [ticket["step"] for ticket in state["tickets"] if ticket["step"]]
+    in_flight = [each["models"][-1] for each in steps if each["models"]]
     is_hard = context.settings.budget_policy == "hard"
     offers = [
         Offer(

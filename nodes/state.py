@@ -6,7 +6,7 @@ checkpoint stays the same size however long the run is.
 
 from collections.abc import Sequence
 from dataclasses import is_dataclass
-from typing import Annotated, Any, Self, cast
+from typing import Annotated, Any, NotRequired, Self, cast
 
 from langgraph.channels import EphemeralValue, LastValue
 from pydantic import TypeAdapter
@@ -16,6 +16,14 @@ from costada.controller.credit import Credit
 from costada.controller.method import Controller
 from costada.controller.methods import METHODS
 from costada.controller.router import Router
+
+
+class SteeredBy(TypedDict):
+    """What a user put into a step: its number, its kind, and the hash of the text or program."""
+
+    number: int
+    kind: str
+    text: str
 
 
 class StepRecord(TypedDict):
@@ -39,7 +47,7 @@ class StepRecord(TypedDict):
     the step has been credited, `is_out_of_money` that its last attempt was not made, as a hard
     budget could not pay for it. Where the generating model works with tools, `requests` counts its
     requests in the step, and `is_cut_short` says that its cap or the budget allows the step no
-    further one.
+    further one. Only a step that carries out an input of a user has `steered`.
     """
 
     number: int
@@ -73,6 +81,7 @@ class StepRecord(TypedDict):
     is_out_of_money: bool
     requests: int
     is_cut_short: bool
+    steered: NotRequired[SteeredBy]
 
 
 class Ticket(TypedDict):

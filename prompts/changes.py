@@ -82,7 +82,7 @@ def _read_files(reply: str, parent: Program, form: ProgramForm) -> Change | Reje
             return Rejection(refusal)
     if draft.files == dict(parent):
         return Rejection(draft.why_unchanged(read))
-    fault = _fault(draft.files, parent, form)
+    fault = program_fault(draft.files, parent, form)
     return Rejection(fault) if fault else Change(Program.of(draft.files), draft.summary())
 
 
@@ -238,7 +238,7 @@ def _required(path: str, before: str, form: ProgramForm) -> str | None:
     return name if path in _entry_paths(form) and defines(before, name) else None
 
 
-def _fault(files: dict[str, str], parent: Program, form: ProgramForm) -> str | None:
+def program_fault(files: dict[str, str], parent: Program, form: ProgramForm) -> str | None:
     """Why files cannot be those of a candidate; None if they can."""
     if fault := files_fault(files):
         return f"The program has {fault}."

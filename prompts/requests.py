@@ -17,6 +17,9 @@ FEEDBACK = "feedback"
 ACTIONS = ("exploration", "exploitation", "balanced")
 MODES = ("breakthrough", "refinement")
 
+USER = "user"
+"""Mode of a tactic that a user gave."""
+
 DEAD_BAND = 1e-3
 """Score differences up to this size count as no change."""
 
@@ -136,7 +139,7 @@ class GenerationRequest:
         timeout: Seconds a program may run.
         entry_point: Name of the function the evaluator calls; None if it does not say.
         tactic: The idea to carry out, if the step is guided.
-        tactic_mode: `breakthrough` or `refinement`; given exactly when there is a tactic.
+        tactic_mode: `breakthrough`, `refinement` or `user`; given exactly when there is a tactic.
         siblings: Earlier children of the parent, if any.
         failure: The failed attempt that this one repairs, if any.
         label: Words shown above the parent's code, if any.
@@ -177,7 +180,7 @@ class GenerationRequest:
         if self.failure is not None and self.earlier_failures:
             raise ValueError("failure is given; expected None where there are earlier_failures")
         if self.tactic is not None:
-            _check_choice("tactic_mode", self.tactic_mode, MODES)
+            _check_choice("tactic_mode", self.tactic_mode, (*MODES, USER))
         elif self.tactic_mode is not None:
             raise ValueError(
                 f"tactic_mode is {self.tactic_mode!r}; expected None where there is no tactic"

@@ -320,7 +320,8 @@ class Database:
 
     def _put_blob(self, name: str, data: bytes) -> None:
         packed = self._packer.pack(data)
-        self.write("INSERT INTO costada_blob VALUES (?, ?)", (name, packed))
+        # another process may have stored the text since, as part of what a user puts in
+        self.write("INSERT OR IGNORE INTO costada_blob VALUES (?, ?)", (name, packed))
         if not self._connection.in_transaction:
             self._packer.offer_base(name, data, packed)
 

@@ -18,6 +18,7 @@ from costada.store.database import Database, connect, connect_to_read
 from costada.store.file_errors import checking_rows, damaged, explaining
 from costada.store.rows import CallStatus, Origin, RunSetup, record
 from costada.store.schema import OWN_TABLES, TABLES_BY_NUMBER, prepare
+from costada.store.user_inputs import UserInputTable
 from costada.values.candidate import Program
 
 
@@ -94,8 +95,8 @@ class RunFacts:
 class RunStore(RunFacts):
     """The programs, calls, charges and steps of runs, in one SQLite file or in memory.
 
-    `candidates`, `call_log` and `timing` are parts of their own. Raises as `Database` does when the
-    file cannot be used, and `ValueError` when a key is not there.
+    `candidates`, `call_log`, `timing` and `inputs` are parts of their own. Raises as `Database`
+    does when the file cannot be used, and `ValueError` when a key is not there.
     """
 
     def __init__(self, path: str | Path | None = None, *, is_read_only: bool = False) -> None:
@@ -103,6 +104,7 @@ class RunStore(RunFacts):
         self.candidates = CandidateTable(self._db)
         self.call_log = CallLog(self._db)
         self.timing = TimingTable(self._db)
+        self.inputs = UserInputTable(self._db, self.candidates)
 
     def __enter__(self) -> Self:
         return self
@@ -269,8 +271,9 @@ def cut_back(database: Path, cut: Cut, new_id: str) -> None:
 
     Tables are cut by their columns: `run_id` marks the rows of a run, `iteration`, `seq` and
     `landing` when they were written. Of the tickets in flight, what they have bought up to their
-    present attempt stays. Texts and other tables are kept whole. The run then records its origin.
-    Raises `OSError` if the file cannot be written.
+    present attempt stays. Of the inputs of users, those stay that a kept ticket has taken. Texts
+    and other tables are kept whole. The run then records its origin. Raises `OSError` if the file
+    cannot be written.
     """
     origin = Origin(cut.folder, cut.run_id, cut.iteration)
     dropped = {
@@ -295,6 +298,9 @@ def cut_back(database: Path, cut: Cut, new_id: str) -> None:
             "DELETE FROM costada_candidate WHERE instr(id, '@')"
             " AND CAST(substr(id, instr(id, '@') + 1) AS INTEGER) > ?",
             (cut.iteration,),
+        )
+        connection.execute(
+            "DELETE FROM costada_input WHERE ticket IS NULL OR ticket > ?", (cut.last_number,)
         )
         for number, attempt in cut.in_flight.items():
             _cut_ticket(connection, number, attempt)

@@ -62,6 +62,11 @@ CREATE TABLE IF NOT EXISTS costada_step (
     run_id TEXT NOT NULL, iteration INTEGER NOT NULL, row TEXT NOT NULL,
     PRIMARY KEY (run_id, iteration)
 );
+CREATE TABLE IF NOT EXISTS costada_input (
+    run_id TEXT NOT NULL, number INTEGER NOT NULL, kind TEXT NOT NULL, text_hash TEXT NOT NULL,
+    sent_at REAL NOT NULL, ticket INTEGER,
+    PRIMARY KEY (run_id, number)
+);
 CREATE TABLE IF NOT EXISTS costada_timing (
     run_id TEXT NOT NULL, iteration INTEGER NOT NULL, seconds TEXT NOT NULL,
     PRIMARY KEY (run_id, iteration)
@@ -80,6 +85,9 @@ CREATE TABLE IF NOT EXISTS costada_entry (
 
 TABLE = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+) ([^;]+)")
 OWN_TABLES = tuple(name for name, _ in TABLE.findall(TABLES))
+
+ADDED_LATER = {"costada_input"}
+"""Tables that files of this format may lack."""
 
 TABLES_BY_NUMBER = ("costada_call", "costada_outcome", "costada_candidate")
 """Tables whose `iteration` is the number of a ticket."""
@@ -146,8 +154,11 @@ def format_of(connection: sqlite3.Connection) -> int | None:
 
 
 def prepare(connection: sqlite3.Connection) -> None:
-    """Create our tables and indexes in a file that has none of them, all at once."""
-    if format_of(connection) is None:
+    """Create our tables and indexes where they are missing, all at once.
+
+    A file of this format may lack tables that only hold what users add to a run.
+    """
+    if format_of(connection) is None or ADDED_LATER - set(_tables(connection)):
         connection.executescript(
             f"BEGIN IMMEDIATE; {TABLES} {INDEXES} INSERT INTO costada_format SELECT {FORMAT}"  # noqa: S608
             " WHERE NOT EXISTS (SELECT 1 FROM costada_format); COMMIT;"
@@ -160,11 +171,14 @@ def prepare_to_read(connection: sqlite3.Connection) -> None:
     Raises:
         ForeignTables: The file holds tables, and they are neither ours nor LangGraph's.
     """
-    if format_of(connection) is None:
-        others = [name for name in _tables(connection) if name not in LANGGRAPH_TABLES]
-        if others:
-            raise ForeignTables(f"it has the table `{others[0]}`, expected `costada_format`")
-        for table, body in TABLE.findall(TABLES):
+    known = _tables(connection)
+    missing = set(OWN_TABLES)
+    if format_of(connection) is not None:
+        missing = ADDED_LATER - set(known)
+    elif others := [name for name in known if name not in LANGGRAPH_TABLES]:
+        raise ForeignTables(f"it has the table `{others[0]}`, expected `costada_format`")
+    for table, body in TABLE.findall(TABLES):
+        if table in missing:
             connection.execute(f"CREATE TEMP TABLE {table} {body}")
     connection.execute("PRAGMA query_only = ON")
 

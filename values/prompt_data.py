@@ -20,7 +20,8 @@ class PromptData:
         score: The parent's score.
         others: The inspirations.
         action: `exploration`, `exploitation` or `balanced`, also where a label asks for it.
-        mode: `breakthrough` or `refinement`, of the tactic or of the tactics asked for; else "".
+        mode: `breakthrough` or `refinement`, of the tactic or of the tactics asked for; `user` for
+            a tactic that a user gave; else "".
         approach: Approach type of the tactic; "" without one.
         idea: The tactic's idea and description.
         has_failure: Whether an attempt just before has failed.

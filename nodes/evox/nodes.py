@@ -43,6 +43,7 @@ from costada.nodes.evox.strategies import (
 )
 from costada.nodes.generate import generate
 from costada.nodes.state import SearchState
+from costada.nodes.steering import idea_of, is_submission, submitted, user_tactic, with_input
 from costada.nodes.tools.workbench import context_candidates
 from costada.prompts.evox import (
     Labels,
@@ -61,7 +62,13 @@ from costada.prompts.evox import (
 )
 from costada.prompts.render import Prompt
 from costada.prompts.replies import Rejection
-from costada.prompts.requests import MAX_PREVIOUS, FailedAttempt, GenerationRequest, PreviousAttempt
+from costada.prompts.requests import (
+    MAX_PREVIOUS,
+    USER,
+    FailedAttempt,
+    GenerationRequest,
+    PreviousAttempt,
+)
 from costada.store.call_log import CallKey
 from costada.values.candidate import Candidate
 
@@ -75,10 +82,15 @@ MAX_STRATEGY_CALLS = 3
 def build_context(state: SearchState, *, context: RunContext) -> SearchState:
     """Let the strategy choose parent and inspirations, and write the prompt of the next attempt.
 
-    All attempts of a step start from the same choice.
+    All attempts of a step start from the same choice. An idea of a user is shown with it; a program
+    of a user needs no prompt.
     """
     if state["step"]["is_refused"]:
         return SearchState(step=choose_again(state, context))
+    state = with_input(state, context)
+    if is_submission(state["step"]):
+        return SearchState(step=submitted(state, context))
+    idea = idea_of(state["step"], context)
     population = _population(state, context)
     controller, selection = _select(_evox_of(state), population, state, context)
     inspirations = [candidate_of(name, state, context) for name in selection.context_ids]
@@ -92,6 +104,8 @@ def build_context(state: SearchState, *, context: RunContext) -> SearchState:
         others=tuple(shown(each, context.problem) for each in inspirations),
         timeout=context.problem.limits.wall_seconds,
         entry_point=context.problem.entry_point,
+        tactic=user_tactic(idea) if idea else None,
+        tactic_mode=USER if idea else None,
         label=label_text(selection.label, advice),
         label_name=selection.label,
         previous=_previous_attempts(population, state, context),

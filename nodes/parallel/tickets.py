@@ -14,6 +14,7 @@ from costada.nodes.context import RunContext, budget_of, guides_of, model_of
 from costada.nodes.model_choice import expected_price
 from costada.nodes.parallel.pool import Pool, pool_of
 from costada.nodes.state import SearchState, StepRecord, Ticket
+from costada.nodes.steering import is_submission
 from costada.prompts.render import Prompt
 
 Key = tuple[int, int]
@@ -166,11 +167,14 @@ def _expected_cost(
 ) -> float:
     """Dollars of a ticket before this call, and those the call is expected to cost.
 
-    A step is expected to cost what the steps so far have cost on average. The call itself does not
-    count where it was made already: a launch that is repeated expects what it expected before.
+    A step is expected to cost what the steps so far have cost on average, and nothing where a user
+    submitted its program. The call itself does not count where it was made already: a launch that
+    is repeated expects what it expected before.
     """
     if step is None:
         return float(expected_cost(guides_of(state, context)[0], prompt))
+    if is_submission(step):
+        return 0.0
     counts_lost = context.settings.lost_calls == "count"
     first = step["requests"] + 1 if step["requests"] else step["attempt"]
     so_far = context.store.call_log.cost_before(

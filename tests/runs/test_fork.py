@@ -156,7 +156,8 @@ def test_every_table_of_a_run_says_when_its_rows_came_to_be(original):
     undated = {
         name for name, known in of_runs.items() if not known & {"iteration", "seq", "landing"}
     }
-    assert undated == {"costada_run"}
+    assert undated == {"costada_run", "costada_input"}
+    assert "ticket" in of_runs["costada_input"]
 
 
 def test_no_later_row_is_copied_and_no_earlier_one_lost(original, forked):

@@ -1,0 +1,50 @@
+"""An idea or a program that a caller gives a paused run, as the value it is resumed with."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeGuard
+
+from langgraph.types import Command, StateSnapshot
+
+from costada.store.run_store import RunStore
+
+TACTIC, PROGRAM = "tactic", "program"
+"""The keys of such a value: a text, and a text or texts by path."""
+
+
+def has_input(given: object) -> TypeGuard[Command[Any]]:
+    """Whether a run is resumed with an idea or a program."""
+    answer = given.resume if isinstance(given, Command) else None
+    return isinstance(answer, Mapping) and not {TACTIC, PROGRAM}.isdisjoint(answer)
+
+
+def accept_input(
+    given: Command[Any], paused: StateSnapshot, store: RunStore
+) -> Command[Any] | None:
+    """Put the input into the run of a thread; what the run is to be resumed with then.
+
+    The next step that begins takes it. A run that asks its caller something gets the value as the
+    answer instead, and refuses it there.
+
+    Raises:
+        ValueError: The value holds anything else, the run has not begun or is over, or as
+            `UserInputTable.put_idea` and `put_program` do.
+    """
+    if paused.interrupts:
+        return given
+    answer = given.resume if isinstance(given.resume, Mapping) else {}
+    keys = list(answer)
+    if len(keys) != 1:
+        raise ValueError(f"resume: got {', '.join(map(str, keys))}, expected one of them alone")
+    run_id = paused.values.get("run_id")
+    if not run_id or not paused.next:
+        raise ValueError(
+            f"resume: got a {keys[0]} for a run that {'is over' if run_id else 'has not begun'};"
+            ' expected one that pauses, as interrupt_before=["build_context"] makes it'
+        )
+    if keys[0] == TACTIC:
+        store.inputs.put_idea(run_id, answer[TACTIC])
+    else:
+        store.inputs.put_program(run_id, answer[PROGRAM])
+    rest = replace(given, resume=None)
+    return rest if rest.update or rest.goto else None

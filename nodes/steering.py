@@ -1,0 +1,74 @@
+"""What a user put into the run, as part of the step that took it."""
+
+from costada.nodes.context import RunContext
+from costada.nodes.state import SearchState, SteeredBy, StepRecord
+from costada.prompts.changes import program_fault
+from costada.prompts.tactics import Tactic
+from costada.store.user_inputs import InputKind
+
+SUBMITTED = "submitted by a user"
+"""Summary of the changes of a program that a user submitted."""
+
+
+def with_input(state: SearchState, context: RunContext) -> SearchState:
+    """The state whose step has the input that it is to carry out, if there is one.
+
+    A step takes its input when its first attempt is prepared; all its attempts carry it out.
+    """
+    step = state["step"]
+    if step["attempt"] or "steered" in step:
+        return state
+    taken = context.store.inputs.take(state["run_id"], step["number"])
+    if taken is None:
+        return state
+    text = taken.text
+    if taken.kind is InputKind.TACTIC:
+        text = context.store.put_text(text)
+    steered = SteeredBy(number=taken.number, kind=taken.kind.value, text=text)
+    return SearchState(**{**state, "step": StepRecord(**{**step, "steered": steered})})
+
+
+def is_submission(step: StepRecord) -> bool:
+    """Whether the step evaluates a program of a user, and asks no model for one."""
+    return "steered" in step and step["steered"]["kind"] == InputKind.PROGRAM
+
+
+def idea_of(step: StepRecord, context: RunContext) -> str | None:
+    """The idea of a user that the step carries out, `None` without one."""
+    if "steered" not in step or is_submission(step):
+        return None
+    return context.store.text(step["steered"]["text"])
+
+
+def user_tactic(idea: str) -> Tactic:
+    """An idea of a user as a tactic."""
+    return Tactic(
+        idea=idea, description="The user leaves the details to you.", approach_type="user"
+    )
+
+
+def submitted(state: SearchState, context: RunContext) -> StepRecord:
+    """The step with the program of a user as its only attempt, which costs nothing.
+
+    Its parent is the incumbent, which the page compares it with. A program that the problem does
+    not allow is a failed attempt.
+    """
+    step, store, problem = state["step"], context.store, context.problem
+    name = step["steered"]["text"]
+    program, start = store.program(name), problem.start
+    fault = None
+    if program.is_one_text != start.is_one_text:
+        expected = "one text" if start.is_one_text else "several files"
+        fault = f"The submitted program is not {expected}, as programs of this problem are."
+    elif not program.is_one_text:
+        fault = program_fault(dict(program), start, problem.form)
+    return StepRecord(
+        **{
+            **step,
+            "attempt": 1,
+            "parent": state["best"],
+            "program": "" if fault else name,
+            "changes": store.put_text(SUBMITTED),
+            "failure": store.put_text(fault or ""),
+        }
+    )

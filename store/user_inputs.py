@@ -1,0 +1,238 @@
+"""What users put into a run: ideas and programs, each taken by one step."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from time import time
+from typing import Any
+from unicodedata import category
+
+from costada.store.candidates import SEED_ID, CandidateTable
+from costada.store.database import Database
+from costada.store.file_errors import checking_rows, damaged
+from costada.values.candidate import Program
+from costada.values.program_form import files_fault
+
+LONGEST_IDEA = 2000
+"""Characters of an idea."""
+
+LARGEST_PROGRAM = 2**22
+"""Bytes of all files of a submitted program."""
+
+MOST_WAITING = 100
+"""Inputs that may wait for a step of one run."""
+
+CONTROLS = ("Cc", "Cs")
+"""Unicode categories that no idea holds: control characters, and halves of surrogate pairs."""
+
+
+class InputKind(StrEnum):
+    """What a user put in: an idea that an attempt carries out, or a finished program."""
+
+    TACTIC = "tactic"
+    PROGRAM = "program"
+
+
+@dataclass(frozen=True, slots=True)
+class UserInput:
+    """One input of a user.
+
+    Attributes:
+        number: Counts the inputs of a run from 1.
+        kind: What it is.
+        text: An idea, or the name of a stored program.
+        sent_at: Seconds since 1970 UTC.
+        ticket: Number of the step that took it; `None` while it waits.
+    """
+
+    number: int
+    kind: InputKind
+    text: str
+    sent_at: float
+    ticket: int | None
+
+
+def checked_idea(text: object) -> str:
+    """An idea as one line.
+
+    Raises:
+        ValueError: It is no text, empty, too long, or holds control characters.
+    """
+    if not isinstance(text, str):
+        raise ValueError(f"idea: got a {type(text).__name__}, expected a text")
+    idea = " ".join(text.split())
+    if not 0 < len(idea) <= LONGEST_IDEA:
+        raise ValueError(
+            f"idea: got {len(idea):,} characters, expected 1 to {LONGEST_IDEA:,} besides blanks"
+        )
+    for sign in idea:
+        if category(sign) in CONTROLS:
+            raise ValueError(f"idea: got the character U+{ord(sign):04X}, expected plain text")
+    return idea
+
+
+def checked_program(source: object) -> Program:
+    """A program of one text, or of files by path.
+
+    Raises:
+        ValueError: It is neither, empty, too large, no UTF-8, or a path is none of a program.
+    """
+    files = {"": source} if isinstance(source, str) else source
+    if not isinstance(files, Mapping):
+        raise ValueError(
+            f"program: got a {type(source).__name__}, expected a text, or texts by path"
+        )
+    if not isinstance(source, str) and (fault := files_fault(files)):
+        raise ValueError(f"program: got {fault}")
+    size = 0
+    for path, text in files.items():
+        where = f"program: {path}" if path else "program"
+        if not isinstance(text, str):
+            raise ValueError(f"{where}: got a {type(text).__name__}, expected a text")
+        try:
+            size += len(text.encode())
+        except UnicodeEncodeError:
+            raise ValueError(f"{where}: got half of a surrogate pair, expected UTF-8") from None
+        if "\0" in text:
+            raise ValueError(f"{where}: got a NUL character, expected text")
+    if not any(text.strip() for text in files.values()):
+        raise ValueError("program: got an empty one, expected at least one line")
+    if size > LARGEST_PROGRAM:
+        raise ValueError(f"program: got {size:,} bytes, expected at most {LARGEST_PROGRAM:,}")
+    return Program.of(source if isinstance(source, str) else {**files})
+
+
+COLUMNS = "number, kind, text_hash, sent_at, ticket"
+
+
+class UserInputTable:
+    """The inputs of runs, in the order in which they came.
+
+    Any process may add one while another works on the run. The step of a ticket takes the oldest
+    that waits, and finds the same one whenever it is executed again.
+    """
+
+    def __init__(self, database: Database, candidates: CandidateTable) -> None:
+        self._db, self._candidates = database, candidates
+
+    def put_idea(self, run_id: str, text: object) -> int:
+        """Add an idea and return its number; raises as `checked_idea` and `put_program` do."""
+        return self._put(run_id, InputKind.TACTIC, checked_idea(text))
+
+    def put_program(self, run_id: str, source: object) -> int:
+        """Add a program and return its number.
+
+        Raises:
+            ValueError: As `checked_program` does; also if the programs of the run are of the other
+                form, there is no such run, or too many inputs wait.
+        """
+        program = checked_program(source)
+        seed = self._candidates.find(run_id, SEED_ID)
+        if seed is not None and seed.program.is_one_text != program.is_one_text:
+            got, expected = "one text", f"a folder with {', '.join(list(seed.program)[:5])}"
+            if seed.program.is_one_text:
+                got, expected = "several files", "one text, as the programs of the run are"
+            raise ValueError(f"program: got {got}, expected {expected}")
+        return self._put(run_id, InputKind.PROGRAM, program)
+
+    def _put(self, run_id: str, kind: InputKind, content: str | Program) -> int:
+        with self._db.transaction(is_durable=True):
+            if not self._db.rows("SELECT 1 FROM costada_run WHERE run_id = ?", (run_id,)):
+                raise ValueError(f"run {run_id!r}: has not started, expected one that has")
+            ((last, waiting),) = self._db.rows(
+                "SELECT COALESCE(MAX(number), 0), COUNT(*) - COUNT(ticket) FROM costada_input"
+                " WHERE run_id = ?",
+                (run_id,),
+            )
+            if waiting >= MOST_WAITING:
+                raise ValueError(
+                    f"run {run_id!r}: {waiting} ideas and programs wait for a step, expected fewer"
+                    f" than {MOST_WAITING} before another one"
+                )
+            name = (
+                self._db.put_program(content)
+                if isinstance(content, Program)
+                else self._db.put_text(content)
+            )
+            self._db.write(
+                "INSERT INTO costada_input VALUES (?, ?, ?, ?, ?, NULL)",
+                (run_id, last + 1, kind.value, name, time()),
+            )
+            return int(last) + 1
+
+    def take(self, run_id: str, ticket: int) -> UserInput | None:
+        """The input of a ticket's step; the oldest that waits if it has none yet.
+
+        A step that has sent a request without an input, or for which a guide was bought, takes
+        none: it would send another request in place of one that was paid for.
+        """
+        if not self._db.rows(
+            "SELECT 1 FROM costada_input WHERE run_id = ? AND (ticket IS NULL OR ticket = ?)"
+            " LIMIT 1",
+            (run_id, ticket),
+        ):
+            return None
+        self._db.write(
+            "UPDATE costada_input SET ticket = ?2 WHERE run_id = ?1 AND number ="
+            " (SELECT MIN(number) FROM costada_input WHERE run_id = ?1 AND ticket IS NULL)"
+            " AND NOT EXISTS (SELECT 1 FROM costada_input WHERE run_id = ?1 AND ticket = ?2)"
+            " AND NOT EXISTS (SELECT 1 FROM costada_call WHERE run_id = ?1 AND iteration = ?2)",
+            (run_id, ticket),
+        )
+        found = self._found(run_id, "ticket = ? LIMIT 1", ticket)
+        return found[0] if found else None
+
+    def release(self, run_id: str, ticket: int) -> None:
+        """Let an input wait again whose step could not pay for its first attempt."""
+        self._db.write(
+            "UPDATE costada_input SET ticket = NULL WHERE run_id = ? AND ticket = ?",
+            (run_id, ticket),
+        )
+
+    def waiting(self, run_id: str) -> list[UserInput]:
+        """The inputs that no step has taken, oldest first.
+
+        Raises:
+            ValueError: One of them is damaged.
+        """
+        return self._found(run_id, "ticket IS NULL ORDER BY number LIMIT ?", MOST_WAITING)
+
+    def outcomes(self, run_id: str, before: int, count: int) -> list[tuple[int, str, float]]:
+        """The last ideas that steps before an iteration carried out, oldest first.
+
+        Each is its iteration, its text, and how far its score lies above the incumbent's before it;
+        0 where nothing was evaluated.
+        """
+        found = self._db.rows(
+            "SELECT step.iteration, json_extract(step.row, '$.steered.idea'),"
+            " json_extract(step.row, '$.score') - COALESCE("
+            "json_extract(earlier.row, '$.best_score'), json_extract(seed.facts, '$.score'))"
+            " FROM costada_step step LEFT JOIN costada_step earlier"
+            " ON earlier.run_id = step.run_id AND earlier.iteration = step.iteration - 1"
+            " LEFT JOIN costada_candidate seed ON seed.run_id = step.run_id AND seed.id = ?"
+            " WHERE step.run_id = ? AND step.iteration < ?"
+            " AND json_extract(step.row, '$.steered.kind') = ?"
+            " ORDER BY step.iteration DESC LIMIT ?",
+            (SEED_ID, run_id, before, InputKind.TACTIC.value, count),
+        )
+        with checking_rows(self._db.path):
+            return [(step, checked_idea(idea), gain or 0.0) for step, idea, gain in reversed(found)]
+
+    def _found(self, run_id: str, condition: str, *values: object) -> list[UserInput]:
+        rows = self._db.rows(
+            f"SELECT {COLUMNS} FROM costada_input WHERE run_id = ? AND {condition}",  # noqa: S608
+            (run_id, *values),
+        )
+        return [self._read(*row) for row in rows]
+
+    def _read(self, number: Any, kind: Any, name: Any, sent_at: Any, ticket: Any) -> UserInput:
+        is_sound = isinstance(number, int) and isinstance(ticket, int | None)
+        if not (is_sound and isinstance(name, str) and isinstance(sent_at, float)):
+            raise damaged(self._db.path, f"user input {json.dumps(str(number))} is damaged")
+        try:
+            known = InputKind(kind)
+            text = checked_idea(self._db.text(name)) if known is InputKind.TACTIC else name
+        except ValueError as error:
+            raise damaged(self._db.path, f"user input {number} is damaged ({error})") from error
+        return UserInput(number, known, text, sent_at, ticket)
