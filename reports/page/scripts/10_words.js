@@ -96,8 +96,9 @@ function table(headings, rows, { names = 1, caption = null } = {}) {
   );
 }
 
+// Signs with their meanings; an entry may name the word that is explained, and have no sign.
 function legend(id, entries) {
-  byId(id).replaceChildren(...entries.map(([kind, text]) => h("span", {}, h("i", { class: `key-${kind}` }), text)));
+  byId(id).replaceChildren(...entries.map(([kind, text, key]) => h("span", {}, kind && h("i", { class: `key-${kind}` }), key ? term(text, key) : text)));
 }
 
 function stepLink(iteration, text = null) {

@@ -2,7 +2,7 @@
 
 const TERMS = {
   action: "What an iteration asks the model for. Exploration: something unlike the parent. Exploitation: an improvement of the best. Balanced: a change of a program picked by score.",
-  allocation: "What an iteration earned for the choice of its frontier: its gain over the best of the run, divided by its price (r).",
+  "allocation reward": "What an iteration earned for the choice of its frontier: its gain over the best of the run, divided by its price (r).",
   archive: "The candidates that a frontier keeps: the best and those unlike the rest.",
   "back-off": "A batch of tactics is used up and brought no success: the controller counts stagnation from zero again before it buys the next guide.",
   consolidation: "A guided step found a better program than before: for a few iterations the run stays on that frontier and exploits it at the lowest intensity.",
@@ -14,6 +14,10 @@ const TERMS = {
   intensity: "Probability that an iteration explores (I). It falls with the remaining budget and on frontiers that earn much.",
   lineage: "The chain of programs that leads from the start to a candidate, each made from the one before.",
   objective: "What the evaluator measures, in the units of the problem.",
+  divisor: "What the gains of an iteration are divided by: 1 for a free one, more the more it cost (d).",
+  gain: "By how much the score of an iteration exceeds the best before it: locally that of its frontier (δ), globally that of the run (g).",
+  "low-yield cost": "Dollars spent in a row on iterations that earned nothing (L). Too many of them are a reason to buy a guide.",
+  stagnation: "Iterations since the best score last rose (ν). Too many of them are a reason to buy a guide.",
   "Pareto front": "Candidates that no other one beats: no other is at least as good in every objective and better in one.",
   R: "Moving average of the allocation reward on a frontier (R). The next iteration goes to the frontier with the highest R plus a bonus for few visits.",
   retry: "Another request of the same iteration, after an attempt that yielded no usable program.",

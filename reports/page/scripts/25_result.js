@@ -72,8 +72,8 @@ function showSettings() {
   const [own, others] = [rows(false), rows(true)];
   const columns = ["setting", "value", "meaning"];
   holder.append(
-    h("div", { class: "wide" }, table(columns, own, { names: 3, caption: "Settings that differ from the defaults" })),
-    fold(`${plural(others.length, "setting")} at the default`, () => h("div", { class: "wide" }, table(columns, others, { names: 3, caption: "Settings at their defaults" }))),
+    h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "Table of chosen settings" }, table(columns, own, { names: 3, caption: "Settings that differ from the defaults" })),
+    fold(`${plural(others.length, "setting")} at the default`, () => h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "Table of default settings" }, table(columns, others, { names: 3, caption: "Settings at their defaults" }))),
   );
 }
 

@@ -48,9 +48,10 @@ function moneyFormat(low, high) {
 }
 
 // What a chart says: x(step), the ends of x and y, how ticks read, and how to draw; `find` gives the
-// lines and the iteration of what lies at a place, where that is no step.
+// lines and the iteration of what lies at a place, where that is no step. A zoom of y replaces its
+// ends, and `focus` stays where it is then.
 function chart(holderId, describe) {
-  charts.push({ holder: byId(holderId), describe });
+  charts.push({ holder: byId(holderId), describe, zoom: null });
 }
 
 function drawAll() {
@@ -69,24 +70,48 @@ function drawChart(each) {
     each.holder.replaceChildren(h("p", { class: "quiet" }, "Nothing to show yet."));
     return;
   }
+  each.home = said.y;
+  if (each.zoom && said.isZoomable) said.y = each.zoom;
   const width = Math.max(300, Math.floor(each.holder.clientWidth));
   const isNarrow = width < 560;
-  const box = { left: isNarrow ? 82 : 108, right: width - 22, top: 8, bottom: said.height - (said.foot ?? 22) };
+  const box = { left: isNarrow ? 88 : 108, right: width - 22, top: 8, bottom: said.height - (said.foot ?? 22) };
   const x = scale(...said.x, box.left, box.right);
   const y = said.y ? scale(...said.y, box.bottom, box.top, said.bend) : null;
   const svg = s("svg", {
     viewBox: `0 0 ${width} ${said.height}`, tabindex: 0, role: "img", "aria-label": said.label,
   });
-  const pen = { svg, x, y, box, isNarrow, add: (tag, attributes, ...children) => svg.append(s(tag, attributes, ...children)) };
+  const plot = each.zoom && said.isZoomable ? clipped(svg, each.holder.id, box) : svg;
+  const pen = {
+    svg, x, y, box, width, isNarrow, range: said.y,
+    add: (tag, attributes, ...children) => (tag === "text" ? svg : plot).append(s(tag, attributes, ...children)),
+  };
   drawAxes(pen, said);
   said.draw(pen);
   const cursor = s("line", { class: "cursor", y1: box.top, y2: box.bottom, visibility: "hidden" });
   const choice = s("rect", { class: "choice", y: box.top, height: box.bottom - box.top, visibility: "hidden" });
   svg.append(choice, cursor);
   Object.assign(each, { said, pen, x, box, width, cursor, choice, svg });
+  if (said.isZoomable && !each.reset) each.holder.previousElementSibling.before(zoomButtons(each, said.label));
+  if (each.reset) each.reset.disabled = !each.zoom;
+  const hasFocus = each.holder.contains(document.activeElement);
   each.holder.replaceChildren(svg);
+  if (hasFocus) svg.focus({ preventScroll: true });
   listen(each);
   placeCursor(each);
+}
+
+// A group whose shapes end at the frame, with room for a dot on its edge.
+function clipped(svg, name, box) {
+  const room = 5;
+  const frame = s("rect", { x: box.left - room, y: box.top - room, width: box.right - box.left + 2 * room, height: box.bottom - box.top + 2 * room });
+  const group = s("g", { "clip-path": `url(#clip-${name})` });
+  svg.append(s("clipPath", { id: `clip-${name}` }, frame), group);
+  return group;
+}
+
+// About how wide a word of a chart is, in its units.
+function textWidth(words) {
+  return 6.6 * words.length;
 }
 
 function drawAxes(pen, said) {
@@ -94,17 +119,21 @@ function drawAxes(pen, said) {
   const room = box.right - box.left;
   const wanted = room / (said.xFormat || said.xTicks ? 110 : 75);
   const round = () => ticks(...said.x, wanted).filter((value) => said.xFormat || Number.isInteger(value));
+  let free = box.left;
   for (const { at: value, words } of said.xTicks?.(wanted) ?? round().map((at) => ({ at, words: (said.xFormat ?? count)(at) }))) {
-    const at = pen.x(value).toFixed(1);
-    pen.add("path", { class: "grid", d: `M${at} ${box.top}V${box.bottom}` });
-    pen.add("text", { class: "tick", x: at, y: box.bottom + 16, "text-anchor": "middle" }, words);
+    const half = textWidth(words) / 2;
+    const at = pen.x(value);
+    pen.add("path", { class: "grid", d: `M${at.toFixed(1)} ${box.top}V${box.bottom}` });
+    pen.add("text", { class: "tick", x: Math.min(at, pen.width - half).toFixed(1), y: box.bottom + 16, "text-anchor": "middle" }, words);
+    free = Math.min(free, at - half);
   }
-  pen.add("text", { class: "axis", x: box.left - 24, y: box.bottom + 16, "text-anchor": "end" }, said.xName ?? "iteration");
+  const name = said.xName ?? "iteration";
+  if (textWidth(name) < free - 10) pen.add("text", { class: "axis", x: free - 10, y: box.bottom + 16, "text-anchor": "end" }, name);
   if (!pen.y) return;
-  for (const value of said.yTicks ?? ticks(...said.y, (box.bottom - box.top) / 42)) {
+  for (const value of said.yTicks?.(said.y) ?? ticks(...said.y, (box.bottom - box.top) / 42)) {
     const at = pen.y(value).toFixed(1);
     pen.add("path", { class: "grid", d: `M${box.left} ${at}H${box.right}` });
-    pen.add("text", { class: "tick", x: box.left - 7, y: Number(at) + 4, "text-anchor": "end" }, said.yFormat(value));
+    pen.add("text", { class: "tick", x: box.left - 7, y: Number(at) + 4, "text-anchor": "end" }, said.yFormat(value, said.y));
   }
 }
 

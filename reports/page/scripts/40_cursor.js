@@ -43,9 +43,10 @@ function foundAt(each, event) {
 
 function listen(each) {
   let begun = null;
+  const far = (event) => begun !== null && (Math.abs(event.clientX - begun.x) > 6 || isTall(each, begun, event));
   each.svg.addEventListener("pointerdown", (event) => {
     const canChoose = event.button === 0 && event.pointerType !== "touch" && !each.said.isScatter;
-    if (canChoose) begun = event.clientX;
+    if (canChoose) begun = { x: event.clientX, y: event.clientY };
   });
   each.svg.addEventListener("pointermove", (event) => {
     const step = nearest(each, event.clientX);
@@ -53,9 +54,9 @@ function listen(each) {
     pointAt(found?.iteration ?? step?.iteration ?? drawer.iteration);
     if (found || step) showTip(found?.lines ?? tipLines(step), event.clientX, event.clientY);
     else hideTip();
-    if (begun !== null && Math.abs(event.clientX - begun) > 6) {
+    if (far(event)) {
       each.svg.setPointerCapture(event.pointerId);
-      showChoice(each, begun, event.clientX);
+      showChoice(each, begun, event);
     }
   });
   each.svg.addEventListener("pointerleave", () => {
@@ -64,12 +65,15 @@ function listen(each) {
   });
   each.svg.addEventListener("pointerup", (event) => {
     each.choice.setAttribute("visibility", "hidden");
-    const [from, to] = [begun, event.clientX];
+    const isFar = far(event);
+    const from = begun;
     begun = null;
-    const step = nearest(each, to);
-    if (from !== null && Math.abs(to - from) > 6) {
-      const ends = [nearest(each, from), step].map((end) => end.iteration);
-      showRange(Math.min(...ends), Math.max(...ends));
+    const step = nearest(each, event.clientX);
+    if (isFar) {
+      if (isTall(each, from, event)) each.zoom = heights(each, from, event);
+      const ends = [nearest(each, from.x), step].map((end) => end.iteration);
+      if (Math.abs(event.clientX - from.x) > 6) showRange(Math.min(...ends), Math.max(...ends));
+      else drawChart(each);
       return;
     }
     const opened = foundAt(each, event)?.iteration ?? step?.iteration ?? null;
@@ -79,17 +83,59 @@ function listen(each) {
     begun = null;
     each.choice.setAttribute("visibility", "hidden");
   });
-  each.svg.addEventListener("dblclick", () => showRange(1, lastIteration()));
+  each.svg.addEventListener("dblclick", () => showWhole(each));
   each.svg.addEventListener("keydown", (event) => pressed(each, event));
   each.svg.addEventListener("blur", hideTip);
 }
 
+// A drag as high as it is chosen on purpose chooses a part of the vertical axis as well.
+const TALL = 40;
+
+function isTall(each, from, to) {
+  return Boolean(each.said.isZoomable) && Math.abs(to.clientY - from.y) > TALL;
+}
+
+// Places of a drag within the frame of a chart, from the top down.
+function chosenHeights(each, from, to) {
+  const seen = each.svg.getBoundingClientRect();
+  const place = (at) => Math.max(each.box.top, Math.min(each.box.bottom, ((at - seen.top) / seen.width) * each.width));
+  return [from.y, to.clientY].map(place).sort((one, other) => one - other);
+}
+
+function heights(each, from, to) {
+  const { y, bend } = each.said;
+  const value = (at) => valueAt(each.pen.y, y, bend, at);
+  const [top, bottom] = chosenHeights(each, from, to).map(value);
+  return y[0] === 0 ? [0, top] : [bottom, top];
+}
+
+// What lies at a height: between the ends of the axis it is found by halving, also where it is bent.
+function valueAt(place, [low, high], bend, at) {
+  if (!bend) return low + ((at - place(low)) / (place(high) - place(low))) * (high - low);
+  let [from, to] = [low, high];
+  for (let turn = 0; turn < 60; turn += 1) {
+    const middle = (from + to) / 2;
+    if (place(middle) > at) from = middle;
+    else to = middle;
+  }
+  return from;
+}
+
 function showChoice(each, from, to) {
   const seen = each.svg.getBoundingClientRect();
-  const places = [from, to].map((at) => ((at - seen.left) / seen.width) * each.width).sort((one, other) => one - other);
-  each.choice.setAttribute("x", places[0]);
-  each.choice.setAttribute("width", places[1] - places[0]);
+  const places = [from.x, to.clientX].map((at) => ((at - seen.left) / seen.width) * each.width).sort((one, other) => one - other);
+  const isWide = Math.abs(to.clientX - from.x) > 6;
+  const [top, bottom] = isTall(each, from, to) ? chosenHeights(each, from, to) : [each.box.top, each.box.bottom];
+  each.choice.setAttribute("x", isWide ? places[0] : each.box.left);
+  each.choice.setAttribute("width", isWide ? places[1] - places[0] : each.box.right - each.box.left);
+  each.choice.setAttribute("y", top);
+  each.choice.setAttribute("height", bottom - top);
   each.choice.setAttribute("visibility", "visible");
+}
+
+function showWhole(each) {
+  each.zoom = null;
+  showRange(1, lastIteration());
 }
 
 function pressed(each, event) {
@@ -99,7 +145,9 @@ function pressed(each, event) {
   if (to !== undefined) moveCursor(each, Math.max(view.first, Math.min(view.last, to)));
   else if (event.key === "Enter" && cursor.iteration) openDrawer(cursor.iteration, true);
   else if (event.key === "+" || event.key === "-") narrow(event.key === "+" ? 0.5 : 2);
-  else if (event.key === "0") showRange(1, lastIteration());
+  else if (event.key === "0") showWhole(each);
+  else if (event.shiftKey && event.key === "ArrowUp") zoomVertically(each, ZOOM_STEP);
+  else if (event.shiftKey && event.key === "ArrowDown") zoomVertically(each, 1 / ZOOM_STEP);
   else return;
   event.preventDefault();
 }

@@ -38,18 +38,20 @@ chart("objective-chart", () => {
   const steps = shownSteps();
   const y = objectiveRange(steps);
   if (!steps.length || !y) return null;
-  const x = spentRange(steps);
+  const axis = horizontal(steps);
   return {
-    label: "Objective of every candidate and best so far, against dollars spent",
-    height: 330, x, y, xFormat: moneyFormat(...x), xName: "spent", yFormat: axisDigits(y),
-    place: (step) => step.spent,
-    draw: (pen) => drawObjective(pen, steps, x, y),
+    ...axis, label: `Objective of every candidate and best so far, over ${axis.words}`,
+    height: 308 + axis.foot, y, yFormat: (value, range) => axisDigits(range)(value),
+    isZoomable: true, focus: steps[steps.length - 1].best_objective,
+    draw: (pen) => drawObjective(pen, steps, axis),
   };
 });
 
-function drawObjective(pen, steps, x, y) {
+function drawObjective(pen, steps, axis) {
   const { budget, reference } = run.heading;
+  const [y, at] = [pen.range, axis.place];
   const inside = (value) => value !== null && value >= y[0] && value <= y[1];
+  axis.drawBehind(pen);
   if (reference !== null && inside(reference)) {
     pen.add("path", { class: "goal", d: `M${pen.box.left} ${pen.y(reference)}H${pen.box.right}` });
     label(pen, pen.box.left + 6, pen.y(reference) - 5, `counts as 1: ${decimals(reference)}`, "quiet");
@@ -57,21 +59,21 @@ function drawObjective(pen, steps, x, y) {
   const tried = steps.filter((step) => inside(step.objective));
   for (const name of [null, ...run.menu]) {
     const own = tried.filter((step) => modelOf(step) === name);
-    dots(pen, own.map((step) => [step.spent, step.objective]), `candidates ${name === null ? "" : modelKind(name)}`);
+    dots(pen, own.map((step) => [at(step), step.objective]), `candidates ${name === null ? "" : modelKind(name)}`);
   }
-  const guided = steps.filter(isGuided).map((step) => pen.x(step.spent).toFixed(1));
-  pen.add("path", { class: "guides", d: guided.map((at) => `M${at} ${pen.box.bottom}v-9`).join("") });
+  const guided = steps.filter(isGuided).map((step) => pen.x(at(step)).toFixed(1));
+  pen.add("path", { class: "guides", d: guided.map((place) => `M${place} ${pen.box.bottom}v-9`).join("") });
   const failed = steps.filter((step) => step.objective === null);
-  pen.add("path", { class: "failed", d: failed.map((step) => `M${(pen.x(step.spent) - 3).toFixed(1)} ${pen.box.top + 1}l6 6m0 -6l-6 6`).join("") });
+  pen.add("path", { class: "failed", d: failed.map((step) => `M${(pen.x(at(step)) - 3).toFixed(1)} ${pen.box.top + 1}l6 6m0 -6l-6 6`).join("") });
   const start = view.first === 1 ? [[0, seed()?.objective ?? null]] : [];
-  const bests = [...start, ...steps.map((step) => [step.spent, step.best_objective])].filter((point) => point[1] !== null);
+  const bests = [...start, ...steps.map((step) => [at(step), step.best_objective])].filter((point) => point[1] !== null);
   stairs(pen, bests, "best");
   const rises = steps.filter((step) => step.global_gain > 0 && inside(step.objective));
   for (const name of [null, ...run.menu]) {
     const own = rises.filter((step) => modelOf(step) === name);
-    dots(pen, own.map((step) => [step.spent, step.objective]), `rises ${name === null ? "" : modelKind(name)}`);
+    dots(pen, own.map((step) => [at(step), step.objective]), `rises ${name === null ? "" : modelKind(name)}`);
   }
-  drawBudget(pen, budget <= x[1], budget, "vertical");
+  if (axis.kind === "dollars") drawBudget(pen, budget <= axis.x[1], budget, "vertical");
   const far = steps.filter((step) => step.objective !== null && !inside(step.objective)).length;
   const fails = failed.length ? `${plural(failed.length, "iteration")} without an objective (crosses at the top). ` : "";
   byId("objective-note").textContent = fails + (far ? `${plural(far, "candidate lies", "candidates lie")} outside the picture.` : "");
@@ -80,15 +82,15 @@ function drawObjective(pen, steps, x, y) {
 function drawBudget(pen, isShown, budget, direction) {
   const { box } = pen;
   if (!isShown) {
-    label(pen, box.right - 4, direction === "vertical" ? box.bottom - 8 : box.top + 13, `budget ${budgetWords(budget)} ${direction === "vertical" ? "→" : "↑"}`, "budget", "end");
+    label(pen, box.right - 4, direction === "vertical" ? box.bottom - 14 : box.top + 13, `budget ${budgetWords(budget)} ${direction === "vertical" ? "→" : "↑"}`, "budget", "end");
   } else if (direction === "vertical") {
     const at = pen.x(budget);
     pen.add("path", { class: "budget", d: `M${at.toFixed(1)} ${box.top}V${box.bottom}` });
-    label(pen, at - 6, box.bottom - 8, `budget ${budgetWords(budget)}`, "budget", "end");
+    label(pen, at - 6, box.bottom - 14, `budget ${budgetWords(budget)}`, "budget", "end");
   } else {
     const at = pen.y(budget);
     pen.add("path", { class: "budget", d: `M${box.left} ${at.toFixed(1)}H${box.right}` });
-    label(pen, box.right - 4, at + 14, `budget ${budgetWords(budget)}`, "budget", "end");
+    label(pen, box.left + 6, at + 14, `budget ${budgetWords(budget)}`, "budget");
   }
 }
 
@@ -108,8 +110,8 @@ chart("cost-chart", () => {
   const highest = Math.max(...steps.map((step) => step.step_cost)) || 1e-6;
   return {
     label: "Dollars of each iteration by role", height: 188, x: overIterations(), y: [0, highest * 1.05],
-    yFormat: moneyFormat(0, highest),
-    place: (step) => step.iteration,
+    yFormat: (value, range) => moneyFormat(...range)(value),
+    place: (step) => step.iteration, isZoomable: true,
     draw: (pen) => {
       const costs = costsByRole();
       const stacks = { generation: [], retry: [], guide: [], doubt: [] };
@@ -133,16 +135,17 @@ chart("spent-chart", () => {
   const end = steps[steps.length - 1].spent;
   const low = isAll ? 0 : run.byIteration.get(view.first - 1)?.spent ?? 0;
   const high = isAll ? Math.max(end, budget) * 1.04 : Math.max(end, low + 1e-9);
+  const axis = horizontal(steps, across.kind === "time" ? "time" : "iterations");
   return {
-    label: "Dollars spent so far, over iterations", height: 188, x: overIterations(), y: [low, high],
+    ...axis, label: `Dollars spent so far, over ${axis.words}`, height: 166 + axis.foot, y: [low, high],
     yFormat: moneyFormat(low, high),
-    place: (step) => step.iteration,
     draw: (pen) => {
-      const points = [[view.first - 1, low], ...steps.map((step) => [step.iteration, step.spent])];
+      axis.drawBehind(pen);
+      const points = [[axis.kind === "time" ? 0 : view.first - 1, low], ...steps.map((step) => [axis.place(step), step.spent])];
       const d = points.map(([x, y]) => `${Math.max(pen.box.left, pen.x(x)).toFixed(1)} ${pen.y(y).toFixed(1)}`).join("L");
       pen.add("path", { class: "area", d: `M${d}V${pen.box.bottom}H${pen.box.left}Z` });
       line(pen, points.slice(1), "spent");
-      pen.add("path", { class: "dots guide", d: steps.filter(isGuided).map((step) => `M${pen.x(step.iteration).toFixed(1)} ${pen.y(step.spent).toFixed(1)}h0`).join("") });
+      pen.add("path", { class: "dots guide", d: steps.filter(isGuided).map((step) => `M${pen.x(axis.place(step)).toFixed(1)} ${pen.y(step.spent).toFixed(1)}h0`).join("") });
       drawBudget(pen, budget <= high, budget, "horizontal");
     },
   };
@@ -158,7 +161,7 @@ function showRoles() {
     dollars(each.calls ? each.cost / each.calls : 0, 5), `${each.seconds.toFixed(1)} s`,
     each.inDoubt ? `${each.inDoubt}, at most ${dollars(each.bound)}` : "0",
   ]);
-  const headings = ["role", "dollars", "share", "", "requests", "tokens in", "of them cached", "tokens out", "of them reasoning", "per request", "model time", "in doubt"];
+  const headings = ["role", "dollars", "share", "", "requests", "tokens in", "of them cached", "tokens out", "of them reasoning", "per request", "model time", term("in doubt")];
   byId("roles").replaceChildren(table(headings, rows, { caption: "Spending by role" }));
   const doubt = sums.reduce((sum, each) => sum + each.bound, 0);
   const notes = [cacheNote(sums)];

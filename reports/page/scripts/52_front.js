@@ -107,7 +107,7 @@ function showFront() {
   byId("front").hidden = !has;
   byId("front-link").hidden = !has;
   if (!has) return;
-  legend("front-legend", [["rises", "on the front"], ["candidates", "other candidates"], ["chosen", "best program, by the score"]]);
+  legend("front-legend", [["rises", "on the front", "Pareto front"], ["candidates", "other candidates"], ["chosen", "best program, by the score"]]);
   showAxes();
   const place = axes.across;
   const sign = isLowerBetter(place) ? 1 : -1;

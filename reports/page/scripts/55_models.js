@@ -101,7 +101,7 @@ function showModels() {
   if (!names.length) return;
   const total = run.calls.reduce((sum, call) => sum + call.cost, 0);
   const rows = names.map((name) => modelCells(name, total));
-  const headings = ["model", "dollars", "share", "", "requests", "in doubt", "attempts", "dollars per attempt", "new bests", "credit", "credit per dollar", "expected credit", ""];
+  const headings = ["model", "dollars", "share", "", "requests", term("in doubt"), "attempts", "dollars per attempt", "new bests", term("credit"), "credit per dollar", "expected credit", ""];
   byId("model-table").replaceChildren(table(headings, rows, { caption: "Spending and credit by model" }));
   const keys = names.map((name) => [modelKind(name), name]);
   legend("tries-legend", [["rises", "new best"], ...(run.steps.some((step) => step.attempts > 1) ? [["pale", "attempt before another model's"]] : [])]);

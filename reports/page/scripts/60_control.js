@@ -149,7 +149,7 @@ function creditChart(holder, earned, average, words) {
     const highest = Math.max(1e-6, ...steps.map((step) => Math.max(step[earned], step[average] ?? 0)));
     return {
       label: words, height: 176, x: overIterations(), y: [0, highest * 1.05], bend: bendSqrt,
-      yTicks: bentTicks(highest * 1.05, bendSqrt),
+      yTicks: ([, high]) => bentTicks(high, bendSqrt), isZoomable: true,
       yFormat: (value) => decimals(value, 2), place: (step) => step.iteration,
       draw: (pen) => drawCredit(pen, steps, earned, average),
     };
@@ -174,12 +174,16 @@ function showLegends() {
   const candidates = run.menu.length
     ? run.menu.map((name) => [`dot-${modelKind(name)}`, `candidate of ${name}`])
     : [["rises", "new best"], ["candidates", "candidate"]];
-  legend("objective-legend", [["best", "best so far"], ...candidates, ["guides", "guide bought"]]);
-  legend("cost-legend", [["role-generation", "generation"], ["role-retry", "retry"], ["role-guide", "guide"], ["role-doubt", "in doubt"]]);
-  legend("spent-legend", [["spent", "spent"], ["guide", "guide bought"], ["budget", "budget"]]);
-  legend("lanes-legend", [["held", "held by a consolidation"], ["guide-use", "tactics in use"]]);
+  legend("objective-legend", [["best", "best so far"], ...candidates, ["guides", "guide bought", "guide"]]);
+  legend("cost-legend", [["role-generation", "generation"], ["role-retry", "retry", "retry"], ["role-guide", "guide", "guide"], ["role-doubt", "in doubt", "in doubt"]]);
+  legend("spent-legend", [["spent", "spent"], ["guide", "guide bought", "guide"], ["budget", "budget"]]);
+  const hasBackOff = run.steps.some((step) => step.events.includes("backoff"));
+  legend("lanes-legend", [
+    ["held", "held by a consolidation", "consolidation"], ["guide-use", "tactics in use", "tactic"], [null, "guide", "guide"],
+    ...(hasBackOff ? [[null, "back-off", "back-off"]] : []),
+  ]);
   legend("intensity-legend", [["remaining", "remaining budget"], ...each.map(([kind, text]) => [`dot-${kind}`, `intensity on ${text}`])]);
-  legend("utility-legend", each.map(([kind, text]) => [kind, text]));
+  for (const id of ["utility-legend", "reward-legend"]) legend(id, each);
   const isKnown = run.steps.some((step) => step.smoothed_utility !== null);
   const averages = isKnown
     ? "Lines: the averages, which follow from what was earned by the controller's own rule."

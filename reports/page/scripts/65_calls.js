@@ -139,22 +139,14 @@ chart("calls-chart", () => {
   const shown = shownCalls();
   const steps = shownSteps();
   if (!shown.length || !steps.length) return null;
-  const axis = stretches(shown);
-  const lanes = Math.max(...shown.map((each) => each.lane)) + 1;
+  const { axis, places } = timeOf(shown, steps);
+  const lanes = shown.reduce((most, each) => Math.max(most, each.lane), 0) + 1;
   const laneHeight = Math.max(2, Math.min(18, 360 / lanes));
-  const ends = new Map();
-  for (const { call, end } of shown) ends.set(call.iteration, Math.max(ends.get(call.iteration) ?? 0, end));
-  const places = new Map();
-  let latest = 0;
-  for (const step of steps) {
-    latest = Math.max(latest, ends.has(step.iteration) ? placeOfTime(axis.parts, ends.get(step.iteration)) : 0);
-    places.set(step.iteration, latest);
-  }
   const foot = axis.parts.length > 1 && axis.parts.length < MANY_PAUSES ? 38 : 22;
   return {
     label: "Requests over time; requests in flight at the same time lie one above the other",
     height: lanes * laneHeight + 8 + foot, foot, x: [0, axis.length], y: [0, lanes],
-    yTicks: ticks(0, lanes, Math.min(lanes, 8)).filter(Number.isInteger), yFormat: count,
+    yTicks: () => ticks(0, lanes, Math.min(lanes, 8)).filter(Number.isInteger), yFormat: count,
     xTicks: (wanted) => clockTicks(axis, wanted), xName: "time",
     place: (step) => places.get(step.iteration),
     find: (pen, x, y) => callAt(pen, shown, axis, lanes, x, y),
@@ -167,13 +159,23 @@ function callEdges(pen, axis, { begin, end }) {
   return [from, Math.max(from + 1.5, pen.x(placeOfTime(axis.parts, end)))];
 }
 
-function drawCalls(pen, shown, axis, laneHeight) {
+// Pauses of the axis of time; where there are few, with how long they were.
+function drawPauses(pen, axis) {
+  let free = pen.box.left;
   axis.parts.slice(1).forEach((part, place) => {
     const before = axis.parts[place];
     const [from, to] = [pen.x(before.place + before.end - before.begin), pen.x(part.place)];
     pen.add("rect", { class: "pause", x: from.toFixed(1), y: pen.box.top, width: Math.max(1, to - from).toFixed(1), height: pen.box.bottom - pen.box.top });
-    if (axis.parts.length < MANY_PAUSES) label(pen, ((from + to) / 2).toFixed(1), pen.box.bottom + 30, durationWords(part.begin - before.end), "quiet", "middle");
+    const words = durationWords(part.begin - before.end);
+    const [middle, half] = [(from + to) / 2, textWidth(words) / 2];
+    if (axis.parts.length >= MANY_PAUSES || middle - half < free) return;
+    label(pen, middle.toFixed(1), pen.box.bottom + 32, words, "quiet", "middle");
+    free = middle + half + 6;
   });
+}
+
+function drawCalls(pen, shown, axis, laneHeight) {
+  drawPauses(pen, axis);
   const kinds = new Map(CALL_KINDS.map((kind) => [kind, []]));
   for (const each of shown) {
     const [from, to] = callEdges(pen, axis, each);

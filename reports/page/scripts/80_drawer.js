@@ -41,8 +41,9 @@ function textView(text) {
   return h("div", {}, pre, more);
 }
 
+// Names with values; the key of an explained word may follow.
 function facts(pairs) {
-  return h("dl", { class: "facts" }, ...pairs.filter(([, value]) => value !== null).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
+  return h("dl", { class: "facts" }, ...pairs.filter(([, value]) => value !== null).map(([name, value, key]) => h("div", {}, h("dt", {}, key ? term(name, key) : name), h("dd", {}, value))));
 }
 
 async function openDrawer(iteration, takesFocus = false) {
@@ -90,17 +91,17 @@ function stepFacts(step) {
     {},
     ending.length ? h("p", { class: "parts" }, ...ending) : null,
     facts([
-      ["frontier", String(step.frontier)], ["action", step.action], ["intensity", decimals(step.intensity, 3)],
+      ["frontier", String(step.frontier), "frontier"], ["action", step.action, "action"], ["intensity", decimals(step.intensity, 3), "intensity"],
       ["attempts", String(step.attempts)], ["model", step.models?.join(", then ") || null],
-      ["objective", decimals(step.objective, 9)], ["score", decimals(step.score, 6)], ["best so far", decimals(step.best_objective, 9)],
+      ["objective", decimals(step.objective, 9), "objective"], ["score", decimals(step.score, 6), "score"], ["best so far", decimals(step.best_objective, 9)],
       ["measured", step.measurements?.length ? series(step.measurements) : null], ["measured again", step.confirmation?.length ? series(step.confirmation) : null],
       ["cost", exactDollars(step.step_cost)], ["spent", exactDollars(step.spent)], ["remaining", share(step.remaining_ratio)],
-      ["local gain δ", decimals(step.local_gain, 4)], ["global gain g", decimals(step.global_gain, 4)], ["divisor d", decimals(step.cost_divisor, 4)],
-      ["utility u", decimals(step.utility, 4)], ["reward r", decimals(step.allocation_reward, 4)],
-      ["average H", step.smoothed_utility === null ? null : decimals(step.smoothed_utility, 4)],
-      ["average R", step.allocation_estimate === null ? null : decimals(step.allocation_estimate, 4)],
-      ["stagnation ν", String(step.stagnation)], ["low-yield cost L", exactDollars(step.low_yield_cost)],
-      ["consolidation left", String(step.consolidation_left)], ["tactic uses left", String(step.tactic_uses_left)],
+      ["local gain δ", decimals(step.local_gain, 4), "gain"], ["global gain g", decimals(step.global_gain, 4), "gain"], ["divisor d", decimals(step.cost_divisor, 4), "divisor"],
+      ["utility u", decimals(step.utility, 4), "utility"], ["reward r", decimals(step.allocation_reward, 4), "allocation reward"],
+      ["average H", step.smoothed_utility === null ? null : decimals(step.smoothed_utility, 4), "H"],
+      ["average R", step.allocation_estimate === null ? null : decimals(step.allocation_estimate, 4), "R"],
+      ["stagnation ν", String(step.stagnation), "stagnation"], ["low-yield cost L", exactDollars(step.low_yield_cost), "low-yield cost"],
+      ["consolidation left", String(step.consolidation_left), "consolidation"], ["tactic uses left", String(step.tactic_uses_left), "tactic"],
     ]),
   );
 }

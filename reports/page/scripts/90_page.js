@@ -2,6 +2,7 @@
 
 const PAUSE = 1000;
 const LONGER_PAUSE = 5000;
+const KEY_TERMS = { "Best objective": "objective", Guides: "guide" };
 
 function showHeading() {
   const said = run.heading;
@@ -15,7 +16,7 @@ function showHeading() {
   const about = [said.method, models + guide, run.menu.length ? `chosen by ${said.router}` : "", `seed ${said.seed}`, said.budget_policy === "hard" ? "hard budget" : "", said.parallel > 1 ? `${count(said.parallel)} in parallel` : "", said.order === "launch" ? "in the order of launching" : "", said.sandbox ? `sandbox ${said.sandbox}` : "", said.folder, said.origin ? `forked from ${said.origin}` : ""];
   byId("settings").textContent = readable(`${about.filter(Boolean).join(" · ")} · ${run.isLive ? "as of" : "written"} ${run.written.replace("T", " ").replace("+00:00", " UTC")}`);
   showFlight();
-  byId("key").replaceChildren(...keyFigures().map(([name, value, more, bar]) => h("div", {}, h("dt", {}, name), h("dd", {}, value), h("dd", { class: "quiet" }, more), bar ?? null)));
+  byId("key").replaceChildren(...keyFigures().map(([name, value, more, bar]) => h("div", {}, h("dt", {}, KEY_TERMS[name] ? term(name, KEY_TERMS[name]) : name), h("dd", {}, value), h("dd", { class: "quiet" }, more), bar ?? null)));
 }
 
 function standingWords() {
@@ -140,6 +141,8 @@ function begin() {
   take(figures);
   prepareTerms();
   prepareResult();
+  prepareAcross();
+  prepareLineage();
   prepareLists();
   prepareKeys();
   showRangeQuietly();
