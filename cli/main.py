@@ -23,6 +23,7 @@ from costada.cli.problems import evaluate, list_problems
 from costada.cli.report import report, watch
 from costada.cli.run import resume, run
 from costada.cli.simulate import simulate
+from costada.cli.steer import steer, submit
 from costada.cli.sweep import sweep
 from costada.cli.theory import theory
 from costada.cli.trace import graph, trace
@@ -79,6 +80,8 @@ EPILOGS: dict[Callable[..., None], str] = {
     run: RUNS,
     resume: RUNS,
     fork: OTHERS,
+    steer: OTHERS,
+    submit: OTHERS,
     forecast: CALCULATIONS,
     sweep: RUNS,
     compare: OTHERS,

@@ -1,0 +1,51 @@
+"""`costada steer` and `costada submit`: a user's idea or program in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from costada.cli import options
+from costada.cli.errors import refusing
+from costada.reports.terminal import show
+from costada.runs.folder import RunFolder
+from costada.runs.interruption import ExitCode
+
+if TYPE_CHECKING:
+    from costada.runs.steering import Added
+
+Idea = Annotated[str, typer.Argument(metavar="IDEA", help="What to try, in a sentence or two.")]
+ProgramPath = Annotated[
+    Path,
+    typer.Argument(
+        parser=options.named_path,
+        metavar="FILE",
+        help="The program; a folder where the programs of the run have several files.",
+    ),
+]
+
+
+def steer(folder: options.Folder, idea: Idea) -> None:
+    """Let the next step of a run try an idea. Works while the run is running."""
+    from costada.runs.steering import add_idea
+
+    _add(folder, "idea", lambda run: add_idea(run, idea))
+
+
+def submit(folder: options.Folder, file: ProgramPath) -> None:
+    """Let the next step of a run evaluate a program of yours. Makes no model call."""
+    from costada.runs.steering import add_program
+
+    _add(folder, "program", lambda run: add_program(run, file))
+
+
+def _add(path: Path, what: str, add: Callable[[RunFolder], Added]) -> None:
+    from costada.runs.steering import outlook
+
+    run = RunFolder(path)
+    with refusing(ExitCode.BAD_INPUT):
+        added = add(run)
+        show(f"{path}: {what} {added.number} is in; {outlook(run, added)}")

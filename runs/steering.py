@@ -1,0 +1,92 @@
+"""Puts ideas and programs of a user into the run of a folder, also while it is running."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from costada.evaluators.initial_program import files_in
+from costada.reports.summary import REASONS
+from costada.reports.trace import end_after
+from costada.runs.folder import RunFolder
+from costada.store.files import read_text
+from costada.store.rows import record
+from costada.store.run_store import RunStore
+from costada.store.user_inputs import LARGEST_PROGRAM
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """An input that now waits for a step: its number in the run, and how many wait before it."""
+
+    number: int
+    before: int
+
+
+def add_idea(folder: RunFolder, text: str) -> Added:
+    """Let the next step carry out an idea.
+
+    Raises:
+        ValueError: If the folder holds no run that has started, the idea is empty, too long or
+            unprintable, or too many inputs wait.
+        OSError: If the run file cannot be written.
+    """
+    with _opened(folder) as store:
+        run_id = store.run_ids()[-1]
+        number = store.inputs.put_idea(run_id, text)
+        return _added(store, run_id, number)
+
+
+def add_program(folder: RunFolder, path: Path) -> Added:
+    """Let the next step evaluate a program: a file, or a folder where programs have several.
+
+    Raises:
+        ValueError: If the folder holds no run that has started, the program is no text, too large
+            or of another form than those of the run, or too many inputs wait.
+        OSError: If a file cannot be read, or the run file not written.
+    """
+    is_folder = path.is_dir()
+    source = files_in(path, lambda _: True) if is_folder else read_text(path, LARGEST_PROGRAM)
+    with _opened(folder) as store:
+        run_id = store.run_ids()[-1]
+        number = store.inputs.put_program(run_id, source)
+        return _added(store, run_id, number)
+
+
+def outlook(folder: RunFolder, added: Added) -> str:
+    """When an input will be taken, in words.
+
+    Raises:
+        ValueError: If the folder holds no run, or its file is damaged.
+    """
+    first = f"{added.before} waiting before it; " if added.before else ""
+    if folder.is_running:
+        return f"{first}the next step that begins takes it"
+    config = folder.load()
+    with RunStore(folder.database, is_read_only=True) as store:
+        run_id = store.run_ids()[-1]
+        last = store.last_step(run_id)
+        row = record(store.step_line(run_id, last)) if last else None
+    end = end_after(row, config) if row else None
+    resume = folder.next_command(config)
+    if end == "iterations":
+        resume += f" --max-iterations {config.max_iterations + 1}"
+    elif end:
+        resume += " --budget MORE"
+    why = f" ({REASONS[end]})" if end else ""
+    return f"{first}it waits until the run is resumed{why}: {resume}"
+
+
+def _opened(folder: RunFolder) -> RunStore:
+    folder.load()
+    if folder.database.is_file():
+        store = RunStore(folder.database)
+        if store.run_ids():
+            return store
+        store.close()
+    raise ValueError(f"{folder.path}: the run has not started, expected one that has")
+
+
+def _added(store: RunStore, run_id: str, number: int) -> Added:
+    waiting = [each.number for each in store.inputs.waiting(run_id)]
+    return Added(number, sum(each < number for each in waiting))
