@@ -16,10 +16,13 @@ from costada.runs.interruption import ExitCode
 Out = Annotated[
     Path | None,
     options.path_option(
-        "File of the page; one that ends in .png gets a picture of objective and dollars instead.",
+        "File of the page or picture.",
         metavar="FILE",
-        show_default="DIR/report.html",
+        show_default="DIR/report.html or DIR/report.png",
     ),
+]
+Png = Annotated[
+    bool, typer.Option("--png", help="Draw a picture of objective and dollars, not the page.")
 ]
 Port = Annotated[
     int,
@@ -29,15 +32,19 @@ Port = Annotated[
 ]
 
 
-def report(folder: options.Folder, out: Out = None) -> None:
+def report(folder: options.Folder, out: Out = None, png: Png = False) -> None:
     """Write a run as one self-contained HTML page. Works while the run is running."""
     run = RunFolder(folder)
     with refusing(ExitCode.BAD_INPUT):
-        if out and out.suffix == ".png":
+        if out and (out.suffix == ".png") is not png:
+            expected = "a name that ends in .png with --png, and another one without it"
+            raise ValueError(f"--out: got {out}, expected {expected}")
+        if png:
             from costada.reports.picture import report_of, write_report
 
-            write_report(report_of(run), out)
-            show(out)
+            path = out or run.path / "report.png"
+            write_report(report_of(run), path)
+            show(path)
             return
         from costada.reports.page.page import write_page
 

@@ -38,8 +38,11 @@ if TYPE_CHECKING:
 RECENT_ROWS = 100
 """Rows of the trace that a resumed run shows the last events of."""
 
-PAGE_ITERATIONS = 1000
-"""Most iterations of a run whose page is written at its end, which takes up to half a second."""
+LONG_RUN = 1000
+"""Iterations of a run beyond which writing its page takes more than half a second.
+
+Such a run writes it once it is finished, and not when it is interrupted.
+"""
 
 THREAD = RunnableConfig(configurable={"thread_id": "run"})
 
@@ -161,7 +164,7 @@ def carry_out(
         OSError: If a file cannot be written; the run can be resumed afterwards.
     """
     folder.check_kept()
-    has_begun, iterations = False, 0
+    has_begun, iterations, is_interrupted = False, 0, True
     try:
         with (
             hold_lease(folder.path),
@@ -182,12 +185,13 @@ def carry_out(
                 has_begun = bool(store.run_ids())
                 iterations = store.last_step(store.run_ids()[-1]) if has_begun else 0
             found = _discovery(_state(graph), plan, store, folder.path)
-            if plan.gateway and found.stop_reason != "interrupted":
+            is_interrupted = found.stop_reason == "interrupted"
+            if plan.gateway and not is_interrupted:
                 stop_gateway(folder)
             return found
     finally:
         # The lease is released: the page says how the run ended.
-        if iterations > PAGE_ITERATIONS:
+        if iterations > LONG_RUN and is_interrupted:
             folder.report.unlink(missing_ok=True)
         elif has_begun:
             write_page(folder)

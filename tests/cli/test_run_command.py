@@ -48,9 +48,13 @@ def test_the_page_says_that_the_run_is_finished(finished):
     assert '"words":"Finished: ' in page
 
 
-def test_a_picture_is_drawn_when_it_is_asked_for(invoke, finished, tmp_path):
+def test_a_picture_is_drawn_only_when_it_is_asked_for(invoke, finished, tmp_path):
+    assert not list(finished.glob("*.png"))
     file = tmp_path / "run.png"
-    assert invoke("report", finished, "--out", file).stdout.strip() == str(file)
+    for words in (["--out", file], ["--png", "--out", tmp_path / "run.html"]):
+        refused = invoke("report", finished, *words)
+        assert (refused.exit_code, str(words[-1]) in refused.output) == (2, True)
+    assert invoke("report", finished, "--png", "--out", file).stdout.strip() == str(file)
     height, width = imread(file).shape[:2]
     assert (width, height) == (1950, 598)
 
@@ -102,9 +106,9 @@ def test_the_longest_answer_is_sent_stored_and_sent_again_on_resume(
     assert json.loads((out / "settings.json").read_text())["max_tokens"] == 500
 
 
-def test_the_end_of_a_long_run_names_the_command_that_writes_its_page(invoke, finished, tmp_path):
+def test_a_run_of_any_length_writes_its_page_once_it_is_finished(invoke, finished, tmp_path):
     folder = tmp_path / "long"
-    shutil.copytree(finished, folder)
+    shutil.copytree(finished, folder, ignore=shutil.ignore_patterns("report.html"))
     (row,) = steps(folder)[-1:]
     with closing(sqlite3.connect(folder / "run.sqlite")) as connection, connection:
         for iteration in range(4, 1002):
@@ -116,10 +120,8 @@ def test_the_end_of_a_long_run_names_the_command_that_writes_its_page(invoke, fi
     result = invoke("resume", folder)
     assert result.exit_code == 0, result.output
     assert len(steps(folder)) == 1001
-    assert f"report          costada report {folder}\n" in result.output
-    assert not (folder / "report.html").exists()
-    assert invoke("report", folder).exit_code == 0
-    assert (folder / "report.html").is_file()
+    assert f"report          {folder / 'report.html'}\n" in result.output
+    assert '"state":"finished"' in (folder / "report.html").read_text()
 
 
 def test_quiet_prints_nothing_but_the_result_and_how_far_the_budget_was_overshot(
