@@ -59,7 +59,7 @@ def outlook(folder: RunFolder, added: Added) -> str:
     Raises:
         ValueError: If the folder holds no run, or its file is damaged.
     """
-    first = f"{added.before} waiting before it; " if added.before else ""
+    first = f"{added.before} before it; " if added.before else ""
     if folder.is_running:
         return f"{first}the next step that begins takes it"
     config = folder.load()

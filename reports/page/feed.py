@@ -47,7 +47,7 @@ STEP = (
     *("score", "objective", "best_score", "best_objective", "local_gain", "global_gain"),
     *("cost_divisor", "utility", "allocation_reward", "stagnation", "low_yield_cost"),
     *("consolidation_left", "tactic_uses_left", "attempts", "events", "failure", "candidate_id"),
-    *("is_cached", "smoothed_utility", "allocation_estimate", "models"),
+    *("is_cached", "smoothed_utility", "allocation_estimate", "models", "steered"),
 )
 CALL = ("iteration", "ticket", "role", "attempt", "status", "cost", "bound", "saved")
 CALL_FACTS = (

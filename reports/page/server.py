@@ -1,4 +1,4 @@
-"""The live page of a run, served on the loopback address; only reads the run file."""
+"""The live page of a run, served on the loopback address; a reader may add ideas to the run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 from costada.reports.page.feed import Feed
+from costada.reports.page.ideas import BadRequest, add_idea, read_idea, waiting
 from costada.reports.page.page import live_html, policy
 from costada.reports.run_view import RunView
 
@@ -38,6 +39,7 @@ def shows_token(token: str, query: str, authorization: str) -> bool:
 LOOPBACK = "127.0.0.1"
 HTML, JSON, TEXT = "text/html", "application/json", "text/plain"
 FIGURES = re.compile(r"/figures/(\d{1,12})")
+IDEAS = "/ideas"
 TEXTS = re.compile(r"/texts/(\d{1,12})")
 HEADERS = {
     "Cache-Control": "no-store",
@@ -69,6 +71,7 @@ class PageServer(ThreadingHTTPServer):
         """
         run.load()
         self.feed = Feed(run)
+        self.database = run.database
         super().__init__((LOOPBACK, port), PageHandler)
         self.token = new_token()
         self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
@@ -81,7 +84,7 @@ class PageServer(ThreadingHTTPServer):
 
 
 class PageHandler(BaseHTTPRequestHandler):
-    """Answers one request: the page, figures beyond an iteration, or the texts of one."""
+    """Answers one request: the page, figures beyond an iteration, texts of one, or an idea."""
 
     server: PageServer
     server_version = "costada"
@@ -96,6 +99,25 @@ class PageHandler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         """Answer without a body."""
         self._answer(has_body=False)
+
+    def do_POST(self) -> None:
+        """Put an idea into the run and answer with its number."""
+        wanted = urlsplit(self.path)
+        # what is left of a refused request must not be read as the next one
+        self.close_connection = True
+        try:
+            if refusal := self._refusal(wanted.query):
+                self._send(*refusal, has_body=True)
+            elif wanted.path != IDEAS:
+                self._send(HTTPStatus.NOT_FOUND, TEXT, "not found\n", has_body=True)
+            else:
+                number = add_idea(self.server.database, read_idea(self.headers, self.rfile))
+                answer = json.dumps({"number": number})
+                self._send(HTTPStatus.CREATED, JSON, answer, has_body=True)
+        except BadRequest as error:
+            self._send(error.status, TEXT, f"{error}\n", has_body=True)
+        except (OSError, sqlite3.Error) as error:
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, f"{error}\n", has_body=True)
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: the terminal belongs to the command."""
@@ -134,6 +156,8 @@ class PageHandler(BaseHTTPRequestHandler):
             found = feed.figures(int(wanted[1]))
         elif wanted := TEXTS.fullmatch(path):
             found = {"texts": feed.texts(int(wanted[1]), int(wanted[1]))}
+        elif path == IDEAS:
+            found = waiting(self.server.database)
         else:
             raise LookupError(path)
         return JSON, json.dumps(found, allow_nan=False, separators=(",", ":"))
@@ -141,6 +165,8 @@ class PageHandler(BaseHTTPRequestHandler):
     def _send(self, status: HTTPStatus, kind: str, text: str, has_body: bool) -> None:
         body = text.encode("utf-8", "replace")
         self.send_response(status)
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.send_header("Content-Security-Policy", policy(is_live=True))

@@ -48,7 +48,7 @@ def test_a_running_run_takes_an_idea_with_its_next_step(invoke, run):
         assert "the next step that begins takes it" in " ".join(
             invoke("steer", run, IDEA).stdout.split()
         )
-        assert "1 waiting before it" in " ".join(invoke("steer", run, IDEA).stdout.split())
+        assert "1 before it" in " ".join(invoke("steer", run, IDEA).stdout.split())
 
 
 @pytest.mark.parametrize(

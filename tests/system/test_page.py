@@ -189,7 +189,8 @@ def test_figures_after_an_iteration_and_texts_of_one_are_json(server):
             for path in ("/run.sqlite", "/../run.sqlite", "/figures/", "/figures/-1")
         ),
         *((path, "GET", {}, 404, None) for path in ("/texts/1/2", "/texts/x")),
-        *(("/", method, {}, 501, None) for method in ("POST", "PUT", "DELETE", "OPTIONS")),
+        *(("/", method, {}, 501, None) for method in ("PUT", "DELETE", "OPTIONS")),
+        ("/", "POST", {}, 404, "not found\n"),
         ("/", "HEAD", {}, 200, ""),
         ("/", "GET", {"Host": "evil.example"}, 421, "not this host\n"),
         *(

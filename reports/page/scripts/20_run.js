@@ -148,10 +148,10 @@ async function unpack(packed) {
   return JSON.parse(await new Response(stream).text());
 }
 
-async function ask(path) {
+async function ask(path, options = {}) {
   const token = new URLSearchParams(location.search).get("token");
-  const headers = { Authorization: `Bearer ${token}` };
-  const answer = await fetch(path, { cache: "no-store", headers });
+  const headers = { ...options.headers, Authorization: `Bearer ${token}` };
+  const answer = await fetch(path, { cache: "no-store", ...options, headers });
   if (!answer.ok) throw new Error((await answer.text()).trim() || answer.statusText);
   return answer;
 }

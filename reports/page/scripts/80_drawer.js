@@ -90,6 +90,7 @@ function stepFacts(step) {
     "div",
     {},
     ending.length ? h("p", { class: "parts" }, ...ending) : null,
+    step.steered ? h("p", {}, `From the user: ${steeredWords(step)}`) : null,
     facts([
       ["frontier", String(step.frontier), "frontier"], ["action", step.action, "action"], ["intensity", decimals(step.intensity, 3), "intensity"],
       ["attempts", String(step.attempts)], ["model", step.models?.join(", then ") || null],

@@ -154,7 +154,10 @@ function begin() {
     width = byId("page").clientWidth;
     drawAll();
   }).observe(byId("page"));
-  if (run.isLive) follow();
+  if (run.isLive) {
+    prepareIdeas();
+    follow();
+  }
 }
 
 function showRangeQuietly() {

@@ -1,0 +1,48 @@
+// The box of a live page for ideas of the reader's own, which the next iterations try.
+
+const IDEAS_PAUSE = 3000;
+const LONGEST_IDEA = 2000;
+
+function prepareIdeas() {
+  const said = h("span", { id: "idea-said", class: "quiet", role: "status" });
+  const text = h("input", { id: "idea", type: "text", maxlength: LONGEST_IDEA, required: true, autocomplete: "off", placeholder: "try hexagonal rows" });
+  const send = h("button", { type: "submit" }, "Try it");
+  const form = h("form", { id: "ideas", "aria-label": "An idea for the next iteration" }, h("label", { for: "idea" }, "Your idea for the next iteration"), text, send, said);
+  byId("top").append(form, h("ol", { id: "ideas-waiting", class: "quiet", "aria-label": "Ideas and programs that wait", hidden: true }));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    send.disabled = true;
+    try {
+      const answer = await (await ask("ideas", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ idea: text.value }) })).json();
+      said.textContent = `Idea ${answer.number} is in.`;
+      text.value = "";
+      await showIdeas();
+    } catch (error) {
+      said.textContent = readable(`Not added: ${error.message}`);
+    } finally {
+      send.disabled = false;
+    }
+  });
+  followIdeas();
+}
+
+async function followIdeas() {
+  try {
+    if (!document.hidden) await showIdeas();
+  } catch {
+    // The heading says that the page is cut off.
+  }
+  window.setTimeout(followIdeas, IDEAS_PAUSE);
+}
+
+async function showIdeas() {
+  const { waiting } = await (await ask("ideas")).json();
+  const list = byId("ideas-waiting");
+  list.hidden = !waiting.length;
+  list.replaceChildren(...waiting.map((each) => h("li", { value: each.number }, h("span", {}, each.idea ?? "a submitted program"), " ", h("span", { class: "tag" }, "waiting"))));
+}
+
+// What a reader or a command put into an iteration, in words.
+function steeredWords({ steered }) {
+  return steered.kind === "program" ? "a submitted program" : String(steered.idea);
+}
