@@ -4,8 +4,15 @@ const view = { first: 1, last: 1, followsEnd: true };
 const charts = [];
 const MANY = 600;
 
+const kept = { of: null, first: 0, last: 0, steps: [] };
+
+// Kept until the run or the range changes, as every move of the pointer asks for them.
 function shownSteps() {
-  return run.steps.filter((step) => step.iteration >= view.first && step.iteration <= view.last);
+  if (kept.of !== run.steps || kept.first !== view.first || kept.last !== view.last) {
+    const steps = run.steps.filter((step) => step.iteration >= view.first && step.iteration <= view.last);
+    Object.assign(kept, { of: run.steps, first: view.first, last: view.last, steps });
+  }
+  return kept.steps;
 }
 
 function scale(low, high, from, to, bend = (value) => value) {
