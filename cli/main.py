@@ -20,13 +20,14 @@ from costada.cli.init import init
 from costada.cli.mcp import mcp
 from costada.cli.prepare import prepare
 from costada.cli.problems import evaluate, list_problems
-from costada.cli.report import report, watch
+from costada.cli.report import report
 from costada.cli.run import resume, run
 from costada.cli.simulate import simulate
 from costada.cli.steer import steer, submit
 from costada.cli.sweep import sweep
 from costada.cli.theory import theory
 from costada.cli.trace import graph, trace
+from costada.cli.watch import watch
 from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_process_option
 
 

@@ -1,11 +1,9 @@
-"""`costada report` and `costada watch`: a run as a page."""
+"""`costada report`: a run as a page."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
-
-import typer
 
 from costada.cli import options
 from costada.cli.errors import refusing
@@ -23,12 +21,6 @@ Out = Annotated[
 ]
 Png = Annotated[
     bool, typer.Option("--png", help="Draw a picture of objective and dollars, not the page.")
-]
-Port = Annotated[
-    int,
-    typer.Option(
-        min=0, max=options.LARGEST_PORT, help="Port on 127.0.0.1.", show_default="any free one"
-    ),
 ]
 
 
@@ -49,17 +41,3 @@ def report(folder: options.Folder, out: Out = None, png: Png = False) -> None:
         from costada.reports.page.page import write_page
 
         show(write_page(run, out))
-
-
-def watch(folder: options.Folder, port: Port = 0) -> None:
-    """Serve a run as a live page, to this machine only, until Ctrl-C."""
-    from costada.reports.page.server import PageServer
-
-    with refusing(ExitCode.BAD_INPUT):
-        server = PageServer(RunFolder(folder), port)
-    with server:
-        show(f"{server.address} shows {folder}; stop with Ctrl-C")
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            show()

@@ -62,6 +62,10 @@ class RunView(Protocol):
         """The file or the folder of the best program."""
 
     @property
+    def settings(self) -> Path:
+        """The file of the run's settings."""
+
+    @property
     def resume_command(self) -> str:
         """The command that resumes the run."""
 

@@ -195,7 +195,14 @@ def front_run(folder: Path, goals: dict[str, list[float]], front: list[int]) -> 
 @contextmanager
 def serving(folder: RunFolder) -> Iterator[PageServer]:
     """A server of a run's page that answers from its own thread."""
-    with PageServer(folder) as server:
+    with serving_path(folder.path) as server:
+        yield server
+
+
+@contextmanager
+def serving_path(path: Path) -> Iterator[PageServer]:
+    """A server of a path, a run or a folder of runs, that answers from its own thread."""
+    with PageServer(path, RunFolder) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

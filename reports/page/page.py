@@ -108,12 +108,17 @@ def live_html(figures: Json) -> str:
 @cache
 def policy(*, is_live: bool) -> str:
     """The content security policy of a page; a live one may connect to its own server."""
+    return policy_of(_script(), _style(), is_live=is_live)
+
+
+def policy_of(script: str, style: str, *, is_live: bool) -> str:
+    """The content security policy of any page with one script and one style."""
 
     def hash_of(text: str) -> str:
         return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
 
     connect = "'self'" if is_live else "'none'"
-    return POLICY.format(script=hash_of(_script()), style=hash_of(_style()), connect=connect)
+    return POLICY.format(script=hash_of(script), style=hash_of(style), connect=connect)
 
 
 def embedded(value: object) -> str:
@@ -151,5 +156,10 @@ def _style() -> str:
 def _script() -> str:
     """All scripts as one function, in the order of their names."""
     parts = sorted((FILES / "scripts").iterdir(), key=lambda part: part.name)
-    text = "\n".join(part.read_text("utf-8") for part in parts if part.name.endswith(".js"))
+    return one_script(part.read_text("utf-8") for part in parts if part.name.endswith(".js"))
+
+
+def one_script(parts: Iterable[str]) -> str:
+    """Scripts as one function, so that they share names with each other and with nothing else."""
+    text = "\n".join(parts)
     return f'\n"use strict";\n(() => {{\n{text}}})();\n'

@@ -1,19 +1,25 @@
-"""The live page of a run, served on the loopback address; a reader may add ideas to the run."""
+"""Live pages of runs and their index on the loopback address; a reader may add ideas to a run."""
 
 from __future__ import annotations
 
 import json
 import re
 import sqlite3
+from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from secrets import token_urlsafe
-from typing import ClassVar
+from threading import Lock
+from typing import ClassVar, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
-from costada.reports.page.feed import Feed
+from costada.reports.index_page.page import index_html, index_policy
+from costada.reports.index_page.run_index import WAITING, RunIndex
+from costada.reports.page.feed import Feed, Json
 from costada.reports.page.ideas import BadRequest, add_idea, read_idea, waiting
 from costada.reports.page.page import live_html, policy
 from costada.reports.run_view import RunView
@@ -37,10 +43,18 @@ def shows_token(token: str, query: str, authorization: str) -> bool:
 
 
 LOOPBACK = "127.0.0.1"
+NOTHING_ALLOWED = "default-src 'none'"
 HTML, JSON, TEXT = "text/html", "application/json", "text/plain"
-FIGURES = re.compile(r"/figures/(\d{1,12})")
-IDEAS = "/ideas"
-TEXTS = re.compile(r"/texts/(\d{1,12})")
+INDEX = re.compile(r"/index/(\d{1,12})")
+OF_RUN = re.compile(r"(?:/runs/(?P<name>.+))?/(?P<rest>(?:[a-z]+(?:/\d{1,12})?)?)")
+"""A path of the run at the watched path, or of a run below it by its name in the index."""
+
+FIGURES = re.compile(r"figures/(\d{1,12})")
+TEXTS = re.compile(r"texts/(\d{1,12})")
+IDEAS = "ideas"
+MOST_FEEDS = 8
+"""Runs whose figures stay in memory."""
+
 HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -51,31 +65,65 @@ HEADERS = {
 }
 
 
-class PageServer(ThreadingHTTPServer):
-    """Answers for one run; bound to the loopback address, so no other machine reaches it.
+class Answer(NamedTuple):
+    """What is sent: the type of the content, the content, and what a page is allowed."""
 
-    A request must show the token in `address`, since other users of this machine can connect too.
-    It must name this server as its host, and as its origin if it names one, which refuses pages
-    from other sites after DNS rebinding.
+    kind: str
+    text: str
+    policy: str
+
+
+class PageServer(ThreadingHTTPServer):
+    """Answers for the run at a path, or for all runs below it; the path need not exist yet.
+
+    It is bound to the loopback address, so no other machine reaches it. A request must show the
+    token in `address`, since other users of this machine can connect too. It must name this server
+    as its host, and as its origin if it names one, which refuses pages from other sites after DNS
+    rebinding.
     """
 
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, run: RunView, port: int = 0) -> None:
+    def __init__(
+        self,
+        root: Path,
+        open_run: Callable[[Path], RunView],
+        port: int = 0,
+        on_begin: Callable[[str], None] | None = None,
+    ) -> None:
         """Bind the server; port 0 takes any free one.
 
+        `on_begin` is called with the kind of the index when a run begins where there was none.
+
         Raises:
-            ValueError: If the folder holds no run.
+            ValueError: If the path is a file, or holds a run whose settings cannot be read.
             OSError: If the port is taken.
         """
-        run.load()
-        self.feed = Feed(run)
-        self.database = run.database
+        self.index = RunIndex(root, open_run)
+        self._feeds: OrderedDict[str, Feed] = OrderedDict()
+        self._lock = Lock()
+        self._on_begin = on_begin if self.index.kind == WAITING else None
         super().__init__((LOOPBACK, port), PageHandler)
         self.token = new_token()
         self.hosts = {f"{name}:{self.server_port}" for name in (LOOPBACK, "localhost")}
         self.origins = {f"http://{host}" for host in self.hosts}
+
+    def service_actions(self) -> None:
+        """Look for the first run; called about twice a second."""
+        if self._on_begin and (kind := self.index.kind) != WAITING:
+            self._on_begin(kind)
+            self._on_begin = None
+
+    def feed(self, name: str) -> Feed:
+        """The figures of a run by its name in the index; raises `LookupError` if there is none."""
+        run = self.index.run(name)
+        with self._lock:
+            found = self._feeds.setdefault(name, Feed(run))
+            self._feeds.move_to_end(name)
+            while len(self._feeds) > MOST_FEEDS:
+                self._feeds.popitem(last=False)
+        return found
 
     @property
     def address(self) -> str:
@@ -107,17 +155,21 @@ class PageHandler(BaseHTTPRequestHandler):
         self.close_connection = True
         try:
             if refusal := self._refusal(wanted.query):
-                self._send(*refusal, has_body=True)
-            elif wanted.path != IDEAS:
-                self._send(HTTPStatus.NOT_FOUND, TEXT, "not found\n", has_body=True)
-            else:
-                number = add_idea(self.server.database, read_idea(self.headers, self.rfile))
-                answer = json.dumps({"number": number})
-                self._send(HTTPStatus.CREATED, JSON, answer, has_body=True)
+                status, text = refusal
+                self._send(status, _plain(text), has_body=True)
+                return
+            found = OF_RUN.fullmatch(wanted.path)
+            if not found or found["rest"] != IDEAS:
+                raise LookupError(wanted.path)
+            run = self.server.index.run(found["name"] or "")
+            number = add_idea(run.database, read_idea(self.headers, self.rfile))
+            self._send(HTTPStatus.CREATED, _json({"number": number}), has_body=True)
+        except LookupError:
+            self._send(HTTPStatus.NOT_FOUND, _plain("not found\n"), has_body=True)
         except BadRequest as error:
-            self._send(error.status, TEXT, f"{error}\n", has_body=True)
+            self._send(error.status, _plain(f"{error}\n"), has_body=True)
         except (OSError, sqlite3.Error) as error:
-            self._send(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, f"{error}\n", has_body=True)
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, _plain(f"{error}\n"), has_body=True)
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: the terminal belongs to the command."""
@@ -125,54 +177,70 @@ class PageHandler(BaseHTTPRequestHandler):
     def _answer(self, *, has_body: bool) -> None:
         wanted = urlsplit(self.path)
         if refusal := self._refusal(wanted.query):
-            self._send(*refusal, has_body)
+            status, text = refusal
+            self._send(status, _plain(text), has_body)
             return
         try:
-            kind, text = self._page(wanted.path)
+            answer = self._page(wanted.path)
         except LookupError:
-            self._send(HTTPStatus.NOT_FOUND, TEXT, "not found\n", has_body)
+            self._send(HTTPStatus.NOT_FOUND, _plain("not found\n"), has_body)
         except (ValueError, OSError, sqlite3.Error) as error:
-            self._send(HTTPStatus.SERVICE_UNAVAILABLE, TEXT, f"{error}\n", has_body)
+            self._send(HTTPStatus.SERVICE_UNAVAILABLE, _plain(f"{error}\n"), has_body)
         else:
-            self._send(HTTPStatus.OK, kind, text, has_body)
+            self._send(HTTPStatus.OK, answer, has_body)
 
-    def _refusal(self, query: str) -> tuple[HTTPStatus, str, str] | None:
+    def _refusal(self, query: str) -> tuple[HTTPStatus, str] | None:
         """The answer to a request that is refused, `None` if it is not."""
         if self.headers.get("Host", "") not in self.server.hosts:
-            return HTTPStatus.MISDIRECTED_REQUEST, TEXT, "not this host\n"
+            return HTTPStatus.MISDIRECTED_REQUEST, "not this host\n"
         origin = self.headers.get("Origin")
         if origin is not None and origin not in self.server.origins:
-            return HTTPStatus.FORBIDDEN, TEXT, "not this origin\n"
+            return HTTPStatus.FORBIDDEN, "not this origin\n"
         if not shows_token(self.server.token, query, self.headers.get("Authorization", "")):
-            return HTTPStatus.UNAUTHORIZED, TEXT, REFUSAL
+            return HTTPStatus.UNAUTHORIZED, REFUSAL
         return None
 
-    def _page(self, path: str) -> tuple[str, str]:
-        """Content type and text of a path; raises `LookupError` if there is none."""
-        feed = self.server.feed
-        if path == "/":
-            return HTML, live_html(feed.figures())
-        if wanted := FIGURES.fullmatch(path):
-            found = feed.figures(int(wanted[1]))
-        elif wanted := TEXTS.fullmatch(path):
-            found = {"texts": feed.texts(int(wanted[1]), int(wanted[1]))}
-        elif path == IDEAS:
-            found = waiting(self.server.database)
-        else:
+    def _page(self, path: str) -> Answer:
+        """The answer to a path; raises `LookupError` if there is none."""
+        index = self.server.index
+        if path == "/" and not index.is_one_run:
+            return Answer(HTML, index_html(index.rows()), index_policy())
+        if wanted := INDEX.fullmatch(path):
+            return _json(index.rows(int(wanted[1])))
+        if not (found := OF_RUN.fullmatch(path)):
             raise LookupError(path)
-        return JSON, json.dumps(found, allow_nan=False, separators=(",", ":"))
+        name, rest = found["name"] or "", found["rest"]
+        if rest == IDEAS:
+            return _json(waiting(index.run(name).database))
+        feed = self.server.feed(name)
+        if not rest:
+            return Answer(HTML, live_html(feed.figures()), policy(is_live=True))
+        if wanted := FIGURES.fullmatch(rest):
+            return _json(feed.figures(int(wanted[1])))
+        if wanted := TEXTS.fullmatch(rest):
+            return _json({"texts": feed.texts(int(wanted[1]), int(wanted[1]))})
+        raise LookupError(path)
 
-    def _send(self, status: HTTPStatus, kind: str, text: str, has_body: bool) -> None:
-        body = text.encode("utf-8", "replace")
+    def _send(self, status: HTTPStatus, answer: Answer, has_body: bool) -> None:
+        body = answer.text.encode("utf-8", "replace")
         self.send_response(status)
         if self.close_connection:
             self.send_header("Connection", "close")
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Type", f"{answer.kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Security-Policy", policy(is_live=True))
+        self.send_header("Content-Security-Policy", answer.policy)
         for name, value in HEADERS.items():
             self.send_header(name, value)
         self.end_headers()
         if has_body:
             with suppress(BrokenPipeError, ConnectionResetError):
                 self.wfile.write(body)
+
+
+def _plain(text: str) -> Answer:
+    return Answer(TEXT, text, NOTHING_ALLOWED)
+
+
+def _json(found: Json) -> Answer:
+    text = json.dumps(found, allow_nan=False, separators=(",", ":"))
+    return Answer(JSON, text, NOTHING_ALLOWED)

@@ -148,14 +148,6 @@ async function unpack(packed) {
   return JSON.parse(await new Response(stream).text());
 }
 
-async function ask(path, options = {}) {
-  const token = new URLSearchParams(location.search).get("token");
-  const headers = { ...options.headers, Authorization: `Bearer ${token}` };
-  const answer = await fetch(path, { cache: "no-store", ...options, headers });
-  if (!answer.ok) throw new Error((await answer.text()).trim() || answer.statusText);
-  return answer;
-}
-
 async function textsOfCandidate(id) {
   const candidate = run.byCandidate.get(original(id));
   const texts = candidate ? await textsOf(candidate.iteration) : null;

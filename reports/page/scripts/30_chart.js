@@ -15,23 +15,6 @@ function shownSteps() {
   return kept.steps;
 }
 
-function scale(low, high, from, to, bend = (value) => value) {
-  const span = bend(high) - bend(low) || 1;
-  return (value) => from + ((bend(value) - bend(low)) / span) * (to - from);
-}
-
-function ticks(low, high, wanted) {
-  if (!(high > low)) return [low];
-  const raw = (high - low) / Math.max(1, wanted);
-  const power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= raw);
-  const found = [];
-  for (let place = Math.ceil(low / step - 1e-9); place * step <= high + step * 1e-9; place += 1) {
-    found.push(Number((place * step).toPrecision(12)));
-  }
-  return found;
-}
-
 // Round values on a bent scale, from the top down, none too near to another.
 function bentTicks(high, bend) {
   const found = [0];
@@ -47,11 +30,6 @@ function bentTicks(high, bend) {
     }
   }
   return found;
-}
-
-function moneyFormat(low, high) {
-  const digits = Math.max(2, Math.min(6, -Math.floor(Math.log10((high - low) / 5 || 1))));
-  return (value) => dollars(value, value === 0 ? 0 : high >= 1000 ? 0 : digits);
 }
 
 // What a chart says: x(step), the ends of x and y, how ticks read, and how to draw; `find` gives the

@@ -175,9 +175,3 @@ function cacheNote(sums) {
   const effect = saved >= 0 ? `saved ${dollars(saved)}` : `cost ${dollars(-saved)} more, for writing them`;
   return `Providers read ${share(cached / input)} of the tokens in from their caches, which ${effect}.`;
 }
-
-function meter(part, kind) {
-  const bar = s("svg", { class: kind, viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" });
-  bar.append(s("rect", { class: "rest", width: 100, height: 8 }), s("rect", { class: "part", width: Math.max(0, Math.min(100, 100 * part)), height: 8 }));
-  return bar;
-}

@@ -1,0 +1,1 @@
+"""The page of many runs: an index of a folder, live."""

@@ -1,0 +1,269 @@
+"""The runs below a folder as rows of an index, kept up to date while they run."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from math import isfinite
+from pathlib import Path
+from threading import Lock
+from time import monotonic
+from typing import Any
+from urllib.parse import quote
+
+from costada.reports.index_page.scan import runs_below
+from costada.reports.page.feed import heading, standing
+from costada.reports.run_view import RunSettings, RunView
+from costada.store.candidates import SEED_ID
+from costada.store.file_errors import checking_rows
+from costada.store.history import RunHistory, Span
+
+Json = Mapping[str, object]
+Point = tuple[float, float | None, float]
+"""Dollars spent, best objective and best score."""
+
+ONE_RUN, RUNS, WAITING = "run", "runs", "waiting"
+UNREADABLE = "unreadable"
+LONGEST_CURVE = 300
+"""Points of a curve; of a longer one, some are left out evenly."""
+
+LONGEST_TEXT = 300
+"""Characters of a name or of an error in a row."""
+
+READING_SECONDS = 0.3
+"""How long one refresh reads runs that it does not know; the next one continues."""
+
+SCAN_SHARE = 10
+"""The folder is scanned again after so many times what the last scan took."""
+
+FILES = ("", "-wal")
+"""Ends of the names of the files that a running run writes."""
+
+
+class RunIndex:
+    """The run at a path, or the runs below it; may be used from several threads.
+
+    The path need not exist yet. Runs have names: their paths relative to it, quoted for a URL. A
+    run is read again when its files have changed, and only from where the last reading ended.
+    """
+
+    def __init__(self, root: Path, open_run: Callable[[Path], RunView]) -> None:
+        """Take the path and what makes a run of a folder.
+
+        Raises:
+            ValueError: If the path is no folder, or holds a run whose settings cannot be read.
+        """
+        if root.exists() and not root.is_dir():
+            raise ValueError(f"{root}: is a file, expected the folder of a run, or of several")
+        self.root = root
+        self._open_run = open_run
+        self._whole = open_run(root)
+        self._lock = Lock()
+        self._runs: dict[str, IndexedRun] = {}
+        self._notes: list[str] = []
+        self._revision = 0
+        self._oldest = 0
+        self._next_scan = 0.0
+        if self.is_one_run:
+            self._whole.load()
+
+    @property
+    def is_one_run(self) -> bool:
+        """Whether the path is itself the folder of a run."""
+        return self._whole.settings.is_file()
+
+    @property
+    def kind(self) -> str:
+        """`run` if the path is a run itself, `runs` if there are some below it, else `waiting`."""
+        return ONE_RUN if self.is_one_run else RUNS if self.names else WAITING
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names of the runs below the path, found again."""
+        with self._lock:
+            self._scan()
+            return list(self._runs)
+
+    def run(self, name: str) -> RunView:
+        """The run of a name, the empty one for the run at the path itself.
+
+        Raises:
+            LookupError: If there is none.
+        """
+        if not name and self.is_one_run:
+            return self._whole
+        with self._lock:
+            if name not in self._runs:
+                self._scan()
+            return self._runs[name].run
+
+    def rows(self, after: int = 0) -> Json:
+        """The rows that have changed after a revision, or all if a run has been removed since.
+
+        `unread` counts the runs that the next call will read.
+        """
+        with self._lock:
+            self._scan()
+            unread = self._refresh()
+            since = after if self._oldest <= after <= self._revision else 0
+            kind = ONE_RUN if self.is_one_run else RUNS if self._runs else WAITING
+            rows = [each.row for each in self._runs.values() if each.revision > since]
+            return {
+                "kind": kind,
+                "folder": self.root.absolute().name,
+                "after": since,
+                "revision": self._revision,
+                "rows": [] if kind == ONE_RUN else rows,
+                "unread": unread,
+                "notes": self._notes,
+            }
+
+    def _scan(self) -> None:
+        """Find new runs and forget removed ones; the caller holds the lock."""
+        began = monotonic()
+        if self.is_one_run or began < self._next_scan:
+            return
+        scan = runs_below(self.root, self._whole.settings.name)
+        found = {quote(os.fsencode(path)): path for path in scan.found}
+        if self._runs.keys() - found.keys():
+            self._revision += 1
+            self._oldest = self._revision
+        self._runs = {
+            name: self._runs.get(name) or IndexedRun(name, self._open_run(self.root / path))
+            for name, path in found.items()
+        }
+        self._notes = scan.notes
+        self._next_scan = monotonic() + SCAN_SHARE * (monotonic() - began)
+
+    def _refresh(self) -> int:
+        """Bring the rows up to date; returns how many are left for the next time."""
+        deadline, unread, next_revision = monotonic() + READING_SECONDS, 0, self._revision + 1
+        for each in self._runs.values():
+            if each.is_current():
+                continue
+            if monotonic() > deadline:
+                unread += 1
+                continue
+            each.read()
+            each.revision = self._revision = next_revision
+        return unread
+
+
+class IndexedRun:
+    """One run of the index: its row, and what is needed to continue its reading."""
+
+    def __init__(self, name: str, run: RunView) -> None:
+        self.name = name
+        self.run = run
+        self.row: Json = {}
+        self.revision = 0
+        self._seen: tuple[object, ...] = ()
+        self._forget("")
+
+    def is_current(self) -> bool:
+        """Whether the row is that of the files as they are."""
+        return self._seen == self._signature()
+
+    def read(self) -> None:
+        """Make the row again; it says so if the run cannot be read."""
+        self._seen = self._signature()
+        known = {"id": self.name, "began": self._began()}
+        try:
+            settings = self.run.load()
+            self.row = {**known, **self._facts(settings)}
+        except (ValueError, OSError, OverflowError, sqlite3.Error) as error:
+            self._forget("")
+            self.row = {**known, "state": UNREADABLE, "words": _short(str(error)), "curve": []}
+
+    def _facts(self, settings: RunSettings) -> dict[str, object]:
+        if not self.run.database.is_file():
+            self._forget("")
+            return {**self._heading(heading(self.run, settings)), **self._standing(settings)}
+        with RunHistory.of(self.run.database) as history:
+            run_id = history.last_run()
+            if run_id != self._run_id:
+                self._forget(run_id)
+            known = self._last["iteration"] if self._last else 0
+            with checking_rows(self.run.database):
+                if not self._curve:
+                    for each in history.candidates(Span(run_id, -1, 0)):
+                        if each.id == SEED_ID:
+                            self._add_best(0.0, each.facts["objective"], each.facts["score"])
+                for step in history.steps(Span(run_id, known)):
+                    self._add(step)
+            facts = self._heading(heading(self.run, settings, history, run_id))
+        return {**facts, **self._standing(settings)}
+
+    def _forget(self, run_id: str) -> None:
+        self._run_id = run_id
+        self._last: dict[str, Any] = {}
+        self._curve: list[Point] = []
+
+    def _add(self, step: dict[str, Any]) -> None:
+        spent = _number(step["spent"])
+        self._add_best(spent, step["best_objective"], step["best_score"])
+        self._last = {**step, "spent": spent, "iteration": int(step["iteration"])}
+
+    def _add_best(self, spent: float, objective: object, score: object) -> None:
+        best = None if objective is None else _number(objective), _number(score)
+        if not self._curve or self._curve[-1][1:] != best:
+            self._curve.append((spent, *best))
+
+    def _heading(self, found: Mapping[str, object]) -> dict[str, object]:
+        names = ("problem", "method", "model", "seed", "budget", "max_iterations", "direction")
+        return {
+            name: _short(value) if isinstance(value := found[name], str) else value
+            for name in names
+        }
+
+    def _standing(self, settings: RunSettings) -> dict[str, object]:
+        now = standing(self.run, settings, self._last or None)
+        curve = list(self._curve)
+        if len(curve) > LONGEST_CURVE:
+            stride = -(-len(curve) // LONGEST_CURVE)
+            curve = [*curve[:-1:stride], curve[-1]]
+        spent = self._last.get("spent", 0.0)
+        if curve:
+            curve.append((spent, *curve[-1][1:]))
+        return {
+            "state": now["state"],
+            "words": _short(now["words"]),
+            "spent": spent,
+            "iterations": self._last.get("iteration", 0),
+            "best": curve[-1][1] if curve else None,
+            "curve": curve,
+        }
+
+    def _signature(self) -> tuple[object, ...]:
+        files = [self.run.settings]
+        files += [Path(f"{self.run.database}{end}") for end in FILES]
+        return (*map(_state_of, files), self.run.is_running)
+
+    def _began(self) -> str:
+        """When the settings were written: the run began, or was resumed with others."""
+        try:
+            seconds = self.run.settings.stat().st_mtime
+        except OSError:
+            return ""
+        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _state_of(file: Path) -> tuple[int, int, int] | None:
+    try:
+        found = file.stat(follow_symlinks=False)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _number(value: object) -> float:
+    """A finite number; raises `TypeError` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise TypeError(f"got {str(value)[:20]!r}, expected a finite number")
+    return float(value)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"

@@ -1,0 +1,211 @@
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from http.client import HTTPConnection
+from time import monotonic
+from typing import Any
+
+import pytest
+from page_runs import candidate, serving_path, settings, step, write_steps
+
+from costada.reports.index_page import run_index
+from costada.reports.index_page.run_index import RunIndex
+from costada.reports.page.server import PageServer
+from costada.runs.folder import RunFolder
+from costada.runs.lease import hold_lease
+
+
+def asked(server: PageServer, path: str, **headers: str) -> tuple[int, str]:
+    connection = HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    shown = {"Authorization": f"Bearer {server.token}", **headers}
+    connection.request("GET", path, headers={name: text for name, text in shown.items() if text})
+    answer = connection.getresponse()
+    text = answer.read().decode()
+    connection.close()
+    return answer.status, text
+
+
+def by_id(found: Any) -> dict[str, Any]:
+    return {row["id"]: row for row in found["rows"]}
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two runs at different depths, the first of them finished."""
+    first = settings(tmp_path / "runs" / "first", max_iterations=2, budget=0.5, seed=7)
+    rises = {"objective": 0.8, "best_objective": 0.8, "best_score": 0.8, "global_gain": 0.3}
+    write_steps(first, [step(1), step(2, **rises)])
+    write_steps(settings(tmp_path / "runs" / "sweep" / "100% <b>"), [step(1)])
+    return tmp_path / "runs"
+
+
+def test_a_row_says_problem_method_model_best_dollars_and_state(root):
+    found = RunIndex(root, RunFolder).rows()
+    rows = by_id(found)
+    assert found["kind"] == "runs"
+    assert rows.keys() == {"first", "sweep/100%25%20%3Cb%3E"}
+    row = rows["first"]
+    names = ("problem", "method", "model", "seed", "budget", "spent", "iterations", "best")
+    expected = ["toy", "costada", "scripted", 7, 0.5, pytest.approx(0.004), 2, 0.8]
+    assert [row[name] for name in names] == expected
+    assert row["state"] == "finished"
+    # dollars, objective, score: the start, the new best, the end
+    assert row["curve"] == [
+        (0.0, 0.5, 0.5),
+        (pytest.approx(0.004), 0.8, 0.8),
+        (pytest.approx(0.004), 0.8, 0.8),
+    ]
+    assert rows["sweep/100%25%20%3Cb%3E"]["state"] == "stopped"
+
+
+def test_only_changed_rows_are_sent_again(root):
+    index = RunIndex(root, RunFolder)
+    before = index.rows()
+    assert index.rows(before["revision"])["rows"] == []
+    other = RunFolder(root / "sweep" / "100% <b>")
+    write_steps(other, [step(2, spent=0.25)])
+    with hold_lease(other.path):
+        (row,) = index.rows(before["revision"])["rows"]
+        assert (row["state"], row["spent"], row["iterations"]) == ("running", 0.25, 2)
+    (row,) = index.rows(before["revision"])["rows"]
+    assert row["state"] == "stopped"
+    assert len(index.rows()["rows"]) == 2
+
+
+def test_runs_that_begin_are_added_and_a_removed_one_makes_the_client_start_again(root):
+    index = RunIndex(root, RunFolder)
+    before = index.rows()
+    settings(root / "later")
+    index._next_scan = 0.0
+    (row,) = index.rows(before["revision"])["rows"]
+    assert (row["id"], row["state"], row["best"]) == ("later", "waiting", None)
+    shutil.rmtree(root / "first")
+    index._next_scan = 0.0
+    found = index.rows(before["revision"])
+    assert found["after"] == 0
+    assert by_id(found).keys() == {"later", "sweep/100%25%20%3Cb%3E"}
+
+
+def test_five_hundred_finished_runs_are_not_read_again(tmp_path):
+    first = settings(tmp_path / "runs" / "0", max_iterations=2)
+    write_steps(first, [step(1), step(2)])
+    for number in range(1, 500):
+        shutil.copytree(first.path, tmp_path / "runs" / str(number))
+    index = RunIndex(tmp_path / "runs", RunFolder)
+    found = index.rows()
+    while found["unread"]:
+        found = index.rows()
+    assert len(by_id(found)) == 500
+    for number in range(500):  # destroyed without a trace: whoever reads them fails
+        file = tmp_path / "runs" / str(number) / "run.sqlite"
+        known = file.stat()
+        file.write_bytes(b"x" * known.st_size)
+        os.utime(file, ns=(known.st_atime_ns, known.st_mtime_ns))
+    began = monotonic()
+    again = index.rows(found["revision"])
+    assert monotonic() - began < 0.5
+    assert again["rows"] == []
+    assert {row["state"] for row in index.rows()["rows"]} == {"finished"}
+
+
+def test_many_unknown_runs_are_read_in_several_parts(root, monkeypatch):
+    monkeypatch.setattr(run_index, "READING_SECONDS", -1.0)
+    index = RunIndex(root, RunFolder)
+    assert (index.rows()["rows"], index.rows()["unread"]) == ([], 2)
+
+
+def test_links_are_not_followed_and_damaged_runs_are_rows_that_say_so(root, tmp_path):
+    outside = settings(tmp_path / "outside")
+    write_steps(outside, [step(1)])
+    (root / "linked").symlink_to(outside.path)
+    bare = root / "bare"
+    bare.mkdir()
+    (bare / "settings.json").symlink_to(outside.settings)
+    inner = settings(root / "inner")
+    inner.database.symlink_to(outside.database)
+    (settings(root / "broken").database).write_bytes(b"no database" * 100)
+    odd = settings(root / "odd")
+    write_steps(odd, [step(1, spent="much")])
+    rows = by_id(RunIndex(root, RunFolder).rows())
+    assert not {"linked", "bare"} & rows.keys()
+    for name, words in (("inner", "is a link"), ("broken", "no run file"), ("odd", "finite")):
+        assert rows[name]["state"] == "unreadable"
+        assert words in rows[name]["words"]
+
+
+def test_a_long_curve_keeps_its_ends_and_is_bounded(tmp_path):
+    run = settings(tmp_path / "run", max_iterations=1000)
+    rises = [
+        step(t, best_objective=t / 1000, best_score=t / 1000, spent=t / 1000)
+        for t in range(1, 1001)
+    ]
+    start = candidate(0, objective=0.0, score=0.0)
+    write_steps(run, rises, calls=[], candidates=[start])
+    (row,) = RunIndex(tmp_path, RunFolder).rows()["rows"]
+    assert 250 <= len(row["curve"]) <= 302
+    assert (row["curve"][0], row["curve"][-1]) == ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+
+
+def test_each_run_has_its_page_and_figures_below_its_name(root):
+    with serving_path(root) as server:
+        name = "/runs/sweep/100%25%20%3Cb%3E"
+        assert "<title>toy, costada, scripted</title>" in asked(server, f"{name}/")[1]
+        assert json.loads(asked(server, f"{name}/figures/0")[1])["heading"]["folder"] == "100% <b>"
+        assert len(json.loads(asked(server, f"{name}/texts/1")[1])["texts"]) == 1
+        assert json.loads(asked(server, "/index/0")[1])["kind"] == "runs"
+        for path in ("/figures/0", "/runs/", "/runs/first", "/runs/none/", "/runs/../first/"):
+            assert asked(server, path)[0] == 404
+        for path in ("/runs/sweep/", "/runs/first/settings.json", "/runs/first/../../secret/"):
+            assert asked(server, path)[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/index/0", "/runs/first/", "/runs/first/figures/0"])
+def test_every_path_needs_token_host_and_own_origin(root, path):
+    with serving_path(root) as server:
+        assert asked(server, path)[0] == 200
+        assert asked(server, path, Authorization="")[0] == 401
+        assert asked(server, path, Host="evil.example")[0] == 421
+        assert asked(server, path, Origin="http://evil.example")[0] == 403
+
+
+def test_a_file_and_damaged_settings_are_refused(invoke, tmp_path):
+    (tmp_path / "file").write_text("")
+    run = settings(tmp_path / "run")
+    run.settings.write_text("{}")
+    for path, words in (("file", "is a file, expected the folder"), ("run", "settings.json")):
+        result = invoke("watch", tmp_path / path)
+        assert result.exit_code == 2
+        assert words in result.output
+
+
+def test_the_command_waits_for_a_run_and_says_when_it_has_begun(tmp_path):
+    main = "from costada.cli.main import main; main()"
+    path = tmp_path / "runs" / "new"
+    command = [sys.executable, "-c", main, "watch", str(path)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        address = child.stdout.readline().split()[0]
+        assert "no run yet" in child.stdout.readline()
+        port, token = re.search(r":(\d+)/\?(token=.+)", address).groups()
+
+        def kind() -> str:
+            connection = HTTPConnection("127.0.0.1", int(port), timeout=10)
+            connection.request("GET", f"/index/0?{token}")
+            found = json.loads(connection.getresponse().read())
+            connection.close()
+            return str(found["kind"])
+
+        assert kind() == "waiting"
+        write_steps(settings(path), [step(1)])
+        assert child.stdout.readline() == f"{path}: the run has begun\n"
+        assert kind() == "run"
+        os.kill(child.pid, signal.SIGINT)
+        assert child.wait(10) == 0
+    finally:
+        child.kill()
+        child.communicate()
