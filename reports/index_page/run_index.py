@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import quote
 
 from costada.reports.index_page.scan import runs_below
-from costada.reports.page.feed import heading, standing
+from costada.reports.page.opening import heading, standing
 from costada.reports.run_view import RunSettings, RunView
 from costada.store.candidates import SEED_ID
 from costada.store.file_errors import checking_rows
@@ -185,7 +185,7 @@ class IndexedRun:
             run_id = history.last_run()
             if run_id != self._run_id:
                 self._forget(run_id)
-            known = self._last["iteration"] if self._last else 0
+            known = self._tail[-1]["iteration"] if self._tail else 0
             with checking_rows(self.run.database):
                 if not self._curve:
                     for each in history.candidates(Span(run_id, -1, 0)):
@@ -198,13 +198,15 @@ class IndexedRun:
 
     def _forget(self, run_id: str) -> None:
         self._run_id = run_id
-        self._last: dict[str, Any] = {}
+        self._tail: list[dict[str, Any]] = []  # the last step, and failed ones right before it
         self._curve: list[Point] = []
 
     def _add(self, step: dict[str, Any]) -> None:
         spent = _number(step["spent"])
         self._add_best(spent, step["best_objective"], step["best_score"])
-        self._last = {**step, "spent": spent, "iteration": int(step["iteration"])}
+        kept = {name: step[name] for name in ("events", "failure", "attempts")}
+        kept |= {"spent": spent, "iteration": int(step["iteration"])}
+        self._tail = [*self._tail, kept] if kept["failure"] else [kept]
 
     def _add_best(self, spent: float, objective: object, score: object) -> None:
         best = None if objective is None else _number(objective), _number(score)
@@ -219,19 +221,20 @@ class IndexedRun:
         }
 
     def _standing(self, settings: RunSettings) -> dict[str, object]:
-        now = standing(self.run, settings, self._last or None)
+        now = standing(self.run, settings, self._tail)
+        last = self._tail[-1] if self._tail else {}
         curve = list(self._curve)
         if len(curve) > LONGEST_CURVE:
             stride = -(-len(curve) // LONGEST_CURVE)
             curve = [*curve[:-1:stride], curve[-1]]
-        spent = self._last.get("spent", 0.0)
+        spent = last.get("spent", 0.0)
         if curve:
             curve.append((spent, *curve[-1][1:]))
         return {
             "state": now["state"],
             "words": _short(now["words"]),
             "spent": spent,
-            "iterations": self._last.get("iteration", 0),
+            "iterations": last.get("iteration", 0),
             "best": curve[-1][1] if curve else None,
             "curve": curve,
         }
