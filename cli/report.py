@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import typer
+
 from costada.cli import options
 from costada.cli.errors import refusing
 from costada.reports.terminal import show

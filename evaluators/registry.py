@@ -1,6 +1,7 @@
 """Problems by name, or by the path of a folder."""
 
 import os
+import sys
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -26,12 +27,12 @@ def problem_names() -> tuple[str, ...]:
 
 def is_built_in(name: str) -> bool:
     """Whether a name is that of a benchmark or of a problem that an installed package registers."""
-    return name in problem_names() or name in _registered_names()
+    return name in problem_names() or name in _registered_names(tuple(sys.path))
 
 
-@lru_cache(maxsize=1)
-def _registered_names() -> frozenset[str]:
-    """The names that installed packages register; finding them takes some 20 ms."""
+@lru_cache(maxsize=2)
+def _registered_names(path: tuple[str, ...]) -> frozenset[str]:
+    """The names that packages on a path register; kept, since finding them takes some 20 ms."""
     return frozenset(each.name for each in entry_points(group=ENTRY_POINTS))
 
 
