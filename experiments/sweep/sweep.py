@@ -141,19 +141,17 @@ def with_progress(run: SweepRun) -> SweepRun:
     if not run.has_begun:
         folder.check_free()
         return run
-    from costada.runs.runner import PAGE_ITERATIONS, is_finished
+    from costada.runs.runner import is_finished
 
     folder.check_same(run.config)
     with hold_lease(folder.path):
         step = last_step(folder.steps)
-        # Finished means too that the page shows the last iteration, where one is written.
-        is_done = is_finished(folder) and (
-            (step is not None and step.iteration > PAGE_ITERATIONS)
-            or (
-                folder.report.is_file()
-                and folder.steps.is_file()
-                and folder.report.stat().st_mtime_ns >= folder.steps.stat().st_mtime_ns
-            )
+        # Finished means too that the page shows the last iteration.
+        is_done = (
+            is_finished(folder)
+            and folder.report.is_file()
+            and folder.steps.is_file()
+            and folder.report.stat().st_mtime_ns >= folder.steps.stat().st_mtime_ns
         )
     status = Status.FINISHED if is_done else Status.WAITING
     return replace(run, status=status, step=step)

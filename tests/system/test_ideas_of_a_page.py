@@ -45,7 +45,7 @@ def posted(server, body, path="/ideas", **headers):
 
 
 def test_an_idea_that_is_posted_waits_in_the_run(run, server):
-    assert posted(server, json.dumps({"idea": "one"})) == (201, '{"number": 1}')
+    assert posted(server, json.dumps({"idea": "one"})) == (201, '{"number":1}')
     own = f"http://127.0.0.1:{server.server_port}"
     assert posted(server, json.dumps({"idea": "two"}), Origin=own)[0] == 201
     assert waiting(run) == ["one", "two"]
