@@ -1,6 +1,7 @@
 """How evaluators of other tools answer, and what becomes of it."""
 
 import json
+import re
 
 import pytest
 
@@ -274,6 +275,16 @@ def test_the_helper_of_shinka_runs_validates_and_aggregates(write, program, obje
         assert evaluation.metrics["count"] == 3.0
     else:
         assert error in evaluation.error
+
+
+def test_a_traceback_shows_the_program_and_not_what_loads_and_calls_it(write):
+    problem = write(HELPER + MAIN, name="evaluate.py")
+    program = "def answer(index):\n    try:\n        1 / 0\n    finally:\n        [][index]\n"
+    log = problem.evaluate(program).artifacts["log"]
+    files = re.findall(r'File "([^"]+)"', log)
+    assert [file.rpartition("/")[2] for file in files] == ["candidate.py", "candidate.py"]
+    assert "ZeroDivisionError: division by zero" in log
+    assert "IndexError: list index out of range" in log
 
 
 def test_an_evaluator_of_a_container_prints_one_object(write):
