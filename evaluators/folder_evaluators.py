@@ -14,7 +14,7 @@ from costada.evaluators.sandbox.inside.worker import CANDIDATE_FILE
 from costada.evaluators.sandbox.run import run_evaluator
 from costada.evaluators.sandboxed import Confined
 from costada.evaluators.setup_hints import REFUSED, file_hint, refused_process, setup_hint
-from costada.evaluators.verdicts import sort_values, verdict
+from costada.evaluators.verdicts import evaluation_error, sort_values, verdict
 from costada.values.candidate import Program
 from costada.values.evaluation import (
     COMBINED_SCORE,
@@ -115,7 +115,8 @@ class FolderEvaluator(Confined):
         log = {"log": run.log} if run.log else {}
         if run.error is not None and run.is_own_fault:
             mark = SANDBOX_FAULT if run.is_sandbox_fault else NO_VERDICT
-            return failed(run.error, artifacts=log | {mark: run.error}, seconds=run.seconds)
+            error = evaluation_error(run.error, self.limits)
+            return failed(error, artifacts=log | {mark: error}, seconds=run.seconds)
         if run.error is not None:
             fault = f"{self.evaluator.path.name} failed: {self._explained(run.error, run.log)}"
             return failed(fault, artifacts=log | {EVALUATOR_FAULT: fault}, seconds=run.seconds)

@@ -27,7 +27,7 @@ from costada.evaluators.sandbox.execution import WITHOUT_CONTROLS, CandidateResu
 from costada.evaluators.sandbox.inside.reported_scores import SECONDS
 from costada.evaluators.sandbox.run_in_copy import run_in_copy
 from costada.evaluators.sandboxed import Confined
-from costada.evaluators.verdicts import verdict
+from costada.evaluators.verdicts import evaluation_error, verdict
 from costada.values.candidate import Program
 from costada.values.evaluation import (
     COMBINED_SCORE,
@@ -46,7 +46,7 @@ PROCESSES = 64
 """How many processes the commands may start where the settings do not say."""
 
 REPORT_FILE = re.compile(r"--(?:benchmark-json|export-json)(?:=|\s+)['\"]?([^\s'\"]+)")
-"""How pytest-benchmark and hyperfine are told the file of their results."""
+"""The options of pytest-benchmark and hyperfine that name the file for their results."""
 
 NOT_OF_REPOSITORIES = ("entry_point", "run")
 TOO_LARGE = (os.strerror(errno.EFBIG), "File size limit exceeded", Signals.SIGXFSZ.name)
@@ -116,7 +116,8 @@ class RepositoryEvaluator(Confined):
         """Verdict on what the commands did."""
         seconds = run.seconds
         if run.error is not None or not isinstance(run.output, dict):
-            reason = run.error or "the program reported nothing"
+            error = run.error or "the program reported nothing"
+            reason = evaluation_error(error, self.limits)
             mark = SANDBOX_FAULT if run.is_sandbox_fault else NO_VERDICT
             log = {"log": run.log} if run.log else {}
             return failed(reason, artifacts=log | {mark: reason}, seconds=seconds)

@@ -6,6 +6,8 @@ from math import isfinite
 from costada.evaluators.contract import normalize
 from costada.evaluators.folder_settings import FolderSettings
 from costada.evaluators.measuring import weighted_sum
+from costada.evaluators.sandbox.execution import too_slow
+from costada.evaluators.sandbox.limits import Limits
 from costada.values.evaluation import (
     COMBINED_SCORE,
     EVALUATOR_FAULT,
@@ -24,6 +26,17 @@ def sort_values(values: Mapping[str, object]) -> tuple[dict[str, float], dict[st
     """Finite numbers as metrics, and everything else, in words, as artifacts."""
     numbers = {k: v for k, v in values.items() if isinstance(v, float) and isfinite(v)}
     return numbers, {k: storable(str(v)) for k, v in values.items() if k not in numbers}
+
+
+def evaluation_error(error: str, limits: Limits) -> str:
+    """Why an evaluation beside its candidate ended; of a timeout, no more than whose limit it is.
+
+    Evaluator and candidate share the time, so nothing shows which of them took it.
+    """
+    if error != too_slow(limits.wall_seconds):
+        return error
+    seconds = f"{limits.wall_seconds:g} s"
+    return f"timeout: the evaluation exceeded {seconds} (timeout in problem.toml, or --timeout)"
 
 
 def verdict(
