@@ -28,7 +28,7 @@ EVALUATORS = (EVALUATOR_FILE, "evaluate.py", f"evaluator/{EVALUATOR_FILE}")
 NATIVE, LEGACY, FIRST_STAGE = "score", "evaluate", "evaluate_stage1"
 NEXT_STAGES = ("evaluate_stage2", "evaluate_stage3")
 SCRIPT = "evaluate.sh"
-"""Lies beside an evaluator that SkyDiscover runs in a container."""
+"""The script next to an evaluator that SkyDiscover runs in a container."""
 
 OWN_FILES = (
     *(TASK_FILE, SETTINGS_FILE, *EVALUATORS, SCRIPT, RUNNER, *CONFIGS),

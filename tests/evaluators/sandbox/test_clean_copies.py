@@ -292,7 +292,10 @@ def judged_by(command: str, repository: Path, tmp_path: Path, settings: str = ""
             "(the limit of the program's files is 8 MB)",
         ),
         ("sh -c 'for n in 1 2 3; do head -c 4M /dev/zero > $n; done; ls x'", "files is 8 MB"),
-        ("sleep 30", "timeout: the program exceeded 2 s"),
+        (
+            "sleep 30",
+            "timeout: the evaluation exceeded 2 s (timeout in problem.toml, or --timeout)",
+        ),
         ("python -c 'bytearray(900 * 2**20)'", "MemoryError"),
     ],
 )
@@ -461,3 +464,25 @@ def test_a_problem_folder_for_a_repository_is_written_by_one_command(repository,
     for wrong in (options[:4], options[:2], options[2:], [*options, "--from", "circle_packing"]):
         assert invoke("init", tmp_path / "other", *wrong).exit_code == 2
     assert not (tmp_path / "other").exists()
+
+
+def test_a_score_command_without_its_program_is_refused_before_the_folder_is_made(
+    repository, tmp_path, invoke
+):
+    folder, options = tmp_path / "new", ["--from-repo", repository, "--edit", "src/*.py"]
+    refused = invoke("init", folder, *options, "--score", "nosuch x")
+    assert (refused.exit_code, folder.exists()) == (2, False)
+    assert "--score is 'nosuch x'; found no program 'nosuch' in " in refused.stderr
+    made = invoke("init", folder, *options, "--score", "./built x")
+    assert (made.exit_code, folder.exists()) == (0, True)
+    assert "./built is missing: a build must make it" in made.stdout
+
+
+def test_a_folder_of_a_repository_is_not_adopted_and_called_what_it_is(
+    repository, tmp_path, invoke
+):
+    folder, score = tmp_path / "new", ["--score", "python bench.py"]
+    invoke("init", folder, "--from-repo", repository, "--edit", "src/*.py", *score)
+    refused = invoke("adopt", folder)
+    assert refused.exit_code == 2
+    assert f"a problem folder of CostAda for the repository {repository}, which" in refused.stderr
