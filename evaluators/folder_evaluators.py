@@ -1,5 +1,6 @@
 """The evaluators of problem folders: one that judges here, and one that runs in the sandbox."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -28,8 +29,15 @@ from costada.values.evaluation import (
     storable,
 )
 
-SCORE_ENDING = "_score"
-"""Ends the names of metrics that most likely say how good a program is."""
+SCORE_NAME = re.compile(r"(^|_)(score|fitness|accuracy|quality|reward)$")
+"""Fits the names of metrics that most likely say how good a program is."""
+
+NO_SCORE = re.compile(
+    r"^(num|n)_|(^|_)(time|times|seconds|secs?|ms|duration|latency|runtime|count|counts)(_|$)"
+)
+"""Fits the names of metrics that are most likely times or counts."""
+
+FAR_ABOVE_ONE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +142,7 @@ class FolderEvaluator(Confined):
                 is_chosen = self.settings.weights or self.settings.metric
                 if COMBINED_SCORE not in values and not is_chosen:
                     chosen = [name for name in names if name not in self.dimensions] or names
-                    metrics, artifacts = _averaged(metrics, artifacts, [*map(str, chosen)])
+                    metrics, artifacts = _averaged(values, metrics, artifacts, [*map(str, chosen)])
                 return verdict(metrics, artifacts, self.settings, run.seconds)
         return verdict({}, log, self.settings, run.seconds)
 
@@ -149,16 +157,35 @@ class FolderEvaluator(Confined):
 
 
 def _averaged(
-    metrics: Mapping[str, float], artifacts: Mapping[str, str], names: list[str]
+    values: Mapping[str, object],
+    metrics: Mapping[str, float],
+    artifacts: Mapping[str, str],
+    names: list[str],
 ) -> tuple[dict[str, float], dict[str, str]]:
     """Metrics whose score is the mean of those named, and a text that says so."""
-    found = [metrics[name] for name in names if name in metrics]
+    found = {name: metrics[name] for name in names if name in metrics}
     if len(found) < len(names) or not found:
         return {**metrics}, {**artifacts}
-    scores = [name for name in names if name.endswith(SCORE_ENDING)] or names
-    text = (
-        f"the evaluator returns no {COMBINED_SCORE}, so it is the mean of {', '.join(names)}; to"
-        f' choose one of them: metric = "{scores[0]}" in {SETTINGS_FILE}'
-    )
-    mean = sum(found) / len(found)
+    others = [name for name, value in values.items() if isinstance(value, float)]
+    left_out = ", ".join(name for name in others if name not in found)
+    odd = _unlike_scores(found)
+    scores = [name for name in names if name not in odd] or names
+    likely = [name for name in scores if SCORE_NAME.search(name)] or scores
+    text = f"the evaluator returns no {COMBINED_SCORE}, so it is the mean of {', '.join(names)}"
+    text += f" (without {left_out})" if left_out else ""
+    if odd and len(names) > 1:
+        text += f". Not all of these look like scores: {', '.join(odd)}"
+    text += f'; to choose one of them: metric = "{likely[0]}" in {SETTINGS_FILE}'
+    mean = sum(found.values()) / len(found)
     return {**metrics, COMBINED_SCORE: mean}, {**artifacts, SCORED_BY: text}
+
+
+def _unlike_scores(found: Mapping[str, float]) -> list[str]:
+    """Metrics that by their names are times or counts, or are far above 1 beside some up to 1."""
+    has_ratio = any(0 <= value <= 1 for value in found.values())
+    return [
+        name
+        for name, value in found.items()
+        if (NO_SCORE.search(name) and not SCORE_NAME.search(name))
+        or (has_ratio and abs(value) > FAR_ABOVE_ONE)
+    ]
