@@ -315,27 +315,26 @@ def assumptions(
         effort = " whatever the effort" if len(own) > 1 else ""
         retries = "" if measured.iterations else "; no retries and no guides"
         sentences.append(
-            f"Assumed{names}: prompts as long as the first one, which grow in a run, answers of"
+            f"Assumed{names}: prompts as long as the first one (they grow during a run), answers of"
             f" {EXPECTED_ANSWER:,} tokens{effort}, {seconds}{retries}."
         )
     flight = f"; {parallel} steps in flight" if parallel > 1 else ""
-    sentences.append(f"An evaluation takes {evaluation:.2g} s, as of the initial program{flight}.")
+    sentences.append(
+        f"An evaluation takes {evaluation:.2g} s, like that of the initial program{flight}."
+    )
     if len(own) > 1:
         sentences.append("With several models a run lies between their rows, whatever is chosen.")
     return sentences
 
 
 def without_first_tries(entries: Sequence[Entry], prompt: Prompt, plan: Plan) -> list[str]:
-    """The models that are too expensive for the first tries of budgeted Thompson, a sentence each.
-
-    They are chosen only if the draw of a later step favours them.
-    """
+    """The models that are too expensive for the first tries of budgeted Thompson, a sentence each."""
     if len(entries) < 2 or plan.router not in (DEFAULT_ROUTER, CAUTIOUS_ROUTER):
         return []
     most = TRY_SHARE * plan.budget
     return [
         f"{entry.name} gets no first tries: an attempt is expected to cost ${cost:.4f}, more than"
-        f" {TRY_SHARE:.0%} of the budget (${most:.4f}); it is met only by chance."
+        f" {TRY_SHARE:.0%} of the budget (${most:.4f}); a random draw may still choose it."
         for entry in entries
         if (cost := float(entry.price.cost(assumed_usage(entry, prompt)))) > most
     ]
