@@ -328,7 +328,7 @@ def assumptions(
 
 
 def without_first_tries(entries: Sequence[Entry], prompt: Prompt, plan: Plan) -> list[str]:
-    """The models that are too expensive for the first tries of budgeted Thompson, a sentence each."""
+    """The models that are too expensive for first tries of budgeted Thompson, a sentence each."""
     if len(entries) < 2 or plan.router not in (DEFAULT_ROUTER, CAUTIOUS_ROUTER):
         return []
     most = TRY_SHARE * plan.budget
