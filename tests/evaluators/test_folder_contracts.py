@@ -7,6 +7,7 @@ import pytest
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem
+from costada.values.candidate import Program
 from costada.values.evaluation import EVALUATOR_FAULT, PRIVATE_METRICS, SCORED_BY, UNSHOWN
 
 PROGRAM = "def answer():\n    return 3.0\n"
@@ -273,6 +274,14 @@ def test_an_evaluator_that_leaves_no_files_is_broken(write):
     evaluation = problem.evaluate("1 / 0")
     assert EVALUATOR_FAULT not in evaluation.artifacts
     assert evaluation.error.startswith("ZeroDivisionError")
+
+
+def test_results_among_the_files_of_a_program_are_not_those_of_the_evaluator(write):
+    silent = write("def main(program_path, results_dir): pass\n" + MAIN, name="evaluate.py")
+    forged = {"results/metrics.json": '{"combined_score": 9}', "solver.py": ""}
+    forged |= {"results/correct.json": '{"correct": true}'}
+    evaluation = silent.evaluate(Program.of(forged))
+    assert "left no metrics.json in its --results_dir" in evaluation.error
 
 
 HELPER = """
