@@ -11,6 +11,7 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.values.evaluation import (
     COMBINED_SCORE,
     EVALUATOR_FAULT,
+    MARKS,
     Direction,
     Evaluation,
     failed,
@@ -22,6 +23,8 @@ VALIDITY = "validity"
 ERROR = "error"
 NO_ERROR = (None, "", "None")
 """Texts of an error where there is none."""
+RENAMED = "reported_"
+"""Begins the name of a text that the evaluator reports under the name of a mark."""
 
 
 def sort_values(values: Mapping[str, object]) -> tuple[dict[str, float], dict[str, str]]:
@@ -50,7 +53,9 @@ def verdict(
     """Evaluation from the metrics and artifacts of a folder's evaluator.
 
     The candidate failed if the evaluator says validity 0, or an error with a score of 0 or none.
+    A text under the name of a mark, which may come from the candidate, is renamed.
     """
+    artifacts = {RENAMED + name if name in MARKS else name: artifacts[name] for name in artifacts}
     if settings.weights:
         metrics = _weighted(metrics, artifacts, settings)
     if settings.metric:
