@@ -57,7 +57,7 @@ def score(output):
 def adopt(folder: ProblemPath) -> None:
     """Write a problem.toml for a folder of another tool, and the skeleton of a native score.
 
-    What is there already is never overwritten.
+    Existing files are never overwritten.
     """
     with refusing(ExitCode.BAD_INPUT):
         from costada.evaluators.folder_layout import Contract

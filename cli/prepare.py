@@ -31,9 +31,9 @@ Packages = Annotated[
 def prepare(folder: ProblemPath, packages: Packages = None) -> None:
     """Install what a problem folder needs in an environment of its own, with uv.
 
-    What is in requirements.txt, of a repository too, and well-known packages that the folder's
-    Python files import are installed in ~/.local/share/costada/environments (XDG_DATA_HOME), and
-    its programs are evaluated there from then on. Options in requirements.txt count, and installing
+    Installs requirements.txt, of a repository too, and well-known packages that the folder's Python
+    files import in ~/.local/share/costada/environments (XDG_DATA_HOME). Its programs are evaluated
+    there from then on. Options in requirements.txt count, and installing
     may run code of the packages, outside of the sandbox: read it first if it is not your own.
     Where nothing is missing, no environment is made.
     """

@@ -89,7 +89,7 @@ class FolderEvaluator(Confined):
         evaluator: The evaluator and how it is called.
         settings: The folder's settings.
         file_name: Name of the file that a candidate of one text is given as.
-        dimensions: Metrics that do not count where the score is the mean of the metrics.
+        dimensions: Metrics left out where the score is the mean of the metrics.
     """
 
     evaluator: EvaluatorFile
@@ -147,7 +147,7 @@ class FolderEvaluator(Confined):
         return verdict({}, log, self.settings, run.seconds)
 
     def _explained(self, error: str, log: str) -> str:
-        """The evaluator's error with what to do about it, which is said first of a process."""
+        """The evaluator's error and a hint; a refused process is named first."""
         process = refused_process(log)
         if process:
             return f"{process}\n{error}" if REFUSED in error else error
@@ -162,7 +162,7 @@ def _averaged(
     artifacts: Mapping[str, str],
     names: list[str],
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Metrics whose score is the mean of those named, and a text that says so."""
+    """The metrics with the mean of those named as score, and a note that says so."""
     found = {name: metrics[name] for name in names if name in metrics}
     if len(found) < len(names) or not found:
         return {**metrics}, {**artifacts}
@@ -181,7 +181,7 @@ def _averaged(
 
 
 def _unlike_scores(found: Mapping[str, float]) -> list[str]:
-    """Metrics that by their names are times or counts, or are far above 1 beside some up to 1."""
+    """Metrics named like times or counts, or far above 1 where others are in [0, 1]."""
     has_ratio = any(0 <= value <= 1 for value in found.values())
     return [
         name

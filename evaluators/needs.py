@@ -81,7 +81,7 @@ class Needs:
         later: Others that a function imports.
         unmet: Lines of `requirements.txt` that what is installed does not meet.
         requirements: The files of requirements.
-        nearby: Of the missing modules those that lie above the folder: where, and what to do.
+        nearby: Missing modules that lie above the folder, each with its file and a hint.
     """
 
     missing: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class Needs:
         )
 
     def described(self, folder: Path) -> str:
-        """What is missing, and how to install it; empty if nothing is that must be there."""
+        """What is missing and how to install it; empty if no required module is."""
         if not self.missing:
             return ""
         text = f"needs {_listed(self.missing)}"
@@ -161,7 +161,7 @@ def needs_of(
 
 
 def _nearby(modules: Iterable[str], layout: Layout) -> dict[str, str]:
-    """Where modules lie in the folders above a problem folder, and what to do about each."""
+    """The modules found in folders above a problem folder, each with its file and a hint."""
     found: dict[str, str] = {}
     for module, place in product(modules, layout.folder.parents[:MAX_LEVELS]):
         files = module_files(module, place)
@@ -177,7 +177,7 @@ def _nearby(modules: Iterable[str], layout: Layout) -> dict[str, str]:
 
 
 def _loaded(evaluator: Path, shown: Collection[Path]) -> dict[Path, str]:
-    """Text of an evaluator's file and, among those shown to it, of the ones it loads at once."""
+    """Texts of an evaluator and of those files shown to it that it imports when loaded."""
     places = {str(path.with_suffix("")).removesuffix("/__init__"): path for path in shown}
     texts: dict[Path, str] = {}
     waiting = [evaluator]
@@ -235,7 +235,7 @@ def installed_as(module: str) -> str | None:
 def _imports(source: str) -> Iterator[tuple[str, bool]]:
     """Modules that a program imports, and whether that happens when it is loaded.
 
-    Imports under `try` and `if` do not count: the program does without them.
+    Imports under `try` and `if` are optional and do not count.
     """
     try:
         waiting: list[tuple[ast.AST, bool]] = [(ast.parse(source), True)]

@@ -1,4 +1,4 @@
-"""The verdict of a folder's evaluator: from what it answers to an evaluation."""
+"""The verdict of a folder's evaluator: turns its answer into an evaluation."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -28,15 +28,15 @@ RENAMED = "reported_"
 
 
 def sort_values(values: Mapping[str, object]) -> tuple[dict[str, float], dict[str, str]]:
-    """Finite numbers as metrics, and everything else, in words, as artifacts."""
+    """Finite numbers as metrics, and everything else as text in artifacts."""
     numbers = {k: v for k, v in values.items() if isinstance(v, float) and isfinite(v)}
     return numbers, {k: storable(str(v)) for k, v in values.items() if k not in numbers}
 
 
 def evaluation_error(error: str, limits: Limits) -> str:
-    """Why an evaluation beside its candidate ended; of a timeout, no more than whose limit it is.
+    """Why an evaluation failed, with the setting of a time limit that it exceeded.
 
-    Evaluator and candidate share the time, so nothing shows which of them took it.
+    Evaluator and candidate share one time limit, so neither is blamed.
     """
     if error != too_slow(limits.wall_seconds):
         return error

@@ -1,4 +1,4 @@
-"""Keeps an error that the code of others raises, so that it becomes part of a result."""
+"""Keeps an error raised by foreign code, so that it becomes part of a result."""
 
 from types import TracebackType
 from typing import Self
@@ -12,7 +12,7 @@ class Caught:
         also: tuple[type[BaseException], ...] = (),
         but: tuple[type[BaseException], ...] = (),
     ) -> None:
-        """Keep errors of the kinds in `also` too; let those in `but` pass."""
+        """Keep errors of the kinds in `also` too; let those in `but` propagate."""
         self.error: BaseException | None = None
         self._kept: tuple[type[BaseException], ...] = (Exception, *also)
         self._passed = but

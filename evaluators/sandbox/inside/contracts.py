@@ -1,4 +1,4 @@
-"""How an evaluator that runs beside the candidate is called, by the contract that it keeps.
+"""How an evaluator that runs beside the candidate is called, by its contract.
 
 `evaluate(program_path)` returns a dict of metrics, or an object with `metrics` and `artifacts`. In
 stages, `evaluate_stage1` to `evaluate_stage3` are called instead, each if the metrics so far reach

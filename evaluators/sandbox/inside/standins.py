@@ -1,7 +1,7 @@
 """Stand-ins for what evaluators import from OpenEvolve, SkyDiscover and ShinkaEvolve.
 
-They exist in memory, inside the sandbox only, and count after everything that is installed: where
-one of these packages is there, it is used. Names and results are those of the originals.
+They exist in memory, inside the sandbox only; an installed package takes precedence. Names and
+results are those of the originals.
 """
 
 import json
@@ -32,7 +32,7 @@ ERROR_METRICS = {
 """What ShinkaEvolve's helper reports of a program that fails."""
 
 HIDDEN_FRAMES = (os.path.dirname(__file__), "<frozen importlib")
-"""Where the code lies that loads and calls a program, which is neither the user's nor a model's."""
+"""Beginnings of the paths of the code that loads and calls a program."""
 
 
 class EvaluationResult:
@@ -148,7 +148,7 @@ def run_shinka_eval(
 
 
 def _print_error(error: BaseException) -> None:
-    """Print an error with its traceback, but for the frames between evaluator and program."""
+    """Print an error with its traceback, without the frames that load and call the program."""
     report = traceback.TracebackException.from_exception(error)
     each: traceback.TracebackException | None = report
     while each:
@@ -226,7 +226,7 @@ class StandIns:
         return ModuleSpec(name, self, is_package=is_package)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Leave that to Python."""
+        """Use Python's default."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Fill a module."""
