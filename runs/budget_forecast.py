@@ -9,7 +9,6 @@ from math import ceil, floor, inf, isfinite
 from pathlib import Path
 from statistics import fmean
 
-from costada.controller.router import CAUTIOUS_ROUTER, DEFAULT_ROUTER, TRY_SHARE
 from costada.models.prices import GivenPrice, ListPrice, price_book
 from costada.models.replies import estimated_usage
 from costada.models.runnable_tree import asked_models
@@ -17,7 +16,7 @@ from costada.nodes.calls.budget import EXPECTED_ANSWER, output_cap
 from costada.nodes.context import ChatModel
 from costada.prompts.render import Prompt
 from costada.runs.folder import RunFolder
-from costada.runs.forecast import first_prompts
+from costada.runs.forecast import first_prompts, without_first_tries
 from costada.runs.plan import Plan
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
@@ -276,7 +275,8 @@ def forecast_of(plan: Plan, measured: Measured, speed: Speed) -> Forecast:
         for share in SHARES
     ]
     sentences = assumptions(steps, measured, speed, evaluation, plan.parallel)
-    sentences += without_first_tries(entries, prompt, plan)
+    costs = {each.name: float(each.price.cost(assumed_usage(each, prompt))) for each in entries}
+    sentences += without_first_tries(costs, plan.budget, plan.router)
     return Forecast(tuple(steps), tuple(budgets), tuple(sentences))
 
 
@@ -325,19 +325,6 @@ def assumptions(
     if len(own) > 1:
         sentences.append("With several models a run lies between their rows, whatever is chosen.")
     return sentences
-
-
-def without_first_tries(entries: Sequence[Entry], prompt: Prompt, plan: Plan) -> list[str]:
-    """The models that are too expensive for first tries of budgeted Thompson, a sentence each."""
-    if len(entries) < 2 or plan.router not in (DEFAULT_ROUTER, CAUTIOUS_ROUTER):
-        return []
-    most = TRY_SHARE * plan.budget
-    return [
-        f"{entry.name} gets no first tries: an attempt is expected to cost ${cost:.4f}, more than"
-        f" {TRY_SHARE:.0%} of the budget (${most:.4f}); a random draw may still choose it."
-        for entry in entries
-        if (cost := float(entry.price.cost(assumed_usage(entry, prompt)))) > most
-    ]
 
 
 def assumed_usage(entry: Entry, prompt: Prompt) -> Usage:
