@@ -41,7 +41,8 @@ def graph_by_environment() -> DiscoveryGraph:
     survives the server.
 
     Raises:
-        ValueError: A variable is wrong, or the model has no key or no price.
+        ValueError: A variable is wrong, both one and several models are given, or a model has no
+            key or no price.
     """
     given = {name: os.environ.get(name, "").strip() or value for name, value in DEFAULTS.items()}
     dollars = given["COSTADA_BUDGET"]
@@ -49,7 +50,9 @@ def graph_by_environment() -> DiscoveryGraph:
         budget = float(dollars)
     except ValueError:
         raise ValueError(f"COSTADA_BUDGET: got {dollars!r}, expected dollars such as 1.0") from None
-    menu = given["COSTADA_MODELS"]
+    menu, model = given["COSTADA_MODELS"], os.environ.get("COSTADA_MODEL", "").strip()
+    if menu and model:
+        raise ValueError(f"COSTADA_MODEL: got {model} with COSTADA_MODELS, expected one of them")
     return create_discovery_graph(
         problem(given["COSTADA_PROBLEM"]),
         menu_models(menu) if menu else chat_model(given["COSTADA_MODEL"]),

@@ -57,13 +57,18 @@ def score(output):
 def adopt(folder: ProblemPath) -> None:
     """Write a problem.toml for a folder of another tool, and the skeleton of a native score.
 
-    What is there already is never overwritten.
+    Existing files are never overwritten.
     """
     with refusing(ExitCode.BAD_INPUT):
         from costada.evaluators.folder_layout import Contract
-        from costada.evaluators.folder_settings import SETTINGS_FILE
+        from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
         from costada.evaluators.folders import read_folder
 
+        if repository := read_settings(folder / SETTINGS_FILE).repository:
+            raise ValueError(
+                f"{folder} is a problem folder of CostAda for the repository {repository}, which"
+                " needs no adoption; expected a folder of another tool"
+            )
         found = read_folder(folder)
         if found.layout.contract is Contract.SCORE:
             raise ValueError(f"{folder} has a native evaluator; expected one of another tool")

@@ -161,6 +161,7 @@ def _evaluated(problem: Problem) -> tuple[str | None, Evaluation]:
 def _verdict(problem: Problem, evaluation: Evaluation) -> Facts:
     from costada.evaluators.problem import layer_of
     from costada.evaluators.sandbox.layer_choice import described_layer
+    from costada.evaluators.verdicts import ERROR, NO_ERROR
     from costada.values.evaluation import SCORED_BY
 
     layer = layer_of(problem)
@@ -173,6 +174,9 @@ def _verdict(problem: Problem, evaluation: Evaluation) -> Facts:
     }
     if SCORED_BY in evaluation.artifacts:
         facts["score"] = evaluation.artifacts[SCORED_BY]
+    said = evaluation.artifacts.get(ERROR)
+    if evaluation.is_valid and said not in NO_ERROR:
+        facts["error"] = f"{said} (returned beside the score)"
     return facts
 
 

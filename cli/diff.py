@@ -25,13 +25,14 @@ Since = Annotated[
 
 def diff(folder: options.Folder, since: Since = "start") -> None:
     """Print a patch for `git apply`, from the initial program to the best one."""
-    from costada.reports.patch import run_patch
+    from costada.reports.patch import START, run_patch
 
     with refusing(ExitCode.BAD_INPUT):
         run = RunFolder(folder)
         text = run_patch(run.database, since, _place(run) if run.database.is_file() else "")
     if not text:
-        say(f"the best program is that of {since}: nothing to apply")
+        same = "the initial program" if since == START else f"candidate {since}"
+        say(f"the best program equals {same}: nothing to apply")
     elif sys.stdout.isatty():
         show(text.removesuffix("\n"))
     else:

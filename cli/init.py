@@ -8,12 +8,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
+from shutil import which
 from typing import Annotated
 
 import typer
 
 from costada.cli import options
 from costada.cli.errors import refusing
+from costada.reports.formats import counted
 from costada.reports.terminal import show
 from costada.runs.interruption import ExitCode
 
@@ -149,12 +151,29 @@ def _repository_texts(
     task = REPOSITORY_TASK.format(name=root.name, command=command, files=", ".join(edited))
     settings = {"repository": path, "program": list(edited), "command": command}
     problem = load_repository(place, FolderSettings.model_validate(settings), task)
+    notes = [f"Candidates change {counted(len(problem.start), 'file')} of {root}.", *problem.notes]
+    program = shlex.split(command)[0]
+    if "/" not in program:
+        _check_program(program, command)
+    elif not (root / program).exists():
+        notes.append(f"{program} is missing: a build must make it, see {place}/problem.toml.")
     lines = [
         f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in settings.items()
     ]
     texts = {"problem.md": task, "problem.toml": "\n".join([*lines, REPOSITORY_SETTINGS])}
-    files = f"{len(problem.start)} file" + ("s" if len(problem.start) > 1 else "")
-    return texts, [f"Candidates change {files} of {root}.", *problem.notes]
+    return texts, notes
+
+
+def _check_program(program: str, command: str) -> None:
+    """Refuse the command of a repository if its program is not found in the sandbox's folders."""
+    from costada.evaluators.sandbox.interpreter import own_interpreter
+
+    places = own_interpreter().program_paths
+    if program != "python" and which(program, path=os.pathsep.join(places)) is None:
+        raise ValueError(
+            f"--score is {command!r}; found no program {program!r} in"
+            f" {', '.join(filter(os.path.isdir, places))}"
+        )
 
 
 def write_files(folder: Path, texts: Mapping[str, str]) -> None:

@@ -31,21 +31,23 @@ Packages = Annotated[
 def prepare(folder: ProblemPath, packages: Packages = None) -> None:
     """Install what a problem folder needs in an environment of its own, with uv.
 
-    What is in requirements.txt, of a repository too, and well-known packages that the folder's
-    Python files import are installed in ~/.local/share/costada/environments (XDG_DATA_HOME), and
-    its programs are evaluated there from then on. Options in requirements.txt count, and installing
+    Installs requirements.txt, of a repository too, and well-known packages that the folder's Python
+    files import in ~/.local/share/costada/environments (XDG_DATA_HOME). Its programs are evaluated
+    there from then on. Options in requirements.txt count, and installing
     may run code of the packages, outside of the sandbox: read it first if it is not your own.
+    Where nothing is missing, no environment is made.
     """
     with refusing(ExitCode.BAD_INPUT):
-        from costada.evaluators.environment import make_environment
+        from costada.evaluators.environment import interpreter_of, make_environment
         from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
         from costada.evaluators.folders import read_folder
-        from costada.evaluators.needs import REQUIREMENTS_FILE, needs_of
-        from costada.evaluators.sandbox.interpreter import own_interpreter
+        from costada.evaluators.needs import REQUIREMENTS_FILE, find_needs, needs_of
+        from costada.evaluators.sandbox.interpreter import interpreter_at, own_interpreter
 
         settings = read_settings(folder / SETTINGS_FILE)
         if settings.repository is None:
             found = read_folder(folder)
+            is_ready = found.needs.are_met
             bare = replace(own_interpreter(), libraries=())
             needs = needs_of(found.layout, found.settings, found.program, bare)
             imported = needs.packages([*needs.missing, *needs.later])
@@ -53,8 +55,14 @@ def prepare(folder: ProblemPath, packages: Packages = None) -> None:
         else:
             listed = folder / settings.repository / REQUIREMENTS_FILE
             imported, requirements = (), tuple(filter(Path.is_file, [listed]))
+            program = interpreter_of(folder)
+            python = interpreter_at(program) if program else own_interpreter()
+            is_ready = find_needs([], [listed.parent], python).are_met
+        if is_ready and not packages:
+            show(f"Nothing is missing, so nothing is installed. Next: costada check {folder}")
+            return
         files = [str(path) for path in requirements]
-        wanted = [*files, *imported, *(packages or ())] or ["what the sandbox needs"]
+        wanted = [*files, *imported, *(packages or ())]
         show(f"Installing {', '.join(wanted)} ...")
         place = make_environment(folder, requirements, [*imported, *(packages or ())])
         missing = "" if settings.repository else read_folder(folder).needs.described(folder)

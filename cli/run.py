@@ -180,9 +180,9 @@ def _carry_out(
     from langgraph.runtime import RunControl
 
     from costada.reports.progress import progress_on
-    from costada.reports.summary import REASONS, sum_by_model, sum_by_role
+    from costada.reports.summary import REASONS, failures_text, sum_by_model, sum_by_role
     from costada.reports.terminal import SafeConsole
-    from costada.reports.trace import last_router
+    from costada.reports.trace import last_router, stored_rows
     from costada.runs.runner import carry_out
     from costada.store.run_store import RunStore
 
@@ -206,10 +206,13 @@ def _carry_out(
         ]
         reused = sum(map(store.num_cached, run_ids))
         router = last_router(store)
+        failures = failures_text(stored_rows(store, run_ids[-1])) if run_ids else ""
     sums, by_model = sum_by_role(calls), sum_by_model(calls, (row["name"] for row in router))
     models = [(row, by_model[row["name"]]) for row in router]
-    summary = summary_json if as_json else summary_text
-    show(summary(result, config, folder, sums, reused, models))
+    if as_json:
+        show(summary_json(result, config, folder, sums, reused, models))
+    else:
+        show(summary_text(result, config, folder, sums, reused, models, failures))
     if result.stop_reason == "interrupted":
         raise typer.Exit(ExitCode.INTERRUPTED)
     if result.stop_reason == "failures":
@@ -225,8 +228,12 @@ def summary_text(
     sums: Mapping[str, RoleSum],
     num_cached: int = 0,
     models: Sequence[tuple[ModelRow, RoleSum]] = (),
+    failures: str = "",
 ) -> str:
-    """The result in a few lines; `models` are those of a menu, with what their calls used."""
+    """The result in a few lines; `models` are those of a menu, with what their calls used.
+
+    `failures` says how many iterations failed and why, where none has found anything better.
+    """
     from costada.reports.summary import REASONS, cache_text
 
     end = {"interrupted": "Interrupted", "failures": "Stopped"}.get(result.stop_reason, "Finished")
@@ -239,6 +246,7 @@ def summary_text(
     lines = [f"{end} after {counted(result.iterations, 'iteration')}{reason and f': {reason}'}."]
     if result.last_failure:
         lines.append(f"  last failure    {_last_failure(result)}")
+    lines += [f"  failed          {failures}"] if failures and not result.last_failure else []
     lines.append(f"  best objective  {objective} (score {result.best_score:.6f})")
     lines.append(f"  spent           ${result.spent:.6f} of ${config.budget:g}{overshoot}")
     lines += [f"    {role:<12}  {_calls_text(used)}" for role, used in sums.items() if used.calls]

@@ -64,10 +64,10 @@ class CostAdaThompson(CostAda):
             ValueError: The ledger shows less than the step cost, or a guided step lands while none
                 is in flight.
         """
-        told, earned = super(CostAdaThompson, self).tell(allocation, step, balance, constants)
-        credit = 1.0 if told.incumbent_score > self.incumbent_score else 0.0
+        after, earned = super(CostAdaThompson, self).tell(allocation, step, balance, constants)
+        credit = 1.0 if after.incumbent_score > self.incumbent_score else 0.0
         router = self.router.credited(_name(allocation.frontier), credit, step.cost)
-        return replace(told, router=router), earned
+        return replace(after, router=router), earned
 
 
 def _name(index: int) -> str:

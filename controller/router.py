@@ -385,7 +385,10 @@ def start_router(rule: str, names: Sequence[str]) -> Router:
     """
     router_rule(rule)
     if len(set(names)) < len(names):
-        raise ValueError(f"models: got {', '.join(names)}, expected different names")
+        raise ValueError(
+            f"models: got {', '.join(names)}, expected different names; in Python,"
+            " MenuModel(name, model) gives a model one of its own"
+        )
     if rule.startswith(FIXED) and rule.removeprefix(FIXED) not in names:
         raise ValueError(f"router: got {rule!r}, expected a model of the menu: {', '.join(names)}")
     return Router(rule, tuple(map(ModelRecord, names)))

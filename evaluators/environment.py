@@ -45,7 +45,9 @@ def interpreter_of(folder: Path) -> str | None:
         return None
     program = environment / "bin" / "python"
     if not program.exists():
-        raise ValueError(f"{environment} has no working Python; run costada prepare {folder} again")
+        raise ValueError(
+            f"{environment} has no working Python; remove it, then run costada prepare {folder}"
+        )
     return str(program)
 
 

@@ -1,5 +1,6 @@
 """The evaluators of problem folders: one that judges here, and one that runs in the sandbox."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -14,7 +15,7 @@ from costada.evaluators.sandbox.inside.worker import CANDIDATE_FILE
 from costada.evaluators.sandbox.run import run_evaluator
 from costada.evaluators.sandboxed import Confined
 from costada.evaluators.setup_hints import REFUSED, file_hint, refused_process, setup_hint
-from costada.evaluators.verdicts import sort_values, verdict
+from costada.evaluators.verdicts import evaluation_error, sort_values, verdict
 from costada.values.candidate import Program
 from costada.values.evaluation import (
     COMBINED_SCORE,
@@ -28,8 +29,15 @@ from costada.values.evaluation import (
     storable,
 )
 
-SCORE_ENDING = "_score"
-"""Ends the names of metrics that most likely say how good a program is."""
+SCORE_NAME = re.compile(r"(^|_)(score|fitness|accuracy|quality|reward)$")
+"""Fits the names of metrics that most likely say how good a program is."""
+
+NO_SCORE = re.compile(
+    r"^(num|n)_|(^|_)(time|times|seconds|secs?|ms|duration|latency|runtime|count|counts)(_|$)"
+)
+"""Fits the names of metrics that are most likely times or counts."""
+
+FAR_ABOVE_ONE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +89,7 @@ class FolderEvaluator(Confined):
         evaluator: The evaluator and how it is called.
         settings: The folder's settings.
         file_name: Name of the file that a candidate of one text is given as.
-        dimensions: Metrics that do not count where the score is the mean of the metrics.
+        dimensions: Metrics left out where the score is the mean of the metrics.
     """
 
     evaluator: EvaluatorFile
@@ -115,7 +123,8 @@ class FolderEvaluator(Confined):
         log = {"log": run.log} if run.log else {}
         if run.error is not None and run.is_own_fault:
             mark = SANDBOX_FAULT if run.is_sandbox_fault else NO_VERDICT
-            return failed(run.error, artifacts=log | {mark: run.error}, seconds=run.seconds)
+            error = evaluation_error(run.error, self.limits)
+            return failed(error, artifacts=log | {mark: error}, seconds=run.seconds)
         if run.error is not None:
             fault = f"{self.evaluator.path.name} failed: {self._explained(run.error, run.log)}"
             return failed(fault, artifacts=log | {EVALUATOR_FAULT: fault}, seconds=run.seconds)
@@ -133,12 +142,12 @@ class FolderEvaluator(Confined):
                 is_chosen = self.settings.weights or self.settings.metric
                 if COMBINED_SCORE not in values and not is_chosen:
                     chosen = [name for name in names if name not in self.dimensions] or names
-                    metrics, artifacts = _averaged(metrics, artifacts, [*map(str, chosen)])
+                    metrics, artifacts = _averaged(values, metrics, artifacts, [*map(str, chosen)])
                 return verdict(metrics, artifacts, self.settings, run.seconds)
         return verdict({}, log, self.settings, run.seconds)
 
     def _explained(self, error: str, log: str) -> str:
-        """The evaluator's error with what to do about it, which is said first of a process."""
+        """The evaluator's error and a hint; a refused process is named first."""
         process = refused_process(log)
         if process:
             return f"{process}\n{error}" if REFUSED in error else error
@@ -148,16 +157,35 @@ class FolderEvaluator(Confined):
 
 
 def _averaged(
-    metrics: Mapping[str, float], artifacts: Mapping[str, str], names: list[str]
+    values: Mapping[str, object],
+    metrics: Mapping[str, float],
+    artifacts: Mapping[str, str],
+    names: list[str],
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Metrics whose score is the mean of those named, and a text that says so."""
-    found = [metrics[name] for name in names if name in metrics]
+    """The metrics with the mean of those named as score, and a note that says so."""
+    found = {name: metrics[name] for name in names if name in metrics}
     if len(found) < len(names) or not found:
         return {**metrics}, {**artifacts}
-    scores = [name for name in names if name.endswith(SCORE_ENDING)] or names
-    text = (
-        f"the evaluator returns no {COMBINED_SCORE}, so it is the mean of {', '.join(names)}; to"
-        f' choose one of them: metric = "{scores[0]}" in {SETTINGS_FILE}'
-    )
-    mean = sum(found) / len(found)
+    others = [name for name, value in values.items() if isinstance(value, float)]
+    left_out = ", ".join(name for name in others if name not in found)
+    odd = _unlike_scores(found)
+    scores = [name for name in names if name not in odd] or names
+    likely = [name for name in scores if SCORE_NAME.search(name)] or scores
+    text = f"the evaluator returns no {COMBINED_SCORE}, so it is the mean of {', '.join(names)}"
+    text += f" (without {left_out})" if left_out else ""
+    if odd and len(names) > 1:
+        text += f". Not all of these look like scores: {', '.join(odd)}"
+    text += f'; to choose one of them: metric = "{likely[0]}" in {SETTINGS_FILE}'
+    mean = sum(found.values()) / len(found)
     return {**metrics, COMBINED_SCORE: mean}, {**artifacts, SCORED_BY: text}
+
+
+def _unlike_scores(found: Mapping[str, float]) -> list[str]:
+    """Metrics named like times or counts, or far above 1 where others are in [0, 1]."""
+    has_ratio = any(0 <= value <= 1 for value in found.values())
+    return [
+        name
+        for name, value in found.items()
+        if (NO_SCORE.search(name) and not SCORE_NAME.search(name))
+        or (has_ratio and abs(value) > FAR_ABOVE_ONE)
+    ]

@@ -28,13 +28,13 @@ EVALUATORS = (EVALUATOR_FILE, "evaluate.py", f"evaluator/{EVALUATOR_FILE}")
 NATIVE, LEGACY, FIRST_STAGE = "score", "evaluate", "evaluate_stage1"
 NEXT_STAGES = ("evaluate_stage2", "evaluate_stage3")
 SCRIPT = "evaluate.sh"
-"""Lies beside an evaluator that SkyDiscover runs in a container."""
+"""The script next to an evaluator that SkyDiscover runs in a container."""
 
 OWN_FILES = (
     *(TASK_FILE, SETTINGS_FILE, *EVALUATORS, SCRIPT, RUNNER, *CONFIGS),
     "requirements.txt",
 )
-"""Patterns of the files that say what a problem is; no candidate has them."""
+"""Patterns of the files that define a problem; candidates never include them."""
 
 RESULTS_OPTION = "--results_dir"
 MAX_DEPTH = 3
@@ -72,7 +72,7 @@ class Layout:
     config: FolderConfig
 
     def evaluator_file(self, settings: FolderSettings) -> EvaluatorFile:
-        """The evaluator, for what runs it in the sandbox."""
+        """The evaluator as the sandbox takes it."""
         return EvaluatorFile(
             folder=self.folder,
             path=self.evaluator,
@@ -84,7 +84,7 @@ class Layout:
 
     @property
     def own_files(self) -> tuple[str, ...]:
-        """Patterns of the files that say what the problem is."""
+        """Patterns of the files that define the problem."""
         config = self.config.path
         named = () if config is None else (config.relative_to(self.folder).as_posix(),)
         readme = () if (self.folder / TASK_FILE).is_file() else (README,)

@@ -29,7 +29,13 @@ from costada.evaluators.folder_settings import (
     FolderSettings,
     read_settings,
 )
-from costada.evaluators.initial_program import InitialProgram, read_initial_program, read_text
+from costada.evaluators.initial_program import (
+    InitialProgram,
+    other_programs,
+    program_place,
+    read_initial_program,
+    read_text,
+)
 from costada.evaluators.needs import Needs, needs_of
 from costada.evaluators.problem import Problem
 from costada.evaluators.repository import load_repository
@@ -120,12 +126,21 @@ def load_folder(path: str | Path) -> Problem:
             interpreter=found.interpreter,
             evaluators=config.evaluators,
             evaluator_source=_shown_to_guide(layout.source),
-            notes=config.notes,
+            notes=(*config.notes, *_notes_on_start(found)),
             **{name: getattr(settings, name) for name in PROBLEM_FIELDS},
             **judging,
         )
     except ValueError as error:
         raise ValueError(f"{folder}: {error}") from None
+
+
+def _notes_on_start(found: ProblemFolder) -> list[str]:
+    """Which of several initial programs a folder starts from, where no setting says it."""
+    folder = found.layout.folder
+    start = "" if found.settings.program else program_place(folder)
+    others = other_programs(folder, start) if start else []
+    wanted = f"to choose another: program = NAME in {SETTINGS_FILE}"
+    return [f"the start is {start}, not {' or '.join(others)}; {wanted}"] if others else []
 
 
 def _settings_of(path: str | Path) -> tuple[Path, FolderSettings]:

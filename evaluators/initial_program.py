@@ -23,7 +23,7 @@ LARGEST_PROGRAM = 2**22
 
 @dataclass(frozen=True, slots=True)
 class InitialProgram:
-    """What a folder says of the program that a search starts from.
+    """The program that a search starts from, as its folder describes it.
 
     Attributes:
         source: Its text, or the text of each file by relative path.
@@ -49,13 +49,13 @@ def read_initial_program(
     """The initial program of a problem folder.
 
     `own_files` are patterns of the problem's own files, which are never part of a program.
-    `language` counts where neither the settings nor the endings of files say one.
+    `language` is used where neither the settings nor the endings of files determine one.
 
     Paths of the files of a folder are relative to that; paths of files named by patterns are
     relative to the problem folder.
 
     Raises:
-        ValueError: Naming what is missing, is no text, or lies elsewhere.
+        ValueError: Naming what is missing, not text, or outside of the folder.
     """
     named = settings.program or _found(folder)
     if isinstance(named, str) and not any(sign in named for sign in WILDCARDS):
@@ -153,7 +153,7 @@ def read_files(
 def files_in(folder: Path, is_wanted: Callable[[str], bool]) -> dict[str, str]:
     """The text of each wanted file below a folder, by its path there.
 
-    Hidden files, and what Python and runs leave behind, never count.
+    Hidden files and files left behind by Python and runs are ignored.
 
     Raises:
         ValueError: A file is a link or no text, or there are too many or too large ones.

@@ -9,16 +9,18 @@ import ast
 import re
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib.metadata import distributions
+from itertools import product
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from costada.evaluators.folder_files import MAX_LEVELS
 from costada.evaluators.folder_layout import Contract, Layout
 from costada.evaluators.folder_settings import FolderSettings
-from costada.evaluators.import_paths import import_folders
+from costada.evaluators.import_paths import import_folders, module_files
 from costada.evaluators.initial_program import InitialProgram
 from costada.evaluators.sandbox.inside.standins import PACKAGES
 from costada.evaluators.sandbox.interpreter import Interpreter
@@ -79,17 +81,28 @@ class Needs:
         later: Others that a function imports.
         unmet: Lines of `requirements.txt` that what is installed does not meet.
         requirements: The files of requirements.
+        nearby: Missing modules that lie above the folder, each with its file and a hint.
     """
 
     missing: tuple[str, ...] = ()
     later: tuple[str, ...] = ()
     unmet: tuple[str, ...] = ()
     requirements: tuple[Path, ...] = ()
+    nearby: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def are_met(self) -> bool:
+        """Whether nothing is missing, as far as that can be read without an installer."""
+        return not (self.missing or self.later or self.unmet) and not any(
+            line.lstrip().startswith("-")
+            for file in self.requirements
+            for line in file.read_text("utf-8-sig", "replace").splitlines()
+        )
 
     def packages(self, modules: Sequence[str]) -> tuple[str, ...]:
         """What to install for some modules that no line of requirements names."""
         named = {canonicalize_name(_name(line)) for line in self.unmet}
-        found = [installed_as(module) for module in modules]
+        found = [installed_as(module) for module in modules if module not in self.nearby]
         return tuple(name for name in found if name and canonicalize_name(name) not in named)
 
     @property
@@ -99,11 +112,13 @@ class Needs:
         return tuple(
             module
             for module in self.missing
-            if installed_as(module) is None and canonicalize_name(module) not in named
+            if installed_as(module) is None
+            and canonicalize_name(module) not in named
+            and module not in self.nearby
         )
 
     def described(self, folder: Path) -> str:
-        """What is missing, and how to install it; empty if nothing is that must be there."""
+        """What is missing and how to install it; empty if no required module is."""
         if not self.missing:
             return ""
         text = f"needs {_listed(self.missing)}"
@@ -115,7 +130,7 @@ class Needs:
         if self.unknown:
             named = _listed(self.unknown)
             text += f"; nothing says which package holds {named}: {PREPARE} {folder} --with PACKAGE"
-        return text
+        return "; ".join([text, *self.nearby.values()])
 
 
 def needs_of(
@@ -139,11 +154,30 @@ def needs_of(
         folders += [path.parent for path in loaded]
         folders += [each for path, text in loaded.items() for each in import_folders(text, path)]
     own = [part.removesuffix(".py") for path in files for part in path.split("/")]
-    return find_needs(sources, list(dict.fromkeys(folders)), python, [*PACKAGES, "costada", *own])
+    found = find_needs(sources, list(dict.fromkeys(folders)), python, [*PACKAGES, "costada", *own])
+    if layout.contract is Contract.SCORE:
+        return found
+    return replace(found, nearby=_nearby(found.missing, layout))
+
+
+def _nearby(modules: Iterable[str], layout: Layout) -> dict[str, str]:
+    """The modules found in folders above a problem folder, each with its file and a hint."""
+    found: dict[str, str] = {}
+    for module, place in product(modules, layout.folder.parents[:MAX_LEVELS]):
+        files = module_files(module, place)
+        if module in found or not files:
+            continue
+        level = layout.evaluator.parents.index(place)
+        found[module] = (
+            f"{module} is {files[0]}, whose folder no code adds to the import path: copy it into"
+            f" {layout.folder}, or begin {layout.evaluator.name} with"
+            f" sys.path.insert(0, str(Path(__file__).resolve().parents[{level}]))"
+        )
+    return found
 
 
 def _loaded(evaluator: Path, shown: Collection[Path]) -> dict[Path, str]:
-    """Text of an evaluator's file and, among those shown to it, of the ones it loads at once."""
+    """Texts of an evaluator and of those files shown to it that it imports when loaded."""
     places = {str(path.with_suffix("")).removesuffix("/__init__"): path for path in shown}
     texts: dict[Path, str] = {}
     waiting = [evaluator]
@@ -201,7 +235,7 @@ def installed_as(module: str) -> str | None:
 def _imports(source: str) -> Iterator[tuple[str, bool]]:
     """Modules that a program imports, and whether that happens when it is loaded.
 
-    Imports under `try` and `if` do not count: the program does without them.
+    Imports under `try` and `if` are optional and do not count.
     """
     try:
         waiting: list[tuple[ast.AST, bool]] = [(ast.parse(source), True)]

@@ -72,28 +72,36 @@ class Base:
         place = _originals(folder) / self.digest[:32]
         with _making:
             if place not in _made or _made[place].identity != _identity(place):
-                lock_fd = os.open(f"{place}.lock", os.O_CREAT | LOCK_FLAGS, 0o600)
-                with ExitStack() as unless_made:
-                    unless_made.callback(os.close, lock_fd)
-                    self._make(place, lock_fd)
-                    unless_made.pop_all()  # keeps the lock until this process ends
+                self._make(place)
                 _remove_unused(place.parent)
                 _made[place] = self._described(place)
             return _made[place]
 
-    def _make(self, place: Path, lock_fd: int) -> None:
+    def _make(self, place: Path) -> None:
+        """Make the folder unless it is there, and keep a lock on it until this process ends.
+
+        A lock counts only while its file is at its path: the process that removes the folder
+        removes the file too. Changing the kind of a lock gives it up for a moment, so that a
+        folder that was just made is looked at again.
+        """
         if place.is_symlink():
             place.unlink()
+        lock = place.with_name(f"{place.name}.lock")
         for _ in range(MAX_TRIES):
-            fcntl.flock(lock_fd, fcntl.LOCK_SH)
-            if _hash_of(place / REPOSITORY) == self.digest:
-                return
-            with suppress(BlockingIOError):
-                fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._copy(place)
+            with ExitStack() as unless_kept:
+                lock_fd = os.open(lock, os.O_CREAT | LOCK_FLAGS, 0o600)
+                unless_kept.callback(os.close, lock_fd)
                 fcntl.flock(lock_fd, fcntl.LOCK_SH)
-                return
-            fcntl.flock(lock_fd, fcntl.LOCK_UN)
+                if not _is_at(lock_fd, lock):
+                    continue
+                if _hash_of(place / REPOSITORY) == self.digest:
+                    unless_kept.pop_all()
+                    return
+                with suppress(BlockingIOError):
+                    fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    if _is_at(lock_fd, lock):
+                        self._copy(place)
+                    continue
             sleep(WAIT_SECONDS)
         raise RuntimeError(
             f"{place} was changed while another process uses it; end that process, or remove it"
@@ -176,13 +184,18 @@ def _hash_of(folder: Path) -> str:
 
 
 def _remove_unused(places: Path) -> None:
-    """Remove the folders that no process uses."""
+    """Remove the folders that no process uses, while others may do the same."""
     for lock in places.glob("*.lock"):
-        lock_fd = os.open(lock, LOCK_FLAGS)
-        try:
-            with suppress(BlockingIOError):
-                fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(FileNotFoundError, BlockingIOError), ExitStack() as stack:
+            lock_fd = os.open(lock, LOCK_FLAGS)
+            stack.callback(os.close, lock_fd)
+            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(lock_fd, lock):
                 shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
                 lock.unlink()
-        finally:
-            os.close(lock_fd)
+
+
+def _is_at(file_fd: int, path: Path) -> bool:
+    """Whether a path still leads to an open file."""
+    about = os.fstat(file_fd)
+    return _identity(path) == (about.st_dev, about.st_ino)

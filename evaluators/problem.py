@@ -18,6 +18,7 @@ from costada.evaluators.problem_checks import (
 )
 from costada.evaluators.sandbox.commands import Commands
 from costada.evaluators.sandbox.fair_semaphore import FairSemaphore, available_cores
+from costada.evaluators.sandbox.inside.refusals import PROCESS_REFUSED
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
@@ -276,7 +277,7 @@ def check_problem(problem: Problem) -> Evaluation:
     for mark in FAULTS:
         if mark in evaluation.artifacts:
             fault = evaluation.artifacts[mark]
-            log = end_of_log(evaluation)
+            log = end_of_log(evaluation, fault)
             raise ValueError(f"problem {problem.name!r}, initial program: {fault}{log}")
     if not (evaluation.is_valid or problem.allow_invalid_start):
         reason = evaluation.artifacts.get(REJECTED_AT) or evaluation.error
@@ -287,15 +288,20 @@ def check_problem(problem: Problem) -> Evaluation:
         )
         raise ValueError(
             f"problem {problem.name!r}: the evaluator rejects the initial program: {reason};"
-            f" expected a valid one. {hint}{end_of_log(evaluation)}"
+            f" expected a valid one. {hint}{end_of_log(evaluation, hint)}"
         )
     return evaluation
 
 
-def end_of_log(evaluation: Evaluation) -> str:
-    """The last lines that an evaluation printed, to follow a message; empty if there are none."""
+def end_of_log(evaluation: Evaluation, message: str) -> str:
+    """The last lines that an evaluation printed, to follow a message; empty if there are none.
+
+    Lines on a refused process are left out where the message names it.
+    """
     log = evaluation.artifacts.get("log", "")
-    lines = [line[:LOG_LINE_CHARS] for line in log.splitlines() if line.strip()]
+    printed = [line[:LOG_LINE_CHARS] for line in log.splitlines() if line.strip()]
+    is_known = PROCESS_REFUSED in message
+    lines = [line for line in printed if not (is_known and line.startswith(PROCESS_REFUSED))]
     return "\nEnd of its log:\n" + "\n".join(lines[-LOG_LINES:]) if lines else ""
 
 

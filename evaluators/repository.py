@@ -14,7 +14,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from signal import Signals
-from typing import Any, cast
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from costada.evaluators.environment import interpreter_of
 from costada.evaluators.folder_settings import PROBLEM_FIELDS, SETTINGS_FILE, FolderSettings
@@ -23,11 +25,11 @@ from costada.evaluators.original_folder import Base, base_of
 from costada.evaluators.problem import Problem
 from costada.evaluators.repository_files import repository_files
 from costada.evaluators.sandbox.commands import check_no_shell
-from costada.evaluators.sandbox.execution import WITHOUT_CONTROLS, CandidateResult
+from costada.evaluators.sandbox.execution import WITHOUT_CONTROLS, CandidateResult, signal_name
 from costada.evaluators.sandbox.inside.reported_scores import SECONDS
 from costada.evaluators.sandbox.run_in_copy import run_in_copy
 from costada.evaluators.sandboxed import Confined
-from costada.evaluators.verdicts import verdict
+from costada.evaluators.verdicts import evaluation_error, verdict
 from costada.values.candidate import Program
 from costada.values.evaluation import (
     COMBINED_SCORE,
@@ -46,7 +48,7 @@ PROCESSES = 64
 """How many processes the commands may start where the settings do not say."""
 
 REPORT_FILE = re.compile(r"--(?:benchmark-json|export-json)(?:=|\s+)['\"]?([^\s'\"]+)")
-"""How pytest-benchmark and hyperfine are told the file of their results."""
+"""The options of pytest-benchmark and hyperfine that name the file for their results."""
 
 NOT_OF_REPOSITORIES = ("entry_point", "run")
 TOO_LARGE = (os.strerror(errno.EFBIG), "File size limit exceeded", Signals.SIGXFSZ.name)
@@ -59,6 +61,34 @@ MAX_SOURCE_BYTES = 20_000
 """Largest file that is shown with the commands that name it."""
 
 MAX_LOG_CHARS = 8_000
+
+
+class CommandReport(BaseModel):
+    """What `inside/scored_command.py` reports, where a candidate may have written something else.
+
+    Raises:
+        ValidationError: If it is no such report.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    name: str
+    status: int | None
+    seconds: float = 0.0
+    stdout: str
+    stderr: str
+    is_full: bool = False
+    fault: str | None = None
+    metrics: dict[str, float] = Field(default_factory=dict)
+    texts: dict[str, str] = Field(default_factory=dict)
+    are_times: bool = False
+
+    @model_validator(mode="after")
+    def _check_times(self) -> Self:
+        """Refuse times without seconds."""
+        if self.are_times and self.metrics.get(SECONDS, 0.0) <= 0:
+            raise ValueError(f"{SECONDS} is absent or not positive")
+        return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,28 +145,29 @@ class RepositoryEvaluator(Confined):
     def _judged(self, run: CandidateResult) -> Evaluation:
         """Verdict on what the commands did."""
         seconds = run.seconds
-        if run.error is not None or not isinstance(run.output, dict):
-            reason = run.error or "the program reported nothing"
+        report = _report_in(run.output)
+        if run.error is not None or report is None:
+            error = run.error or "malformed answer: it is no report of a command"
+            reason = evaluation_error(error, self.limits)
             mark = SANDBOX_FAULT if run.is_sandbox_fault else NO_VERDICT
             log = {"log": run.log} if run.log else {}
             return failed(reason, artifacts=log | {mark: reason}, seconds=seconds)
-        report = cast(Mapping[str, Any], run.output)
-        printed = {name: _readable(report[name]) for name in ("stdout", "stderr")}
+        printed = {"stdout": _readable(report.stdout), "stderr": _readable(report.stderr)}
         log = {name: text[-MAX_LOG_CHARS:] for name, text in printed.items() if text.strip()}
-        if report["status"] is None:
+        if report.status is None:
             fault = (
-                f"{report['name']} cannot be run in the sandbox: {printed['stderr']}; expected a"
+                f"{report.name} cannot be run in the sandbox: {printed['stderr']}; expected a"
                 " program of this Python's environment, of the system or of the repository"
             )
             return failed(fault, artifacts={EVALUATOR_FAULT: fault}, seconds=seconds)
-        if report["status"] != 0 or "fault" in report:
-            failure = _failure(report, printed) if report["status"] else _readable(report["fault"])
-            if report["is_full"] or any(text in failure for text in TOO_LARGE):
+        if report.status != 0 or report.fault is not None:
+            failure = _failure(report, printed) if report.status else _readable(str(report.fault))
+            if report.is_full or any(text in failure for text in TOO_LARGE):
                 failure += f"\n(the limit of the program's files is {self.limits.scratch_mb} MB)"
             return failed(failure, artifacts=log, seconds=seconds)
-        texts = {_readable(name): _readable(text) for name, text in report["texts"].items()}
-        metrics = {_readable(name): number for name, number in report["metrics"].items()}
-        if report["are_times"]:
+        texts = {_readable(name): _readable(text) for name, text in report.texts.items()}
+        metrics = {_readable(name): number for name, number in report.metrics.items()}
+        if report.are_times:
             time = metrics[SECONDS]
             is_minimized = self.settings.direction is Direction.MINIMIZE
             metrics[COMBINED_SCORE] = time if is_minimized else 1 / time
@@ -148,13 +179,21 @@ class RepositoryEvaluator(Confined):
         return judged
 
 
-def _failure(report: Mapping[str, Any], printed: Mapping[str, str]) -> str:
+def _report_in(output: object) -> CommandReport | None:
+    """The report that an output holds; None if it holds none."""
+    try:
+        return CommandReport.model_validate(output)
+    except ValidationError:
+        return None
+
+
+def _failure(report: CommandReport, printed: Mapping[str, str]) -> str:
     """Why a command failed: how it ended, and the lines that say most."""
-    status = report["status"]
-    ended = f"exit status {status}" if status > 0 else Signals(-status).name
-    reason = [f"{report['name']} failed ({ended})"]
+    status = report.status or 0
+    ended = f"exit status {status}" if status > 0 else signal_name(-status)
+    reason = [f"{report.name} failed ({ended})"]
     for lines in map(str.splitlines, printed.values()):
-        reason += lines[:NUM_LINES] if report["name"] == BUILD else lines[-NUM_LINES:]
+        reason += lines[:NUM_LINES] if report.name == BUILD else lines[-NUM_LINES:]
     return "\n".join(reason)
 
 

@@ -166,7 +166,8 @@ def files_hash(root: Path, files: Iterable[str], links: dict[str, str]) -> str:
     """
     whole = sha256()
     for path in sorted(files):
-        with open(os.open(root / path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # never waits for the writer of a pipe
+        with open(os.open(root / path, flags), "rb") as file:
             is_program = bool(os.fstat(file.fileno()).st_mode & S_IXUSR)
             content = sha256()
             while chunk := file.read(CHUNK_BYTES):

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from traceback import extract_tb
-from types import TracebackType
-from typing import Self
 
 from costada.evaluators.contract import Holdout, Score, holdout_seed, new_key
 from costada.evaluators.sandbox.codec import Value
 from costada.evaluators.sandbox.commands import Commands, run_commands
 from costada.evaluators.sandbox.execution import CandidateResult
+from costada.evaluators.sandbox.inside.caught import Caught
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.named_files import named_files
@@ -164,8 +163,10 @@ def _marks(judged: Evaluation, results: list[CandidateResult]) -> dict[str, str]
 
 def _scored(score: Callable[[object], object], output: object) -> Evaluation:
     """What a score function says, or what went wrong in it."""
-    with _CatchingAll() as scoring:
-        scoring.answer = score(output)
+    answer: object = None
+    # No data of a candidate may end the search, not even by an exit.
+    with Caught(also=(SystemExit,), but=(InterruptedError,)) as scoring:
+        answer = score(output)
     error = scoring.error
     if isinstance(error, InvalidEvaluation):
         fault = str(error)
@@ -174,36 +175,15 @@ def _scored(score: Callable[[object], object], output: object) -> Evaluation:
         return failed(reason, artifacts={REJECTED_AT: _described(error)})
     elif error is not None:
         fault = f"the score function failed: {_described(error)}"
-    elif not isinstance(scoring.answer, Evaluation):
-        given = type(scoring.answer).__name__
+    elif not isinstance(answer, Evaluation):
+        given = type(answer).__name__
         fault = f"the score function returned {given}; expected an Evaluation"
     else:
-        return scoring.answer
+        return answer
     return failed(fault, artifacts={EVALUATOR_FAULT: fault})
 
 
-class _CatchingAll:
-    """Keeps what the code under `with` raises: no data of a candidate may end the search."""
-
-    def __init__(self) -> None:
-        self.answer: object = None
-        self.error: Exception | SystemExit | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        if isinstance(error, Exception | SystemExit) and not isinstance(error, InterruptedError):
-            self.error = error
-        return self.error is not None
-
-
-def _described(error: Exception | SystemExit) -> str:
+def _described(error: BaseException) -> str:
     """An error with its place in the score function, not in a library that it calls."""
     frames = extract_tb(error.__traceback__)
     last = [frame for frame in frames if "site-packages" not in frame.filename] or frames

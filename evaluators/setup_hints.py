@@ -1,6 +1,6 @@
-"""What to do where an evaluator fails because of where it runs, and not because of a program.
+"""Hints for evaluators that fail because of where they run, not because of a program.
 
-The reason is found in the text of an error and of a log; what it does not show gets no hint.
+The reason is looked for in the texts of the error and the log; if none is found, there is no hint.
 """
 
 import os
@@ -43,7 +43,7 @@ FILES_HINT = (
 
 
 def setup_hint(text: str, log: str, source: str) -> str:
-    """What to do about an error that no program could avoid; empty if it is none.
+    """A hint for an error that no program could avoid; empty for other errors.
 
     Args:
         text: The error.
@@ -74,7 +74,7 @@ def setup_hint(text: str, log: str, source: str) -> str:
 
 
 def file_hint(text: str, source: str, folder: Path) -> str:
-    """What to do about a file that an evaluator cannot read or write; empty for other errors."""
+    """A hint for a file that an evaluator cannot read or write; empty for other errors."""
     kind = text.partition("\n")[0]
     if not UNREADABLE.match(kind):
         return ""

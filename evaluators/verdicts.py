@@ -1,4 +1,4 @@
-"""The verdict of a folder's evaluator: from what it answers to an evaluation."""
+"""The verdict of a folder's evaluator: turns its answer into an evaluation."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -6,9 +6,12 @@ from math import isfinite
 from costada.evaluators.contract import normalize
 from costada.evaluators.folder_settings import FolderSettings
 from costada.evaluators.measuring import weighted_sum
+from costada.evaluators.sandbox.execution import too_slow
+from costada.evaluators.sandbox.limits import Limits
 from costada.values.evaluation import (
     COMBINED_SCORE,
     EVALUATOR_FAULT,
+    MARKS,
     Direction,
     Evaluation,
     failed,
@@ -18,12 +21,27 @@ from costada.values.objective import read_objectives
 
 VALIDITY = "validity"
 ERROR = "error"
+NO_ERROR = (None, "", "None")
+"""Texts of an error where there is none."""
+RENAMED = "reported_"
+"""Begins the name of a text that the evaluator reports under the name of a mark."""
 
 
 def sort_values(values: Mapping[str, object]) -> tuple[dict[str, float], dict[str, str]]:
-    """Finite numbers as metrics, and everything else, in words, as artifacts."""
+    """Finite numbers as metrics, and everything else as text in artifacts."""
     numbers = {k: v for k, v in values.items() if isinstance(v, float) and isfinite(v)}
     return numbers, {k: storable(str(v)) for k, v in values.items() if k not in numbers}
+
+
+def evaluation_error(error: str, limits: Limits) -> str:
+    """Why an evaluation failed, with the setting of a time limit that it exceeded.
+
+    Evaluator and candidate share one time limit, so neither is blamed.
+    """
+    if error != too_slow(limits.wall_seconds):
+        return error
+    seconds = f"{limits.wall_seconds:g} s"
+    return f"timeout: the evaluation exceeded {seconds} (timeout in problem.toml, or --timeout)"
 
 
 def verdict(
@@ -34,12 +52,17 @@ def verdict(
 ) -> Evaluation:
     """Evaluation from the metrics and artifacts of a folder's evaluator.
 
-    The candidate failed if the evaluator says validity 0, or a score of 0 together with an error.
+    The candidate failed if the evaluator says validity 0, or an error with a score of 0 or none.
+    A text under the name of a mark, which may come from the candidate, is renamed.
     """
+    artifacts = {RENAMED + name if name in MARKS else name: artifacts[name] for name in artifacts}
     if settings.weights:
         metrics = _weighted(metrics, artifacts, settings)
     if settings.metric:
         metrics = _chosen(metrics, artifacts, settings.metric)
+    error = None if artifacts.get(ERROR) in NO_ERROR else artifacts.get(ERROR)
+    if error and not {COMBINED_SCORE, settings.metric} & {*metrics, *artifacts}:
+        return failed(error, metrics=metrics, artifacts=artifacts, seconds=seconds)
     if COMBINED_SCORE not in metrics:
         known = ", ".join(sorted({*metrics, *artifacts})) or "nothing"
         wanted = settings.metric or COMBINED_SCORE
@@ -53,9 +76,10 @@ def verdict(
         return failed(fault, metrics=metrics, artifacts=marked, seconds=seconds)
     objective = metrics[COMBINED_SCORE]
     score = normalize(objective, settings.reference, settings.direction)
-    error = artifacts.get(ERROR) if score <= 0 else None
-    if metrics.get(VALIDITY, 1.0) <= 0:
-        error = artifacts.get(ERROR) or f"the evaluator says {VALIDITY} {metrics[VALIDITY]:g}"
+    is_invalid = metrics.get(VALIDITY, 1.0) <= 0
+    if is_invalid and not error:
+        error = f"the evaluator says {VALIDITY} {metrics[VALIDITY]:g}"
+    error = error if is_invalid or score <= 0 else None
     if error is None and settings.direction is Direction.MINIMIZE and objective <= 0:
         error = (
             f"{COMBINED_SCORE} is {objective:g}; expected a positive number, as an objective that"
@@ -79,7 +103,7 @@ def _chosen(
     """The metrics with one of them as `combined_score`, which a failed candidate need not have."""
     if metric in metrics:
         return {**metrics, COMBINED_SCORE: metrics[metric]}
-    if ERROR in artifacts or metrics.get(VALIDITY, 1.0) <= 0:
+    if artifacts.get(ERROR) not in NO_ERROR or metrics.get(VALIDITY, 1.0) <= 0:
         return {**metrics, COMBINED_SCORE: 0.0}
     return {name: value for name, value in metrics.items() if name != COMBINED_SCORE}
 
@@ -91,5 +115,5 @@ def _weighted(
     objectives = read_objectives(settings.objectives)
     if all(each.metric in metrics for each in objectives):
         return {**metrics, COMBINED_SCORE: weighted_sum(metrics, objectives, settings.weights)}
-    has_failed = ERROR in artifacts or metrics.get(VALIDITY, 1.0) <= 0
+    has_failed = artifacts.get(ERROR) not in NO_ERROR or metrics.get(VALIDITY, 1.0) <= 0
     return {**metrics, COMBINED_SCORE: 0.0} if has_failed else metrics

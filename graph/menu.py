@@ -41,7 +41,7 @@ def priced_models(
     one name may have two prices.
 
     Raises:
-        ValueError: There is no model, two have one name, one has no price or two, cannot be asked
+        ValueError: There is no model, one has no price or two, cannot be asked
             as the settings say, or a price is given that holds for none of several models.
     """
     listed = _listed(given)
@@ -116,15 +116,7 @@ def _listed(given: GivenModels) -> list[MenuModel]:
     several = list(given) if isinstance(given, Sequence) else [given]
     if not several:
         raise ValueError("models: got none, expected at least one")
-    listed = [each if isinstance(each, MenuModel) else _named(each) for each in several]
-    names = [each.name for each in listed]
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(
-                f"models: got {name!r} twice, expected different names: give each as"
-                " MenuModel(name, model)"
-            )
-    return listed
+    return [each if isinstance(each, MenuModel) else _named(each) for each in several]
 
 
 def _named(model: ChatModel) -> MenuModel:

@@ -139,9 +139,8 @@ def end_step(
         best_objective=best.objective,
         best_metrics=dict(best.metrics),
         failures=_failures(state),
+        spent_at_gain=_spent_at_gain(state, context),
     )
-    if context.settings.stop_when_flat is not None:
-        ended["spent_at_gain"] = _spent_at_gain(state, context)
     ended = SearchState(**{**ended, **stop, "prepared": 0})
     if not ended.get("stopping"):
         return ended

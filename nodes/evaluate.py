@@ -35,7 +35,7 @@ def evaluate(
     """
     step = state["step"]
     if not (step["is_launched"] or step["is_credited"]):
-        return _told(state, score_attempt(state, context), context)
+        return _with_router(state, score_attempt(state, context), context)
     work = partial(work_on, config=config, context=context, visible=visible)
     ticket, result, landed = land(work, state, context)
     if ticket["step"] is None:
@@ -52,14 +52,16 @@ def evaluate(
     )
     step = StepRecord(**{**step, "cost": float(cost)})
     iteration = state["controller"].iteration + 1
-    return _told(state, SearchState(**{**landed, "step": step, "iteration": iteration}), context)
+    return _with_router(
+        state, SearchState(**{**landed, "step": step, "iteration": iteration}), context
+    )
 
 
-def _told(before: SearchState, update: SearchState, context: RunContext) -> SearchState:
-    """The update with the router that has been told of the attempt, in a run with several models.
+def _with_router(before: SearchState, update: SearchState, context: RunContext) -> SearchState:
+    """The update with what the router learns from the attempt, in a run with several models.
 
-    An attempt that was not made, as no model could be paid for, is not told, nor is a program that
-    a user submitted.
+    It learns nothing from an attempt that was not made because no model could be paid for, nor
+    from a program that a user submitted.
     """
     state = SearchState(**{**before, **update})
     step = state["step"]

@@ -1,4 +1,4 @@
-"""The model of each attempt in a run with several: chosen before it, and told what came of it."""
+"""The model of each attempt in a run with several: its choice, and what its router learns."""
 
 import logging
 from decimal import Decimal

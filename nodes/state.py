@@ -226,18 +226,17 @@ class SearchState(SearchInput, SearchOutput, total=False):
     0 until then; `granted_budget` is what the run has drawn from a purse, else absent or `None`.
     `launched` is the number of the last ticket, `tickets` are those in flight in the order of their
     launch, and `open` their numbers. `parallel` is how many could be in flight when the last step
-    began. `landings` counts what has landed. `prepared` is the number of
-    a ticket whose guide has landed and whose step has not begun, 0 for none. `stopping` is the
-    reason why the run stops as soon as nothing is in flight, empty while it continues.
+    began. `landings` counts what has landed. `prepared` is the number of a ticket whose guide has
+    landed and whose step has not begun, 0 for none. `stopping` is the reason why the run stops as
+    soon as nothing is in flight, empty while it continues.
     `num_frontiers` is how many frontiers an attempt in flight has seen, else absent.
-    `spent_at_gain` is what the run had spent when its best score last rose, in dollars; absent
-    unless it may stop for want of gains. `refused_answer` says what was wrong with the caller's
-    last answer. `failures` counts the attempts in a row, up to the last finished step, that yielded
-    no usable program. `best` is the incumbent's candidate id. `labels` are hashes of the texts
-    behind the labels of a search strategy, where the method has one. `seconds` is what each node
-    has taken since the last step ended, `router` the router of a run with several models, else
-    absent or without records, `trace` where the run's OpenTelemetry trace began, if a tracer was
-    configured.
+    `spent_at_gain` is what the run had spent when its best score last rose, in dollars.
+    `refused_answer` says what was wrong with the caller's last answer. `failures` counts the
+    attempts in a row, up to the last finished step, that yielded no usable program. `best` is the
+    incumbent's candidate id. `labels` are hashes of the texts behind the labels of a search
+    strategy, where the method has one. `seconds` is what each node has taken since the last step
+    ended, `router` the router of a run with several models, else absent or without records, `trace`
+    where the run's OpenTelemetry trace began, if a tracer was configured.
     """
 
     run_id: str

@@ -15,7 +15,7 @@ _FILE_WORD = re.compile(
     r"(?:(?:file[ \t]?name|file[ \t]?path|file|path|filename)[ \t]*[:=][ \t]*|file[ \t]+)",
     re.IGNORECASE,
 )
-_DELETE = re.compile(r"(?:delete|remove)(?:[ \t]+(?:the[ \t]+)?file)?[ \t]*:?[ \t]*", re.IGNORECASE)
+_DELETE = re.compile(r"(?:DELETE\b(?:[ \t]+FILE)?[ \t]*:?|(?i:delete)(?:[ \t]+file)?[ \t]*:)[ \t]*")
 _SIGN = re.compile(r"(?P<word>FILE|DELETE):[ \t]+(?P<path>[^`*]*?[^`*\s])")
 _NOTE = re.compile(r"[ \t]*\([^()]*\)$")
 _LEFT, _RIGHT = "#>*=-+ \t`\"'", "*`\"':=<>- \t,"
@@ -36,7 +36,8 @@ def read_heading(line: str, known: Collection[str]) -> Heading | None:
 
     It may be written as `FILE: a.py`, `### a.py`, `**a.py**`, "1. `a.py` (new file):",
     `==> a.py <==`, or the path alone. A path that is not known counts only if it looks like one,
-    or behind the very words that prompts ask for, `FILE:` and `DELETE:`.
+    or behind the very words that prompts ask for, `FILE:` and `DELETE:`. Without capitals or the
+    colon, `Delete a.py` deletes nothing: it may be one of the ideas that a reply weighs.
     """
     if len(line) > MAX_LINE_CHARS:
         return None

@@ -14,7 +14,7 @@ START = "start"
 
 NO_NEWLINE = "\\ No newline at end of file\n"
 LONGEST_DIFF = 20_000
-"""Lines of two files together that are compared; longer ones are replaced as a whole."""
+"""Lines of two texts together that are compared; longer ones are replaced as a whole."""
 
 
 def run_patch(database: Path, since: str = START, place: str = "") -> str:

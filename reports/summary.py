@@ -6,13 +6,18 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.reports.formats import percent
+from costada.reports.formats import counted, percent
+from costada.reports.terminal import printable
 from costada.store.rows import CallRow
 from costada.values.evaluation import MARKS, Evaluation
 from costada.values.usage import NO_TOKENS, Usage, total
+
+if TYPE_CHECKING:
+    from costada.nodes.end_step import TraceRow
 
 ROLES = ("generation", "retry", "guide")
 REASONS = {
@@ -85,6 +90,18 @@ def cache_text(sums: Iterable[RoleSum]) -> str:
         return ""
     effect = f"${saved:.6f} saved" if saved >= 0 else f"${-saved:.6f} more, for writing them"
     return f"{percent(used.cached_tokens / used.input_tokens)} of the tokens in, {effect}"
+
+
+def failures_text(rows: Sequence[TraceRow]) -> str:
+    """How many iterations of a run without any gain failed, and why the last one did.
+
+    Empty if the run has found something better than its start, or no iteration failed.
+    """
+    reasons = [row["failure"] for row in rows if row["failure"]]
+    if not reasons or any(row["global_gain"] > 0 for row in rows):
+        return ""
+    lines = printable(reasons[-1]).splitlines()
+    return f"{len(reasons)} of {counted(len(rows), 'iteration')}, the last one: {lines[0]}"
 
 
 def evaluation_text(evaluation: Evaluation, sandbox: Layer | None) -> str:

@@ -9,7 +9,6 @@ from math import ceil, floor, inf, isfinite
 from pathlib import Path
 from statistics import fmean
 
-from costada.controller.router import CAUTIOUS_ROUTER, DEFAULT_ROUTER, TRY_SHARE
 from costada.models.prices import GivenPrice, ListPrice, price_book
 from costada.models.replies import estimated_usage
 from costada.models.runnable_tree import asked_models
@@ -17,7 +16,7 @@ from costada.nodes.calls.budget import EXPECTED_ANSWER, output_cap
 from costada.nodes.context import ChatModel
 from costada.prompts.render import Prompt
 from costada.runs.folder import RunFolder
-from costada.runs.forecast import first_prompts
+from costada.runs.forecast import first_prompts, without_first_tries
 from costada.runs.plan import Plan
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
@@ -276,7 +275,8 @@ def forecast_of(plan: Plan, measured: Measured, speed: Speed) -> Forecast:
         for share in SHARES
     ]
     sentences = assumptions(steps, measured, speed, evaluation, plan.parallel)
-    sentences += without_first_tries(entries, prompt, plan)
+    costs = {each.name: float(each.price.cost(assumed_usage(each, prompt))) for each in entries}
+    sentences += without_first_tries(costs, plan.budget, plan.router)
     return Forecast(tuple(steps), tuple(budgets), tuple(sentences))
 
 
@@ -315,30 +315,16 @@ def assumptions(
         effort = " whatever the effort" if len(own) > 1 else ""
         retries = "" if measured.iterations else "; no retries and no guides"
         sentences.append(
-            f"Assumed{names}: prompts as long as the first one, which grow in a run, answers of"
+            f"Assumed{names}: prompts as long as the first one (they grow during a run), answers of"
             f" {EXPECTED_ANSWER:,} tokens{effort}, {seconds}{retries}."
         )
     flight = f"; {parallel} steps in flight" if parallel > 1 else ""
-    sentences.append(f"An evaluation takes {evaluation:.2g} s, as of the initial program{flight}.")
+    sentences.append(
+        f"An evaluation takes {evaluation:.2g} s, like that of the initial program{flight}."
+    )
     if len(own) > 1:
         sentences.append("With several models a run lies between their rows, whatever is chosen.")
     return sentences
-
-
-def without_first_tries(entries: Sequence[Entry], prompt: Prompt, plan: Plan) -> list[str]:
-    """The models that are too expensive for the first tries of budgeted Thompson, a sentence each.
-
-    They are chosen only if the draw of a later step favours them.
-    """
-    if len(entries) < 2 or plan.router not in (DEFAULT_ROUTER, CAUTIOUS_ROUTER):
-        return []
-    most = TRY_SHARE * plan.budget
-    return [
-        f"{entry.name} gets no first tries: an attempt is expected to cost ${cost:.4f}, more than"
-        f" {TRY_SHARE:.0%} of the budget (${most:.4f}); it is met only by chance."
-        for entry in entries
-        if (cost := float(entry.price.cost(assumed_usage(entry, prompt)))) > most
-    ]
 
 
 def assumed_usage(entry: Entry, prompt: Prompt) -> Usage:

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -80,6 +80,9 @@ EXECUTION = ("parallel", "order", "evaluators")
 CONTROLLER, OTHER_PRICES, MENU = "controller", "other_prices", "models"
 OWN_CONSTANTS = ("reference_cost", "max_iterations")
 """Constants of the controller that are settings of their own."""
+
+FROM_PYTHON = {"text_is_number": False}
+"""Validation context for the settings of a Python caller, whose numbers are no texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,11 +335,13 @@ class RunConfig(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _check_bool(cls, given: object, info: ValidationInfo) -> object:
-        """Refuse true and false for a number; pydantic reads them as 1 and 0."""
-        annotation = cls.model_fields[str(info.field_name)].annotation
-        if isinstance(given, bool) and bool not in (annotation, *get_args(annotation)):
+    def _check_kind(cls, given: object, info: ValidationInfo) -> object:
+        """Refuse true, false and, from Python, text for a number; pydantic would convert them."""
+        kinds = _kinds(cls.model_fields[str(info.field_name)].annotation)
+        if isinstance(given, bool) and bool not in kinds:
             raise ValueError("expected a number or text")
+        if info.context == FROM_PYTHON and isinstance(given, str) and {int, float} & kinds:
+            raise ValueError("expected a number")
         return given
 
     @field_validator("problem")
@@ -457,6 +462,14 @@ class RunConfig(BaseModel):
         return json.dumps(known, indent=2, ensure_ascii=False) + "\n"
 
 
+def _kinds(annotation: Any) -> set[object]:
+    """The types that a field's annotation is made of."""
+    if get_origin(annotation) is Annotated:
+        return _kinds(get_args(annotation)[0])
+    parts = get_args(annotation)
+    return set().union(*map(_kinds, parts)) if parts else {annotation}
+
+
 def constant_names() -> list[str]:
     """Names of the constants that `controller` can hold."""
     return [field.name for field in fields(Constants) if field.name not in OWN_CONSTANTS]
@@ -469,7 +482,7 @@ def checked_config(given: Mapping[str, object]) -> RunConfig:
         ValueError: With one line per wrong setting.
     """
     try:
-        return RunConfig.model_validate(given)
+        return RunConfig.model_validate(given, context=FROM_PYTHON)
     except ValidationError as error:
         raise ValueError(explain(error, RunConfig.model_fields)) from None
 

@@ -132,9 +132,13 @@ def discover(
     from costada.runs.resume import extend_to
     from costada.runs.runner import carry_out
 
-    menu = named_models(models, models_file) if models or models_file else []
-    if (model is None) is (not menu):
-        raise ValueError("model: expected a model or models, got both or none of them")
+    if models_file and not models:
+        raise ValueError(f"models_file: got {models_file} without models, expected both or none")
+    menu = named_models(models, models_file) if models else []
+    if model is None and not menu:
+        raise ValueError("model: got None, expected a chat model or a model id, or several models")
+    if model is not None and menu:
+        raise ValueError(f"model: got {_label(model)} and models, expected only one of them")
     names = {"problem": problem, "model": model, "guide_model": guide_model}
     labels: dict[str, object] = {key: _label(value) for key, value in names.items()}
     if menu:

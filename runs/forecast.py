@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil, inf, isfinite
 from statistics import fmean
@@ -15,6 +15,7 @@ from langchain_core.outputs import ChatResult
 from langchain_core.runnables import Runnable
 from pydantic import Field
 
+from costada.controller.router import CAUTIOUS_ROUTER, DEFAULT_ROUTER, TRY_SHARE
 from costada.graph.build import create_discovery_graph
 from costada.graph.menu import priced_models, with_reference_cost
 from costada.models.prices import ListPrice
@@ -215,6 +216,7 @@ def _model_lines(found: Forecast, config: RunConfig) -> list[str]:
     if not found.models:
         return [f"  model           {config.model} {price(found)}"]
     width = max(len(each.name) for each in found.models)
+    costs = {each.name: each.step_cost for each in found.models}
     return [
         f"  models          {len(found.models)}, chosen by {config.router}; a step is expected to"
         " cost",
@@ -223,6 +225,26 @@ def _model_lines(found: Forecast, config: RunConfig) -> list[str]:
             f" ${each.worst_call:.4f} {price(each)}"
             for each in found.models
         ),
+        *(f"    {line}" for line in without_first_tries(costs, config.budget, config.router)),
+    ]
+
+
+def without_first_tries(costs: Mapping[str, float], budget: float, router: str) -> list[str]:
+    """The models that are too expensive for first tries of budgeted Thompson, a sentence each.
+
+    Args:
+        costs: Expected dollars of an attempt by each model of the menu.
+        budget: Dollars of the run.
+        router: Name of the rule that chooses.
+    """
+    if len(costs) < 2 or router not in (DEFAULT_ROUTER, CAUTIOUS_ROUTER):
+        return []
+    most = TRY_SHARE * budget
+    return [
+        f"{name} gets no first tries: an attempt is expected to cost ${cost:.4f}, more than"
+        f" {TRY_SHARE:.0%} of the budget (${most:.4f}); a random draw may still choose it."
+        for name, cost in costs.items()
+        if cost > most
     ]
 
 

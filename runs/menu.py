@@ -170,12 +170,6 @@ def named_models(
         if not isinstance(each, Runnable) or not underlying_models(each):
             raise ValueError(f"models: got {each!r}, expected a model id or a chat model")
         found.append(MenuModel(model_identity(underlying_models(each)[0]).name, each))
-    names = [each.name for each in found]
-    if len(set(names)) < len(names):
-        raise ValueError(
-            f"models: got {', '.join(names)}, expected different names; MenuModel(name, model)"
-            " gives a chat model a name of its own"
-        )
     return found
 
 

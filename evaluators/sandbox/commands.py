@@ -58,6 +58,8 @@ OUT_OF_SPACE = re.compile("file size limit exceeded|file too large|no space left
 REFUSAL = re.compile(f"{os.strerror(EPERM)}|cannot fork", re.IGNORECASE)
 """What programs say when they may not start others."""
 
+FOLDER_LOST = "the working folder is gone: the program moved, removed or replaced it"
+
 SHELL_SIGN = re.compile(r"\|[|&]?|&&?|&>\S*|\d*[<>]\S*|\S*;")
 """A word that only a shell would act on."""
 
@@ -313,8 +315,8 @@ class _CommandRun:
         execution = execute(
             self._slot, replace(opening, opening=text, is_command=True), limits, seconds
         )
+        ended = _ended(execution, limits, is_first=bool(self._files))
         self._files = {}
-        ended = _ended(execution, limits)
         if execution.stopped == too_slow(limits.wall_seconds) and seconds < self._remaining:
             ended = replace(ended, failure=f"timeout: the call exceeded {seconds:g} s")
         self._remaining -= execution.ended - execution.started
@@ -333,16 +335,19 @@ class _Ended:
     is_sandbox_fault: bool = False
 
 
-def _ended(execution: Execution, limits: Limits) -> _Ended:
+def _ended(execution: Execution, limits: Limits, *, is_first: bool) -> _Ended:
     """How a command ended.
 
     Raises:
-        RuntimeError: If it never began.
+        RuntimeError: If the first one never began. Others start in the folder that those before
+            them left, and may have moved in a layer without confinement.
     """
     messages, log = execution.answers.messages(), log_of(execution)
-    if not messages and execution.stopped is None and not execution.is_slot_lost:
-        raise RuntimeError(f"sandbox: could not begin a program: {log[-1000:]}")
     seconds = execution.ended - execution.started
+    if not messages and execution.stopped is None and not execution.is_slot_lost:
+        if is_first:
+            raise RuntimeError(f"sandbox: could not begin a program: {log[-1000:]}")
+        return _Ended(FOLDER_LOST, execution.status or 0, b"", log, seconds)
     output, failure = b"", None
     if len(messages) == NUM_OPENING_FRAMES:
         output = execution.answers.rest

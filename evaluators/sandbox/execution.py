@@ -544,9 +544,14 @@ def reason_of(execution: Execution) -> str:
         return UNREPORTED
     if status >= 0:
         return f"the program ended its process (exit status {status}) before it returned"
-    name = signal.Signals(-status).name if -status in list(signal.Signals) else str(-status)
+    name = signal_name(-status)
     hint = "; a crash in compiled code or too deep recursion" if name == "SIGSEGV" else ""
     return f"the program was killed by {name} before it returned{hint}"
+
+
+def signal_name(number: int) -> str:
+    """Name of a signal; its number for a real-time signal, most of which have no name."""
+    return signal.Signals(number).name if number in list(signal.Signals) else f"signal {number}"
 
 
 def log_of(execution: Execution) -> str:

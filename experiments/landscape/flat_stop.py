@@ -8,7 +8,7 @@ from statistics import fmean
 from rich.console import Console
 
 from costada.experiments.comparison.comparison import summarize
-from costada.experiments.comparison.metrics import RunOutcome
+from costada.experiments.comparison.metrics import Point, RunOutcome
 from costada.experiments.landscape.batch import LEGENDS, Batch, cell
 from costada.experiments.landscape.simulation import simulate_run
 from costada.reports.terminal import TerminalTable
@@ -55,10 +55,9 @@ def stopped_run(run: tuple[str, int], threshold: float, batch: Batch) -> Stopped
         )
         for each in (None, threshold)
     )
-    patient = tuple(_stop_at(full, patient_end(full, each)) for each in PATIENCE)
-    last, end = full.points[-1], flat.points[-1]
-    stop = Stop(1.0 - end.spent / last.spent, last.best_score - end.best_score)
-    return StoppedRun(method, seed, stop, patient)
+    ends = [full.points[patient_end(full, each)] for each in PATIENCE]
+    patient = tuple(_stop_at(end, full) for end in ends)
+    return StoppedRun(method, seed, _stop_at(flat.points[-1], full), patient)
 
 
 def patient_end(run: RunOutcome, patience: float) -> int:
@@ -78,8 +77,8 @@ def patient_end(run: RunOutcome, patience: float) -> int:
     return len(run.points) - 1
 
 
-def _stop_at(run: RunOutcome, place: int) -> Stop:
-    end, last = run.points[place], run.points[-1]
+def _stop_at(end: Point, full: RunOutcome) -> Stop:
+    last = full.points[-1]
     return Stop(1.0 - end.spent / last.spent, last.best_score - end.best_score)
 
 

@@ -114,6 +114,12 @@ def menus_of(given: str) -> Mapping[str, Menu]:
         raise ValueError(f"{given}: expected TOML: {error}") from None
     if not tables:
         raise ValueError(f"{given}: holds no menu, expected a table for each")
+    models = tables.get("models")
+    if isinstance(models, dict) and any(isinstance(each, dict) for each in models.values()):
+        raise ValueError(
+            f"{given}: got the models of a run, expected menus of simulated models: a table for"
+            " each, with entries of name, price and success, or with ranges to draw them from"
+        )
     return {name: _menu(f"{given}: {name}", table) for name, table in tables.items()}
 
 

@@ -5,11 +5,10 @@ from difflib import SequenceMatcher
 from itertools import compress, count
 from operator import ne
 
+from costada.reports.patch import LONGEST_DIFF
 from costada.values.candidate import Program
 
 CONTEXT_LINES = 3
-LONGEST_DIFF = 20_000
-"""Lines of two texts together that are compared."""
 
 
 def program_rows(before: Program, after: Program) -> list[tuple[str, str]]:

@@ -112,3 +112,12 @@ def test_what_is_wrong_in_the_environment_is_named(monkeypatch, name, value, tex
     with pytest.raises(ValueError) as refused:
         graph_by_environment()
     assert text in str(refused.value)
+
+
+def test_one_model_beside_several_is_refused(monkeypatch):
+    from costada.agents.served import graph_by_environment
+
+    monkeypatch.setenv("COSTADA_MODEL", "offline")
+    monkeypatch.setenv("COSTADA_MODELS", "offline,simulated")
+    with pytest.raises(ValueError, match="COSTADA_MODEL: got offline with COSTADA_MODELS"):
+        graph_by_environment()

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from shutil import copytree
 
 import pytest
 
@@ -63,10 +64,30 @@ def test_a_screen_says_what_a_folder_holds_and_how_its_start_scores(invoke, near
     assert int(tokens.replace(",", "")) == pytest.approx(characters / 3, rel=0.01)
 
 
-def test_the_start_that_was_taken_is_named_and_the_others_that_were_not(invoke, near):
-    (near / "initial.cpp").write_text("int x = 1;")
-    found = facts(invoke("check", near).stdout)[1]
+def test_the_start_that_was_taken_is_named_and_the_others_that_were_not(invoke, near, tmp_path):
+    copytree(near, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "initial.cpp").write_text("int x = 1;")
+    found = facts(invoke("check", tmp_path).stdout)[1]
     assert found["layout"] == "evaluator.py, initial_program.py (not initial.cpp)"
+
+
+def test_the_start_that_was_taken_is_a_note_of_runs_unless_the_settings_name_it(near, tmp_path):
+    copytree(near, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "initial.cpp").write_text("int x = 1;")
+    [note] = load_folder(tmp_path).notes
+    assert note.startswith("the start is initial_program.py, not initial.cpp; to choose another: ")
+    with (tmp_path / "problem.toml").open("a") as file:
+        file.write('\nprogram = "initial_program.py"\n')
+    assert load_folder(tmp_path).notes == ()
+
+
+def test_an_error_beside_a_score_is_on_the_screen(invoke, starting):
+    answer = "{'accuracy': 0.5, 'error': 'one case timed out'}"
+    text = f"def evaluate(program_path):\n    return {answer}\n"
+    (starting / "evaluator" / "evaluator.py").write_text(text)
+    found = facts(invoke("check", starting).stdout)[1]
+    assert found["start"] == "score 0.5"
+    assert found["error"] == "one case timed out (returned beside the score)"
 
 
 def test_the_layer_and_the_limits_of_the_check_can_be_chosen(invoke, near):

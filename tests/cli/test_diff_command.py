@@ -51,7 +51,7 @@ def test_a_patch_may_begin_at_any_candidate(invoke, finished, tmp_path):
     ).read_bytes()
     nothing = invoke("diff", finished, "--from", best)
     assert (nothing.exit_code, nothing.stdout) == (0, "")
-    assert f"the best program is that of {best}: nothing to apply" in nothing.stderr
+    assert f"the best program equals candidate {best}: nothing to apply" in nothing.stderr
 
 
 def test_an_unknown_candidate_or_a_folder_without_a_run_is_refused(invoke, finished, tmp_path):

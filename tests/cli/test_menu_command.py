@@ -102,13 +102,19 @@ def test_a_forecast_has_rows_for_each_model_and_for_taking_turns(invoke, near, m
 
 
 @pytest.mark.parametrize(
-    ("budget", "router", "left_out"),
-    [(0.5, "budgeted-thompson", True), (5, "budgeted-thompson", False), (0.5, "ucb1", False)],
+    ("command", "budget", "router", "left_out"),
+    [
+        (("forecast",), 0.5, "budgeted-thompson", True),
+        (("forecast",), 5, "budgeted-thompson", False),
+        (("forecast",), 0.5, "ucb1", False),
+        (("run", "--dry-run"), 0.5, "budgeted-thompson", True),
+        (("run", "--dry-run"), 5, "cautious-thompson", False),
+    ],
 )
-def test_a_forecast_names_a_model_that_is_met_only_by_chance(
-    invoke, near, menu, budget, router, left_out
+def test_forecast_and_dry_run_name_a_model_without_first_tries(
+    invoke, near, menu, command, budget, router, left_out
 ):
-    result = invoke("forecast", near, *menu, "--budget", budget, "--router", router)
+    result = invoke(*command, near, *menu, "--budget", budget, "--router", router)
     words = "large gets no first tries: an attempt is expected to cost $0.0"
     assert (words in result.stdout) is left_out
     assert "small gets" not in result.stdout

@@ -309,3 +309,23 @@ def test_several_calls_at_once_go_through_the_gateway_unless_it_is_not_wanted(
     notice = "With a gateway, as up to 2 calls are in flight"
     assert (notice in capfd.readouterr().err) is is_used
     assert (tmp_path / "run" / "gateway.sqlite").exists() is is_used
+
+
+def test_a_run_whose_iterations_all_failed_says_why_at_its_end_and_only_there(invoke, tmp_path):
+    folder, texts = tmp_path / "text", {"problem.md": "Do it.", "initial_prompt.txt": "short"}
+    texts["evaluator.py"] = "def score(output):\n    return {'combined_score': 0.5}\n"
+    folder.mkdir()
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    result = invoke("run", folder, "--max-iterations", 2, "--out", tmp_path / "run")
+    reason = steps(tmp_path / "run")[-1]["failure"].splitlines()[0]
+    assert result.exit_code == 0, result.stderr
+    assert f"\n  failed          2 of 2 iterations, the last one: {reason}\n" in result.stdout
+    assert result.stdout.count(reason) == 1
+
+
+def test_the_end_of_a_run_with_a_gain_names_no_failure(invoke, near, finished):
+    assert max(each["global_gain"] for each in steps(finished)) > 0
+    again = invoke("resume", finished)
+    assert "Finished after" in again.stdout
+    assert "\n  failed " not in again.stdout

@@ -126,6 +126,19 @@ def test_prepare_installs_the_requirements_and_check_says_where_they_are(folder,
     assert "start         score 0.25" in checked.stdout
 
 
+def test_no_environment_is_made_where_nothing_is_missing(folder, invoke):
+    (folder / "evaluator.py").write_text("import json\ndef evaluate(path): return {}\n")
+    (folder / "requirements.txt").write_text("pytest  # which runs this\n")
+    prepared = invoke("prepare", folder)
+    assert (prepared.exit_code, prepared.stderr) == (0, "")
+    assert prepared.stdout.startswith("Nothing is missing, so nothing is installed.")
+    assert not environment_folder(folder).exists()
+    (folder / "requirements.txt").write_text("-r others.txt\n")
+    (folder / "others.txt").write_text("needed-package\n")
+    assert invoke("prepare", folder).exit_code == 0
+    assert environment_folder(folder).exists()
+
+
 def test_paths_in_the_requirements_begin_in_the_folder(folder, invoke):
     write_wheel(folder, "beside_package", "1.0", {"beside_module.py": ""})
     (folder / "requirements.txt").write_text(
@@ -160,7 +173,9 @@ def test_an_environment_without_its_python_is_refused(folder):
     program = make_environment(folder, [], ["needed-package"]) / "bin" / "python"
     assert interpreter_of(folder) == str(program)
     program.unlink()
-    with pytest.raises(ValueError, match=r"has no working Python; run costada prepare"):
+    with pytest.raises(
+        ValueError, match=r"has no working Python; remove it, then run costada prepare"
+    ):
         load_folder(folder)
 
 

@@ -1,11 +1,13 @@
 """How evaluators of other tools answer, and what becomes of it."""
 
 import json
+import re
 
 import pytest
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem
+from costada.values.candidate import Program
 from costada.values.evaluation import EVALUATOR_FAULT, PRIVATE_METRICS, SCORED_BY, UNSHOWN
 
 PROGRAM = "def answer():\n    return 3.0\n"
@@ -166,11 +168,46 @@ def test_without_a_combined_score_the_mean_of_the_numbers_counts_and_is_said(wri
     evaluation = check_problem(problem)
     assert evaluation.objective == (0.5 + 2) / 2
     assert evaluation.artifacts[SCORED_BY].startswith(
-        "the evaluator returns no combined_score, so it is the mean of speed_score, size; to choose"
+        "the evaluator returns no combined_score, so it is the mean of speed_score, size"
+        " (without ok, complexity, bad); to choose"
     )
     assert 'metric = "speed_score"' in evaluation.artifacts[SCORED_BY]
     assert SCORED_BY in UNSHOWN
     assert evaluation.metrics["complexity"] == 100
+
+
+@pytest.mark.parametrize(
+    ("metrics", "odd", "likely"),
+    [
+        ({"run_time": 0.3, "num_valid": 1, "accuracy": 0.5}, "run_time, num_valid", "accuracy"),
+        ({"area": 250.0, "packing": 0.5, "fill_score": 0.25}, "area", "fill_score"),
+        ({"seconds": 1.0, "gap": 0.5}, "seconds", "gap"),
+        ({"time_score": 0.5, "gap": 4.0}, "", "time_score"),
+    ],
+)
+def test_a_mean_of_scores_and_times_or_counts_is_said_with_the_metric_to_choose(
+    write, metrics, odd, likely
+):
+    evaluation = check_problem(write(f"def evaluate(path):\n    return {metrics!r}\n"))
+    note = evaluation.artifacts[SCORED_BY]
+    assert evaluation.objective == pytest.approx(sum(metrics.values()) / len(metrics))
+    assert note.endswith(f'metric = "{likely}" in problem.toml')
+    assert (f"Not all of these look like scores: {odd};" in note) is bool(odd)
+    assert ("look like" in note) is bool(odd)
+
+
+@pytest.mark.parametrize("values", [{}, {"value": float("nan")}, {"value": float("inf")}])
+def test_an_error_in_place_of_a_score_is_the_reason_of_the_failure(write, values):
+    answer = {**values, "error": "solver broke"}
+    text = f"from math import inf, nan\ndef evaluate(path):\n    return {answer!r}\n"
+    evaluation = write(text).evaluate(PROGRAM)
+    assert (evaluation.is_valid, evaluation.error) == (False, "solver broke")
+    assert EVALUATOR_FAULT not in evaluation.artifacts
+
+
+def test_an_error_of_none_is_no_error(write):
+    evaluator = "def evaluate(path):\n    return {'combined_score': 0.0, 'error': None}\n"
+    assert write(evaluator).evaluate(PROGRAM).is_valid
 
 
 def test_a_metric_may_be_chosen_in_place_of_the_mean_or_the_combined_score(write):
@@ -239,6 +276,14 @@ def test_an_evaluator_that_leaves_no_files_is_broken(write):
     assert evaluation.error.startswith("ZeroDivisionError")
 
 
+def test_results_among_the_files_of_a_program_are_not_those_of_the_evaluator(write):
+    silent = write("def main(program_path, results_dir): pass\n" + MAIN, name="evaluate.py")
+    forged = {"results/metrics.json": '{"combined_score": 9}', "solver.py": ""}
+    forged |= {"results/correct.json": '{"correct": true}'}
+    evaluation = silent.evaluate(Program.of(forged))
+    assert "left no metrics.json in its --results_dir" in evaluation.error
+
+
 HELPER = """
 from shinka.core import run_shinka_eval
 def aggregate(results):
@@ -274,6 +319,16 @@ def test_the_helper_of_shinka_runs_validates_and_aggregates(write, program, obje
         assert evaluation.metrics["count"] == 3.0
     else:
         assert error in evaluation.error
+
+
+def test_a_traceback_shows_the_program_and_not_what_loads_and_calls_it(write):
+    problem = write(HELPER + MAIN, name="evaluate.py")
+    program = "def answer(index):\n    try:\n        1 / 0\n    finally:\n        [][index]\n"
+    log = problem.evaluate(program).artifacts["log"]
+    files = re.findall(r'File "([^"]+)"', log)
+    assert [file.rpartition("/")[2] for file in files] == ["candidate.py", "candidate.py"]
+    assert "ZeroDivisionError: division by zero" in log
+    assert "IndexError: list index out of range" in log
 
 
 def test_an_evaluator_of_a_container_prints_one_object(write):

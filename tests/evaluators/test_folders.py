@@ -370,7 +370,9 @@ def test_an_initial_program_that_raises_is_refused_with_its_own_traceback(make_f
 def test_an_evaluator_over_its_limit_is_stopped(make_folder):
     problem = load_folder(make_folder(SKYDISCOVER, "timeout = 0.4", helper=RUN_PROGRAM))
     evaluation = problem.evaluate("while True: pass")
-    assert evaluation.error == "timeout: the program exceeded 0.4 s"
+    assert evaluation.error == (
+        "timeout: the evaluation exceeded 0.4 s (timeout in problem.toml, or --timeout)"
+    )
 
 
 @pytest.mark.parametrize("evaluator", ["import helper\n" + NATIVE, SKYDISCOVER])

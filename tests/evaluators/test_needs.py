@@ -157,3 +157,21 @@ def test_a_folder_that_lacks_something_is_refused_when_it_is_read(
 def test_modules_of_other_tools_and_of_this_one_are_provided(tmp_path):
     imports = "import openevolve.evaluation_result, shinka.core, skydiscover, costada.timing\n"
     load_folder(folder_with(tmp_path, imports + EVALUATE))
+
+
+def test_a_module_one_folder_up_is_named_with_the_line_that_makes_it_found(tmp_path):
+    (tmp_path / "networkx.py").write_text("VALUE = 0.5\n")
+    folder = tmp_path / "problem"
+    folder.mkdir()
+    evaluator = "from pathlib import Path\nimport sys\nLINE\nimport networkx, absent_module\n"
+    folder_with(folder, evaluator + EVALUATE)
+    with pytest.raises(ValueError, match="needs absent_module and networkx") as refused:
+        load_folder(folder)
+    [needs, where] = str(refused.value).split("; networkx is ")
+    assert "install" not in needs
+    assert where.startswith(f"{tmp_path / 'networkx.py'}, whose folder no code adds to")
+    assert f"copy it into {folder}, or begin evaluator.py with sys.path" in where
+    line = where.partition(" with ")[2]
+    mended = evaluator.replace("LINE", line).replace(", absent_module", "")
+    score = EVALUATE.replace("1}", "networkx.VALUE}")
+    assert load_folder(folder_with(folder, mended + score)).evaluate("x = 1").score == 0.5

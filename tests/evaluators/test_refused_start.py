@@ -49,6 +49,7 @@ def test_a_refused_process_is_named_with_the_setting_that_allows_it(tmp_path, st
     pattern = rf".* {PROCESS_REFUSED}{name}: .* write processes = 16 in problem\.toml"
     assert re.fullmatch(pattern, line)
     assert log[-1] == "retry 29"
+    assert str(refused.value).count(PROCESS_REFUSED) == 1
     allowed = folder_with(tmp_path, evaluator, "processes = 16")
     assert check_problem(allowed).score == 0.5
 

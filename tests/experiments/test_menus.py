@@ -273,6 +273,7 @@ def test_drawn_menus_stay_in_their_ranges_and_are_sorted_by_price(seed, is_order
     [
         ("", "holds no menu"),
         ("[a", "expected TOML"),
+        ("[models.glm]\nmodel = 'offline'", "got the models of a run, expected menus of"),
         ("[a]\nmodels = [2, 4]\nprice = [1, 2]", "a: success: is missing"),
         ("[a]\nmodels = [4, 2]\nprice = [1, 2]\nsuccess = [0.1, 1]", "models is .4, 2."),
         ("[a]\nmodels = [2, 4]\nprice = [1, 2]\nsuccess = [0.1, 2]", "expected at most 1"),

@@ -81,6 +81,16 @@ def test_a_run_that_is_continued_stops_where_the_uninterrupted_one_does():
     assert rows_of(halves) == rows_of(store)
 
 
+def test_a_threshold_for_the_rest_of_a_run_knows_the_gains_before_it():
+    store, halves, saver = RunStore(), RunStore(), InMemorySaver()
+    run_flat(0.4, store=store)
+    model = rising_until(5)
+    run_until(discovery(model, budget=0.15, store=halves, saver=saver), THREAD, 6)
+    graph = discovery(model, budget=0.15, store=halves, saver=saver, stop_when_flat=0.4)
+    assert graph.invoke(None, THREAD)["stop_reason"] == "flat"
+    assert rows_of(halves) == rows_of(store)
+
+
 def test_a_run_that_stopped_goes_on_only_with_a_higher_budget():
     found = run_flat(0.4, store=RunStore())
     assert not can_resume(found, 0.15, 1000)

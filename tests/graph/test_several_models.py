@@ -320,7 +320,7 @@ def test_a_thread_may_hold_a_run_with_one_model_after_one_with_several(server):
     ("models", "options", "reason"),
     [
         ([], {}, "models: got none"),
-        (["a", "a"], {}, "models: got 'a' twice, expected different names"),
+        (["a", "a"], {}, "models: got a, a, expected different names; in Python, MenuModel"),
         (["a", "b"], {"router": "best"}, "router: got 'best', expected budgeted-thompson"),
         (["a", "b"], {"router": "fixed:c"}, "expected a model of the menu: a, b"),
         (["a", "b"], {"price": Price(1, 1)}, "price: got one for 2 models, expected that of each"),

@@ -108,9 +108,27 @@ def test_a_path_holds_for_all_blocks_up_to_the_next():
     }
 
 
-@pytest.mark.parametrize("line", ["DELETE prompts/hints.md", "- **DELETE:** `prompts/hints.md`"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("DELETE prompts/hints.md", "- **DELETE:** `prompts/hints.md`"),
+        *("### Delete: `prompts/hints.md`", "Delete file: prompts/hints.md"),
+    ],
+)
 def test_a_line_deletes_a_file(line):
     assert changed(f"It is not needed.\n\n{line}\n") == {"prompts/hints.md": None}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("- Remove `prompts/hints.md`", "1. Delete the file `prompts/hints.md`"),
+        *("- Delete prompts/hints.md", "Remove: `prompts/hints.md`"),
+    ],
+)
+def test_an_idea_in_prose_deletes_no_file(line):
+    reply = f"Two ways come to mind:\n\n{line}\n- Take longer steps\n\nFILE: src/solver.py\n{GROW}"
+    assert changed(reply) == {"src/solver.py": GROWN}
 
 
 def test_a_file_is_added_by_a_block_with_an_empty_search():

@@ -13,9 +13,10 @@ from costada.controller.constants import Constants
 from costada.graph.build import create_discovery_graph
 from costada.models.replies import message_to_text
 from costada.nodes.settings import Settings
-from costada.reports.page.differences import LONGEST_DIFF, diff_rows
+from costada.reports.page.differences import diff_rows
 from costada.reports.page.failures import Failure, failures_of, kind_of
 from costada.reports.page.feed import Averages, Feed
+from costada.reports.patch import LONGEST_DIFF
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease

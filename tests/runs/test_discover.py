@@ -110,6 +110,14 @@ def test_a_run_of_objects_cannot_be_resumed_by_name_and_says_how(found, invoke):
     assert "discover(..., out=FOLDER, resume=True)" in result.output
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("budget", "0.01"), ("step_cap", "1"), ("seed", "3"), ("memory_mb", "512")]
+)
+def test_a_text_for_a_number_is_refused(name, text):
+    with pytest.raises(ValueError, match=rf"\A{name}: got '{text}', expected a number\Z"):
+        discover(toy_problem(), model(), **{**MONEY, name: text})
+
+
 def test_wrong_settings_are_refused_before_a_folder_appears(tmp_path):
     with pytest.raises(ValueError, match=r"\Abudget: got 0, expected greater than 0\Z"):
         discover(toy_problem(), model(), budget=0, out=tmp_path / "run")

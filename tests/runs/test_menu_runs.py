@@ -170,9 +170,9 @@ def test_a_run_with_objects_is_resumed_from_python_only(invoke, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "expected a model or models, got both or none"),
-        ({"model": "offline", "models": ["offline"]}, "expected a model or models, got both"),
-        ({"model": "offline", "models_file": "x.toml"}, "models: got .*expected a list of models"),
+        ({}, "model: got None, expected a chat model or a model id, or several models"),
+        ({"model": "offline", "models": ["offline"]}, "model: got offline and models, expected"),
+        ({"model": "offline", "models_file": "x.toml"}, "models_file: got x.toml without models"),
         ({"models": ["offline", "offline"]}, "expected different names"),
         ({"models": ["simulated", "offline"]}, "models: got 'simulated' for problem 'toy'"),
     ],

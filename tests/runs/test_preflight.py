@@ -275,7 +275,10 @@ def test_what_a_layer_leaves_open_on_this_machine_is_no_other_layer(invoke, near
 def test_limits_under_which_the_initial_program_fails_are_refused(invoke, near, tmp_path):
     result = invoke("run", near, "--out", tmp_path / "run", "--timeout", "0.000001")
     assert result.exit_code == REFUSED
-    assert "initial program: timeout: the program exceeded 1e-06 s" in result.output
+    assert (
+        "initial program: timeout: the evaluation exceeded 1e-06 s (timeout in problem"
+        in result.output
+    )
     assert not (tmp_path / "run").exists()
 
 

@@ -1,4 +1,5 @@
 from hashlib import sha256
+from time import process_time
 
 import pytest
 from hypothesis import given
@@ -117,3 +118,10 @@ def test_without_patterns_a_candidate_has_the_files_of_the_start():
 )
 def test_a_program_keeps_the_ending_of_its_file(name, language, ending):
     assert file_ending(name, language) == ending
+
+
+def test_many_stars_take_no_time():
+    pattern, path = "/".join(["**"] * 11 + ["x"]), "/".join("abcdefghijkl")
+    start = process_time()
+    assert not any(matches(f"{number}{path}", pattern) for number in range(20))
+    assert process_time() - start < 1.0

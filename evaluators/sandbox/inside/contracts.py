@@ -1,4 +1,4 @@
-"""How an evaluator that runs beside the candidate is called, by the contract that it keeps.
+"""How an evaluator that runs beside the candidate is called, by its contract.
 
 `evaluate(program_path)` returns a dict of metrics, or an object with `metrics` and `artifacts`. In
 stages, `evaluate_stage1` to `evaluate_stage3` are called instead, each if the metrics so far reach
@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import redirect_stdout, suppress
+from itertools import count
 from numbers import Real
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -100,8 +101,10 @@ def _reaches(metrics: Mapping[str, object], threshold: float) -> bool:
 
 def _run_for_files(file: str, program: str) -> Answer:
     """Run an evaluator's file as a program, and read the results that it leaves."""
-    results = os.path.abspath(RESULTS_FOLDER)
-    os.makedirs(results, exist_ok=True)
+    # A new folder: the program's own files may lie in one of that name.
+    names = (f"{RESULTS_FOLDER}{number or ''}" for number in count())
+    results = os.path.abspath(next(name for name in names if not os.path.lexists(name)))
+    os.mkdir(results)
     sys.argv = [file, "--program_path", program, "--results_dir", results]
     with suppress(SystemExit):
         load_module("__main__", file)

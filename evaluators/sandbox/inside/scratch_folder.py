@@ -7,7 +7,7 @@ by descriptors from the folder that was opened before the first candidate, and n
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from errno import EEXIST, ENOTEMPTY
 from functools import partial
@@ -165,15 +165,27 @@ def _identity(folder_fd: int) -> Identity:
 
 
 def _empty(folder_fd: int) -> None:
-    """Delete what is in an open folder, and close that.
+    """Delete what is in an open folder, and close that."""
+    _walk(folder_fd, _emptied, lambda name, above_fd: os.rmdir(name, dir_fd=above_fd))
 
-    Only one folder is open at a time, as there may be thousands of levels. Each folder on the way
-    up must be the one that was left on the way down.
+
+def _walk(
+    folder_fd: int, enter: Callable[[int], list[str]], leave: Callable[[str, int], None]
+) -> None:
+    """Go through an open folder and those below, and close it.
+
+    Only one folder is open at a time, as there may be thousands, side by side or in each other.
+    Each one on the way up must be the one that was left on the way down.
+
+    Args:
+        folder_fd: The folder.
+        enter: Is given each folder; the names of those in it to go on with.
+        leave: Is given the name of each folder below the first when it is done, and the one above.
     """
     here = folder_fd
     way: list[tuple[str, Identity, list[str]]] = []
     try:
-        left = _emptied(here)
+        left = enter(here)
         while left or way:
             if left:
                 name = left.pop()
@@ -181,15 +193,15 @@ def _empty(folder_fd: int) -> None:
                 there = _opened(name, here)
                 os.close(here)
                 here = there
-                left = _emptied(here)
+                left = enter(here)
             else:
                 name, above, left = way.pop()
                 there = os.open("..", FOLDER_FLAGS, dir_fd=here)
                 os.close(here)
                 here = there
                 if _identity(here) != above:
-                    raise OSError(f"the folder {name} was moved while it was emptied")
-                os.rmdir(name, dir_fd=here)
+                    raise OSError(f"the folder {name} was moved while it was looked through")
+                leave(name, here)
     finally:
         os.close(here)
 
@@ -240,20 +252,23 @@ def _permit(name: str, folder_fd: int) -> None:
 
 def permit_executing(scratch: str) -> int:
     """Let the owner of the files in a folder execute them, links left out; 0."""
-    waiting = [os.open(scratch, FOLDER_FLAGS)]
-    count = 0
-    while waiting and count <= MAX_FILES:
-        folder_fd = waiting.pop()
+    num_left = MAX_FILES
+
+    def permit(folder_fd: int) -> list[str]:
+        nonlocal num_left
+        folders = []
         for entry in os.scandir(folder_fd):
-            count += 1
+            num_left -= 1
             if entry.is_dir(follow_symlinks=False):
-                waiting.append(_opened(entry.name, folder_fd))
+                folders.append(entry.name)
             elif entry.is_file(follow_symlinks=False):
                 file_fd = os.open(entry.name, FILE_FLAGS, dir_fd=folder_fd)
                 if os.fstat(file_fd).st_nlink == 1:
                     os.fchmod(file_fd, stat.S_IRWXU)
                 os.close(file_fd)
-        os.close(folder_fd)
+        return folders if num_left >= 0 else []
+
+    _walk(os.open(scratch, FOLDER_FLAGS), permit, lambda *_: None)
     return 0
 
 

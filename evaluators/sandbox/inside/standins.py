@@ -1,7 +1,7 @@
 """Stand-ins for what evaluators import from OpenEvolve, SkyDiscover and ShinkaEvolve.
 
-They exist in memory, inside the sandbox only, and count after everything that is installed: where
-one of these packages is there, it is used. Names and results are those of the originals.
+They exist in memory, inside the sandbox only; an installed package takes precedence. Names and
+results are those of the originals.
 """
 
 import json
@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from math import isfinite, sqrt
 from shutil import which
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, Self
 
+from costada.evaluators.sandbox.inside.caught import Caught
 from costada.evaluators.sandbox.inside.module_loading import load_module
 
 PACKAGES = ("openevolve", "skydiscover", "shinka")
@@ -29,6 +30,9 @@ ERROR_METRICS = {
     "all_validation_errors": [],
 }
 """What ShinkaEvolve's helper reports of a program that fails."""
+
+HIDDEN_FRAMES = (os.path.dirname(__file__), "<frozen importlib")
+"""Beginnings of the paths of the code that loads and calls a program."""
 
 
 class EvaluationResult:
@@ -53,26 +57,6 @@ class EvaluationResult:
 
 
 EvaluationResult.__module__ = "openevolve.evaluation_result"
-
-
-class _Caught:
-    """Keeps the error of the code under `with`, whose text becomes part of the results."""
-
-    error: Exception | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        if isinstance(error, Exception) and not isinstance(error, MemoryError):
-            traceback.print_exception(error)
-            self.error = error
-        return self.error is not None
 
 
 def load_program(program_path: str) -> ModuleType:
@@ -126,7 +110,7 @@ def run_shinka_eval(
     seconds: list[float] = []
     faults: list[str] = []
     num_invalid, first = 0, None
-    with _Caught() as caught:
+    with Caught(but=(MemoryError,)) as caught:
         function = getattr(load_program(program_path), experiment_fn_name)
         for index in range(num_runs):
             arguments = (
@@ -154,12 +138,24 @@ def run_shinka_eval(
             first = first or f"combined_score is {score}"
             num_invalid += 1
     if caught.error is not None:
+        _print_error(caught.error)
         defaults = default_metrics_on_error or {}
         metrics = {name: defaults.get(name, value) for name, value in ERROR_METRICS.items()}
         first = str(caught.error)
     is_correct = caught.error is None and num_invalid == 0
     save_json_results(results_dir, metrics, is_correct, first)
     return metrics, is_correct, first
+
+
+def _print_error(error: BaseException) -> None:
+    """Print an error with its traceback, without the frames that load and call the program."""
+    report = traceback.TracebackException.from_exception(error)
+    each: traceback.TracebackException | None = report
+    while each:
+        frames = (frame for frame in each.stack if not frame.filename.startswith(HIDDEN_FRAMES))
+        each.stack = traceback.StackSummary.from_list(list(frames))
+        each = each.__cause__ or each.__context__
+    sys.stderr.writelines(report.format())
 
 
 def _aggregated(
@@ -230,7 +226,7 @@ class StandIns:
         return ModuleSpec(name, self, is_package=is_package)  # type: ignore[arg-type]
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """Leave that to Python."""
+        """Use Python's default."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Fill a module."""

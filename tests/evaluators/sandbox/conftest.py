@@ -1,6 +1,15 @@
 import pytest
 from sandbox_runs import CONFINED, ENDS, why_absent
 
+from costada.evaluators.sandbox.slot import SHORT_SLOTS, SLOTS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_slots_of_other_files():
+    """Tests count the processes of slots, and an earlier file may have left some idle."""
+    SLOTS.close()
+    SHORT_SLOTS.close()
+
 
 @pytest.fixture(scope="session", params=ENDS)
 def layer(request):

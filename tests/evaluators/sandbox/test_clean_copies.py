@@ -1,6 +1,5 @@
 """Candidates that are clean copies of a repository: what they can change, and what scores them."""
 
-import fcntl
 import json
 import os
 import shutil
@@ -8,11 +7,12 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from made_repositories import BENCH, FILES, SOLVER, make_repository, problem_of, write
+from made_repositories import FILES, SOLVER, make_repository, problem_of, write
 from sandbox_runs import HERE, LAYERS, WITHOUT_NAMESPACES, output_of, why_absent
 
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import check_problem, confine
+from costada.evaluators.sandbox.codec import LENGTH_BYTES, encode
 from costada.evaluators.sandbox.inside.scratch_folder import MAX_FILES
 from costada.evaluators.sandbox.interpreter import own_interpreter
 from costada.evaluators.sandbox.layers import Layer, SlotKind
@@ -20,7 +20,7 @@ from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.run_in_copy import run_in_copy
 from costada.evaluators.sandbox.slot import Slot
 from costada.values.candidate import Program
-from costada.values.evaluation import EVALUATOR_FAULT, NO_VERDICT
+from costada.values.evaluation import EVALUATOR_FAULT, FAULTS, NO_VERDICT, SANDBOX_FAULT
 
 EXAMPLE = HERE.parents[2] / "examples" / "problems" / "repository"
 FIRST_FIT = """from packing.bins import Bin
@@ -292,7 +292,10 @@ def judged_by(command: str, repository: Path, tmp_path: Path, settings: str = ""
             "(the limit of the program's files is 8 MB)",
         ),
         ("sh -c 'for n in 1 2 3; do head -c 4M /dev/zero > $n; done; ls x'", "files is 8 MB"),
-        ("sleep 30", "timeout: the program exceeded 2 s"),
+        (
+            "sleep 30",
+            "timeout: the evaluation exceeded 2 s (timeout in problem.toml, or --timeout)",
+        ),
         ("python -c 'bytearray(900 * 2**20)'", "MemoryError"),
     ],
 )
@@ -302,6 +305,44 @@ def test_a_command_without_a_score_is_the_candidates_failure(command, reason, re
     assert reason in judged.error
     assert EVALUATOR_FAULT not in judged.artifacts
     assert (NO_VERDICT in judged.artifacts) is reason.startswith("timeout")
+
+
+FORGES = """
+import os
+def answer():
+    above = os.getppid()
+    for number in os.listdir(f"/proc/{{above}}/fd"):
+        path = f"/proc/{{above}}/fd/{{number}}"
+        if int(number) > 2 and os.readlink(path).startswith("pipe:"):
+            os.write(os.open(path, os.O_WRONLY), {message!r})
+    os.kill(above, 9)
+"""
+
+
+@pytest.mark.parametrize(
+    "report", [{}, {"name": 1, "status": 0.5, "stdout": None, "stderr": []}, [1.0]]
+)
+def test_a_report_that_a_candidate_writes_in_the_weakest_layer_is_its_failure(
+    report, repository, tmp_path
+):
+    problem = confine(problem_of(repository, tmp_path / "problem"), sandbox=Layer.PROCESS)
+    message = encode({"output": report})
+    framed = len(message).to_bytes(LENGTH_BYTES, "big") + message
+    judged = problem.judge(solver(FORGES.format(message=framed)), "k")
+    assert judged.error == "malformed answer: it is no report of a command"
+
+
+def test_a_candidate_cannot_mark_its_verdict_as_that_of_a_broken_sandbox(repository, tmp_path):
+    texts = dict.fromkeys(FAULTS, "mine") | {"combined_score": 0.75}
+    program = f"import json\ndef answer():\n    return json.dumps({texts!r})\n"
+    judged = judged_by("python bench.py", repository, tmp_path, program=program)
+    assert (judged.score, {*FAULTS} & judged.artifacts.keys()) == (0.75, set())
+    assert judged.artifacts[f"reported_{SANDBOX_FAULT}"] == "mine"
+
+
+def test_a_command_may_end_by_a_signal_without_a_name(repository, tmp_path):
+    judged = judged_by("sh -c 'kill -40 $$'", repository, tmp_path)
+    assert judged.error == "command failed (signal 40)"
 
 
 def test_a_program_that_is_not_there_is_the_evaluators_fault(repository, tmp_path):
@@ -415,39 +456,6 @@ def test_a_repository_that_changes_after_it_was_loaded_is_refused(repository, tm
     assert problem_of(repository, tmp_path / "problem").judge(problem.start, "k").score == 0.5
 
 
-@pytest.mark.parametrize("name", [".costada", ".costada/originals"])
-def test_links_in_the_place_of_its_folders_are_refused(repository, tmp_path, name):
-    problem = problem_of(repository, tmp_path / "problem")
-    others = tmp_path / "others"
-    write(others, {"poetry.lock": "", "poetry/x": "", "originals/poetry.lock": ""})
-    link = tmp_path / "problem" / name
-    link.parent.mkdir(exist_ok=True)
-    link.symlink_to(others)
-    with pytest.raises(ValueError, match=f"{name} is a link; expected a folder, or nothing"):
-        problem.judge(problem.start, "k")
-    assert sorted(path.name for path in others.rglob("*")) == [
-        *("originals", "poetry", "poetry.lock", "poetry.lock", "x"),
-    ]
-
-
-def test_the_folder_of_the_files_is_mended_and_removed_when_none_uses_it(repository, tmp_path):
-    folder = tmp_path / "problem"
-    problem = problem_of(repository, folder)
-    places = folder / ".costada" / "originals"
-    places.mkdir(parents=True)
-    for name in ("used", "unused"):
-        write(places / name, {"x": ""})
-        (places / f"{name}.lock").touch()
-    made = places / problem.evaluate.base.digest[:32]
-    write(made, {"repository/bench.py": "spoiled"})
-    with open(places / "used.lock") as lock:
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        assert problem.judge(problem.start, "k").score == 0.5
-    left = {path.name for path in places.iterdir()}
-    assert left == {"used", "used.lock", made.name, f"{made.name}.lock"}
-    assert (made / "repository" / "bench.py").read_text() == BENCH
-
-
 def test_a_problem_folder_for_a_repository_is_written_by_one_command(repository, tmp_path, invoke):
     folder = tmp_path / "new"
     options = ["--from-repo", repository, "--edit", "src/*.py", "--score", "python bench.py"]
@@ -461,3 +469,25 @@ def test_a_problem_folder_for_a_repository_is_written_by_one_command(repository,
     for wrong in (options[:4], options[:2], options[2:], [*options, "--from", "circle_packing"]):
         assert invoke("init", tmp_path / "other", *wrong).exit_code == 2
     assert not (tmp_path / "other").exists()
+
+
+def test_a_score_command_without_its_program_is_refused_before_the_folder_is_made(
+    repository, tmp_path, invoke
+):
+    folder, options = tmp_path / "new", ["--from-repo", repository, "--edit", "src/*.py"]
+    refused = invoke("init", folder, *options, "--score", "nosuch x")
+    assert (refused.exit_code, folder.exists()) == (2, False)
+    assert "--score is 'nosuch x'; found no program 'nosuch' in " in refused.stderr
+    made = invoke("init", folder, *options, "--score", "./built x")
+    assert (made.exit_code, folder.exists()) == (0, True)
+    assert "./built is missing: a build must make it" in made.stdout
+
+
+def test_a_folder_of_a_repository_is_not_adopted_and_called_what_it_is(
+    repository, tmp_path, invoke
+):
+    folder, score = tmp_path / "new", ["--score", "python bench.py"]
+    invoke("init", folder, "--from-repo", repository, "--edit", "src/*.py", *score)
+    refused = invoke("adopt", folder)
+    assert refused.exit_code == 2
+    assert f"a problem folder of CostAda for the repository {repository}, which" in refused.stderr

@@ -1,6 +1,7 @@
 """Candidates in any language: built once, run for each call, and what comes of it."""
 
 import os
+import resource
 import time
 from shutil import which
 
@@ -8,6 +9,7 @@ import pytest
 from sandbox_runs import AMPLE, LAYERS
 
 from costada.evaluators.sandbox.commands import Commands, run_commands
+from costada.evaluators.sandbox.inside.scratch_folder import permit_executing
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.values.candidate import Program
@@ -237,3 +239,18 @@ def test_programs_are_found_in_the_folders_that_are_readable(tmp_path):
         run_commands("", commands, [{}], AMPLE, readable=["chain"])
     with pytest.raises(ValueError, match="expected the absolute path of a file or folder that is"):
         run_commands("", commands, [{}], AMPLE, readable=[str(tmp_path / "absent")])
+
+
+def test_a_build_may_leave_more_folders_than_can_be_open_at_once(tmp_path):
+    places = [*(tmp_path / str(number) for number in range(200)), tmp_path / ("deep/" * 200)]
+    for place in places:
+        place.mkdir(parents=True)
+        (place / "program").touch(0o600)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    num_open = len(os.listdir("/dev/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (num_open + 20, hard))
+    try:
+        assert permit_executing(str(tmp_path)) == 0
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert all(os.access(place / "program", os.X_OK) for place in places)

@@ -236,3 +236,14 @@ def test_nothing_of_a_candidate_is_left_for_the_next(confined):
 def test_in_the_weakest_layer_the_limits_hold_too():
     source = "print('x' * 20_000)"
     assert run(source, RUN, Layer.PROCESS, SMALL).error == "the program wrote more than 10000 bytes"
+
+
+@pytest.mark.parametrize(
+    "deed",
+    ["os.rename(here, here + 'x')", "os.rename(here, here + 'x'); os.symlink('/etc', here)"],
+    ids=["moved", "replaced"],
+)
+def test_a_build_that_moves_its_folder_fails_and_harms_no_other(deed):
+    result = run(f"import os\nhere = os.getcwd()\n{deed}", BUILT, Layer.PROCESS)
+    assert result.error.startswith("the working folder is gone: the program moved")
+    assert run("", BUILT, Layer.PROCESS).output["stdout"] == "1\n"
