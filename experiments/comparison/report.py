@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from base64 import b64encode
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
+from urllib.parse import quote
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -32,6 +34,7 @@ from costada.experiments.comparison.tables import (
     section_title,
 )
 from costada.experiments.comparison.text import to_csv, to_latex, to_markdown
+from costada.runs.folder import RunFolder
 from costada.store.files import make_folder, read_bytes, replace_text
 
 TEMPLATE = "template.html"
@@ -56,6 +59,14 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
+class RunPage:
+    """The page of a run: its seed, and its address relative to the comparison."""
+
+    seed: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """A section of the page: one problem, or all problems of one model and budget."""
 
@@ -64,6 +75,8 @@ class Part:
     figures: Sequence[Drawn]
     note: str
     tables: Sequence[Table]
+    # by method; none of a run without a page
+    run_pages: Mapping[str, Sequence[RunPage]] = field(default_factory=dict)
 
 
 def to_html(
@@ -71,8 +84,11 @@ def to_html(
     published: Sequence[Table],
     left_out: Sequence[str],
     theory: Sequence[Path],
+    out: Path,
 ) -> str:
-    """The page; `theory` are SVG files, shown as images, which cannot run anything.
+    """The page, whose links to the pages of runs are relative to the folder `out`.
+
+    `theory` are SVG files, shown as images, which cannot run anything.
 
     Raises:
         OSError: If a picture cannot be read.
@@ -106,7 +122,7 @@ def to_html(
         summary=f"{numbers}. Differences refer to {comparison.baseline}.",
         definitions=DEFINITIONS,
         styles=styles,
-        parts=_parts(comparison, styles),
+        parts=_parts(comparison, styles, out),
         reruns=rerun_table(comparison.reruns) if comparison.reruns else None,
         mixes=mix_table(comparison.mixes) if comparison.mixes else None,
         theory=pictures,
@@ -115,7 +131,7 @@ def to_html(
     )
 
 
-def _parts(comparison: Comparison, styles: LineStyles) -> list[Part]:
+def _parts(comparison: Comparison, styles: LineStyles, out: Path) -> list[Part]:
     """The parts: each model and budget over its problems, then each problem."""
     averages = {(each.model, each.budget): each for each in comparison.averages}
     settings = groupby(comparison.sections, key=lambda each: (each.model, each.budget))
@@ -124,23 +140,36 @@ def _parts(comparison: Comparison, styles: LineStyles) -> list[Part]:
         sections, anchor = list(some), f"part-{number}"
         paths = _drawn(budget_paths(sections, styles, anchor), PATHS)
         if len(sections) == 1:
-            parts.append(_problem_part(anchor, sections[0], styles, [paths]))
+            parts.append(_problem_part(anchor, sections[0], styles, [paths], out))
             continue
         average = averages.get((model, budget))
         title = f"{model}, {money(budget)}: {len(sections)} problems"
         note = "" if average else NO_AVERAGES
         parts.append(Part(anchor, title, [paths], note, section_tables(average) if average else ()))
         for place, section in enumerate(sections):
-            parts.append(_problem_part(f"{anchor}-{place}", section, styles, []))
+            parts.append(_problem_part(f"{anchor}-{place}", section, styles, [], out))
     return parts
 
 
 def _problem_part(
-    anchor: str, section: Section, styles: LineStyles, figures: Sequence[Drawn]
+    anchor: str, section: Section, styles: LineStyles, figures: Sequence[Drawn], out: Path
 ) -> Part:
     drawn = _drawn(trajectories(section, styles, f"{anchor}-trajectory"), TRAJECTORIES)
     title = section_title(section)
-    return Part(anchor, title, [*figures, drawn], "", section_tables(section))
+    tables, pages = section_tables(section), _run_pages(section, out)
+    return Part(anchor, title, [*figures, drawn], "", tables, pages)
+
+
+def _run_pages(section: Section, out: Path) -> dict[str, list[RunPage]]:
+    """The pages of a section's runs, where they have been written and are no links."""
+    found: dict[str, list[RunPage]] = {}
+    for method, of_method in section.runs.items():
+        for run in (run for some in of_method.values() for run in some):
+            page = RunFolder(Path(run.place)).report
+            if run.place and page.is_file() and not page.is_symlink():
+                address = quote(os.fsencode(os.path.relpath(page, out)))
+                found.setdefault(method, []).append(RunPage(run.seed, address))
+    return found
 
 
 def _drawn(svg: str, caption: str) -> Drawn:
@@ -185,7 +214,7 @@ def write_comparison(
         "md": to_markdown(comparison, published, lines),
         "csv": to_csv(comparison),
         "tex": to_latex(comparison, published),
-        "html": to_html(comparison, published, lines, sorted(directory.rglob(THEORY))),
+        "html": to_html(comparison, published, lines, sorted(directory.rglob(THEORY)), out),
     }
     if not out.is_dir():
         make_folder(out)

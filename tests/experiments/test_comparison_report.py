@@ -65,7 +65,7 @@ def small() -> Comparison:
 
 @pytest.fixture(scope="module")
 def page():
-    return to_html(small(), [PUBLISHED], [], [])
+    return to_html(small(), [PUBLISHED], [], [], Path())
 
 
 def test_the_final_table_shows_mean_deviation_best_and_marks_the_best_method():
@@ -100,7 +100,7 @@ def test_notes_count_runs_that_failures_ended():
     note = "Ended by failures in a row, counted with their last iteration: 1 of evox."
     assert final_quality(comparison.sections[0]).note == note
     assert note in to_markdown(comparison, [], [])
-    assert note in to_html(comparison, [], [], [])
+    assert note in to_html(comparison, [], [], [], Path())
     assert final_quality(small().sections[0]).note == ""
 
 
@@ -169,7 +169,7 @@ def test_the_page_is_complete_reproducible_and_needs_no_other_file(page):
     assert page.count("<svg") == 5
     for svg in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL):
         ElementTree.fromstring(svg)
-    assert to_html(small(), [PUBLISHED], [], []) == page
+    assert to_html(small(), [PUBLISHED], [], [], Path()) == page
 
 
 def test_names_from_files_are_escaped(tmp_path):
@@ -178,7 +178,7 @@ def test_names_from_files_are_escaped(tmp_path):
     scores = {HOSTILE: [0.5, 0.6], "costada": [0.7, 0.7]}
     runs = runs_of(scores, problem=HOSTILE, model=HOSTILE, dollars_by_role={HOSTILE: 1.0})
     comparison = compare_outcomes(runs)
-    page = to_html(comparison, [], [HOSTILE], [picture])
+    page = to_html(comparison, [], [HOSTILE], [picture], tmp_path)
     assert "script" not in Tags(page).names
     assert "<script" not in page
     assert "data:image/svg+xml;base64," in page
@@ -192,7 +192,21 @@ def test_names_from_files_are_escaped(tmp_path):
 def test_runs_that_found_nothing_valid_can_be_drawn():
     nothing = {"seed_score": 0.0, "seed_objective": None, "points": (Point(1, 1.0, 0.0, None),)}
     bare = outcome([], **nothing)
-    Tags(to_html(compare_outcomes([bare, replace(bare, seed=1)]), [], [], []))
+    Tags(to_html(compare_outcomes([bare, replace(bare, seed=1)]), [], [], [], Path()))
+
+
+def test_the_page_links_to_the_pages_of_runs_that_have_one(tmp_path):
+    places = [tmp_path / "runs" / name for name in ("a", 'javascript:"<b>', "linked", "bare")]
+    for place in places:
+        place.mkdir(parents=True)
+    for place in places[:2]:
+        (place / "report.html").write_text("")
+    (places[2] / "report.html").symlink_to(places[0] / "report.html")
+    runs = [outcome([(1.1, 0.8)], seed=seed, place=str(each)) for seed, each in enumerate(places)]
+    page = to_html(compare_outcomes(runs), [], [], [], tmp_path / "tables")
+    links = [source for source in Tags(page).sources if not source.startswith("#")]
+    assert links == ["../runs/a/report.html", "../runs/javascript%3A%22%3Cb%3E/report.html"]
+    assert 'aria-label="costada, seed 1">seed 1</a>' in page
 
 
 def test_every_method_has_a_colour_of_its_own():
