@@ -55,7 +55,6 @@ app = typer.Typer(
     name="costada",
     epilog=RUNS,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 

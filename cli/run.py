@@ -19,6 +19,7 @@ from costada.cli.errors import keeping_output_clean, refusing, say, showing_paus
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.reports.formats import counted, percent
+from costada.reports.status import erase_status, show_status
 from costada.reports.terminal import show
 from costada.runs.config import EXECUTION, OUTPUT, RunConfig
 from costada.runs.folder import RunFolder, unused_folder
@@ -141,7 +142,10 @@ def resume(
 
 
 def planned(config: RunConfig) -> Plan:
-    """Plan a run while the sandbox is tried in a thread; raises as `plan_run` does."""
+    """Plan a run while the sandbox is tried in a thread; raises as `plan_run` does.
+
+    On a terminal a line says so, which the first output replaces.
+    """
     with ending_on_signal(), showing_warnings(), keeping_output_clean():
         probing = Thread(target=_probe_sandbox, args=(config,), daemon=True)
         probing.start()
@@ -156,7 +160,8 @@ def planned(config: RunConfig) -> Plan:
 def _probe_sandbox(config: RunConfig) -> None:
     """Try the sandbox while modules are loaded; what is found is kept for the plan."""
     with suppress(ValueError, RuntimeError, OSError):  # raised again where it is chosen
-        chosen_layer(config.sandbox or Layer.AUTO)
+        layer = chosen_layer(config.sandbox or Layer.AUTO)
+        show_status(f"Trying the evaluator in {layer.value} ...")
 
 
 def collect_garbage() -> None:
@@ -187,6 +192,7 @@ def _carry_out(
     from costada.store.run_store import RunStore
 
     collect_garbage()
+    erase_status()
     # The ledger's own errors reach the user through `refusing`; LangChain would log them as well.
     logging.getLogger("langchain_core.callbacks.manager").setLevel(logging.ERROR)
     progress = progress_on(SafeConsole(stderr=as_json, highlight=False), is_quiet=is_quiet)

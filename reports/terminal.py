@@ -13,6 +13,8 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment, Segments
 from rich.text import Text
 
+from costada.reports.status import erase_status
+
 CONTROL_CHARACTERS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but for tab and newline
     "\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -38,6 +40,7 @@ def printable(text: str) -> str:
 
 def show(text: object = "", *, is_error: bool = False) -> None:
     """Print to standard output or standard error, with control characters escaped."""
+    erase_status()
     print(printable(str(text)), file=sys.stderr if is_error else sys.stdout, flush=True)
 
 

@@ -1,0 +1,44 @@
+"""Where the command begins: words on the terminal and shell completion, before libraries load."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from costada.reports.status import show_status
+
+COMPLETING = "_COSTADA_COMPLETE"
+"""Variable of the environment by which a shell asks for completions."""
+
+INSTALL = "--install-completion"
+WITH_EVALUATOR = ("run", "resume", "evaluate", "check")
+SILENT = ("--help", "--quiet")
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Answer a shell that completes a command line, or run the command of this process."""
+    words = sys.argv[1:]
+    if instruction := os.environ.get(COMPLETING):
+        from costada.cli.completion import answer
+
+        if answer(instruction):
+            return
+    if words == [INSTALL]:
+        from costada.cli.completion import table
+
+        table()  # so that the first completion need not make it
+    if _tries_evaluator(words):
+        show_status("Trying the evaluator ...")
+    try:
+        from costada.cli.main import main as command
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    command()
+
+
+def _tries_evaluator(words: Sequence[str]) -> bool:
+    return bool(words) and words[0] in WITH_EVALUATOR and not set(SILENT) & set(words)
+
+
+if __name__ == "__main__":
+    main()

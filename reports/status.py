@@ -1,0 +1,27 @@
+"""One line on the terminal that says what is being done, and is gone when anything is printed."""
+
+import os
+import sys
+
+ERASE_LINE = "\x1b[K"
+_shown = [False]
+"""Whether the line is on the terminal."""
+
+
+def show_status(text: str) -> None:
+    """Show a text in place of the one before; only where standard error is a terminal.
+
+    The cursor stays at the beginning of the line, so that whatever is printed next replaces it.
+    """
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        sys.stderr.write(f"{text}{ERASE_LINE}\r")
+        sys.stderr.flush()
+        _shown[0] = True
+
+
+def erase_status() -> None:
+    """Erase the line, if there is one."""
+    if _shown[0]:
+        _shown[0] = False
+        sys.stderr.write(ERASE_LINE)
+        sys.stderr.flush()

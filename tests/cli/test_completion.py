@@ -1,0 +1,118 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from costada.cli import completion
+from costada.controller.methods import METHODS
+from costada.controller.router import ROUTERS
+from costada.evaluators.registry import problem_names
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """A folder for caches in which the table of completions lies."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        completion.table()
+    return folder
+
+
+@pytest.fixture
+def complete(cache, tmp_path, monkeypatch):
+    """The completions of a command line, in a folder with runs and problems."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.chdir(tmp_path)
+    for name in ("runs-out/first-1", "runs-out/first-2", "elsewhere"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "settings.json").write_text("{}")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "my-problem").mkdir()
+    (tmp_path / "my-problem" / "problem.toml").write_text("")
+
+    def run(line):
+        *words, last = line.split(" ")
+        return [value for value, _ in completion.completions(words, last)]
+
+    return run
+
+
+def test_commands_are_completed(complete):
+    assert complete("re") == ["resume", "report"]
+    assert complete("no-such-command ") == []
+
+
+def test_problems_are_the_benchmarks_and_the_folders_that_hold_one(complete):
+    assert set(complete("run ")) == {*problem_names(), "my-problem"}
+    assert complete("run --seed 3 my") == ["my-problem"]
+    assert complete("sweep --problems circle_packing,heilbronn_c") == [
+        "circle_packing,heilbronn_convex"
+    ]
+
+
+@pytest.mark.parametrize("command", ["resume", "trace", "report", "watch", "fork"])
+def test_folders_of_runs_are_completed(complete, command):
+    assert complete(f"{command} ") == ["elsewhere", "runs-out/"]
+    assert complete(f"{command} runs-out/f") == ["runs-out/first-1", "runs-out/first-2"]
+    assert complete(f"{command} my") == []
+
+
+def test_values_are_completed_after_their_option(complete):
+    assert complete("run circle_packing --method ") == list(METHODS)
+    assert complete("run circle_packing --router ") == list(ROUTERS)
+    assert complete("run circle_packing --budget-policy h") == ["hard"]
+    assert complete("run circle_packing --budget ") == []
+
+
+def test_options_are_completed_once(complete):
+    assert complete("run --max-i") == ["--max-iterations"]
+    assert complete("run --max-iterations 3 --max-i") == []
+
+
+def test_a_damaged_cache_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "costada").mkdir()
+    stored = tmp_path / "costada" / "completion.json"
+    stored.write_text("{")
+    found = completion.table()
+    assert json.loads(stored.read_text())["commands"].keys() == found["commands"].keys()
+
+
+def test_bash_completes_with_the_installed_script(cache, tmp_path):
+    """The script is what `--install-completion` writes; bash runs it as for the TAB key."""
+    command = tmp_path / "costada"
+    command.write_text(f"#!{sys.executable}\nfrom costada.cli.entry import main\nmain()\n")
+    command.chmod(0o700)
+    script = (
+        'costada --install-completion >/dev/null; source "$HOME/.bash_completions/costada.sh"\n'
+        "COMP_WORDS=(costada run --method a); COMP_CWORD=3; _costada_completion costada\n"
+        'echo "${COMPREPLY[@]}"'
+    )
+    paths = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    variables = {"HOME": str(tmp_path), "PATH": paths, "XDG_CACHE_HOME": str(cache)}
+    done = subprocess.run(
+        ["bash", "-c", script], env={**os.environ, **variables}, capture_output=True, text=True
+    )
+    assert done.stdout == "adaevolve\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shell", "expected"),
+    [
+        ("zsh", '_arguments \'*: :(("hard":""))\'\n'),
+        ("fish", "hard\n"),
+    ],
+)
+def test_zsh_and_fish_get_what_their_scripts_expect(complete, monkeypatch, capsys, shell, expected):
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", "costada run p --budget-policy h")
+    monkeypatch.setenv("_TYPER_COMPLETE_FISH_ACTION", "get-args")
+    assert completion.answer(f"complete_{shell}")
+    assert capsys.readouterr().out == expected
+
+
+def test_other_shells_are_left_to_the_library():
+    assert not completion.answer("complete_powershell")
+    assert not completion.answer("source_bash")

@@ -1,0 +1,53 @@
+import os
+import pty
+import sys
+from contextlib import suppress
+
+from costada.reports.status import show_status
+from costada.reports.terminal import show
+
+COMMAND = "from costada.cli.entry import main; main()"
+SLOW = ("pydantic", "typer", "rich", "numpy", "langgraph")
+
+
+def on_terminal(*words, script=COMMAND):
+    """What a command writes to a terminal of its own, in the pieces that were read."""
+    number, master = pty.fork()
+    if number == 0:
+        os.execv(sys.executable, [sys.executable, "-c", script, *words])
+    pieces = []
+    with suppress(OSError):  # how Linux says that the other end is closed
+        while piece := os.read(master, 65536):
+            pieces.append(piece.decode())
+    os.close(master)
+    os.waitpid(number, 0)
+    return pieces
+
+
+def test_the_first_words_of_a_run_come_before_any_library_is_loaded():
+    script = (
+        "import sys; from costada.reports import status\n"
+        "from costada.cli import entry\n"
+        "def loaded(text): print(text, [name for name in sys.modules if name in "
+        f"{SLOW}]); raise SystemExit\n"
+        "entry.show_status = loaded; entry.main()"
+    )
+    said = "".join(on_terminal("run", "circle_packing", script=script))
+    assert said.split("\r\n")[0] == "Trying the evaluator ... []"
+
+
+def test_the_words_are_erased_by_what_is_printed_next():
+    pieces = on_terminal("run", "no_such_problem")
+    first, *rest = "".join(pieces).split("\r", 1)
+    assert first == "Trying the evaluator ...\x1b[K"
+    assert "\x1b[Kcostada: " in rest[0]
+
+
+def test_a_pipe_gets_no_status(capfd):
+    show_status("Trying the evaluator ...")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_nothing_is_erased_where_no_status_was_shown(capfd):
+    show("a line")
+    assert capfd.readouterr() == ("a line\n", "")

@@ -1,0 +1,34 @@
+import pytest
+
+from costada.evaluators.problem import confine
+from costada.evaluators.registry import problem
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.least_limits import EMPTY_PROGRAM, least_memory
+from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.run import run_candidate
+
+
+@pytest.mark.parametrize("layer", [Layer.BUBBLEWRAP, Layer.PROCESS])
+def test_a_program_that_does_nothing_works_with_the_least_memory(layer):
+    limits = Limits(memory_mb=least_memory(layer))
+    result = run_candidate(EMPTY_PROGRAM, "answer", limits, {"number": 3}, layer)
+    assert (result.output, result.error, result.log) == ([3], None, "")
+
+
+def test_less_memory_than_an_empty_program_needs_is_refused_by_the_least(invoke, tmp_path):
+    out = tmp_path / "run"
+    result = invoke("run", "circle_packing", "--memory-mb", 1, "--out", out)
+    assert result.exit_code == 2
+    words = "memory_mb: got 1, but a program that does nothing needs 2 MiB in the sandbox"
+    assert words in " ".join(result.output.split())
+    assert not out.exists()
+
+
+def test_a_timeout_that_no_program_can_keep_is_refused():
+    with pytest.raises(ValueError, match=r"timeout: got 0\.0001, but a program that does nothing"):
+        confine(problem("circle_packing"), timeout=0.0001)
+
+
+def test_the_least_memory_that_was_named_is_accepted():
+    layer = confine(problem("circle_packing")).sandbox
+    assert confine(problem("circle_packing"), memory_mb=least_memory(layer)).limits.memory_mb == 2
