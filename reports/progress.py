@@ -25,7 +25,7 @@ from rich.text import Text
 
 from costada.reports.formats import clock, counted, objective_text
 from costada.reports.terminal import printable
-from costada.reports.trace import event_words
+from costada.reports.trace import event_meaning, event_words
 from costada.store.history import CacheUse, PastCall, RunHistory
 
 if TYPE_CHECKING:
@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     from costada.nodes.end_step import ModelRow, TraceRow
 
 STANDARD_ERROR = 2
-EVENTS_SHOWN = 5
+EVENTS_KEPT = 60
+EVENTS_LEFT = 5
+"""Events or steps that stay on the terminal when the run has ended."""
+
 CALLS_SHOWN = 8
 POLL_SECONDS = 1.0
 """How often the panel looks for requests in flight."""
@@ -42,9 +45,17 @@ POLL_SECONDS = 1.0
 SUM_SECONDS = 5.0
 """How often it sums what prompt caches have saved, which reads every request of the run."""
 
-PANEL_WIDTH = 88
-TWO_COLUMNS_FROM = 78
-"""Characters of a terminal from which the panel shows its facts in two columns."""
+FRAME = 4
+"""Characters of the panel's frame in a line; it takes two lines as well."""
+
+LABEL_WIDTH, VALUE_WIDTH = 10, 24
+COLUMN_WIDTH, MOST_COLUMNS = 38, 4
+"""Characters of a fact with its label, and how many facts stand side by side at most."""
+
+STEPS_FROM = 116
+"""Characters of a terminal from which the panel lists the last steps in place of events."""
+
+LEAST_GAUGE, MOST_GAUGE = 10, 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +115,11 @@ class Progress(SilentProgress):
 
 
 class LineProgress(Lines, Progress):
-    """Writes one line per iteration."""
+    """Writes one line per iteration, and what an event means below the first of its kind."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._explained: set[str] = set()
 
     def begin(self, heading: RunHeading, rows: Sequence[TraceRow]) -> None:
         """Write the heading."""
@@ -126,6 +141,9 @@ class LineProgress(Lines, Progress):
             *row["events"],
         ]
         self.write("  ".join(parts))
+        for event in row["events"]:
+            if meaning := first_meaning(event, self._explained):
+                self.write(f"  {event.partition(':')[0]}: {meaning}")
 
 
 class LiveProgress(Progress):
@@ -136,7 +154,9 @@ class LiveProgress(Progress):
         self._notice = ""
         self._heading = RunHeading("costada", 0.0, 0)
         self._row: TraceRow | None = None
-        self._events: deque[str] = deque(maxlen=EVENTS_SHOWN)
+        self._events: deque[str] = deque(maxlen=EVENTS_KEPT)
+        self._steps: deque[tuple[TraceRow, str]] = deque(maxlen=EVENTS_KEPT)
+        self._explained: set[str] = set()
         self._began = self._step_began = monotonic()
         self._ended: float | None = None
         self._before = 0
@@ -167,7 +187,11 @@ class LiveProgress(Progress):
         previous = self._row["best_objective"] if self._row else None
         self._row = row
         self._step_began = monotonic()
-        events = [event_words(event) for event in row["events"]]
+        events = []
+        for event in row["events"]:
+            meaning = first_meaning(event, self._explained)
+            events.append(event_words(event) + (f" ({meaning})" if meaning else ""))
+        self._steps.append((row, ", ".join(events)))
         if row["global_gain"] > 0:
             before = "" if previous is None else f"from {previous:.6g} "
             events.insert(0, f"best {before}to {objective_text(row['best_objective'])}")
@@ -180,39 +204,81 @@ class LiveProgress(Progress):
         self._notice = text
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the panel as it stands now, in one column where two do not fit."""
-        spent = self._row["spent"] if self._row else 0.0
-        budget = self._heading.budget
-        bar = Table.grid(padding=(0, 1))
-        gauge = ProgressBar(total=budget or 1.0, completed=spent, width=44)
-        bar.add_row("budget", gauge, f"${spent:.4f} of ${budget:g}")
-        columns = 2 if options.max_width >= TWO_COLUMNS_FROM else 1
+        """Yield the panel as it stands now; it fits on the terminal, whose width it uses."""
+        inner = options.max_width - FRAME
+        columns = min(MOST_COLUMNS, max(1, inner // COLUMN_WIDTH))
         self._look()
+        spent, budget = self._row["spent"] if self._row else 0.0, self._heading.budget
+        bar = Table.grid(padding=(0, 1))
+        money = f"${spent:.4f} of ${budget:g}"
+        width = min(MOST_GAUGE, max(LEAST_GAUGE, inner - LABEL_WIDTH - len(money) - 2))
+        bar.add_row("budget", ProgressBar(total=budget or 1.0, completed=spent, width=width), money)
         facts = self._facts()
-        grid = Table.grid(padding=(0, 2))
-        for _ in range(columns):
-            grid.add_column(style="dim", min_width=12)
-            grid.add_column(min_width=22)
+        grid = _columns(columns)
         for first in range(0, len(facts), columns):
             grid.add_row(*chain.from_iterable(facts[first : first + columns]))
         parts: list[RenderableType] = [bar, Text(), grid]
         if self._row and (models := self._row.get("router")):
             parts += [Text(), models_grid(models, is_narrow=columns == 1)]
-        parts += self._flight(columns)
-        if self._events:
+        notice = [Text(), Text(self._notice, style="bold yellow")] if self._notice else []
+
+        def room(*shown: RenderableType) -> int:
+            """Lines that the terminal has left below some parts."""
+            lines = console.render_lines(Group(*shown), options.update(width=inner), pad=False)
+            return console.height - 1 - 2 - len(lines)
+
+        flight = self._flight(columns)
+        if room(*parts, *flight, *notice) < 0:
+            flight = flight[:-1]
+        parts += flight
+        num_lines = room(*parts, *notice) - 1
+        if self._ended:
+            num_lines = min(num_lines, EVENTS_LEFT)
+        if inner >= STEPS_FROM - FRAME and self._steps and num_lines > 1:
+            parts += [Text(), self._last_steps(num_lines - 1)]
+        elif self._events and num_lines > 0:
             parts += [Text()]
-            parts += [Text(line, style="dim", no_wrap=True) for line in self._events]
-        if self._notice:
-            parts += [Text(), Text(self._notice, style="bold yellow")]
+            lines = list(self._events)[-num_lines:]
+            parts += [Text(line, style="dim", no_wrap=True, overflow="ellipsis") for line in lines]
         sandbox = self._heading.sandbox
         yield Panel(
-            Group(*parts),
+            Group(*parts, *notice),
             title=Text(self._heading.title),
             title_align="left",
             subtitle=Text(f"sandbox {sandbox}", style="dim") if sandbox else None,
             subtitle_align="left",
-            width=PANEL_WIDTH,
         )
+
+    def _last_steps(self, number: int) -> Table:
+        """The last steps, one in a line."""
+        has_models = any(row.get("models") for row, _ in self._steps)
+        grid = Table.grid(padding=(0, 2), expand=True)
+        headings = ("t", "frontier", "action", "model", "step", "objective", "best", "")
+        for heading in headings:
+            if heading != "model" or has_models:
+                is_number = heading in ("t", "frontier", "step", "objective", "best")
+                grid.add_column(
+                    Text(heading, style="dim"),
+                    justify="right" if is_number else "left",
+                    no_wrap=True,
+                    overflow="ellipsis",
+                    ratio=None if heading else 1,
+                )
+        grid.show_header = True
+        for row, events in list(self._steps)[-number:]:
+            style = "bold green" if row["global_gain"] > 0 else ""
+            failure = f"failed: {row['failure'].splitlines()[0]}" if row["failure"] else ""
+            grid.add_row(
+                str(row["iteration"]),
+                str(row["frontier"]),
+                row["action"],
+                *([Text(", then ".join(row.get("models", [])))] if has_models else []),
+                f"${row['step_cost']:.4f}",
+                objective_text(row["objective"]),
+                Text(objective_text(row["best_objective"]), style=style),
+                Text(", ".join(filter(None, (events, failure))), style="dim"),
+            )
+        return grid
 
     def _look(self) -> None:
         """Read the requests in flight and, less often, what prompt caches have done so far."""
@@ -239,10 +305,7 @@ class LiveProgress(Progress):
         calls = sorted(self._in_flight, key=lambda call: call.facts["ended_at"])
         most = sum((call.bound for call in calls), Decimal(0))
         words = f"{counted(len(calls), 'request')}, at most ${most:.4f}" if calls else "nothing"
-        grid = Table.grid(padding=(0, 2))
-        for _ in range(columns):
-            grid.add_column(min_width=12)
-            grid.add_column(min_width=22)
+        grid = _columns(columns, label_style="")
         cells = [(_asked(call), _waited(call)) for call in calls[:CALLS_SHOWN]]
         if len(calls) > CALLS_SHOWN:
             cells[-1] = ("", f"and {len(calls) - CALLS_SHOWN + 1} more")
@@ -250,12 +313,14 @@ class LiveProgress(Progress):
         cells += [("", "")] * (room - len(cells))
         for first in range(0, len(cells), columns):
             grid.add_row(*chain.from_iterable(cells[first : first + columns]))
-        return [Text(), Text.assemble(("in flight     ", "dim"), words), grid]
+        return [Text(), Text.assemble(("in flight  ", "dim"), words), grid]
 
     def _facts(self) -> list[tuple[str, str]]:
         now = self._ended or monotonic()
-        place = "in this step" if self._heading.parallel == 1 else "since a step ended"
-        waiting = f"{clock(now - self._began)} ({clock(now - self._step_began)} {place})"
+        since = clock(now - self._step_began)
+        is_alone = self._heading.parallel == 1
+        place = f"{since} in this step" if is_alone else f"last step {since} ago"
+        waiting = f"{clock(now - self._began)} ({place})"
         row, most = self._row, self._heading.max_iterations
         if row is None:
             return [("iteration", f"1 of at most {most}"), ("time", waiting)]
@@ -275,12 +340,30 @@ class LiveProgress(Progress):
         if not self._ended and num_here >= 1:
             left = remaining_iterations(self._heading.budget, row["spent"], row["iteration"], most)
             seconds = left * (self._step_began - self._began) / num_here
-            wait = timedelta(seconds=seconds - (monotonic() - self._step_began))
-            end = datetime.now() + max(wait, timedelta())
+            wait = timedelta(seconds=max(0.0, seconds - (monotonic() - self._step_began)))
+            end = datetime.now() + wait
             form = "%Y-%m-%d %H:%M" if wait.days else "%H:%M"
             facts.append(("left", f"about {counted(left, 'iteration')}"))
             facts.append(("end", f"about {end:{form}}"))
         return facts
+
+
+def _columns(number: int, label_style: str = "dim") -> Table:
+    """A table of facts, some side by side; none takes a second line unless it stands alone."""
+    grid = Table.grid(padding=(0, 1))
+    for _ in range(number):
+        grid.add_column(style=label_style, min_width=LABEL_WIDTH, no_wrap=number > 1)
+        grid.add_column(min_width=VALUE_WIDTH, no_wrap=number > 1, overflow="ellipsis")
+    return grid
+
+
+def first_meaning(event: str, explained: set[str]) -> str:
+    """What an event means if that has not been said yet; it is then added to `explained`."""
+    kind = event.partition(":")[0]
+    if kind in explained:
+        return ""
+    explained.add(kind)
+    return event_meaning(event)
 
 
 def models_grid(models: Sequence[ModelRow], *, is_narrow: bool) -> Table:

@@ -156,6 +156,29 @@ def origin_words(origin: Origin) -> str:
     return f"Forked from {origin.folder} after iteration {origin.iteration} (run {origin.run_id})."
 
 
+EVENT_MEANINGS = {
+    "guide_scheduled": "progress has slowed; the next step asks a guide for ideas",
+    "guide_charged": "a guide was asked and gave ideas, called tactics",
+    "consolidation_opened": "an idea paid off; its frontier comes first",
+    "backoff": "ideas brought nothing; the next guide comes later",
+    "out_of_money": "the budget does not pay for the next call",
+    "cut_short": "the step ended before its program was submitted",
+    "flat": "another gain is too unlikely",
+    "put_aside": "this model refuses all further requests",
+    "confirmed": "a second series of measurements confirms the best",
+    "measured_again": "a second series of measurements did not confirm it",
+    "pareto_front": "no other program is better in every objective",
+    "steered": "an idea that a user put in",
+    "submitted": "a program that a user put in",
+}
+"""What events mean, by the part of their names before a colon."""
+
+
+def event_meaning(event: str) -> str:
+    """What an event means; empty for one that only a single method knows."""
+    return EVENT_MEANINGS.get(event.partition(":")[0], "")
+
+
 def event_words(event: str) -> str:
     """An event of a trace row in words."""
     return event.replace("_", " ").replace(":", ": ")
