@@ -21,6 +21,7 @@ from costada.evaluators.sandbox.fair_semaphore import FairSemaphore, available_c
 from costada.evaluators.sandbox.inside.refusals import PROCESS_REFUSED
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import PRELOAD, Layer
+from costada.evaluators.sandbox.least_limits import check_least
 from costada.evaluators.sandbox.limits import Limits
 from costada.evaluators.sandbox.slot import SLOTS
 from costada.evaluators.sandboxed import PROCESS_KEY, Confined, SandboxedEvaluator
@@ -320,7 +321,7 @@ def confine(
 
     Raises:
         ValueError: If this machine does not offer the layer, or the problem's own `evaluate`
-            cannot be confined.
+            cannot be confined, or a limit is below what an empty Python program needs.
     """
     if not isinstance(problem.evaluate, Confined):
         given = {"sandbox": sandbox, "timeout": timeout, "memory_mb": memory_mb}
@@ -336,10 +337,13 @@ def confine(
         wall_seconds=problem.limits.wall_seconds if timeout is None else timeout,
         memory_mb=problem.limits.memory_mb if memory_mb is None else memory_mb,
     )
+    layer = chosen_layer(sandbox or problem.sandbox)
+    if problem.entry_point and problem.language == PYTHON.name and not problem.build:
+        check_least(limits, layer)
     return replace(
         problem,
         limits=limits,
-        sandbox=chosen_layer(sandbox or problem.sandbox),
+        sandbox=layer,
         evaluators=problem.evaluators if evaluators is None else evaluators,
     )
 
