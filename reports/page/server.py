@@ -168,7 +168,7 @@ class PageHandler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.NOT_FOUND, _plain("not found\n"), has_body=True)
         except BadRequest as error:
             self._send(error.status, _plain(f"{error}\n"), has_body=True)
-        except (OSError, sqlite3.Error) as error:
+        except (ValueError, OSError, sqlite3.Error) as error:
             self._send(HTTPStatus.SERVICE_UNAVAILABLE, _plain(f"{error}\n"), has_body=True)
 
     def log_message(self, format: str, *args: object) -> None:
