@@ -6,6 +6,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from billing_server import Reply
 from fakes import (
     IDEAS,
     SEED_PROGRAM,
@@ -22,7 +23,9 @@ from toy_graph import (
     CALL_COST,
     PRICE,
     THREAD,
+    billed,
     calls_of,
+    client,
     discovery,
     resumed,
     rows_of,
@@ -33,6 +36,7 @@ from toy_graph import (
 )
 
 from costada.models.menu import MenuModel
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
 IDEA = "try hexagonal rows"
@@ -306,3 +310,36 @@ def test_a_run_without_inputs_has_no_trace_of_them():
     graph.invoke(None, THREAD)
     assert all("steered" not in row for row in rows_of(store))
     assert trace(discovery(iterations=3)) == rows_of(store)
+
+
+def test_a_model_with_tools_carries_an_idea_out_and_no_tool_touches_a_users_program(server):
+    server.script(Reply(rewrite(0.6)), Reply(rewrite(0.9)))
+    store = RunStore()
+    graph = discovery(
+        client(server), store=store, saver=InMemorySaver(), iterations=3, generator="agent"
+    )
+    run_until(graph, THREAD, 1)
+    store.inputs.put_program(store.run_ids()[0], program(0.7))
+    store.inputs.put_idea(store.run_ids()[0], IDEA)
+    resumed(graph)
+    rows = rows_of(store)
+    assert [row["score"] for row in rows] == [0.6, 0.7, 0.9]
+    assert rows[1]["step_cost"] == 0.0
+    assert f"Idea: {IDEA}\n" in calls_of(store)[-1].prompt
+    assert spent_by(store) == billed(server)
+
+
+def test_a_program_that_is_better_is_measured_as_often_as_any_other():
+    run = Steered(always_better(), problem=toy_problem(repeats=3))
+    run.store.inputs.put_program(run.run_id, program(0.8))
+    row = run.rows()[2]
+    assert (row["measurements"], row["confirmation"]) == ([8.0] * 3, [8.0] * 3)
+    assert "confirmed" in row["events"]
+
+
+def test_a_purse_pays_nothing_for_a_program():
+    purse = Purse(0.1)
+    run = Steered(always_better(), purse=purse, budget=0.05)
+    run.store.inputs.put_program(run.run_id, program(0.8))
+    run.rows()
+    assert purse.spent == spent_by(run.store) == 5 * CALL_COST

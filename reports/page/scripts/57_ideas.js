@@ -14,7 +14,8 @@ function prepareIdeas() {
     send.disabled = true;
     try {
       const answer = await (await ask("ideas", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ idea: text.value }) })).json();
-      said.textContent = `Idea ${answer.number} is in.`;
+      const when = run.standing.state === "running" ? "the next iteration takes it" : "it waits until the run is resumed";
+      said.textContent = `Idea ${answer.number} is in: ${when}.`;
       text.value = "";
       await showIdeas();
     } catch (error) {
