@@ -156,6 +156,8 @@ def test_words_explain_themselves_by_keyboard_pointer_and_touch(page, chromium, 
     word.focus()
     assert page.inner_text("#meaning").startswith("Moving average of the allocation reward")
     assert word.get_attribute("aria-describedby") == "meaning"
+    page.wait_for_timeout(100)  # the focus scrolls the word into view
+    assert page.is_visible("#meaning")
     page.keyboard.press("Escape")
     assert page.is_hidden("#meaning")
     page.hover("[data-term=frontier]")

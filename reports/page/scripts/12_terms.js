@@ -58,7 +58,13 @@ function showMeaning(node, words) {
   node.setAttribute("aria-describedby", "meaning");
   window.clearTimeout(meaning.timer);
   meaning.of = node;
-  const at = node.getBoundingClientRect();
+  placeMeaning();
+}
+
+function placeMeaning() {
+  const box = byId("meaning");
+  const at = meaning.of.getBoundingClientRect();
+  if (at.bottom < 0 || at.top > window.innerHeight) return hideMeaning();
   box.style.left = `${Math.max(8, Math.min(at.left, window.innerWidth - box.offsetWidth - 8))}px`;
   const below = at.bottom + 6;
   const isRoom = below + box.offsetHeight < window.innerHeight - 8;
@@ -81,7 +87,8 @@ function prepareTerms() {
   const box = byId("meaning");
   box.addEventListener("pointerenter", () => window.clearTimeout(meaning.timer));
   box.addEventListener("pointerleave", () => meaning.isPinned || hideMeaningSoon());
-  document.addEventListener("scroll", hideMeaning, { passive: true });
+  // A word that gets the focus is scrolled into view, so its explanation moves with it.
+  document.addEventListener("scroll", () => meaning.of && placeMeaning(), { passive: true, capture: true });
   document.addEventListener("keydown", (event) => {
     if (event.key !== "Escape" || box.hidden) return;
     hideMeaning();

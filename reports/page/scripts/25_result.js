@@ -1,6 +1,6 @@
 // What the page opens with: the task, what came of it, the best program, and the settings.
 
-const shown = { file: 0, mode: "program", id: null };
+const shown = { task: null, file: 0, mode: "program", id: null };
 const MODES = [["program", "Program"], ["diff", "Difference from the start"]];
 const LONG_TASK = 600;
 
@@ -14,8 +14,9 @@ function showResult() {
 
 function showTask() {
   const holder = byId("task");
-  if (holder.childElementCount) return;
   const text = run.task.trim();
+  if (shown.task === text) return;
+  shown.task = text;
   if (!text) holder.replaceChildren(h("p", { class: "quiet" }, "The run does not hold the text of its task."));
   else if (text.length <= LONG_TASK) holder.replaceChildren(...paragraphs(text));
   else {
