@@ -86,16 +86,10 @@ def test_the_page_opens_with_the_task_the_outcome_and_the_chosen_settings(page, 
     assert "in iteration 1 at $0.0020: objective 0.75, +0.5 over the start." in outcome
     assert "Last failure, in iteration 2: raised ValueError." in outcome
     assert page.inner_text("#outcome pre") == "ValueError: no\nsecond line"
-    rows = page.locator("#all-settings > div tbody tr").all_inner_texts()
-    named = {row.split("\t")[0]: row.split("\t")[1] for row in rows}
-    assert named == {
-        "problem": "object:toy",
-        "budget": "0.5",
-        "model": "scripted",
-        "max_iterations": "10",
-    }
+    chosen = page.locator("#all-settings > dl dt").all_inner_texts()
+    assert chosen == ["problem object:toy", "budget 0.5", "max_iterations 10", "model scripted"]
     page.click("#all-settings summary")
-    page.wait_for_selector("#all-settings details tr:has-text('max_failures')")
+    page.wait_for_selector("#all-settings details dt:has-text('max_failures')")
     assert page.said == []
 
 
@@ -245,8 +239,8 @@ def test_no_text_of_a_chart_overlaps_another_or_leaves_its_chart(page, tmp_path,
     folder = tmp_path / "run"
     goals = {"a long name of an objective:max": [1.0, 2.0, 4.0], "memory:min": [5.0, 6.0, 9.0]}
     run = {
-        "long": lambda: long_run(folder, 300, lambda number: ("p", "a", f"x = {number}\n")),
-        "menu": lambda: menu_run(folder, 40, put_aside=30),
+        "long": lambda: long_run(folder, 150, lambda number: ("p", "a", f"x = {number}\n")),
+        "menu": lambda: menu_run(folder, 12, put_aside=8),
         "front": lambda: front_run(folder, goals, [0, 1, 2]),
     }[kind]()
     opened(page, run)

@@ -68,14 +68,13 @@ function lastFailure() {
 function showSettings() {
   const holder = byId("all-settings");
   if (holder.childElementCount) return;
-  const rows = (isDefault) => run.settings.filter((each) => each[2] === isDefault)
-    .map(([name, value, , meant]) => [h("code", {}, name), h("span", { class: "value" }, value), h("span", { class: "example" }, meant)]);
-  const [own, others] = [rows(false), rows(true)];
-  const columns = ["setting", "value", "meaning"];
-  holder.append(
-    h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "Table of chosen settings" }, table(columns, own, { names: 3, caption: "Settings that differ from the defaults" })),
-    fold(`${plural(others.length, "setting")} at the default`, () => h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": "Table of default settings" }, table(columns, others, { names: 3, caption: "Settings at their defaults" }))),
-  );
+  const listed = (isDefault) => run.settings.filter((each) => each[2] === isDefault);
+  const others = listed(true);
+  holder.append(settingList(listed(false)), fold(`${plural(others.length, "setting")} at the default`, () => settingList(others)));
+}
+
+function settingList(rows) {
+  return h("dl", { class: "settings" }, ...rows.map(([name, value, , meant]) => h("div", {}, h("dt", {}, h("code", {}, name), " ", h("b", {}, value)), h("dd", {}, meant.replaceAll("`", "")))));
 }
 
 function showBest() {
