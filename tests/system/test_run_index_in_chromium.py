@@ -1,0 +1,150 @@
+"""The index of runs as a reader's browser shows it."""
+
+import shutil
+
+import pytest
+from page_runs import serving_path, settings, step, write_steps
+
+from costada.runs.lease import hold_lease
+
+MARKUP = "<img src=x onerror='window.hurt = 1'>\u202e{{7*7}}&amp;%2e%2e"
+
+
+def rising(*bests: float):
+    return [
+        step(number, objective=best, best_objective=best, best_score=best, spent=0.1 * number)
+        for number, best in enumerate(bests, start=1)
+    ]
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Three runs: two of one problem, one of another."""
+    for name, problem, bests in (
+        ("a", "one", (0.6, 0.9)),
+        ("b", "one", (0.7, 0.7, 0.8)),
+        ("c", "two", (0.55,)),
+    ):
+        run = settings(tmp_path / "runs" / name, problem=f"object:{problem}", seed=len(bests))
+        write_steps(run, rising(*bests))
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def watched(root):
+    with serving_path(root) as server:
+        yield server
+
+
+def cells(page, name):
+    row = f"#table tbody tr[data-id='{name}']"
+    return {
+        kind: page.inner_text(f"{row} td.{kind}").split("\n")[0]
+        for kind in ("problem", "method", "models", "best", "spent", "iterations")
+    }
+
+
+def test_rows_are_those_of_the_runs_and_follow_them(page, root, watched):
+    page.goto(watched.address)
+    page.wait_for_selector("#table tbody tr >> nth=2")
+    expected = {"problem": "one", "method": "costada", "models": "scripted"}
+    assert cells(page, "a") == {**expected, "best": "0.9", "spent": "$0.2000", "iterations": "2"}
+    drawn = page.get_attribute("tr[data-id='a'] .spark path", "d")
+    assert drawn.count("V") == 3  # from 0.5 up to 0.6, up to 0.9, and on to the end
+    page.check("tr[data-id='c'] input")
+    other = settings(root / "later")
+    write_steps(other, rising(0.65))
+    with hold_lease(other.path):
+        page.wait_for_selector("tr[data-id='later'] .state.running:visible")
+        assert page.inner_text("#standing") == "Live"
+        write_steps(other, [rising(0.65, 0.95)[1]])
+        page.wait_for_selector("tr[data-id='later'] td.best >> text=0.95")
+    page.wait_for_selector("tr[data-id='later'] .state.stopped:visible")
+    assert page.is_checked("tr[data-id='c'] input")
+    shutil.rmtree(other.path)
+    page.wait_for_selector("tr[data-id='later']", state="detached")
+    assert page.inner_text("#totals").endswith("$0.6000 of $3.00 spent")
+    assert page.said == []
+
+
+def test_the_table_is_sorted_and_filtered(page, watched):
+    def names():
+        return page.locator("#table tbody tr td.path a").all_inner_texts()
+
+    page.goto(watched.address)
+    page.wait_for_selector("#table tbody tr >> nth=2")
+    page.click("th.best button")
+    assert names() == ["a", "b", "c"]
+    page.click("th.spent button")
+    assert names() == ["b", "a", "c"]
+    page.click("th.spent button")
+    assert names() == ["c", "a", "b"]
+    page.fill("#words", "ONE scripted")
+    assert names() == ["a", "b"]
+    assert page.inner_text("#listed") == "2 of 3 runs"
+    page.select_option("#state", "running")
+    assert names() == []
+
+
+def test_chosen_runs_lie_over_each_other_and_the_address_keeps_them(page, watched):
+    page.goto(watched.address)
+    page.wait_for_selector("#table tbody tr >> nth=2")
+    assert page.is_hidden("#overlay")
+    for name in "ab":
+        page.check(f"tr[data-id='{name}'] input")
+    assert page.locator("#overlay-chart .over").count() == 2
+    assert page.input_value("#quantity") == "objective"
+    page.reload()
+    page.wait_for_selector("#overlay-chart .over >> nth=1")
+    bests = "#overlay-legend b"
+    assert page.locator(bests).all_inner_texts() == ["0.9", "0.8"]
+    ticks = page.locator("#overlay-chart .tick").all_text_contents()
+    assert {"$0", "$0.10", "$0.30"} <= set(ticks)
+    page.locator("#overlay-chart svg").focus()
+    for _ in range(20):  # two fifths of $0.30
+        page.keyboard.press("ArrowRight")
+    assert page.locator(bests).all_inner_texts() == ["0.6", "0.7"]
+    page.keyboard.press("Escape")
+    page.check("tr[data-id='c'] input")  # another problem: scores
+    assert page.input_value("#quantity") == "score"
+    assert page.is_disabled("#quantity")
+    page.click("#clear")
+    assert page.is_hidden("#overlay")
+    assert page.evaluate("location.hash") == ""
+    assert page.said == []
+
+
+def test_a_page_that_waits_shows_the_run_when_it_begins(page, tmp_path):
+    with serving_path(tmp_path / "new") as server:
+        page.goto(server.address)
+        page.wait_for_selector("#waiting:visible")
+        write_steps(settings(tmp_path / "new"), rising(0.6))
+        page.wait_for_selector("#key div")
+        assert page.inner_text("h1") == "toy"
+        assert page.said == []
+
+
+def test_names_of_strangers_are_text_and_lead_to_their_runs(page, tmp_path):
+    name = MARKUP.replace("/", "")
+    run = settings(tmp_path / "runs" / name, problem=f"object:{MARKUP}", model=MARKUP)
+    write_steps(run, rising(0.6))
+    with serving_path(tmp_path / "runs") as server:
+        page.goto(server.address)
+        page.wait_for_selector("#table tbody tr")
+        page.check("#table tbody input")
+        shown = page.inner_text("#table tbody td.path a")
+        assert shown == MARKUP.replace("\u202e", "\ufffd")
+        assert page.locator("img").count() == 0
+        page.click("#table tbody td.path a")
+        page.wait_for_selector("#key div")
+        page.click("#top >> text=All runs")
+        page.wait_for_selector("#table tbody tr")
+        assert page.evaluate("window.hurt") is None
+        assert page.said == []
+
+
+def test_a_lost_server_is_reported(page, watched):
+    page.goto(watched.address)
+    page.wait_for_selector("#table tbody tr")
+    page.route("**/index/*", lambda route: route.abort())
+    page.wait_for_selector("#standing >> text=Cut off")
