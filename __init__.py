@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from costada.nodes.settings import Settings
     from costada.runs.discovery import Discovery, discover
     from costada.runs.interruption import interrupting_evaluations
+    from costada.runs.loaded_run import LoadedRun, load_run
     from costada.runs.plan import menu_models
     from costada.store.purse import OverBudget, Purse
     from costada.store.run_store import RunStore
@@ -41,6 +42,7 @@ __all__ = [
     "Holdout",
     "Layer",
     "Limits",
+    "LoadedRun",
     "MenuModel",
     "OfflineModel",
     "OverBudget",
@@ -57,6 +59,7 @@ __all__ = [
     "discover",
     "failed",
     "interrupting_evaluations",
+    "load_run",
     "menu_models",
     "normalize",
     "problem",
@@ -72,6 +75,7 @@ _HOMES = {
     "Layer": "costada.evaluators.sandbox.layers",
     "Purse": "costada.store.purse",
     "Holdout": "costada.evaluators.contract",
+    "LoadedRun": "costada.runs.loaded_run",
     "Limits": "costada.evaluators.sandbox.limits",
     "MenuModel": "costada.models.menu",
     "OfflineModel": "costada.models.offline",
@@ -88,6 +92,7 @@ _HOMES = {
     "discover": "costada.runs.discovery",
     "failed": "costada.values.evaluation",
     "interrupting_evaluations": "costada.runs.interruption",
+    "load_run": "costada.runs.loaded_run",
     "menu_models": "costada.runs.plan",
     "normalize": "costada.evaluators.contract",
     "problem": "costada.evaluators.registry",

@@ -13,6 +13,7 @@ from costada.cli.adopt import adopt
 from costada.cli.check import check
 from costada.cli.compare import compare
 from costada.cli.diff import diff
+from costada.cli.export import export
 from costada.cli.forecast import forecast
 from costada.cli.fork import fork
 from costada.cli.gateway import gateway
@@ -90,6 +91,7 @@ EPILOGS: dict[Callable[..., None], str] = {
     trace: OTHERS,
     diff: OTHERS,
     report: OTHERS,
+    export: OTHERS,
     watch: OTHERS,
     evaluate: EVALUATION,
     init: OTHERS,

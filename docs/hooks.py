@@ -20,6 +20,7 @@ from pydantic_core import to_json
 from typer.testing import CliRunner
 
 from costada.evaluators.folder_settings import FolderSettings
+from costada.reports.export.tables import COLUMNS, GROUPS
 from costada.runs.config import RunConfig
 
 ROOT = Path(__file__).parents[1]
@@ -185,10 +186,23 @@ def _plain(text: str) -> str:
     return re.sub(r"\[/?b\]", "`", text).strip()
 
 
+def export_columns() -> str:
+    """The columns of the tables that `costada export` writes."""
+    words = {int: "whole number", float: "number", str: "text", bool: "true or false"}
+    groups = {"steps": ("objectives", "dollars"), "calls": (), "candidates": ("metrics",)}
+    parts = []
+    for table, columns in COLUMNS.items():
+        rows = [(f"`{each.name}`", words[each.kind], each.meaning) for each in columns]
+        rows += [(f"`{name}.NAME`", "number", GROUPS[name]) for name in groups[table]]
+        parts += [f"## {table}", _table(("Column", "Values", "Meaning"), rows)]
+    return "\n\n".join(parts)
+
+
 GENERATED: dict[str, Callable[[], str]] = {
     "commands": commands,
     "settings": settings,
     "problem_keys": problem_keys,
     "benchmarks": benchmarks,
     "examples": examples,
+    "export_columns": export_columns,
 }

@@ -74,6 +74,13 @@ class RunFolder:
         """The page of the run."""
         return self.path / "report.html"
 
+    def keeps(self, path: Path) -> bool:
+        """Whether a path is that of a file that the run itself reads or writes."""
+        own = (self.settings, self.steps, self.best_program, self.pareto, self.report)
+        is_here = path.absolute().parent.resolve() == self.path.resolve()
+        names = {each.name for each in own}
+        return is_here and (path.name in names or path.name.startswith(self.database.name))
+
     @property
     def resume_command(self) -> str:
         """The command that resumes this run."""

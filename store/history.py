@@ -123,6 +123,11 @@ class RunHistory(RunFacts):
         finally:
             history._db.close()
 
+    @property
+    def path(self) -> Path | None:
+        """The file."""
+        return self._db.path
+
     def last_run(self) -> str:
         """The id of the run that began last, empty if none has begun."""
         found = self._db.rows("SELECT run_id FROM costada_run ORDER BY rowid DESC LIMIT 1")
@@ -131,6 +136,18 @@ class RunHistory(RunFacts):
     def steps(self, span: Span) -> list[dict[str, Any]]:
         """The trace rows in order."""
         return [_read(row) for (row,) in self._in_order("row", "step", span)]
+
+    def seconds(self, span: Span) -> list[tuple[int, float]]:
+        """Each iteration that was timed, with the seconds that its nodes took together.
+
+        Raises:
+            ValueError: If a row is malformed.
+        """
+        with checking_rows(self._db.path):
+            return [
+                (iteration, sum(map(float, _read(text).values())))
+                for iteration, text in self._in_order("iteration, seconds", "timing", span)
+            ]
 
     def calls(self, span: Span) -> list[PastCall]:
         """The requests by ticket, each ticket's in the order in which they ended."""

@@ -1,0 +1,288 @@
+"""The steps, calls and candidates of a run as flat rows of plain values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from costada.reports.trace import ticket_of
+from costada.store.file_errors import checking_rows, damaged
+from costada.store.history import PastCall, PastCandidate, RunHistory, Span
+
+Value = str | float | bool | None
+Row = dict[str, Value]
+
+LARGEST_INTEGER, LARGEST_FLOAT = 2**63, 10**308
+"""Numbers below these fit into a column of any file format."""
+
+WORDS = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+MOST_COLUMNS = 1000
+"""Columns of a table, of which metrics, objectives and models have one each."""
+
+
+class TableName(StrEnum):
+    """The tables of a run."""
+
+    STEPS = "steps"
+    CALLS = "calls"
+    CANDIDATES = "candidates"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: its name, the type of its values where there are any, and what they mean."""
+
+    name: str
+    kind: type
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of a run.
+
+    Attributes:
+        columns: Its columns in order, those of models, objectives and metrics last.
+        rows: Yields its rows; each has a value or `None` for every column.
+    """
+
+    columns: Sequence[Column]
+    rows: Callable[[], Iterator[Row]]
+
+
+STEP_COLUMNS = (
+    Column("iteration", int, "the iteration, from 1, in the order of landing"),
+    Column("ticket", int, "number of its ticket, in the order of launching"),
+    Column("frontier", int, "the frontier, from 1"),
+    Column("action", str, "the local action, or EvoX's label for the parent"),
+    Column("intensity", float, "exploration intensity used in the step"),
+    Column("step_cost", float, "dollars of the step"),
+    Column("spent", float, "dollars of the run after the step"),
+    Column("remaining_ratio", float, "remaining share of the budget after the step"),
+    Column("score", float, "score of the candidate"),
+    Column("objective", float, "its objective"),
+    Column("best_score", float, "best score so far"),
+    Column("best_objective", float, "its objective"),
+    Column("local_gain", float, "gain over the frontier's best"),
+    Column("global_gain", float, "gain over the best of the run"),
+    Column("cost_divisor", float, "what the gains were divided by"),
+    Column("utility", float, "credit for local control"),
+    Column("allocation_reward", float, "credit for choosing the frontier"),
+    Column("stagnation", int, "steps since the best score rose"),
+    Column("low_yield_cost", float, "dollars spent in a row that earned nothing"),
+    Column("consolidation_left", int, "consolidation steps left"),
+    Column("tactic_uses_left", int, "tactic uses left"),
+    Column("attempts", int, "attempts made in the step"),
+    Column("events", str, "events, separated by spaces"),
+    Column("failure", str, "why the last attempt failed"),
+    Column("candidate_id", str, "id of the candidate"),
+    Column("is_cached", bool, "whether the program had been judged before"),
+    Column("seconds", float, "time that the nodes of the step took"),
+    Column("models", str, "model of each attempt, separated by spaces; only with several models"),
+    Column("idea", str, "the idea of a user that the step carried out"),
+    Column("front", int, "candidates on the Pareto front; only with several objectives"),
+)
+CALL_COLUMNS = (
+    Column("iteration", int, "the iteration that is charged; empty while its ticket has not ended"),
+    Column("ticket", int, "number of the ticket, in the order of launching"),
+    Column("role", str, "`generation`, `retry`, `guide` or another role"),
+    Column("attempt", int, "counts from 1 within the ticket and role"),
+    Column("number", int, "counts the requests of one attempt from 1"),
+    Column("status", str, "`done`, `error`, `lost`, or `started` for one in flight"),
+    Column("dollars", float, "cost of the request"),
+    Column("in_doubt_dollars", float, "the most that it can have cost beyond that"),
+    Column("saved_dollars", float, "what the provider's prompt cache saved"),
+    Column("input_tokens", int, "billed input tokens, cached ones included"),
+    Column("output_tokens", int, "billed output tokens, reasoning included"),
+    Column("cached_tokens", int, "input tokens read from the provider's cache"),
+    Column("cache_write_tokens", int, "input tokens written to the provider's cache"),
+    Column("reasoning_tokens", int, "output tokens spent on reasoning"),
+    Column("model", str, "the model as its provider names it"),
+    Column("entry", str, "what the menu calls the model; only with several models"),
+    Column("provider", str, "name of the provider"),
+    Column("provider_id", str, "the provider's id of the response"),
+    Column("frontier", int, "the frontier, from 1; empty for a guide"),
+    Column("finish_reason", str, "why the model stopped, in the provider's words"),
+    Column("is_estimated", bool, "whether no provider reported the tokens"),
+    Column("is_cache_hit", bool, "whether a local cache answered, free of charge"),
+    Column("error", str, "what went wrong"),
+    Column("ended_at", float, "end of the request, in seconds since 1970 UTC"),
+    Column("seconds", float, "from request to response"),
+)
+CANDIDATE_COLUMNS = (
+    Column("id", str, "id of the candidate; that of the initial program is `0.1`"),
+    Column(
+        "iteration",
+        int,
+        "its iteration, from 0, the start; empty while its ticket runs",
+    ),
+    Column("score", float, "normalised score, higher is better; 0 if it is invalid"),
+    Column("objective", float, "the same in the problem's units"),
+    Column("is_valid", bool, "whether it ran and passed every check"),
+    Column("error", str, "why the evaluator refused it"),
+    Column("parent_id", str, "the candidate that it was edited or copied from"),
+    Column("generation", int, "edits that separate it from the initial program"),
+    Column("inspirations", str, "ids of the candidates shown beside its parent, with spaces"),
+    Column("changes", str, "summary of the edit"),
+    Column("label", str, "what a search strategy said of its parent"),
+    Column("is_copy", bool, "whether it migrated to another frontier"),
+    Column("is_cached", bool, "whether the same program had been judged before"),
+    Column("is_trial", bool, "whether the model evaluated it with a tool"),
+)
+PROGRAM = Column("program", str, "its program, several files each below a line with the path")
+GROUPS = {
+    "objectives": "value of an objective; only with several objectives",
+    "dollars": "dollars of a model so far; only with several models",
+    "metrics": "metric of the evaluator",
+}
+"""Columns of one run, such as `metrics.NAME`."""
+
+COLUMNS = {
+    TableName.STEPS: STEP_COLUMNS,
+    TableName.CALLS: CALL_COLUMNS,
+    TableName.CANDIDATES: CANDIDATE_COLUMNS,
+}
+
+
+def table_of(
+    history: RunHistory, name: TableName, run_id: str, *, has_programs: bool = False
+) -> Table:
+    """A table of a run.
+
+    Args:
+        history: The run file; it must be open while rows are read.
+        name: Which table.
+        run_id: The run.
+        has_programs: Whether candidates have the column `program`.
+
+    Raises:
+        ValueError: If the file is damaged, or the table has more columns than any run needs. So do
+            the rows.
+    """
+    span, candidates = Span(run_id), list[PastCandidate]()
+    with checking_rows(history.path):
+        steps = history.steps(span)
+        iterations = {ticket_of(step): step["iteration"] for step in steps}
+        if name is TableName.STEPS:
+            seconds = dict(history.seconds(span))
+            found = [_step(step, seconds) for step in steps]
+        elif name is TableName.CALLS:
+            found = [_call(call, iterations) for call in history.calls(span)]
+        else:
+            candidates = history.candidates(span)
+            found = [_candidate(each, iterations) for each in candidates]
+    own = [PROGRAM] if has_programs and name is TableName.CANDIDATES else []
+    columns = [*COLUMNS[name], *own, *_group_columns(found, history)]
+
+    def rows() -> Iterator[Row]:
+        for place, values in enumerate(found):
+            if own:
+                history.begin_part()
+                program = history.program(candidates[place].program)
+                values = {**values, PROGRAM.name: program.text}
+            yield {each.name: _checked(values, each, place, name, history) for each in columns}
+
+    return Table(columns, rows)
+
+
+def _group_columns(found: Sequence[Mapping[str, Any]], history: RunHistory) -> list[Column]:
+    """The columns for names that only this run has, such as `metrics.NAME`, in order."""
+    columns: dict[str, Column] = {}
+    for values in found:
+        for name in values:
+            group, dot, _ = name.partition(".")
+            if dot and name not in columns:
+                columns[name] = Column(name, float, GROUPS[group])
+                if len(columns) > MOST_COLUMNS:
+                    raise damaged(history.path, f"has more than {MOST_COLUMNS:,} metrics")
+    return list(columns.values())
+
+
+def _step(step: Mapping[str, Any], seconds: Mapping[int, float]) -> dict[str, Any]:
+    steered, router = step.get("steered"), step.get("router")
+    return {
+        **{each.name: step.get(each.name) for each in STEP_COLUMNS},
+        "ticket": ticket_of(step),
+        "events": _joined(step.get("events")),
+        "models": _joined(step.get("models")),
+        "idea": steered.get("idea") if isinstance(steered, Mapping) else None,
+        "seconds": seconds.get(step["iteration"]),
+        **_group("objectives", step.get("objectives")),
+        **_group(
+            "dollars",
+            {row["name"]: row["dollars"] for row in router} if isinstance(router, list) else None,
+        ),
+    }
+
+
+def _call(call: PastCall, iterations: Mapping[int, int]) -> dict[str, Any]:
+    frontier = call.facts.get("frontier")
+    return {
+        **{each.name: call.facts.get(each.name) for each in CALL_COLUMNS},
+        "iteration": iterations.get(call.ticket),
+        "ticket": call.ticket,
+        "role": call.role,
+        "attempt": call.attempt,
+        "number": call.number,
+        "status": str(call.status),
+        "dollars": call.cost,
+        "in_doubt_dollars": call.bound,
+        "saved_dollars": call.saved,
+        "frontier": frontier + 1 if isinstance(frontier, int) else frontier,
+    }
+
+
+def _candidate(candidate: PastCandidate, iterations: Mapping[int, int]) -> dict[str, Any]:
+    # The row of a copy has the iteration in which it was copied, that of the start has 0.
+    is_placed = "@" in candidate.id or not candidate.ticket
+    number = candidate.ticket
+    return {
+        **{each.name: candidate.facts.get(each.name) for each in CANDIDATE_COLUMNS},
+        "id": candidate.id,
+        "iteration": number if is_placed else iterations.get(number),
+        "inspirations": _joined(candidate.facts.get("inspirations")),
+        **_group("metrics", candidate.facts.get("metrics")),
+    }
+
+
+def _joined(names: object) -> str | None:
+    if not isinstance(names, list):
+        return None
+    return " ".join(map(str, names)) or None
+
+
+def _group(group: str, values: object) -> dict[str, Any]:
+    return (
+        {f"{group}.{key}": each for key, each in values.items()}
+        if isinstance(values, Mapping)
+        else {}
+    )
+
+
+def _checked(
+    values: Mapping[str, Any], column: Column, place: int, table: str, history: RunHistory
+) -> Value:
+    """A value as its column has it.
+
+    Raises:
+        ValueError: If it is of another type, or a number beyond those of the type.
+    """
+    value = values.get(column.name)
+    if value is None or (column.kind is str and value == ""):
+        return None
+    is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+    if column.kind is float and is_number and abs(value) < LARGEST_FLOAT:
+        return float(value)
+    if column.kind is int and is_number and abs(value) < LARGEST_INTEGER and value == int(value):
+        return int(value)
+    if column.kind is str and isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if column.kind is bool and isinstance(value, bool):
+        return value
+    shown = json.dumps(str(value)[:40])
+    what = f"row {place + 1} of {table} has {column.name} {shown}, expected {WORDS[column.kind]}"
+    raise damaged(history.path, what)

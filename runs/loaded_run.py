@@ -1,0 +1,123 @@
+"""`load_run`: a run folder as plain data, for notebooks and scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from costada.reports.export.tables import TableName, table_of
+from costada.runs.folder import RunFolder
+from costada.store.candidates import SEED_ID
+from costada.store.history import RunHistory, Span
+from costada.values.candidate import Program
+
+if TYPE_CHECKING:
+    from costada.reports.export.tables import Row
+
+State = Literal["waiting", "running", "stopped", "finished"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedRun:
+    """A run as it was when it was loaded; `pandas.DataFrame` takes each of its tables as it is.
+
+    Attributes:
+        path: The run folder.
+        settings: The settings of the run, in JSON types.
+        state: Whether the run waits for its first iteration, is running, was stopped and can be
+            resumed, or is finished.
+        iterations: Finished iterations.
+        spent: Dollars of the finished iterations.
+        best_score: Score of the best program; `None` before the first iteration has ended.
+        best_objective: Its objective; `None` while nothing was valid.
+        best_program: Its text; several files each below a line with the path.
+        best_files: Text of each file of the best program by path; empty if it is one text.
+        steps: One row per iteration.
+        calls: One row per model request.
+        candidates: One row per candidate, without its program.
+    """
+
+    path: Path
+    settings: Mapping[str, Any]
+    state: State
+    iterations: int
+    spent: float
+    best_score: float | None
+    best_objective: float | None
+    best_program: str
+    best_files: Mapping[str, str]
+    steps: list[Row]
+    calls: list[Row]
+    candidates: list[Row]
+
+    def program(self, candidate_id: str) -> str:
+        """The program of a candidate, several files each below a line with the path.
+
+        Raises:
+            ValueError: If the run has no such candidate.
+        """
+        with opened(RunFolder(self.path)) as (history, run_id):
+            found = history.program_of(run_id, candidate_id)
+        if found is None:
+            raise ValueError(f"candidate_id: got {candidate_id!r}, expected one of the run's")
+        return found.text
+
+
+def load_run(path: str | Path) -> LoadedRun:
+    """Load a run from its folder, also while it is running. Executes nothing in the folder.
+
+    Args:
+        path: The run folder.
+
+    Raises:
+        ValueError: If the folder holds no run, its run has not started, or its files are damaged.
+        OSError: If a file cannot be read.
+    """
+    from costada.reports.page.opening import standing
+
+    folder = RunFolder(Path(path))
+    settings = folder.load()
+    with opened(folder) as (history, run_id):
+        steps, calls, candidates = (
+            list(table_of(history, name, run_id).rows()) for name in TableName
+        )
+        best_id = SEED_ID
+        for row in steps:
+            if cast("float", row["global_gain"] or 0.0) > 0:
+                best_id = str(row["candidate_id"]).partition(">")[0]
+        program = history.program_of(run_id, best_id) or Program.of("")
+        rows = history.steps(Span(run_id))
+    last: Row = steps[-1] if steps else {"iteration": 0, "spent": 0.0}
+    return LoadedRun(
+        path=folder.path,
+        settings=settings.model_dump(mode="json"),
+        state=cast("State", standing(folder, settings, rows)["state"]),
+        iterations=cast("int", last["iteration"]),
+        spent=cast("float", last["spent"]),
+        best_score=cast("float | None", last.get("best_score")),
+        best_objective=cast("float | None", last.get("best_objective")),
+        best_program=program.text,
+        best_files=program.by_path,
+        steps=steps,
+        calls=calls,
+        candidates=candidates,
+    )
+
+
+@contextmanager
+def opened(folder: RunFolder) -> Iterator[tuple[RunHistory, str]]:
+    """Open the history of a run, with the run's id.
+
+    Raises:
+        ValueError: If the folder holds no run that has started.
+    """
+    folder.load()
+    if not folder.database.is_file():
+        raise ValueError(f"{folder.path}: the run has not started, expected one that has")
+    with RunHistory.of(folder.database) as history:
+        if not (run_id := history.last_run()):
+            raise ValueError(f"{folder.path}: the run has not started, expected one that has")
+        yield history, run_id
