@@ -17,24 +17,27 @@ if TYPE_CHECKING:
     from costada.evaluators.sandbox.execution import CandidateResult
     from costada.evaluators.sandbox.layers import Layer
     from costada.evaluators.sandbox.limits import Limits
-    from costada.graph.build import create_discovery_graph
     from costada.models.chat_models import chat_model
     from costada.models.errors import UnmeteredCall
     from costada.models.menu import MenuModel
     from costada.models.offline import OfflineModel
-    from costada.nodes.settings import Settings
+    from costada.runs.choices import Choices
     from costada.runs.discovery import Discovery, discover
     from costada.runs.interruption import interrupting_evaluations
     from costada.runs.loaded_run import LoadedRun, load_run
     from costada.runs.plan import menu_models
+    from costada.runs.search_graph import create_discovery_graph
     from costada.store.purse import OverBudget, Purse
     from costada.store.run_store import RunStore
+    from costada.values.candidate import Candidate
     from costada.values.evaluation import Direction, Evaluation, failed
     from costada.values.usage import Price
 
 __all__ = [
     "BudgetMiddleware",
+    "Candidate",
     "CandidateResult",
+    "Choices",
     "Constants",
     "Direction",
     "Discovery",
@@ -50,7 +53,6 @@ __all__ = [
     "Problem",
     "Purse",
     "RunStore",
-    "Settings",
     "UnmeteredCall",
     "as_discovery_node",
     "chat_model",
@@ -67,7 +69,9 @@ __all__ = [
 
 _HOMES = {
     "BudgetMiddleware": "costada.agents.middleware",
+    "Candidate": "costada.values.candidate",
     "CandidateResult": "costada.evaluators.sandbox.execution",
+    "Choices": "costada.runs.choices",
     "Constants": "costada.controller.constants",
     "Direction": "costada.values.evaluation",
     "Discovery": "costada.runs.discovery",
@@ -83,11 +87,10 @@ _HOMES = {
     "Price": "costada.values.usage",
     "Problem": "costada.evaluators.problem",
     "RunStore": "costada.store.run_store",
-    "Settings": "costada.nodes.settings",
     "UnmeteredCall": "costada.models.errors",
     "as_discovery_node": "costada.agents.node",
     "chat_model": "costada.models.chat_models",
-    "create_discovery_graph": "costada.graph.build",
+    "create_discovery_graph": "costada.runs.search_graph",
     "create_discovery_tool": "costada.agents.tool",
     "discover": "costada.runs.discovery",
     "failed": "costada.values.evaluation",

@@ -1,7 +1,8 @@
 """A search as a node of a graph with another state."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypedDict, TypeVar, cast
+from functools import partial
+from typing import Any, Literal, NotRequired, TypedDict, TypeVar, cast
 
 from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -17,6 +18,7 @@ Search = CompiledStateGraph[SearchState, None, SearchInput, SearchOutput]
 Given = SearchInput | Command[object] | None
 State = TypeVar("State", bound=Mapping[str, Any])
 Update = Mapping[str, object]
+Context = Mapping[str, object]
 
 INTERNAL = ("__", "checkpoint")
 """Prefixes of the names under which LangGraph passes a run's internals to a nested graph."""
@@ -28,9 +30,12 @@ NO_LIMIT = 1_000_000
 class _StreamOptions(TypedDict):
     stream_mode: list[Literal["custom", "values"]]
     output_keys: str | list[str]
+    context: NotRequired[Any]
 
 
-def run_search(graph: Search, given: Given, config: RunnableConfig | None) -> SearchOutput:
+def run_search(
+    graph: Search, given: Given, config: RunnableConfig | None, context: Context | None = None
+) -> SearchOutput:
     """Run a search inside another graph, and write its trace rows to the stream of that graph.
 
     The outer graph's stream mode `"custom"` has the rows without `subgraphs=True`. Interrupts of
@@ -40,9 +45,10 @@ def run_search(graph: Search, given: Given, config: RunnableConfig | None) -> Se
         graph: The search.
         given: Its input.
         config: The configuration that the outer graph passed.
+        context: What the outer graph chooses for the search.
     """
     write, found = _stream_writer(), SearchOutput()
-    options = _stream_options(graph)
+    options = _stream_options(graph, context)
     for mode, chunk in graph.stream(given, _own_config(graph, config), **options):
         if mode == "custom":
             write(chunk)
@@ -51,10 +57,12 @@ def run_search(graph: Search, given: Given, config: RunnableConfig | None) -> Se
     return found
 
 
-async def arun_search(graph: Search, given: Given, config: RunnableConfig | None) -> SearchOutput:
+async def arun_search(
+    graph: Search, given: Given, config: RunnableConfig | None, context: Context | None = None
+) -> SearchOutput:
     """`run_search` without blocking the event loop."""
     write, found = _stream_writer(), SearchOutput()
-    options = _stream_options(graph)
+    options = _stream_options(graph, context)
     async for mode, chunk in graph.astream(given, _own_config(graph, config), **options):
         if mode == "custom":
             write(chunk)
@@ -79,10 +87,11 @@ def _own_config(graph: Search, config: RunnableConfig | None) -> RunnableConfig 
     return RunnableConfig(**{**outer, "configurable": {**own, "thread_id": "unsaved"}})
 
 
-def _stream_options(graph: Search) -> _StreamOptions:
+def _stream_options(graph: Search, context: Context | None) -> _StreamOptions:
     keys = graph.output_channels
     keys = keys if isinstance(keys, str) else list(keys)
-    return _StreamOptions(stream_mode=["custom", "values"], output_keys=keys)
+    options = _StreamOptions(stream_mode=["custom", "values"], output_keys=keys)
+    return options if context is None else _StreamOptions(**{**options, "context": context})
 
 
 def _stream_writer() -> Callable[[object], None]:
@@ -93,9 +102,10 @@ def _stream_writer() -> Callable[[object], None]:
 
 
 class ThreadInput(SearchInput, total=False):
-    """The input of a search, and the id of its thread in its own saver."""
+    """The input of a search, the id of its thread in its own saver, and what is chosen for it."""
 
     thread: str
+    context: Context
 
 
 class ThreadState(ThreadInput, SearchOutput, total=False):
@@ -122,7 +132,7 @@ class _ThreadSearch(Runnable[ThreadState, ThreadState]):
         own = RunnableConfig(configurable={"thread_id": input["thread"]})
         before = self._search.get_state(own)
         if _can_continue(before, input):
-            run_search(self._search, _next_input(before, input), own)
+            run_search(self._search, _next_input(before, input), own, input.get("context"))
         return _outcome(self._search.get_state(own))
 
     async def ainvoke(
@@ -131,7 +141,7 @@ class _ThreadSearch(Runnable[ThreadState, ThreadState]):
         own = RunnableConfig(configurable={"thread_id": input["thread"]})
         before = await self._search.aget_state(own)
         if _can_continue(before, input):
-            await arun_search(self._search, _next_input(before, input), own)
+            await arun_search(self._search, _next_input(before, input), own, input.get("context"))
         return _outcome(await self._search.aget_state(own))
 
 
@@ -179,6 +189,15 @@ def on_own_thread(search: Search) -> CompiledStateGraph[Any, None, Any, Any]:
     return graph.compile(name=search.name)
 
 
+def _context_of(
+    state: State, context: Callable[[State], Context] | Mapping[str, str] | None
+) -> Context | None:
+    """What a state chooses for a search."""
+    if context is None or callable(context):
+        return context and context(state)
+    return {own: state[key] for own, key in context.items() if key in state}
+
+
 class DiscoveryNode(Runnable[State, Update]):
     """Runs a search in a graph with another state; made by `as_discovery_node`."""
 
@@ -187,20 +206,24 @@ class DiscoveryNode(Runnable[State, Update]):
         graph: Search,
         to_input: Callable[[State], SearchInput],
         to_update: Callable[[SearchOutput], Update],
+        to_context: Callable[[State], Context | None],
     ) -> None:
         self._graph, self._to_input, self._to_update = graph, to_input, to_update
+        self._to_context = to_context
         self.name = graph.name
 
     def invoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> Update:
         """The keys of the outer state that the search changes."""
-        found = run_search(self._graph, self._to_input(input), _unlimited(config))
+        given, context = self._to_input(input), self._to_context(input)
+        found = run_search(self._graph, given, _unlimited(config), context)
         return self._to_update(found)
 
     async def ainvoke(
         self, input: State, config: RunnableConfig | None = None, **kwargs: Any
     ) -> Update:
         """`invoke` without blocking the event loop."""
-        found = await arun_search(self._graph, self._to_input(input), _unlimited(config))
+        given, context = self._to_input(input), self._to_context(input)
+        found = await arun_search(self._graph, given, _unlimited(config), context)
         return self._to_update(found)
 
 
@@ -213,6 +236,7 @@ def as_discovery_node(
     *,
     output: Callable[[SearchOutput], Update] | Mapping[str, str],
     input: Callable[[State], SearchInput] | Mapping[str, str] | None = None,
+    context: Callable[[State], Context] | Mapping[str, str] | None = None,
     thread: Callable[[State], str] | None = None,
 ) -> DiscoveryNode[State]:
     """Turn a search into a node for a graph with another state.
@@ -233,11 +257,15 @@ def as_discovery_node(
             function, or the state's key for each key of the result.
         input: Maps the state to the search's input (a `SearchInput`): a function, or the state's
             key for each key of the input; by default the input is empty.
+        context: Maps the state to what is chosen for the search, within the graph's `choices`: a
+            function, or the state's key for each key of the context. The parent's own context is
+            not read.
         thread: Maps the state to a thread id of the graph's own saver.
 
     Raises:
-        ValueError: There is a `thread` but the graph has no saver of its own, or the other way
-            round, or a mapping names a key that a search does not have.
+        ValueError: There is a `context` but the graph has no choices, a `thread` but the graph has
+            no saver of its own, or the other way round, or a mapping names a key that a search does
+            not have.
     """
     saver = graph.checkpointer
     if thread is None and isinstance(saver, BaseCheckpointSaver):
@@ -251,6 +279,7 @@ def as_discovery_node(
         )
     if not callable(input):
         _check_keys("input", input or {}, SearchInput.__annotations__)
+    _check_context(graph, context)
     if not callable(output):
         _check_keys("output", output, SearchOutput.__annotations__)
 
@@ -261,14 +290,29 @@ def as_discovery_node(
         else:
             keys = (input or {}).items()
             given = cast(SearchInput, {own: state[key] for own, key in keys if key in state})
-        return given if thread is None else ThreadInput(**{**given, "thread": thread(state)})
+        if thread is None:
+            return given
+        own = ThreadInput(**{**given, "thread": thread(state)})
+        if chosen := _context_of(state, context):
+            own["context"] = chosen
+        return own
 
     def to_update(found: SearchOutput) -> Update:
         if callable(output):
             return output(found)
         return {output[name]: value for name, value in found.items() if name in output}
 
-    return DiscoveryNode(on_own_thread(graph) if thread else graph, to_input, to_update)
+    if thread:
+        return DiscoveryNode(on_own_thread(graph), to_input, to_update, lambda state: None)
+    return DiscoveryNode(graph, to_input, to_update, partial(_context_of, context=context))
+
+
+def _check_context(graph: Search, context: object) -> None:
+    if context is not None and getattr(graph, "choosing", None) is None:
+        raise ValueError(
+            "context: got one for a graph without choices, expected"
+            " create_discovery_graph(..., choices=Choices(...))"
+        )
 
 
 def _check_keys(argument: str, keys: Mapping[str, str], known: Mapping[str, object]) -> None:

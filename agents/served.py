@@ -5,11 +5,9 @@ import os
 from functools import cache
 from threading import Lock
 
-from costada.evaluators.registry import problem
-from costada.graph.build import create_discovery_graph
 from costada.graph.compiled import DiscoveryGraph
-from costada.models.chat_models import chat_model
-from costada.runs.plan import menu_models
+from costada.runs.choices import Choices
+from costada.runs.search_graph import create_discovery_graph
 from costada.store.run_store import RunStore
 
 DEFAULTS = {
@@ -18,6 +16,11 @@ DEFAULTS = {
     "COSTADA_MODELS": "",
     "COSTADA_BUDGET": "1.0",
     "COSTADA_STORE": "",
+    "COSTADA_MAX_BUDGET": "",
+    "COSTADA_MAX_PARALLEL": "1",
+    "COSTADA_CHOOSE_PROBLEMS": "",
+    "COSTADA_CHOOSE_MODELS": "",
+    "COSTADA_CHOOSE_SETTINGS": "",
 }
 """Values of missing environment variables; they need no key and no network."""
 
@@ -40,25 +43,48 @@ def graph_by_environment() -> DiscoveryGraph:
     `COSTADA_STORE` the file for programs and calls; without one they are in memory, and no run
     survives the server.
 
+    An assistant may choose a budget up to `COSTADA_MAX_BUDGET`, by default `COSTADA_BUDGET`, and
+    `parallel` up to `COSTADA_MAX_PARALLEL`; a problem, models and settings of the lists in
+    `COSTADA_CHOOSE_PROBLEMS`, `COSTADA_CHOOSE_MODELS` and `COSTADA_CHOOSE_SETTINGS`.
+
     Raises:
         ValueError: A variable is wrong, both one and several models are given, or a model has no
             key or no price.
     """
     given = {name: os.environ.get(name, "").strip() or value for name, value in DEFAULTS.items()}
-    dollars = given["COSTADA_BUDGET"]
-    try:
-        budget = float(dollars)
-    except ValueError:
-        raise ValueError(f"COSTADA_BUDGET: got {dollars!r}, expected dollars such as 1.0") from None
-    menu, model = given["COSTADA_MODELS"], os.environ.get("COSTADA_MODEL", "").strip()
-    if menu and model:
+    budget = _dollars("COSTADA_BUDGET", given)
+    steps, menu = given["COSTADA_MAX_PARALLEL"], given["COSTADA_MODELS"]
+    if not steps.isdecimal():
+        raise ValueError(f"COSTADA_MAX_PARALLEL: got {steps!r}, expected a whole number such as 8")
+    if menu and (model := os.environ.get("COSTADA_MODEL", "").strip()):
         raise ValueError(f"COSTADA_MODEL: got {model} with COSTADA_MODELS, expected one of them")
+    choices = Choices(
+        max_budget=_dollars("COSTADA_MAX_BUDGET", given) if given["COSTADA_MAX_BUDGET"] else budget,
+        max_parallel=int(steps),
+        problems=_names("COSTADA_CHOOSE_PROBLEMS", given),
+        models=_names("COSTADA_CHOOSE_MODELS", given),
+        settings=_names("COSTADA_CHOOSE_SETTINGS", given),
+    )
     return create_discovery_graph(
-        problem(given["COSTADA_PROBLEM"]),
-        menu_models(menu) if menu else chat_model(given["COSTADA_MODEL"]),
+        given["COSTADA_PROBLEM"],
+        None if menu else given["COSTADA_MODEL"],
+        models=menu,
         budget=budget,
         store=RunStore(given["COSTADA_STORE"] or None),
+        choices=choices,
     )
+
+
+def _dollars(name: str, given: dict[str, str]) -> float:
+    try:
+        return float(given[name])
+    except ValueError:
+        raise ValueError(f"{name}: got {given[name]!r}, expected dollars such as 1.0") from None
+
+
+def _names(variable: str, given: dict[str, str]) -> list[str]:
+    """The names in a variable, with commas between them."""
+    return [name.strip() for name in given[variable].split(",") if name.strip()]
 
 
 _cached_graph = cache(graph_by_environment)

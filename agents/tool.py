@@ -11,19 +11,19 @@ from typing import Any, Literal, Self
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool, ToolException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, model_validator
+from typing_extensions import Unpack
 
 from costada.agents.node import arun_search, run_search
-from costada.controller.router import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem, check_problem
 from costada.evaluators.registry import problem as problem_named
-from costada.graph.build import create_discovery_graph
 from costada.graph.compiled import DiscoveryGraph
-from costada.graph.menu import GivenModels
+from costada.models.menu import MenuModel, ModelEntry
 from costada.nodes.context import ChatModel
 from costada.nodes.parallel.pool import NODE_THREADS
-from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput, SearchOutput
 from costada.prompts.edits import fenced
+from costada.runs.keywords import ToolKeywords
+from costada.runs.search_graph import create_discovery_graph
 from costada.store.purse import OverBudget, Purse
 from costada.store.run_store import RunStore
 from costada.values.program_form import ProgramForm
@@ -157,18 +157,17 @@ def _scored(score: float, objective: float | None) -> str:
 
 def create_discovery_tool(
     problems: GivenProblem | Sequence[GivenProblem] | None,
-    model: GivenModels,
+    model: str | ChatModel | MenuModel | None = None,
     *,
     max_budget: float,
+    models: str | Sequence[str | ModelEntry | ChatModel | MenuModel] = (),
+    models_file: str | Path | None = None,
     evaluators: Mapping[str, Problem] | None = None,
-    guide_model: ChatModel | None = None,
-    settings: Settings | None = None,
+    guide_model: str | ChatModel | None = None,
     purse: Purse | None = None,
     store: RunStore | None = None,
-    parallel: int = 1,
-    order: Literal["landing", "launch"] = "landing",
-    router: str = DEFAULT_ROUTER,
     name: str = "discover",
+    **settings: Unpack[ToolKeywords],
 ) -> BaseTool:
     """Create a tool for `langchain.agents.create_agent` that runs a search.
 
@@ -183,19 +182,18 @@ def create_discovery_tool(
 
     Args:
         problems: What can be named: a `Problem`, a benchmark's name, a folder, or several of them.
-        model: The chat model that proposes programs, or a menu of several.
+        model: A model id or a chat model that proposes programs.
         max_budget: Maximum dollars of one call of the tool; all calls together may spend what the
             `purse` allows, and without one there is no limit to them.
+        models: Models to choose from before each attempt, in place of `model`.
+        models_file: TOML file that explains texts in `models`.
         evaluators: Problems by the name of their evaluator; the agent's program replaces their
             initial program.
-        guide_model: The chat model that is asked for tactics; by default `model`.
-        settings: Controller constants, seed and prices.
+        guide_model: The model that is asked for tactics; by default `model`.
         purse: The purse that pays for every search.
         store: Keeps programs and calls; by default in memory, as long as the tool exists.
-        parallel: Steps of a search in flight at once (K).
-        order: Order in which they end: as their answers arrive, or as they were launched.
-        router: Who chooses among several models.
         name: Name of the tool.
+        **settings: Further settings, as for `create_discovery_graph`.
 
     Raises:
         ValueError: There is nothing to improve, two problems have the same name, or
@@ -207,15 +205,14 @@ def create_discovery_tool(
     graph_of: Callable[..., DiscoveryGraph] = partial(
         create_discovery_graph,
         model=model,
+        models=models,
+        models_file=models_file,
         guide_model=guide_model,
-        settings=settings,
         checkpointer=True,
         store=store or RunStore(),
         purse=purse,
-        parallel=parallel,
-        order=order,
-        router=router,
         name=name,
+        **settings,
     )
     for each in (*known.values(), *judges.values()):
         graph_of(each, budget=max_budget)

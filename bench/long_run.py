@@ -27,6 +27,7 @@ from overhead import FILLER, HEAD, IDEAS, TAIL, InstantModel
 from costada.reports.progress import Progress
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
+from costada.runs.given import GivenSearch
 from costada.runs.plan import plan_run
 from costada.runs.runner import carry_out
 
@@ -75,11 +76,10 @@ def make_run(folder: Path, iterations: int, url: str) -> Path:
         max_iterations=iterations,
         model="openai:stand-in",
         base_url=url,
-        price_in=1,
-        price_out=2,
+        price="1,2",
     )
     run = RunFolder(folder / "run")
-    plan = plan_run(config, given_model=InstantModel())
+    plan = plan_run(GivenSearch(config, model=InstantModel()))
     run.claim(config)
     carry_out(plan, run, Progress(), RunControl())
     return run.path

@@ -12,7 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 
-from costada import OfflineModel, Settings, create_discovery_graph, problem
+from costada import OfflineModel, create_discovery_graph, problem
 
 BUDGET = 1.0
 SEEDS = range(10)
@@ -52,7 +52,7 @@ def run_seed(seed: int) -> SeedResult:
         problem("circle_packing"),
         OfflineModel(seed=seed),
         budget=BUDGET,
-        settings=Settings(seed=seed),
+        seed=seed,
     )
     rows = [row for row in graph.stream({}, stream_mode="custom") if "best_objective" in row]
     bests = [row["best_objective"] for row in rows]

@@ -30,7 +30,7 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
 from typing_extensions import TypedDict
 
-from costada import Constants, Evaluation, Price, Problem, Settings, create_discovery_graph
+from costada import Evaluation, Price, Problem, create_discovery_graph
 from costada.store.checkpoints import RunSaver
 from costada.store.database import connect
 from costada.store.run_store import RunStore
@@ -104,13 +104,13 @@ def costada_loop(
         evaluate=evaluate,
         entry_point="value",
     )
-    settings = Settings(price=Price(1, 2), constants=Constants(max_iterations=iterations))
     with RunStore(path) as store, closing(RunSaver(path, keep_history=keep_history)) as saver:
         graph = create_discovery_graph(
             problem,
             InstantModel(),
             budget=1e6,
-            settings=settings,
+            price=Price(1, 2),
+            max_iterations=iterations,
             checkpointer=saver,
             store=store,
             parallel=parallel,

@@ -42,7 +42,7 @@ LATENCIES = {
     "log-normal, median 0.75 s, p95 2.5 s": log_normal(0.75, 2.5),
 }
 SHORT = log_normal(0.04, 0.13)
-PRICES = {"--price-in": "0.6", "--price-out": "1.92"}
+PRICES = {"--price": "0.6,1.92"}
 STEP_COST = 0.0029
 """Dollars of a step, about."""
 

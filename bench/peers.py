@@ -109,7 +109,7 @@ def costada(url: str, limits: Limits) -> Tool:
     program = str(Path(sys.executable).with_name("costada"))
     given = ["--budget", str(limits.budget), "--max-iterations", str(limits.iterations)]
     given += ["--parallel", str(limits.parallel)]
-    prices = ["--price-in", str(PRICE_IN), "--price-out", str(PRICE_OUT)]
+    prices = ["--price", f"{PRICE_IN},{PRICE_OUT}"]
     model = ["--model", "openai:stand-in", "--base-url", url]
 
     def begin(folder: Path) -> list[str]:

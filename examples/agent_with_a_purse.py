@@ -15,7 +15,6 @@ from costada import (
     OfflineModel,
     Price,
     Purse,
-    Settings,
     create_discovery_tool,
 )
 
@@ -55,7 +54,8 @@ with Purse(0.50, policy="hard") as purse:
                 "circle_packing",
                 OfflineModel(),
                 max_budget=0.05,  # whatever the agent asks for
-                settings=Settings(budget_policy="hard", seed=2),
+                budget_policy="hard",
+                seed=2,
                 purse=purse,
             )
         ],

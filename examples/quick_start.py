@@ -3,10 +3,10 @@
 python examples/quick_start.py
 """
 
-from costada import OfflineModel, create_discovery_graph, problem
+from costada import create_discovery_graph
 
-# With a key: model = chat_model("openai:gpt-5.4"), or any LangChain chat model.
-graph = create_discovery_graph(problem("circle_packing"), OfflineModel(), budget=0.04)
+# With a key "openai:gpt-5.4", or any LangChain chat model, in place of "offline".
+graph = create_discovery_graph("circle_packing", "offline", budget=0.04)
 
 result = {}
 for mode, part in graph.stream({"seed": 2}, stream_mode=["custom", "values"]):

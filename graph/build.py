@@ -1,4 +1,4 @@
-"""The discovery graph: its nodes, their edges in the order of a step, and the public factory."""
+"""The discovery graph: its nodes, their edges in the order of a step, and its factory."""
 
 from collections.abc import Callable, Hashable, Mapping
 from functools import partial
@@ -13,6 +13,7 @@ from langgraph.graph import END, START, StateGraph
 from costada.controller.constants import Constants
 from costada.controller.router import DEFAULT_ROUTER, start_router
 from costada.evaluators.problem import Problem
+from costada.graph.choosing import Chosen
 from costada.graph.compiled import DiscoveryGraph as DiscoveryGraph
 from costada.graph.menu import GivenModels, priced_models, with_reference_cost
 from costada.graph.node_wrappers import CancellableNode, Node, Route, observed
@@ -39,6 +40,7 @@ from costada.nodes.generate import generate
 from costada.nodes.guide import guide
 from costada.nodes.settings import LARGEST_PARALLEL, Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
+from costada.nodes.stored_value import FORMS, StoredValue
 from costada.nodes.update_utility import update_utility
 from costada.store.checkpoints import RunSaver
 from costada.store.purse import Purse
@@ -81,6 +83,9 @@ def build_discovery_graph(
     skipped = {"ask_for_budget": not asks_for_budget, "approve_guide": not approves_guides}
     nodes = {**NODES, **METHOD_NODES.get(settings.method, {})}
     graph = StateGraph(SearchState, input_schema=SearchInput, output_schema=SearchOutput)
+    for key in FORMS:
+        kept = graph.channels[key]
+        graph.channels[key] = StoredValue(kept.ValueType, key, context.store)
     for name, node in nodes.items():
         if not skipped.get(name):
             ready = observed(node, name, context)
@@ -141,7 +146,7 @@ def superstep_limit(constants: Constants, num_models: int = 1) -> int:
     return constants.max_iterations * per_iteration + 1
 
 
-def create_discovery_graph(
+def compile_search(
     problem: Problem,
     model: GivenModels,
     *,
@@ -155,8 +160,9 @@ def create_discovery_graph(
     parallel: int = 1,
     order: LandingOrder = "landing",
     router: str = DEFAULT_ROUTER,
+    chosen: Chosen | None = None,
 ) -> DiscoveryGraph:
-    """Compile a graph whose every run improves a problem's program within a budget.
+    """Compile the graph of a search from a problem, chat models and settings.
 
     Args:
         problem: The starting program and its evaluator.
@@ -179,6 +185,7 @@ def create_discovery_graph(
         order: Steps land in the order in which they finish, the fastest, or with `"launch"` in
             that of their launch, so that a seed gives the same run whatever the latencies.
         router: Who chooses among several models: a name in `ROUTERS`, or `fixed:NAME`.
+        chosen: What a caller has chosen for a run, which the run's state keeps.
 
     Raises:
         ValueError: An argument is not what it should be, a model that may be called has no price
@@ -208,10 +215,11 @@ def create_discovery_graph(
         is_saved_by_time=not isinstance(checkpointer, RunSaver),
         parallel=parallel,
         order=order,
+        chosen=chosen or {},
     )
     graph = build_discovery_graph(context).compile(checkpointer=checkpointer, name=name)
     limit = superstep_limit(settings.constants, len(models.menu))
-    return DiscoveryGraph.of(graph, context.store).with_config(recursion_limit=limit)
+    return DiscoveryGraph.of(graph, context, limit)
 
 
 def store_beside(checkpointer: BaseCheckpointSaver[Any] | bool | None) -> RunStore:

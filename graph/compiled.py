@@ -1,22 +1,24 @@
 """The compiled discovery graph: it checks its input, and has its own limit of supersteps."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from langchain_core.runnables import RunnableConfig, ensure_config
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.errors import GraphBubbleUp
 from langgraph.graph.state import CompiledStateGraph
-from langgraph.types import Command, StateUpdate
+from langgraph.types import Command, StateSnapshot, StateUpdate
 
 from costada.controller.constants import Constants
+from costada.graph.choosing import BUDGET, SEED, Choosing, Chosen
 from costada.graph.user_input import accept_input, has_input
 from costada.nodes.context import RunContext
 from costada.nodes.parallel.active_runs import ACTIVE_RUNS, abort_runs
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
-from costada.store.run_store import RunStore
+from costada.values.candidate import Candidate
 
 NO_THREAD = (
     "Checkpointer requires one or more of the following 'configurable' keys: thread_id,"
@@ -30,13 +32,25 @@ NODE_NAME = "langgraph_node"
 INTERNAL = "__pregel"
 """How the configurable keys begin that LangGraph hands down to what runs below a graph."""
 
+RESUMING, SAVER = f"{INTERNAL}_resuming", f"{INTERNAL}_checkpointer"
+"""Those that say whether a parent resumes, and what it saves with."""
+
 SETTING_ARGUMENTS = {
-    **{name: f"Settings(constants=Constants({name}=...))" for name in Constants.__annotations__},
-    **{name: f"Settings({name}=...)" for name in Settings.model_fields},
+    **{
+        name: f"create_discovery_graph(..., controller={{{name!r}: ...}})"
+        for name in Constants.__annotations__
+    },
+    **{name: f"create_discovery_graph(..., {name}=...)" for name in Settings.model_fields},
+    **{
+        name: f"create_discovery_graph(..., {name}=...)"
+        for name in ("max_iterations", "reference_cost", "guide_model", "problem", "models")
+    },
     "budget": "create_discovery_graph(..., budget=DOLLARS)",
-    "guide_model": "create_discovery_graph(..., guide_model=...)",
 }
 """How each setting of a search is given. A configurable `model` is a chat model's own."""
+
+
+NOTHING: Mapping[str, object] = {}
 
 
 class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOutput]):
@@ -59,68 +73,230 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
     its caller keeps them.
     """
 
-    def __init__(self, *, run_store: RunStore, **attributes: Any) -> None:
-        """Keep the store of its runs; the rest is LangGraph's."""
-        super().__init__(**attributes)
-        self.run_store = run_store
+    def __init__(
+        self, *, search: RunContext, limit: int, choosing: Choosing | None = None, **parts: Any
+    ) -> None:
+        """Keep what the runs share, their limit, and what a caller may choose for one."""
+        super().__init__(**parts)
+        self.search, self.limit, self.choosing = search, limit, choosing
+        if choosing is not None:
+            self.context_schema = choosing.schema  # type: ignore[assignment]
 
     @classmethod
     def of(
         cls,
         compiled: CompiledStateGraph[SearchState, None, SearchInput, SearchOutput],
-        store: RunStore,
+        search: RunContext,
+        limit: int,
     ) -> Self:
-        """Turn a compiled graph into one whose limit is its own."""
+        """Turn a compiled graph into one whose limit of supersteps is its own."""
         parts = {name: part for name, part in vars(compiled).items() if name != "__orig_class__"}
-        return cls(run_store=store, **parts)
+        graph = cls(search=search, limit=limit, **parts)
+        return graph.with_config(recursion_limit=limit)
+
+    def candidates(self, config: RunnableConfig | None = None) -> list[Candidate]:
+        """The programs of a run with their scores: the initial one and all that were evaluated.
+
+        Args:
+            config: Names the thread of the run, where the graph has a saver; `None`: the run of
+                the graph's store that began last.
+
+        Raises:
+            ValueError: There is no such run.
+        """
+        store, run_id = self.search.store, ""
+        if config is not None:
+            run_id = super().get_state(config).values.get("run_id", "")
+        elif run_ids := store.run_ids():
+            run_id = run_ids[-1]
+        if not run_id:
+            raise ValueError(f"config: got {config!r}, which names no run of this graph")
+        return store.candidates.originals(run_id)
 
     if not TYPE_CHECKING:  # the overloads of the base class stay as they are
 
-        def stream(self, input: object, config: RunnableConfig | None = None, **options: Any):
-            """Yield what a run streams, as every graph does; raises as `check_input` does too."""
-            self._check_run(input, config, options)
-            if has_input(input):
-                input = accept_input(input, self.get_state(config), self.run_store)
-            with _active_runs() as runs:
-                yield from super().stream(input, self._own(config, runs), **options)
+        def stream(
+            self,
+            input: object,
+            config: RunnableConfig | None = None,
+            *,
+            context: object = None,
+            **options: Any,
+        ):
+            """Yield what a run streams, as every graph does.
+
+            Raises:
+                ValueError: A key of the input, the configuration or the context is unknown, or
+                    what the context chooses is beyond the limits.
+            """
+            self._check_run(input, config, context, options)
+            saved = self._needs_saved(input, config) and super().get_state(config).values
+            chosen, given = self._choice(input, context, saved)
+            if not chosen:
+                options |= {"context": context} if self.choosing is None else {}
+                if has_input(given):
+                    given = accept_input(given, self.get_state(config), self.search.store)
+                with _active_runs() as runs:
+                    yield from super().stream(given, self._own(config, runs), **options)
+                return
+            graph = self._chosen(chosen)
+            if update := _continued(chosen, saved):
+                graph.update_state(config, update, as_node="gate_intervention")
+            yield from graph.stream(given, config, **options)
 
         async def astream(
-            self, input: object, config: RunnableConfig | None = None, **options: Any
+            self,
+            input: object,
+            config: RunnableConfig | None = None,
+            *,
+            context: object = None,
+            **options: Any,
         ):
             """Yield what a run streams, without blocking the event loop."""
-            self._check_run(input, config, options)
-            if has_input(input):
-                input = accept_input(input, await self.aget_state(config), self.run_store)
-            with _active_runs() as runs:
-                async for part in super().astream(input, self._own(config, runs), **options):
-                    yield part
+            self._check_run(input, config, context, options)
+            needs_saved = self._needs_saved(input, config)
+            saved = needs_saved and (await super().aget_state(config)).values
+            chosen, given = self._choice(input, context, saved)
+            if not chosen:
+                options |= {"context": context} if self.choosing is None else {}
+                if has_input(given):
+                    state = await self.aget_state(config)
+                    given = accept_input(given, state, self.search.store)
+                with _active_runs() as runs:
+                    async for part in super().astream(given, self._own(config, runs), **options):
+                        yield part
+                return
+            graph = await asyncio.to_thread(self._chosen, chosen)
+            if update := _continued(chosen, saved):
+                await graph.aupdate_state(config, update, as_node="gate_intervention")
+            async for part in graph.astream(given, config, **options):
+                yield part
+
+    def get_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
+        """The state of a thread, with the nodes of the graph that its run chose."""
+        found = super().get_state(config, subgraphs=subgraphs)
+        graph = self._graph_of(found)
+        return found if graph is self else graph.get_state(config, subgraphs=subgraphs)
+
+    async def aget_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
+        """Do what `get_state` does, without blocking the event loop."""
+        found = await super().aget_state(config, subgraphs=subgraphs)
+        graph = await asyncio.to_thread(self._graph_of, found)
+        return found if graph is self else await graph.aget_state(config, subgraphs=subgraphs)
+
+    def get_state_history(self, config: RunnableConfig, **options: Any) -> Iterator[StateSnapshot]:
+        """The states of a thread, newest first."""
+        graph = self._graph_of(super().get_state(config)) if self.choosing else self
+        if graph is self:
+            return super().get_state_history(config, **options)
+        return graph.get_state_history(config, **options)
+
+    async def aget_state_history(
+        self, config: RunnableConfig, **options: Any
+    ) -> AsyncIterator[StateSnapshot]:
+        """Do what `get_state_history` does, without blocking the event loop."""
+        graph = self
+        if self.choosing:
+            graph = await asyncio.to_thread(self._graph_of, await super().aget_state(config))
+        found = super().aget_state_history if graph is self else graph.aget_state_history
+        async for state in found(config, **options):
+            yield state
 
     def bulk_update_state(
         self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
     ) -> RunnableConfig:
         """Update the state, as `update_state` does; an unknown key raises `ValueError`."""
         _check_updates(supersteps)
-        return super().bulk_update_state(config, supersteps)
+        graph = self._graph_of(super().get_state(config)) if self.choosing else self
+        if graph is self:
+            return super().bulk_update_state(config, supersteps)
+        return graph.bulk_update_state(config, supersteps)
 
     async def abulk_update_state(
         self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
     ) -> RunnableConfig:
         """Do what `bulk_update_state` does, without blocking the event loop."""
         _check_updates(supersteps)
-        return await super().abulk_update_state(config, supersteps)
+        graph = self
+        if self.choosing:
+            graph = await asyncio.to_thread(self._graph_of, await super().aget_state(config))
+        if graph is self:
+            return await super().abulk_update_state(config, supersteps)
+        return await graph.abulk_update_state(config, supersteps)
+
+    def _needs_saved(self, given: object, config: RunnableConfig | None) -> bool:
+        """Whether a run is resumed that may have chosen something."""
+        if self.choosing is None or self.checkpointer is False:
+            return False
+        configurable = (config or {}).get("configurable", {})
+        is_resumed = given is None or isinstance(given, Command) or configurable.get(RESUMING)
+        has_saver = isinstance(self.checkpointer, BaseCheckpointSaver) or configurable.get(SAVER)
+        return bool(is_resumed and has_saver)
+
+    def _choice(
+        self, given: object, context: object, saved: Mapping[str, Any] | Literal[False]
+    ) -> tuple[Chosen, object]:
+        """What holds for a run, and its input with the seed that the context chooses."""
+        if self.choosing is None:
+            return {}, given
+        if saved and "run_id" in saved:
+            begun = {**saved.get("chosen", {}), SEED: saved["run_seed"]}
+            resumed = self.choosing.resumed(begun, context)
+            if saved.get("granted_budget") is not None and resumed.get(BUDGET) != begun.get(BUDGET):
+                raise ValueError(
+                    f"context: got budget {resumed[BUDGET]!r} for a run that draws from a purse,"
+                    " expected that which it began with"
+                )
+            return {name: value for name, value in resumed.items() if name != SEED}, given
+        seed = given.get(SEED) if isinstance(given, Mapping) else None
+        chosen = self.choosing.read(context, seed)
+        if SEED in chosen and isinstance(given, Mapping):
+            given = {**given, SEED: chosen[SEED]}
+        return {name: value for name, value in chosen.items() if name != SEED}, given
+
+    def _chosen(self, chosen: Chosen) -> "DiscoveryGraph":
+        """The graph of a choice, with the saver and the configuration of this one."""
+        if self.choosing is None:
+            return self
+        graph = self.choosing.graph(chosen)
+        config = {**(self.config or {})}
+        if config.get("recursion_limit") == self.limit:
+            config["recursion_limit"] = graph.limit
+        return graph.copy(
+            {
+                "config": config,
+                "checkpointer": self.checkpointer,
+                "store": self.store,
+                "cache": self.cache,
+            }
+        )
+
+    def _graph_of(self, state: StateSnapshot) -> "DiscoveryGraph":
+        """The graph that the run of a state chose."""
+        chosen = state.values.get("chosen") if self.choosing else None
+        return self._chosen(chosen) if chosen else self
 
     def _check_run(
-        self, given: object, config: RunnableConfig | None, options: dict[str, Any]
+        self,
+        given: object,
+        config: RunnableConfig | None,
+        context: object,
+        options: dict[str, Any],
     ) -> None:
-        """Refuse what a run would ignore; raises `ValueError`."""
+        """Refuse what a run would ignore; raises `ValueError`.
+
+        A server copies the keys of a context into the configuration.
+        """
         is_node = NODE_NAME in (config or {}).get("metadata", {})
         check_input(given, is_parents_state=is_node)
-        _check_keys("context", options.get("context"))
+        known = context if self.choosing and isinstance(context, Mapping) else {}
+        if self.choosing is None:
+            _check_keys("context", context)
         _check_keys("invoke or stream", options)
         configs = [each or RunnableConfig() for each in (ensure_config(), self.config, config)]
         for each in configs:
             _check_keys("config", each)
-            _check_keys("configurable", each.get("configurable"))
+            _check_keys("configurable", each.get("configurable"), known)
         configurable = [key for each in configs for key in each.get("configurable", {})]
         is_nested = any(key.startswith(INTERNAL) for key in configurable)
         has_saver = isinstance(self.checkpointer, BaseCheckpointSaver)
@@ -150,6 +326,15 @@ def _active_runs() -> Iterator[dict[str, RunContext]]:
     finally:
         if is_aborted:
             abort_runs(runs)
+
+
+def _continued(chosen: Chosen, saved: Mapping[str, Any] | Literal[False]) -> SearchState | None:
+    """What lets a run continue that had used up its budget and now has a higher one."""
+    if not saved or saved.get("stop_reason") != "budget":
+        return None
+    dollars = chosen.get(BUDGET, 0.0)
+    is_higher = isinstance(dollars, float) and dollars > saved.get("spent", 0.0)
+    return SearchState(stop_reason="", stopping="") if is_higher else None
 
 
 def check_input(given: object, *, is_parents_state: bool = False) -> None:
@@ -200,10 +385,10 @@ def _check_updates(supersteps: Sequence[Sequence[StateUpdate]]) -> None:
             check_update(update.values)
 
 
-def _check_keys(where: str, given: object) -> None:
+def _check_keys(where: str, given: object, known: Mapping[str, object] = NOTHING) -> None:
     """Refuse keys named like a setting in a place where no setting is read; all others pass."""
-    for key in given if isinstance(given, Mapping) else ():
-        if key in SETTING_ARGUMENTS:
+    for key, value in given.items() if isinstance(given, Mapping) else ():
+        if key in SETTING_ARGUMENTS and (key not in known or known[key] != value):
             raise ValueError(f"{where}: got key {key!r}, which is not read there{_advice(key)}")
 
 

@@ -107,9 +107,18 @@ def checked_name(name: object) -> str:
 
 
 def price_from(given: object) -> object:
-    """A price from a table of a file; other values as they are."""
-    if not isinstance(given, Mapping):
+    """A price as it is, from a table of a file, or from a text such as "0.6,1.92"."""
+    if isinstance(given, str):
+        rates = given.split(",")
+        if len(rates) not in (2, 3):
+            raise ValueError(
+                "expected dollars per million tokens as IN,OUT or IN,OUT,CACHED, such as 0.6,1.92"
+            )
+        return Price(*rates)
+    if isinstance(given, Price):
         return given
+    if not isinstance(given, Mapping):
+        raise ValueError("expected a price such as Price(0.6, 1.92), a table or a text")
     try:
         return Price(**given)
     except TypeError:

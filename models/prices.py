@@ -30,7 +30,7 @@ OFFLINE_PRICE = Price("0.60", "1.92")
 """What models without a provider pretend to cost: the paper's GLM-5 price (App. D.1)."""
 
 HOW_TO_PRICE = (
-    "Settings(price=Price(input, output)) or --price-in and --price-out, in dollars per million"
+    "price=Price(input, output) or --price IN,OUT, in dollars per million"
     " tokens (guide_price for a guide model, other_prices by name for fallbacks and for a name that"
     " is bound to a model); of several models, price in the entry of models.toml or in MenuModel"
 )

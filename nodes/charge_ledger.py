@@ -21,9 +21,13 @@ def charge_ledger(state: SearchState, *, context: RunContext) -> SearchState:
     charge = context.store.call_log.charge(run_id, iteration, numbers, counts_lost=counts_lost)
     for number in numbers:
         report_cost(open_account(run_id, context), run_id, number, context)
-    spent = float(charge.spent)
+    spent, in_doubt = float(charge.spent), float(charge.in_doubt)
+    last, dollars = state.get("last_doubt", (0, 0.0))
+    before = state.get("in_doubt", 0.0) - (dollars if last == iteration else 0.0)
     return SearchState(
         spent=spent,
+        in_doubt=before + in_doubt,
+        last_doubt=(iteration, in_doubt),
         remaining=max(0.0, remaining(budget_of(state, context), spent)),
         step={**step, "cost": float(charge.cost), "guide_calls": charge.guide_calls},
     )

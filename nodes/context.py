@@ -1,6 +1,7 @@
 """The run's context: models, problem, prices and store, and what nodes read of them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from langchain_core.language_models import LanguageModelInput
@@ -56,7 +57,8 @@ class RunContext:
     that chooses among them. Guides go to `guide_model`, and without one to the first of the menu.
     `budget` is dollars (B); what a run may spend is `budget_of` it. Up to `parallel` steps are in
     flight at a time; they land in the `order` in which they finish, or in which they were launched.
-    `is_saved_by_time` says that the saver takes the latest checkpoint by its time.
+    `is_saved_by_time` says that the saver takes the latest checkpoint by its time. `chosen` is what
+    the caller of a run has chosen for it, which its state keeps.
     """
 
     name: str
@@ -71,6 +73,7 @@ class RunContext:
     is_saved_by_time: bool = True
     parallel: int = 1
     order: LandingOrder = "landing"
+    chosen: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def has_choice(self) -> bool:

@@ -13,9 +13,10 @@ from costada.controller.router import Router, posterior
 from costada.controller.step import FLAT, OUT_OF_MONEY, stop_reason
 from costada.nodes.calls.purse import close_account
 from costada.nodes.context import RunContext, balance_of, candidate_of
-from costada.nodes.pareto_front import front_of
+from costada.nodes.pareto_front import front_members, front_of
 from costada.nodes.state import SearchState, StepRecord
 from costada.nodes.steering import idea_of, is_submission
+from costada.nodes.stored_value import FORMS
 from costada.values.candidate import Candidate
 from costada.values.objective import objective_values, read_objectives
 
@@ -131,7 +132,9 @@ def end_step(
         context.store.inputs.release(state["run_id"], state["step"]["number"])
     row = trace_row(state, controller, decided, best, context)
     context.store.put_step(state["run_id"], state["iteration"], row)
-    writer(row)
+    found = _found(state, best, context)
+    writer({**row, **found})
+    is_new = state["best"] == state["step"]["candidate"]
     ended = SearchState(
         controller=controller,
         iterations=state["iteration"],
@@ -141,6 +144,10 @@ def end_step(
         failures=_failures(state),
         spent_at_gain=_spent_at_gain(state, context),
     )
+    if is_new or PARETO_FRONT in row["events"]:
+        ended = SearchState(**{**found, **ended})
+    if context.chosen and context.chosen != state.get("chosen"):
+        ended["chosen"] = dict(context.chosen)  # resumed with a higher budget
     ended = SearchState(**{**ended, **stop, "prepared": 0})
     if not ended.get("stopping"):
         return ended
@@ -155,9 +162,19 @@ def end_run(state: SearchState, context: RunContext) -> SearchState:
     if state["tickets"]:
         return SearchState()
     close_account(state["run_id"], context)
-    best = candidate_of(state["best"], state, context).program
-    ended = SearchState(stop_reason=state["stopping"], stopping="", best_program=best.text)
-    return ended if best.is_one_text else SearchState(**{**ended, "best_files": best.by_path})
+    return SearchState(stop_reason=state["stopping"], stopping="")
+
+
+def _found(state: SearchState, best: Candidate, context: RunContext) -> SearchState:
+    """The best program and the Pareto front, for a caller who reads the state."""
+    found = SearchState(best_program=best.program.text)
+    if not best.program.is_one_text:
+        found["best_files"] = best.program.by_path
+    if context.problem.objectives:
+        found["pareto_front"] = front_members(front_of(state, context), context)
+    for key, value in found.items():
+        FORMS[key].put(context.store, value)  # here, as a channel takes it in the event loop
+    return found
 
 
 def trace_row(

@@ -16,6 +16,7 @@ from costada.evaluators.problem import check_problem, layer_of
 from costada.models.runnable_tree import model_facts
 from costada.nodes.calls.purse import draw_budget
 from costada.nodes.context import RunContext, budget_of
+from costada.nodes.pareto_front import front_members
 from costada.nodes.settings import problem_texts, settings_texts
 from costada.nodes.state import SearchState, StepRecord
 from costada.store.candidates import FRONT
@@ -87,7 +88,7 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     budget = budget_of(granted, context)
     controller = context.method.start(evaluation.score, context.settings.constants)
     begun = SearchState(
-        **{**_reset_results(state, evaluation, budget), **granted},
+        **{**_first_results(state, evaluation, budget, context), **granted},
         run_id=run_id,
         run_seed=run_seed,
         holdout_key=new_key(),
@@ -105,6 +106,8 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
         stop_reason="",
         controller=controller,
     )
+    if context.chosen or "chosen" in state:
+        begun["chosen"] = dict(context.chosen)
     facts = {each.name: model_facts(each.model) for each in context.menu}
     models: dict[str, object] = {"model": facts[context.menu[0].name]}
     if context.has_choice:
@@ -119,18 +122,27 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     setup = RunSetup(problem_texts(problem), {**settings, **as_texts(models)}, task)
     context.store.open_run(run_id, context.name, problem.name, layer_of(problem) or "", setup)
     begun["best"] = _plant_seed(evaluation, controller, run_id, context)
+    if problem.objectives:
+        front = context.store.candidates.front(run_id, 0)
+        begun["pareto_front"] = front_members(front, context)
     return begun
 
 
-def _reset_results(state: SearchState, evaluation: Evaluation, budget: float) -> SearchState:
-    """What replaces the results of an earlier run on the thread, nothing without one."""
+def _first_results(
+    state: SearchState, evaluation: Evaluation, budget: float, context: RunContext
+) -> SearchState:
+    """The results before the first step, and what replaces the rest of an earlier run."""
+    program = context.problem.start
     fresh = SearchState(
-        best_program="",
-        best_files={},
+        best_program=program.text,
+        best_files=program.by_path,
         best_score=evaluation.score,
         best_objective=evaluation.objective,
         best_metrics=dict(evaluation.metrics),
+        pareto_front=[],
         spent=0.0,
+        in_doubt=0.0,
+        last_doubt=(0, 0.0),
         remaining=budget,
         iterations=0,
         last_failure="",
@@ -141,7 +153,11 @@ def _reset_results(state: SearchState, evaluation: Evaluation, budget: float) ->
         step=cast(StepRecord, {}),
         credit=NO_CREDIT,
     )
-    return cast(SearchState, {name: value for name, value in fresh.items() if name in state})
+    own = {"best_program", "best_score", "best_objective", "best_metrics", "spent", "remaining"}
+    own |= {"in_doubt"} | {"best_files" for _ in program.by_path}
+    return cast(
+        SearchState, {name: value for name, value in fresh.items() if name in own or name in state}
+    )
 
 
 def _plant_seed(

@@ -7,7 +7,7 @@ from costada.nodes.context import RunContext
 from costada.nodes.state import SearchState
 from costada.store.candidates import FRONT
 from costada.values.candidate import Candidate
-from costada.values.objective import Objective, read_objectives
+from costada.values.objective import FrontMember, Objective, objective_values, read_objectives
 
 
 def front_of(state: SearchState, context: RunContext) -> list[Candidate]:
@@ -15,6 +15,19 @@ def front_of(state: SearchState, context: RunContext) -> list[Candidate]:
     if not context.problem.objectives:
         return []
     return context.store.candidates.front(state["run_id"], state["archive_seq"])
+
+
+def front_members(front: Sequence[Candidate], context: RunContext) -> list[FrontMember]:
+    """What a caller sees of the front."""
+    objectives = read_objectives(context.problem.objectives)
+    return [
+        FrontMember(
+            candidate_id=each.id,
+            score=each.score,
+            objectives=objective_values(objectives, each.metrics),
+        )
+        for each in front
+    ]
 
 
 def extend_front(candidate: Candidate, state: SearchState, context: RunContext) -> None:

@@ -16,6 +16,7 @@ from costada.controller.credit import Credit
 from costada.controller.method import Controller
 from costada.controller.methods import METHODS
 from costada.controller.router import Router
+from costada.values.objective import FrontMember
 
 
 class SteeredBy(TypedDict):
@@ -195,9 +196,12 @@ class SearchInput(TypedDict, total=False):
 class SearchOutput(TypedDict, total=False):
     """What a run returns.
 
-    `best_files` is the text of each file of the best program by path, absent if it is one text.
+    `best_program` is the text of the best program so far, `best_files` the text of each of its
+    files by path, absent if it is one text. `pareto_front` holds the candidates that no other one
+    beats in all objectives, oldest first, absent with one objective.
     `best_score` is normalised (higher is better), `best_objective` is in the benchmark's units.
-    `spent` and `remaining` are dollars; `remaining` is 0 when the budget was crossed.
+    `spent` and `remaining` are dollars; `remaining` is 0 when the budget was crossed. `in_doubt` is
+    the part of `spent` that stands for calls whose bill is unknown, at their upper bound.
     `stop_reason` is `"budget"`, `"iterations"`, `"flat"` or `"failures"`, and empty while the run
     continues; after `"failures"`, `last_failure` says what was wrong with the last attempt.
     """
@@ -207,7 +211,9 @@ class SearchOutput(TypedDict, total=False):
     best_score: float
     best_objective: float | None
     best_metrics: dict[str, float]
+    pareto_front: list[FrontMember]
     spent: float
+    in_doubt: float
     remaining: float
     iterations: int
     stop_reason: str
@@ -230,13 +236,16 @@ class SearchState(SearchInput, SearchOutput, total=False):
     landed and whose step has not begun, 0 for none. `stopping` is the reason why the run stops as
     soon as nothing is in flight, empty while it continues.
     `num_frontiers` is how many frontiers an attempt in flight has seen, else absent.
+    `last_doubt` is an iteration and the dollars in doubt that it was charged, the last one.
     `spent_at_gain` is what the run had spent when its best score last rose, in dollars.
     `refused_answer` says what was wrong with the caller's last answer. `failures` counts the
     attempts in a row, up to the last finished step, that yielded no usable program. `best` is the
     incumbent's candidate id. `labels` are hashes of the texts behind the labels of a search
     strategy, where the method has one. `seconds` is what each node has taken since the last step
     ended, `router` the router of a run with several models, else absent or without records, `trace`
-    where the run's OpenTelemetry trace began, if a tracer was configured.
+    where the run's OpenTelemetry trace began, if a tracer was configured. `chosen` is what the
+    caller has chosen for the run by its `context`, by name; absent where nothing was ever chosen on
+    the thread.
     """
 
     run_id: str
@@ -255,6 +264,7 @@ class SearchState(SearchInput, SearchOutput, total=False):
     prepared: int
     stopping: str
     num_frontiers: int | None
+    last_doubt: tuple[int, float]
     spent_at_gain: float
     refused_answer: str
     failures: int
@@ -266,3 +276,4 @@ class SearchState(SearchInput, SearchOutput, total=False):
     router: Annotated[Router, FrozenValue]
     step: StepRecord
     credit: Annotated[Credit, FrozenValue]
+    chosen: dict[str, object]

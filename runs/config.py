@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, cast, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -85,6 +85,16 @@ FROM_PYTHON = {"text_is_number": False}
 """Validation context for the settings of a Python caller, whose numbers are no texts."""
 
 
+def changed_constants(given: object) -> object:
+    """The fields of `Constants` that differ from the defaults; other values as they are."""
+    if not isinstance(given, Constants):
+        return given
+    values = {field.name: getattr(given, field.name) for field in fields(given)}
+    return {
+        name: value for name, value in values.items() if value != getattr(DEFAULT_CONSTANTS, name)
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """How the help of a command shows a setting.
@@ -105,12 +115,11 @@ class Shown:
 MONEY, SEARCH, MODELS = Shown("Money"), Shown("Search"), Shown("Models")
 EVALUATION, OUTPUT = Shown("Evaluation"), Shown("Output")
 SECONDS = Shown(MODELS.panel, metavar="SECONDS")
-MODEL_PRICE = Shown(MONEY.panel, "DOLLARS", "the preset's or the list price")
-GUIDE_PRICE = Shown(MONEY.panel, "DOLLARS", "the list price")
+MODEL_PRICE = Shown(MONEY.panel, "IN,OUT[,CACHED]", "the preset's or the list price")
+GUIDE_PRICE = Shown(MONEY.panel, "IN,OUT[,CACHED]", "the list price")
 
 Dollars = Annotated[FiniteFloat, Field(gt=0)]
 Seconds = Annotated[FiniteFloat, Field(gt=0)]
-PricePerMillion = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 
 
 class RunConfig(BaseModel):
@@ -132,17 +141,12 @@ class RunConfig(BaseModel):
     preset: Annotated[str | None, Shown(MONEY.panel, names=PRESETS)] = None
     """Prices, budget, reference cost and prompt order of the paper."""
 
-    price_in: Annotated[PricePerMillion | None, MODEL_PRICE] = None
-    """Price of a million input tokens of the model."""
+    price: Annotated[PriceField | None, MODEL_PRICE] = None
+    """Price of the model: dollars per million tokens of input, of output and, if it differs, of
+    cached input."""
 
-    price_out: Annotated[PricePerMillion | None, MODEL_PRICE] = None
-    """Price of a million output tokens of the model."""
-
-    guide_price_in: Annotated[PricePerMillion | None, GUIDE_PRICE] = None
-    """Price of a million input tokens of the guide model."""
-
-    guide_price_out: Annotated[PricePerMillion | None, GUIDE_PRICE] = None
-    """Price of a million output tokens of the guide model."""
+    guide_price: Annotated[PriceField | None, GUIDE_PRICE] = None
+    """Price of the guide model, as for the model."""
 
     other_prices: Mapping[str, PriceField] = {}
     """Prices of further models by name, such as fallbacks: `input_per_million`,
@@ -210,7 +214,7 @@ class RunConfig(BaseModel):
 
     controller: Mapping[str, Any] = {}
     """Constants of the controller that differ from the defaults, by name, for example
-    base_patience."""
+    base_patience; in Python also as `Constants`."""
 
     model: Annotated[str, Field(min_length=1), MODELS] = OFFLINE
     """offline (needs no key and no network), openai:NAME or PROVIDER:NAME."""
@@ -306,6 +310,21 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
+    def _split_constants(cls, given: object) -> object:
+        """Take those constants from `Constants` that are settings of their own."""
+        if not isinstance(given, dict) or not isinstance(given.get(CONTROLLER), Constants):
+            return given
+        changed = cast(dict[str, Any], changed_constants(given[CONTROLLER]))
+        own = {name: changed.pop(name) for name in OWN_CONSTANTS if name in changed}
+        for name, value in own.items():
+            if given.get(name, value) != value:
+                raise ValueError(
+                    f"{name}: got {given[name]!r} and {value!r} in {CONTROLLER}, expected only one"
+                )
+        return {**given, **own, CONTROLLER: changed}
+
+    @model_validator(mode="before")
+    @classmethod
     def _label_menu(cls, given: object) -> object:
         """Let the names of several models stand for the model, where a run is shown."""
         if not isinstance(given, dict) or not isinstance(given.get("models"), list | tuple):
@@ -327,9 +346,9 @@ class RunConfig(BaseModel):
         start_router(self.router, [entry.name for entry in self.models])
         if self.model != ",".join(entry.name for entry in self.models):
             raise ValueError(f"model: got {self.model!r} with models, expected only one of them")
-        if self.price_in is not None:
+        if self.price is not None:
             raise ValueError(
-                "price_in: got one with models, expected the price of each in the models file"
+                "price: got one with models, expected the price of each in the models file"
             )
         return self
 
@@ -364,11 +383,8 @@ class RunConfig(BaseModel):
         asked = entries if self.models else [self.model]
         if self.base_url and not any(map(is_openai, (*asked, self.guide_model))):
             raise ValueError("base_url: got one for no openai: model, expected model openai:NAME")
-        for one, other in (("price_in", "price_out"), ("guide_price_in", "guide_price_out")):
-            if (getattr(self, one) is None) is not (getattr(self, other) is None):
-                raise ValueError(f"{one} and {other}: got only one, expected both or none")
-        if self.guide_price_in is not None and self.guide_model in (None, self.model):
-            raise ValueError("guide_price_in: needs a guide_model that differs from the model")
+        if self.guide_price is not None and self.guide_model in (None, self.model):
+            raise ValueError("guide_price: needs a guide_model that differs from the model")
         check_step_cap(self.step_cap, self.generator)
         check_lost_calls(self.lost_calls, is_hard=self.budget_policy == "hard")
         return self
@@ -401,18 +417,10 @@ class RunConfig(BaseModel):
         return f"{self.model} by {self.router}" if len(self.models) > 1 else self.model
 
     @property
-    def price(self) -> Price | None:
+    def model_price(self) -> Price | None:
         """The price of `model`: given or the preset's; `None`: that of the menu, or the list's."""
-        if self.price_in is not None and self.price_out is not None:
-            return Price(self.price_in, self.price_out)
-        return PRESETS[self.preset].price if self.preset and not self.models else None
-
-    @property
-    def guide_price(self) -> Price | None:
-        """The price given for `guide_model`; `None`: the list price, or that of `model`."""
-        if self.guide_price_in is not None and self.guide_price_out is not None:
-            return Price(self.guide_price_in, self.guide_price_out)
-        return None
+        is_preset = self.price is None and self.preset and not self.models
+        return PRESETS[self.preset].price if is_preset and self.preset else self.price
 
     @property
     def search(self) -> Settings:
@@ -421,7 +429,7 @@ class RunConfig(BaseModel):
             constants=self.constants,
             method=self.method,
             seed=self.seed,
-            price=self.price,
+            price=self.model_price,
             guide_price=self.guide_price,
             other_prices=self.other_prices,
             on_missing_usage=self.on_missing_usage,

@@ -16,7 +16,7 @@ from langchain_core.runnables import Runnable
 from pydantic import Field
 
 from costada.controller.router import CAUTIOUS_ROUTER, DEFAULT_ROUTER, TRY_SHARE
-from costada.graph.build import create_discovery_graph
+from costada.graph.build import compile_search
 from costada.graph.menu import priced_models, with_reference_cost
 from costada.models.prices import ListPrice
 from costada.models.replies import answer_text, estimated_usage
@@ -274,7 +274,7 @@ def first_prompts(plan: Plan) -> list[tuple[str, Prompt]]:
         raise _AllRecorded
 
     free = {"price": Price(0, 0), "guide_price": Price(0, 0)}
-    graph = create_discovery_graph(
+    graph = compile_search(
         plan.problem,
         _PromptRecorder(record=record_last),
         budget=plan.budget,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +13,7 @@ from costada.controller.router import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem, check_problem, confine, layer_of
 from costada.evaluators.registry import problem
 from costada.evaluators.sandbox.layers import Layer
-from costada.graph.build import DiscoveryGraph, create_discovery_graph
+from costada.graph.build import DiscoveryGraph, compile_search
 from costada.models.chat_models import chat_model
 from costada.models.menu import MenuModel, ModelEntry
 from costada.models.prices import price_book
@@ -23,6 +23,7 @@ from costada.nodes.settings import Settings
 from costada.reports.run_view import OBJECT_MARK
 from costada.runs.config import RunConfig, is_openai
 from costada.runs.gateway import check_gateway, gateway_choice
+from costada.runs.given import GivenSearch
 from costada.runs.menu import SUFFIX, ModelsFile, named_models, resolved_entry
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
@@ -118,7 +119,7 @@ class Plan:
         self, checkpointer: BaseCheckpointSaver[Any] | None = None, store: RunStore | None = None
     ) -> DiscoveryGraph:
         """The graph of the run; raises `ValueError` if a model has no price."""
-        return create_discovery_graph(
+        return compile_search(
             self.problem,
             self.menu or self.model,
             router=self.router,
@@ -133,31 +134,32 @@ class Plan:
         )
 
 
-def plan_run(
-    config: RunConfig,
-    *,
-    given_problem: Problem | None = None,
-    given_model: ChatModel | None = None,
-    given_guide_model: ChatModel | None = None,
-    given_models: Mapping[str, MenuModel] | None = None,
-    purse: Purse | None = None,
-) -> Plan:
+def plan_run(given: GivenSearch | RunConfig, *, purse: Purse | None = None) -> Plan:
     """Plan a run and check as much of it as costs no money.
 
     Args:
-        config: The settings.
-        given_problem: Replaces the problem that the settings name.
-        given_model: Replaces the model that the settings name.
-        given_guide_model: Replaces the guide model that the settings name.
-        given_models: Replace the models of the menu that have their names.
+        given: The settings, with the objects that a Python caller gave.
         purse: The purse that pays for the run.
 
     Raises:
         ValueError: If the problem, a model, a price or the requested sandbox is missing or does
             not work.
     """
+    given = GivenSearch(given) if isinstance(given, RunConfig) else given
+    config, plan = given.config, plan_search(given, purse=purse)
+    plan.graph()
+    gateway, notice = gateway_choice(config.gateway, config.parallel, plan.models, plan.menu)
+    plan = replace(plan, gateway=gateway, gateway_notice=notice)
+    if plan.gateway:
+        check_gateway(plan)
+    return plan
+
+
+def plan_search(given: GivenSearch, *, purse: Purse | None = None) -> Plan:
+    """The problem, the models and the settings of a search; raises `ValueError` as `plan_run`."""
+    config = given.config
     found = confine(
-        given_problem or problem(_importable(config.problem)),
+        given.problem or problem(_importable(config.problem)),
         sandbox=config.sandbox,
         timeout=config.timeout,
         memory_mb=config.memory_mb,
@@ -172,18 +174,18 @@ def plan_run(
                 f"{field}: got {SIMULATED!r} for problem {found.name!r}, which it cannot improve;"
                 f" expected problem {LANDSCAPE!r}"
             )
-    if config.max_tokens is not None and (given_model or given_guide_model or given_models):
+    if config.max_tokens is not None and (given.model or given.guide_model or given.models):
         raise ValueError(
             f"max_tokens: got {config.max_tokens} with a model given as an object, which has its"
             " own limit; expected none"
         )
     menu = tuple(
-        (given_models or {}).get(entry.name) or menu_model(entry, config) for entry in config.models
+        given.models.get(entry.name) or menu_model(entry, config) for entry in config.models
     )
-    model = menu[0].model if menu else given_model or _model(config.model, config)
-    guide_model = given_guide_model or _guide_model(menu, config)
-    seed_evaluation = check_problem(found) if config.preflight else None
-    plan = Plan(
+    model = menu[0].model if menu else given.model or _model(config.model, config)
+    guide_model = given.guide_model or _guide_model(menu, config)
+    seed_evaluation = check_problem(found) if config.preflight else found.seed_evaluation
+    return Plan(
         problem=replace(found, seed_evaluation=seed_evaluation),
         seed_evaluation=seed_evaluation,
         sandbox=layer_of(found),
@@ -199,12 +201,6 @@ def plan_run(
         menu=menu,
         router=config.router,
     )
-    plan.graph()
-    gateway, notice = gateway_choice(config.gateway, config.parallel, plan.models, plan.menu)
-    plan = replace(plan, gateway=gateway, gateway_notice=notice)
-    if plan.gateway:
-        check_gateway(plan)
-    return plan
 
 
 def menu_models(

@@ -344,6 +344,8 @@ def _discovery(state: SearchState, plan: Plan, store: RunStore, folder: Path) ->
         best_objective=best.objective if best else seed.objective,
         best_metrics=best.metrics if best else seed.metrics,
         best_files=program.by_path,
+        in_doubt=state.get("in_doubt", 0.0),
+        pareto_front=state.get("pareto_front", ()),
         spent=spent,
         remaining=max(0.0, remaining(plan.budget if granted is None else granted, spent)),
         iterations=state.get("iterations", 0),

@@ -102,6 +102,15 @@ class CandidateTable:
         )
         return self._rows(found)
 
+    def originals(self, run_id: str) -> list[Candidate]:
+        """The initial program and all that were evaluated, in order of their tickets; no copies."""
+        found = self._db.rows(
+            "SELECT code_hash, facts, evaluator FROM costada_candidate WHERE run_id = ?"
+            " AND NOT instr(id, '@') AND (iteration > 0 OR id = ?) ORDER BY iteration, rowid",
+            (run_id, SEED_ID),
+        )
+        return self._rows(found)
+
     def judged(
         self, run_id: str, program: Program, evaluator: str, number: int, attempt: int, seen: Seen
     ) -> Candidate | None:

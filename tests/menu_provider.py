@@ -11,7 +11,7 @@ from fakes import IDEAS, hashed_answer, is_guide_prompt, toy_problem
 from toy_graph import calls_of, client
 
 from costada.controller.constants import Constants
-from costada.graph.build import create_discovery_graph
+from costada.graph.build import compile_search
 from costada.models.menu import MenuModel
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
@@ -91,7 +91,7 @@ def several(
     **settings: Any,
 ) -> Any:
     constants = Constants(max_iterations=iterations)
-    return create_discovery_graph(
+    return compile_search(
         problem or toy_problem(),
         menu,
         budget=budget,

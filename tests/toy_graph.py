@@ -11,7 +11,7 @@ from langgraph.errors import GraphDrained
 from langgraph.runtime import RunControl
 
 from costada.controller.constants import Constants
-from costada.graph.build import create_discovery_graph
+from costada.graph.build import compile_search
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
@@ -52,7 +52,7 @@ def discovery(
     given = {name: value for name, value in limits.items() if value is not None}
     if given:
         chosen["constants"] = Constants(**given)
-    return create_discovery_graph(
+    return compile_search(
         problem or toy_problem(),
         model or scripted(),
         budget=budget,

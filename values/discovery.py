@@ -1,9 +1,11 @@
 """The result of a run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from costada.values.objective import FrontMember
 
 RunEnd = Literal["budget", "iterations", "failures", "flat", "interrupted"]
 
@@ -25,6 +27,10 @@ class Discovery:
         folder: The run folder; `None` if the run kept no files.
         sandbox: The sandbox of the candidates; `None` if the problem's own evaluate handles that.
         last_failure: The error of the last attempt, where failures ended the run.
+        in_doubt: The part of `spent` that stands for calls whose bill is unknown, at their upper
+            bound.
+        pareto_front: The candidates that no other one beats in all objectives, each with
+            `candidate_id`, `score` and `objectives`; empty with one objective.
         best_files: Text of each file of the incumbent by path; empty if it is one text.
     """
 
@@ -40,3 +46,5 @@ class Discovery:
     sandbox: str | None
     last_failure: str = ""
     best_files: Mapping[str, str] = field(default_factory=dict)
+    in_doubt: float = 0.0
+    pareto_front: Sequence[FrontMember] = ()

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
+from typing_extensions import TypedDict
+
 WAYS = ("max", "min")
 
 
@@ -39,6 +41,14 @@ class Objective:
     def gain(self, value: float) -> float:
         """A value of the metric as a number of which more is better."""
         return value if self.way == "max" else -value
+
+
+class FrontMember(TypedDict):
+    """A candidate on the Pareto front: its id, its score and its objectives, as `speed:max`."""
+
+    candidate_id: str
+    score: float
+    objectives: dict[str, float | None]
 
 
 def read_objectives(texts: Iterable[object]) -> tuple[Objective, ...]:

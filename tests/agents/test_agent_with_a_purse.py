@@ -13,7 +13,6 @@ from pydantic import SecretStr
 from costada.agents.middleware import BudgetMiddleware
 from costada.agents.tool import create_discovery_tool
 from costada.models.chat_models import chat_model
-from costada.nodes.settings import Settings
 from costada.store.purse import Purse
 from costada.values.usage import Price
 
@@ -52,7 +51,8 @@ def test_an_agent_and_its_searches_end_within_half_a_dollar(provider, policy):
         toy_problem(),
         chat_model("openai:searcher", base_url=provider.url, retry_wait=0),
         max_budget=0.15,
-        settings=Settings(price=PRICES["searcher"], budget_policy=policy),
+        price=PRICES["searcher"],
+        budget_policy=policy,
         purse=purse,
     )
     planner = ChatOpenAI(model="planner", base_url=provider.url, api_key=SecretStr("none"))

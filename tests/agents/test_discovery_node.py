@@ -14,7 +14,7 @@ from langgraph.types import Command
 from typing_extensions import TypedDict
 
 from costada.agents.node import as_discovery_node
-from costada.graph.build import create_discovery_graph
+from costada.graph.build import compile_search
 from costada.graph.compiled import DiscoveryGraph
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
@@ -40,7 +40,7 @@ def search(*, problem=None, budget=BUDGET, on_exhausted="stop", **options):
     model = ScriptedModel(answer=hashed_answer, prompts=[])
     settings = Settings(price=Price("1", "2"), on_exhausted=on_exhausted)
     problem = problem or toy_problem()
-    graph = create_discovery_graph(problem, model, budget=budget, settings=settings, **options)
+    graph = compile_search(problem, model, budget=budget, settings=settings, **options)
     return graph, model
 
 

@@ -17,9 +17,7 @@ from langgraph.types import Command
 from two_models import AGENT, SEARCHER
 
 from costada.agents.tool import create_discovery_tool
-from costada.controller.constants import Constants
 from costada.models.chat_models import chat_model
-from costada.nodes.settings import Settings
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.usage import Price
@@ -30,11 +28,9 @@ TASK = {"messages": [("user", "Find me a large number for at most a cent.")]}
 
 def tool_of(provider, problems="toy", **options):
     model = chat_model(f"openai:{SEARCHER}", base_url=provider.url, retry_wait=0)
-    changes = options.pop("settings", {})
-    settings = Settings(price=Price("1", "2"), **changes)
     given = toy_problem() if problems == "toy" else problems
     return create_discovery_tool(
-        given, model, **{"max_budget": 0.01, "settings": settings, **options}
+        given, model, **{"max_budget": 0.01, "price": Price("1", "2"), **options}
     )
 
 
@@ -163,7 +159,7 @@ def test_the_trace_rows_come_out_of_the_agents_stream(provider):
 @pytest.mark.parametrize("is_async", [False, True])
 def test_under_a_saver_the_agents_caller_is_asked_for_more_budget(provider, is_async):
     provider.orders({"budget": 0.004}, {"budget": 0.002})
-    tool = tool_of(provider, settings={"on_exhausted": "interrupt"})
+    tool = tool_of(provider, on_exhausted="interrupt")
     agent = agent_of(provider, tool, InMemorySaver())
 
     def answer(given):
@@ -221,8 +217,7 @@ def test_two_searches_at_once_do_not_mix(provider):
 def test_a_hard_purse_lends_no_more_than_it_has(provider):
     provider.orders({"budget": 0.02}, {"budget": 0.01}, {"budget": 0.01})
     purse = Purse(0.01, policy="hard")
-    settings = {"budget_policy": "hard"}
-    tool = tool_of(provider, purse=purse, settings=settings, max_budget=1)
+    tool = tool_of(provider, purse=purse, budget_policy="hard", max_budget=1)
     first, second, third = tool_messages(run(agent_of(provider, tool)))
     assert first.status == "error"
     assert "budget: got 0.02, but 'purse' has $0.01 left of $0.01" in first.content
@@ -251,7 +246,7 @@ def test_the_agent_learns_of_an_empty_purse(provider):
         ({"problems": [toy_problem(), toy_problem()]}, "problems: got two named 'toy', expected"),
         ({"problems": "circle_paking"}, "did you mean 'circle_packing'"),
         ({"purse": Purse(1, policy="hard")}, "budget_policy: got 'crossing' with a hard purse"),
-        ({"max_budget": 0}, "budget: got 0, expected finite dollars above 0"),
+        ({"max_budget": 0}, "budget: got 0, expected greater than 0"),
     ],
 )
 def test_wrong_arguments_of_a_host_are_refused_at_once(provider, options, text):
@@ -270,7 +265,8 @@ def test_a_rejected_start_is_searched_from_only_where_its_problem_allows_that(pr
         provider,
         problems=None,
         evaluators={"value": allowing},
-        settings={"constants": Constants(max_iterations=1), "max_failures": 1},
+        max_iterations=1,
+        max_failures=1,
     )
     found = tool.invoke({"program": program(7), "evaluator": "value", "budget": 0.01})
     assert "score 0" in found

@@ -106,7 +106,7 @@ def toy_folder(parent):
 
 
 def words(provider, parent, *more):
-    priced = ["--price-in", "1", "--price-out", "2"]
+    priced = ["--price", "1,2"]
     model = ["--model", "openai:stand-in", "--base-url", provider.url, *priced]
     offered = ["--problems", str(parent / "toy"), "--out", str(parent / "runs")]
     money = ["--max-budget", str(PURSE), "--purse", str(parent / "purse.sqlite")]

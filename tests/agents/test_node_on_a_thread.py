@@ -13,7 +13,7 @@ from langgraph.types import Command
 from typing_extensions import TypedDict
 
 from costada.agents.node import as_discovery_node
-from costada.graph.build import create_discovery_graph
+from costada.graph.build import compile_search
 from costada.nodes.settings import Settings
 from costada.store.run_store import RunStore
 from costada.values.usage import Price
@@ -32,7 +32,7 @@ class ReportState(TypedDict, total=False):
 def search(saver, *, evaluate=evaluate_value, on_exhausted="stop", budget=BUDGET, store=None):
     model = ScriptedModel(answer=hashed_answer, prompts=[])
     settings = Settings(price=Price("1", "2"), on_exhausted=on_exhausted)
-    graph = create_discovery_graph(
+    graph = compile_search(
         toy_problem(evaluate=evaluate),
         model,
         budget=budget,

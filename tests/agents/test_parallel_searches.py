@@ -17,7 +17,7 @@ from typing_extensions import TypedDict
 
 from costada.agents.node import as_discovery_node
 from costada.agents.tool import create_discovery_tool
-from costada.graph.build import create_discovery_graph
+from costada.graph.build import compile_search
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
 from costada.store.purse import Purse
@@ -50,7 +50,7 @@ def search(purse, **options):
         time.sleep(0.01)
         return hashed_answer(prompt)
 
-    graph = create_discovery_graph(
+    graph = compile_search(
         toy_problem(),
         ScriptedModel(answer=answer),
         budget=BUDGET,
@@ -118,7 +118,8 @@ def test_an_agents_searches_have_their_calls_in_flight_and_stay_within_a_hard_pu
         toy_problem(),
         chat_model(f"openai:{SEARCHER}", base_url=provider.url, retry_wait=0, max_tokens=500),
         max_budget=0.02,
-        settings=Settings(price=Price("1", "2"), budget_policy="hard"),
+        price=Price("1", "2"),
+        budget_policy="hard",
         purse=purse,
         parallel=PARALLEL,
     )

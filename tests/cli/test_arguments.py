@@ -172,7 +172,7 @@ def test_a_model_without_a_price_is_refused_before_anything_is_sent(invoke, out)
         )  # fmt: skip
     assert (result.exit_code, out.exists(), server.requests) == (REFUSED, False, [])
     assert "model 'mine' has no known price" in result.output
-    assert "--price-in and --price-out" in result.output
+    assert "or --price IN,OUT" in result.output
 
 
 def test_a_model_without_a_key_is_refused(invoke, out, monkeypatch):
@@ -211,7 +211,7 @@ def test_a_provider_that_refuses_for_good_ends_the_run_and_says_how_to_resume(
     invoke, near, out, monkeypatch
 ):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-to-be-shown")
-    priced = ("--model", "openai:mine", "--price-in", "1", "--price-out", "1")
+    priced = ("--model", "openai:mine", "--price", "1,1")
     with BillingServer(default=Refusal(401, "bad key sk-not-to-be-shown")) as server:
         result = invoke("run", near, *priced, "--base-url", server.url, "--out", out)
     assert result.exit_code == FAILED
@@ -226,7 +226,7 @@ def test_a_provider_that_refuses_for_good_ends_the_run_and_says_how_to_resume(
 def test_an_answer_without_token_counts_ends_the_run_unless_estimates_are_allowed(
     invoke, near, tmp_path
 ):
-    priced = ("--model", "openai:mine", "--price-in", "1", "--price-out", "1", "--budget", "0.01")
+    priced = ("--model", "openai:mine", "--price", "1,1", "--budget", "0.01")
     with BillingServer(default=Reply("nothing useful", reports_usage=False)) as server:
         address = ("--base-url", server.url, "--max-iterations", "1")
         strict = invoke("run", near, *priced, *address, "--out", tmp_path / "strict")

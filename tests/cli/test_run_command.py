@@ -96,7 +96,7 @@ def test_the_longest_answer_is_sent_stored_and_sent_again_on_resume(
     out = {"run": tmp_path / "run", "sweep": tmp_path / "near" / "costada" / "seed-0"}[command]
     with BillingServer(default=Reply("nothing")) as server:
         model = ("--model", "openai:mine", "--base-url", server.url, "--max-tokens", 500)
-        options = ("--price-in", "1", "--price-out", "2", "--max-failures", 1, "--quiet")
+        options = ("--price", "1,2", "--max-failures", 1, "--quiet")
         invoke(command, *place, *model, *options)
         before = len(server.requests)
         invoke("resume", out, "--quiet")
@@ -199,7 +199,7 @@ def server(monkeypatch):
 
 def words(near, server, out, *more):
     provider = ["--model", "openai:stand-in", "--base-url", server.url]
-    prices = ["--price-in", 1, "--price-out", 2, "--retry-wait", 0.01]
+    prices = ["--price", "1,2", "--retry-wait", 0.01]
     return ["run", near, *provider, *prices, "--out", out, *more]
 
 

@@ -87,7 +87,7 @@ def test_what_is_not_finished_is_left_out_with_the_reason(finished, tmp_path):
     assert "Invalid JSON" in reasons["d-odd"]
 
 
-PRICES = {"price_in": "1", "price_out": "2"}
+PRICES = {"price": "1,2"}
 
 
 class Scripted(ScriptedModel):
@@ -241,7 +241,7 @@ def scored(score_of, objective_of=lambda score: score):
 
 OTHERS = {
     "generator": {"generator": "agent"},
-    "price_in": {"price_in": "3"},
+    "price": {"price": "3,2"},
     "max_failures": {"max_failures": 7},
     "max_iterations": {"max_iterations": 1},
     "constants.reference_cost": {"reference_cost": 0.02},

@@ -24,7 +24,7 @@ from costada.experiments.landscape.simulation import (
     SimulatedRun,
     simulate_run,
 )
-from costada.graph.build import create_discovery_graph
+from costada.graph.build import compile_search
 from costada.models.chat_models import chat_model
 from costada.models.offline.answers import STRATEGIES, strategy_text
 from costada.nodes.settings import Settings
@@ -232,7 +232,7 @@ BUDGET = 0.5
 
 def graph_run(method, seed, store):
     """The controller after each step of a graph, and its trace."""
-    graph = create_discovery_graph(
+    graph = compile_search(
         problem("landscape"),
         chat_model("simulated", seed=seed),
         budget=BUDGET,

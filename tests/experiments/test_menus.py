@@ -33,7 +33,7 @@ from costada.experiments.menus.batch import (
 from costada.experiments.menus.menu_file import DrawnMenu, FixedMenu, menus_of
 from costada.experiments.menus.paper_rule import PaperRule
 from costada.experiments.menus.report import menu_result
-from costada.graph.build import create_discovery_graph
+from costada.graph.build import compile_search
 from costada.models.chat_models import chat_model
 from costada.models.menu import MenuModel
 from costada.models.replies import estimated_usage
@@ -119,7 +119,7 @@ def graph_run(seed, store, router, constants, budget):
         price = Price(factor * LIST.input_per_million, factor * LIST.output_per_million)
         return MenuModel(name, chat_model("simulated", seed=seed), price)
 
-    graph = create_discovery_graph(
+    graph = compile_search(
         problem("landscape"),
         [priced(name, factor) for name, factor in FACTORS.items()],
         guide_model=chat_model("simulated", seed=seed),

@@ -80,6 +80,7 @@ def test_a_run_returns_the_best_program_and_its_account():
         "best_objective",
         "best_metrics",
         "spent",
+        "in_doubt",
         "remaining",
         "iterations",
         "stop_reason",
@@ -279,6 +280,7 @@ def test_a_new_run_on_a_thread_begins_with_nothing_of_the_last():
     begun = graph.get_state(THREAD).values
     kept = {name for name, value in old.items() if value and begun.get(name) == value}
     assert kept <= {"best", "best_score", "best_objective", "best_metrics", "controller"} | {
+        "best_program",
         "credit",
         "labels",
         "parallel",
@@ -297,7 +299,7 @@ def test_the_state_is_plain_small_and_passes_a_strict_serializer():
     assert json.loads(json.dumps(saved)) == saved
     assert len(json.dumps({**saved, "best_program": ""})) < 3000
     typed = {name for name, value in values.items() if saved.get(name) != value}
-    assert typed == {"controller", "credit"}
+    assert typed == {"controller", "credit", "best_program"}
 
 
 def test_a_resumed_run_without_its_programs_names_the_remedy():

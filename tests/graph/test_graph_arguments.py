@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 
 from costada.agents.node import as_discovery_node
 from costada.controller.constants import Constants
-from costada.graph.build import create_discovery_graph
+from costada.graph.build import compile_search
 from costada.nodes.settings import Settings
 from costada.values.usage import Price
 
@@ -42,7 +42,7 @@ def test_an_argument_that_cannot_work_is_refused_at_once(changed, message):
     arguments = {"problem": toy_problem(), "budget": 1.0, "settings": SETTINGS, **changed}
     problem = arguments.pop("problem")
     with pytest.raises(ValueError, match=message):
-        create_discovery_graph(problem, scripted(), **arguments)
+        compile_search(problem, scripted(), **arguments)
 
 
 def test_a_seed_that_is_no_number_is_refused_before_the_first_call():
@@ -81,8 +81,8 @@ WAYS: dict[str, Callable[[Any, Any, Any], object]] = {
         ({"spent": 0.0}, {}, r"input: got key 'spent', expected seed"),
         ({}, {"configurable": {"budget": 0.005}}, r"configurable: got key 'budget'"),
         ({}, {"configurable": {"seed": 5}}, r"configurable: got key 'seed'.*input"),
-        ({}, {"configurable": {"max_failures": 5}}, r"key 'max_failures'.*Settings\(max_failures="),
-        ({}, {"configurable": {"base_patience": 5}}, r"'base_patience'.*Constants\(base_patience="),
+        ({}, {"configurable": {"max_failures": 5}}, r"key 'max_failures'.*\(\.\.\., max_failures="),
+        ({}, {"configurable": {"base_patience": 5}}, r"'base_patience'.*controller=\{'base_p"),
         ({}, {"budget": 0.005}, r"(config|configurable): got key 'budget'"),
     ],
 )

@@ -11,7 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from toy_graph import PRICE, THREAD, billed, calls_of, client, discovery, rows_of, spent_by
 
 from costada.controller.constants import Constants
-from costada.graph.build import create_discovery_graph
+from costada.graph.build import compile_search
 from costada.models.retry_policy import RetryPolicy
 from costada.nodes.settings import Settings
 from costada.store.rows import CallStatus
@@ -45,7 +45,7 @@ def test_no_step_of_a_parallel_run_is_lost_to_a_rate_limit(server: BillingServer
     policy = RetryPolicy(retry_wait=0.01, longest_wait=0.1)
     constants = Constants(max_iterations=24)
     store = RunStore()
-    graph = create_discovery_graph(
+    graph = compile_search(
         toy_problem(),
         client(server, max_attempts=1),
         budget=1.0,

@@ -192,7 +192,7 @@ def test_a_run_that_failed_gives_back_and_draws_again_when_it_resumes():
 
 def test_discover_draws_from_a_purse_and_gives_back_even_when_it_fails():
     purse = Purse(0.1)
-    options = {"budget": 0.06, "price_in": 1, "price_out": 2, "max_iterations": 2, "purse": purse}
+    options = {"budget": 0.06, "price": "1,2", "max_iterations": 2, "purse": purse}
     found = discover(toy_problem(), scripted(), **options)
     assert purse.spent == Decimal(str(found.spent)) > 0
     with pytest.raises(RuntimeError, match="on fire"):
@@ -202,7 +202,7 @@ def test_discover_draws_from_a_purse_and_gives_back_even_when_it_fails():
 
 def test_a_run_in_a_folder_continues_with_its_purse(tmp_path):
     purse = Purse(0.02, path=tmp_path / "purse.sqlite")
-    options = {"budget": 0.06, "price_in": 1, "price_out": 2, "out": tmp_path / "run"}
+    options = {"budget": 0.06, "price": "1,2", "out": tmp_path / "run"}
     given = (toy_problem(), scripted())
     first = discover(*given, **options, max_iterations=2, purse=purse)
     assert first.remaining == pytest.approx(0.02 - first.spent)
@@ -217,7 +217,7 @@ def test_a_run_in_a_folder_continues_with_its_purse(tmp_path):
 
 def test_a_run_that_used_up_all_there_was_is_over_until_there_is_more(tmp_path):
     purse, model = Purse(0.004), scripted()
-    options = {"budget": 0.06, "price_in": 1, "price_out": 2, "out": tmp_path / "run"}
+    options = {"budget": 0.06, "price": "1,2", "out": tmp_path / "run"}
     first = discover(toy_problem(), model, **options, purse=purse)
     num_calls = len(model.prompts)
     again = discover(toy_problem(), model, **options, resume=True, purse=purse)

@@ -272,7 +272,7 @@ def test_a_list_price_holds_for_the_providers_own_address_only_and_there_are_two
         "model 'gpt-5.4' has no known price at other.example: its list price holds for the"
         " provider's own address only"
     )
-    assert "Settings(price=Price(input, output)) or --price-in and --price-out" in message
+    assert "price=Price(input, output) or --price IN,OUT" in message
     assert "call the provider itself: without base_url, OPENAI_API_BASE and OPENAI_BASE_URL" in (
         message
     )

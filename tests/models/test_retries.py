@@ -20,7 +20,7 @@ from langchain_openai import ChatOpenAI
 from metered_calls import Point, as_billed, client
 from pydantic import SecretStr
 
-from costada.graph.build import create_discovery_graph
+from costada.graph.build import compile_search
 from costada.models.asking import FailureKind, ModelFailure, ask
 from costada.models.chat_models import chat_model
 from costada.models.deadline import run_with_deadline
@@ -383,8 +383,6 @@ def test_a_server_whose_streams_report_no_counts_is_refused(
 
 def test_a_graph_shows_all_requests_of_its_models(server: BillingServer):
     settings = Settings(price=Price(1, 2))
-    create_discovery_graph(toy_problem(), retrying(server), budget=1.0, settings=settings)
+    compile_search(toy_problem(), retrying(server), budget=1.0, settings=settings)
     with pytest.raises(ValueError, match="sends a failed request again by itself"):
-        create_discovery_graph(
-            toy_problem(), Stubborn(answer=hashed_answer), budget=1.0, settings=settings
-        )
+        compile_search(toy_problem(), Stubborn(answer=hashed_answer), budget=1.0, settings=settings)

@@ -10,7 +10,7 @@ from langchain_core.messages import AIMessage
 from page_runs import MENU, call, candidate, front_run, menu_run, settings, step, write_steps
 
 from costada.controller.constants import Constants
-from costada.graph.build import create_discovery_graph
+from costada.graph.build import compile_search
 from costada.models.replies import message_to_text
 from costada.nodes.settings import Settings
 from costada.reports.page.differences import diff_rows
@@ -207,7 +207,7 @@ def test_another_run_in_the_same_file_replaces_the_first(run):
 
 def test_the_heading_describes_the_problem_as_it_was_when_the_run_began(tmp_path):
     problem = toy_problem(name="cost", direction="minimize", reference=2.5)
-    given = {"price_in": "1", "price_out": "2", "max_iterations": 1, "out": tmp_path / "run"}
+    given = {"price": "1,2", "max_iterations": 1, "out": tmp_path / "run"}
     discover(problem, ScriptedModel(answer=hashed_answer), budget=1.0, **given)
     heading = Feed(RunFolder(tmp_path / "run")).figures()["heading"]
     assert [heading[key] for key in ("problem", "direction", "reference")] == [
@@ -280,7 +280,7 @@ def test_averages_keep_nine_tenths_of_the_old_value_if_the_method_has_them():
 def test_averages_of_a_run_are_those_of_its_controller(tmp_path):
     run = settings(tmp_path / "run", max_iterations=12)
     with RunStore(run.database) as store:
-        graph = create_discovery_graph(
+        graph = compile_search(
             toy_problem(),
             ScriptedModel(answer=hashed_answer),
             budget=0.03,

@@ -20,7 +20,7 @@ from costada.store.rows import CallStatus, RunSetup
 from costada.store.run_store import RunStore
 from costada.values.usage import Usage
 
-PRICED = ("--price-in", "1", "--price-out", "2")
+PRICED = ("--price", "1,2")
 
 
 def a_step(dollars=0.03, name="glm", seconds=20.0):

@@ -24,7 +24,7 @@ def advance(folder, iterations, is_resumed):
 
     model = ScriptedModel(answer=hashed_answer)
     limits = {"budget": 10, "max_iterations": iterations, "reference_cost": 0.002}
-    prices = {"price_in": "1", "price_out": "2"}
+    prices = {"price": "1,2"}
     found = discover(toy_problem(), model, out=folder, resume=is_resumed, **limits, **prices)
     return [found.iterations, found.spent, len(model.prompts)]
 

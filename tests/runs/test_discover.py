@@ -9,7 +9,7 @@ from costada.runs.config import checked_config
 from costada.runs.discovery import discover
 from costada.runs.plan import plan_run
 
-PRICES = {"price_in": "1", "price_out": "2"}
+PRICES = {"price": "1,2"}
 MONEY: dict[str, Any] = {"budget": 0.02, **PRICES}
 
 

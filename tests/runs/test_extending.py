@@ -17,6 +17,7 @@ from costada.reports.progress import Progress
 from costada.runs.config import RunConfig
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
+from costada.runs.given import GivenSearch
 from costada.runs.interruption import STOPPING, draining_on_signal
 from costada.runs.plan import plan_run
 from costada.runs.resume import can_resume
@@ -24,7 +25,7 @@ from costada.runs.runner import carry_out, is_finished
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation
 
-PRICES = {"price_in": "1", "price_out": "2"}
+PRICES = {"price": "1,2"}
 BUDGET = 0.04
 
 
@@ -195,8 +196,7 @@ def test_a_run_is_resumed_only_if_its_obstacle_may_be_gone(state, budget, max_it
 CONFIG = RunConfig(
     problem="object:toy",
     model="object:ScriptedModel",
-    price_in="1",
-    price_out="2",
+    price="1,2",
     budget=1.0,
     max_iterations=14,
 )
@@ -241,11 +241,8 @@ class Run:
             return evaluate_value(code)
 
         begun, place, control = len(self.notices), RunFolder(self.folder), RunControl()
-        plan = plan_run(
-            CONFIG,
-            given_problem=toy_problem(evaluate=evaluate),
-            given_model=ScriptedModel(answer=answer),
-        )
+        problem, model = toy_problem(evaluate=evaluate), ScriptedModel(answer=answer)
+        plan = plan_run(GivenSearch(CONFIG, problem=problem, model=model))
         if not place.settings.exists():
             place.claim(CONFIG)
         with draining_on_signal(control, self.notices.append):

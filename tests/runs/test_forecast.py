@@ -7,7 +7,7 @@ from costada.runs.config import RunConfig
 from costada.runs.forecast import EXPECTED_ANSWER, SHORT_ANSWER, first_prompts, forecast
 from costada.runs.plan import plan_run
 
-PRICED = ("--model", "openai:mine", "--price-in", "1", "--price-out", "2")
+PRICED = ("--model", "openai:mine", "--price", "1,2")
 
 
 @pytest.fixture
@@ -119,13 +119,13 @@ def test_every_method_tells_its_first_prompts(near, method):
 
 def test_the_dearest_of_several_models_is_the_worst_case(near):
     cheap, dear = (
-        plan_run(RunConfig(problem=str(near), price_in=price, price_out=price)) for price in (1, 3)
+        plan_run(RunConfig(problem=str(near), price=f"{price},{price}")) for price in (1, 3)
     )
     assert forecast(dear).worst_call == pytest.approx(3 * forecast(cheap).worst_call)
 
 
 def test_free_models_make_all_iterations(near):
-    plan = plan_run(RunConfig(problem=str(near), price_in=0, price_out=0, max_iterations=7))
+    plan = plan_run(RunConfig(problem=str(near), price="0,0", max_iterations=7))
     found = forecast(plan)
     assert (found.step_cost, found.steps, found.most_steps) == (0.0, 7, 7)
 

@@ -204,7 +204,7 @@ def test_a_folder_sends_no_key_to_a_server_of_its_choice_unless_it_is_trusted(
 ):
     monkeypatch.setenv("OPENAI_BASE_URL", "https://own.invalid/v1")
     folder = copied(finished, tmp_path / "foreign")
-    change(folder, model="openai:stand-in", base_url=address, price_in="1", price_out="2")
+    change(folder, model="openai:stand-in", base_url=address, price="1,2")
     if is_refused:
         with pytest.raises(ValueError, match="where your API key would be sent"):
             RunFolder(folder).check_trusted()

@@ -92,7 +92,7 @@ def test_an_evaluation_does_not_hold_up_the_end_and_is_made_good_by_resuming(
 
 
 def test_the_second_signal_stops_at_once_even_during_a_call(near, tmp_path):
-    prices = ("--price-in", "1", "--price-out", "1")
+    prices = ("--price", "1,1")
     with BillingServer(default=Silence()) as server:
         model = ("--model", "openai:silent", "--base-url", server.url, *prices)
         command = [COSTADA, "run", near, "--out", tmp_path / "run", *model]
@@ -122,7 +122,7 @@ def test_ctrl_c_reaches_an_evaluation_of_discover_and_a_kept_run_is_resumed(
 
     out = tmp_path / "run" if is_kept else None
     options: dict[str, Any] = {"budget": 1.0, "max_iterations": 2, "out": out}
-    prices = {"price_in": "1", "price_out": "2"}
+    prices = {"price": "1,2"}
     with pytest.raises(KeyboardInterrupt):
         discover(number, ScriptedModel(answer=answer), **options, **prices)
     assert monotonic() - began[0] < WALL_SECONDS - 1

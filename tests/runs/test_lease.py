@@ -133,7 +133,7 @@ def test_a_live_run_is_neither_resumed_nor_extended_but_can_be_forked(finished, 
 
 def test_discover_is_refused_a_live_run(tmp_path):
     out = tmp_path / "run"
-    options: dict[str, Any] = {"price_in": "1", "price_out": "2", "out": out}
+    options: dict[str, Any] = {"price": "1,2", "out": out}
     model = ScriptedModel(answer=hashed_answer)
     discover(toy_problem(), model, budget=0.005, **options)
     num_prompts = len(model.prompts)

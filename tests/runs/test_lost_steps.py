@@ -15,6 +15,7 @@ from costada.reports.progress import Progress
 from costada.runs.config import checked_config
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
+from costada.runs.given import GivenSearch
 from costada.runs.plan import plan_run
 from costada.runs.runner import THREAD, carry_out
 from costada.store.checkpoints import RunSaver
@@ -29,7 +30,7 @@ CALL = Decimal("0.002")
 def carry_on(folder, iterations, **options):
     """Return what a run has spent, and how many calls were made for it now."""
     model = ScriptedModel(answer=hashed_answer)
-    settings = {"price_in": "1", "price_out": "2", "budget": 1.0, **options}
+    settings = {"price": "1,2", "budget": 1.0, **options}
     resume = (folder / "settings.json").exists()
     found = discover(
         toy_problem(), model, out=folder, max_iterations=iterations, resume=resume, **settings
@@ -99,14 +100,13 @@ def test_the_loss_is_charged_where_the_first_ticket_is_still_in_flight(tmp_path)
 
     def carried_out(model, iterations, progress, **options):
         config = checked_config({**settings, "max_iterations": iterations})
-        objects = {"given_problem": toy_problem(), "given_model": model, "purse": purse}
-        plan = plan_run(config, **objects)
+        plan = plan_run(GivenSearch(config, problem=toy_problem(), model=model), purse=purse)
         if not folder.settings.exists():
             folder.claim(config)
         return carry_out(plan, folder, progress, RunControl(), **options)
 
     settings = {"problem": "object:toy", "model": "object:scripted", "parallel": 4, "budget": 1.0}
-    settings |= {"price_in": 1, "price_out": 2, "lost_calls": "ignore"}
+    settings |= {"price": "1,2", "lost_calls": "ignore"}
     with Purse(2.0) as purse:
         carried_out(ScriptedModel(answer=straggling), 2 * MADE, Copier(folder, copy))
         rows = [json.loads(line) for line in folder.steps.read_text().splitlines()]

@@ -278,7 +278,7 @@ def test_the_names_of_the_models_stand_for_the_model():
     with pytest.raises(ValueError, match="router: got 'ucb1' without models"):
         checked_config({"problem": "p", "router": "ucb1"})
     with pytest.raises(ValueError, match="expected the price of each in the models file"):
-        checked_config({"problem": "p", "models": models, "price_in": 1, "price_out": 1})
+        checked_config({"problem": "p", "models": models, "price": "1,1"})
 
 
 def test_a_base_url_is_for_an_entry_that_has_none():

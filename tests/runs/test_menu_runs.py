@@ -185,7 +185,7 @@ def test_wrong_models_are_refused(options, message):
 def test_a_menu_of_one_is_a_run_of_one_model(tmp_path):
     model = ScriptedModel(answer=hashed_answer)
     options: dict[str, Any] = {"budget": 0.02, "seed": 5}
-    one = discover(toy_problem(), model, price_in=1, price_out=2, out=tmp_path / "one", **options)
+    one = discover(toy_problem(), model, price="1,2", out=tmp_path / "one", **options)
     menu = [MenuModel("mine", model, Price(1, 2))]
     two = discover(toy_problem(), models=menu, out=tmp_path / "two", **options)
     assert (one.spent, one.best_program) == (two.spent, two.best_program)
@@ -218,7 +218,7 @@ def test_a_sweep_passes_its_menu_to_every_run(invoke, near, file, provider, tmp_
 def test_menu_models_are_ready_for_a_graph(file, provider):
     models = costada.menu_models("cheap,full@flex", file)
     assert [each.name for each in models] == ["cheap", "full@flex"]
-    graph = costada.create_discovery_graph(toy_problem(), models, budget=0.01)
+    graph = costada.create_discovery_graph(toy_problem(), models=models, budget=0.01)
     found = graph.invoke({})
     assert found["spent"] == pytest.approx(float(sum(provider.dollars.values())), rel=1e-12)
 

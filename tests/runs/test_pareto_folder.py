@@ -38,8 +38,7 @@ def run(folder, problem, *programs):
         ScriptedModel(answer=lambda prompt: next(answers)),
         out=folder,
         budget=1.0,
-        price_in=1,
-        price_out=2,
+        price="1,2",
         max_iterations=len(programs),
         controller={"max_attempts": 1},
     )

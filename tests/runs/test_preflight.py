@@ -19,7 +19,7 @@ from costada.runs.folder import RunFolder
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation
 
-PRICED = ("--model", "openai:mine", "--price-in", "1", "--price-out", "1")
+PRICED = ("--model", "openai:mine", "--price", "1,1")
 FAILED, REFUSED = 1, 2
 COUNTING = """from pathlib import Path
 import runpy
@@ -198,7 +198,7 @@ def test_a_hard_budget_that_pays_for_no_further_call_is_said_so(invoke, near, tm
     assert "$0.000000 of $0.001" in result.stdout
 
 
-PRICES = {"price_in": "1", "price_out": "2"}
+PRICES = {"price": "1,2"}
 WORKING = ("process", "landlock", "bubblewrap")
 
 

@@ -19,7 +19,7 @@ def num_checkpoints(folder):
 
 def test_a_finished_run_keeps_its_latest_checkpoints(tmp_path):
     model = ScriptedModel(answer=hashed_answer)
-    prices = {"price_in": "1", "price_out": "2"}
+    prices = {"price": "1,2"}
     discover(toy_problem(), model, budget=0.02, out=tmp_path / "run", **prices)
     assert num_checkpoints(tmp_path / "run") == KEPT_CHECKPOINTS
 
@@ -105,7 +105,7 @@ def test_a_best_program_alone_shows_that_a_lost_run_had_begun(invoke, finished, 
 def test_a_lost_run_is_not_started_again_from_python_either(tmp_path):
     folder = tmp_path / "run"
     model = ScriptedModel(answer=hashed_answer, prompts=[])
-    options = {"budget": 0.02, "out": folder, "price_in": "1", "price_out": "2"}
+    options = {"budget": 0.02, "out": folder, "price": "1,2"}
     discover(toy_problem(), model, **options)
     unlink(folder / "run.sqlite")
     num_paid = len(model.prompts)

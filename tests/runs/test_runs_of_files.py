@@ -9,7 +9,7 @@ from fakes import ScriptedModel
 from file_programs import START, evaluate_files, files_problem, hashed_files
 from langgraph.checkpoint.memory import InMemorySaver
 
-from costada.graph.build import create_discovery_graph
+from costada.graph.build import compile_search
 from costada.nodes.settings import Settings
 from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
@@ -17,7 +17,7 @@ from costada.runs.fork import fork_run
 from costada.store.run_store import RunStore
 from costada.values.usage import Price
 
-OPTIONS = {"seed": 3, "price_in": "1", "price_out": "2", "keep_history": True}
+OPTIONS = {"seed": 3, "price": "1,2", "keep_history": True}
 STEPS = 12
 
 
@@ -122,7 +122,7 @@ def test_a_best_program_in_the_way_of_a_new_run_is_named(tmp_path, name):
 
 def test_the_state_of_a_graph_names_its_files_once_and_only_at_the_end():
     saver = InMemorySaver()
-    graph = create_discovery_graph(
+    graph = compile_search(
         files_problem(initial_program={**START, "words/long.md": "long " * 10_000}),
         ScriptedModel(answer=hashed_files),
         budget=0.05,

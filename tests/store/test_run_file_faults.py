@@ -47,7 +47,7 @@ def filling(code):
 def found(evaluate, **options):
     model = ScriptedModel(answer=hashed_answer)
     problem = toy_problem(evaluate=evaluate)
-    return discover(problem, model, budget=0.02, price_in="1", price_out="2", **options)
+    return discover(problem, model, budget=0.02, price="1,2", **options)
 
 try:
     found(filling, out=folder / "run")

@@ -20,6 +20,7 @@ from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.store.rows import CallRow, CallStatus
 from costada.store.run_store import RunStore
+from costada.values.usage import Price
 
 LATENCY, EVALUATION = 0.02, 0.005
 """Seconds that an answer and an evaluation take."""
@@ -87,8 +88,7 @@ def run_to_end(
         chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=CAP),
         out=folder,
         resume=(folder / "settings.json").exists(),
-        price_in=str(PRICE_IN),
-        price_out=str(PRICE_OUT),
+        price=Price(PRICE_IN, PRICE_OUT),
         **{"seed": SEED, "budget": BUDGET, **options},
     )
 

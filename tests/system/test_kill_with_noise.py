@@ -19,6 +19,7 @@ from costada.models.chat_models import chat_model
 from costada.runs.discovery import discover
 from costada.store.run_store import RunStore
 from costada.values.evaluation import Evaluation
+from costada.values.usage import Price
 
 NUM_KILLS = 3
 LUCK = (0.02, 0.0, -0.01, 0.03, -0.05, 0.01)
@@ -54,8 +55,7 @@ def run_noisy(folder, url, options):
         chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=CAP),
         out=folder,
         resume=(folder / "settings.json").exists(),
-        price_in=str(PRICE_IN),
-        price_out=str(PRICE_OUT),
+        price=Price(PRICE_IN, PRICE_OUT),
         **{"seed": SEED, **options},
     )
 

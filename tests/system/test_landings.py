@@ -12,7 +12,7 @@ from fakes import toy_problem
 from warm import PROCESSES
 
 from costada.controller.constants import Constants
-from costada.graph.build import create_discovery_graph
+from costada.graph.build import compile_search
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
 from costada.store.checkpoints import RunSaver
@@ -64,7 +64,7 @@ def run(path, url, last):
     )
     model = chat_model("openai:stand-in", base_url=url, retry_wait=0, max_tokens=4000)
     with RunStore(path) as store, closing(DyingSaver(path, last)) as saver:
-        graph = create_discovery_graph(
+        graph = compile_search(
             toy_problem(),
             model,
             budget=10.0,

@@ -17,6 +17,7 @@ from langgraph.runtime import RunControl
 from costada.reports.progress import Progress
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
+from costada.runs.given import GivenSearch
 from costada.runs.interruption import STOPPING, draining_on_signal
 from costada.runs.plan import plan_run
 from costada.runs.runner import carry_out
@@ -27,8 +28,7 @@ PARALLEL, ITERATIONS = 8, 40
 CONFIG = RunConfig(
     problem="object:toy",
     model="object:ScriptedModel",
-    price_in="1",
-    price_out="2",
+    price="1,2",
     budget=1.0,
     max_iterations=ITERATIONS,
     parallel=PARALLEL,
@@ -74,9 +74,8 @@ def test_the_first_signal_stops_launching_and_what_is_in_flight_is_finished(tmp_
 
     def go():
         control = RunControl()
-        plan = plan_run(
-            CONFIG, given_problem=toy_problem(), given_model=ScriptedModel(answer=model)
-        )
+        scripted = ScriptedModel(answer=model)
+        plan = plan_run(GivenSearch(CONFIG, problem=toy_problem(), model=scripted))
         if not folder.settings.exists():
             folder.claim(CONFIG)
         with draining_on_signal(control, notices.append):
@@ -123,7 +122,7 @@ def test_a_second_signal_leaves_the_calls_in_flight_flagged_and_they_count(
     server.default = answer
     out = tmp_path / "run"
     provider = ["--model", "openai:stand-in", "--base-url", server.url, "--no-gateway"]
-    money = ["--price-in", 1, "--price-out", 2, "--max-tokens", 2000]
+    money = ["--price", "1,2", "--max-tokens", 2000]
     limits = ["--max-iterations", 16, "--parallel", PARALLEL, "--out", out]
     command = BegunCommand(tmp_path / "output", "run", near, *provider, *money, *limits)
     while len(server.requests) < 4 + PARALLEL:

@@ -15,7 +15,7 @@ from offline_programs import AREA, PACKING, SPREAD, generation, guide, messages,
 from costada.controller.constants import Constants
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import problem
-from costada.graph.build import create_discovery_graph
+from costada.graph.build import compile_search
 from costada.models.offline import OfflineModel
 from costada.models.offline.model import MAX_REASONING, MIN_REASONING, estimated_tokens
 from costada.models.replies import message_from_text
@@ -176,7 +176,7 @@ def in_process_problem(text: str) -> Problem:
 def test_a_short_run_improves_programs_of_different_kinds(program, target):
     toy, settings = in_process_problem(program), Settings(seed=1)
     assert evaluate(toy.initial_program).score < target
-    graph = create_discovery_graph(toy, OfflineModel(seed=1), budget=0.13, settings=settings)
+    graph = compile_search(toy, OfflineModel(seed=1), budget=0.13, settings=settings)
     rows = list(graph.stream({}, stream_mode="custom"))
     bests = [row["best_objective"] for row in rows if "best_objective" in row]
     assert bests[-1] > target
@@ -192,7 +192,7 @@ def test_a_run_is_the_same_however_it_is_streamed(generator):
         """Everything of a run that does not depend on the clock."""
         toy, store = in_process_problem(PACKING), RunStore()
         model = OfflineModel(seed=1)
-        how(create_discovery_graph(toy, model, budget=0.5, settings=settings, store=store))
+        how(compile_search(toy, model, budget=0.5, settings=settings, store=store))
         (run_id,) = store.run_ids()
         calls = store.call_log.calls(run_id)
         clockless = (replace(each, provider_id=None, ended_at=0.0, seconds=0.0) for each in calls)
@@ -215,7 +215,7 @@ def test_with_tools_each_step_submits_the_better_of_what_was_tried(mode):
     settings = Settings(
         generator="agent", tool_evaluations=2, constants=Constants(max_iterations=3)
     )
-    graph = create_discovery_graph(
+    graph = compile_search(
         problem("circle_packing"), OfflineModel(), budget=1.0, settings=settings, store=store
     )
     list(graph.stream({}, stream_mode=mode))

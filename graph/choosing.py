@@ -1,0 +1,84 @@
+"""What a caller chooses for one run of a graph, within the limits of its builder."""
+
+import json
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
+
+if TYPE_CHECKING:
+    from costada.graph.compiled import DiscoveryGraph
+
+Chosen = Mapping[str, object]
+"""What was chosen, by name: plain values that a checkpoint can keep."""
+
+BUDGET, SEED = "budget", "seed"
+
+
+class Choosing:
+    """Reads the `context` of a run, and builds the graph that it chooses once.
+
+    Attributes:
+        schema: What may be chosen, as the context schema of the graph.
+        budget: Dollars of a run that chooses no budget.
+    """
+
+    def __init__(
+        self,
+        schema: type[BaseModel],
+        budget: float,
+        read: Callable[[object], Chosen],
+        build: Callable[[Chosen], "DiscoveryGraph"],
+    ) -> None:
+        """Keep the schema, what checks a context, and what builds the graph of a choice."""
+        self.schema, self.budget = schema, budget
+        self._read, self._build = read, build
+        self._built: dict[str, DiscoveryGraph] = {}
+        self._lock = Lock()
+
+    def read(self, context: object, seed: object = None) -> Chosen:
+        """What a context chooses.
+
+        Args:
+            context: A mapping, or an instance of the schema; `None` chooses nothing.
+            seed: The seed of the input, if there is one.
+
+        Raises:
+            ValueError: A name is unknown or a value beyond the limits, or the two seeds differ.
+        """
+        chosen = {} if context is None else self._read(context)
+        if seed is not None and chosen.get(SEED, seed) != seed:
+            raise ValueError(
+                f"seed: got {seed!r} in the input and {chosen[SEED]!r} in the context, expected"
+                " only one"
+            )
+        return chosen
+
+    def resumed(self, saved: Chosen, context: object) -> Chosen:
+        """What holds for a run that is resumed: what it began with, or a higher budget.
+
+        Raises:
+            ValueError: The context chooses something else.
+        """
+        chosen = self.read(context)
+        known = {BUDGET: self.budget, **saved}
+        for name, value in chosen.items():
+            before = known.get(name)
+            is_higher = isinstance(value, float) and isinstance(before, float) and value > before
+            if value != before and not (name == BUDGET and is_higher):
+                raise ValueError(
+                    f"context: got {name} {value!r} for a run that began with"
+                    f" {'none' if before is None else repr(before)}, expected the same"
+                    f"{' or a higher one' if name == BUDGET else ''}; only a new run can choose it"
+                )
+        return {**saved, **chosen}
+
+    def graph(self, chosen: Chosen) -> "DiscoveryGraph":
+        """The graph of a choice, for any seed; raises `ValueError` if it contradicts itself."""
+        lasting = {name: value for name, value in chosen.items() if name != SEED}
+        key = json.dumps(lasting, sort_keys=True)
+        with self._lock:
+            if key not in self._built:
+                self._built[key] = self._build(lasting)
+            return self._built[key]

@@ -1,0 +1,107 @@
+"""What a Python caller gives for a search: names, ids and objects, checked together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from costada.models.menu import MenuModel, ModelEntry
+from costada.reports.run_view import OBJECT_MARK
+from costada.runs.config import RunConfig, checked_config
+from costada.runs.menu import named_models
+
+if TYPE_CHECKING:
+    from costada.evaluators.problem import Problem
+    from costada.nodes.context import ChatModel
+
+    GivenModel = str | ModelEntry | ChatModel | MenuModel
+
+
+@dataclass(frozen=True, slots=True)
+class GivenSearch:
+    """A search as a Python caller describes it.
+
+    Attributes:
+        config: Its settings; what was given as an object is labelled there.
+        problem: The problem, if it was given as an object.
+        model: The model, likewise.
+        guide_model: The guide model, likewise.
+        models: The models of the menu that were given as objects, by name.
+    """
+
+    config: RunConfig
+    problem: Problem | None = None
+    model: ChatModel | None = None
+    guide_model: ChatModel | None = None
+    models: Mapping[str, MenuModel] = field(default_factory=dict)
+
+
+def read_given(
+    problem: str | Path | Problem,
+    model: str | ChatModel | MenuModel | None,
+    models: str | Sequence[GivenModel],
+    models_file: str | Path | None,
+    guide_model: str | ChatModel | None,
+    settings: Mapping[str, object],
+) -> GivenSearch:
+    """Check what a caller gives for a search.
+
+    Args:
+        problem: A benchmark's name, a problem folder, or a problem.
+        model: A model id or a chat model, in place of `models`.
+        models: Models to choose from.
+        models_file: Explains texts in `models`.
+        guide_model: A model id, a chat model, or a name in `models`.
+        settings: The settings of `RunConfig`, budget included.
+
+    Raises:
+        ValueError: Naming the argument or setting, its value and what was expected.
+    """
+    from costada.evaluators.problem import Problem
+
+    if not isinstance(problem, str | Path | Problem):
+        raise ValueError(f"problem: got {problem!r}, expected a name, a folder or a Problem")
+    if isinstance(model, list | tuple):
+        raise ValueError(f"model: got {len(model)} models, expected them as models=[...]")
+    if models_file and not models:
+        raise ValueError(f"models_file: got {models_file} without models, expected both or none")
+    menu = named_models(models, models_file) if models else []
+    if model is None and not menu:
+        raise ValueError("model: got None, expected a chat model or a model id, or several models")
+    if model is not None and menu:
+        raise ValueError(f"model: got {label_of(model)} and models, expected only one of them")
+    if isinstance(model, MenuModel):
+        menu, model = [model], None
+    names = {"problem": problem, "model": model, "guide_model": guide_model}
+    labels: dict[str, object] = {key: label_of(value) for key, value in names.items()}
+    if menu:
+        labels["models"] = [_entry(each) for each in menu]
+    return GivenSearch(
+        checked_config({**labels, **settings}),
+        problem=problem if isinstance(problem, Problem) else None,
+        model=None if isinstance(model, str) else model,
+        guide_model=None if isinstance(guide_model, str) else guide_model,
+        models={each.name: each for each in menu if isinstance(each, MenuModel)},
+    )
+
+
+def _entry(given: ModelEntry | MenuModel) -> ModelEntry:
+    """The entry of a model of the menu, or a note that it was given as an object."""
+    if isinstance(given, ModelEntry):
+        return given
+    return ModelEntry(
+        name=given.name,
+        model=str(label_of(given.model)),
+        price=given.price,
+        tier_prices=given.tier_prices or {},
+        timeout=given.call_timeout,
+    )
+
+
+def label_of(given: object) -> str | None:
+    """The name of a problem or model, or a note that it was given as an object."""
+    if given is None or isinstance(given, str | Path):
+        return None if given is None else str(given)
+    return f"{OBJECT_MARK}{getattr(given, 'name', None) or type(given).__name__}"

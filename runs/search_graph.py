@@ -1,0 +1,183 @@
+"""`create_discovery_graph`: a search as a LangGraph graph, from names, ids or objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from pydantic import ValidationError
+from typing_extensions import Unpack
+
+from costada.evaluators.problem import Problem
+from costada.evaluators.registry import problem as problem_named
+from costada.graph.build import compile_search, store_beside
+from costada.graph.choosing import Choosing
+from costada.graph.compiled import DiscoveryGraph
+from costada.models.menu import MenuModel, ModelEntry
+from costada.nodes.settings import Settings
+from costada.runs.choices import (
+    Choices,
+    check_graph_settings,
+    context_schema,
+    merged,
+    read_context,
+)
+from costada.runs.given import read_given
+from costada.runs.keywords import GRAPH_SETTINGS, GraphKeywords
+from costada.runs.menu import named_models
+from costada.runs.plan import plan_search
+from costada.runs.user_input import explain
+from costada.store.purse import Purse
+from costada.store.run_store import RunStore
+
+if TYPE_CHECKING:
+    from costada.nodes.context import ChatModel
+
+    GivenModel = str | ModelEntry | ChatModel | MenuModel
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """The arguments of a graph that its choices may replace."""
+
+    problem: str | Path | Problem
+    model: str | ChatModel | MenuModel | None
+    models: Sequence[ModelEntry | MenuModel]
+    guide_model: str | ChatModel | None
+    settings: Mapping[str, object]
+    others: Mapping[str, Any]
+
+
+def create_discovery_graph(
+    problem: str | Path | Problem,
+    model: str | ChatModel | MenuModel | None = None,
+    *,
+    budget: float,
+    models: str | Sequence[GivenModel] = (),
+    models_file: str | Path | None = None,
+    guide_model: str | ChatModel | None = None,
+    checkpointer: BaseCheckpointSaver[Any] | bool | None = None,
+    store: RunStore | None = None,
+    purse: Purse | None = None,
+    name: str = "costada",
+    choices: Choices | None = None,
+    **settings: Unpack[GraphKeywords],
+) -> DiscoveryGraph:
+    """Compile a graph whose every run improves a problem's program within a budget.
+
+    Args:
+        problem: A benchmark's name, a problem folder, or a `Problem`.
+        model: A model id as for `costada run --model`, or any LangChain chat model, also wrapped in
+            retries or fallbacks.
+        budget: Dollars a run may spend (B). The step that crosses it completes, then the run stops.
+        models: Models to choose from before each attempt, in place of `model`: texts as for
+            `costada run --models`, chat models, or `MenuModel(name, model, price)` for a chat
+            model with a name or a price of its own.
+        models_file: TOML file that explains texts in `models`; by default `models.toml` in the
+            working folder, if there is one.
+        guide_model: The model that is asked for tactics, also by its name in `models`; by default
+            `model`, or the first of `models`.
+        checkpointer: A LangGraph saver, as for any graph.
+        store: Where programs and calls are kept. When not given they are kept in the file of an
+            SQLite `checkpointer`, and otherwise in memory.
+        purse: A purse that each run draws its budget from, as an account named by its run id, and
+            returns to at its end what it did not spend. Where less than the budget is left, a run
+            gets what there is; a hard purse raises `OverBudget` when the run begins.
+        name: Name of the graph.
+        choices: What the caller of a run may choose by `graph.invoke(input, config, context={...})`
+            or an assistant of `langgraph dev`: `budget`, `problem`, `models`, `seed`, `parallel`
+            and `settings`, within these limits. By default nothing.
+        **settings: Further settings, see [Settings](settings.md). `preflight=True` evaluates the
+            initial program now, not when a run begins. Two are a graph's alone:
+            `on_exhausted="interrupt"` asks the caller for more budget instead of ending the run,
+            `approve_guides=True` asks before each guide is bought.
+
+    Raises:
+        ValueError: An argument is not what it should be, a model that may be called has no price
+            or two, two models have one name, a model makes retries that cannot be seen, a guide
+            price comes without a guide model, the caller is to be asked for more budget or about
+            guides without a saver that could keep the question, the purse is hard and the budget
+            policy is not, a model is to use tools and cannot, or the choices cannot work.
+    """
+    check_graph_settings(settings)
+    if choices is not None and not isinstance(choices, Choices):
+        raise ValueError(f"choices: got {choices!r}, expected Choices(...) or None")
+    if store is not None and not isinstance(store, RunStore):
+        raise ValueError(f"store: got {store!r}, expected RunStore(path) or None")
+    given = _Given(
+        problem=problem,
+        model=model,
+        models=named_models(models, models_file) if models or models_file else (),
+        guide_model=guide_model,
+        settings={"preflight": False, **settings, "budget": budget},
+        others={
+            "checkpointer": checkpointer,
+            "store": store or store_beside(checkpointer),
+            "purse": purse,
+            "name": name,
+        },
+    )
+    graph = _graph(given)
+    return graph if choices is None else graph.copy({"choosing": _choosing(choices, given, graph)})
+
+
+def _graph(given: _Given, chosen: Mapping[str, object] | None = None) -> DiscoveryGraph:
+    """The graph of what was given, and chosen."""
+    own = {name: value for name, value in given.settings.items() if name in GRAPH_SETTINGS}
+    shared = {name: value for name, value in given.settings.items() if name not in own}
+    read = read_given(given.problem, given.model, given.models, None, given.guide_model, shared)
+    plan = plan_search(read, purse=given.others["purse"])
+    try:
+        settings = Settings(**{**dict(plan.settings), **own})
+    except ValidationError as error:
+        raise ValueError(explain(error, Settings.model_fields)) from None
+    return compile_search(
+        plan.problem,
+        plan.menu or plan.model,
+        budget=plan.budget,
+        guide_model=plan.guide_model,
+        settings=settings,
+        parallel=plan.parallel,
+        order=plan.order,
+        router=plan.router,
+        chosen=chosen,
+        **given.others,
+    )
+
+
+def _choosing(choices: Choices, given: _Given, graph: DiscoveryGraph) -> Choosing:
+    """Check what may be chosen, and build what is; raises `ValueError`."""
+    problems = {graph.search.problem.name: given.problem}
+    for each in choices.problems:
+        found = each if isinstance(each, Problem) else problem_named(each)
+        if found.name in problems and found.name != graph.search.problem.name:
+            raise ValueError(f"problems: got two named {found.name!r}, expected different names")
+        problems[found.name] = each
+    own = {entry.name: entry for entry in given.models}
+    picked = [own.get(each, each) if isinstance(each, str) else each for each in choices.models]
+    models = {each.name: each for each in named_models(picked)} if picked else {}
+    schema = context_schema(choices, tuple(problems), tuple(models))
+
+    def build(chosen: Mapping[str, Any]) -> DiscoveryGraph:
+        settings = merged(given.settings, chosen)
+        model, menu = given.model, given.models
+        if "models" in chosen:
+            model, menu = None, [models[name] for name in chosen["models"]]
+            settings.pop("price", None)
+        kept = _Given(
+            problem=problems[chosen["problem"]] if "problem" in chosen else given.problem,
+            model=model,
+            models=menu,
+            guide_model=given.guide_model,
+            settings=settings,
+            others=given.others,
+        )
+        return _graph(kept, chosen)
+
+    if models:
+        build({"models": list(models)})  # each has a key and a price
+    return Choosing(schema, graph.search.budget, partial(read_context, schema), build)
