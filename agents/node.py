@@ -292,7 +292,9 @@ def as_discovery_node(
             given = cast(SearchInput, {own: state[key] for own, key in keys if key in state})
         if thread is None:
             return given
-        own = ThreadInput(**{**given, "thread": thread(state)})
+        own = ThreadInput(thread=thread(state))
+        if "seed" in given:
+            own["seed"] = given["seed"]
         if chosen := _context_of(state, context):
             own["context"] = chosen
         return own
