@@ -189,6 +189,18 @@ def on_own_thread(search: Search) -> CompiledStateGraph[Any, None, Any, Any]:
     return graph.compile(name=search.name)
 
 
+def _input_of(
+    state: State, input: Callable[[State], SearchInput] | Mapping[str, str] | None
+) -> SearchInput:
+    """What a state gives a search."""
+    if callable(input):
+        given = input(state)
+        check_input(given)  # refuses keys that a search would ignore
+        return given
+    keys = (input or {}).items()
+    return cast(SearchInput, {own: state[key] for own, key in keys if key in state})
+
+
 def _context_of(
     state: State, context: Callable[[State], Context] | Mapping[str, str] | None
 ) -> Context | None:
@@ -284,12 +296,7 @@ def as_discovery_node(
         _check_keys("output", output, SearchOutput.__annotations__)
 
     def to_input(state: State) -> SearchInput:
-        if callable(input):
-            given = input(state)
-            check_input(given)  # refuses keys that a search would ignore
-        else:
-            keys = (input or {}).items()
-            given = cast(SearchInput, {own: state[key] for own, key in keys if key in state})
+        given = _input_of(state, input)
         if thread is None:
             return given
         own = ThreadInput(thread=thread(state))
