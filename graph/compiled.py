@@ -161,7 +161,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
                 options |= {"context": context} if self.choosing is None else {}
                 if has_input(given):
                     state = await self.aget_state(config)
-                    given = accept_input(given, state, self.search.store)
+                    given = await asyncio.to_thread(accept_input, given, state, self.search.store)
                 with _active_runs() as runs:
                     async for part in super().astream(given, self._own(config, runs), **options):
                         yield part

@@ -345,7 +345,6 @@ def _failures(state: SearchState) -> int:
     A program that a user submitted is no attempt.
     """
     step = state["step"]
-    if is_submission(step):
-        return state["failures"]
     made = step["attempt"] - (step["is_out_of_money"] or step["is_refused"])
+    made = 0 if is_submission(step) else made
     return state["failures"] + made if step["failure"] else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,14 +75,7 @@ def failures_of(
             found.append(Failure(*place, MODEL, kind, _excerpt(outcome.text)))
     known |= {(outcome.ticket, outcome.attempt) for outcome in outcomes}
     evaluated = {candidate.id for candidate in candidates}
-    for step in steps:
-        ticket, attempts = ticket_of(step), step["attempts"]
-        for attempt in range(1, attempts + 1):
-            if f"{ticket}.{attempt}" in evaluated or (ticket, attempt) in known:
-                continue
-            reason = _excerpt(step["failure"]) if attempt == attempts else ""
-            place = step["iteration"], attempt
-            found.append(Failure(*place, ANSWER, "no program in the answer", reason))
+    found += _without_program(steps, evaluated, known)
     for iteration, record in tactics:
         if "tactics" in record and not record["tactics"]:
             found.append(Failure(iteration, 0, ANSWER, "no tactic in the guide's answer", ""))
@@ -97,6 +90,20 @@ def failures_of(
         place = iteration_of(candidate.ticket), number
         found.append(Failure(*place, PROGRAM, kind, _excerpt(error)))
     return sorted(found, key=lambda failure: (failure.iteration, failure.attempt))
+
+
+def _without_program(
+    steps: Iterable[Mapping[str, Any]], evaluated: set[str], known: set[tuple[int, int]]
+) -> Iterator[Failure]:
+    """Attempts whose answer held no program, and submitted programs that could not be evaluated."""
+    for step in steps:
+        ticket, attempts, reason = ticket_of(step), step["attempts"], _excerpt(step["failure"])
+        if not attempts and reason and f"{ticket}.1" not in evaluated:
+            yield Failure(step["iteration"], 0, PROGRAM, "submitted in a wrong form", reason)
+        for attempt in range(1, attempts + 1):
+            if f"{ticket}.{attempt}" not in evaluated and (ticket, attempt) not in known:
+                why = reason if attempt == attempts else ""
+                yield Failure(step["iteration"], attempt, ANSWER, "no program in the answer", why)
 
 
 def kind_of(error: str, marks: Iterable[str] = ()) -> str:

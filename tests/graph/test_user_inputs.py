@@ -343,3 +343,10 @@ def test_a_purse_pays_nothing_for_a_program():
     run.store.inputs.put_program(run.run_id, program(0.8))
     run.rows()
     assert purse.spent == spent_by(run.store) == 5 * CALL_COST
+
+
+def test_an_invalid_program_between_failures_neither_ends_a_run_nor_starts_their_count_anew():
+    run = Steered(lambda prompt: "no", attempts=1, max_failures=4, iterations=9)
+    run.store.inputs.put_program(run.run_id, program(7.0))
+    rows = run.rows()
+    assert [row["attempts"] for row in rows] == [1, 1, 0, 1, 1]

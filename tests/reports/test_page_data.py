@@ -458,3 +458,11 @@ def test_a_damaged_front_is_refused(tmp_path, members, reason):
         store._db.write("UPDATE costada_archive SET members = ?", (members,))
     with pytest.raises(ValueError, match=reason):
         Feed(run).figures()
+
+
+def test_a_submitted_program_of_a_wrong_form_is_a_failure_of_its_iteration(run):
+    failed = step(1, attempts=0, failure="There is no file `a.py`.", candidate_id=None)
+    write_steps(run, [failed], calls=[], candidates=[])
+    assert Feed(run).figures()["faults"]["rows"] == [
+        [1, 0, "Program", "submitted in a wrong form", "There is no file `a.py`."]
+    ]
