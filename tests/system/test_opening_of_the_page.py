@@ -16,7 +16,8 @@ from costada.values.candidate import Program
 MIDNIGHT = 1_700_006_400  # UTC
 TASK = "Pack circles\ninto a square.\n\n- as many\n- as large\n"
 START = "def value():\n    return 1\n"
-BEST = 'def value():\n    """Return <b>two</b>."""\n    return 2  # more\n'
+BEST = 'def value():\n    """Return <b>two</b>.\n    # no comment\n    """\n    return 2  # more\n'
+RUST = "fn main<'a>(b: &'a str, c: u8) { 'x'; } // c\n"
 
 OVERLAPS = """() => [...document.querySelectorAll('.chart svg')].flatMap((svg) => {
   const frame = svg.getBoundingClientRect();
@@ -102,7 +103,7 @@ def test_the_best_program_is_coloured_compared_and_downloaded(page, solved):
     }
     assert colours == {
         "word": ["def", "return"],
-        "text": ['"""Return <b>two</b>."""'],
+        "text": ['"""Return <b>two</b>.\n    # no comment\n    """'],
         "number": ["2"],
         "comment": ["# more"],
     }
@@ -113,7 +114,7 @@ def test_the_best_program_is_coloured_compared_and_downloaded(page, solved):
     page.click("#best-copy")
     page.wait_for_selector("#best-copy:text-is('Copied')")
     page.click("#best-diff")
-    assert page.inner_text("#best-changes") == "+2 \u22121 lines from the start"
+    assert page.inner_text("#best-changes") == "+4 \u22121 lines from the start"
     removed = page.locator("#best-text .removed").all_inner_texts()
     assert removed == ["\u2212     return 1"]
     assert page.said == []
@@ -121,15 +122,17 @@ def test_the_best_program_is_coloured_compared_and_downloaded(page, solved):
 
 def test_each_file_of_the_best_program_can_be_read(page, tmp_path):
     run = settings(tmp_path / "run")
-    start = {"a.py": "x = 1\n", "b/c.rs": "fn main() {} // c\n"}
+    start = {"a.py": "x = 1\n", "b/c.rs": RUST}
     begin(run, Program.of(start))
     best = Program.of({**start, "a.py": "x = 2\n"})
     write_steps(run, [step(1, global_gain=0.1)], candidates=[candidate(1, program=best)])
     opened(page, run)
     assert page.inner_text("#best-text pre") == "x = 2\n"
     page.select_option("#best-file", label="b/c.rs")
-    assert page.inner_text("#best-text pre") == "fn main() {} // c\n"
+    assert page.inner_text("#best-text pre") == RUST
     assert page.locator("#best-text .code-comment").all_inner_texts() == ["// c"]
+    assert page.locator("#best-text .code-text").all_inner_texts() == ["'x'"]
+    assert page.locator("#best-text .code-word").all_inner_texts() == ["fn"]
 
 
 def test_a_run_that_failed_too_often_says_so_with_its_last_failure(page, tmp_path):

@@ -91,7 +91,7 @@ function table(headings, rows, { names = 1, caption = null } = {}) {
     "table",
     {},
     caption && h("caption", { class: "unseen" }, caption),
-    h("thead", {}, h("tr", {}, ...headings.map((text, place) => h("th", { scope: "col", class: kind(place) }, text)))),
+    h("thead", {}, h("tr", {}, ...headings.map((text, place) => (text === "" ? h("td") : h("th", { scope: "col", class: kind(place) }, text))))),
     h("tbody", {}, ...rows.map((row) => h("tr", {}, ...row.map((cell, place) => h("td", { class: kind(place) }, cell))))),
   );
 }

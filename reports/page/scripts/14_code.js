@@ -3,20 +3,28 @@
 const LONGEST_COLOURED = 200_000;
 const C_LIKE = "auto break case catch class const continue default delete do else enum export extends extern false finally float for from func fn function go goto if impl import in int interface let long loop match mod mut namespace new nil null nullptr package private protected pub public return self short signed sizeof static struct super switch template this throw trait true try type typedef union unsigned use using var virtual void volatile where while yield async await bool char double";
 const SCRIPT_LIKE = "and as assert async await begin break case class continue def del do done echo elif else elsif end ensure esac except exit export False fi finally for from function global if import in is lambda local match module next nil None nonlocal not or pass raise redo require rescue retry return self set shift source then True try unless until when while with yield";
-const COMMON = String.raw`(?<number>\b(?:0[xXbBoO][\da-fA-F_]+|\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\b)|(?<word>[A-Za-z_$][\w$]*)`;
-const QUOTED = String.raw`"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?`;
+// What stands in a program, by kind; an unfinished text or comment reaches to the end.
+const COMMON = /(?<number>\b(?:0[xXbBoO][\da-fA-F_]+|\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\b)|(?<word>[A-Za-z_$][\w$]*)/.source;
+const QUOTED = /"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?/.source;
+const TRIPLE = /[rbfuRBFU]{0,2}"""[^]*?(?:"""|(?![^]))|[rbfuRBFU]{0,2}'''[^]*?(?:'''|(?![^]))/.source;
+const SIGNS_OF_C = /"(?:\\.|[^"\\\n])*"?|'(?:\\[^\n']{1,8}|[^'\\\n])'/.source;
+const TEMPLATE = /`(?:\\.|[^`\\])*`?/.source;
+const SLASHES = /\/\/[^\n]*|\/\*[^]*?(?:\*\/|(?![^]))|^[ \t]*#[^\n]*/.source;
+const ruleOf = (comment, text) => `(?<comment>${comment})|(?<text>${text})|${COMMON}`;
 const LANGUAGES = {
-  script: { words: SCRIPT_LIKE, rule: String.raw`(?<comment>#[^\n]*)|(?<text>[rbfuRBFU]{0,2}"""[^]*?(?:"""|$)|[rbfuRBFU]{0,2}'''[^]*?(?:'''|$)|${QUOTED})|${COMMON}` },
-  c: { words: C_LIKE, rule: String.raw`(?<comment>\/\/[^\n]*|\/\*[^]*?(?:\*\/|$)|^[ \t]*#[^\n]*)|(?<text>${"`"}(?:\\.|[^${"`"}\\])*${"`"}?|"(?:\\.|[^"\\\n])*"?|'(?:\\[^\n]{1,8}|[^'\\\n])'|'(?:\\.|[^'\\\n])*')|${COMMON}` },
-  dash: { words: SCRIPT_LIKE + " select where insert update into values", rule: String.raw`(?<comment>--[^\n]*)|(?<text>${QUOTED})|${COMMON}` },
+  script: { words: SCRIPT_LIKE, rule: ruleOf("#[^\\n]*", `${TRIPLE}|${QUOTED}`) },
+  c: { words: C_LIKE, rule: ruleOf(SLASHES, `${TEMPLATE}|${SIGNS_OF_C}`) },
+  js: { words: C_LIKE, rule: ruleOf(SLASHES, `${TEMPLATE}|${QUOTED}`) },
+  dash: { words: `${SCRIPT_LIKE} select where insert update into values`, rule: ruleOf("--[^\\n]*", QUOTED) },
   plain: null,
 };
 const ENDINGS = {
   script: "py pyi sh bash rb jl r toml yaml yml cfg pl mk nim",
-  c: "c h cc cpp hpp cxx cu rs go js mjs ts jsx tsx java kt swift scala cs zig php css d dart",
+  c: "c h cc cpp hpp cxx cu rs go java kt swift scala cs zig d",
+  js: "js mjs ts jsx tsx php css dart",
   dash: "sql lua hs elm",
 };
-const NAMES = { python: "script", ruby: "script", julia: "script", bash: "script", shell: "script", r: "script", perl: "script", lua: "dash", sql: "dash", haskell: "dash" };
+const NAMES = { python: "script", ruby: "script", julia: "script", bash: "script", shell: "script", r: "script", perl: "script", javascript: "js", typescript: "js", lua: "dash", sql: "dash", haskell: "dash" };
 
 function languageOf(path, name) {
   const ending = /\.(\w+)$/.exec(path)?.[1].toLowerCase();
