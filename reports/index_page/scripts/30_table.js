@@ -59,7 +59,7 @@ function cellsOf(row, path) {
   }
   const models = row.model.replaceAll(",", ", ");
   const under = h("div", { class: "under" }, `${row.problem} · ${row.method} · ${models} · seed ${row.seed} `, stateOf(row));
-  const link = h("a", { href: runAddress(row), "data-focus": `open ${row.id}` }, path);
+  const link = h("a", { href: runAddress(row), "data-focus": `open ${row.id}` }, ...path.split("/").flatMap((part, place) => (place ? ["/", h("wbr"), part] : [part])));
   return [
     cell("name path", link, under),
     cell("name problem", row.problem),

@@ -130,7 +130,7 @@ function showOverlayLegend(lines) {
   const entries = lines.map(({ row, kind, points }) => {
     const value = overlay.at === null ? points.at(-1)?.[1] ?? null : bestAt(points, overlay.at);
     const sample = s("svg", { viewBox: "0 0 30 12", "aria-hidden": "true" }, s("path", { class: kind, d: "M0 6H30" }));
-    return h("li", {}, sample, h("span", { class: "what", title: pathOf(row) }, `${pathOf(row)}, ${row.method}, seed ${row.seed}`), h("b", {}, decimals(value, 6)));
+    return h("li", {}, sample, h("span", { class: "what", title: `${pathOf(row)}: ${row.problem}, ${row.method}, ${row.model}, seed ${row.seed}` }, pathOf(row)), h("b", {}, decimals(value, 6)));
   });
   byId("overlay-legend").replaceChildren(...entries);
 }
