@@ -48,6 +48,14 @@ DryRun = Annotated[
         rich_help_panel=OUTPUT.panel,
     ),
 ]
+ShowPrompt = Annotated[
+    bool,
+    typer.Option(
+        "--show-prompt",
+        help="With --dry-run: also print the first prompts in full.",
+        rich_help_panel=OUTPUT.panel,
+    ),
+]
 RaisedBudget = Annotated[
     float | None,
     typer.Option(
@@ -81,11 +89,14 @@ def run(
     settings: Callable[[], dict[str, Any]],
     out: Out = None,
     dry_run: DryRun = False,
+    show_prompt: ShowPrompt = False,
     as_json: options.JsonResult = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Improve a program within a budget of dollars. Ctrl-C stops after saving."""
     with refusing(ExitCode.BAD_INPUT):
+        if show_prompt and not dry_run:
+            raise ValueError("--show-prompt: needs --dry-run")
         config = RunConfig.model_validate(settings())
         if out:
             RunFolder(out).check_free()
@@ -93,11 +104,12 @@ def run(
         for remark in () if quiet else plan.remarks:
             say(remark)
         if dry_run:
-            from costada.runs.forecast import forecast, forecast_json, forecast_text
+            from costada.runs.forecast import first_prompts, forecast, forecast_json, forecast_text
 
             with keeping_output_clean():
                 found = forecast(plan)
-            show((forecast_json if as_json else forecast_text)(found, config))
+                prompts = first_prompts(plan) if show_prompt else []
+            show((forecast_json if as_json else forecast_text)(found, config, prompts))
             return
         folder = RunFolder(out) if out else unused_folder(plan.problem.name)
         folder.claim(config)
@@ -272,7 +284,7 @@ def summary_text(
     if folder.pareto.is_dir():
         lines.append(f"  Pareto front    {folder.pareto}")
     if folder.report.is_file():
-        lines.append(f"  report          {folder.report}")
+        lines.append(f"  report          {folder.report.resolve().as_uri()}")
     elif result.iterations:
         lines.append(f"  report          {folder.report_command}")
     if result.stop_reason in ("interrupted", "failures"):

@@ -115,7 +115,7 @@ def evaluation_text(evaluation: Evaluation, sandbox: Layer | None) -> str:
         *_series("measured", evaluation.measurements),
         *_series("confirmed", evaluation.confirmation),
         f"sandbox    {described_layer(sandbox) if sandbox else 'up to the problem'}",
-        *(f"  {name} = {value:.10g}" for name, value in evaluation.metrics.items()),
+        *(f"  {name} = {value:.10g}" for name, value in _other_metrics(evaluation).items()),
     ]
     notes = {k: text for k, text in evaluation.artifacts.items() if k not in (*MARKS, LOG)}
     texts = {"error": evaluation.error, **notes, LOG: evaluation.artifacts.get(LOG)}
@@ -124,6 +124,17 @@ def evaluation_text(evaluation: Evaluation, sandbox: Layer | None) -> str:
             shown = _excerpt(text)
             lines.append(f"{name}:\n{shown}" if "\n" in shown else f"{name:<10} {shown}")
     return "\n".join(lines)
+
+
+def _other_metrics(evaluation: Evaluation) -> dict[str, float]:
+    """The metrics that the lines above them have not shown under another name."""
+    shown = {
+        "combined_score": (evaluation.score, evaluation.objective),
+        "target_ratio": (evaluation.score,),
+        "eval_time": (evaluation.seconds,),
+    }
+    metrics = evaluation.metrics.items()
+    return {name: value for name, value in metrics if value not in shown.get(name, ())}
 
 
 def _series(name: str, values: Sequence[float]) -> list[str]:

@@ -178,8 +178,10 @@ def _quote(asked: PricedModel) -> ListPrice:
     return asked.prices.expected(asked_models(asked.model)[0])
 
 
-def forecast_text(found: Forecast, config: RunConfig) -> str:
-    """A forecast in a few lines."""
+def forecast_text(
+    found: Forecast, config: RunConfig, prompts: Sequence[tuple[str, Prompt]] = ()
+) -> str:
+    """A forecast in a few lines, and below them the prompts given, in full."""
     mean = " on average" if found.models else ""
     lines = [
         "Dry run: nothing was sent and nothing was written.",
@@ -203,6 +205,9 @@ def forecast_text(found: Forecast, config: RunConfig) -> str:
         f"  budget          ${config.budget:g} ({config.budget_policy})",
         *([f"  sandbox         {found.sandbox}"] if found.sandbox else []),
     ]
+    for role, prompt in prompts:
+        lines += ["", f"--- first {role}, system message ---", prompt.system]
+        lines += ["", f"--- first {role}, user message ---", prompt.user]
     return "\n".join(lines)
 
 
@@ -253,13 +258,18 @@ def _in_flight(found: Forecast) -> str:
     return f"  in flight       up to {found.parallel} requests, {together}"
 
 
-def forecast_json(found: Forecast, config: RunConfig) -> str:
-    """A forecast and its settings as one JSON object."""
+def forecast_json(
+    found: Forecast, config: RunConfig, prompts: Sequence[tuple[str, Prompt]] = ()
+) -> str:
+    """A forecast and its settings as one JSON object, with the texts of the prompts given."""
     names = ("problem", "method", "model", "guide_model", "seed", "budget", "budget_policy")
     asked = {name: getattr(config, name) for name in (*names, "max_iterations")}
     if found.models:
         asked["router"] = config.router
-    return json.dumps({**asked, **asdict(found)}, indent=2)
+    facts = {**asked, **asdict(found)}
+    for size, (_, prompt) in zip(facts["prompts"], prompts, strict=False):
+        size.update(system=prompt.system, user=prompt.user)
+    return json.dumps(facts, indent=2)
 
 
 def first_prompts(plan: Plan) -> list[tuple[str, Prompt]]:

@@ -11,6 +11,8 @@ from time import monotonic, sleep
 import pytest
 
 from costada.evaluators.registry import problem, problem_names
+from costada.reports.summary import evaluation_text
+from costada.values.evaluation import Evaluation
 
 COSTADA = Path(sys.executable).with_name("costada")
 SLEEPING = "import time\ndef run_packing():\n    open('begun', 'w').close()\n    time.sleep(60)\n"
@@ -28,12 +30,25 @@ def program(tmp_path):
     return write
 
 
-def test_an_evaluation_says_objective_score_and_metrics(invoke, near):
+def test_an_evaluation_says_the_score_and_the_seconds_once(invoke, near):
     result = invoke("evaluate", near, near / "initial_program.py")
     assert result.exit_code == 0
     assert "valid      yes" in result.stdout
     assert "objective  0.6\n" in result.stdout
-    assert "  combined_score = 0.6\n" in result.stdout
+    assert "score      0.6\n" in result.stdout
+    assert "combined_score" not in result.stdout
+    assert "eval_time" not in result.stdout
+
+
+def test_a_metric_that_is_called_like_the_score_but_differs_is_shown():
+    metrics = {"combined_score": 3.0, "gap": 0.5, "validity": 1.0}
+    found = Evaluation(score=0.6, objective=60.0, is_valid=True, metrics=metrics)
+    lines = evaluation_text(found, None).splitlines()
+    assert [line for line in lines if " = " in line] == [
+        "  combined_score = 3",
+        "  gap = 0.5",
+        "  validity = 1",
+    ]
 
 
 def test_an_evaluation_as_json_holds_every_field(invoke, near):

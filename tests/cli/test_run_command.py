@@ -329,3 +329,24 @@ def test_the_end_of_a_run_with_a_gain_names_no_failure(invoke, near, finished):
     again = invoke("resume", finished)
     assert "Finished after" in again.stdout
     assert "\n  failed " not in again.stdout
+
+
+def test_the_first_prompt_is_shown_in_full_with_a_dry_run_and_only_then(invoke, near, tmp_path):
+    shown = invoke("run", near, "--dry-run", "--show-prompt").stdout
+    task, start = (near / "problem.md").read_text(), (near / "initial_program.py").read_text()
+    assert "--- first program, system message ---" in shown
+    assert task.strip() in shown
+    assert start.strip() in shown
+    facts = json.loads(invoke("run", near, "--dry-run", "--show-prompt", "--json").stdout)
+    [prompt] = facts["prompts"]
+    assert len(prompt["system"]) + len(prompt["user"]) == prompt["characters"]
+    refused = invoke("run", near, "--show-prompt", "--out", tmp_path / "run")
+    assert refused.exit_code == 2
+    assert "--show-prompt: needs --dry-run" in refused.output
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_ends_with_the_address_of_its_page(invoke, near, tmp_path):
+    out = tmp_path / "a run"
+    last = invoke("run", near, "--max-iterations", 1, "--out", out).stdout.splitlines()[-1]
+    assert last.split() == ["report", f"file://{tmp_path}/a%20run/report.html"]
