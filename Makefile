@@ -2,25 +2,28 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 ROOMS := agents cli controller evaluators experiments graph models nodes prompts reports runs store timing values
+# Quiet twice: errors only, no warnings of the installer.
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --quiet --no-deps
 
-.PHONY: help install demo reproduce docs test check editor format lock test-lowest test-highest bench
+.PHONY: help install demo reproduce docs test check editor format lock test-lowest test-highest release bench
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("CostAda needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --no-deps --requirement requirements.lock
-	$(BIN)/python -m pip install --quiet --no-deps --editable .
-	$(BIN)/python -m compileall -q $(ROOMS) __init__.py
-	mkdir -p .types && ln -sfn .. .types/costada
-	touch $@
+	@echo 'Creating the environment in .venv ...'
+	@$(PYTHON) -m venv .venv
+	@$(PIP) --requirement requirements.lock
+	@$(PIP) --editable .
+	@$(BIN)/python -m compileall -q $(ROOMS) __init__.py
+	@mkdir -p .types && ln -sfn .. .types/costada
+	@touch $@
 
 install: $(READY)  ## Create the environment from the lock file
 
 demo: install  ## Run circle packing with the offline model: no key, no network
-	$(BIN)/costada run circle_packing --model offline --budget 1.0
+	@$(BIN)/costada run circle_packing --model offline --budget 1.0
 
 reproduce: install  ## Compare all methods without a key, into reproduced/comparison.html
 	$(BIN)/costada sweep --problems circle_packing,heilbronn_convex --methods all --seeds 3 \
@@ -61,6 +64,9 @@ test-lowest: install  ## Run the suite with the lowest versions that the ranges 
 
 test-highest: install  ## Run the suite with the newest versions that the ranges allow
 	.ci/resolution highest
+
+release: install  ## Build and check a release, install it from a local index and run the demo
+	.ci/release $(TAG)
 
 bench: install  ## Print the measured ratios and what the offline model reaches
 	$(BIN)/python bench/overhead.py
