@@ -84,7 +84,8 @@ def _opened(folder: RunFolder) -> RunStore:
         if store.run_ids():
             return store
         store.close()
-    raise ValueError(f"{folder.path}: the run has not started, expected one that has")
+    hint = "; try again in a moment" if folder.is_running else ""
+    raise ValueError(f"{folder.path}: the run has not started, expected one that has{hint}")
 
 
 def _added(store: RunStore, run_id: str, number: int) -> Added:

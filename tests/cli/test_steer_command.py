@@ -80,6 +80,8 @@ def test_a_folder_without_a_run_that_has_begun_is_refused(invoke, run, tmp_path)
     result = invoke("steer", run, IDEA)
     assert result.exit_code == 2
     assert "the run has not started" in " ".join(result.stderr.split())
+    with hold_lease(run):
+        assert "try again in a moment" in " ".join(invoke("steer", run, IDEA).stderr.split())
     assert invoke("steer", tmp_path / "nowhere", IDEA).exit_code == 2
     assert not (tmp_path / "nowhere").exists()
 
