@@ -33,8 +33,7 @@ Port = Annotated[
 def watch(folder: Watched, port: Port = 0) -> None:
     """Serve a run as a live page, or several runs as an index, until Ctrl-C.
 
-    Only this machine can connect. An index shows runs over each other in one chart. Where there is
-    no run yet, the page waits for one.
+    Only this machine can connect. Where no run has begun, the page waits for it.
     """
     from costada.reports.page.server import PageServer
 

@@ -172,6 +172,24 @@ def test_every_path_needs_token_host_and_own_origin(root, path):
         assert asked(server, path, Origin="http://evil.example")[0] == 403
 
 
+def test_an_idea_goes_into_the_run_that_the_path_names(root):
+    def posted(server: PageServer, path: str) -> int:
+        connection = HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+        shown = {"Authorization": f"Bearer {server.token}", "Content-Type": "application/json"}
+        connection.request("POST", path, json.dumps({"idea": "try hexagons"}), shown)
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    with serving_path(root) as server:
+        assert posted(server, "/runs/first/ideas") == 201
+        assert [posted(server, path) for path in ("/ideas", "/runs/none/ideas")] == [404, 404]
+        waiting = json.loads(asked(server, "/runs/first/ideas")[1])["waiting"]
+        assert [each["idea"] for each in waiting] == ["try hexagons"]
+        other = asked(server, "/runs/sweep/100%25%20%3Cb%3E/ideas")[1]
+        assert json.loads(other)["waiting"] == []
+
+
 def test_a_file_and_damaged_settings_are_refused(invoke, tmp_path):
     (tmp_path / "file").write_text("")
     run = settings(tmp_path / "run")
