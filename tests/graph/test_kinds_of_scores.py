@@ -90,7 +90,8 @@ def test_a_program_that_is_judged_anew_after_a_stop_keeps_what_was_measured():
     options = {"saver": saver, "store": store, "iterations": 8}
     problem = toy_problem(evaluate=evaluate, repeats=3)
     graph = discovery(problem=problem, **options)
-    before = run_until(graph, THREAD, 3)
+    run_until(graph, THREAD, 3)
+    before = rows_of(store)
     resumed(discovery(problem=problem, **options))
     assert rows_of(store)[:3] == before
     whole = Luck(*evaluate.luck)
