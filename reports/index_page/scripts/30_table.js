@@ -3,7 +3,7 @@
 const drawn = new WeakMap();
 
 function showColumns() {
-  const head = h("tr", {}, h("th", { scope: "col", class: "pick" }, h("span", { class: "unseen" }, "Chosen")));
+  const head = h("tr", {}, h("th", { scope: "col", class: "pick" }, h("span", { class: "unseen" }, "Selected")));
   for (const column of COLUMNS) {
     const isSorted = column.key !== null && column.key === list.sort;
     const title = column.key === null ? column.title : h("button", { type: "button", "data-focus": `sort ${column.key}`, onclick: () => sortBy(column.key) }, column.title);
@@ -44,7 +44,7 @@ function showRows() {
 
 function drawRow(row) {
   const path = pathOf(row);
-  const box = h("input", { type: "checkbox", "aria-label": `Lay over: ${path}`, "data-focus": `pick ${row.id}`, disabled: row.curve.length === 0, onchange: (event) => choose(row.id, event.target.checked) });
+  const box = h("input", { type: "checkbox", "aria-label": `Overlay ${path}`, "data-focus": `pick ${row.id}`, disabled: row.curve.length === 0, onchange: (event) => choose(row.id, event.target.checked) });
   box.checked = chosen.has(row.id);
   const tr = h("tr", { "data-id": row.id, class: chosen.has(row.id) ? "is-chosen" : null }, h("td", { class: "pick" }, box), ...cellsOf(row, path));
   drawn.set(row, tr);

@@ -1,4 +1,4 @@
-// Chosen runs over each other: best so far over dollars.
+// Selected runs in one chart: best so far over dollars.
 
 const COLOURS = 6;
 const MOST_CHOSEN = 24;
@@ -49,7 +49,7 @@ function showOverlay() {
   showOverlayLegend(lines);
   const notes = [];
   if (quantity !== overlay.quantity) notes.push("Scores are shown, since the objectives of several problems have no common scale.");
-  if (rows.length > MOST_CHOSEN) notes.push(`The first ${MOST_CHOSEN} of ${count(rows.length)} chosen runs are drawn.`);
+  if (rows.length > MOST_CHOSEN) notes.push(`The first ${MOST_CHOSEN} of ${count(rows.length)} selected runs are drawn.`);
   byId("overlay-note").textContent = notes.join(" ");
 }
 
