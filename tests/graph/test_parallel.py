@@ -317,7 +317,7 @@ def test_time_travel_to_steps_in_flight_repeats_no_call_and_lands_as_before():
     answer, store, saver = Timed(lambda number: 0.01 * (number % 4)), RunStore(), InMemorySaver()
     options: dict[str, Any] = {"parallel": 4, "iterations": 16, "store": store, "saver": saver}
     rows = trace(discovery(scripted(answer), **options), config=THREAD)
-    asked, spent = len(answer.begun), spent_by(store)
+    stored, asked, spent = rows_of(store), len(answer.begun), spent_by(store)
     graph = discovery(scripted(answer), **options)
     history = [
         state
@@ -329,7 +329,7 @@ def test_time_travel_to_steps_in_flight_repeats_no_call_and_lands_as_before():
         assert resumed(graph, state.config) == rows[done:]
     assert len(answer.begun) == asked
     assert spent_by(store) == spent
-    assert rows_of(store) == rows
+    assert rows_of(store) == stored
 
 
 def test_a_second_graph_on_the_thread_repeats_no_call_of_the_first():
