@@ -132,17 +132,19 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
             self._check_run(input, config, context, options)
             saved = self._needs_saved(input, config) and super().get_state(config).values
             chosen, given = self._choice(input, context, saved)
-            if not chosen:
-                options |= {"context": context} if self.choosing is None else {}
-                if has_input(given):
-                    given = accept_input(given, self.get_state(config), self.search.store)
-                with _active_runs() as runs:
-                    yield from super().stream(given, self._own(config, runs), **options)
-                return
-            graph = self._chosen(chosen)
-            if update := _continued(chosen, saved):
+            graph = self._chosen(chosen) if chosen else self
+            if chosen and (update := _continued(chosen, saved)):
                 graph.update_state(config, update, as_node="gate_intervention")
-            yield from graph.stream(given, config, **options)
+            if self.choosing is None:
+                options["context"] = context
+            yield from graph._stream(given, config, options)
+
+        def _stream(self, given: object, config: RunnableConfig | None, options: dict[str, Any]):
+            """Stream a run whose input, configuration and context have been checked."""
+            if has_input(given):
+                given = accept_input(given, self.get_state(config), self.search.store)
+            with _active_runs() as runs:
+                yield from super().stream(given, self._own(config, runs), **options)
 
         async def astream(
             self,
@@ -157,20 +159,24 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
             needs_saved = self._needs_saved(input, config)
             saved = needs_saved and (await super().aget_state(config)).values
             chosen, given = self._choice(input, context, saved)
-            if not chosen:
-                options |= {"context": context} if self.choosing is None else {}
-                if has_input(given):
-                    state = await self.aget_state(config)
-                    given = await asyncio.to_thread(accept_input, given, state, self.search.store)
-                with _active_runs() as runs:
-                    async for part in super().astream(given, self._own(config, runs), **options):
-                        yield part
-                return
-            graph = await asyncio.to_thread(self._chosen, chosen)
-            if update := _continued(chosen, saved):
+            graph = await asyncio.to_thread(self._chosen, chosen) if chosen else self
+            if chosen and (update := _continued(chosen, saved)):
                 await graph.aupdate_state(config, update, as_node="gate_intervention")
-            async for part in graph.astream(given, config, **options):
+            if self.choosing is None:
+                options["context"] = context
+            async for part in graph._astream(given, config, options):
                 yield part
+
+        async def _astream(
+            self, given: object, config: RunnableConfig | None, options: dict[str, Any]
+        ):
+            """Do what `_stream` does, without blocking the event loop."""
+            if has_input(given):
+                state = await self.aget_state(config)
+                given = await asyncio.to_thread(accept_input, given, state, self.search.store)
+            with _active_runs() as runs:
+                async for part in super().astream(given, self._own(config, runs), **options):
+                    yield part
 
     def get_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
         """The state of a thread, with the nodes of the graph that its run chose."""

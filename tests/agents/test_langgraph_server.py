@@ -72,9 +72,10 @@ def wait_for(address):
             time.sleep(0.1)
 
 
-def test_a_served_search_spends_its_budget_whatever_limit_the_server_hands_down(tmp_path):
+def test_a_served_search_spends_its_own_budget_or_what_an_assistant_chooses_within_limits(tmp_path):
     order = {"assistant_id": "costada", "input": {"seed": 1}, "config": {"recursion_limit": 25}}
-    with served(tmp_path, COSTADA_BUDGET="0.05") as address:
+    limits = {"COSTADA_BUDGET": "0.05", "COSTADA_CHOOSE_SETTINGS": "max_iterations"}
+    with served(tmp_path, **limits) as address:
         wait_for(address)
         found = answer(address, "runs/wait", order)
         again = answer(address, "runs/wait", order)
@@ -82,9 +83,20 @@ def test_a_served_search_spends_its_budget_whatever_limit_the_server_hands_down(
             answer(address, "runs/wait", {"assistant_id": "costada", **given})
             for given in (
                 {"input": {"budget": 0.005}},
-                {"input": {}, "config": {"configurable": {"budget": 0.005}}},
+                {"input": {}, "config": {"configurable": {"max_failures": 5}}},
+                {"input": {}, "context": {"budget": 0.06}},
+                {"input": {}, "context": {"settings": {"max_failures": 5}}},
             )
         ]
+        schema = answer(address, "assistants/search", {"graph_id": "costada"})[0]["assistant_id"]
+        schema = answer(address, f"assistants/{schema}/schemas")["context_schema"]
+        few = {"budget": 0.02, "settings": {"max_iterations": 1}}
+        made = {"graph_id": "costada", "name": "few", "context": few}
+        assistant = answer(address, "assistants", made)["assistant_id"]
+        thread = answer(address, "threads", {})["thread_id"]
+        run = {"assistant_id": assistant, "input": {"seed": 1}}
+        chosen = answer(address, f"threads/{thread}/runs/wait", run)
+        kept = answer(address, f"threads/{thread}/state")["values"]["chosen"]
     assert found["stop_reason"] == "budget", (tmp_path / "log").read_text()[-2000:]
     assert found["iterations"] > 3
     assert found["spent"] >= 0.05
@@ -93,7 +105,11 @@ def test_a_served_search_spends_its_budget_whatever_limit_the_server_hands_down(
     assert again["spent"] == found["spent"]
     found = [str(each) for each in refused]
     assert "input: got key 'budget', expected seed" in found[0]
-    assert "got key 'budget', which is not read there" in found[1]
+    assert "got key 'max_failures', which is not read there" in found[1]
+    assert "budget: got 0.06, expected less than or equal to 0.05" in found[2]
+    assert "Unknown setting 'settings.max_failures'" in found[3]
+    assert schema["properties"]["budget"]["maximum"] == 0.05
+    assert (chosen["iterations"], chosen["stop_reason"], kept) == (1, "iterations", few)
 
 
 @pytest.mark.parametrize(
