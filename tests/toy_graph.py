@@ -93,12 +93,19 @@ def billed(server: BillingServer) -> Decimal:
     return Decimal(total.input_tokens + 2 * total.output_tokens) / 1_000_000
 
 
+def as_stored(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of the stream without the results beside it, as the store keeps it."""
+    results = ("best_program", "best_files", "pareto_front")
+    return {name: value for name, value in row.items() if name not in results}
+
+
 def trace(graph, given=None, **options):
-    return list(graph.stream({} if given is None else given, stream_mode="custom", **options))
+    stream = graph.stream({} if given is None else given, stream_mode="custom", **options)
+    return list(map(as_stored, stream))
 
 
 def resumed(graph, config=THREAD):
-    return list(graph.stream(None, config, stream_mode="custom"))
+    return list(map(as_stored, graph.stream(None, config, stream_mode="custom")))
 
 
 def run_until(graph, config, iteration, given=None):
@@ -109,7 +116,7 @@ def run_until(graph, config, iteration, given=None):
     def drain():
         start = {} if given is None else given
         for row in graph.stream(start, config, stream_mode="custom", control=control):
-            rows.append(row)
+            rows.append(as_stored(row))
             if row["iteration"] == iteration:
                 control.request_drain()
 

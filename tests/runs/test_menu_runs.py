@@ -225,9 +225,8 @@ def test_menu_models_are_ready_for_a_graph(file, provider):
 
 def test_a_search_as_a_tool_takes_a_menu(file, provider):
     models = costada.menu_models("cheap,full", file)
-    settings = costada.Settings(constants=costada.Constants(max_iterations=4))
     tool = costada.create_discovery_tool(
-        toy_problem(), models, max_budget=1.0, router="round-robin", settings=settings
+        toy_problem(), models=models, max_budget=1.0, router="round-robin", max_iterations=4
     )
     call = {"name": tool.name, "args": {"problem": "toy", "budget": 1.0}, "id": "1"}
     found = tool.invoke({**call, "type": "tool_call"}).artifact
