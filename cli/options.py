@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from costada.runs.config import (
     CONTROLLER,
     LARGEST_SETTINGS,
+    LOG,
     MENU,
     MODELS,
     OTHER_PRICES,
@@ -144,7 +145,7 @@ def setting_option(name: str, shown_default: str | None = None) -> Any:
         show_default=default or False,
         rich_help_panel=shown.panel,
     )
-    return annotated[kind | None, option]
+    return annotated[list[str] | None if name == LOG else kind | None, option]
 
 
 def _plain_type(field: FieldInfo) -> tuple[type, str | None]:
@@ -235,7 +236,7 @@ def read_settings(
     for name in given:
         if name in ALL_SETTINGS and name not in names:
             raise ValueError(f"{name}: this command does not take it from a file or --set")
-    given |= {name: value for name, value in options.items() if value is not None}
+    given |= {name: value for name, value in options.items() if value not in (None, [])}
     if "tool_evaluations" in given and given.get("generator") != "agent":
         raise ValueError("--tool-evaluations: needs --generator agent")
     if MENU in given:

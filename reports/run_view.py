@@ -1,6 +1,6 @@
 """A run as reports see it: its run file, its settings, and whether a process holds it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -42,6 +42,8 @@ class RunSettings(Protocol):
     def lost_calls(self) -> str: ...  # noqa: D102
     @property
     def constants(self) -> Constants: ...  # noqa: D102
+    @property
+    def key_variables(self) -> Collection[str]: ...  # noqa: D102
     @property
     def listed(self) -> Sequence[ListedSetting]: ...  # noqa: D102
 

@@ -25,6 +25,7 @@ from costada.evaluators.registry import is_built_in
 from costada.evaluators.sandbox.layers import Layer
 from costada.models.addresses import checked_address
 from costada.models.menu import ModelEntry, PriceField
+from costada.models.providers import KEY_VARIABLES
 from costada.models.retry_policy import RetryPolicy
 from costada.nodes.settings import (
     DEFAULT_MAX_FAILURES,
@@ -38,6 +39,7 @@ from costada.nodes.settings import (
 )
 from costada.prompts.render import DEFAULT_ORDER, PromptOrder
 from costada.reports.run_view import ListedSetting
+from costada.reports.trackers.tracker import TrackerName
 from costada.runs.user_input import explain, unknown_name
 from costada.store.file_errors import other_format
 from costada.store.files import read_text
@@ -65,6 +67,9 @@ PRESETS = {
     "gpt-5.4": Preset(Price(Decimal("2.50"), Decimal("15.00")), budget=5.0, reference_cost=0.1),
 }
 
+NO_TRACKER = "none"
+TRACKERS = (*TrackerName, NO_TRACKER)
+
 OFFLINE = "offline"
 LARGEST_SETTINGS = 2**20
 """Bytes of a settings file."""
@@ -74,10 +79,10 @@ LARGEST_SEED = 2**63 - 1
 DEFAULT_BUDGET = 1.0
 DEFAULT_CONSTANTS = Constants()
 DEFAULT_RETRIES = RetryPolicy()
-EXECUTION = ("parallel", "order", "evaluators")
+EXECUTION = ("parallel", "order", "evaluators", "log")
 """Settings of how iterations are carried out; a resumed run may get others."""
 
-CONTROLLER, OTHER_PRICES, MENU = "controller", "other_prices", "models"
+CONTROLLER, OTHER_PRICES, MENU, LOG = "controller", "other_prices", "models", "log"
 OWN_CONSTANTS = ("reference_cost", "max_iterations")
 """Constants of the controller that are settings of their own."""
 
@@ -292,6 +297,9 @@ class RunConfig(BaseModel):
     keep_history: Annotated[bool, OUTPUT] = False
     """Keep all checkpoints, for forks of earlier iterations; resuming needs only the latest."""
 
+    log: Annotated[tuple[TrackerName, ...], Shown(OUTPUT.panel, "TRACKER", "none", TRACKERS)] = ()
+    """Trackers to log the run to. Repeatable."""
+
     @model_validator(mode="before")
     @classmethod
     def _fill_from_preset(cls, given: object) -> object:
@@ -362,6 +370,23 @@ class RunConfig(BaseModel):
         if info.context == FROM_PYTHON and isinstance(given, str) and {int, float} & kinds:
             raise ValueError("expected a number")
         return given
+
+    @field_validator("log", mode="before")
+    @classmethod
+    def _check_log(cls, given: object) -> object:
+        """Read one name, several with commas, or a list of them; `none` stands for no tracker."""
+        texts = [given] if isinstance(given, str) else given
+        if not isinstance(texts, list | tuple):
+            return given
+        names = [name.strip() for text in texts for name in str(text).split(",")]
+        if names == [NO_TRACKER]:
+            return ()
+        for name in names:
+            if name not in list(TrackerName):
+                raise ValueError(unknown_name("tracker", name, TRACKERS))
+        if len(set(names)) < len(names):
+            raise ValueError("expected different trackers")
+        return tuple(names)
 
     @field_validator("problem")
     @classmethod
@@ -446,6 +471,12 @@ class RunConfig(BaseModel):
                 self.call_timeout, self.retry_wait, self.longest_wait, self.longest_pause
             ),
         )
+
+    @property
+    def key_variables(self) -> frozenset[str]:
+        """Variables of the environment that hold keys of models."""
+        own = (entry.api_key_variable for entry in self.models)
+        return frozenset((*KEY_VARIABLES.values(), *filter(None, own)))
 
     @property
     def listed(self) -> list[ListedSetting]:

@@ -88,6 +88,8 @@ def discover(
         problem, model, models, models_file, guide_model, {"budget": budget, **settings}
     )
     folder = RunFolder(Path(out)) if out is not None else None
+    if (log := given.config.log) and folder is None:
+        raise ValueError(f"log: got {', '.join(log)} without out, expected both or none")
     if folder and not resume:
         folder.check_free()
     if folder and resume and not trust:

@@ -5,7 +5,7 @@ Type checkers need the names and types written out. A test compares them with `R
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from typing_extensions import TypedDict
@@ -59,6 +59,7 @@ class DiscoverKeywords(SearchKeywords, total=False):
     evaluators: int | None
     gateway: bool | None
     keep_history: bool
+    log: str | Sequence[str]
 
 
 class ToolKeywords(SearchKeywords, total=False):

@@ -21,6 +21,7 @@ from costada.models.providers import HALF_PRICE_PATIENCE, HALF_PRICE_TIER, STAND
 from costada.nodes.context import ChatModel
 from costada.nodes.settings import Settings
 from costada.reports.run_view import OBJECT_MARK
+from costada.reports.trackers.tracker import check_trackers
 from costada.runs.config import RunConfig, is_openai
 from costada.runs.gateway import check_gateway, gateway_choice
 from costada.runs.given import GivenSearch
@@ -142,10 +143,11 @@ def plan_run(given: GivenSearch | RunConfig, *, purse: Purse | None = None) -> P
         purse: The purse that pays for the run.
 
     Raises:
-        ValueError: If the problem, a model, a price or the requested sandbox is missing or does
-            not work.
+        ValueError: If the problem, a model, a price, a tracker or the requested sandbox is missing
+            or does not work.
     """
     given = GivenSearch(given) if isinstance(given, RunConfig) else given
+    check_trackers(given.config.log)
     config, plan = given.config, plan_search(given, purse=purse)
     plan.graph()
     gateway, notice = gateway_choice(config.gateway, config.parallel, plan.models, plan.menu)

@@ -19,6 +19,7 @@ from costada.nodes.settings import problem_texts
 from costada.nodes.state import SearchInput, SearchState
 from costada.reports.page.page import write_page
 from costada.reports.progress import Progress, RunHeading
+from costada.reports.trackers.tracking import Tracking
 from costada.runs.folder import BEST_PROGRAM, RunFolder
 from costada.runs.gateway import gateway_of, stop_gateway
 from costada.runs.lease import hold_lease
@@ -85,9 +86,10 @@ class RunRecord:
         changes: What has changed in the problem since then, except the sandbox.
     """
 
-    def __init__(self, folder: RunFolder, plan: Plan, store: RunStore) -> None:
-        """Bring the files up to date with the store."""
+    def __init__(self, folder: RunFolder, plan: Plan, store: RunStore, tracking: Tracking) -> None:
+        """Bring files and trackers up to date with the store."""
         self._folder, self._plan, self._store = folder, plan, store
+        self._tracking = tracking
         self._known_id = ""
         self.database = folder.database
         run_id = self._run_id()
@@ -103,6 +105,7 @@ class RunRecord:
         self._write_best_program(store.last_improvement(run_id))
         self._pareto = ParetoFolder(folder.pareto, plan.problem, store)
         self._pareto.update(run_id)
+        tracking.begin(lines)
 
     def add(self, iteration: int) -> TraceRow:
         """Record a finished iteration, and return its row."""
@@ -112,6 +115,7 @@ class RunRecord:
         if row["global_gain"] > 0:
             self._write_best_program(row["candidate_id"])
         self._pareto.update(self._run_id())
+        self._tracking.step(row)
         return row
 
     def finish(self) -> None:
@@ -164,7 +168,8 @@ def carry_out(
         OSError: If a file cannot be written; the run can be resumed afterwards.
     """
     folder.check_kept()
-    has_begun, iterations, is_interrupted = False, 0, True
+    tracking = Tracking(folder.load().log, folder, plan.title)
+    has_begun, iterations, is_interrupted, reason = False, 0, True, ""
     try:
         with (
             hold_lease(folder.path),
@@ -174,7 +179,7 @@ def carry_out(
         ):
             notice = _charge_lost_steps(plan, folder, store, accepts_loss=accepts_loss)
             graph = plan.graph(checkpointer=saver, store=store)
-            files = RunRecord(folder, plan, store)
+            files = RunRecord(folder, plan, store, tracking)
             try:
                 with progress:
                     for text in filter(None, (plan.gateway_notice, notice)):
@@ -185,16 +190,20 @@ def carry_out(
                 has_begun = bool(store.run_ids())
                 iterations = store.last_step(store.run_ids()[-1]) if has_begun else 0
             found = _discovery(_state(graph), plan, store, folder.path)
-            is_interrupted = found.stop_reason == "interrupted"
+            reason = found.stop_reason
+            is_interrupted = reason == "interrupted"
             if plan.gateway and not is_interrupted:
                 stop_gateway(folder)
             return found
     finally:
         # The lease is released: the page says how the run ended.
-        if iterations > LONG_RUN and is_interrupted:
-            folder.report.unlink(missing_ok=True)
-        elif has_begun:
-            write_page(folder)
+        try:
+            if iterations > LONG_RUN and is_interrupted:
+                folder.report.unlink(missing_ok=True)
+            elif has_begun:
+                write_page(folder)
+        finally:
+            tracking.end(reason, {BEST_PROGRAM: folder.best_program, "report": folder.report})
 
 
 def is_finished(folder: RunFolder) -> bool:

@@ -146,7 +146,9 @@ def options_of(run: SweepRun) -> list[str]:
             continue
         if name == "tool_evaluations" and run.config.generator != "agent":
             continue
-        if not isinstance(value, bool):
+        if isinstance(value, tuple):
+            options.append(f"{as_option(name)}={','.join(value)}")
+        elif not isinstance(value, bool):
             options.append(f"{as_option(name)}={value}")
         elif value is not field.default:
             options.append(as_option(name if value else f"no_{name}"))

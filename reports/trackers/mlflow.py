@@ -1,0 +1,98 @@
+"""Logs runs to MLflow: its server or its local store, by MLflow's own variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from time import time
+
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+
+from costada.reports.trackers.tracker import Step, TrackedEnd, TrackedRun, Tracker
+
+EXPERIMENT = "costada"
+TOKEN_TAG = "costada.run"  # noqa: S105
+LAST = "spent"
+"""The metric that is logged last of an iteration."""
+
+MOST_METRICS, MOST_PARAMETERS, LONGEST_PARAMETER = 1000, 100, 500
+"""What one request of MLflow may hold."""
+
+
+class MlflowTracker:
+    """Logs settings as parameters, values as metrics with the iteration as step."""
+
+    def __init__(self) -> None:
+        self._client = MlflowClient()
+        self._id = ""
+
+    def check(self) -> None:
+        """Without a server or a store of the user's, MLflow has one of its own."""
+
+    def begin(self, run: TrackedRun) -> int:
+        """Find the run by its token, or create it."""
+        client, experiment = self._client, self._experiment()
+        wanted = f"tags.`{TOKEN_TAG}` = '{run.token}'"
+        found = next(iter(client.search_runs([experiment], wanted, max_results=1)), None)
+        if found is None:
+            found = client.create_run(experiment, run_name=run.title, tags={TOKEN_TAG: run.token})
+        self._id = found.info.run_id
+        client.update_run(self._id, status="RUNNING")
+        self._set_parameters(run.settings, found.data.params)
+        history = client.get_metric_history(self._id, LAST)
+        return max((each.step for each in history), default=0)
+
+    def _experiment(self) -> str:
+        if known := os.environ.get("MLFLOW_EXPERIMENT_ID"):
+            return known
+        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+        if found := self._client.get_experiment_by_name(name):
+            return str(found.experiment_id)
+        try:
+            return str(self._client.create_experiment(name))
+        except MlflowException:
+            # Another run of a sweep may have created it since.
+            if found := self._client.get_experiment_by_name(name):
+                return str(found.experiment_id)
+            raise
+
+    def _set_parameters(self, settings: Mapping[str, str], known: Mapping[str, str]) -> None:
+        """Log what is new; MLflow never changes a parameter, so a changed setting is a tag."""
+        cut = {name: text[:LONGEST_PARAMETER] for name, text in settings.items() if text}
+        new = [Param(name, text) for name, text in cut.items() if name not in known]
+        for start in range(0, len(new), MOST_PARAMETERS):
+            self._client.log_batch(self._id, params=new[start : start + MOST_PARAMETERS])
+        for name, text in cut.items():
+            if name in known and known[name] != text:
+                self._client.set_tag(self._id, f"resumed.{name}", text)
+
+    def log(self, steps: Sequence[Step]) -> None:
+        """Log the metrics, as many iterations in one request as fit."""
+        now, batch = int(time() * 1000), list[Metric]()
+        for iteration, values in steps:
+            ordered = sorted(values.items(), key=lambda item: item[0] == LAST)
+            metrics = [Metric(name, value, now, iteration) for name, value in ordered]
+            if len(batch) + len(metrics) > MOST_METRICS:
+                self._client.log_batch(self._id, metrics=batch)
+                batch = []
+            batch += metrics
+        self._client.log_batch(self._id, metrics=batch)
+
+    def end(self, end: TrackedEnd) -> None:
+        """Log the files as artifacts, and set the status."""
+        for name, text in end.files.items():
+            if Path(text).is_dir():
+                self._client.log_artifacts(self._id, text, artifact_path=name)
+            else:
+                self._client.log_artifact(self._id, text)
+        self._client.log_batch(self._id, tags=[RunTag("stop_reason", end.reason)])
+        status = "KILLED" if end.reason == "interrupted" else "FINISHED"
+        self._client.set_terminated(self._id, "FAILED" if end.has_failed else status)
+
+
+def make() -> Tracker:
+    """The tracker."""
+    return MlflowTracker()

@@ -1,0 +1,58 @@
+"""The process of one tracker: reads a run from standard input, line by line, and logs it.
+
+A tracker's library may hang, crash, take seconds to load or register handlers of its own; here it
+does so without the run. The process outlives a run that is killed, and logs what it has received.
+"""
+
+import fcntl
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from costada.reports.trackers.tracker import (
+    CHECK,
+    Step,
+    TrackedEnd,
+    TrackedRun,
+    TrackerName,
+    make_tracker,
+)
+from costada.store.files import opened_to_share
+
+DIED = TrackedEnd("interrupted", has_failed=False, files={})
+
+
+def main() -> None:
+    """Log a run to the tracker that the command line names."""
+    tracker = make_tracker(TrackerName(sys.argv[1]))
+    tracker.check()
+    if CHECK in sys.argv[2:]:
+        return
+    messages = received()
+    run = TrackedRun(**next(messages))
+    # The process of the run before a kill may still be writing.
+    with opened_to_share(Path(f"{run.folder}.lock")) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        last, end = tracker.begin(run), DIED
+        for message in messages:
+            if "reason" in message:
+                end = TrackedEnd(**message)
+                continue
+            steps = [Step(*each) for each in message["steps"] if each[0] > last]
+            if steps:
+                tracker.log(steps)
+                last = steps[-1].iteration
+        tracker.end(end)
+
+
+def received() -> Iterator[dict[str, Any]]:
+    """The messages of the run, without one that was cut off when its process died."""
+    for line in sys.stdin.buffer:
+        if line.endswith(b"\n"):
+            yield json.loads(line)
+
+
+if __name__ == "__main__":
+    main()

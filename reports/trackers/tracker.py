@@ -1,0 +1,133 @@
+"""What a tracker does, and which trackers there are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+CHECK = "--check"
+CHECK_SECONDS = 60.0
+"""After which a tracker that is asked whether it is set up no longer delays the run."""
+
+
+class TrackerName(StrEnum):
+    """The trackers that a run may be logged to, each an extra of its own."""
+
+    MLFLOW = "mlflow"
+    WANDB = "wandb"
+    TENSORBOARD = "tensorboard"
+
+
+LIBRARIES = {
+    TrackerName.MLFLOW: "mlflow",
+    TrackerName.WANDB: "wandb",
+    TrackerName.TENSORBOARD: "tensorboardX",
+}
+"""The module that each tracker needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedRun:
+    """A run as a tracker knows it.
+
+    Attributes:
+        token: Names the run among all runs, the same whenever it is resumed.
+        title: The run in a few words.
+        settings: Settings as texts; none of them is a key.
+        folder: Folder in the run folder for the tracker's own files; it need not exist.
+    """
+
+    token: str
+    title: str
+    settings: Mapping[str, str]
+    folder: str
+
+
+class Step(NamedTuple):
+    """A finished iteration and its values by name."""
+
+    iteration: int
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class TrackedEnd:
+    """How a run ended.
+
+    Attributes:
+        reason: Why the run stopped; `interrupted` also if its process died.
+        has_failed: Whether it stopped for an error or after too many failures.
+        files: Paths of the best program and of the page, by name, as far as they exist.
+    """
+
+    reason: str
+    has_failed: bool
+    files: Mapping[str, str]
+
+
+class Tracker(Protocol):
+    """Logs one run. Any exception ends the tracker, never the run."""
+
+    def check(self) -> None:
+        """Raise `ValueError` if the user has something to set up first. Sends nothing."""
+
+    def begin(self, run: TrackedRun) -> int:
+        """Begin the run or continue it, and return the last iteration that it has already."""
+
+    def log(self, steps: Sequence[Step]) -> None:
+        """Add iterations, in order."""
+
+    def end(self, end: TrackedEnd) -> None:
+        """Add files and the reason, and wait until everything is written."""
+
+
+def make_tracker(name: TrackerName) -> Tracker:
+    """The tracker of a name; its library must be installed."""
+    made: Tracker = import_module(f"costada.reports.trackers.{name}").make()
+    return made
+
+
+def check_trackers(names: Sequence[TrackerName]) -> None:
+    """Check that trackers can be used, before a run spends money.
+
+    Raises:
+        ValueError: If a library is not installed, or a tracker is not set up.
+    """
+    for name in names:
+        if find_spec(LIBRARIES[name]) is None:
+            raise ValueError(f"log: {name} needs {LIBRARIES[name]}; pip install 'costada[{name}]'")
+    if TrackerName.WANDB in names:
+        try:
+            found = subprocess.run(
+                tracker_command(TrackerName.WANDB, CHECK),
+                capture_output=True,
+                timeout=CHECK_SECONDS,
+                stdin=subprocess.DEVNULL,
+            )
+        except subprocess.TimeoutExpired:
+            return
+        if found.returncode:
+            raise ValueError(f"log: {TrackerName.WANDB}: {last_line(found.stderr)}")
+
+
+def tracker_command(name: TrackerName, *options: str) -> list[str]:
+    """The command of a tracker's process; with `-P` no file of the working folder is imported."""
+    return [sys.executable, "-P", "-m", "costada.reports.trackers.process", name, *options]
+
+
+def last_line(output: bytes) -> str:
+    """The last line of what a process wrote, without the kind of an error of ours."""
+    lines = output.decode("utf-8", "replace").strip().splitlines()
+    return (lines[-1] if lines else "it ended unexpectedly").removeprefix("ValueError: ")
+
+
+def file_of(folder: Path, pattern: str) -> list[Path]:
+    """The files and folders of a pattern directly in a folder that are no links."""
+    return [path for path in folder.glob(pattern) if not path.is_symlink()]

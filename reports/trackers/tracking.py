@@ -1,0 +1,197 @@
+"""Passes a run on to its trackers, which can neither stop nor delay it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from math import isfinite
+from pathlib import Path
+from queue import SimpleQueue
+from secrets import token_hex
+from tempfile import TemporaryFile
+from threading import Thread
+from time import monotonic
+from typing import IO, TYPE_CHECKING, Any, cast
+
+from costada.reports.trackers.tracker import (
+    TrackedEnd,
+    TrackedRun,
+    TrackerName,
+    last_line,
+    tracker_command,
+)
+from costada.store.files import make_folder, read_text, replace_text
+from costada.store.rows import record
+
+if TYPE_CHECKING:
+    from costada.nodes.end_step import TraceRow
+    from costada.reports.run_view import RunView
+
+FOLDER = "trackers"
+TOKEN_FILE = "run_id"  # noqa: S105
+TOKEN = re.compile(r"[0-9a-f]{32}")
+END_SECONDS = 60.0
+"""How long the end of a run waits for its trackers."""
+
+ROWS_AT_ONCE = 50
+"""Earlier iterations in one message."""
+
+VALUES = (
+    *("spent", "step_cost", "score", "objective", "best_score", "best_objective"),
+    *("utility", "intensity", "frontier"),
+)
+LOG = logging.getLogger("costada.trackers")
+
+
+class Tracking:
+    """The trackers of one run, each in a process of its own.
+
+    Everything that goes wrong with a tracker is one warning that names it.
+    """
+
+    def __init__(self, names: Sequence[TrackerName], run: RunView, title: str) -> None:
+        """Prepare; nothing is started before the run begins."""
+        self._names, self._run, self._title = names, run, title
+        self._processes: list[TrackerProcess] = []
+
+    def begin(self, lines: Sequence[str]) -> None:
+        """Begin with the run's settings and the rows of its finished iterations, as JSON."""
+        if not self._names:
+            return
+        folder = self._run.path / FOLDER
+        try:
+            settings = self._run.load()
+            token = token_in(folder)
+        except (OSError, ValueError) as error:
+            LOG.warning("%s: %s. The run is not logged", ", ".join(self._names), error)
+            return
+        # `model` has the names of a menu; their addresses and parameters are not logged.
+        texts = {each.name: each.value for each in settings.listed if each.name != "models"}
+        for name in self._names:
+            tracked = TrackedRun(token, self._title, texts, str((folder / name).absolute()))
+            try:
+                process = TrackerProcess(name, tracked, settings.key_variables)
+            except OSError as error:
+                LOG.warning("%s: %s. The run continues without it", name, error)
+                continue
+            self._processes.append(process)
+        steps = [step_message(record(line)) for line in lines]
+        for start in range(0, len(steps), ROWS_AT_ONCE):
+            self._send({"steps": steps[start : start + ROWS_AT_ONCE]})
+
+    def step(self, row: TraceRow) -> None:
+        """Add a finished iteration."""
+        if self._processes:
+            self._send({"steps": [step_message(row)]})
+
+    def end(self, reason: str, files: Mapping[str, Path]) -> None:
+        """Add how the run ended and its files, and wait for the trackers for a limited time.
+
+        Args:
+            reason: Why the run stopped; empty if an error ended it.
+            files: The best program and the page, by name; those that do not exist are left out.
+        """
+        found = {name: str(path.absolute()) for name, path in files.items() if path.exists()}
+        self._send(asdict(TrackedEnd(reason or "error", reason in ("", "failures"), found)))
+        deadline = monotonic() + END_SECONDS
+        for process in self._processes:
+            process.finish()
+        for process in self._processes:
+            process.wait(max(0.0, deadline - monotonic()))
+        self._processes = []
+
+    def _send(self, message: Mapping[str, object]) -> None:
+        for process in self._processes:
+            process.send(message)
+
+
+class TrackerProcess:
+    """One tracker's process and the thread that feeds it; the run only fills a queue."""
+
+    def __init__(self, name: TrackerName, run: TrackedRun, secrets: Collection[str]) -> None:
+        """Start the process, without the variables in `secrets`, and the thread.
+
+        Raises:
+            OSError: If the process cannot be started.
+        """
+        self._name, self._is_late = name, False
+        self._queue: SimpleQueue[bytes | None] = SimpleQueue()
+        self._output = TemporaryFile()  # noqa: SIM115 - the thread closes it
+        self._process = subprocess.Popen(
+            tracker_command(name),
+            stdin=subprocess.PIPE,
+            stdout=self._output,
+            stderr=self._output,
+            env={key: value for key, value in os.environ.items() if key not in secrets},
+            start_new_session=True,  # Ctrl-C reaches only the run
+        )
+        self.send(asdict(run))
+        self._thread = Thread(target=self._feed, name=f"costada-{name}", daemon=True)
+        self._thread.start()
+
+    def send(self, message: Mapping[str, object]) -> None:
+        """Queue a message; never waits."""
+        self._queue.put(f"{json.dumps(message)}\n".encode())
+
+    def finish(self) -> None:
+        """Queue the end of all messages."""
+        self._queue.put(None)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until everything is logged; a tracker that takes longer is stopped."""
+        self._thread.join(seconds)
+        if self._thread.is_alive():
+            self._is_late = True
+            LOG.warning("%s: stopped, as it did not finish in time", self._name)
+            self._process.kill()
+            self._thread.join(1.0)
+
+    def _feed(self) -> None:
+        """Write the queued messages to the process, and report how it failed, if it did."""
+        stdin = cast("IO[bytes]", self._process.stdin)
+        with self._output as output:
+            with suppress(BrokenPipeError), stdin:
+                while (message := self._queue.get()) is not None:
+                    stdin.write(message)
+                    stdin.flush()
+            if self._process.wait() and not self._is_late:
+                output.seek(0)
+                text = last_line(output.read())
+                LOG.warning("%s: %s. The run continues without it", self._name, text)
+
+
+def token_in(folder: Path) -> str:
+    """The token by which trackers know the run, made when it is first logged.
+
+    Raises:
+        ValueError: If a part of the folder is a link, which could lead anywhere.
+        OSError: If it cannot be read or written.
+    """
+    for path in (folder, *(folder / name for name in TrackerName)):
+        if path.is_symlink():
+            raise ValueError(f"{path}: is a link, expected a folder of the run's own; remove it")
+    make_folder(folder)
+    with suppress(FileNotFoundError, ValueError):
+        if TOKEN.fullmatch(known := read_text(folder / TOKEN_FILE, largest=32)):
+            return known
+    replace_text(folder / TOKEN_FILE, token := token_hex(16))
+    return token
+
+
+def step_message(row: Mapping[str, Any]) -> tuple[int, dict[str, float]]:
+    """An iteration and what is logged of it: values that are finite numbers."""
+    values = {name: row.get(name) for name in VALUES}
+    for model in row.get("router", ()):
+        name = f"dollars/{re.sub(r'[^a-zA-Z0-9_.-]', '-', model['name'])}"
+        values[f"{name}-{model['name']}" if name in values else name] = model["dollars"]
+    return row["iteration"], {
+        name: float(value)
+        for name, value in values.items()
+        if isinstance(value, int | float) and isfinite(value)
+    }
