@@ -12,6 +12,7 @@ from langgraph.types import Command
 from toy_graph import (
     CALL_COST,
     THREAD,
+    as_stored,
     calls_of,
     discovery,
     events_of,
@@ -45,7 +46,7 @@ def question(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def streamed(graph: DiscoveryGraph, given: Any) -> list[dict[str, Any]]:
-    return list(graph.stream(given, THREAD, stream_mode="custom"))
+    return list(map(as_stored, graph.stream(given, THREAD, stream_mode="custom")))
 
 
 def decisions(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

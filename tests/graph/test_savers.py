@@ -40,7 +40,17 @@ from langgraph.errors import GraphDrained
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import RunControl
 from langgraph.types import Command
-from toy_graph import THREAD, client, discovery, graph_of, resumed, run_until, scripted, trace
+from toy_graph import (
+    THREAD,
+    as_stored,
+    client,
+    discovery,
+    graph_of,
+    resumed,
+    run_until,
+    scripted,
+    trace,
+)
 from typing_extensions import TypedDict
 
 from costada.controller.methods import METHODS
@@ -143,7 +153,7 @@ class Stop:
             self.see(row)
 
     def see(self, row):
-        self.rows.append(row)
+        self.rows.append(as_stored(row))
         if self.is_drained and row["iteration"] == STOPPED_IN:
             self.control.request_drain()
 
@@ -192,7 +202,8 @@ def test_a_stopped_async_run_continues_with_the_same_steps(place, saver, way):
         async with ASYNC[saver](place) as opened:
             with RunStore(place.programs) as store:
                 graph, _ = toy(opened, store)
-                return [row async for row in graph.astream(None, THREAD, stream_mode="custom")]
+                rest = graph.astream(None, THREAD, stream_mode="custom")
+                return [as_stored(row) async for row in rest]
 
     with pytest.raises(stop.error):
         asyncio.run(begin())
