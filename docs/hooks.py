@@ -3,10 +3,8 @@
 import json
 import logging
 import re
-import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib.metadata import entry_points
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 from typer.testing import CliRunner
 
+from costada.cli.main import app
 from costada.evaluators.folder_settings import FolderSettings
 from costada.reports.export.tables import COLUMNS, GROUPS
 from costada.runs.config import RunConfig
@@ -72,15 +71,9 @@ def on_shutdown() -> None:
     LINKS.cleanup()
 
 
-def _app() -> typer.Typer:
-    (entry,) = entry_points(group="console_scripts", name="costada")
-    entry.load()
-    return sys.modules[entry.module].app
-
-
 def commands() -> str:
     """The commands with their arguments and options, as `--help` shows them."""
-    group = typer.main.get_command(_app())
+    group = typer.main.get_command(app)
     return "\n\n".join(
         "\n\n".join(_command(name, command)) for name, command in group.commands.items()
     )
@@ -162,7 +155,7 @@ def _default(field: FieldInfo) -> str:
 
 def benchmarks() -> str:
     """The benchmarks with their objectives, as `costada list` knows them."""
-    listed = CliRunner().invoke(_app(), ["list", "--json"]).stdout
+    listed = CliRunner().invoke(app, ["list", "--json"]).stdout
     columns = ("name", "direction", "seed", "reference", "human")
     return _table(columns, ([known[key] for key in columns] for known in json.loads(listed)))
 
