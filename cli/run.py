@@ -117,7 +117,11 @@ def run(
 
 
 @options.with_settings(
-    *EXECUTION, "allow_invalid_start", from_file=False, shown_default="as before"
+    *EXECUTION,
+    "allow_invalid_start",
+    "on_missing_usage",
+    from_file=False,
+    shown_default="as before",
 )
 def resume(
     folder: options.Folder,

@@ -73,6 +73,7 @@ class MeteredCall:
         provider_id: The provider's id of the response.
         duration: Seconds from request to answer.
         error: What went wrong, or None. With zero counts nothing is known to be billed.
+        is_uncounted: A complete answer came without counts, and estimates are not allowed.
         may_be_billed: The provider may have billed more than the counts say.
         number: Position among the requests of its logical call, from 1.
         reported_cost: What the provider says it charged in dollars, if it does.
@@ -89,6 +90,7 @@ class MeteredCall:
     provider_id: str | None = None
     duration: float = 0.0
     error: str | None = None
+    is_uncounted: bool = False
     may_be_billed: bool = False
     number: int = 1
     reported_cost: Decimal | None = None
@@ -200,6 +202,7 @@ class CallMeter(BaseCallbackHandler):
         self._inflight: dict[UUID, _Inflight] = {}
         self._refusal: str | None = None
         self._has_seen_request = False
+        self._has_counted_answer = False
         self._outer: list[tuple[Token[CallMeter | None], Token[_ConnectionCount]]] = []
         self._connections = _ConnectionCount()
         self._lock = Lock()
@@ -228,6 +231,11 @@ class CallMeter(BaseCallbackHandler):
         for each in abandoned:
             usage = streamed_usage(each.parts)
             self._report(each, Reply(each.arrived), usage, error=_ABANDONED, may_be_billed=True)
+
+    @property
+    def has_counted_answer(self) -> bool:
+        """Whether a provider answered with token counts: it is a chat API."""
+        return self._has_counted_answer
 
     def check_seen(self) -> None:
         """Raise `UnmeteredCall` if the call was answered and no request was ever seen."""
@@ -318,6 +326,7 @@ class CallMeter(BaseCallbackHandler):
         if reply.is_cache_hit:
             self._report(inflight, reply, NO_TOKENS)
         elif reply.usage is not None and reply.is_counted:
+            self._has_counted_answer = True
             self._report_counted(inflight, reply, reply.usage)
         else:
             self._report_uncounted(inflight, reply)
@@ -388,11 +397,17 @@ class CallMeter(BaseCallbackHandler):
             return
         self._refusal = (
             f"model {inflight.request.model!r} answered without token counts, so the call cannot"
-            " be charged: set stream_usage=True on the model if it streams, or "
-            'on_missing_usage="estimate" to charge an estimate'
+            " be charged: to charge an estimate, use --on-missing-usage estimate (Python:"
+            ' on_missing_usage="estimate"); if the model streams, set stream_usage=True on it'
         )
         self._report(
-            inflight, reply, usage, is_estimated=True, error=self._refusal, may_be_billed=True
+            inflight,
+            reply,
+            usage,
+            is_estimated=True,
+            is_uncounted=True,
+            error=self._refusal,
+            may_be_billed=True,
         )
         raise UnmeteredCall(self._refusal)
 

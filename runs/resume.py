@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 RAISED = ("budget", "max_iterations")
 """Settings that may be raised in a run that has started."""
 
-CHANGEABLE = (*RAISED, *EXECUTION, "allow_invalid_start")
+CHANGEABLE = (*RAISED, *EXECUTION, "allow_invalid_start", "on_missing_usage")
 
 LOST_STEPS = "lost steps"
 """Role of the row that stands for the calls of lost steps."""

@@ -140,6 +140,15 @@ class CallLog:
         with self._db.transaction(is_durable=True):
             self._write(CallKey(run_id, call.iteration, call.role, call.attempt), number, call)
 
+    def settle_call(self, key: CallKey, call: CallRow) -> None:
+        """Replace the last request of a logical call to the same model of the menu."""
+        with self._db.transaction():
+            ((number,),) = self._db.rows(
+                f"SELECT MAX(n) FROM costada_call WHERE {KEY} AND {OF_ENTRY}",  # noqa: S608
+                (*key, call.entry or None),
+            )
+            self._write(key, number, call)
+
     def mark_lost(self, key: CallKey) -> Decimal:
         """Mark the unfinished requests of a logical call as lost: no thread waits for them.
 

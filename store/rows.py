@@ -90,12 +90,16 @@ class Seen(NamedTuple):
 
 
 class CallStatus(StrEnum):
-    """How far a request came: sent, answered, failed, or sent by a process that died."""
+    """How far a request came: sent, answered, failed, or sent by a process that died.
+
+    `UNCOUNTED`: answered without token counts, which ended the run. The answer is kept.
+    """
 
     STARTED = "started"
     DONE = "done"
     ERROR = "error"
     LOST = "lost"
+    UNCOUNTED = "uncounted"
 
 
 class OutcomeKind(StrEnum):
@@ -141,7 +145,7 @@ class CallRow:
         prompt: What the user said and, in a conversation with tools, all that followed.
         answer: A message as `message_to_text` writes it.
         error: What went wrong, or None.
-        status: Whether it was sent, answered, failed or lost.
+        status: How far it came.
         request_hash: Identifies the request.
         entry: What the menu calls the model that was asked; empty in a run with one model, and for
             a guide model that is not in the menu.
@@ -176,7 +180,7 @@ class CallRow:
     @property
     def is_in_doubt(self) -> bool:
         """Whether the provider may have billed more than the row says."""
-        return self.status is not CallStatus.DONE and self.bound > 0
+        return self.bound > 0
 
     @property
     def saved(self) -> Decimal:

@@ -58,7 +58,7 @@ OUT_OF_SPACE = re.compile("file size limit exceeded|file too large|no space left
 REFUSAL = re.compile(f"{os.strerror(EPERM)}|cannot fork", re.IGNORECASE)
 """What programs say when they may not start others."""
 
-FOLDER_LOST = "the working folder is gone: the program moved, removed or replaced it"
+NOT_COPIED = "what the build left cannot be used"
 
 SHELL_SIGN = re.compile(r"\|[|&]?|&&?|&>\S*|\d*[<>]\S*|\S*;")
 """A word that only a shell would act on."""
@@ -191,7 +191,8 @@ def run_commands(
     A call is a dict with `stdin` (text) and `arguments` (a list of texts), both optional. The
     output of a call is a dict with `stdout`, `stderr`, `exit_code` and `seconds`; a program that a
     signal or a limit ends has failed. If the build fails, all calls have. All that the build and
-    the calls start is killed when they end; what they write stays until the last call is over.
+    the calls start is killed when they end. Each call starts in a new folder, with the candidate's
+    files or, after a build, a copy of all that it left: no call finds what another one wrote.
     `readable` are files and folders beside the system's that commands may read, and `interpreter`
     the Python that they find first.
 
@@ -207,7 +208,7 @@ def run_commands(
     kind = SlotKind(
         chosen_layer(layer),
         (),
-        files_mb=limits.files_mb,
+        files_mb=limits.files_mb * (2 if commands.build else 1),
         interpreter=interpreter_at(interpreter) if interpreter else None,
         readable=readable_paths(readable),
     )
@@ -231,10 +232,11 @@ class _CommandRun:
         self._commands = commands
         self._limits = limits
         self._has_one_file = bool(program.path)
-        self._files: Mapping[str, bytes] = program.encoded  # still to be written
+        self._files: Mapping[str, bytes] = program.encoded  # nothing once they are built
         self._remaining = limits.wall_seconds
         self._result_bytes = limits.result_bytes
         self._build_seconds = 0.0
+        self._is_built = False
 
     def results(self, calls: Sequence[Mapping[str, object]]) -> list[CandidateResult]:
         """The result of each call."""
@@ -261,8 +263,9 @@ class _CommandRun:
         )
         words = self._commands.words("build", has_one_file=self._has_one_file)
         request = {"words": words, "reads": False, "writes": False}
-        ended = self._execute(request, "", limits, self._remaining)
+        ended = self._execute(request, "", limits, self._remaining, is_build=True)
         if ended.failure is None and ended.exit_code == 0:
+            self._files, self._is_built = {}, True
             self._build_seconds = ended.seconds
             return None
         reason = ended.failure or f"exit status {ended.exit_code}"
@@ -307,16 +310,25 @@ class _CommandRun:
         return CandidateResult(output, None, log, seconds)
 
     def _execute(
-        self, request: Mapping[str, object], stdin: str, limits: Limits, seconds: float
+        self,
+        request: Mapping[str, object],
+        stdin: str,
+        limits: Limits,
+        seconds: float,
+        *,
+        is_build: bool = False,
     ) -> "_Ended":
-        """Execute a command, the first one beside the candidate's files."""
+        """Execute a command beside the candidate's files, or a copy of what the build left."""
         opening = request_for(self._files, request, [])
-        text = opening.opening + stdin.encode("utf-8", "replace")
-        execution = execute(
-            self._slot, replace(opening, opening=text, is_command=True), limits, seconds
+        command = replace(
+            opening,
+            opening=opening.opening + stdin.encode("utf-8", "replace"),
+            is_command=True,
+            is_build=is_build,
+            has_built=self._is_built,
         )
-        ended = _ended(execution, limits, is_first=bool(self._files))
-        self._files = {}
+        execution = execute(self._slot, command, limits, seconds)
+        ended = _ended(execution, limits, has_built=self._is_built)
         if execution.stopped == too_slow(limits.wall_seconds) and seconds < self._remaining:
             ended = replace(ended, failure=f"timeout: the call exceeded {seconds:g} s")
         self._remaining -= execution.ended - execution.started
@@ -335,19 +347,20 @@ class _Ended:
     is_sandbox_fault: bool = False
 
 
-def _ended(execution: Execution, limits: Limits, *, is_first: bool) -> _Ended:
+def _ended(execution: Execution, limits: Limits, *, has_built: bool) -> _Ended:
     """How a command ended.
 
     Raises:
-        RuntimeError: If the first one never began. Others start in the folder that those before
-            them left, and may have moved in a layer without confinement.
+        RuntimeError: If it never began, and needed nothing that a build left.
     """
     messages, log = execution.answers.messages(), log_of(execution)
     seconds = execution.ended - execution.started
     if not messages and execution.stopped is None and not execution.is_slot_lost:
-        if is_first:
+        if not has_built:
             raise RuntimeError(f"sandbox: could not begin a program: {log[-1000:]}")
-        return _Ended(FOLDER_LOST, execution.status or 0, b"", log, seconds)
+        _, _, error = log.rstrip().rpartition("\n")
+        reason = f"{NOT_COPIED}: {error}"
+        return _Ended(reason, execution.status or 0, b"", log, seconds)
     output, failure = b"", None
     if len(messages) == NUM_OPENING_FRAMES:
         output = execution.answers.rest

@@ -31,7 +31,6 @@ NUM_CORES = os.cpu_count() or 1  # asking the system takes longer than all else 
 
 NUM_OPENING_FRAMES = 2  # one before the program is loaded, one after; then comes one for each call
 CHILD_LIMITS = ("memory_mb", "scratch_mb", "threads", "processes")
-FOR_COMMANDS = ("may_execute", "keeps_files")
 TOO_MANY_FRAMES = "malformed answer: more than was asked for"
 SLOT_LOST = (
     "the sandbox process ended while the program ran: the program may have killed it, or the"
@@ -174,13 +173,16 @@ class Request:
     """What a worker is asked: what it reads before it loads the program, then for each call.
 
     A request to run a command has no calls: the worker becomes the program, which reads the rest
-    of the opening and writes to the same pipe as the worker. Its files stay for the next request.
+    of the opening and writes to the same pipe as the worker. If it is a build, its files are put
+    aside; a request that comes after a build starts with a copy of them.
     """
 
     opening: bytes
     calls: tuple[bytes, ...] = ()
     is_command: bool = False
     may_execute: bool = False  # whether the worker starts programs in other languages
+    is_build: bool = False
+    has_built: bool = False  # whether a build came before
 
 
 def request_for(
@@ -431,9 +433,12 @@ def _order_of(limits: Limits, request: Request) -> dict[str, int]:
     cpu_seconds = (ceil(limits.wall_seconds) + CPU_GRACE_SECONDS) * NUM_CORES
     order = {name: getattr(limits, name) for name in CHILD_LIMITS}
     order["cpu_seconds"] = min(cpu_seconds, MAX_CPU_SECONDS)
-    if request.is_command:
-        return order | dict.fromkeys(FOR_COMMANDS, 1)
-    return order | {"may_execute": 1} if request.may_execute else order
+    wanted = {
+        "may_execute": request.is_command or request.may_execute,
+        "keeps_files": request.is_build,
+        "has_built": request.has_built,
+    }
+    return order | {name: 1 for name, is_wanted in wanted.items() if is_wanted}
 
 
 @dataclass(frozen=True, slots=True)

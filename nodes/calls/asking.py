@@ -341,6 +341,8 @@ def _make_call(
         sleep_between_requests.reset(sleep)
     if isinstance(answer, AIMessage):
         meter.check_seen()
+    elif answer.kind is FailureKind.NO_PROTOCOL and meter.has_counted_answer:
+        return ModelFailure("the answer holds no choice")
     return answer
 
 

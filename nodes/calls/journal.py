@@ -10,6 +10,7 @@ from time import time
 from langchain_core.messages import AIMessage
 
 from costada.models.asking import FailureKind, ModelFailure, checked_answer
+from costada.models.errors import UnmeteredCall
 from costada.models.gateway.client import has_gateway
 from costada.models.metering import MeteredCall
 from costada.models.replies import answer_text
@@ -60,6 +61,7 @@ class CallJournal:
     ) -> None:
         self._key, self._prompt, self._asked, self._context = key, prompt, asked, context
         self._entry = context.entry_of(asked)
+        self._is_hard = context.settings.budget_policy == "hard"
         self._frontier, self._reserve = frontier, reserve
         self._call_log = context.store.call_log
         request = f"{prompt.system}\0{prompt.user}"
@@ -78,6 +80,7 @@ class CallJournal:
         them again. Those to another model of the menu, which refused the call, are not its own.
 
         Raises:
+            UnmeteredCall: The answer is stored without token counts, and estimates are not allowed.
             ValueError: The journal holds another request under the same key.
         """
         self._has_gateway = has_gateway(self._asked.model)
@@ -94,6 +97,8 @@ class CallJournal:
                 return None
             lost = self._call_log.mark_lost(self._key)
             self._check_same(last.request_hash)
+            if last.status is CallStatus.UNCOUNTED:
+                last = self._charge_estimate(last)
             if last.status is CallStatus.DONE and returns_raw_answers(self._asked.model):
                 facts = {"finish_reason": last.finish_reason}
                 answer = checked_answer(AIMessage(last.answer, response_metadata=facts))
@@ -127,7 +132,8 @@ class CallJournal:
     def finish(self, call: MeteredCall) -> None:
         """Complete a request with its tokens, price and answer.
 
-        Its bound is what it may have cost beyond that.
+        Its bound is what it may have cost beyond that. An estimate is no upper bound, as hidden
+        reasoning leaves no text, so a hard budget counts the most that the request can have cost.
 
         Raises:
             ValueError: The provider reports a cost that is impossible.
@@ -135,9 +141,11 @@ class CallJournal:
         try:
             number, bound = self._sent[call.number]
             status = CallStatus.DONE if call.error is None else CallStatus.ERROR
+            status = CallStatus.UNCOUNTED if call.is_uncounted else status
             row = self._row(call, status, Decimal(0))
-            if call.may_be_billed:
+            if call.may_be_billed or (call.is_estimated and self._is_hard):
                 row = replace(row, bound=max(bound - row.cost, Decimal(0)))
+            if call.may_be_billed:
                 self._log_lost(row.bound)
             self._call_log.finish_call(self._key.run_id, number, row)
             self._report_cost()
@@ -155,6 +163,21 @@ class CallJournal:
         else:
             outcome = Outcome(self._request_hash, answer_text(answer), OutcomeKind.ANSWER)
         self._call_log.put_outcome(self._key, outcome)
+
+    def _charge_estimate(self, uncounted: CallRow) -> CallRow:
+        """Charge the estimate for a stored answer without token counts.
+
+        Raises:
+            UnmeteredCall: Estimates are not allowed.
+        """
+        if self._context.settings.on_missing_usage == "raise":
+            raise UnmeteredCall(f"{uncounted.error}. The answer is stored and is not paid again")
+        bound = uncounted.bound if self._is_hard else Decimal(0)
+        row = replace(uncounted, status=CallStatus.DONE, error=None, bound=bound)
+        self._call_log.settle_call(self._key, row)
+        self._account = open_account(self._key.run_id, self._context)
+        self._report_cost()
+        return row
 
     def _log_lost(self, bound: Decimal) -> None:
         """Warn when the bound of lost requests takes much of the budget."""

@@ -20,6 +20,7 @@ LONGEST_EXCERPT = 300
 REQUEST_KINDS = {
     CallStatus.ERROR: "request failed",
     CallStatus.LOST: "request lost with its process",
+    CallStatus.UNCOUNTED: "answer without token counts",
 }
 SIGNS = (
     (re.compile(r"\Atimeout:"), "ran out of time"),

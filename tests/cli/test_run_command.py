@@ -224,6 +224,23 @@ def test_a_run_that_gets_no_usable_answer_fails_at_once_with_the_reason(
     assert len(server.requests) == requests
 
 
+def test_a_run_that_ended_without_token_counts_goes_on_with_estimates(
+    invoke, near, server, tmp_path
+):
+    server.default = Reply("nothing", reports_usage=False)
+    folder, limits = tmp_path / "run", ("--max-failures", 1, "--quiet")
+    for command in (words(near, server, folder, *limits), ["resume", folder]):
+        refused = invoke(*command)
+        assert (refused.exit_code, len(server.requests)) == (1, 1)
+        assert "--on-missing-usage estimate" in refused.stderr
+    server.default = Reply("nothing", 10, 10)
+    ended = invoke("resume", folder, "--on-missing-usage", "estimate", "--json", "--quiet")
+    used = json.loads(ended.stdout)["ledger"]["generation"]
+    assert (used["calls"], used["in_doubt"]) == (1, 0)
+    sent = server.requests[0]["messages"]
+    assert used["input_tokens"] == -(-sum(len(each["content"].encode()) for each in sent) // 3)
+
+
 def test_the_end_of_a_run_says_how_much_of_its_prompts_came_from_a_cache(
     invoke, near, server, tmp_path
 ):

@@ -41,7 +41,8 @@ Identity = tuple[int, int]
 Order = Mapping[str, int]
 """The limits of one worker: memory_mb, scratch_mb, cpu_seconds, threads, processes.
 
-With may_execute, it becomes another program; with keeps_files, its files stay for the next worker.
+With may_execute, it becomes another program; with keeps_files, what it leaves is put aside, and
+each worker with has_built starts with a copy of that.
 """
 
 

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Any
 
 from costada.evaluators.sandbox.inside import confinement, process_tree, scratch_folder, worker
+from costada.evaluators.sandbox.inside.built_files import BUILT, copy_built
 from costada.evaluators.sandbox.inside.clean_copy import CAPABILITIES, CleanCopies
 from costada.evaluators.sandbox.inside.confinement import Order, Permissions
 
@@ -33,6 +34,8 @@ FIRST_TO_KILL = "1000"
 MAX_DESCRIPTOR = 2**31 - 2
 CONFINED_LAYERS = ("landlock", "bubblewrap", "container")
 UNLIMITED_LAYER = "none"
+KEEPING = {"keeps_files", "has_built"}
+"""Orders after which the files of a build stay."""
 
 
 class Server:
@@ -131,14 +134,16 @@ class ForkServer(Server):
                     self.say(self._carry_out(order, descriptors))
                     if "keeps_files" in order:
                         self._permit_executing()
-                    elif not self._cleared():
+                        with suppress(FileNotFoundError):
+                            self.folder.rename(self.work, BUILT)
+                    if not self._cleared(BUILT if order.keys() & KEEPING else ""):
                         break
                     self.say({})
         self.files.remove()
 
-    def _cleared(self) -> bool:
+    def _cleared(self, spared: str = "") -> bool:
         """Replace the scratch folder by an empty one; whether the slot can go on."""
-        self.folder.clear(os.path.join(self.work, worker.CANDIDATE_FILE))
+        self.folder.clear(os.path.join(self.work, worker.CANDIDATE_FILE), spared)
         if not self.folder.is_in_place:
             return False
         self.folder.make(self.work)
@@ -195,6 +200,8 @@ class ForkServer(Server):
             self.copies.enter(self.folder, self.work)
         else:
             self.folder.enter(self.work)
+        if "has_built" in order:
+            copy_built(os.path.join("..", BUILT), order["scratch_mb"])
         if self._confinement:
             if self.copies and self.copies.is_overlay:
                 self._confinement.renew()  # rules for the folder do not hold for what covers it

@@ -78,8 +78,8 @@ class SlotFolder:
         """Rename something in it."""
         os.rename(name, new, src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
-    def clear(self, usual: str) -> None:
-        """Empty it, which mostly holds one folder with one file, `usual`.
+    def clear(self, usual: str, spared: str = "") -> None:
+        """Empty it except for `spared`; mostly it holds one folder with one file, `usual`.
 
         Names of other files are read only in a fork of this process.
         """
@@ -93,13 +93,21 @@ class SlotFolder:
             os.rmdir(folder, dir_fd=self._fd)
         with os.scandir(self._fd) as entries:
             is_empty = next(entries, None) is None
-        if not is_empty and run_in_fork(self.empty):
+        if not is_empty and run_in_fork(partial(self.empty, spared)):
             raise OSError(f"{usual} and its neighbours cannot be removed")
 
-    def empty(self) -> int:
-        """Delete all that is in it, however deep, and whatever its permissions; 0."""
+    def empty(self, spared: str = "") -> int:
+        """Delete all that is in it, however deep, and whatever its permissions; 0.
+
+        The folder `spared` stays.
+        """
         os.fchmod(self._fd, stat.S_IRWXU)
-        _empty(os.dup(self._fd))
+
+        def enter(folder_fd: int) -> list[str]:
+            is_top = _identity(folder_fd) == self._identity
+            return _emptied(folder_fd, spared if is_top else "")
+
+        _walk(os.dup(self._fd), enter, lambda name, above_fd: os.rmdir(name, dir_fd=above_fd))
         return 0
 
     def remove(self) -> None:
@@ -164,11 +172,6 @@ def _identity(folder_fd: int) -> Identity:
     return found.st_dev, found.st_ino
 
 
-def _empty(folder_fd: int) -> None:
-    """Delete what is in an open folder, and close that."""
-    _walk(folder_fd, _emptied, lambda name, above_fd: os.rmdir(name, dir_fd=above_fd))
-
-
 def _walk(
     folder_fd: int, enter: Callable[[int], list[str]], leave: Callable[[str, int], None]
 ) -> None:
@@ -206,11 +209,13 @@ def _walk(
         os.close(here)
 
 
-def _emptied(folder_fd: int) -> list[str]:
-    """Delete the files and the empty folders in a folder; the names of its other folders."""
+def _emptied(folder_fd: int, spared: str) -> list[str]:
+    """Delete files and empty folders in a folder but `spared`; the names of its other folders."""
     left = []
     with os.scandir(folder_fd) as entries:
         for entry in entries:
+            if entry.name == spared:
+                continue
             if not entry.is_dir(follow_symlinks=False):
                 os.unlink(entry.name, dir_fd=folder_fd)
                 continue

@@ -25,6 +25,7 @@ from costada.evaluators.sandbox.inside import (
     process_tree,
     worker,
 )
+from costada.evaluators.sandbox.inside.built_files import BUILT, copy_built
 from costada.evaluators.sandbox.inside.confinement import Order
 
 WATCH_SECONDS = 0.1 if process_tree.HAS_PROC else 0.5
@@ -93,8 +94,7 @@ class SpawnServer(fork_server.Server):
                 text, descriptors = message
                 order = json.loads(text.splitlines()[-1])
                 self.say(self._carry_out(order, descriptors))
-                if "keeps_files" not in order:
-                    self.folder.empty()
+                self.folder.empty(BUILT if order.keys() & fork_server.KEEPING else "")
                 if not self.folder.is_in_place:
                     break
                 self._prepared = PreparedProcess(self._settings)
@@ -144,9 +144,8 @@ class SpawnServer(fork_server.Server):
         finally:
             ended = monotonic()
             status = self._prepared.end()
-            if "keeps_files" not in order:
-                with suppress(FileNotFoundError):
-                    self.folder.rename(self.work, token_hex(8))
+            with suppress(FileNotFoundError):
+                self.folder.rename(self.work, BUILT if "keeps_files" in order else token_hex(8))
         return {"status": status, "exceeded": exceeded, "ended": ended}
 
     def _watch(self, order: Order, bare: int) -> str | None:
@@ -217,6 +216,8 @@ class SpawnedWorker:
         os.chdir(self._scratch)
         if self._original:
             clean_copy.copy_folder(self._original["path"], ".")
+        if "has_built" in order:
+            copy_built(os.path.join("..", BUILT), order["scratch_mb"])
         if self._has_limits:
             confinement.limit_resources(order)
             confinement.drop_privileges()

@@ -24,7 +24,7 @@ function waited(call) {
 function callKind(call) {
   if (call.status === "started") return run.standing.state === "running" ? "open" : "lost";
   if (call.status === "lost") return "lost";
-  if (call.status === "error") return "failed";
+  if (call.status === "error" || call.status === "uncounted") return "failed";
   return ROLES.includes(call.role) ? call.role : "generation";
 }
 

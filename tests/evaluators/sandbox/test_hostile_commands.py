@@ -7,7 +7,7 @@ from itertools import pairwise
 from shutil import which
 
 import pytest
-from sandbox_runs import AMPLE, becomes_true, running
+from sandbox_runs import AMPLE, LAYERS, becomes_true, running
 
 from costada.evaluators.sandbox.commands import Commands, run_commands
 from costada.evaluators.sandbox.layers import Layer
@@ -245,5 +245,61 @@ def test_in_the_weakest_layer_the_limits_hold_too():
 )
 def test_a_build_that_moves_its_folder_fails_and_harms_no_other(deed):
     result = run(f"import os\nhere = os.getcwd()\n{deed}", BUILT, Layer.PROCESS)
-    assert result.error.startswith("the working folder is gone: the program moved")
+    assert "the working folder is gone: the program moved" in result.error
     assert run("", BUILT, Layer.PROCESS).output["stdout"] == "1\n"
+
+
+CACHING = """
+import os
+open("run.py", "w").write('''
+import os
+print(sorted(os.listdir()), open("run.py").read().count("CHEAT"), os.readlink("other"))
+open("cache", "w").write("x")
+os.makedirs("deep/er", exist_ok=True)
+open("run.py", "a").write("# CHEAT")
+open("../built/run.py", "a").write("# CHEAT") if os.access("../built", os.W_OK) else None
+''')
+os.symlink("run.py", "other")
+"""
+
+
+def test_a_program_hands_nothing_to_its_next_call_after_a_build(confined):
+    commands = Commands(
+        build="python3 {program}", run="python3 {folder}/run.py", file_name="build.py"
+    )
+    results = run_commands(CACHING, commands, [{}] * 3, AMPLE, confined)
+    expected = "['.build', 'build.py', 'other', 'run.py'] 3 run.py\n"
+    assert [result.error or result.output["stdout"] for result in results] == [expected] * 3
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_program_without_a_build_hands_nothing_to_its_next_call(layer):
+    source = (
+        "import os\nprint(sorted(os.listdir()), os.path.getsize('candidate.py') > 200)\n"
+        "open('cache', 'w').write('x')\nopen('candidate.py', 'a').write('#' * 300)"
+    )
+    results = run_commands(source, RUN, [{}] * 3, AMPLE, layer)
+    expected = "['.build', 'candidate.py'] False\n"
+    assert [result.error or result.output["stdout"] for result in results] == [expected] * 3
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_build_leaves_names_and_times_to_each_call(layer):
+    source = (
+        "import os\nopen('a', 'w').write('x' * 9)\nos.link('a', 'b')\nos.makedirs('c/d')\n"
+        "time = os.stat('a').st_mtime_ns\nopen('c/d/e', 'w').write(str(time))"
+    )
+    show = (
+        "python3 -c \"import os; s = os.stat('b'); open('a', 'a').write('y');"
+        " print(s.st_size, str(s.st_mtime_ns) == open('c/d/e').read(), s.st_nlink)\""
+    )
+    commands = Commands(build="python3 {program}", run=show, file_name="build.py")
+    results = run_commands(source, commands, [{}] * 2, AMPLE, layer)
+    outputs = [result.error or result.output["stdout"] for result in results]
+    assert outputs == ["9 True 2\n"] * 2
+
+
+def test_a_build_that_leaves_too_much_is_refused_by_name(confined):
+    source = "for n in range(20): open(str(n), 'wb').truncate(1 << 20)"
+    result = run(source, BUILT, confined, SMALL)
+    assert "the build left more than 8 MB of files" in result.error

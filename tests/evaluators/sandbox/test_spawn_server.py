@@ -249,15 +249,17 @@ def test_ps_and_the_kernel_agree_on_a_family():
     assert by_ps[os.getpid()] == pytest.approx(by_kernel[os.getpid()], rel=0.1)
 
 
-def test_files_stay_for_the_next_command_until_they_are_cleared():
+def test_each_command_after_a_build_starts_with_its_files_until_they_are_cleared():
     def said(words, files):
         request = {"words": words, "reads": True, "writes": True}
-        command = replace(request_for(files, request, []), is_command=True)
+        built = {"is_build": bool(files), "has_built": not files}
+        command = replace(request_for(files, request, []), is_command=True, **built)
         return execute(slot, command, AMPLE, AMPLE.wall_seconds).answers.rest
 
     with SLOTS.acquire(SINGLE_USE) as slot:
         for _ in range(2):
             assert said(["cp", "a", "b"], {"a": b"kept"}) == b""
+            assert said(["rm", "b"], {}) == b""
             assert said(["cat", "a", "b"], {}) == b"keptkept"
             slot.clear()
         assert said(["ls"], {}) == b""
