@@ -20,6 +20,7 @@ from costada.runs.config import CONTROLLER, MENU, OTHER_PRICES, RunConfig
 from costada.runs.interruption import ExitCode
 from costada.runs.user_input import as_option
 from costada.store.files import created, make_folder, read_end
+from costada.values.usage import Price
 
 ENTRY = "costada.cli.sweep_entry"
 ERROR_MARK = "costada: "
@@ -128,9 +129,8 @@ def options_of(run: SweepRun) -> list[str]:
     options = []
     for name, field in RunConfig.model_fields.items():
         value = getattr(run.config, name)
-        if name == "problem" or value is None or value == ():
-            continue
-        if name == "model" and run.config.models:
+        is_menu = name == "model" and run.config.models
+        if name == "problem" or value is None or value == () or is_menu:
             continue
         if name == MENU:
             entries = [entry.model_dump(mode="json", exclude_unset=True) for entry in value]
@@ -146,7 +146,10 @@ def options_of(run: SweepRun) -> list[str]:
             continue
         if name == "tool_evaluations" and run.config.generator != "agent":
             continue
-        if isinstance(value, tuple):
+        if isinstance(value, Price):
+            rates = (value.input_per_million, value.output_per_million, value.cached_per_million)
+            options.append(f"{as_option(name)}={','.join(map(str, rates))}")
+        elif isinstance(value, tuple):
             options.append(f"{as_option(name)}={','.join(value)}")
         elif not isinstance(value, bool):
             options.append(f"{as_option(name)}={value}")
