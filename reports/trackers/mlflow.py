@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from time import time
+from time import sleep, time
 
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
@@ -17,6 +17,9 @@ EXPERIMENT = "costada"
 TOKEN_TAG = "costada.run"  # noqa: S105
 LAST = "spent"
 """The metric that is logged last of an iteration."""
+
+WAITS = (0.5, 1.0, 2.0, 4.0)
+"""Seconds after attempts to find or create the experiment."""
 
 MOST_METRICS, MOST_PARAMETERS, LONGEST_PARAMETER = 1000, 100, 500
 """What one request of MLflow may hold."""
@@ -49,15 +52,15 @@ class MlflowTracker:
         if known := os.environ.get("MLFLOW_EXPERIMENT_ID"):
             return known
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
-        if found := self._client.get_experiment_by_name(name):
-            return str(found.experiment_id)
-        try:
-            return str(self._client.create_experiment(name))
-        except MlflowException:
-            # Another run of a sweep may have created it since.
-            if found := self._client.get_experiment_by_name(name):
-                return str(found.experiment_id)
-            raise
+        for seconds in (*WAITS, 0.0):
+            try:
+                found = self._client.get_experiment_by_name(name)
+                return str(found.experiment_id if found else self._client.create_experiment(name))
+            except MlflowException:
+                if not seconds:
+                    raise
+                sleep(seconds)  # another run of a sweep may be creating it
+        raise AssertionError("the last attempt returns or raises")
 
     def _set_parameters(self, settings: Mapping[str, str], known: Mapping[str, str]) -> None:
         """Log what is new; MLflow never changes a parameter, so a changed setting is a tag."""
