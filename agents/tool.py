@@ -219,7 +219,11 @@ def create_discovery_tool(
 
     def graph_for(problem: Problem, budget: float) -> DiscoveryGraph:
         # The search runs under the agent's saver, with a separate namespace for each call.
-        return graph_of(problem, budget=min(budget, max_budget)).copy({"checkpointer": None})
+        try:
+            graph = graph_of(problem, budget=min(budget, max_budget))
+        except ValueError as error:  # the budget that the agent chose pays for no request
+            raise ToolException(str(error)) from None
+        return graph.copy({"checkpointer": None})
 
     def chosen(
         problem: str | None = None,

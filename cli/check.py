@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,14 +28,18 @@ ProblemPath = Annotated[
 Facts = dict[str, str]
 """What is known of a folder, in the order of the screen."""
 
+SHORT_SECONDS = 2.0
+"""An initial program that takes no longer is evaluated twice."""
+
 
 @options.with_settings("sandbox", "timeout", "memory_mb", from_file=False)
 def check(
     folder: ProblemPath, settings: Callable[[], dict[str, Any]], as_json: options.AsJson = False
 ) -> None:
-    """Say what a problem folder holds and needs, and evaluate its initial program once.
+    """Say what a problem folder holds and needs, and evaluate its initial program.
 
-    Makes no model calls. Exits with 2 where a run of the folder would be refused.
+    A start that takes less than 2 s is evaluated twice, to see whether its score varies. Makes no
+    model calls. Exits with 2 where a run of the folder would be refused.
     """
     facts: Facts = {}
     with (
@@ -72,7 +77,7 @@ def _look(folder: Path, wanted: RunConfig, facts: Facts) -> str | None:
     )
     facts |= _prompt(problem)
     fault, evaluation = _evaluated(problem)
-    facts |= _verdict(problem, evaluation)
+    facts |= _verdict(problem, evaluation) | _variation(problem, evaluation)
     return fault
 
 
@@ -172,12 +177,23 @@ def _verdict(problem: Problem, evaluation: Evaluation) -> Facts:
         "evaluation": f"{evaluation.seconds:.3f} s (timeout {problem.limits.wall_seconds:g} s)",
         "start": f"score {evaluation.score:.10g}{worth}" if evaluation.is_valid else "not valid",
     }
-    if SCORED_BY in evaluation.artifacts:
-        facts["score"] = evaluation.artifacts[SCORED_BY]
     said = evaluation.artifacts.get(ERROR)
     if evaluation.is_valid and said not in NO_ERROR:
         facts["error"] = f"{said} (returned beside the score)"
+    elif evaluation.is_valid and SCORED_BY in evaluation.artifacts:
+        facts["score"] = evaluation.artifacts[SCORED_BY]
     return facts
+
+
+def _variation(problem: Problem, first: Evaluation) -> Facts:
+    """Whether a short second evaluation scores the initial program differently."""
+    if not first.is_valid or problem.repeats > 1 or first.seconds > SHORT_SECONDS:
+        return {}
+    second = problem.judge(problem.start)
+    if not second.is_valid or isclose(first.score, second.score):
+        return {}
+    low, high = sorted([first.score, second.score])
+    return {"noise": f"score varies from {low:.10g} to {high:.10g}: see repeats in problem.toml"}
 
 
 def _screen(folder: Path, facts: Mapping[str, str]) -> str:

@@ -112,6 +112,7 @@ class FolderSettings(BaseModel):
         )
 
 
+UNKNOWN_KEY = "extra_forbidden"
 PROBLEM_FIELDS = (
     *("entry_point", "limits", "sandbox", "preload", "direction", "reference", "human"),
     *("seed_objective", "allow_invalid_start", "timing_metrics", "source"),
@@ -129,14 +130,16 @@ def read_settings(path: Path) -> FolderSettings:
     if path.is_file() and path.stat().st_size > LARGEST_SETTINGS:
         raise ValueError(f"{path}: larger than {LARGEST_SETTINGS:,} bytes, expected settings")
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig")) if path.is_file() else {}
         settings = FolderSettings.model_validate(table)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not valid TOML: {error}") from None
     except ValidationError as error:
-        faults = "; ".join(map(_fault, error.errors()))
-        known = ", ".join(FolderSettings.model_fields)
-        raise ValueError(f"{path}: {faults} (known keys: {known})") from None
+        found = error.errors()
+        faults = "; ".join(map(_fault, found))
+        if any(each["type"] == UNKNOWN_KEY for each in found):
+            faults += f" (known keys: {', '.join(FolderSettings.model_fields)})"
+        raise ValueError(f"{path}: {faults}") from None
     if settings.command is not None and settings.repository is None:
         raise ValueError(f"{path}: repository is missing; needed where command is given")
     if settings.direction is Direction.MINIMIZE and settings.reference is None:
@@ -151,7 +154,7 @@ def read_settings(path: Path) -> FolderSettings:
 
 def _fault(details: ErrorDetails) -> str:
     key = ".".join(map(str, details["loc"]))
-    if details["type"] != "extra_forbidden":
+    if details["type"] != UNKNOWN_KEY:
         return f"{key}: {details['msg']}"
     nearest = get_close_matches(key, FolderSettings.model_fields, n=1)
     return f"unknown key {key!r}" + (f", did you mean {nearest[0]!r}?" if nearest else "")

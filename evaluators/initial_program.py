@@ -70,7 +70,8 @@ def read_initial_program(
             chosen = settings.language or by_name or found.name
             own_name = place.name if settings.program else f"candidate{place.suffix}"
             file_name = "" if place.suffix in PYTHON.endings else own_name
-            return InitialProgram(read_text(place), (), chosen, file_name=file_name)
+            text = read_text(place, keeps_line_ends=True)
+            return InitialProgram(text, (), chosen, file_name=file_name)
         root, editable = place, EVERYTHING
     else:
         root, editable = folder, (named,) if isinstance(named, str) else named
@@ -198,8 +199,8 @@ def _content(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def read_text(path: Path) -> str:
-    """The text of a file that a problem folder needs.
+def read_text(path: Path, *, keeps_line_ends: bool = False) -> str:
+    """The text of a file that a problem folder needs; lines end in LF unless the ends are kept.
 
     Raises:
         ValueError: It is missing, empty, or no text.
@@ -207,7 +208,8 @@ def read_text(path: Path) -> str:
     if not path.is_file():
         raise ValueError(f"{path.name} is missing in {path.parent}; a problem folder needs it")
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open(encoding="utf-8-sig", newline="" if keeps_line_ends else None) as file:
+            text = file.read()
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not UTF-8 text: {error}") from None
     if not text.strip():

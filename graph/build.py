@@ -30,7 +30,8 @@ from costada.graph.routes import (
 from costada.nodes.allocate_frontier import allocate_frontier
 from costada.nodes.approve_guide import approve_guide
 from costada.nodes.ask_for_budget import ask_for_budget
-from costada.nodes.build_context import build_context
+from costada.nodes.build_context import build_context, first_prompt
+from costada.nodes.calls.budget import check_first_request
 from costada.nodes.charge_ledger import charge_ledger
 from costada.nodes.context import ChatModel, LandingOrder, RunContext
 from costada.nodes.evaluate import evaluate
@@ -192,7 +193,8 @@ def compile_search(
             or two, two models have one name, a model makes retries that cannot be seen, a guide
             price comes without a guide model, the caller is to be asked for more budget or about
             guides without a saver that could keep the question, the purse is hard and the budget
-            policy is not, or a model is to use tools and cannot.
+            policy is not, a hard budget pays for no request and the caller is not to be asked for
+            more, or a model is to use tools and cannot.
     """
     settings = settings or Settings()
     _check_arguments(problem, budget, guide_model, settings, store)
@@ -201,6 +203,8 @@ def compile_search(
     _check_purse(purse, settings)
     models = priced_models(model, guide_model, problem, settings)
     start_router(router, [each.name for each in models.menu])
+    if settings.budget_policy == "hard" and settings.on_exhausted == "stop":
+        check_first_request(models.menu, first_prompt(problem), budget)
     settings = with_reference_cost(settings, models.menu)
     context = RunContext(
         name=name,

@@ -7,7 +7,7 @@ from costada.controller.router import Money, Offer, attempt_price
 from costada.controller.step import draws
 from costada.models.asking import ModelFailure
 from costada.nodes.calls.asking import Gone
-from costada.nodes.calls.budget import can_buy_minimal_answer
+from costada.nodes.calls.budget import minimal_bound
 from costada.nodes.context import (
     PricedModel,
     RunContext,
@@ -74,7 +74,7 @@ def choose_model(
             each.expected,
             launched=in_flight.count(each.name),
             is_payable=each.name not in step["refused"]
-            and (not is_hard or can_buy_minimal_answer(each, prompt, left)),
+            and (not is_hard or minimal_bound(each, prompt) <= left),
         )
         for each in context.menu
     ]

@@ -37,6 +37,7 @@ from costada.values.program_form import ProgramForm, files_fault, matches, path_
 MAX_CHARACTERS = 10 * MAX_PROGRAM_CHARACTERS
 """Programs of several files with more characters are refused."""
 
+CRLF = "\r\n"
 MAX_LISTED = 20
 """Paths that a refusal lists."""
 
@@ -57,15 +58,20 @@ class Change:
 def read_change(reply: str, parent: Program, form: ProgramForm) -> Change | Rejection:
     """The program that a reply makes of its parent, or why there is none.
 
-    A program never has a file that the form does not allow.
+    A program never has a file that the form does not allow. The lines of one text end as those of
+    its parent, whichever ends the reply has.
     """
     if not parent.is_one_text:
         return _read_files(reply, parent, form)
+    text = parent.text.replace(CRLF, "\n")
     if form.language == PYTHON:
-        read = parse_program(reply, parent.text, form.entry_point)
+        read = parse_program(reply, text, form.entry_point)
     else:
-        read = parse_text(reply, parent.text, form.language)
-    return read if isinstance(read, Rejection) else Change(Program.of(read.code), read.changes)
+        read = parse_text(reply, text, form.language)
+    if isinstance(read, Rejection):
+        return read
+    code = read.code.replace("\n", CRLF) if CRLF in parent.text else read.code
+    return Change(Program.of(code), read.changes)
 
 
 def _read_files(reply: str, parent: Program, form: ProgramForm) -> Change | Rejection:

@@ -71,10 +71,13 @@ class Patched:
 
 
 def fenced(text: str, language: str) -> str:
-    """A text in a fence longer than any run of backticks in it, so that nothing inside ends it."""
+    """A text in a fence longer than any run of backticks in it, so that nothing inside ends it.
+
+    Its lines end in LF.
+    """
     longest = max(map(len, re.findall("`+", text)), default=0) if "`" in text else 0
     ticks = "`" * max(3, longest + 1)
-    body = text.strip("\n")
+    body = text.replace("\r\n", "\n").strip("\n")
     return f"{ticks}{language}\n{body}\n{ticks}"
 
 

@@ -1,6 +1,7 @@
 """The budget check of a call: the most that it can cost, and what is left to pay for it."""
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from decimal import Decimal
 
 from costada.models.metering import MeteredCall
@@ -70,11 +71,33 @@ def upper_bound(asked: PricedModel, prompt: Prompt) -> Decimal:
     )
 
 
-def can_buy_minimal_answer(asked: PricedModel, prompt: Prompt, left: Decimal) -> bool:
-    """Whether some dollars buy the shortest answer to a prompt that is worth its money."""
-    first = asked_models(asked.model)[0]
-    least = min(MINIMAL_ANSWER, output_cap(first))
-    return call_bound(asked.prices.listed(first.identity.name), prompt, least) <= left
+def minimal_bound(asked: PricedModel, prompt: Prompt) -> Decimal:
+    """Most dollars that the shortest answer to a prompt that is worth its money can cost."""
+    return _minimal_bound(asked_models(asked.model)[0], asked, prompt)
+
+
+def _minimal_bound(part: AskedModel, asked: PricedModel, prompt: Prompt) -> Decimal:
+    least = min(MINIMAL_ANSWER, output_cap(part))
+    return call_bound(asked.prices.listed(part.identity.name), prompt, least)
+
+
+def check_first_request(menu: Sequence[PricedModel], prompt: Prompt, budget: float) -> None:
+    """Refuse a hard budget that pays for no request of a run, fallbacks included.
+
+    Raises:
+        ValueError: Naming the least that is needed.
+    """
+    least, name = min(
+        (_minimal_bound(part, each, prompt), part.identity.name)
+        for each in menu
+        for part in asked_models(each.model)
+    )
+    if least > Decimal(str(budget)):
+        raise ValueError(
+            f"budget: got ${budget:g} under a hard budget, expected at least ${least:.6f}: what"
+            f" the first request to {name!r} can cost"
+            f" ({input_bound(prompt):,} tokens in, {MINIMAL_ANSWER} out)"
+        )
 
 
 def call_bound(quote: ListPrice, prompt: Prompt, cap: int) -> Decimal:

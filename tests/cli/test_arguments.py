@@ -140,6 +140,10 @@ def out(tmp_path):
             "--lost-calls: got 'ignore' under a hard budget, expected 'count': a lost call may have"
             " been billed",
         ),
+        (
+            ["--budget", "1e-12", "--budget-policy", "hard"],
+            "budget: got $1e-12 under a hard budget, expected at least $0.003",
+        ),
     ],
 )
 def test_a_wrong_option_is_refused_in_one_line_and_no_folder_appears(invoke, out, options, text):

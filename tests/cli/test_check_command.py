@@ -171,3 +171,22 @@ def test_the_bench_of_folders_prints_a_table(near):
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "| near | evaluate | valid | 0.6 |  |  |" in printed
     assert "1 of 1 start" in printed
+
+
+def test_a_start_whose_score_varies_is_named(invoke, near, tmp_path):
+    near = copytree(near, tmp_path / "problem")
+    (near / "evaluator.py").write_text(
+        "import time\ndef evaluate(path): return {'combined_score': 1 + time.time_ns() % 10**9}"
+    )
+    _, found = facts(invoke("check", near).stdout)
+    assert found["noise"].startswith("score varies from ")
+    (near / "problem.toml").write_text("repeats = 2\n")
+    assert "noise" not in facts(invoke("check", near).stdout)[1]
+
+
+def test_a_start_that_fails_suggests_no_metric(invoke, near, tmp_path):
+    near = copytree(near, tmp_path / "problem")
+    for error, is_suggested in (("None", True), ("'does not compile'", False)):
+        answer = f"{{'compile_success': 0.5, 'error': {error}}}"
+        (near / "evaluator.py").write_text(f"def evaluate(path): return {answer}")
+        assert ("compile_success" in invoke("check", near).stdout) == is_suggested

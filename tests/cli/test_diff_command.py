@@ -62,3 +62,16 @@ def test_an_unknown_candidate_or_a_folder_without_a_run_is_refused(invoke, finis
     )
     empty = invoke("diff", tmp_path)
     assert (empty.exit_code, "holds no run" in empty.stderr) == (2, True)
+
+
+def test_the_patch_of_a_program_with_carriage_returns_keeps_them(invoke, near, tmp_path):
+    problem = shutil.copytree(near, tmp_path / "problem")
+    start = problem / "initial_program.py"
+    start.write_bytes(start.read_bytes().replace(b"\n", b"\r\n"))
+    run = tmp_path / "run"
+    assert invoke("run", problem, "--max-iterations", 3, "--out", run).exit_code == 0
+    best = (run / "best_program.py").read_bytes()
+    assert best.count(b"\r\n") == best.count(b"\n") > 1
+    assert best != start.read_bytes()
+    applied(printed(invoke, run), problem)
+    assert start.read_bytes() == best

@@ -114,6 +114,18 @@ def test_settings_fill_every_field_of_the_problem(make_folder):
     assert problem.allow_invalid_start
 
 
+def test_a_wrong_value_is_refused_without_the_list_of_keys(make_folder):
+    with pytest.raises(ValueError, match="timeout: Input should be greater than 0") as refusal:
+        load_folder(make_folder(settings="timeout = 0"))
+    assert "known keys" not in str(refusal.value)
+
+
+def test_settings_may_begin_with_a_byte_order_mark(make_folder):
+    folder = make_folder()
+    (folder / "problem.toml").write_bytes(b"\xef\xbb\xbfentry_point = 'f'\ntimeout = 7")
+    assert load_folder(folder).limits.wall_seconds == 7
+
+
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [

@@ -46,7 +46,7 @@ class Provider:
     def __post_init__(self) -> None:
         self.rng = Random(f"provider {self.seed}")
         self.price = Price(f"{self.rng.uniform(0.1, 5):.3f}", f"{self.rng.uniform(0.2, 20):.3f}")
-        self.budget = float(f"{self.rng.uniform(0.005, 0.05):.6f}")
+        self.budget = float(f"{self.rng.uniform(0.015, 0.06):.6f}")
 
     def __call__(self, body) -> Reply | Refusal:
         if self.rng.random() < self.failing:

@@ -63,12 +63,13 @@ def test_what_is_left_goes_to_the_models_that_it_can_pay_for(server, router):
 
 
 def test_a_step_that_no_model_can_be_paid_for_makes_no_call(server):
+    """The budget pays for a shorter first prompt than one with the start's evaluation."""
     server.default, store = answer, RunStore()
-    graph = several(menu_of(server), store=store, budget=0.00001, **HARD)
+    graph = several(menu_of(server), store=store, budget=0.000056, **HARD)
     found = graph.invoke({})
     (row,) = rows_of(store)
     assert (server.requests, calls_of(store)) == ([], [])
-    assert row["failure"].startswith("not asked: no model of the menu can answer for the $0.00001")
+    assert row["failure"].startswith("not asked: no model of the menu can answer for the $0.000056")
     assert (row["events"], row["models"], row["attempts"]) == (["out_of_money"], [], 1)
     assert [each["tries"] for each in row["router"]] == [0, 0, 0]
     assert (found["spent"], found["stop_reason"]) == (0.0, "budget")

@@ -91,11 +91,15 @@ def test_a_last_iteration_without_any_answer_is_a_failure_too(server: BillingSer
     assert "broken" in result["last_failure"]
 
 
-def test_a_budget_that_pays_for_no_first_request_is_used_up_and_no_failure(
+def test_a_hard_budget_that_pays_for_no_first_request_is_refused_with_what_it_takes(
     server: BillingServer,
 ) -> None:
-    graph = discovery(client(server), budget=1e-6, budget_policy="hard")
-    assert graph.invoke({})["stop_reason"] == "budget"
+    with pytest.raises(ValueError, match=r"budget: got \$1e-06 .* expected at least \$") as refused:
+        discovery(client(server), budget=1e-6, budget_policy="hard")
+    least = float(str(refused.value).split("at least $")[1].split(":")[0])
+    discovery(client(server), budget=1.01 * least, budget_policy="hard")
+    with pytest.raises(ValueError, match="under a hard budget"):
+        discovery(client(server), budget=0.99 * least, budget_policy="hard")
     assert server.requests == []
 
 

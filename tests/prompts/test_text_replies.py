@@ -143,3 +143,19 @@ def test_any_reply_gives_a_changed_text_or_a_reason(reply):
         assert result.changes
     else:
         assert result.reason
+
+
+@pytest.mark.parametrize(
+    ("language", "parent", "reply"),
+    [
+        ("C++", CPP, edit("    return 0.1;\n}", "    return 0.1 / (1 + turn);\n}")),
+        ("C++", CPP, f"```cpp\n{CHANGED}```"),
+        ("Python", "def f():\n    return 1\n", edit("    return 1", "    # two\n    return 2")),
+        ("Python", "def f():\n    return 1\n", "```python\ndef f():\n    return 2\n```"),
+    ],
+)
+def test_a_program_keeps_its_line_ends_whichever_a_reply_has(language, parent, reply):
+    expected = text_of(reply, parent, language).replace("\n", "\r\n")
+    assert "\r" not in expected.replace("\r\n", "")
+    for answered in (reply, reply.replace("\n", "\r\n")):
+        assert text_of(answered, parent.replace("\n", "\r\n"), language) == expected
