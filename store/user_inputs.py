@@ -23,6 +23,9 @@ LARGEST_PROGRAM = 2**22
 MOST_WAITING = 100
 """Inputs that may wait for a step of one run."""
 
+LARGEST_NUMBER = 2**53
+"""No input has a number that a browser cannot hold."""
+
 CONTROLS = ("Cc", "Cs")
 """Unicode categories that no idea holds: control characters, and halves of surrogate pairs."""
 
@@ -145,6 +148,8 @@ class UserInputTable:
                 " WHERE run_id = ?",
                 (run_id,),
             )
+            if not isinstance(last, int) or not 0 <= last < LARGEST_NUMBER:
+                raise damaged(self._db.path, "the number of a user input in it is damaged")
             if waiting >= MOST_WAITING:
                 raise ValueError(
                     f"run {run_id!r}: {waiting} ideas and programs wait for a step, expected fewer"
@@ -159,7 +164,7 @@ class UserInputTable:
                 "INSERT INTO costada_input VALUES (?, ?, ?, ?, ?, NULL)",
                 (run_id, last + 1, kind.value, name, time()),
             )
-            return int(last) + 1
+            return last + 1
 
     def take(self, run_id: str, ticket: int) -> UserInput | None:
         """The input of a ticket's step; the oldest that waits if it has none yet.

@@ -177,3 +177,13 @@ def test_a_fork_keeps_the_inputs_that_its_tickets_took_and_no_others(path):
     with RunStore(path) as store:
         assert store.inputs.take("fork", 4).text == "1"
         assert store.inputs.take("fork", 7) is None
+
+
+@pytest.mark.parametrize("number", ["abc", -3, 2**63 - 1])
+def test_an_input_is_refused_where_the_numbers_of_earlier_ones_are_damaged(path, number):
+    with opened(path) as store:
+        store.inputs.put_idea(RUN, "one")
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE costada_input SET number = ?", (number,))
+    with opened(path) as store, pytest.raises(ValueError, match="number of a user input"):
+        store.inputs.put_idea(RUN, "two")
