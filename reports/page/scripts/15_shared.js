@@ -10,11 +10,11 @@ function ticks(low, high, wanted) {
   const raw = (high - low) / Math.max(1, wanted);
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= raw);
-  const found = [];
-  for (let place = Math.ceil(low / step - 1e-9); place * step <= high + step * 1e-9; place += 1) {
-    found.push(Number((place * step).toPrecision(12)));
-  }
-  return found;
+  const first = Math.ceil(low / step - 1e-9);
+  const last = Math.floor(high / step + 1e-9);
+  // beyond 2**53 the next whole number is none of its own
+  if (!Number.isSafeInteger(first) || !Number.isSafeInteger(last)) return [low];
+  return Array.from({ length: last - first + 1 }, (_, at) => Number(((first + at) * step).toPrecision(12)));
 }
 
 function moneyFormat(low, high) {
