@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from costada.store.candidates import FRONT
 from costada.store.database import Database
-from costada.store.file_errors import checking_rows
+from costada.store.file_errors import checking_rows, damaged
 from costada.store.rows import LARGEST_READING, CallStatus, OutcomeKind, amount, parsed, record
 from costada.store.run_store import RunFacts
 from costada.values.candidate import Program
@@ -295,14 +295,17 @@ class RunHistory(RunFacts):
     def _in_order(self, columns: str, table: str, span: Span) -> list[tuple[Any, ...]]:
         # One query with OR would read every row of the run.
         chosen = f"SELECT {columns} FROM costada_{table} WHERE run_id = ? AND iteration"  # noqa: S608
-        listed = self._db.rows(
+        found = self._db.rows(
             f"{chosen} IN (SELECT value FROM json_each(?)) ORDER BY iteration, rowid",  # noqa: S608
             (span.run_id, json.dumps(span.also)),
         )
-        return listed + self._db.rows(
+        found += self._db.rows(
             f"{chosen} > ? AND iteration <= ? ORDER BY iteration, rowid",
             (span.run_id, span.after, span.until),
         )
+        if any(isinstance(value, bytes) for row in found for value in row):
+            raise damaged(self._db.path, f"a row of {table}s holds bytes, expected texts")
+        return found
 
 
 def _read(text: str) -> dict[str, Any]:

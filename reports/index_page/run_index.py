@@ -193,8 +193,8 @@ class IndexedRun:
                             self._add_best(0.0, each.facts["objective"], each.facts["score"])
                 for step in history.steps(Span(run_id, known)):
                     self._add(step)
-            facts = self._heading(heading(self.run, settings, history, run_id))
-        return {**facts, **self._standing(settings)}
+                facts = self._heading(heading(self.run, settings, history, run_id))
+                return {**facts, **self._standing(settings)}
 
     def _forget(self, run_id: str) -> None:
         self._run_id = run_id
@@ -206,7 +206,9 @@ class IndexedRun:
         self._add_best(spent, step["best_objective"], step["best_score"])
         kept = {name: step[name] for name in ("events", "failure", "attempts")}
         kept |= {"spent": spent, "iteration": int(step["iteration"])}
-        self._tail = [*self._tail, kept] if kept["failure"] else [kept]
+        if not kept["failure"]:
+            self._tail.clear()
+        self._tail.append(kept)
 
     def _add_best(self, spent: float, objective: object, score: object) -> None:
         best = None if objective is None else _number(objective), _number(score)
@@ -248,9 +250,9 @@ class IndexedRun:
         """When the settings were written: the run began, or was resumed with others."""
         try:
             seconds = self.run.settings.stat().st_mtime
-        except OSError:
+            return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+        except (OSError, ValueError, OverflowError):  # no file, or a year beyond 9999
             return ""
-        return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _state_of(file: Path) -> tuple[int, int, int] | None:

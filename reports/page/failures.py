@@ -17,6 +17,9 @@ MODEL, ANSWER, PROGRAM = "Model", "Answer", "Program"
 """Where it went wrong: at the provider, in its answer, or in the program it wrote."""
 
 LONGEST_EXCERPT = 300
+MOST_ATTEMPTS = 1_000_000
+"""Attempts of all steps of a run."""
+
 REQUEST_KINDS = {
     CallStatus.ERROR: "request failed",
     CallStatus.LOST: "request lost with its process",
@@ -96,8 +99,17 @@ def failures_of(
 def _without_program(
     steps: Iterable[Mapping[str, Any]], evaluated: set[str], known: set[tuple[int, int]]
 ) -> Iterator[Failure]:
-    """Attempts whose answer held no program, and submitted programs that could not be evaluated."""
+    """Attempts whose answer held no program, and submitted programs that could not be evaluated.
+
+    Raises:
+        ValueError: The steps say that they made more attempts than any run makes.
+    """
+    made = 0
     for step in steps:
+        made += step["attempts"]
+        if made > MOST_ATTEMPTS:
+            where = f"attempts up to iteration {step['iteration']}"
+            raise ValueError(f"{where}: got {made}, expected at most {MOST_ATTEMPTS:,}")
         ticket, attempts, reason = ticket_of(step), step["attempts"], _excerpt(step["failure"])
         if not attempts and reason and f"{ticket}.1" not in evaluated:
             yield Failure(step["iteration"], 0, PROGRAM, "submitted in a wrong form", reason)

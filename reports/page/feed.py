@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from operator import itemgetter
 from threading import Lock
@@ -113,13 +114,16 @@ class Feed:
         }
         if not self._run.database.is_file():
             return empty
-        with self._lock, RunHistory.of(self._run.database) as history:
+        with self._lock, self._history() as history:
             run_id = history.last_run()
             self._read_new_steps(history, run_id)
             steps = [step for step in self._steps if step["iteration"] > after]
             told = {ticket for ticket, iteration in self._ended.items() if iteration <= after}
             newest = max(told, default=-1)
-            untold = [ticket for ticket in range(1, newest) if ticket not in told]
+            untold = []
+            if newest > len(told):  # some tickets before it have not ended, or ended later
+                known = history.tickets(run_id)
+                untold = [each for each in known if 0 < each < newest and each not in told]
             return {
                 **empty,
                 "run_id": run_id,
@@ -145,7 +149,7 @@ class Feed:
         One entry per iteration: requests with prompt and answer, candidates with their programs,
         the tactics that a guide gave. Iteration 0 has the initial program.
         """
-        with RunHistory.of(self._run.database) as history:
+        with self._history() as history:
             run_id = history.last_run()
             with self._lock:
                 self._read_new_steps(history, run_id)
@@ -156,7 +160,7 @@ class Feed:
 
         The run is seen as it is when this begins.
         """
-        with RunHistory.of(self._run.database) as history:
+        with self._history() as history:
             run_id = history.last_run()
             with self._lock:
                 self._read_new_steps(history, run_id)
@@ -164,6 +168,12 @@ class Feed:
             for first in sorted({each - each % size for each in iterations}):
                 history.begin_part()
                 yield first, self._texts(history, Span(run_id, first - 1, first + size - 1))
+
+    @contextmanager
+    def _history(self) -> Iterator[RunHistory]:
+        """The run file as it is now; a damaged row in it raises `ValueError`."""
+        with RunHistory.of(self._run.database) as history, checking_rows(self._run.database):
+            yield history
 
     def _texts(self, history: RunHistory, span: Span) -> list[Json]:
         tickets = self._tickets_of(history, span)

@@ -1,6 +1,8 @@
 import json
 import os
 import socket
+import sqlite3
+from contextlib import closing
 from decimal import Decimal
 from typing import Any
 
@@ -466,3 +468,31 @@ def test_a_submitted_program_of_a_wrong_form_is_a_failure_of_its_iteration(run):
     assert Feed(run).figures()["faults"]["rows"] == [
         [1, 0, "Program", "submitted in a wrong form", "There is no file `a.py`."]
     ]
+
+
+@pytest.mark.parametrize("field", ["ticket", "attempts"])
+def test_a_number_that_no_run_reaches_costs_no_memory(tmp_path, field):
+    made = settings(tmp_path / "run")
+    write_steps(made, [step(1)], calls=[], candidates=[])
+    write_steps(made, [step(2) | {field: 2**40}], calls=[], candidates=[])
+    feed = Feed(made)
+    if field == "attempts":
+        with pytest.raises(ValueError, match="attempts up to iteration 2: got 1099511627777"):
+            feed.figures()
+    else:
+        assert feed.figures(2)["steps"]["rows"] == []
+
+
+def test_bytes_in_place_of_a_text_are_refused(run):
+    write_steps(run, [step(1)])
+    with closing(sqlite3.connect(run.database)) as connection, connection:
+        connection.execute("UPDATE costada_candidate SET id = x'ff' WHERE iteration = 1")
+    with pytest.raises(ValueError, match="a row of candidates holds bytes"):
+        Feed(run).figures()
+
+
+@pytest.mark.parametrize("odd", [{"failure": 5}, {"events": 5}, {"utility": "much"}])
+def test_texts_of_a_run_with_odd_rows_are_refused(run, odd):
+    write_steps(run, [step(1) | odd])
+    with pytest.raises(ValueError, match="a row in it is damaged"):
+        Feed(run).texts(1, 1)

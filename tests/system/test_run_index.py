@@ -227,3 +227,11 @@ def test_the_command_waits_for_a_run_and_says_when_it_has_begun(tmp_path):
     finally:
         child.kill()
         child.communicate()
+
+
+@pytest.mark.parametrize("field", ["events", "attempts"])
+def test_a_run_with_odd_rows_is_one_unreadable_row_of_the_index(root, field):
+    odd = {"failure": "no program", field: "many" if field == "attempts" else 5}
+    write_steps(settings(root / "odd"), [step(1) | odd])
+    rows = by_id(RunIndex(root, RunFolder).rows())
+    assert (rows["odd"]["state"], rows["first"]["state"]) == ("unreadable", "finished")
