@@ -3,9 +3,10 @@
 import shutil
 
 import pytest
-from page_runs import serving_path, settings, step, write_steps
+from page_runs import candidate, serving_path, settings, step, write_steps
 
 from costada.runs.lease import hold_lease
+from costada.store.run_store import RunStore
 
 MARKUP = "<img src=x onerror='window.hurt = 1'>\u202e{{7*7}}&amp;%2e%2e"
 
@@ -148,3 +149,13 @@ def test_a_lost_server_is_reported(page, watched):
     page.wait_for_selector("#table tbody tr")
     page.route("**/index/*", lambda route: route.abort())
     page.wait_for_selector("#standing >> text=Cut off")
+
+
+def test_values_beyond_whole_numbers_do_not_stop_the_page(page, root, watched):
+    huge = settings(root / "huge")
+    with RunStore(huge.database) as store:
+        store.open_run("run", "costada", "toy", "bubblewrap")
+        store.candidates.put("run", candidate(0, objective=1e17))
+    write_steps(huge, rising(1e17 + 16))
+    page.goto(f"{watched.address}#over=huge")
+    page.wait_for_selector("#overlay-chart path.over", timeout=5000)
