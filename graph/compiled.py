@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from langchain_core.runnables import RunnableConfig, ensure_config
+from langchain_core.runnables.config import merge_configs
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.errors import GraphBubbleUp
 from langgraph.graph.state import CompiledStateGraph
@@ -13,7 +14,7 @@ from langgraph.types import Command, StateSnapshot, StateUpdate
 
 from costada.controller.constants import Constants
 from costada.graph.choosing import BUDGET, SEED, Choosing, Chosen
-from costada.graph.user_input import accept_input, has_input
+from costada.graph.user_input import accept_answer, has_answer
 from costada.nodes.context import RunContext
 from costada.nodes.parallel.active_runs import ACTIVE_RUNS, abort_runs
 from costada.nodes.settings import Settings
@@ -98,15 +99,22 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         """The programs of a run with their scores: the initial one and all that were evaluated.
 
         Args:
-            config: Names the thread of the run, where the graph has a saver; `None`: the run of
-                the graph's store that began last.
+            config: Names the thread of the run; `None` only without a saver: the run of the
+                graph's store that began last.
 
         Raises:
-            ValueError: There is no such run.
+            ValueError: The graph has a saver and no thread is named, or there is no such run.
         """
         store, run_id = self.search.store, ""
-        if config is not None:
-            run_id = super().get_state(config).values.get("run_id", "")
+        has_saver = isinstance(self.checkpointer, BaseCheckpointSaver)
+        if config is not None or has_saver:
+            merged = merge_configs(self.config, config)
+            if "thread_id" not in merged.get("configurable", {}):
+                raise ValueError(
+                    f"config: got {config!r}, which names no thread_id, expected"
+                    ' {"configurable": {"thread_id": NAME}}'
+                )
+            run_id = super().get_state(merged).values.get("run_id", "")
         elif run_ids := store.run_ids():
             run_id = run_ids[-1]
         if not run_id:
@@ -141,8 +149,8 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
 
         def _stream(self, given: object, config: RunnableConfig | None, options: dict[str, Any]):
             """Stream a run whose input, configuration and context have been checked."""
-            if has_input(given):
-                given = accept_input(given, self.get_state(config), self.search.store)
+            if has_answer(given):
+                given = accept_answer(given, self.get_state(config), self.search.store)
             with _active_runs() as runs:
                 yield from super().stream(given, self._own(config, runs), **options)
 
@@ -171,9 +179,9 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
             self, given: object, config: RunnableConfig | None, options: dict[str, Any]
         ):
             """Do what `_stream` does, without blocking the event loop."""
-            if has_input(given):
+            if has_answer(given):
                 state = await self.aget_state(config)
-                given = await asyncio.to_thread(accept_input, given, state, self.search.store)
+                given = await asyncio.to_thread(accept_answer, given, state, self.search.store)
             with _active_runs() as runs:
                 async for part in super().astream(given, self._own(config, runs), **options):
                     yield part

@@ -1,5 +1,6 @@
 """An idea or a program that a caller gives a paused run, as the value it is resumed with."""
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeGuard
@@ -12,27 +13,37 @@ TACTIC, PROGRAM = "tactic", "program"
 """The keys of such a value: a text, and a text or texts by path."""
 
 
-def has_input(given: object) -> TypeGuard[Command[Any]]:
-    """Whether a run is resumed with an idea or a program."""
-    answer = given.resume if isinstance(given, Command) else None
-    return isinstance(answer, Mapping) and not {TACTIC, PROGRAM}.isdisjoint(answer)
+EXPECTED = (
+    f'{{"{TACTIC}": TEXT}} or {{"{PROGRAM}": TEXT}}, or None in place of the command to continue'
+)
 
 
-def accept_input(
+def has_answer(given: object) -> TypeGuard[Command[Any]]:
+    """Whether a run is resumed with a value."""
+    return isinstance(given, Command) and given.resume is not None
+
+
+def accept_answer(
     given: Command[Any], paused: StateSnapshot, store: RunStore
 ) -> Command[Any] | None:
-    """Put the input into the run of a thread; what the run is to be resumed with then.
+    """Put an idea or a program into the run of a thread; what the run is to be resumed with then.
 
-    The next step that begins takes it. A run that asks its caller something gets the value as the
-    answer instead, and refuses it there.
+    A step takes it, after those that came before it. A run that asks its caller something gets the
+    value as the answer instead, and refuses it there.
 
     Raises:
-        ValueError: The value holds anything else, the run has not begun or is over, or as
+        ValueError: The value is neither, the run has not begun or is over, or as
             `UserInputTable.put_idea` and `put_program` do.
     """
     if paused.interrupts:
         return given
-    answer = given.resume if isinstance(given.resume, Mapping) else {}
+    answer = given.resume
+    if not isinstance(answer, Mapping) or {TACTIC, PROGRAM}.isdisjoint(answer):
+        if not paused.next:
+            return given
+        raise ValueError(
+            f"resume: got {reprlib.repr(answer)} for a run that asks nothing, expected {EXPECTED}"
+        )
     keys = list(answer)
     if len(keys) != 1:
         raise ValueError(f"resume: got {', '.join(map(str, keys))}, expected one of them alone")

@@ -60,6 +60,10 @@ def test_the_front_is_in_the_state_after_each_step_as_the_store_has_it():
         if mode == "custom":
             fronts.append(part["pareto_front"])
             assert len(part["pareto_front"]) == part["front"]
+            assert {"best_program", "iteration", "spent", "remaining_ratio"} < part.keys()
+            assert part.keys().isdisjoint(
+                ("best_metrics", "in_doubt", "remaining", "iterations", "stop_reason")
+            )
         elif part.get("iterations"):
             assert part["pareto_front"] == fronts[-1]
     candidates = {each.id: each for each in graph.candidates()}
@@ -82,7 +86,10 @@ def test_the_candidates_of_a_run_in_memory_can_be_read_afterwards():
     assert max(each.score for each in candidates) == found["best_score"]
     rows = store.steps(store.run_ids()[0])
     assert {row["candidate_id"] for row in rows} - {None} < {each.id for each in candidates}
-    assert graph.candidates() == graph.candidates({"configurable": {"thread_id": "2"}})
+    with pytest.raises(ValueError, match="config: got None, which names no thread_id"):
+        graph.candidates()
+    with pytest.raises(ValueError, match=r"config: got \{\}, which names no thread_id"):
+        graph.candidates({})
     with pytest.raises(ValueError, match="which names no run of this graph"):
         graph.candidates({"configurable": {"thread_id": "3"}})
 

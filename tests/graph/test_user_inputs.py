@@ -272,6 +272,16 @@ def test_a_wrong_input_is_refused_by_name_before_the_run_goes_on(value, match):
     assert rows_of(store) == []
 
 
+@pytest.mark.parametrize("value", [{"foo": 1}, "better", ["tactic"], {}])
+def test_a_value_that_a_paused_run_cannot_use_is_refused_before_it_spends(value):
+    graph, store = paused()
+    before = graph.get_state(THREAD).values["spent"]
+    with pytest.raises(ValueError, match=r'resume: got .* asks nothing, expected {"tactic": TEXT}'):
+        graph.invoke(Command(resume=value), THREAD)
+    assert rows_of(store) == []
+    assert graph.get_state(THREAD).values["spent"] == before
+
+
 def test_an_input_for_a_run_that_is_over_is_refused():
     graph, _ = paused()
     graph.invoke(None, THREAD)
