@@ -176,7 +176,8 @@ def read_context(schema: type[BaseModel], context: object) -> dict[str, object]:
     elif isinstance(context, Mapping):
         try:
             # As JSON, a text may name a member of an enumeration, and nothing else is converted.
-            known = schema.model_validate_json(json.dumps(dict(context)), strict=True)
+            text = json.dumps({**context, **_nested_settings(context)})
+            known = schema.model_validate_json(text, strict=True)
         except TypeError as error:
             raise ValueError(f"context: {error}, expected plain values") from None
         except ValidationError as error:
@@ -186,6 +187,30 @@ def read_context(schema: type[BaseModel], context: object) -> dict[str, object]:
         expected = ", ".join(schema.model_fields)
         raise ValueError(f"context: got {context!r}, expected a mapping with {expected}")
     return cast(dict[str, object], known.model_dump(mode="json", exclude_unset=True))
+
+
+def _nested_settings(context: Mapping[str, object]) -> dict[str, object]:
+    """The chosen settings, where a constant is given as `controller.NAME`, with a table of them.
+
+    Raises:
+        ValueError: A constant is given in both forms.
+    """
+    given = context.get("settings")
+    if not isinstance(given, Mapping):
+        return {}
+    start = f"{CONTROLLER}."
+    dotted = {key: value for key, value in given.items() if str(key).startswith(start)}
+    table = given.get(CONTROLLER, {})
+    if not dotted or not isinstance(table, Mapping):
+        return {}
+    constants = {key.removeprefix(start): value for key, value in dotted.items()}
+    for name in constants:
+        if name in table:
+            raise ValueError(
+                f"context: settings.{start}{name}: got it twice, also in the table {CONTROLLER!r}"
+            )
+    rest = {key: value for key, value in given.items() if key not in dotted}
+    return {"settings": {**rest, CONTROLLER: {**table, **constants}}}
 
 
 def _names(schema: type[BaseModel], prefix: str = "") -> Iterator[str]:

@@ -86,6 +86,21 @@ def test_what_is_unknown_or_beyond_the_limits_is_refused_by_name(context, messag
     assert model.prompts == []
 
 
+def test_a_constant_is_chosen_by_its_dotted_name_or_in_a_table():
+    graph, _ = graph_with()
+    read = graph.choosing.read
+    table = {"settings": {"method": "evox", "controller": {"base_patience": 8}}}
+    assert read({"settings": {"method": "evox", "controller.base_patience": 8}}) == table
+    assert read(table) == table
+    for wrong, message in (
+        ({"controller.base_patience": 0.5}, "settings.controller.base_patience: got 0.5"),
+        ({"controller.base_patience": 8, **table["settings"]}, "got it twice"),
+        ({"controller.base": 8}, "Did you mean 'settings.controller.base_patience'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            read({"settings": wrong})
+
+
 def test_without_choices_a_setting_in_the_context_is_refused():
     graph = create_discovery_graph("circle_packing", "offline", budget=0.01)
     with pytest.raises(ValueError, match="context: got key 'budget', which is not read there"):
