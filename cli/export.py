@@ -16,10 +16,16 @@ from costada.reports.terminal import show
 from costada.runs.folder import RunFolder
 from costada.runs.interruption import ExitCode
 
-To = Annotated[FileFormat, typer.Option("--to", help="Format of the table.")]
+To = Annotated[
+    FileFormat, typer.Option("--to", metavar="|".join(FileFormat), help="Format of the table.")
+]
 Which = Annotated[
     TableName,
-    typer.Option("--table", help="One row per iteration, model request or candidate."),
+    typer.Option(
+        "--table",
+        metavar="|".join(TableName),
+        help="One row per iteration, model request or candidate.",
+    ),
 ]
 Programs = Annotated[
     bool, typer.Option("--programs", help="Add the program of each candidate as a column.")
@@ -56,6 +62,8 @@ def export(
         with opened(run) as (history, run_id):
             found = table_of(history, table, run_id, has_programs=programs)
             if out:
+                if not out.parent.is_dir():
+                    raise ValueError(f"--out: got {out}, expected a file in a folder that exists")
                 write_table(found, to, out)
                 show(out)
                 return

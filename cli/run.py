@@ -229,12 +229,13 @@ def _carry_out(
         reused = sum(map(store.num_cached, run_ids))
         router = last_router(store)
         failures = failures_text(stored_rows(store, run_ids[-1])) if run_ids else ""
+        waiting = len(store.inputs.waiting(run_ids[-1])) if run_ids else 0
     sums, by_model = sum_by_role(calls), sum_by_model(calls, (row["name"] for row in router))
     models = [(row, by_model[row["name"]]) for row in router]
     if as_json:
         show(summary_json(result, config, folder, sums, reused, models))
     else:
-        show(summary_text(result, config, folder, sums, reused, models, failures))
+        show(summary_text(result, config, folder, sums, reused, models, failures, waiting))
     if result.stop_reason == "interrupted":
         raise typer.Exit(ExitCode.INTERRUPTED)
     if result.stop_reason == "failures":
@@ -251,10 +252,12 @@ def summary_text(
     num_cached: int = 0,
     models: Sequence[tuple[ModelRow, RoleSum]] = (),
     failures: str = "",
+    num_waiting: int = 0,
 ) -> str:
     """The result in a few lines; `models` are those of a menu, with what their calls used.
 
-    `failures` says how many iterations failed and why, where none has found anything better.
+    `failures` says how many iterations failed and why, where none has found anything better;
+    `num_waiting` counts the ideas and programs of users that no step has taken.
     """
     from costada.reports.summary import REASONS, cache_text
 
@@ -284,6 +287,9 @@ def summary_text(
         lines.append(f"  sandbox         {result.sandbox}")
     if num_cached:
         lines.append(f"  known programs  {num_cached} not run again")
+    inputs = "1 idea or program" if num_waiting == 1 else f"{num_waiting} ideas and programs"
+    waiting = f"  waiting         {inputs}; costada resume continues with them"
+    lines += [waiting] if num_waiting else []
     lines.append(f"  best program    {folder.best_program}")
     if folder.pareto.is_dir():
         lines.append(f"  Pareto front    {folder.pareto}")

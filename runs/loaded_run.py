@@ -79,6 +79,8 @@ def load_run(path: str | Path) -> LoadedRun:
     from costada.reports.page.opening import standing
 
     folder = RunFolder(Path(path))
+    if folder.path.exists() and not folder.path.is_dir():
+        raise ValueError(f"{path}: is a file, expected the folder of a run")
     settings = folder.load()
     with opened(folder) as (history, run_id):
         steps, calls, candidates = (

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from costada.evaluators.initial_program import files_in
+from costada.reports.formats import counted
 from costada.reports.summary import REASONS
 from costada.reports.trace import end_after
 from costada.runs.folder import RunFolder
+from costada.store.candidates import SEED_ID
 from costada.store.files import read_text
 from costada.store.rows import record
 from costada.store.run_store import RunStore
-from costada.store.user_inputs import LARGEST_PROGRAM
+from costada.store.user_inputs import LARGEST_PROGRAM, MOST_WAITING
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ def add_idea(folder: RunFolder, text: str) -> Added:
     """
     with _opened(folder) as store:
         run_id = store.run_ids()[-1]
+        _check_room(folder, store, run_id)
         number = store.inputs.put_idea(run_id, text)
         return _added(store, run_id, number)
 
@@ -49,6 +52,14 @@ def add_program(folder: RunFolder, path: Path) -> Added:
     source = files_in(path, lambda _: True) if is_folder else read_text(path, LARGEST_PROGRAM)
     with _opened(folder) as store:
         run_id = store.run_ids()[-1]
+        seed = store.candidates.find(run_id, SEED_ID)
+        if is_folder and seed is not None and seed.program.is_one_text:
+            only = f", such as {path / next(iter(source))}" if len(source) == 1 else ""
+            raise ValueError(
+                f"program: got the folder {path}, expected a file{only}; the programs of the run"
+                " are one text"
+            )
+        _check_room(folder, store, run_id)
         number = store.inputs.put_program(run_id, source)
         return _added(store, run_id, number)
 
@@ -59,9 +70,10 @@ def outlook(folder: RunFolder, added: Added) -> str:
     Raises:
         ValueError: If the folder holds no run, or its file is damaged.
     """
-    first = f"{added.before} before it; " if added.before else ""
     if folder.is_running:
-        return f"{first}the next step that begins takes it"
+        after = f"a step takes it after {counted(added.before, 'other')}"
+        return after if added.before else "the next step that begins takes it"
+    first = f"{added.before} before it; " if added.before else ""
     config = folder.load()
     with RunStore(folder.database, is_read_only=True) as store:
         run_id = store.run_ids()[-1]
@@ -86,6 +98,15 @@ def _opened(folder: RunFolder) -> RunStore:
         store.close()
     hint = "; try again in a moment" if folder.is_running else ""
     raise ValueError(f"{folder.path}: the run has not started, expected one that has{hint}")
+
+
+def _check_room(folder: RunFolder, store: RunStore, run_id: str) -> None:
+    waiting = len(store.inputs.waiting(run_id))
+    if waiting >= MOST_WAITING:
+        raise ValueError(
+            f"{folder.path}: {waiting} ideas and programs wait for a step, expected fewer than"
+            f" {MOST_WAITING} before another one"
+        )
 
 
 def _added(store: RunStore, run_id: str, number: int) -> Added:

@@ -45,6 +45,12 @@ def test_commands_are_completed(complete):
     assert complete("no-such-command ") == []
 
 
+def test_formats_tables_and_trackers_are_completed(complete):
+    assert complete("export runs-out/first-1 --to ") == ["csv", "parquet", "jsonl"]
+    assert complete("export runs-out/first-1 --table c") == ["calls", "candidates"]
+    assert complete("run x --log m") == ["mlflow"]
+
+
 def test_problems_are_the_benchmarks_and_the_folders_that_hold_one(complete):
     assert set(complete("run ")) == {*problem_names(), "my-problem"}
     assert complete("run --seed 3 my") == ["my-problem"]

@@ -204,3 +204,17 @@ def test_a_damaged_run_file_is_refused(written):
     connection.close()
     with pytest.raises(ValueError, match="expected a JSON object"):
         load_run(folder)
+
+
+def test_a_table_in_a_folder_that_does_not_exist_is_refused_by_the_name_of_the_option(
+    invoke, finished, tmp_path
+):
+    file = tmp_path / "none" / "x.csv"
+    result = invoke("export", finished, "--to", "csv", "--out", file)
+    assert result.exit_code == 2
+    assert f"--out: got {file}, expected a file in a folder" in " ".join(result.stderr.split())
+
+
+def test_a_file_in_place_of_a_run_folder_is_refused(finished):
+    with pytest.raises(ValueError, match=r"run.sqlite: is a file, expected the folder of a run"):
+        load_run(finished / "run.sqlite")

@@ -5,6 +5,7 @@ import pytest
 
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
+from costada.store.run_store import RunStore
 
 IDEA = "try hexagonal rows"
 BETTER = "def value():\n    return 0.69\n"
@@ -48,7 +49,24 @@ def test_a_running_run_takes_an_idea_with_its_next_step(invoke, run):
         assert "the next step that begins takes it" in " ".join(
             invoke("steer", run, IDEA).stdout.split()
         )
-        assert "1 before it" in " ".join(invoke("steer", run, IDEA).stdout.split())
+        later = " ".join(invoke("steer", run, IDEA).stdout.split())
+        assert later.endswith("idea 2 is in; a step takes it after 1 other")
+
+
+def test_the_summary_of_a_resumed_run_says_how_many_inputs_still_wait(invoke, run):
+    for _ in range(3):
+        invoke("steer", run, IDEA)
+    result = invoke("resume", run, "--max-iterations", 4, "--quiet")
+    assert "2 ideas and programs; costada resume continues with them" in result.stdout
+
+
+def test_a_full_queue_is_refused_by_the_name_of_the_folder(invoke, run):
+    with RunStore(RunFolder(run).database) as store:
+        for number in range(100):
+            store.inputs.put_idea(store.run_ids()[-1], f"idea {number}")
+    result = invoke("steer", run, IDEA)
+    assert result.exit_code == 2
+    assert f"{run}: 100 ideas and programs wait" in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize(
@@ -59,7 +77,11 @@ def test_a_running_run_takes_an_idea_with_its_next_step(invoke, run):
         ("submit", "empty.py", "program: got an empty one, expected at least one line"),
         ("submit", "binary.py", "binary.py: is not UTF-8 text"),
         ("submit", "none.py", "none.py: No such file or directory"),
-        ("submit", "folder", "program: got several files, expected one text"),
+        (
+            "submit",
+            "folder",
+            "program: got the folder folder, expected a file, such as folder/a.py",
+        ),
     ],
 )
 def test_what_no_step_could_use_is_refused_by_name(

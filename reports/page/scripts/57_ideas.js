@@ -14,10 +14,10 @@ function prepareIdeas() {
     send.disabled = true;
     try {
       const answer = await (await ask("ideas", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ idea: text.value }) })).json();
-      const when = run.standing.state === "running" ? "the next iteration takes it" : "it waits until the run is resumed";
-      said.textContent = `Idea ${answer.number} is in: ${when}.`;
       text.value = "";
-      await showIdeas();
+      const before = (await showIdeas()).filter((each) => each.number < answer.number).length;
+      const taken = before ? `an iteration takes it after ${before} ${before === 1 ? "other" : "others"}` : "the next iteration takes it";
+      said.textContent = `Idea ${answer.number} is in: ${run.standing.state === "running" ? taken : "it waits until the run is resumed"}.`;
     } catch (error) {
       said.textContent = readable(`Not added: ${error.message}`);
     } finally {
@@ -41,6 +41,7 @@ async function showIdeas() {
   const list = byId("ideas-waiting");
   list.hidden = !waiting.length;
   list.replaceChildren(...waiting.map((each) => h("li", { value: each.number }, h("span", {}, each.idea ?? "a submitted program"), " ", h("span", { class: "tag" }, "waiting"))));
+  return waiting;
 }
 
 // What a reader or a command put into an iteration, in words.
