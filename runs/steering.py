@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from costada.evaluators.folders import read_folder
 from costada.evaluators.initial_program import files_in
+from costada.prompts.changes import program_fault
 from costada.reports.formats import counted
 from costada.reports.summary import REASONS
 from costada.reports.trace import end_after
@@ -15,6 +17,9 @@ from costada.store.files import read_text
 from costada.store.rows import record
 from costada.store.run_store import RunStore
 from costada.store.user_inputs import LARGEST_PROGRAM, MOST_WAITING
+from costada.values.candidate import Program
+from costada.values.language import TEXT, find_language
+from costada.values.program_form import ProgramForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,8 @@ def add_program(folder: RunFolder, path: Path) -> Added:
 
     Raises:
         ValueError: If the folder holds no run that has started, the program is no text, too large
-            or of another form than those of the run, or too many inputs wait.
+            or of another form than those of the run, has a file that the problem does not allow, or
+            too many inputs wait.
         OSError: If a file cannot be read, or the run file not written.
     """
     is_folder = path.is_dir()
@@ -59,6 +65,10 @@ def add_program(folder: RunFolder, path: Path) -> Added:
                 f"program: got the folder {path}, expected a file{only}; the programs of the run"
                 " are one text"
             )
+        if isinstance(source, dict) and seed is not None:
+            form = _form(folder.load().problem, seed.program)
+            if form is not None and (fault := program_fault(source, seed.program, form)):
+                raise ValueError(f"program: {fault}")
         _check_room(folder, store, run_id)
         number = store.inputs.put_program(run_id, source)
         return _added(store, run_id, number)
@@ -98,6 +108,24 @@ def _opened(folder: RunFolder) -> RunStore:
         store.close()
     hint = "; try again in a moment" if folder.is_running else ""
     raise ValueError(f"{folder.path}: the run has not started, expected one that has{hint}")
+
+
+def _form(problem: str, start: Program) -> ProgramForm | None:
+    """What the files of programs may be; `None` where only the problem's own code says it.
+
+    Reads the problem folder and executes nothing in it.
+    """
+    try:
+        found = read_folder(problem)
+    except (ValueError, OSError):  # the step checks the program, if the run can be resumed at all
+        return None
+    return ProgramForm(
+        paths=tuple(start),
+        patterns=found.program.editable,
+        reserved=found.program.reserved,
+        language=find_language(found.program.language) or TEXT,
+        entry_point=found.settings.entry_point,
+    )
 
 
 def _check_room(folder: RunFolder, store: RunStore, run_id: str) -> None:

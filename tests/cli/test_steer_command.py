@@ -129,3 +129,32 @@ def test_the_repaired_files_of_a_problem_are_submitted_as_a_folder(invoke, tmp_p
     assert result.exit_code == 0, result.output
     row = json.loads(invoke("trace", run, "--json").stdout)[-1]
     assert (row["score"], row["step_cost"]) == (0.9, 0.0)
+
+
+def test_files_that_the_problem_does_not_allow_are_refused_before_a_step_takes_them(
+    invoke, tmp_path
+):
+    problem = tmp_path / "problem"
+    (problem / "src").mkdir(parents=True)
+    (problem / "src/main.py").write_text("def value():\n    return 0.1\n")
+    (problem / "problem.toml").write_text('program = ["**/*.py"]\nentry_point = "src.main:value"\n')
+    (problem / "problem.md").write_text("Raise the value.")
+    (problem / "evaluator.py").write_text(
+        "def score(output):\n    return {'combined_score': output}\n"
+    )
+    run = tmp_path / "run"
+    started = invoke("run", problem, "--max-iterations", 1, "--out", run)
+    assert started.exit_code == 0, started.output
+    for path, expected in (
+        ("notes.txt", "There is no file `notes.txt`."),
+        ("evaluator.py", "`evaluator.py` belongs to the task"),
+    ):
+        mine = tmp_path / path.replace(".", "-")
+        shutil.copytree(problem / "src", mine / "src")
+        (mine / path).write_text("x = 1\n")
+        result = invoke("submit", run, mine)
+        assert result.exit_code == 2
+        assert expected in " ".join(result.stderr.split())
+    (mine / "src/main.py").unlink()
+    (mine / "evaluator.py").rename(mine / "src/other.py")
+    assert "needs `src/main.py`" in " ".join(invoke("submit", run, mine).stderr.split())
