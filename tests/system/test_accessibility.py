@@ -10,7 +10,7 @@ from costada.runs.lease import hold_lease
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
 
-VIEWS = ((1440, "light"), (900, "dark"), (390, "light"))
+VIEWS = ((1440, "light"), (900, "dark"), (320, "light"))
 SERIOUS = ("serious", "critical")
 
 
