@@ -1,5 +1,6 @@
 """Fixtures that several rooms share."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+os.environ["WANDB_MODE"] = "offline"  # also in processes that start before a test could set it
 LONGEST_FILES = (
     *("system/test_kill.py", "sandbox/test_hostile.py", "runs/test_bombs.py", "tests/test_docs.py"),
     *("system/test_kill_with_a_menu.py", "sandbox/test_concurrent_evaluations.py"),

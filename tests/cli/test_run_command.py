@@ -120,7 +120,7 @@ def test_a_run_of_any_length_writes_its_page_once_it_is_finished(invoke, finishe
     result = invoke("resume", folder)
     assert result.exit_code == 0, result.output
     assert len(steps(folder)) == 1001
-    assert f"report          {folder / 'report.html'}\n" in result.output
+    assert f"report          {(folder / 'report.html').as_uri()}\n" in result.output
     assert '"state":"finished"' in (folder / "report.html").read_text()
 
 

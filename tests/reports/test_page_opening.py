@@ -25,7 +25,7 @@ def run(tmp_path):
 
 
 def test_the_task_is_the_one_that_the_models_read(tmp_path):
-    given = {"price_in": "1", "price_out": "2", "max_iterations": 1, "out": tmp_path / "run"}
+    given = {"price": "1,2", "max_iterations": 1, "out": tmp_path / "run"}
     model = ScriptedModel(answer=hashed_answer)
     discover(replace(toy_problem(), task=TASK), model, budget=1.0, **given)
     figures = Feed(RunFolder(tmp_path / "run")).figures()

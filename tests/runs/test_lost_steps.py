@@ -95,7 +95,7 @@ def test_the_loss_is_charged_where_the_first_ticket_is_still_in_flight(tmp_path)
 
     def straggling(prompt):
         if next(calls) == 0:
-            sleep(1)
+            sleep(3)
         return hashed_answer(prompt)
 
     def carried_out(model, iterations, progress, **options):

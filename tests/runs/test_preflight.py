@@ -190,12 +190,17 @@ def test_a_run_that_failures_ended_says_what_to_look_at_and_how_to_go_on(
         assert len(server.bill) == 8
 
 
-def test_a_hard_budget_that_pays_for_no_further_call_is_said_so(invoke, near, tmp_path):
-    options = ("--budget", "0.001", "--budget-policy", "hard", "--quiet")
-    result = invoke("run", near, *options, "--out", tmp_path / "run")
+def test_a_hard_budget_that_pays_for_no_call_is_refused_and_one_for_no_further_call_is_said_so(
+    invoke, near, tmp_path
+):
+    folder, options = tmp_path / "run", ("--budget-policy", "hard", "--quiet")
+    result = invoke("run", near, "--budget", "0.001", *options, "--out", folder)
+    assert result.exit_code == 2
+    assert "budget: got $0.001 under a hard budget, expected at least $" in result.stderr
+    assert not folder.exists()
+    result = invoke("run", near, "--budget", "0.03", *options, "--out", folder)
     assert result.exit_code == 0
     assert "the rest of the budget pays for no further call" in result.stdout
-    assert "$0.000000 of $0.001" in result.stdout
 
 
 PRICES = {"price": "1,2"}

@@ -8,6 +8,7 @@ import pytest
 from rows import trace_row
 
 from costada import problem
+from costada.reports.trackers.tracking import Tracking
 from costada.runs.folder import RunFolder
 from costada.runs.runner import RunRecord
 from costada.store.call_log import CallKey
@@ -93,10 +94,10 @@ def statements_of_a_resume(folder: Path, iterations: int) -> int:
     folder.mkdir()
     executed: list[str] = []
     with stored(run.database, iterations) as store:
-        RunRecord(run, plan, store)
+        RunRecord(run, plan, store, Tracking((), run, ""))
         before = run.steps.stat()
         store._db._connection.set_trace_callback(executed.append)
-        files = RunRecord(run, plan, store)
+        files = RunRecord(run, plan, store, Tracking((), run, ""))
         files.finish()
         assert run.steps.stat().st_ino == before.st_ino
         assert len(run.steps.read_text().splitlines()) == iterations
@@ -113,14 +114,14 @@ def test_a_resume_executes_as_many_statements_for_a_long_run_and_writes_no_trace
 def test_a_trace_file_that_differs_from_the_store_is_written_again(tmp_path):
     run, plan = RunFolder(tmp_path), SimpleNamespace(problem=problem("circle_packing"))
     with stored(run.database, 3) as store:
-        RunRecord(run, plan, store)
+        RunRecord(run, plan, store, Tracking((), run, ""))
         right = run.steps.read_text()
         for wrong in (right[:-9], right + right, right.replace("1", "2"), ""):
             run.steps.write_text(wrong)
-            RunRecord(run, plan, store)
+            RunRecord(run, plan, store, Tracking((), run, ""))
             assert run.steps.read_text() == right
         other = tmp_path / "other"
         run.steps.rename(other)
         run.steps.symlink_to(other)
-        RunRecord(run, plan, store).finish()
+        RunRecord(run, plan, store, Tracking((), run, "")).finish()
         assert not run.steps.is_symlink()

@@ -10,6 +10,7 @@ from sandbox_runs import CALL, ONE, WITHOUT_NAMESPACES, becomes_true, descendant
 from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
+from costada.evaluators.sandbox.slot import SLOTS
 
 SMALL_SCRATCH = Limits(wall_seconds=30, scratch_mb=10)
 TOO_LARGE_FILES = "the program's files took more than 10 MB"
@@ -328,6 +329,7 @@ FORKS = {
 
 @pytest.mark.parametrize("fork", FORKS.values(), ids=FORKS.keys())
 def test_more_processes_than_allowed_are_stopped(layer, fork):
+    SLOTS.close()  # so that only the processes of one slot are counted
     source = f"import os, threading, time\ndef f():\n    {fork}\n    time.sleep(20)"
     error = run(source, layer, Limits(wall_seconds=3, processes=4)).error
     assert error == "the program started processes; at most 4 further processes are allowed"
