@@ -241,7 +241,7 @@ def scored(score_of, objective_of=lambda score: score):
 
 OTHERS = {
     "generator": {"generator": "agent"},
-    "price": {"price": "3,2"},
+    "price.input_per_million": {"price": "3,2"},
     "max_failures": {"max_failures": 7},
     "max_iterations": {"max_iterations": 1},
     "constants.reference_cost": {"reference_cost": 0.02},
