@@ -32,8 +32,8 @@ from typing_extensions import TypedDict
 
 from costada import Evaluation, Price, Problem, create_discovery_graph
 from costada.store.checkpoints import RunSaver
-from costada.store.database import connect
 from costada.store.run_store import RunStore
+from costada.store.sqlite_engine import connect
 
 MARKS = (100, 1000, 5000)
 TURN = 10

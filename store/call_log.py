@@ -11,7 +11,8 @@ from threading import Condition, Lock
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
-from costada.store.database import Database
+from costada.store.database import Database, any_of
+from costada.store.engine import Place
 from costada.store.file_errors import checking_rows
 from costada.store.rows import (
     CallRow,
@@ -53,16 +54,17 @@ class InFlightCalls:
             yield
 
 
-_IN_FILES: WeakValueDictionary[Path, InFlightCalls] = WeakValueDictionary()
+_IN_PLACES: WeakValueDictionary[Path | str, InFlightCalls] = WeakValueDictionary()
 _LOOKING_UP = Lock()
 
 
-def in_flight_calls(path: Path | None) -> InFlightCalls:
-    """The in-flight calls of a run file, shared by all who have it open; own ones in memory."""
-    if path is None:
+def in_flight_calls(place: Place) -> InFlightCalls:
+    """The in-flight calls of a database, shared by all who have it open; own ones in memory."""
+    if place is None:
         return InFlightCalls()
     with _LOOKING_UP:
-        return _IN_FILES.setdefault(path.resolve(), InFlightCalls())
+        known = place.resolve() if isinstance(place, Path) else place
+        return _IN_PLACES.setdefault(known, InFlightCalls())
 
 
 COLUMNS = "iteration, role, attempt, status, request_hash, cost, bound, prompt_hash, answer_hash"
@@ -114,7 +116,7 @@ class CallLog:
 
     def __init__(self, database: Database) -> None:
         self._db = database
-        self.in_flight = in_flight_calls(database.path)
+        self.in_flight = in_flight_calls(database.place)
 
     def put_call(
         self, run_id: str, call: CallRow, reserve: Callable[[Decimal], None] | None = None
@@ -174,7 +176,8 @@ class CallLog:
         """
         self._db.write(
             f"DELETE FROM costada_call WHERE {KEY} AND {OF_ENTRY}"  # noqa: S608
-            " AND (status != ? OR CAST(cost AS REAL) + CAST(bound AS REAL) > 0)",
+            " AND (status != ? OR CAST(cost AS DOUBLE PRECISION) > 0"
+            " OR CAST(bound AS DOUBLE PRECISION) > 0)",
             (*key, entry, CallStatus.ERROR),
         )
 
@@ -182,10 +185,8 @@ class CallLog:
         """Store what a logical call came to."""
         with self._db.transaction():
             text_hash = self._db.put_text(outcome.text)
-            self._db.write(
-                "INSERT OR REPLACE INTO costada_outcome VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (*key, outcome.request_hash, text_hash, outcome.kind),
-            )
+            row = (*key, outcome.request_hash, text_hash, outcome.kind)
+            self._db.put_row("costada_outcome", row)
 
     def outcome(self, key: CallKey) -> Outcome | None:
         """What a logical call came to, `None` if it has not ended."""
@@ -349,10 +350,10 @@ class CallLog:
 
         With `OR` in place of the union, SQLite would look at every call of the run.
         """
-        marks = ", ".join("?" * len(seen.open))
+        open_ones = any_of(seen.open)
         of_run = f"SELECT {columns} FROM costada_call WHERE run_id = ? AND iteration"  # noqa: S608
         return self._db.rows(
-            f"{of_run} IN ({marks}) UNION ALL {of_run} > ? AND iteration NOT IN ({marks})",
+            f"{of_run} IN {open_ones} UNION ALL {of_run} > ? AND iteration NOT IN {open_ones}",
             (run_id, *seen.open, run_id, seen.last, *seen.open),
         )
 
@@ -370,18 +371,13 @@ class CallLog:
             ]
             cost = sum((each[1] for each in found), Decimal(0))
             spent = self.spent(run_id, iteration - 1) + cost
-            self._db.write(
-                "INSERT OR REPLACE INTO costada_charge VALUES (?, ?, ?, ?)",
-                (run_id, iteration, f"{cost:f}", f"{spent:f}"),
-            )
+            self._db.put_row("costada_charge", (run_id, iteration, f"{cost:f}", f"{spent:f}"))
         in_doubt = sum((each[2] for each in found), Decimal(0))
         return Charge(cost, spent, sum(each[0] == "guide" for each in found), in_doubt)
 
     def put_landing(self, run_id: str, landing: int, number: int) -> None:
         """Note which ticket landed at a place of the run's order of landing."""
-        self._db.write(
-            "INSERT OR REPLACE INTO costada_landing VALUES (?, ?, ?)", (run_id, landing, number)
-        )
+        self._db.put_row("costada_landing", (run_id, landing, number))
 
     def landing(self, run_id: str, landing: int) -> int | None:
         """The number of the ticket that landed there, `None` if nothing has landed there yet."""
@@ -395,7 +391,7 @@ class CallLog:
         """The dollars of all calls whose ticket had not landed by an iteration."""
         found = self._db.rows(
             "SELECT DISTINCT iteration FROM costada_call WHERE run_id = ?1 AND iteration NOT IN"
-            " (SELECT json_extract(row, '$.ticket') FROM costada_step"
+            " (SELECT CAST(json_extract(row, '$.ticket') AS BIGINT) FROM costada_step"
             " WHERE run_id = ?1 AND iteration <= ?2)",
             (run_id, iteration),
         )
@@ -405,7 +401,9 @@ class CallLog:
     def next_open(self, run_id: str, number: int) -> int:
         """The first number from `number` on whose ticket has not landed."""
         found = self._db.rows(
-            "SELECT json_extract(row, '$.ticket') FROM costada_step WHERE run_id = ?", (run_id,)
+            "SELECT CAST(json_extract(row, '$.ticket') AS BIGINT) FROM costada_step"
+            " WHERE run_id = ?",
+            (run_id,),
         )
         landed = {each for (each,) in found}
         while number in landed:
@@ -440,8 +438,8 @@ class CallLog:
             facts.pop("entry")
         texts = self._db.put_text(call.prompt), self._db.put_text(call.answer)
         money = f"{call.cost:f}", f"{call.bound:f}"
-        self._db.write(
-            "INSERT OR REPLACE INTO costada_call VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        self._db.put_row(
+            "costada_call",
             (*key, number, call.status, call.request_hash, *money, *texts, json.dumps(facts)),
         )
 
@@ -449,7 +447,7 @@ class CallLog:
         iteration, role, attempt, status, request_hash, cost, bound, prompt, answer, facts = stored
         text = self._db.text if with_texts else lambda _: ""
         known = record(facts)
-        with checking_rows(self._db.path):
+        with checking_rows(self._db.place):
             return CallRow(
                 iteration=iteration,
                 role=role,

@@ -6,7 +6,7 @@ from dataclasses import fields
 from functools import lru_cache
 from typing import Any
 
-from costada.store.database import Database
+from costada.store.database import Database, any_of
 from costada.store.file_errors import checking_rows
 from costada.store.rows import LARGEST_READING, Seen, parsed
 from costada.values.candidate import Candidate, Program
@@ -19,6 +19,13 @@ FRONT = -1
 
 RECENT_ROWS = 512
 """Decoded rows kept in memory: several times what the archives hold."""
+
+AFTER_TICKET = "substr(id, instr(id, '.') + 1)"
+ATTEMPT = (
+    "CASE WHEN instr(id, '@') = 0 THEN"
+    f" CAST(substr({AFTER_TICKET}, 1, instr({AFTER_TICKET} || '.', '.') - 1) AS BIGINT) END"
+)
+"""The second part of a candidate's id, which is no copy's: the number of an attempt."""
 
 FACTS = [each.name for each in fields(Candidate) if each.name not in ("program", "evaluator")]
 """Fields kept as JSON; program and verdict have columns of their own."""
@@ -44,11 +51,8 @@ class CandidateTable:
         row = (run_id, candidate.id, candidate.iteration, found)
         with self._db.transaction():
             code_hash = self._db.put_program(candidate.program)
-            self._db.write(
-                "INSERT OR REPLACE INTO costada_candidate"
-                " (run_id, id, iteration, score, code_hash, facts, evaluator)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (*row, code_hash, _dump(facts), candidate.evaluator),
+            self._db.put_row(
+                "costada_candidate", (*row, code_hash, _dump(facts), candidate.evaluator)
             )
         self._at_hand.pop((run_id, candidate.id), None)
 
@@ -76,10 +80,9 @@ class CandidateTable:
     def _read(self, run_id: str, ids: Sequence[str]) -> dict[str, Candidate]:
         if not ids:
             return {}
-        marks = ", ".join("?" * len(ids))
         stored = self._db.rows(
             "SELECT code_hash, facts, evaluator, id FROM costada_candidate"  # noqa: S608
-            f" WHERE run_id = ? AND id IN ({marks})",
+            f" WHERE run_id = ? AND id IN {any_of(ids)}",
             (run_id, *ids),
         )
         found = dict(zip([each[-1] for each in stored], self._rows(stored), strict=True))
@@ -93,10 +96,9 @@ class CandidateTable:
 
         Copies and trials do not count.
         """
-        marks = ", ".join("?" * len(seen.open))
         found = self._db.rows(
             "SELECT code_hash, facts, evaluator FROM costada_candidate"  # noqa: S608
-            f" WHERE run_id = ? AND iteration <= ? AND iteration NOT IN ({marks})"
+            f" WHERE run_id = ? AND iteration <= ? AND iteration NOT IN {any_of(seen.open)}"
             " AND (score IS NOT NULL OR id = ?) ORDER BY iteration, rowid",
             (run_id, seen.last, *seen.open, SEED_ID),
         )
@@ -106,7 +108,7 @@ class CandidateTable:
         """The initial program and all that were evaluated, in order of their tickets; no copies."""
         found = self._db.rows(
             "SELECT code_hash, facts, evaluator FROM costada_candidate WHERE run_id = ?"
-            " AND NOT instr(id, '@') AND (iteration > 0 OR id = ?) ORDER BY iteration, rowid",
+            " AND instr(id, '@') = 0 AND (iteration > 0 OR id = ?) ORDER BY iteration, rowid",
             (run_id, SEED_ID),
         )
         return self._rows(found)
@@ -122,12 +124,11 @@ class CandidateTable:
         ticket's number and the attempt's, the third is a trial's.
         """
         open = (*seen.open, number)
-        marks = ", ".join("?" * len(open))
         found = self._db.rows(
             "SELECT code_hash, facts, evaluator FROM costada_candidate"  # noqa: S608
-            " WHERE run_id = ? AND code_hash = ? AND evaluator = ? AND NOT instr(id, '@')"
-            f" AND (iteration <= ? AND iteration NOT IN ({marks})"
-            " OR iteration = ? AND CAST(substr(id, instr(id, '.') + 1) AS INTEGER) < ?"
+            " WHERE run_id = ? AND code_hash = ? AND evaluator = ? AND instr(id, '@') = 0"
+            f" AND (iteration <= ? AND iteration NOT IN {any_of(open)}"
+            f" OR iteration = ? AND {ATTEMPT} < ?"
             " OR id LIKE ?) ORDER BY iteration LIMIT 1",
             (
                 *(run_id, program.hash, evaluator, seen.last, *open),
@@ -161,7 +162,7 @@ class CandidateTable:
             self._row.cache_clear()
             self._at_hand.clear()
             self._size = size
-        with checking_rows(self._db.path):
+        with checking_rows(self._db.place):
             known = parsed(facts)
             for name in ("inspirations", "measurements", "confirmation"):
                 known[name] = tuple(known.get(name, ()))
@@ -182,7 +183,7 @@ class CandidateTable:
         """
         found = self._db.rows(
             "SELECT MAX(score) FROM costada_candidate WHERE run_id = ?1 AND iteration IN"
-            " (SELECT json_extract(row, '$.ticket') FROM costada_step"
+            " (SELECT CAST(json_extract(row, '$.ticket') AS BIGINT) FROM costada_step"
             " WHERE run_id = ?1 AND iteration BETWEEN ?2 AND ?3)",
             (run_id, first, last),
         )
@@ -191,10 +192,7 @@ class CandidateTable:
 
     def put_archive(self, run_id: str, frontier: int, seq: int, members: Sequence[str]) -> None:
         """Store the member ids of a frontier's archive after change number `seq`."""
-        self._db.write(
-            "INSERT OR REPLACE INTO costada_archive VALUES (?, ?, ?, ?)",
-            (run_id, frontier, seq, _dump(list(members))),
-        )
+        self._db.put_row("costada_archive", (run_id, frontier, seq, _dump(list(members))))
         self._archives.pop((run_id, frontier), None)
 
     def archive(self, run_id: str, frontier: int, seq: int) -> list[Candidate]:

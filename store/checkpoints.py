@@ -20,8 +20,8 @@ from langgraph.checkpoint.serde.jsonplus import EXT_CONSTRUCTOR_KW_ARGS, JsonPlu
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.types import Interrupt
 
-from costada.store.database import connect
 from costada.store.file_errors import damaged, explaining
+from costada.store.sqlite_engine import connect
 
 LARGEST_CHECKPOINT = 4 * 2**20
 """Bytes of a checkpoint; the state of a run needs some thousands, however long the run is."""

@@ -1,27 +1,16 @@
-"""One SQLite connection for a run file, safe to use from several threads."""
+"""The rows and texts of runs above an engine: texts are stored once, packed, by their hash."""
 
-import os
-import sqlite3
-import threading
-import weakref
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from costada.store.file_errors import (
-    SQLITE_ERRORS,
-    checking_rows,
-    damaged,
-    explain,
-    explaining,
-    foreign,
-    other_format,
-)
-from costada.store.rows import LARGEST_CELL, LARGEST_TEXT, inflated, record
-from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
+from costada.store.engine import Engine, Place
+from costada.store.file_errors import checking_rows, damaged
+from costada.store.rows import LARGEST_TEXT, inflated, record
+from costada.store.sqlite_engine import SqliteEngine
 from costada.values.candidate import FILES, Program, text_hash
 from costada.values.program_form import files_fault
 
@@ -88,94 +77,9 @@ def unpack(packed: bytes, text_of: Callable[[str], bytes]) -> bytes:
     return inflated(rest, text_of(base.hex())[-WINDOW:])
 
 
-BUSY_SECONDS = 30.0
-CACHE_KIBIBYTES = 16_384
 RECENT_TEXTS = 1024
 RECENT_CHARACTERS = 16 * 2**20
 """Characters of texts kept in memory."""
-
-
-OWNER_ONLY = 0o600
-BESIDE = ("", "-wal", "-shm", "-journal")
-"""Ends of the names of all files that SQLite writes for one database."""
-
-
-def connect(path: Path | None) -> sqlite3.Connection:
-    """A connection to a run file, or to memory, for use from any thread.
-
-    A new file and SQLite's own files beside it are owner-only. Readers and one writer do not block
-    each other; writers wait for one another. Commits survive the death of the process; a power loss
-    may undo those after the last durable transaction and leaves the file sound.
-
-    Raises:
-        ValueError: The file is a link, no run file, is damaged, or was written by another version.
-        OSError: The file cannot be opened or written.
-    """
-    if path:
-        _refuse_links(path)
-        with suppress(OSError):  # there is one, or SQLite says why there cannot be
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
-    address = str(path.absolute()) if path else ":memory:"
-    return _connected(path, address, _prepare_to_write)
-
-
-def connect_to_read(path: Path) -> sqlite3.Connection:
-    """A read-only connection, also for a folder that cannot be written.
-
-    It sees what was committed, also while another process writes. If none does, it leaves no file
-    behind when it is closed. Raises as `connect` does.
-    """
-    _refuse_links(path)
-    return _connected(path, f"{path.absolute().as_uri()}?{_reading_mode(path)}", prepare_to_read)
-
-
-def _refuse_links(path: Path) -> None:
-    """Raise `ValueError` where SQLite would write through a link."""
-    for end in BESIDE:
-        file = path.with_name(f"{path.name}{end}")
-        if file.is_symlink():
-            raise ValueError(f"{file}: is a link, expected the database itself; name that one")
-
-
-def _reading_mode(path: Path) -> str:
-    """How SQLite opens a file without leaving files beside it.
-
-    Only a connection that could write removes the files it needs. Where a write-ahead log exists,
-    the run is active or was killed, and everything stays as it is.
-    """
-    if Path(f"{path.resolve()}-wal").exists():
-        return "mode=ro"
-    return "mode=rw" if os.access(path.parent, os.W_OK) else "mode=ro&immutable=1"
-
-
-def _prepare_to_write(connection: sqlite3.Connection) -> None:
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=OFF"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _connected(
-    path: Path | None, address: str, prepared: Callable[[sqlite3.Connection], None]
-) -> sqlite3.Connection:
-    with explaining(path):
-        connection = sqlite3.connect(
-            address, uri=address.startswith("file:"), timeout=BUSY_SECONDS, check_same_thread=False
-        )
-    try:
-        with explaining(path):
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_CELL)
-            connection.execute("PRAGMA trusted_schema=OFF")
-            connection.execute(f"PRAGMA cache_size=-{CACHE_KIBIBYTES}")
-            prepared(connection)
-            found = format_of(connection)
-        if found is not None and found != FORMAT:
-            raise other_format(path, found, FORMAT)
-    except ForeignTables as error:
-        connection.close()
-        raise foreign(path, str(error)) from None
-    except BaseException:  # raised again: the connection is closed on the way
-        connection.close()
-        raise
-    return connection
 
 
 def encoded(text: str) -> bytes:
@@ -184,28 +88,35 @@ def encoded(text: str) -> bytes:
 
 
 class Database:
-    """A run file opened for reading and writing; `path=None` keeps everything in memory.
+    """The rows and texts of runs, in a file, in Postgres, or in memory with `None` for an address.
 
-    It is closed by `close` or with the object. Opening and every use raise `ValueError` when the
-    file is damaged, no run file or of another format, and `OSError` naming it when it cannot be
-    read or written: a full disk, a read-only folder, a lock.
+    A file is named by its path, a Postgres database by its address as a text. It is closed by
+    `close` or with the object. Opening and every use raise `ValueError` when it is damaged, is not
+    one of CostAda or has another format, and `OSError` naming it when it cannot be read or
+    written: a full disk, a read-only folder, a lock, a server that cannot be reached.
+
+    Attributes:
+        engine: Executes the statements.
     """
 
-    def __init__(self, path: Path | None, *, is_read_only: bool = False) -> None:
-        self.path = path
-        self._lock = threading.RLock()
-        self._connection = connect_to_read(path) if path and is_read_only else connect(path)
-        weakref.finalize(self, self._connection.close)
-        self._connection.isolation_level = None
-        if not is_read_only:
-            with explaining(path):
-                prepare(self._connection)
+    def __init__(self, address: Path | str | None, *, is_read_only: bool = False) -> None:
+        self.engine: Engine
+        if isinstance(address, str):
+            self.engine = _postgres(address, is_read_only)
+        else:
+            self.engine = SqliteEngine(address, is_read_only=is_read_only)
+        self._num_losses = 0
         self._stored_texts: set[str] = set()
         self._uncommitted: dict[str, str] = {}
         self._packer = Packer()
         self._recent_texts: dict[str, str] = {}
         self._recent_size = 0
         self._last_base = "", b""
+
+    @property
+    def place(self) -> Place:
+        """What messages call the database."""
+        return self.engine.place
 
     @contextmanager
     def transaction(self, *, is_durable: bool = False) -> Iterator[None]:
@@ -214,47 +125,48 @@ class Database:
         A transaction inside another one is part of it. A durable one is on disk when it ends, with
         all earlier ones.
         """
-        with self._lock, explaining(self.path):
-            if self._connection.in_transaction:
+        with self.engine.lock:
+            if self.engine.in_transaction:
                 yield
                 return
-            if is_durable and self.path:
-                self._connection.execute("PRAGMA synchronous=FULL")
             try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                yield
-                self._connection.execute("COMMIT")
+                with self.engine.transaction(is_durable=is_durable):
+                    yield
                 for name, text in self._uncommitted.items():
                     self._note_stored(name, text)
-            except BaseException:  # raised again: an interrupt undoes the writes as well
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
             finally:
                 self._uncommitted.clear()
-                if is_durable and self.path:
-                    self._connection.execute("PRAGMA synchronous=NORMAL")
 
     def write(self, statement: str, values: Sequence[object]) -> None:
         """Run one writing statement."""
-        self.rows(statement, values)
+        self.engine.rows(statement, values)
 
-    def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """All rows that a query finds."""
-        with self._lock:
-            try:
-                return self._connection.execute(statement, values).fetchall()
-            except SQLITE_ERRORS as error:
-                explain(error, self.path)
+    def put_row(self, table: str, row: Sequence[object]) -> None:
+        """Write all columns of a row in place of the one with its key; it then is the newest.
+
+        The columns come in the order of the table.
+        """
+        self.engine.put_row(table, row)
+
+    def rows(
+        self, statement: str, values: Sequence[object] = (), *, locks: bool = False
+    ) -> list[tuple[Any, ...]]:
+        """All rows that a query finds.
+
+        With `locks`, nothing else changes them until the transaction ends.
+        """
+        return self.engine.rows(statement, values, locks=locks)
 
     def put_text(self, text: str) -> str:
         """Store a text once and return its hash; the empty text is the empty hash."""
         if not text:
             return ""
         name = text_hash(text)
+        if self._num_losses != self.engine.num_losses:
+            self._forget_stored()
         if name in self._stored_texts:
             return name
-        with self._lock:
+        with self.engine.lock:
             if not self.rows("SELECT 1 FROM costada_blob WHERE hash = ?", (name,)):
                 data = encoded(text)
                 if len(data) > LARGEST_TEXT:
@@ -262,7 +174,7 @@ class Database:
                         f"text of {len(data):,} bytes: expected at most {LARGEST_TEXT:,}"
                     )
                 self._put_blob(name, data)
-            if self._connection.in_transaction:
+            if self._needs_commit:
                 self._uncommitted[name] = text
             else:
                 self._note_stored(name, text)
@@ -270,7 +182,7 @@ class Database:
 
     def text(self, name: str) -> str:
         """The text of a hash; the empty hash is that of the empty text."""
-        with self._lock:
+        with self.engine.lock:
             found = self._recent_texts.get(name)
             if found is None:
                 found = self._read_blob(name).decode("utf-8", "surrogatepass") if name else ""
@@ -298,14 +210,14 @@ class Database:
             return Program.of(self.text(name))
         contents = record(self.text(name.removeprefix(FILES)))
         if fault := files_fault(contents):
-            raise damaged(self.path, f"program {name} has {fault}")
+            raise damaged(self.place, f"program {name} has {fault}")
         files, size = {}, 0
-        with checking_rows(self.path):
+        with checking_rows(self.place):
             for path, each in contents.items():
                 files[path] = self.text(each)
                 size += len(files[path])
                 if size > LARGEST_TEXT:
-                    raise damaged(self.path, f"program {name} is larger than any that a run has")
+                    raise damaged(self.place, f"program {name} is larger than any that a run has")
         return Program.of(files)
 
     def _keep(self, name: str, text: str) -> None:
@@ -320,10 +232,21 @@ class Database:
 
     def _put_blob(self, name: str, data: bytes) -> None:
         packed = self._packer.pack(data)
-        # another process may have stored the text since, as part of what a user puts in
-        self.write("INSERT OR IGNORE INTO costada_blob VALUES (?, ?)", (name, packed))
-        if not self._connection.in_transaction:
+        self.engine.put_blob(name, packed)
+        if not self._needs_commit:
             self._packer.offer_base(name, data, packed)
+
+    @property
+    def _needs_commit(self) -> bool:
+        """Whether a text that is stored now can still be undone."""
+        return self.engine.texts_need_commit and self.engine.in_transaction
+
+    def _forget_stored(self) -> None:
+        """Assume of no text that it is stored, as the last commits may be lost."""
+        with self.engine.lock:
+            self._num_losses = self.engine.num_losses
+            self._stored_texts.clear()
+            self._packer = Packer()
 
     def _note_stored(self, name: str, text: str) -> None:
         """Note that a text is committed, so that it need not be looked up or read again soon."""
@@ -336,18 +259,18 @@ class Database:
         found = self.rows("SELECT data FROM costada_blob WHERE hash = ?", (name,))
         if not found:
             raise ValueError(
-                f"text {name}: not in the run file {self.path or '(in memory)'};"
+                f"text {name}: not in the run file {self.place or '(in memory)'};"
                 " give create_discovery_graph the store that the run was started with"
             )
         packed = found[0][0]
         if not isinstance(packed, bytes) or (is_base and packed.startswith(AGAINST_ANOTHER)):
-            raise damaged(self.path, f"text {name} is damaged")
+            raise damaged(self.place, f"text {name} is damaged")
         try:
             data = unpack(packed, self._base)
         except zlib.error as error:
-            raise damaged(self.path, f"text {name} is damaged ({error})") from error
+            raise damaged(self.place, f"text {name} is damaged ({error})") from error
         if sha256(data).hexdigest() != name:
-            raise damaged(self.path, f"text {name} is damaged")
+            raise damaged(self.place, f"text {name} is damaged")
         return data
 
     def _base(self, name: str) -> bytes:
@@ -360,6 +283,18 @@ class Database:
         return self._last_base[1]
 
     def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            self._connection.close()
+        """Close the file, or all connections."""
+        self.engine.close()
+
+
+def any_of(values: Sequence[object]) -> str:
+    """Marks for the values of `IN`, in brackets; SQL has no empty list of numbers otherwise."""
+    return f"({', '.join('?' * len(values))})" if values else "(SELECT 0 WHERE FALSE)"
+
+
+def _postgres(address: str, is_read_only: bool) -> Engine:
+    try:
+        from costada.store.postgres_engine import PostgresEngine
+    except ImportError as error:
+        raise ValueError("Postgres needs psycopg; pip install 'costada[postgres]'") from error
+    return PostgresEngine(address, is_read_only=is_read_only)

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+from costada.store.engine import Place
+
 CAN_RESUME = "what was saved is still there, so the run can be resumed afterwards"
 
 DAMAGES = {
@@ -77,31 +79,36 @@ def explained(error: Exception, path: Path | None) -> Exception:
 
 
 @contextmanager
-def checking_rows(path: Path | None) -> Iterator[None]:
+def checking_rows(place: Place) -> Iterator[None]:
     """Raise the error of a damaged file where rows in the block are not what they should be."""
     try:
         yield
     except (AttributeError, KeyError, TypeError) as error:
-        raise damaged(path, f"a row in it is damaged ({error!r})") from error
+        raise damaged(place, f"a row in it is damaged ({error!r})") from error
 
 
-def damaged(path: Path | None, what: str) -> ValueError:
-    """The error for a file whose contents cannot be relied on."""
+def damaged(place: Place, what: str) -> ValueError:
+    """The error for a file or database whose contents cannot be relied on."""
+    rest = (
+        "" if isinstance(place, str) else " (what is left can be read with: sqlite3 FILE .recover)"
+    )
     return ValueError(
-        f"{path or 'run in memory'}: {' '.join(what.split())}; restore it from a backup, or"
-        " begin another run (what is left can be read with: sqlite3 FILE .recover)"
+        f"{place or 'run in memory'}: {' '.join(what.split())}; restore it from a backup, or"
+        f" begin another run{rest}"
     )
 
 
-def other_format(path: Path | None, found: object, known: int) -> ValueError:
-    """The error for a file that another version of CostAda wrote."""
+def other_format(place: Place, found: object, known: int) -> ValueError:
+    """The error for a file or database that another version of CostAda wrote."""
+    other = "database" if isinstance(place, str) else "folder"
     written = "no format" if found is None else f"format {found}"
     return ValueError(
-        f"{path or 'run in memory'}: written by another version of CostAda ({written}, expected"
-        f" {known}); use that version for this run, or start a new run in another folder"
+        f"{place or 'run in memory'}: written by another version of CostAda ({written}, expected"
+        f" {known}); use that version for this run, or start a new run in another {other}"
     )
 
 
-def foreign(path: Path | None, what: str) -> ValueError:
-    """The error for a file whose tables are not those of a run file."""
-    return ValueError(f"{path or 'run in memory'}: no run file of CostAda: {what}")
+def foreign(place: Place, what: str) -> ValueError:
+    """The error for a file or database whose tables are not those of CostAda."""
+    kind = "schema" if isinstance(place, str) else "run file"
+    return ValueError(f"{place or 'run in memory'}: no {kind} of CostAda: {what}")

@@ -1,6 +1,5 @@
 """What happened in a run, read without writing, also while the run is active."""
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from costada.store.candidates import FRONT
-from costada.store.database import Database
+from costada.store.database import Database, any_of
 from costada.store.file_errors import checking_rows, damaged
 from costada.store.rows import LARGEST_READING, CallStatus, OutcomeKind, amount, parsed, record
 from costada.store.run_store import RunFacts
@@ -118,15 +117,15 @@ class RunHistory(RunFacts):
         """Open the history of a file as it is now; later writes are not seen."""
         history = cls(path)
         try:
-            history._db.rows("BEGIN")
+            history._db.engine.begin_snapshot()
             yield history
         finally:
             history._db.close()
 
     @property
     def path(self) -> Path | None:
-        """The file."""
-        return self._db.path
+        """The file, `None` for a run in Postgres."""
+        return self._db.place if isinstance(self._db.place, Path) else None
 
     def last_run(self) -> str:
         """The id of the run that began last, empty if none has begun."""
@@ -143,7 +142,7 @@ class RunHistory(RunFacts):
         Raises:
             ValueError: If a row is malformed.
         """
-        with checking_rows(self._db.path):
+        with checking_rows(self._db.place):
             return [
                 (iteration, sum(map(float, _read(text).values())))
                 for iteration, text in self._in_order("iteration, seconds", "timing", span)
@@ -169,22 +168,23 @@ class RunHistory(RunFacts):
     def cache_use(self, run_id: str) -> CacheUse:
         """What providers' prompt caches have done for the requests of a run so far."""
         ((read, cached, saved),) = self._db.rows(
-            "WITH fact AS (SELECT CAST(cost AS REAL) AS cost,"
-            " CAST(json_extract(facts, '$.input_tokens') AS REAL) AS input,"
-            " CAST(json_extract(facts, '$.output_tokens') AS REAL) AS output,"
-            " CAST(json_extract(facts, '$.cached_tokens') AS REAL) AS cached,"
-            " CAST(json_extract(facts, '$.cache_write_tokens') AS REAL) AS written,"
-            " CAST(json_extract(facts, '$.price_in') AS REAL) AS price_in,"
-            " CAST(json_extract(facts, '$.price_out') AS REAL) AS price_out"
+            "WITH fact AS (SELECT CAST(cost AS DOUBLE PRECISION) AS cost,"
+            " CAST(json_extract(facts, '$.input_tokens') AS DOUBLE PRECISION) AS input,"
+            " CAST(json_extract(facts, '$.output_tokens') AS DOUBLE PRECISION) AS output,"
+            " CAST(json_extract(facts, '$.cached_tokens') AS DOUBLE PRECISION) AS cached,"
+            " CAST(json_extract(facts, '$.cache_write_tokens') AS DOUBLE PRECISION) AS written,"
+            " CAST(json_extract(facts, '$.price_in') AS DOUBLE PRECISION) AS price_in,"
+            " CAST(json_extract(facts, '$.price_out') AS DOUBLE PRECISION) AS price_out"
             " FROM costada_call WHERE run_id = ? AND json_valid(facts))"
-            " SELECT TOTAL(input), TOTAL(cached), TOTAL(CASE WHEN cached + written > 0"
-            " THEN (input * price_in + output * price_out) / 1e6 - cost END) FROM fact",
+            " SELECT COALESCE(SUM(input), 0), COALESCE(SUM(cached), 0), COALESCE(SUM("
+            "CASE WHEN cached + written > 0"
+            " THEN (input * price_in + output * price_out) / 1e6 - cost END), 0) FROM fact",
             (run_id,),
         )
         return CacheUse(int(read), int(cached), saved)
 
     def _calls(self, found: Iterable[tuple[Any, ...]]) -> list[PastCall]:
-        with checking_rows(self._db.path):
+        with checking_rows(self._db.place):
             return [
                 PastCall(
                     *(ticket, role, attempt, number, CallStatus(status)),
@@ -232,7 +232,7 @@ class RunHistory(RunFacts):
             " ORDER BY seq DESC LIMIT 1",
             (run_id, FRONT),
         )
-        with checking_rows(self._db.path):
+        with checking_rows(self._db.place):
             return [str(each) for each in parsed(found[0][0])] if found else []
 
     def failures(self, span: Span) -> list[PastFailure]:
@@ -288,23 +288,23 @@ class RunHistory(RunFacts):
         self._size += len(text)
         if self._size > LARGEST_READING:
             raise ValueError(
-                f"{self._db.path}: texts of more than {LARGEST_READING:,} characters in one part of"
-                " it, expected fewer"
+                f"{self._db.place}: texts of more than {LARGEST_READING:,} characters in one part"
+                " of it, expected fewer"
             )
 
     def _in_order(self, columns: str, table: str, span: Span) -> list[tuple[Any, ...]]:
         # One query with OR would read every row of the run.
         chosen = f"SELECT {columns} FROM costada_{table} WHERE run_id = ? AND iteration"  # noqa: S608
         found = self._db.rows(
-            f"{chosen} IN (SELECT value FROM json_each(?)) ORDER BY iteration, rowid",  # noqa: S608
-            (span.run_id, json.dumps(span.also)),
+            f"{chosen} IN {any_of(span.also)} ORDER BY iteration, rowid",
+            (span.run_id, *span.also),
         )
         found += self._db.rows(
             f"{chosen} > ? AND iteration <= ? ORDER BY iteration, rowid",
             (span.run_id, span.after, span.until),
         )
         if any(isinstance(value, bytes) for row in found for value in row):
-            raise damaged(self._db.path, f"a row of {table}s holds bytes, expected texts")
+            raise damaged(self._db.place, f"a row of {table}s holds bytes, expected texts")
         return found
 
 

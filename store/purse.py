@@ -368,8 +368,8 @@ class Purse:
                 (parent, name, policy, f"{budget:f}"),
             )
             self._book(parent, ZERO, budget)
-            ((number,),) = self._db.rows("SELECT last_insert_rowid()")
-        return self._get(int(number))
+            found = self._accounts("parent = ? AND name = ?", (parent, name))
+        return found[0]
 
     def _change(self, account: Account, *, budget: Decimal, is_closed: bool) -> None:
         """Give an account another budget, open or close it; those above hold what it then holds."""
@@ -393,7 +393,7 @@ class Purse:
         self._db.write(
             "UPDATE costada_account SET budget = ?, spent = ?, committed = ?, is_closed = ?"
             " WHERE id = ?",
-            (*money, account.is_closed, account.id),
+            (*money, int(account.is_closed), account.id),
         )
 
     def _entries(self, condition: str, values: Sequence[object]) -> list[Entry]:
@@ -411,15 +411,9 @@ class Purse:
         before = self._entries("account = ? AND key = ?", (self._number, entry.key))
         known = sum((each.cost + each.bound for each in before), ZERO)
         added = entry.cost + entry.bound - known
-        self._db.write(
-            "INSERT OR REPLACE INTO costada_entry VALUES (?, ?, ?, ?, ?)",
-            (
-                self._number,
-                entry.key,
-                f"{entry.cost:f}",
-                f"{entry.bound:f}",
-                json.dumps(entry.facts),
-            ),
+        money = f"{entry.cost:f}", f"{entry.bound:f}"
+        self._db.put_row(
+            "costada_entry", (self._number, entry.key, *money, json.dumps(entry.facts))
         )
         self._book(self._number, added, added)
 

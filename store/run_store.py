@@ -14,12 +14,16 @@ from typing import Self
 
 from costada.store.call_log import CallLog
 from costada.store.candidates import CandidateTable
-from costada.store.database import Database, connect, connect_to_read
+from costada.store.database import Database
 from costada.store.file_errors import checking_rows, damaged, explaining
 from costada.store.rows import CallStatus, Origin, RunSetup, record
 from costada.store.schema import OWN_TABLES, TABLES_BY_NUMBER, prepare
+from costada.store.sqlite_engine import connect, connect_to_read
 from costada.store.user_inputs import UserInputTable
 from costada.values.candidate import Program
+
+POSTGRES = ("postgresql:", "postgres:")
+"""How the addresses of Postgres databases begin."""
 
 
 class TimingTable:
@@ -34,10 +38,8 @@ class TimingTable:
     def put(self, run_id: str, iteration: int, seconds: Mapping[str, float]) -> None:
         """Store the seconds that each node took in an iteration, rounded to microseconds."""
         rounded = {node: round(value, 6) for node, value in seconds.items()}
-        self._db.write(
-            "INSERT OR REPLACE INTO costada_timing VALUES (?, ?, ?)",
-            (run_id, iteration, json.dumps(rounded, separators=(",", ":"))),
-        )
+        line = json.dumps(rounded, separators=(",", ":"))
+        self._db.put_row("costada_timing", (run_id, iteration, line))
 
     def steps(self, run_id: str) -> list[tuple[int, dict[str, float]]]:
         """Iteration and seconds by node, in order; none for a run that was not timed.
@@ -77,7 +79,7 @@ class RunFacts:
         text = self._fact("origin", run_id)
         if not text:
             return None
-        with checking_rows(self._db.path):
+        with checking_rows(self._db.place):
             return Origin(**record(text))
 
     def sandbox(self, run_id: str) -> str:
@@ -93,14 +95,43 @@ class RunFacts:
 
 
 class RunStore(RunFacts):
-    """The programs, calls, charges and steps of runs, in one SQLite file or in memory.
+    """The programs, calls, charges and steps of runs: in an SQLite file, in Postgres or in memory.
 
     `candidates`, `call_log`, `timing` and `inputs` are parts of their own. Raises as `Database`
-    does when the file cannot be used, and `ValueError` when a key is not there.
+    does when the file or server cannot be used, and `ValueError` when a key is not there.
     """
 
     def __init__(self, path: str | Path | None = None, *, is_read_only: bool = False) -> None:
-        self._db = Database(Path(path) if path else None, is_read_only=is_read_only)
+        if str(path).startswith(POSTGRES):
+            raise ValueError(
+                "path: got the address of a Postgres database, expected a file; use"
+                " RunStore.postgres(address)"
+            )
+        self._use(Database(Path(path) if path else None, is_read_only=is_read_only))
+
+    @classmethod
+    def postgres(cls, address: str, run: str | None = None, *, is_read_only: bool = False) -> Self:
+        """Open the runs in a Postgres database; the first one to do so creates the tables.
+
+        Needs the extra `postgres`.
+
+        Args:
+            address: As `postgresql://user:password@host/database`.
+            run: The only run that `run_ids` names; all of them when not given.
+            is_read_only: Whether nothing may be written or created.
+        """
+        if not isinstance(address, str) or not address:
+            raise ValueError(
+                f"address: got a {type(address).__name__} {'' if address else 'that is empty'},"
+                " expected postgresql://USER@HOST/DATABASE"
+            )
+        store = cls.__new__(cls)
+        store._use(Database(address, is_read_only=is_read_only), run)
+        return store
+
+    def _use(self, database: Database, run: str | None = None) -> None:
+        self._db = database
+        self._only_run = run
         self.candidates = CandidateTable(self._db)
         self.call_log = CallLog(self._db)
         self.timing = TimingTable(self._db)
@@ -137,22 +168,16 @@ class RunStore(RunFacts):
     ) -> None:
         """Note that a run begins: its id, the graph's name, the problem's, sandbox and setup."""
         known = json.dumps(asdict(setup)) if setup else ""
-        self._db.write(
-            "INSERT OR REPLACE INTO costada_run (run_id, name, problem, sandbox, setup)"
-            " VALUES (?, ?, ?, ?, ?)",
-            (run_id, name, problem, sandbox, known),
-        )
+        self._db.put_row("costada_run", (run_id, name, problem, sandbox, known, ""))
 
     def run_ids(self) -> list[str]:
-        """The ids of all runs in the file, oldest first."""
-        return [row[0] for row in self._db.rows("SELECT run_id FROM costada_run ORDER BY rowid")]
+        """The ids of all runs, oldest first; only one if the store was opened for it."""
+        found = self._db.rows("SELECT run_id FROM costada_run ORDER BY rowid")
+        return [name for (name,) in found if self._only_run in (None, name)]
 
     def put_step(self, run_id: str, iteration: int, row: Mapping[str, object]) -> None:
         """Store the trace row of a finished iteration."""
-        self._db.write(
-            "INSERT OR REPLACE INTO costada_step VALUES (?, ?, ?)",
-            (run_id, iteration, json.dumps(row)),
-        )
+        self._db.put_row("costada_step", (run_id, iteration, json.dumps(row)))
 
     def steps(self, run_id: str) -> list[dict[str, object]]:
         """The trace rows of a run in order."""
@@ -176,7 +201,8 @@ class RunStore(RunFacts):
         """The candidate that last became the incumbent of a run, `None` if none has."""
         found = self._db.rows(
             "SELECT json_extract(row, '$.candidate_id') FROM costada_step WHERE run_id = ?"
-            " AND CASE WHEN json_valid(row) THEN json_extract(row, '$.global_gain') > 0 END"
+            " AND CASE WHEN json_valid(row)"
+            " THEN CAST(json_extract(row, '$.global_gain') AS DOUBLE PRECISION) > 0 END"
             " ORDER BY iteration DESC LIMIT 1",
             (run_id,),
         )
@@ -186,7 +212,8 @@ class RunStore(RunFacts):
         """How many iterations of a run used the evaluation of a program seen before."""
         ((number,),) = self._db.rows(
             "SELECT COUNT(*) FROM costada_step WHERE run_id = ?"
-            " AND CASE WHEN json_valid(row) THEN json_extract(row, '$.is_cached') END",
+            " AND CASE WHEN json_valid(row)"
+            " THEN CAST(json_extract(row, '$.is_cached') AS BOOLEAN) END",
             (run_id,),
         )
         return int(number)
@@ -202,17 +229,15 @@ class RunStore(RunFacts):
         """The iteration after which no tactic given in an iteration had a use left."""
         ((end,),) = self._db.rows(
             "SELECT iteration FROM costada_step WHERE run_id = ? AND iteration >= ?"
-            " AND json_extract(row, '$.tactic_uses_left') = 0 ORDER BY iteration LIMIT 1",
+            " AND CAST(json_extract(row, '$.tactic_uses_left') AS BIGINT) = 0"
+            " ORDER BY iteration LIMIT 1",
             (run_id, given),
         )
         return int(end)
 
     def put_tactics(self, run_id: str, iteration: int, record: Mapping[str, object]) -> None:
         """Store the tactics that the guide gave in an iteration."""
-        self._db.write(
-            "INSERT OR REPLACE INTO costada_tactics VALUES (?, ?, ?)",
-            (run_id, iteration, json.dumps(record)),
-        )
+        self._db.put_row("costada_tactics", (run_id, iteration, json.dumps(record)))
 
     def tactics(self, run_id: str, before: int, count: int) -> list[tuple[int, str]]:
         """The last `count` batches given before an iteration, oldest first.

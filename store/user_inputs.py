@@ -141,7 +141,9 @@ class UserInputTable:
 
     def _put(self, run_id: str, kind: InputKind, content: str | Program) -> int:
         with self._db.transaction(is_durable=True):
-            if not self._db.rows("SELECT 1 FROM costada_run WHERE run_id = ?", (run_id,)):
+            if not self._db.rows(
+                "SELECT 1 FROM costada_run WHERE run_id = ?", (run_id,), locks=True
+            ):
                 raise ValueError(f"run {run_id!r}: has not started, expected one that has")
             ((last, waiting),) = self._db.rows(
                 "SELECT COALESCE(MAX(number), 0), COUNT(*) - COUNT(ticket) FROM costada_input"
@@ -149,7 +151,7 @@ class UserInputTable:
                 (run_id,),
             )
             if not isinstance(last, int) or not 0 <= last < LARGEST_NUMBER:
-                raise damaged(self._db.path, "the number of a user input in it is damaged")
+                raise damaged(self._db.place, "the number of a user input in it is damaged")
             if waiting >= MOST_WAITING:
                 raise ValueError(
                     f"run {run_id!r}: {waiting} ideas and programs wait for a step, expected fewer"
@@ -211,8 +213,9 @@ class UserInputTable:
         """
         found = self._db.rows(
             "SELECT step.iteration, json_extract(step.row, '$.steered.idea'),"
-            " json_extract(step.row, '$.score') - COALESCE("
+            " CAST(json_extract(step.row, '$.score') AS DOUBLE PRECISION) - CAST(COALESCE("
             "json_extract(earlier.row, '$.best_score'), json_extract(seed.facts, '$.score'))"
+            " AS DOUBLE PRECISION)"
             " FROM costada_step step LEFT JOIN costada_step earlier"
             " ON earlier.run_id = step.run_id AND earlier.iteration = step.iteration - 1"
             " LEFT JOIN costada_candidate seed ON seed.run_id = step.run_id AND seed.id = ?"
@@ -222,7 +225,7 @@ class UserInputTable:
             " ORDER BY step.iteration DESC LIMIT ?",
             (SEED_ID, run_id, before, InputKind.TACTIC.value, count),
         )
-        with checking_rows(self._db.path):
+        with checking_rows(self._db.place):
             return [(step, checked_idea(idea), gain or 0.0) for step, idea, gain in reversed(found)]
 
     def _found(self, run_id: str, condition: str, *values: object) -> list[UserInput]:
@@ -235,10 +238,10 @@ class UserInputTable:
     def _read(self, number: Any, kind: Any, name: Any, sent_at: Any, ticket: Any) -> UserInput:
         is_sound = isinstance(number, int) and isinstance(ticket, int | None)
         if not (is_sound and isinstance(name, str) and isinstance(sent_at, float)):
-            raise damaged(self._db.path, f"user input {json.dumps(str(number))} is damaged")
+            raise damaged(self._db.place, f"user input {json.dumps(str(number))} is damaged")
         try:
             known = InputKind(kind)
             text = checked_idea(self._db.text(name)) if known is InputKind.TACTIC else name
         except ValueError as error:
-            raise damaged(self._db.path, f"user input {number} is damaged ({error})") from error
+            raise damaged(self._db.place, f"user input {number} is damaged ({error})") from error
         return UserInput(number, known, text, sent_at, ticket)

@@ -1,12 +1,16 @@
 """Fixtures that several rooms share."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import psycopg
 import pytest
 from billing_server import BillingServer
 from hypothesis import settings
+from psycopg.conninfo import make_conninfo
 from rows import trace_row
 from typer.testing import CliRunner
 
@@ -90,3 +94,27 @@ def running_server():
     """A server for all tests of a file; each of them resets it."""
     with BillingServer() as running:
         yield running
+
+
+NEW_IN_POSTGRES = "DROP SCHEMA IF EXISTS costada CASCADE"
+
+
+@pytest.fixture(scope="session")
+def postgres_database() -> Iterator[str]:
+    """The address of a database of this process's own."""
+    server = os.environ.get("COSTADA_POSTGRES")
+    if server is None:
+        pytest.skip("COSTADA_POSTGRES is not set; `.ci/postgres make test` starts a server")
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        yield make_conninfo(server, dbname=name)
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def postgres_address(postgres_database: str) -> Iterator[str]:
+    """The address of a Postgres database without a table of CostAda."""
+    yield postgres_database
+    with psycopg.connect(postgres_database, autocommit=True) as connection:
+        connection.execute(NEW_IN_POSTGRES)

@@ -56,9 +56,9 @@ def long_run(tmp_path_factory):
 def hundreds_of_instructions(store: RunStore, work) -> int:
     """How much SQLite executes for what is done with a store."""
     executed = []
-    store._db._connection.set_progress_handler(lambda: executed.append(1), 100)
+    store._db.engine._connection.set_progress_handler(lambda: executed.append(1), 100)
     work(store)
-    store._db._connection.set_progress_handler(None, 0)
+    store._db.engine._connection.set_progress_handler(None, 0)
     return len(executed)
 
 
@@ -96,7 +96,7 @@ def statements_of_a_resume(folder: Path, iterations: int) -> int:
     with stored(run.database, iterations) as store:
         RunRecord(run, plan, store, Tracking((), run, ""))
         before = run.steps.stat()
-        store._db._connection.set_trace_callback(executed.append)
+        store._db.engine._connection.set_trace_callback(executed.append)
         files = RunRecord(run, plan, store, Tracking((), run, ""))
         files.finish()
         assert run.steps.stat().st_ino == before.st_ino

@@ -85,7 +85,7 @@ def test_a_text_of_a_transaction_is_known_once_that_is_committed(tmp_path):
     with database.transaction():
         database.put_text("kept")
     statements = []
-    database._connection.set_trace_callback(statements.append)
+    database.engine._connection.set_trace_callback(statements.append)
     assert database.text(database.put_text("kept")) == "kept"
     assert statements == []
     name = database.put_text("undone")

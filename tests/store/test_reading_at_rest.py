@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from costada.store.database import connect_to_read
 from costada.store.history import RunHistory, Span
 from costada.store.run_store import RunStore
+from costada.store.sqlite_engine import connect_to_read
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
+from store_backends import SHARED
 
 from costada.store.call_log import CallKey, InFlightCalls
 from costada.store.rows import CallRow, Seen
@@ -54,12 +55,6 @@ def call(iteration: int, cost: str, role: str = "generation", attempt: int = 1):
         answer="answer",
         error=None,
     )
-
-
-@pytest.fixture(params=["file", "memory"])
-def store(request, tmp_path):
-    with RunStore(tmp_path / "run.sqlite" if request.param == "file" else None) as opened:
-        yield opened
 
 
 def test_a_candidate_comes_back_as_it_was_stored(store):
@@ -204,14 +199,14 @@ def test_the_last_tactic_batches_come_oldest_first(store):
     assert store.tactics("run", before=16, count=1) == [(15, '{"at": 15}')]
 
 
-def test_texts_are_stored_once_and_survive_reopening(tmp_path):
-    path = tmp_path / "run.sqlite"
-    with RunStore(path) as store:
+@pytest.mark.parametrize("address", SHARED, indirect=True)
+def test_texts_are_stored_once_and_survive_reopening(open_store):
+    with open_store() as store:
         name = store.put_text("hello")
         assert store.put_text("hello") == name
         assert store.put_text("") == ""
         store.open_run("run", "costada", "toy")
-    with RunStore(path) as store:
+    with open_store() as store:
         assert store.text(name) == "hello"
         assert store.text("") == ""
         assert store.run_ids() == ["run"]
@@ -229,11 +224,11 @@ def test_a_file_that_is_no_database_is_refused(tmp_path):
         RunStore(path)
 
 
-def test_a_reader_sees_a_run_and_cannot_change_it(tmp_path):
-    path = tmp_path / "run #1.sqlite"
-    with RunStore(path) as writer:
+@pytest.mark.parametrize("address", SHARED, indirect=True)
+def test_a_reader_sees_a_run_and_cannot_change_it(open_store):
+    with open_store() as writer:
         writer.open_run("run", "costada", "toy")
-        with RunStore(path, is_read_only=True) as reader:
+        with open_store(is_read_only=True) as reader:
             assert reader.run_ids() == ["run"]
             with pytest.raises(PermissionError, match="may not be written"):
                 reader.open_run("other", "costada", "toy")
@@ -248,12 +243,13 @@ def test_a_run_in_a_folder_that_cannot_be_written_can_be_read(tmp_path, monkeypa
         assert reader.run_ids() == ["run"]
 
 
-def test_seconds_are_kept_by_iteration_and_summed_by_node(tmp_path):
-    with RunStore(tmp_path / "run.sqlite") as store:
+@pytest.mark.parametrize("address", SHARED, indirect=True)
+def test_seconds_are_kept_by_iteration_and_summed_by_node(open_store):
+    with open_store() as store:
         store.timing.put("a", 1, {"generate": 2.0000004, "evaluate": 0.5})
         store.timing.put("a", 2, {"generate": 1.0, "guide": 4.0})
         store.timing.put("b", 1, {"generate": 9.0})
-    with RunStore(tmp_path / "run.sqlite", is_read_only=True) as store:
+    with open_store(is_read_only=True) as store:
         assert store.timing.steps("a") == [
             (1, {"generate": 2.0, "evaluate": 0.5}),
             (2, {"generate": 1.0, "guide": 4.0}),
@@ -261,8 +257,7 @@ def test_seconds_are_kept_by_iteration_and_summed_by_node(tmp_path):
         assert store.timing.by_node("a") == {"generate": 3.0, "evaluate": 0.5, "guide": 4.0}
 
 
-def test_a_step_that_is_executed_again_replaces_its_own_row():
-    store = RunStore()
+def test_a_step_that_is_executed_again_replaces_its_own_row(store):
     store.timing.put("a", 1, {"evaluate": 5.0})
     store.timing.put("a", 1, {"evaluate": 0.25})
     assert store.timing.by_node("a") == {"evaluate": 0.25}
@@ -294,8 +289,7 @@ def test_a_fork_keeps_the_copy_of_a_step_that_landed_as_the_number_of_one_in_fli
         assert store.candidates.find("fork", "2.2") is None
 
 
-def test_the_copy_of_a_candidate_that_had_not_landed_gives_no_verdict():
-    store = RunStore()
+def test_the_copy_of_a_candidate_that_had_not_landed_gives_no_verdict(store):
     for each in (candidate("4.1", iteration=4), candidate("4.1>1@2", iteration=2)):
         store.candidates.put("run", replace(each, evaluator="a", is_copy=">" in each.id))
     program = Program.of("x = 1\n")
@@ -337,11 +331,15 @@ def test_another_call_is_not_awaited() -> None:
     assert not is_awaited(calls, until=lambda: None)
 
 
-@pytest.mark.parametrize("is_shared", [True, False])
-def test_stores_of_one_file_share_its_calls_in_flight(tmp_path: Path, is_shared: bool) -> None:
-    paths = (tmp_path / "run.sqlite", tmp_path / "." / "run.sqlite") if is_shared else (None, None)
+def test_stores_of_one_place_share_its_calls_in_flight(open_store, address) -> None:
+    one, other = open_store(), open_store()
+    assert (one.call_log.in_flight is other.call_log.in_flight) is (address is not None)
+
+
+def test_a_file_is_the_same_by_whatever_path(tmp_path: Path) -> None:
+    paths = tmp_path / "run.sqlite", tmp_path / "." / "run.sqlite"
     with RunStore(paths[0]) as one, RunStore(paths[1]) as other:
-        assert (one.call_log.in_flight is other.call_log.in_flight) is is_shared
+        assert one.call_log.in_flight is other.call_log.in_flight
 
 
 FILES = {"pkg/a.py": "x = 1\n", "pkg/empty.py": "", "notes.md": "# π\n"}
@@ -356,13 +354,10 @@ def test_a_program_of_several_files_comes_back_as_it_was_stored(store):
     assert store.program(store.put_program(row.program)) == row.program
 
 
-def test_the_texts_of_equal_files_are_stored_once(tmp_path):
-    path = tmp_path / "run.sqlite"
-    with RunStore(path) as store:
-        for number in range(50):
-            store.put_program(Program.of({**FILES, "changed.py": f"y = {number % 5}\n"}))
-    with closing(sqlite3.connect(path)) as connection:
-        ((count,),) = connection.execute("SELECT COUNT(*) FROM costada_blob").fetchall()
+def test_the_texts_of_equal_files_are_stored_once(store):
+    for number in range(50):
+        store.put_program(Program.of({**FILES, "changed.py": f"y = {number % 5}\n"}))
+    ((count,),) = store._db.rows("SELECT COUNT(*) FROM costada_blob")
     assert count == 2 + 5 + 5  # files that stay, files that change, and lists of all files
 
 

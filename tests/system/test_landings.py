@@ -16,8 +16,8 @@ from costada.graph.build import compile_search
 from costada.models.chat_models import chat_model
 from costada.nodes.settings import Settings
 from costada.store.checkpoints import RunSaver
-from costada.store.database import connect
 from costada.store.run_store import RunStore
+from costada.store.sqlite_engine import connect
 from costada.values.usage import Price
 
 THREAD = {"configurable": {"thread_id": "run"}}

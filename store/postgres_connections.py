@@ -1,0 +1,200 @@
+"""Connections to one Postgres database, and what is wrong with it in one line."""
+
+import errno
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import quote
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+from psycopg.types.numeric import Int8Dumper
+
+from costada.store.file_errors import CAN_RESUME
+
+SCHEMA = "costada"
+"""Every table of ours is in this schema, and LangGraph's for the checkpoints of our saver."""
+
+MOST_IDLE = 4
+"""Connections kept open while no thread uses them."""
+
+DEFAULTS = {
+    "connect_timeout": "10",
+    "fallback_application_name": "costada",
+    "keepalives_idle": "60",
+    "tcp_user_timeout": "60000",
+}
+"""Parameters of a connection where the address does not set them: seconds, last: milliseconds."""
+
+SESSION = f"-c search_path={SCHEMA} -c synchronous_commit=off -c client_min_messages=warning"
+READING = "-c default_transaction_read_only=on"
+
+LOST = f"the connection was lost; check the server, {CAN_RESUME}"
+LOST_IN_COMMIT = (
+    "the connection was lost while a transaction was being committed, so its last writes may be"
+    " there or not; the run can be resumed in either case"
+)
+
+ADVICE: dict[str, tuple[type[OSError], int, str]] = {
+    "53100": (OSError, errno.ENOSPC, f"no room left on the server; free some, {CAN_RESUME}"),
+    "53200": (OSError, errno.ENOMEM, f"the server is out of memory; {CAN_RESUME}"),
+    "53300": (OSError, errno.EAGAIN, "the server has no connection left; raise max_connections"),
+    "42501": (OSError, errno.EACCES, "the user may not do this; grant it the right"),
+    "25006": (OSError, errno.EACCES, "may not be written: it was opened for reading"),
+    "40P01": (OSError, errno.EBUSY, f"two clients waited for each other; {CAN_RESUME}"),
+    "40001": (OSError, errno.EBUSY, f"another client changed the same rows; {CAN_RESUME}"),
+    "55P03": (OSError, errno.EBUSY, f"another client holds a lock; end that one, {CAN_RESUME}"),
+    "57014": (OSError, errno.EINTR, f"the server cancelled a statement; {CAN_RESUME}"),
+}
+"""What hinders a program, by Postgres' code: the system's number and what to do."""
+
+NO_TABLES = ("42P01", "3F000", "42703", "42883")
+"""A table, the schema, a column or a function is missing."""
+
+
+def address_parts(address: str) -> dict[str, Any]:
+    """The parameters of an address; raises `ValueError` without repeating what may be a secret."""
+    try:
+        return conninfo_to_dict(address)
+    except psycopg.ProgrammingError:
+        raise ValueError(
+            "Postgres address: cannot be read, expected postgresql://USER@HOST:PORT/DATABASE"
+        ) from None
+
+
+def name_of(address: str) -> str:
+    """What messages call the database of an address: without its password and options."""
+    parts = {key: str(value) for key, value in address_parts(address).items()}
+    host, user = parts.get("host", ""), parts.get("user", "")
+    is_socket = host.startswith("/")
+    place = f"{quote(user)}@" if user else ""
+    if not is_socket:
+        place += f"[{host}]" if ":" in host else host
+    if port := parts.get("port"):
+        place += f":{port}"
+    ending = f"?host={host}" if is_socket else ""
+    return f"postgresql://{place}/{quote(parts.get('dbname', ''))}{ending}"
+
+
+def explained(error: psycopg.Error, name: str) -> Exception:
+    """The error for the user: `OSError` for what hinders the program, `ValueError` for bad data.
+
+    One that is neither comes back unchanged.
+    """
+    code = error.sqlstate or ""
+    if code in ADVICE:
+        kind, number, advice = ADVICE[code]
+        return kind(number, f"{advice} ({first_line(error)})", name)
+    if code in NO_TABLES:
+        return ValueError(
+            f"{name}: its tables of CostAda are damaged ({first_line(error)}); restore the schema"
+            f" {SCHEMA!r} from a backup"
+        )
+    if isinstance(error, psycopg.DataError):
+        return ValueError(f"{name}: a value cannot be stored ({first_line(error)})")
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return OSError(errno.EIO, f"{LOST} ({first_line(error)})", name)
+    return error
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of a message."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def explaining(name: str) -> Iterator[None]:
+    """Raise what `explained` says in place of any error of the block that Postgres raises."""
+    try:
+        yield
+    except psycopg.Error as error:
+        explanation = explained(error, name)
+        if explanation is error:
+            raise
+        raise explanation from error
+
+
+class Connections:
+    """Connections that threads borrow, opened when they are needed; all in autocommit mode.
+
+    A connection that was lost is an error of whoever used it, and the next use opens another one.
+    It is never replaced silently: with it, the server may have lost commits that were not durable,
+    and a run that went on would leave a gap.
+
+    Attributes:
+        name: What messages call the database.
+        num_losses: How often a connection was lost.
+    """
+
+    def __init__(self, address: str, *, is_read_only: bool = False) -> None:
+        parts = address_parts(address)
+        options = " ".join(
+            (str(parts.get("options", "")), SESSION, READING if is_read_only else "")
+        )
+        self._conninfo = make_conninfo(**{**DEFAULTS, **parts, "options": options.strip()})
+        self.name = name_of(address)
+        self.num_losses = 0
+        self._idle: list[psycopg.Connection[Any]] = []
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def take(self) -> psycopg.Connection[Any]:
+        """A connection for this thread alone, which `give` takes back.
+
+        Raises:
+            OSError: The server cannot be reached or refuses the connection.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise ValueError(f"{self.name}: is closed, expected an open store")
+            if self._idle:
+                return self._idle.pop()
+        try:
+            connection = psycopg.connect(self._conninfo, autocommit=True)
+        except psycopg.OperationalError as error:
+            if error.sqlstate in ADVICE:
+                raise explained(error, self.name) from error
+            reason = " ".join(str(error).split())
+            raise OSError(
+                errno.ECONNABORTED,
+                f"cannot connect; check host, port, database, user and password ({reason})",
+                self.name,
+            ) from error
+        connection.adapters.register_dumper(int, Int8Dumper)  # one plan for all sizes of numbers
+        return connection
+
+    def give(self, connection: psycopg.Connection[Any]) -> None:
+        """Take a connection back; one that is broken or in a transaction is closed."""
+        if connection.closed:
+            with self._lock:
+                self.num_losses += 1
+                lost, self._idle = self._idle, []
+            for each in lost:
+                each.close()
+            return
+        is_sound = connection.info.transaction_status == TransactionStatus.IDLE
+        with self._lock:
+            if is_sound and not self._is_closed and len(self._idle) < MOST_IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    @contextmanager
+    def lent(self) -> Iterator[psycopg.Connection[Any]]:
+        """A connection for a block; errors name the database and what to do."""
+        connection = self.take()
+        try:
+            with explaining(self.name):
+                yield connection
+        finally:
+            self.give(connection)
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for each in idle:
+            each.close()

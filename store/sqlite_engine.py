@@ -1,0 +1,179 @@
+"""One SQLite connection for a run file, safe to use from several threads."""
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from costada.store.file_errors import (
+    SQLITE_ERRORS,
+    explain,
+    explaining,
+    foreign,
+    other_format,
+)
+from costada.store.rows import LARGEST_CELL
+from costada.store.schema import FORMAT, ForeignTables, format_of, prepare, prepare_to_read
+
+BUSY_SECONDS = 30.0
+CACHE_KIBIBYTES = 16_384
+OWNER_ONLY = 0o600
+BESIDE = ("", "-wal", "-shm", "-journal")
+"""Ends of the names of all files that SQLite writes for one database."""
+
+
+def connect(path: Path | None) -> sqlite3.Connection:
+    """A connection to a run file, or to memory, for use from any thread.
+
+    A new file and SQLite's own files beside it are owner-only. Readers and one writer do not block
+    each other; writers wait for one another. Commits survive the death of the process; a power loss
+    may undo those after the last durable transaction and leaves the file sound.
+
+    Raises:
+        ValueError: The file is a link, no run file, is damaged, or was written by another version.
+        OSError: The file cannot be opened or written.
+    """
+    if path:
+        _refuse_links(path)
+        with suppress(OSError):  # there is one, or SQLite says why there cannot be
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, OWNER_ONLY))
+    address = str(path.absolute()) if path else ":memory:"
+    return _connected(path, address, _prepare_to_write)
+
+
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """A read-only connection, also for a folder that cannot be written.
+
+    It sees what was committed, also while another process writes. If none does, it leaves no file
+    behind when it is closed. Raises as `connect` does.
+    """
+    _refuse_links(path)
+    return _connected(path, f"{path.absolute().as_uri()}?{_reading_mode(path)}", prepare_to_read)
+
+
+def _refuse_links(path: Path) -> None:
+    """Raise `ValueError` where SQLite would write through a link."""
+    for end in BESIDE:
+        file = path.with_name(f"{path.name}{end}")
+        if file.is_symlink():
+            raise ValueError(f"{file}: is a link, expected the database itself; name that one")
+
+
+def _reading_mode(path: Path) -> str:
+    """How SQLite opens a file without leaving files beside it.
+
+    Only a connection that could write removes the files it needs. Where a write-ahead log exists,
+    the run is active or was killed, and everything stays as it is.
+    """
+    if Path(f"{path.resolve()}-wal").exists():
+        return "mode=ro"
+    return "mode=rw" if os.access(path.parent, os.W_OK) else "mode=ro&immutable=1"
+
+
+def _prepare_to_write(connection: sqlite3.Connection) -> None:
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "secure_delete=OFF"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _connected(
+    path: Path | None, address: str, prepared: Callable[[sqlite3.Connection], None]
+) -> sqlite3.Connection:
+    with explaining(path):
+        connection = sqlite3.connect(
+            address, uri=address.startswith("file:"), timeout=BUSY_SECONDS, check_same_thread=False
+        )
+    try:
+        with explaining(path):
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_CELL)
+            connection.execute("PRAGMA trusted_schema=OFF")
+            connection.execute(f"PRAGMA cache_size=-{CACHE_KIBIBYTES}")
+            prepared(connection)
+            found = format_of(connection)
+        if found is not None and found != FORMAT:
+            raise other_format(path, found, FORMAT)
+    except ForeignTables as error:
+        connection.close()
+        raise foreign(path, str(error)) from None
+    except BaseException:  # raised again: the connection is closed on the way
+        connection.close()
+        raise
+    return connection
+
+
+class SqliteEngine:
+    """The statements of a `Database` in a run file, or in memory without a path.
+
+    All threads share one connection, so a thread waits for the transaction of another one.
+    """
+
+    texts_need_commit = True
+
+    def __init__(self, path: Path | None, *, is_read_only: bool = False) -> None:
+        self.place = path
+        self.lock = threading.RLock()
+        self._connection = connect_to_read(path) if path and is_read_only else connect(path)
+        weakref.finalize(self, self._connection.close)
+        self._connection.isolation_level = None
+        if not is_read_only:
+            with explaining(path):
+                prepare(self._connection)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open; it is this thread's while the thread has the lock."""
+        return self._connection.in_transaction
+
+    @property
+    def num_losses(self) -> int:
+        """A file is never lost."""
+        return 0
+
+    @contextmanager
+    def transaction(self, *, is_durable: bool = False) -> Iterator[None]:
+        """Make the writes inside atomic; an exception undoes them."""
+        with self.lock, explaining(self.place):
+            if is_durable and self.place:
+                self._connection.execute("PRAGMA synchronous=FULL")
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:  # raised again: an interrupt undoes the writes as well
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+            finally:
+                if is_durable and self.place:
+                    self._connection.execute("PRAGMA synchronous=NORMAL")
+
+    def begin_snapshot(self) -> None:
+        """Let all later queries see the file as it is now; for a reader, until it is closed."""
+        self.rows("BEGIN")
+
+    def rows(
+        self, statement: str, values: Sequence[object] = (), *, locks: bool = False
+    ) -> list[tuple[Any, ...]]:
+        """All rows that a statement returns; a transaction locks the whole file anyway."""
+        with self.lock:
+            try:
+                return self._connection.execute(statement, values).fetchall()
+            except SQLITE_ERRORS as error:
+                explain(error, self.place)
+
+    def put_row(self, table: str, row: Sequence[object]) -> None:
+        """Write a row in place of the one with its key."""
+        marks = ", ".join("?" * len(row))
+        self.rows(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", row)  # noqa: S608
+
+    def put_blob(self, name: str, data: bytes) -> None:
+        """Store bytes under their hash, unless another process has stored them since."""
+        self.rows("INSERT OR IGNORE INTO costada_blob VALUES (?, ?)", (name, data))
+
+    def close(self) -> None:
+        """Close the file."""
+        with self.lock:
+            self._connection.close()
