@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Literal, Self, get_args
 
 from costada.store.database import Database
 from costada.store.rows import amount, record
+from costada.store.run_store import POSTGRES
 
 __all__ = ["Account", "Entry", "OverBudget", "Purse"]
 
@@ -17,6 +18,22 @@ Fact = str | int | float | bool | None
 
 COLUMNS = "id, parent, name, policy, budget, spent, committed, is_closed"
 NO_PARENT = 0
+
+PATH = f"""
+WITH RECURSIVE above (id, parent) AS (
+    SELECT id, parent FROM costada_account WHERE id = ?
+    UNION ALL SELECT up.id, up.parent FROM costada_account AS up JOIN above ON up.id = above.parent
+)
+SELECT {COLUMNS} FROM costada_account WHERE id IN (SELECT id FROM above) ORDER BY id
+"""  # noqa: S608
+"""An account and those above it, the purse first: an account is younger than its parent."""
+
+BELOW = """
+WITH RECURSIVE below (id) AS (
+    SELECT id FROM costada_account WHERE id = ?
+    UNION ALL SELECT under.id FROM costada_account AS under JOIN below ON under.parent = below.id
+)
+"""
 ZERO = Decimal(0)
 
 
@@ -98,8 +115,9 @@ class Purse:
     """An account of dollars, and the accounts drawn from it.
 
     With a path it is kept in an SQLite file, which survives the death of a process and may be open
-    in several at once; without one it is in memory. It may be used from any thread. All amounts
-    that come back are exact dollars.
+    in several at once; with a dsn it is kept in Postgres, for processes on several machines;
+    without either it is in memory. It may be used from any thread. All amounts that come back are
+    exact dollars.
 
     A child's budget is taken from what its parent has left, and what it did not spend comes back
     when it is closed. Under the policy `"hard"` nothing begins that does not fit at its worst, so
@@ -113,31 +131,46 @@ class Purse:
         *,
         policy: Policy = "crossing",
         path: str | Path | None = None,
+        dsn: str | None = None,
         name: str = "purse",
     ) -> None:
-        """Open a purse. Reopens an existing purse of the same name in the same file.
+        """Open a purse. Reopens an existing purse of the same name in the same place.
 
         Args:
             budget: Dollars; more than it was raises it.
             policy: Whether the call that crosses the budget completes, or does not begin.
-            path: An SQLite file, best one of its own; in memory without one.
-            name: Tells several purses of one file apart.
+            path: An SQLite file, best one of its own.
+            dsn: Address of a Postgres database, `postgresql://USER@HOST/DATABASE`; needs the extra
+                `postgres`. Give a path, a dsn or neither.
+            name: Tells several purses of one file or database apart.
 
         Raises:
             ValueError: An argument is invalid, the budget is lower than the purse had, its policy
-                another one, or the file is damaged or not one of CostAda.
-            OSError: The file cannot be opened or written.
+                another one, or the file or database is damaged or not one of CostAda.
+            OSError: The file cannot be opened or written, or the server cannot be reached.
         """
         dollars = _dollars("budget", budget, is_budget=True)
         if policy not in get_args(Policy):
             raise ValueError(f"policy: got {policy!r}, expected 'crossing' or 'hard'")
-        self._db = Database(Path(path) if path else None)
+        if path and dsn is not None:
+            raise ValueError(f"dsn: got one with path {str(path)!r}, expected only one of the two")
+        if str(path).startswith(POSTGRES):
+            raise ValueError(
+                "path: got the address of a Postgres database, expected a file or dsn="
+            )
+        if dsn is not None and (not isinstance(dsn, str) or not dsn):
+            # an address may hold a password, so it is never repeated
+            raise ValueError(
+                f"dsn: got {'an empty text' if dsn == '' else f'a {type(dsn).__name__}'}, expected"
+                " 'postgresql://USER@HOST/DATABASE'"
+            )
+        self._db = Database(dsn or (Path(path) if path else None))
         self._owns_file = True
         with self._db.transaction():
-            found = self._find(NO_PARENT, name)
-            if found and found.policy != policy:
-                raise ValueError(f"policy: got {policy!r}, expected {found.policy!r} as it was")
-            self._number = (found or self._add(NO_PARENT, name, policy, dollars)).id
+            own = self._find(NO_PARENT, name) or self._add(NO_PARENT, name, policy, dollars)
+            if own.policy != policy:
+                raise ValueError(f"policy: got {policy!r}, expected {own.policy!r} as it was")
+            self._number = own.id
             self.raise_to(dollars)
 
     def __enter__(self) -> Self:
@@ -202,13 +235,15 @@ class Purse:
         if not name:
             raise ValueError(f"name: got {name!r}, expected a name")
         with self._db.transaction():
-            own = self._opened()
+            path = self._locked()
+            own = _opened(path)
             found = self._find(own.id, name)
             granted = own.lent(found, wanted)
             if found is None:
                 found = self._add(own.id, name, own.policy, granted)
+                self._book(path, ZERO, granted)
             elif found.is_closed or granted != found.budget:
-                self._change(found, budget=granted, is_closed=False)
+                self._change([*path, found], budget=granted, is_closed=False)
         return self._with(found.id)
 
     def raise_to(self, budget: float | Decimal) -> None:
@@ -220,18 +255,20 @@ class Purse:
         """
         dollars = _dollars("budget", budget, is_budget=True)
         with self._db.transaction():
-            own = self._account()
+            path = self._locked()
+            own = path[-1]
             if dollars < own.budget:
                 raise ValueError(
                     f"budget: got {dollars:f}, expected at least {own.budget:f}, which {own.name!r}"
                     " has; it can be raised, not lowered"
                 )
-            if own.parent != NO_PARENT:
-                above = self._with(own.parent)._opened()
+            if above := path[:-1]:
+                lender = _opened(above)
                 needed = max(dollars, own.spent) - own.held
                 if needed > 0:
-                    above.check_fits(needed, f"budget: got {dollars:f}")
-            self._change(own, budget=dollars, is_closed=False)
+                    lender.check_fits(needed, f"budget: got {dollars:f}")
+            if own.is_closed or dollars != own.budget:
+                self._change(path, budget=dollars, is_closed=False)
 
     def begin(self, key: str, bound: float | Decimal, **facts: Fact) -> None:
         """Reserve the most that a call can cost, before it is sent.
@@ -248,12 +285,14 @@ class Purse:
         """
         dollars = _dollars("bound", bound)
         with self._db.transaction(is_durable=True):
-            own = self._opened()
-            if self._entries("account = ? AND key = ?", (own.id, key)):
+            path = self._locked()
+            own = _opened(path)
+            if self._recorded(key) is not None:
                 raise ValueError(f"key: got {key!r}, which {own.name!r} holds; expected a new one")
             least = dollars if own.policy == "hard" else ZERO
             own.check_fits(least, f"a call of at most ${dollars:f}")
             self._write_entry(Entry("", key, ZERO, dollars, facts))
+            self._book(path, dollars, dollars)
 
     def put(
         self, key: str, *, cost: float | Decimal, bound: float | Decimal = ZERO, **facts: Fact
@@ -274,7 +313,10 @@ class Purse:
         """
         entry = Entry("", key, _dollars("cost", cost), _dollars("bound", bound), facts)
         with self._db.transaction(is_durable=True):
+            path = self._locked()
+            added = entry.cost + entry.bound - (self._recorded(key) or ZERO)
             self._write_entry(entry)
+            self._book(path, added, added)
 
     def close(self) -> None:
         """Give back what the account and those below it did not spend; a purse closes its file.
@@ -285,10 +327,11 @@ class Purse:
             self._db.close()
             return
         with self._db.transaction():
+            self._locked()
             for below in reversed(self.accounts()):
                 if not below.is_closed:
-                    now = self._get(below.id)
-                    self._change(now, budget=now.budget, is_closed=True)
+                    path = self._path(below.id)
+                    self._change(path, budget=path[-1].budget, is_closed=True)
 
     def close_child(self, name: str) -> None:
         """Close the child of a name, if there is one."""
@@ -301,10 +344,18 @@ class Purse:
 
         Those of one account come in the order in which they were last written.
         """
+        found: dict[int, list[Entry]] = {}
+        for number, key, cost, bound, facts in self._db.rows(
+            f"{BELOW} SELECT account, key, cost, bound, facts FROM costada_entry"  # noqa: S608
+            " WHERE account IN (SELECT id FROM below) ORDER BY rowid",
+            (self._number,),
+        ):
+            entry = Entry("", key, amount(cost), amount(bound), record(facts))
+            found.setdefault(number, []).append(entry)
         return [
             replace(entry, account=path)
             for account, path in self._tree()
-            for entry in self._entries("account = ? ORDER BY rowid", (account.id,))
+            for entry in found.get(account.id, ())
         ]
 
     def accounts(self) -> list[Account]:
@@ -313,14 +364,19 @@ class Purse:
 
     def _tree(self) -> list[tuple[Account, str]]:
         """The accounts with their names from here on, each before its children."""
-        with self._db.transaction():
-            own = self._account()
-            found, pending = [], [(own, own.name)]
-            while pending:
-                account, path = pending.pop()
-                found.append((account, path))
-                below = self._accounts("parent = ? ORDER BY id DESC", (account.id,))
-                pending += [(each, f"{path}/{each.name}") for each in below]
+        below: dict[int, list[Account]] = {}
+        for each in self._accounts(
+            f"{BELOW} SELECT {COLUMNS} FROM costada_account"  # noqa: S608
+            " WHERE id IN (SELECT id FROM below) ORDER BY id DESC",
+            (self._number,),
+        ):
+            below.setdefault(each.parent if each.id != self._number else NO_PARENT, []).append(each)
+        found, (own,) = [], below[NO_PARENT]
+        pending = [(own, own.name)]
+        while pending:
+            account, path = pending.pop()
+            found.append((account, path))
+            pending += [(each, f"{path}/{each.name}") for each in below.get(account.id, ())]
         return found
 
     def _with(self, number: int) -> "Purse":
@@ -330,19 +386,32 @@ class Purse:
         return other
 
     def _account(self) -> Account:
-        return self._get(self._number)
+        own = f"SELECT {COLUMNS} FROM costada_account WHERE id = ?"  # noqa: S608
+        return self._accounts(own, (self._number,))[0]
 
-    def _opened(self) -> Account:
-        account = self._account()
-        if account.is_closed:
-            raise ValueError(f"account {account.name!r} is closed; draw it from its parent again")
-        return account
+    def _locked(self) -> list[Account]:
+        """The account and those above it, the purse first; nobody else changes any of its accounts.
 
-    def _accounts(self, condition: str, values: Sequence[object]) -> list[Account]:
+        All who write begin with the account of the purse, so none waits for another in a circle.
+        """
+        return self._path(self._number, locks=True)
+
+    def _path(self, number: int, *, locks: bool = False) -> list[Account]:
+        return self._accounts(PATH, (number,), locks=locks)
+
+    def _find(self, parent: int, name: str) -> Account | None:
+        return next(iter(self._named(parent, name)), None)
+
+    def _named(self, parent: int, name: str) -> list[Account]:
+        named = f"SELECT {COLUMNS} FROM costada_account WHERE parent = ? AND name = ?"  # noqa: S608
+        return self._accounts(named, (parent, name))
+
+    def _accounts(
+        self, query: str, values: Sequence[object], *, locks: bool = False
+    ) -> list[Account]:
         found = []
         for number, parent, name, policy, *money, is_closed in self._db.rows(
-            f"SELECT {COLUMNS} FROM costada_account WHERE {condition}",  # noqa: S608
-            values,
+            query, values, locks=locks
         ):
             budget, spent, committed = map(amount, money)
             account = Account(
@@ -351,42 +420,33 @@ class Purse:
             found.append(account)
         return found
 
-    def _get(self, number: int) -> Account:
-        return self._accounts("id = ?", (number,))[0]
-
-    def _find(self, parent: int, name: str) -> Account | None:
-        found = self._accounts("parent = ? AND name = ?", (parent, name))
-        return found[0] if found else None
-
     def _add(self, parent: int, name: str, policy: str, budget: Decimal) -> Account:
-        """A new account, whose whole budget its parent holds for it from now on."""
-        with self._db.transaction():
-            self._db.write(
-                "INSERT INTO costada_account"
-                " (parent, name, policy, budget, spent, committed, is_closed)"
-                " VALUES (?, ?, ?, ?, '0', '0', 0)",
-                (parent, name, policy, f"{budget:f}"),
-            )
-            self._book(parent, ZERO, budget)
-            found = self._accounts("parent = ? AND name = ?", (parent, name))
-        return found[0]
+        """A new account, or one of this name that another client has added since."""
+        self._db.write(
+            "INSERT INTO costada_account"
+            " (parent, name, policy, budget, spent, committed, is_closed)"
+            " VALUES (?, ?, ?, ?, '0', '0', 0) ON CONFLICT (parent, name) DO NOTHING",
+            (parent, name, policy, f"{budget:f}"),
+        )
+        return self._named(parent, name)[0]
 
-    def _change(self, account: Account, *, budget: Decimal, is_closed: bool) -> None:
-        """Give an account another budget, open or close it; those above hold what it then holds."""
+    def _change(self, path: Sequence[Account], *, budget: Decimal, is_closed: bool) -> None:
+        """Give the last account another budget, open or close it; the others hold what it holds."""
+        *above, account = path
         changed = replace(account, budget=budget, is_closed=is_closed)
-        with self._db.transaction():
-            self._write_account(changed)
-            self._book(account.parent, ZERO, changed.held - account.held)
+        self._write_account(changed)
+        self._book(above, ZERO, changed.held - account.held)
 
-    def _book(self, number: int, spent: Decimal, committed: Decimal) -> None:
-        """Add dollars to an account, and to those above what it holds and spent beyond before."""
-        while number != NO_PARENT and (spent or committed):
-            before = self._get(number)
+    def _book(self, path: Sequence[Account], spent: Decimal, committed: Decimal) -> None:
+        """Add dollars to the last account, and to those above what it holds beyond before."""
+        for before in reversed(path):
+            if not (spent or committed):
+                return
             after = replace(
                 before, spent=before.spent + spent, committed=before.committed + committed
             )
             self._write_account(after)
-            number, committed = before.parent, after.held - before.held
+            committed = after.held - before.held
 
     def _write_account(self, account: Account) -> None:
         money = [f"{each:f}" for each in (account.budget, account.spent, account.committed)]
@@ -396,26 +456,27 @@ class Purse:
             (*money, int(account.is_closed), account.id),
         )
 
-    def _entries(self, condition: str, values: Sequence[object]) -> list[Entry]:
-        stored: list[tuple[Any, ...]] = self._db.rows(
-            f"SELECT key, cost, bound, facts FROM costada_entry WHERE {condition}",  # noqa: S608
-            values,
+    def _recorded(self, key: str) -> Decimal | None:
+        """Dollars that are recorded under a key, `None` if nothing is."""
+        found = self._db.rows(
+            "SELECT cost, bound FROM costada_entry WHERE account = ? AND key = ?",
+            (self._number, key),
         )
-        return [
-            Entry("", key, amount(cost), amount(bound), record(facts))
-            for key, cost, bound, facts in stored
-        ]
+        return sum(map(amount, found[0]), ZERO) if found else None
 
     def _write_entry(self, entry: Entry) -> None:
         """Write a call in place of what is recorded under its key."""
-        before = self._entries("account = ? AND key = ?", (self._number, entry.key))
-        known = sum((each.cost + each.bound for each in before), ZERO)
-        added = entry.cost + entry.bound - known
         money = f"{entry.cost:f}", f"{entry.bound:f}"
-        self._db.put_row(
-            "costada_entry", (self._number, entry.key, *money, json.dumps(entry.facts))
-        )
-        self._book(self._number, added, added)
+        row = self._number, entry.key, *money, json.dumps(entry.facts)
+        self._db.put_row("costada_entry", row)
+
+
+def _opened(path: Sequence[Account]) -> Account:
+    """The last account; raises `ValueError` if it is closed."""
+    account = path[-1]
+    if account.is_closed:
+        raise ValueError(f"account {account.name!r} is closed; draw it from its parent again")
+    return account
 
 
 def _dollars(name: str, amount: float | Decimal, *, is_budget: bool = False) -> Decimal:

@@ -7,6 +7,7 @@ import pytest
 from store_backends import BACKENDS
 
 from costada.store.database import Database
+from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
 
@@ -41,3 +42,15 @@ def database(address):
     opened = Database(address)
     yield opened
     opened.close()
+
+
+@pytest.fixture
+def open_purse(address) -> Iterator[Callable[..., Purse]]:
+    """Open a purse in the place of the test, a new one in memory; all are closed after it."""
+    place = {"dsn": address} if isinstance(address, str) else {"path": address}
+    with ExitStack() as opened:
+
+        def opening(budget, **options) -> Purse:
+            return opened.enter_context(Purse(budget, **place, **options))
+
+        yield opening

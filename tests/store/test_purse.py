@@ -4,6 +4,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from store_backends import SHARED
 
 from costada.store.purse import OverBudget, Purse
 
@@ -14,22 +15,22 @@ def standing(purse: Purse) -> tuple[Decimal, Decimal, Decimal]:
     return purse.budget, purse.spent, purse.remaining
 
 
-def test_a_new_purse_holds_its_budget():
-    purse = Purse(0.5)
+def test_a_new_purse_holds_its_budget(open_purse):
+    purse = open_purse(0.5)
     assert standing(purse) == (D("0.5"), D(0), D("0.5"))
     assert (purse.name, purse.policy, purse.is_exhausted) == ("purse", "crossing", False)
 
 
-def test_a_call_counts_at_its_bound_until_it_is_put_with_its_cost():
-    purse = Purse(1)
+def test_a_call_counts_at_its_bound_until_it_is_put_with_its_cost(open_purse):
+    purse = open_purse(1)
     purse.begin("a", D("0.3"))
     assert standing(purse) == (D(1), D("0.3"), D("0.7"))
     purse.put("a", cost=D("0.1"))
     assert standing(purse) == (D(1), D("0.1"), D("0.9"))
 
 
-def test_putting_the_same_call_again_changes_nothing():
-    purse = Purse(1)
+def test_putting_the_same_call_again_changes_nothing(open_purse):
+    purse = open_purse(1)
     for _ in range(3):
         purse.put("a", cost=0.1, bound=0.2, model="m")
     assert purse.spent == D("0.3")
@@ -38,8 +39,8 @@ def test_putting_the_same_call_again_changes_nothing():
     assert entry.facts == {"model": "m"}
 
 
-def test_a_child_draws_its_budget_and_gives_back_what_it_did_not_spend():
-    purse = Purse(1)
+def test_a_child_draws_its_budget_and_gives_back_what_it_did_not_spend(open_purse):
+    purse = open_purse(1)
     child = purse.child("search", 0.4)
     assert (purse.remaining, purse.spent) == (D("0.6"), D(0))
     child.put("a", cost=0.1)
@@ -49,15 +50,15 @@ def test_a_child_draws_its_budget_and_gives_back_what_it_did_not_spend():
     assert (purse.remaining, purse.spent, child.remaining) == (D("0.9"), D("0.1"), D(0))
 
 
-def test_a_child_without_a_budget_draws_all_that_is_left():
-    purse = Purse(1)
+def test_a_child_without_a_budget_draws_all_that_is_left(open_purse):
+    purse = open_purse(1)
     purse.put("a", cost=0.3)
     assert purse.child("rest").budget == D("0.7")
     assert purse.is_exhausted
 
 
-def test_the_spending_of_grandchildren_reaches_the_purse_once():
-    purse = Purse(1)
+def test_the_spending_of_grandchildren_reaches_the_purse_once(open_purse):
+    purse = open_purse(1)
     child = purse.child("child", 0.6)
     grandchild = child.child("grandchild", 0.5)
     grandchild.put("a", cost=0.2)
@@ -68,8 +69,8 @@ def test_the_spending_of_grandchildren_reaches_the_purse_once():
     assert [account.is_closed for account in purse.accounts()] == [False, True, True]
 
 
-def test_a_crossing_child_is_lent_what_is_left_and_its_overshoot_is_its_parents():
-    purse = Purse(1)
+def test_a_crossing_child_is_lent_what_is_left_and_its_overshoot_is_its_parents(open_purse):
+    purse = open_purse(1)
     purse.put("a", cost=0.7)
     child = purse.child("search", 0.5)
     assert child.budget == D("0.3")
@@ -79,16 +80,16 @@ def test_a_crossing_child_is_lent_what_is_left_and_its_overshoot_is_its_parents(
         purse.child("another", 0.1)
 
 
-def test_a_hard_purse_refuses_a_child_that_does_not_fit_and_names_both_numbers():
-    purse = Purse(1, policy="hard")
+def test_a_hard_purse_refuses_a_child_that_does_not_fit_and_names_both_numbers(open_purse):
+    purse = open_purse(1, policy="hard")
     purse.child("first", 0.7)
     with pytest.raises(ValueError, match=r"budget: got 0.4, but 'purse' has \$0.3 left of \$1"):
         purse.child("second", 0.4)
     assert purse.child("second", 0.3).policy == "hard"
 
 
-def test_the_same_name_is_the_same_account():
-    purse = Purse(1)
+def test_the_same_name_is_the_same_account(open_purse):
+    purse = open_purse(1)
     purse.child("search", 0.4).put("a", cost=0.1)
     again = purse.child("search", 0.4)
     assert standing(again) == (D("0.4"), D("0.1"), D("0.3"))
@@ -98,8 +99,8 @@ def test_the_same_name_is_the_same_account():
     assert purse.remaining == D("0.4")
 
 
-def test_an_account_that_is_opened_again_draws_what_it_had_given_back():
-    purse = Purse(1, policy="hard")
+def test_an_account_that_is_opened_again_draws_what_it_had_given_back(open_purse):
+    purse = open_purse(1, policy="hard")
     child = purse.child("search", 0.4)
     child.put("a", cost=0.1)
     child.close()
@@ -111,15 +112,17 @@ def test_an_account_that_is_opened_again_draws_what_it_had_given_back():
     assert purse.remaining == D("0.6")
 
 
-def test_an_open_account_asks_a_hard_purse_in_vain_for_more_than_there_is():
-    purse = Purse(1, policy="hard")
+def test_an_open_account_asks_a_hard_purse_in_vain_for_more_than_there_is(open_purse):
+    purse = open_purse(1, policy="hard")
     purse.child("search", 1)
     with pytest.raises(OverBudget):
         purse.child("search", 1.5)
 
 
-def test_a_closed_account_begins_no_call_and_lends_nothing_but_takes_down_what_was_spent():
-    purse = Purse(1)
+def test_a_closed_account_begins_no_call_and_lends_nothing_but_takes_down_what_was_spent(
+    open_purse,
+):
+    purse = open_purse(1)
     child = purse.child("search", 0.5)
     child.begin("a", 0.2)
     child.close()
@@ -132,8 +135,8 @@ def test_a_closed_account_begins_no_call_and_lends_nothing_but_takes_down_what_w
         child.child("below", 0.1)
 
 
-def test_raising_draws_the_difference_under_either_policy_or_not_at_all():
-    purse = Purse(1)
+def test_raising_draws_the_difference_under_either_policy_or_not_at_all(open_purse):
+    purse = open_purse(1)
     child = purse.child("search", 0.4)
     child.raise_to(0.9)
     assert (child.budget, purse.remaining) == (D("0.9"), D("0.1"))
@@ -146,8 +149,8 @@ def test_raising_draws_the_difference_under_either_policy_or_not_at_all():
     assert purse.remaining == D("1.1")
 
 
-def test_a_hard_call_begins_only_if_its_worst_case_fits():
-    purse = Purse(1, policy="hard")
+def test_a_hard_call_begins_only_if_its_worst_case_fits(open_purse):
+    purse = open_purse(1, policy="hard")
     purse.begin("a", 0.6)
     with pytest.raises(OverBudget, match=r"a call of at most \$0.5, but 'purse' has \$0.4 left"):
         purse.begin("b", 0.5)
@@ -156,8 +159,8 @@ def test_a_hard_call_begins_only_if_its_worst_case_fits():
     assert purse.remaining == 0
 
 
-def test_a_crossing_call_begins_as_long_as_anything_is_left():
-    purse = Purse(0.1)
+def test_a_crossing_call_begins_as_long_as_anything_is_left(open_purse):
+    purse = open_purse(0.1)
     purse.begin("a", 5)
     with pytest.raises(OverBudget):
         purse.begin("b", 0.01)
@@ -165,15 +168,15 @@ def test_a_crossing_call_begins_as_long_as_anything_is_left():
     purse.begin("b", 5)
 
 
-def test_a_key_can_begin_only_once():
-    purse = Purse(1)
+def test_a_key_can_begin_only_once(open_purse):
+    purse = open_purse(1)
     purse.begin("a", 0.1)
     with pytest.raises(ValueError, match="key: got 'a', which 'purse' holds"):
         purse.begin("a", 0.1)
 
 
-def test_calls_are_reported_with_the_account_that_paid():
-    purse = Purse(1)
+def test_calls_are_reported_with_the_account_that_paid(open_purse):
+    purse = open_purse(1)
     purse.put("plan", cost=0.1)
     child = purse.child("search", 0.5)
     child.put("1", cost=0.2)
@@ -189,13 +192,13 @@ def test_calls_are_reported_with_the_account_that_paid():
 
 
 @pytest.mark.parametrize("budget", [0, -1, float("inf"), float("nan"), True, "much", None])
-def test_a_budget_is_finite_dollars_above_0(budget):
+def test_a_budget_is_finite_dollars_above_0(open_purse, budget):
     with pytest.raises(ValueError, match="budget: got"):
-        Purse(budget)
+        open_purse(budget)
 
 
-def test_costs_and_names_are_checked():
-    purse = Purse(1)
+def test_costs_and_names_are_checked(open_purse):
+    purse = open_purse(1)
     with pytest.raises(ValueError, match="cost: got -1, expected finite dollars of at least 0"):
         purse.put("a", cost=-1)
     with pytest.raises(ValueError, match="bound: got"):
@@ -203,19 +206,43 @@ def test_costs_and_names_are_checked():
     with pytest.raises(ValueError, match="name: got ''"):
         purse.child("", 0.1)
     with pytest.raises(ValueError, match="policy: got 'soft'"):
-        Purse(1, policy="soft")
+        open_purse(1, policy="soft")
     assert purse.calls() == []
 
 
-def test_a_purse_in_a_file_is_gone_on_with(tmp_path: Path):
-    file = tmp_path / "purse.sqlite"
-    with Purse(1, path=file, policy="hard") as purse:
+@pytest.mark.parametrize("address", SHARED, indirect=True)
+def test_a_purse_is_reopened_with_what_was_spent_before(open_purse):
+    with open_purse(1, policy="hard") as purse:
         purse.child("search", 0.5).put("a", cost=0.2)
-    with Purse(2, path=file, policy="hard") as purse:
+    with open_purse(2, policy="hard") as purse:
         assert standing(purse) == (D(2), D("0.2"), D("1.5"))
         assert purse.child("search", 0.5).spent == D("0.2")
-        assert Purse(3, path=file, name="another").spent == 0
+        assert open_purse(3, name="another").spent == 0
     with pytest.raises(ValueError, match="budget: got 1, expected at least 2"):
-        Purse(1, path=file, policy="hard")
+        open_purse(1, policy="hard")
     with pytest.raises(ValueError, match="policy: got 'crossing', expected 'hard' as it was"):
-        Purse(2, path=file)
+        open_purse(2)
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ({"path": "a.sqlite", "dsn": "postgresql://h/d"}, "dsn: got one with path 'a.sqlite'"),
+        ({"path": "postgresql://u:secret@h/d"}, "path: got the address of a Postgres database"),
+        ({"dsn": ""}, "dsn: got an empty text, expected 'postgresql://"),
+        ({"dsn": Path("a.sqlite")}, "dsn: got a PosixPath, expected 'postgresql://"),
+        ({"dsn": "secret is no address"}, "cannot be read, expected postgresql://"),
+    ],
+)
+def test_a_place_that_is_none_is_refused_and_no_secret_repeated(place, message, tmp_path):
+    with pytest.raises(ValueError, match=message) as refused:
+        Purse(1, **place)
+    assert "secret" not in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_purse_whose_server_is_gone_names_the_place():
+    with pytest.raises(OSError, match="cannot connect") as refused:
+        Purse(1, dsn="postgresql://user:secret@127.0.0.1:9/purses")
+    assert refused.value.filename == "postgresql://user@127.0.0.1:9/purses"
+    assert "secret" not in str(refused.value)
