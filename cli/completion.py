@@ -75,7 +75,7 @@ def completions(words: list[str], last: str) -> list[Item]:
     known = table()
     commands = known["commands"]
     if not words:
-        found = [(name, each["help"]) for name, each in commands.items()]
+        found = [(name, _first_sentence(each["help"])) for name, each in commands.items()]
         if last.startswith("-"):
             found = known["options"]
         return _beginning(found, last)
@@ -187,20 +187,21 @@ def _read_commands() -> dict[str, Any]:
 
     root: Any = get_command(app)
     commands = {}
-    for name, command in root.commands.items():
+    for name in root.list_commands(None):
+        command = root.get_command(None, name)
         shown = [each for each in command.params if not getattr(each, "hidden", False)]
         options = [each for each in shown if each.param_type_name == "option"]
         commands[name] = {
-            "help": _first_line(command.help),
+            "help": _paragraph(command.help),
             "options": {
-                spelling: {"help": _first_line(each.help), "value": _kind(each)}
+                spelling: {"help": _first_sentence(each.help), "value": _kind(each)}
                 for each in options
                 for spelling in (*each.opts, *each.secondary_opts)
             }
             | {"--help": {"help": "Show this message and exit.", "value": None}},
             "arguments": [_kind(each) for each in shown if each not in options],
         }
-    options = [(each.opts[0], _first_line(each.help)) for each in root.params]
+    options = [(each.opts[0], _first_sentence(each.help)) for each in root.params]
     options.append(("--help", "Show this message and exit."))
     return {"commands": commands, "options": options, "problems": list(problem_names())}
 
@@ -229,5 +230,10 @@ def _kind(parameter: Any) -> str | list[str] | None:
     return PATH if metavar in ("DIR", "FILE") else TEXT
 
 
-def _first_line(text: str | None) -> str:
-    return " ".join((text or "").split("\n\n")[0].split()).split(". ")[0]
+def _paragraph(text: str | None) -> str:
+    """The first paragraph of a text, in one line."""
+    return " ".join((text or "").split("\n\n")[0].split())
+
+
+def _first_sentence(text: str | None) -> str:
+    return _paragraph(text).split(". ")[0]

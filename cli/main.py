@@ -1,34 +1,16 @@
-"""The commands. LangChain is loaded only by those that need it."""
+"""The commands. Each is loaded when it is called: its libraries take longer than a help text."""
 
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import version
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from costada.cli.adopt import adopt
-from costada.cli.check import check
-from costada.cli.compare import compare
-from costada.cli.diff import diff
-from costada.cli.export import export
-from costada.cli.forecast import forecast
-from costada.cli.fork import fork
-from costada.cli.gateway import gateway
-from costada.cli.init import init
-from costada.cli.mcp import mcp
-from costada.cli.prepare import prepare
-from costada.cli.problems import evaluate, list_problems
-from costada.cli.report import report
-from costada.cli.run import resume, run
-from costada.cli.simulate import simulate
-from costada.cli.steer import steer, submit
-from costada.cli.sweep import sweep
-from costada.cli.theory import theory
-from costada.cli.trace import graph, trace
-from costada.cli.watch import watch
 from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_process_option
 
 
@@ -52,8 +34,65 @@ EVALUATION = _epilog(
 )
 OTHERS = _epilog("done", stopped="stopped")
 
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "run": ("run:run", RUNS),
+    "resume": ("run:resume", RUNS),
+    "fork": ("fork:fork", OTHERS),
+    "steer": ("steer:steer", OTHERS),
+    "submit": ("steer:submit", OTHERS),
+    "forecast": ("forecast:forecast", CALCULATIONS),
+    "sweep": ("sweep:sweep", RUNS),
+    "compare": ("compare:compare", OTHERS),
+    "simulate": ("simulate:simulate", CALCULATIONS),
+    "theory": ("theory:theory", CALCULATIONS),
+    "trace": ("trace:trace", OTHERS),
+    "diff": ("diff:diff", OTHERS),
+    "report": ("report:report", OTHERS),
+    "export": ("export:export", OTHERS),
+    "watch": ("watch:watch", OTHERS),
+    "evaluate": ("problems:evaluate", EVALUATION),
+    "init": ("init:init", OTHERS),
+    "check": ("check:check", OTHERS),
+    "prepare": ("prepare:prepare", OTHERS),
+    "adopt": ("adopt:adopt", OTHERS),
+    "graph": ("trace:graph", OTHERS),
+    "gateway": ("gateway:gateway", OTHERS),
+    "mcp": ("mcp:mcp", OTHERS),
+    "list": ("problems:list_problems", OTHERS),
+}
+"""Where the function of each command is, in this room, and the end of its help text."""
+
+
+class Commands(TyperGroup):
+    """The group of all commands, which hold no more than their help until they are called."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {name: TyperCommand(name) for name in COMMANDS}
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Load a command, except to list it; `None` if there is none of that name."""
+        if cmd_name not in COMMANDS or self.commands[cmd_name].help:
+            return super().get_command(ctx, cmd_name)
+        place, epilog = COMMANDS[cmd_name]
+        module, _, function = place.partition(":")
+        found = getattr(import_module(f"costada.cli.{module}"), function)
+        alone = typer.Typer(add_completion=False)
+        alone.command(cmd_name, epilog=epilog)(found)
+        return typer.main.get_command(alone)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help text, in which the help of commands comes from the stored table."""
+        from costada.cli.completion import table
+
+        for name, known in table()["commands"].items():
+            self.commands[name].help = known["help"]
+        super().format_help(ctx, formatter)
+
+
 app = typer.Typer(
     name="costada",
+    cls=Commands,
     epilog=RUNS,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -75,36 +114,6 @@ def costada(
     ] = False,
 ) -> None:
     """Let language models improve a program within a budget of dollars."""
-
-
-EPILOGS: dict[Callable[..., None], str] = {
-    run: RUNS,
-    resume: RUNS,
-    fork: OTHERS,
-    steer: OTHERS,
-    submit: OTHERS,
-    forecast: CALCULATIONS,
-    sweep: RUNS,
-    compare: OTHERS,
-    simulate: CALCULATIONS,
-    theory: CALCULATIONS,
-    trace: OTHERS,
-    diff: OTHERS,
-    report: OTHERS,
-    export: OTHERS,
-    watch: OTHERS,
-    evaluate: EVALUATION,
-    init: OTHERS,
-    check: OTHERS,
-    prepare: OTHERS,
-    adopt: OTHERS,
-    graph: OTHERS,
-    gateway: OTHERS,
-    mcp: OTHERS,
-}
-for command, epilog in EPILOGS.items():
-    app.command(epilog=epilog)(command)
-app.command("list", epilog=OTHERS)(list_problems)
 
 
 def main() -> None:

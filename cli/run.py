@@ -296,7 +296,7 @@ def summary_text(
     if folder.report.is_file():
         lines.append(f"  report          {folder.report.resolve().as_uri()}")
     elif result.iterations:
-        lines.append(f"  report          {folder.report_command}")
+        lines.append(f"  report          not written yet; {folder.report_command} writes it")
     if result.stop_reason in ("interrupted", "failures"):
         lines.append(f"Resume with: {folder.next_command(config)}")
     return "\n".join(lines)

@@ -75,7 +75,8 @@ def commands() -> str:
     """The commands with their arguments and options, as `--help` shows them."""
     group = typer.main.get_command(app)
     return "\n\n".join(
-        "\n\n".join(_command(name, command)) for name, command in group.commands.items()
+        "\n\n".join(_command(name, group.get_command(None, name)))
+        for name in group.list_commands(None)
     )
 
 

@@ -97,6 +97,7 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
         tickets=[],
         open=[],
         landings=0,
+        awaits_money=False,
         prepared=0,
         stopping="",
         archive_seq=0,

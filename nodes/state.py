@@ -232,7 +232,8 @@ class SearchState(SearchInput, SearchOutput, total=False):
     0 until then; `granted_budget` is what the run has drawn from a purse, else absent or `None`.
     `launched` is the number of the last ticket, `tickets` are those in flight in the order of their
     launch, and `open` their numbers. `parallel` is how many could be in flight when the last step
-    began. `landings` counts what has landed. `prepared` is the number of a ticket whose guide has
+    began. `landings` counts what has landed, and `awaits_money` says whether another ticket waited
+    for money when the last one landed. `prepared` is the number of a ticket whose guide has
     landed and whose step has not begun, 0 for none. `stopping` is the reason why the run stops as
     soon as nothing is in flight, empty while it continues.
     `num_frontiers` is how many frontiers an attempt in flight has seen, else absent.
@@ -261,6 +262,7 @@ class SearchState(SearchInput, SearchOutput, total=False):
     open: list[int]
     parallel: int
     landings: int
+    awaits_money: bool
     prepared: int
     stopping: str
     num_frontiers: int | None

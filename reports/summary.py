@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from costada.controller.step import OUT_OF_MONEY
 from costada.evaluators.sandbox.layer_choice import described_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.reports.formats import counted, percent
@@ -95,9 +96,12 @@ def cache_text(sums: Iterable[RoleSum]) -> str:
 def failures_text(rows: Sequence[TraceRow]) -> str:
     """How many iterations of a run without any gain failed, and why the last one did.
 
-    Empty if the run has found something better than its start, or no iteration failed.
+    Empty if the run has found something better than its start, or no iteration failed. One that
+    could not be paid for has not failed.
     """
-    reasons = [row["failure"] for row in rows if row["failure"]]
+    reasons = [
+        row["failure"] for row in rows if row["failure"] and OUT_OF_MONEY not in row["events"]
+    ]
     if not reasons or any(row["global_gain"] > 0 for row in rows):
         return ""
     lines = printable(reasons[-1]).splitlines()

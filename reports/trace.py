@@ -94,6 +94,11 @@ def ticket_of(row: Mapping[str, Any]) -> int:
     return int(row.get("ticket", row["iteration"]))
 
 
+def attempts_made(row: Mapping[str, Any]) -> int:
+    """How many attempts an iteration made: not the last one, if no money was left for it."""
+    return int(row["attempts"]) - (OUT_OF_MONEY in row["events"])
+
+
 def trace_json(rows: Sequence[TraceRow]) -> str:
     """The rows as one JSON array, a row per line."""
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)

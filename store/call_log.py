@@ -89,6 +89,16 @@ class CallKey(NamedTuple):
     attempt: int
 
 
+class Landing(NamedTuple):
+    """The number of a ticket that landed, and whether another one waited for money then.
+
+    The file has a negative number where one waited.
+    """
+
+    number: int
+    awaits_money: bool
+
+
 class CallFilter(NamedTuple):
     """Which calls of a run are meant.
 
@@ -375,17 +385,18 @@ class CallLog:
         in_doubt = sum((each[2] for each in found), Decimal(0))
         return Charge(cost, spent, sum(each[0] == "guide" for each in found), in_doubt)
 
-    def put_landing(self, run_id: str, landing: int, number: int) -> None:
-        """Note which ticket landed at a place of the run's order of landing."""
+    def put_landing(self, run_id: str, landing: int, landed: Landing) -> None:
+        """Note what landed at a place of the run's order of landing."""
+        number = -landed.number if landed.awaits_money else landed.number
         self._db.put_row("costada_landing", (run_id, landing, number))
 
-    def landing(self, run_id: str, landing: int) -> int | None:
-        """The number of the ticket that landed there, `None` if nothing has landed there yet."""
+    def landing(self, run_id: str, landing: int) -> Landing | None:
+        """What landed there, `None` if nothing has landed there yet."""
         found = self._db.rows(
             "SELECT number FROM costada_landing WHERE run_id = ? AND landing = ?",
             (run_id, landing),
         )
-        return int(found[0][0]) if found else None
+        return Landing(abs(found[0][0]), found[0][0] < 0) if found else None
 
     def unsettled_cost(self, run_id: str, iteration: int, *, counts_lost: bool) -> Decimal:
         """The dollars of all calls whose ticket had not landed by an iteration."""

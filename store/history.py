@@ -13,7 +13,7 @@ from costada.store.file_errors import checking_rows, damaged
 from costada.store.rows import LARGEST_READING, CallStatus, OutcomeKind, amount, parsed, record
 from costada.store.run_store import RunFacts
 from costada.values.candidate import Program
-from costada.values.usage import MILLION
+from costada.values.usage import COUNTS, NO_TOKENS, Price, Usage, cache_savings
 
 CALL_COLUMNS = "iteration, role, attempt, n, status, cost, bound, prompt_hash, answer_hash"
 EVERYTHING = 2**62
@@ -59,16 +59,9 @@ class PastCall:
         Raises:
             ValueError: If the row holds no number of dollars or tokens where it should.
         """
-        cached, written, read, answered, price_in, price_out = (
-            amount(str(self.facts.get(name) or 0))
-            for name in (
-                *("cached_tokens", "cache_write_tokens", "input_tokens", "output_tokens"),
-                *("price_in", "price_out"),
-            )
-        )
-        if not cached and not written:
-            return Decimal(0)
-        return (read * price_in + answered * price_out) / MILLION - self.cost
+        usage = Usage(**{name: self.facts.get(name) or 0 for name in COUNTS})
+        price = _price(self.facts.get("price_in"), self.facts.get("price_out"))
+        return cache_savings(usage, price, self.cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,21 +160,24 @@ class RunHistory(RunFacts):
 
     def cache_use(self, run_id: str) -> CacheUse:
         """What providers' prompt caches have done for the requests of a run so far."""
-        ((read, cached, saved),) = self._db.rows(
-            "WITH fact AS (SELECT CAST(cost AS DOUBLE PRECISION) AS cost,"
-            " CAST(json_extract(facts, '$.input_tokens') AS DOUBLE PRECISION) AS input,"
-            " CAST(json_extract(facts, '$.output_tokens') AS DOUBLE PRECISION) AS output,"
-            " CAST(json_extract(facts, '$.cached_tokens') AS DOUBLE PRECISION) AS cached,"
-            " CAST(json_extract(facts, '$.cache_write_tokens') AS DOUBLE PRECISION) AS written,"
-            " CAST(json_extract(facts, '$.price_in') AS DOUBLE PRECISION) AS price_in,"
-            " CAST(json_extract(facts, '$.price_out') AS DOUBLE PRECISION) AS price_out"
-            " FROM costada_call WHERE run_id = ? AND json_valid(facts))"
-            " SELECT COALESCE(SUM(input), 0), COALESCE(SUM(cached), 0), COALESCE(SUM("
-            "CASE WHEN cached + written > 0"
-            " THEN (input * price_in + output * price_out) / 1e6 - cost END), 0) FROM fact",
+        # Requests at equal rates are summed first, as savings are linear in tokens and dollars.
+        tokens = "CAST(json_extract(facts, '$.{}') AS BIGINT)"
+        sums = ", ".join(f"CAST(SUM({tokens.format(name)}) AS BIGINT)" for name in COUNTS)
+        found = self._db.rows(
+            f"SELECT json_extract(facts, '$.price_in') AS price_in, {sums},"  # noqa: S608
+            " json_extract(facts, '$.price_out') AS price_out, SUM(CAST(cost AS DOUBLE PRECISION)),"
+            f" {tokens.format('cached_tokens')} > 0"
+            f" OR {tokens.format('cache_write_tokens')} > 0 AS has_cache"
+            " FROM costada_call WHERE run_id = ? AND json_valid(facts)"
+            " GROUP BY price_in, price_out, has_cache",
             (run_id,),
         )
-        return CacheUse(int(read), int(cached), saved)
+        used, saved = NO_TOKENS, Decimal(0)
+        for price_in, *counts, price_out, cost, _ in found:
+            usage = Usage(*(count or 0 for count in counts))
+            used += usage
+            saved += cache_savings(usage, _price(price_in, price_out), amount(str(cost)))
+        return CacheUse(used.input_tokens, used.cached_tokens, float(saved))
 
     def _calls(self, found: Iterable[tuple[Any, ...]]) -> list[PastCall]:
         with checking_rows(self._db.place):
@@ -311,3 +307,8 @@ class RunHistory(RunFacts):
 def _read(text: str) -> dict[str, Any]:
     """The object that a row holds; what is no number in JSON counts as absent."""
     return record(text, has_constants=False)
+
+
+def _price(price_in: object, price_out: object) -> Price:
+    """The rates of a request's row, 0 where it has none; raises as `amount` does."""
+    return Price(amount(str(price_in or 0)), amount(str(price_out or 0)))

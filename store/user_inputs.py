@@ -1,6 +1,7 @@
 """What users put into a run: ideas and programs, each taken by one step."""
 
 import json
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,6 +23,11 @@ LARGEST_PROGRAM = 2**22
 
 MOST_WAITING = 100
 """Inputs that may wait for a step of one run."""
+
+TOO_MANY = (
+    f"{MOST_WAITING} ideas and programs wait for a step, expected fewer than {MOST_WAITING} before"
+    " another one"
+)
 
 LARGEST_NUMBER = 2**53
 """No input has a number that a browser cannot hold."""
@@ -63,7 +69,7 @@ def checked_idea(text: object) -> str:
         ValueError: It is no text, empty, too long, or holds control characters.
     """
     if not isinstance(text, str):
-        raise ValueError(f"idea: got a {type(text).__name__}, expected a text")
+        raise ValueError(f"idea: got {reprlib.repr(text)}, expected a text")
     idea = " ".join(text.split())
     if not 0 < len(idea) <= LONGEST_IDEA:
         raise ValueError(
@@ -153,10 +159,7 @@ class UserInputTable:
             if not isinstance(last, int) or not 0 <= last < LARGEST_NUMBER:
                 raise damaged(self._db.place, "the number of a user input in it is damaged")
             if waiting >= MOST_WAITING:
-                raise ValueError(
-                    f"run {run_id!r}: {waiting} ideas and programs wait for a step, expected fewer"
-                    f" than {MOST_WAITING} before another one"
-                )
+                raise ValueError(TOO_MANY)
             name = (
                 self._db.put_program(content)
                 if isinstance(content, Program)

@@ -140,7 +140,7 @@ def check_commands(text: str) -> None:
     for line in lines_of_shell(text):
         words = shlex.split(line, comments=True)
         if words and words[0] == "costada":
-            known = typer.main.get_command(app).commands[words[1]].params
+            known = typer.main.get_command(app).get_command(None, words[1]).params
             options = {word for word in words if word.startswith("--")}
             assert options <= {name for each in known for name in each.opts}, line
 

@@ -12,12 +12,14 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
+from costada.cli.main import COMMANDS
+
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(
     [
         "costada.agents.middleware",
         "costada.agents.tool",
-        "costada.cli.main",
+        *(f"costada.cli.{place.partition(':')[0]}" for place, _ in COMMANDS.values()),
         "costada.experiments.comparison.report",
         "costada.experiments.comparison.text",
         "costada.models.chat_models",

@@ -181,13 +181,16 @@ def _band(heights: Sequence[float]) -> tuple[float, float, float]:
 
 
 def _limit_objective(axes: Axes, section: Section, runs: Sequence[RunOutcome]) -> None:
-    """Limit the axis to the later objectives; the first steps may lie outside."""
-    early = OBJECTIVES_FROM * section.budget
+    """Limit the axis to the later objectives and the last of each run; early ones may lie outside.
+
+    A run that ended early is shown from the share of its own dollars.
+    """
     shown = [
         point.best_objective
         for run in runs
         for point in run.points
-        if point.spent >= early and point.best_objective is not None
+        if point.spent >= OBJECTIVES_FROM * min(section.budget, run.points[-1].spent)
+        and point.best_objective is not None
     ]
     if shown:
         margin = 0.05 * (max(shown) - min(shown)) or 0.05 * abs(shown[0]) or 1.0

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
-from costada.controller.step import OUT_OF_MONEY
 from costada.evaluators.fingerprint import known_part
 from costada.experiments.comparison.metrics import Point, RunOutcome
-from costada.reports.trace import end_after, stored_rows
+from costada.reports.trace import attempts_made, end_after, stored_rows
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.store.candidates import SEED_ID
@@ -202,8 +201,7 @@ def _is_failing(rows: Sequence[TraceRow], max_failures: int) -> bool:
     count = 0
     for row in rows:
         before = 0 if count >= max_failures else count
-        made = row["attempts"] - (OUT_OF_MONEY in row["events"])
-        count = before + made if row["failure"] else 0
+        count = before + attempts_made(row) if row["failure"] else 0
     return count >= max_failures
 
 

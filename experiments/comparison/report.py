@@ -34,6 +34,7 @@ from costada.experiments.comparison.tables import (
     section_title,
 )
 from costada.experiments.comparison.text import to_csv, to_latex, to_markdown
+from costada.reports.formats import counted
 from costada.runs.folder import RunFolder
 from costada.store.files import make_folder, read_bytes, replace_text
 
@@ -103,12 +104,12 @@ def to_html(
         for run in some
     ]
     counts = {
-        "finished runs": len(runs),
-        "problems": len({run.problem for run in runs}),
-        "models and settings": len({run.model for run in runs}),
-        "methods": len(methods),
+        "finished run": len(runs),
+        "problem": len({run.problem for run in runs}),
+        "configuration": len({run.model for run in runs}),
+        "method": len(methods),
     }
-    numbers = ", ".join(f"{count} {what}" for what, count in counts.items())
+    numbers = ", ".join(counted(number, what) for what, number in counts.items())
     pictures = {
         str(path): f"data:image/svg+xml;base64,{b64encode(read_bytes(path)).decode('ascii')}"
         for path in theory

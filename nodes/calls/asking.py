@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from functools import partial
 from typing import cast
 from urllib.parse import quote
@@ -28,9 +27,10 @@ from costada.models.retries import is_probe, sleep_between_requests
 from costada.nodes.calls.budget import (
     AwaitsMoney,
     affordable_answer,
+    leave_queue,
     left_of_step,
     money_left,
-    num_others_sent,
+    reserve_share,
     share_of_money,
 )
 from costada.nodes.calls.journal import CallJournal, Reserve
@@ -128,8 +128,8 @@ def ask_within_budget(
     Under a hard budget every request, retries and fallbacks included, may be answered at the length
     that can be bought with what is left at that moment, of the budget and of `step_cap` dollars.
     With several steps in flight that is its share of what is left; a request that its share cannot
-    pay for waits until others have ended. What a request can cost at most is reserved in the
-    transaction that journals it.
+    pay for waits until others have ended, the oldest first. What a request can cost at most is
+    reserved in the transaction that journals it.
     Otherwise a call that begins below the step's cap completes, and one that only continues a
     conversation (`is_further`) does not begin when the budget is used up. A call that was made
     before is answered as before. A model that refuses all further requests is `Gone` where another
@@ -195,24 +195,20 @@ def _ask_within_hard_budget(
         except RequestNotSent as error:
             raise _OverStepCap(f"{error} of the step's cap") from None
 
-    def reserve(bound: Decimal) -> None:
-        if is_alone(state, context):
-            return
-        left = money_left(key, state, context)
-        if bound > left:
-            refusal = AwaitsMoney if num_others_sent(key, state, context) else RequestNotSent
-            raise refusal(f"not asked: it may cost ${bound:.6f}, and ${left:.6f} are left")
-
     limited = replace(asked, model=cast(ChatModel, with_limited_answers(asked.model, limit)))
-    while True:
-        try:
-            return ask_once(limited, reserve=reserve)
-        except _OverStepCap as error:
-            return CutShort(str(error))
-        except AwaitsMoney:
-            sleep_interruptibly(PARKED_SECONDS)
-        except RequestNotSent as error:
-            return Unaffordable(str(error))
+    reserve = partial(reserve_share, key=key, state=state, context=context)
+    try:
+        while True:
+            try:
+                return ask_once(limited, reserve=reserve)
+            except _OverStepCap as error:
+                return CutShort(str(error))
+            except AwaitsMoney:
+                sleep_interruptibly(PARKED_SECONDS)
+            except RequestNotSent as error:
+                return Unaffordable(str(error))
+    finally:
+        leave_queue(key, context)
 
 
 def ask_for_guide(

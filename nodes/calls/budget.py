@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 from decimal import Decimal
+from threading import Lock
 
 from costada.models.metering import MeteredCall
 from costada.models.prices import ListPrice, PriceBook, Quote, ReportedCost
@@ -17,6 +18,7 @@ from costada.models.requests import (
 )
 from costada.models.runnable_tree import AskedModel, asked_models, sent_parameters
 from costada.nodes.context import PricedModel, RunContext, budget_of, is_alone
+from costada.nodes.per_run import PerRun
 from costada.nodes.state import SearchState
 from costada.prompts.render import Prompt
 from costada.store.call_log import CallKey
@@ -165,6 +167,37 @@ class AwaitsMoney(RequestNotSent):
     """A request waits until others in flight have ended and what they reserved is free."""
 
 
+class MoneyQueue:
+    """The tickets of a run that wait for money: the oldest is served first."""
+
+    def __init__(self) -> None:
+        self._numbers: set[int] = set()
+        self._lock = Lock()
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a ticket waits."""
+        return bool(self._numbers)
+
+    def is_behind(self, number: int) -> bool:
+        """Whether a ticket launched earlier than this one waits."""
+        with self._lock:
+            return any(each < number for each in self._numbers)
+
+    def join(self, number: int) -> None:
+        """Let a ticket wait."""
+        with self._lock:
+            self._numbers.add(number)
+
+    def leave(self, number: int) -> None:
+        """Note that a ticket no longer waits."""
+        with self._lock:
+            self._numbers.discard(number)
+
+
+MONEY_QUEUES = PerRun(MoneyQueue)
+
+
 def share_of_money(
     request: OutgoingRequest,
     prices: PriceBook,
@@ -178,20 +211,51 @@ def share_of_money(
     roomy answer: fewer calls in flight are worth more than answers that are cut short.
 
     Raises:
-        AwaitsMoney: Others are in flight, and what they leave cannot buy a roomy answer.
+        AwaitsMoney: An older ticket waits, or others are in flight, and what they leave cannot buy
+            a roomy answer. The ticket has joined the queue then.
     """
     if is_alone(state, context):
         return money_left(key, state, context)
-    with context.store.call_log.unchanged():
-        left, num_sent = money_left(key, state, context), num_others_sent(key, state, context)
     cap = min(request.output_cap or DEFAULT_OUTPUT_CAP, ROOMY_ANSWER)
     roomy = prices.listed(request.model).worst_cost(request.input_bound, cap * request.choices)
-    if num_sent and left < roomy:
-        raise AwaitsMoney(
-            f"not asked: a roomy answer may cost ${roomy:.6f}, and ${left:.6f} are left"
-        )
+    with context.store.call_log.unchanged():
+        left, num_sent = money_left(key, state, context), num_others_sent(key, state, context)
+        if _is_behind(key, context) or (num_sent and left < roomy):
+            raise _awaiting(roomy, left, key, context)
     num_affordable = int(left / roomy) if roomy else context.parallel
     return left / max(1, min(context.parallel - num_sent, num_affordable))
+
+
+def reserve_share(bound: Decimal, key: CallKey, state: SearchState, context: RunContext) -> None:
+    """Take the bound of a request from what is left, in the transaction that journals it.
+
+    Raises:
+        AwaitsMoney: An older ticket waits, or others are in flight, and what they leave is less.
+            The ticket has joined the queue then.
+        RequestNotSent: Less is left, and no other ticket is in flight.
+    """
+    if is_alone(state, context):
+        return
+    left = money_left(key, state, context)
+    if _is_behind(key, context) or (bound > left and num_others_sent(key, state, context)):
+        raise _awaiting(bound, left, key, context)
+    if bound > left:
+        raise RequestNotSent(f"not asked: it may cost ${bound:.6f}, and ${left:.6f} are left")
+    leave_queue(key, context)
+
+
+def leave_queue(key: CallKey, context: RunContext) -> None:
+    """Note that a ticket no longer waits for money, if it did."""
+    MONEY_QUEUES.of(context.store, key.run_id).leave(key.iteration)
+
+
+def _is_behind(key: CallKey, context: RunContext) -> bool:
+    return MONEY_QUEUES.of(context.store, key.run_id).is_behind(key.iteration)
+
+
+def _awaiting(dollars: Decimal, left: Decimal, key: CallKey, context: RunContext) -> AwaitsMoney:
+    MONEY_QUEUES.of(context.store, key.run_id).join(key.iteration)
+    return AwaitsMoney(f"not asked: it may cost ${dollars:.6f}, and ${left:.6f} are left")
 
 
 def num_others_sent(key: CallKey, state: SearchState, context: RunContext) -> int:

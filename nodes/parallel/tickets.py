@@ -9,13 +9,14 @@ from typing import cast
 from costada.controller.allocation import Allocation
 from costada.controller.intensity import Action
 from costada.controller.method import is_archiving
-from costada.nodes.calls.budget import expected_cost
+from costada.nodes.calls.budget import MONEY_QUEUES, expected_cost
 from costada.nodes.context import RunContext, budget_of, guides_of, model_of
 from costada.nodes.model_choice import expected_price
 from costada.nodes.parallel.pool import Pool, pool_of
 from costada.nodes.state import SearchState, StepRecord, Ticket
 from costada.nodes.steering import is_submission
 from costada.prompts.render import Prompt
+from costada.store.call_log import Landing
 
 Key = tuple[int, int]
 """Number and attempt of a ticket; the attempt of a guide is 0."""
@@ -59,7 +60,12 @@ def can_launch(state: SearchState, context: RunContext) -> bool:
 
 
 def has_room(state: SearchState, context: RunContext) -> bool:
-    """Whether iterations and money are left for one more step beside those in flight."""
+    """Whether iterations and money are left for one more step beside those in flight.
+
+    Not while one of them waits for money.
+    """
+    if state.get("awaits_money"):
+        return False
     begun = state["controller"].iteration + len(state["tickets"])
     return begun < context.constants.max_iterations and is_within_budget(state, context)
 
@@ -118,21 +124,27 @@ def land(work: Work, state: SearchState, context: RunContext) -> tuple[Ticket, o
     """Wait for the next ticket to end: the ticket, its result, and the state without it.
 
     What is not in flight is launched again: a process may have died since, or a run was aborted.
-    The order of landing is stored, so that a run which is resumed lands its tickets in the same
-    order. Raises what the work raised, and as `Pool.wait` and `Pool.take` do.
+    The order of landing is stored, and whether another ticket waited for money, so that a run which
+    is resumed lands its tickets in the same order and launches the next ones at the same places.
+    Raises what the work raised, and as `Pool.wait` and `Pool.take` do.
     """
     pool, call_log = pool_of(context.store, state["run_id"]), context.store.call_log
     tickets = {(each["number"], each["attempt"]): each for each in state["tickets"]}
     landing = state["landings"] + 1
     recorded, key = call_log.landing(state["run_id"], landing), None
+    number = recorded.number if recorded else None
     while key is None or pool.was_cancelled(key):
         for ticket in tickets.values():
             _launch(ticket, work, state, context)
-        key = _next_key(recorded, tickets, pool, context)
+        key = _next_key(number, tickets, pool, context)
     result = pool.take(key)
-    call_log.put_landing(state["run_id"], landing, key[0])
+    if recorded is None or recorded.number != key[0]:
+        awaits_money = MONEY_QUEUES.of(context.store, state["run_id"]).has_waiting
+        recorded = Landing(key[0], awaits_money)
+        call_log.put_landing(state["run_id"], landing, recorded)
     others = [ticket for other, ticket in tickets.items() if other != key]
-    return tickets[key], result, SearchState(tickets=others, landings=landing)
+    landed = SearchState(tickets=others, landings=landing, awaits_money=recorded.awaits_money)
+    return tickets[key], result, landed
 
 
 def _next_key(

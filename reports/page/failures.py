@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from costada.reports.trace import ticket_of
+from costada.reports.trace import attempts_made, ticket_of
 from costada.store.history import PastCall, PastCandidate, PastFailure
 from costada.store.rows import CallStatus, OutcomeKind
 from costada.values.evaluation import EVALUATOR_FAULT, SANDBOX_FAULT
@@ -113,7 +113,7 @@ def _without_program(
         ticket, attempts, reason = ticket_of(step), step["attempts"], _excerpt(step["failure"])
         if not attempts and reason and f"{ticket}.1" not in evaluated:
             yield Failure(step["iteration"], 0, PROGRAM, "submitted in a wrong form", reason)
-        for attempt in range(1, attempts + 1):
+        for attempt in range(1, attempts_made(step) + 1):
             if f"{ticket}.{attempt}" not in evaluated and (ticket, attempt) not in known:
                 why = reason if attempt == attempts else ""
                 yield Failure(step["iteration"], attempt, ANSWER, "no program in the answer", why)

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from costada.store.run_store import RunStore
-from costada.store.user_inputs import InputKind
+from costada.store.user_inputs import MOST_WAITING, TOO_MANY, InputKind, checked_idea
 
 LARGEST_BODY = 2**15
 """Bytes of a request with an idea, more than the longest idea has in any spelling."""
 
 KEY = "idea"
+NOT_STARTED = "the run has not started"
 
 
 class BadRequest(Exception):
@@ -76,14 +77,19 @@ def add_idea(database: Path, idea: object) -> int:
     """Put an idea into a run and return its number.
 
     Raises:
-        BadRequest: The run has not started, or the idea is refused.
+        BadRequest: The idea is refused, the run has not started, or too many inputs wait in it.
+        ValueError: The run file is damaged.
         OSError: The run file cannot be written.
     """
     try:
-        if database.is_file():
-            with RunStore(database) as store:
-                if run_ids := store.run_ids():
-                    return store.inputs.put_idea(run_ids[-1], idea)
+        text = checked_idea(idea)
     except ValueError as error:
         raise BadRequest(HTTPStatus.BAD_REQUEST, str(error)) from None
-    raise BadRequest(HTTPStatus.CONFLICT, "the run has not started")
+    if not database.is_file():
+        raise BadRequest(HTTPStatus.CONFLICT, NOT_STARTED)
+    with RunStore(database) as store:
+        if not (run_ids := store.run_ids()):
+            raise BadRequest(HTTPStatus.CONFLICT, NOT_STARTED)
+        if len(store.inputs.waiting(run_ids[-1])) >= MOST_WAITING:
+            raise BadRequest(HTTPStatus.CONFLICT, TOO_MANY)
+        return store.inputs.put_idea(run_ids[-1], text)

@@ -14,7 +14,7 @@ from costada.evaluators.registry import problem as problem_named
 from costada.reports.page.differences import program_rows
 from costada.reports.run_view import OBJECT_MARK, RunSettings, RunView
 from costada.reports.summary import REASONS
-from costada.reports.trace import end_after
+from costada.reports.trace import attempts_made, end_after
 from costada.store.history import RunHistory
 from costada.store.rows import RunSetup
 from costada.values.candidate import Program
@@ -140,7 +140,7 @@ def num_failures(steps: Sequence[Mapping[str, Any]]) -> int:
     for step in reversed(steps):
         if not step["failure"]:
             break
-        found += step["attempts"]
+        found += attempts_made(step)
     return found
 
 

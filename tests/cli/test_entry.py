@@ -1,8 +1,10 @@
 import os
 import pty
+import subprocess
 import sys
 from contextlib import suppress
 
+from costada.cli.main import COMMANDS
 from costada.reports.status import show_status
 from costada.reports.terminal import show
 
@@ -34,6 +36,25 @@ def test_the_first_words_of_a_run_come_before_any_library_is_loaded():
     )
     said = "".join(on_terminal("run", "circle_packing", script=script))
     assert said.split("\r\n")[0] == "Trying the evaluator ... []"
+
+
+def test_the_help_lists_each_command_and_loads_none(invoke):
+    stored = invoke("--help").output  # the table of the help texts is made here if need be
+    script = (
+        "import sys; from costada.cli.main import app\n"
+        "try: app(['--help'])\n"
+        "finally: print([name for name in ('pydantic', 'numpy', 'yaml') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    *lines, loaded = done.stdout.splitlines()
+    assert loaded == "[]"
+    named = {line.split()[1] for line in lines if line.startswith("│ ") and line[2] != " "}
+    assert set(COMMANDS) < named
+    assert "Score a program as a run would." in stored
+
+
+def test_a_misspelt_command_is_refused_with_the_right_one(invoke):
+    assert "No such command 'runn'. Did you mean 'run'?" in invoke("runn").output
 
 
 def test_the_words_are_erased_by_what_is_printed_next():

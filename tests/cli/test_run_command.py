@@ -106,9 +106,11 @@ def test_the_longest_answer_is_sent_stored_and_sent_again_on_resume(
     assert json.loads((out / "settings.json").read_text())["max_tokens"] == 500
 
 
-def test_a_run_of_any_length_writes_its_page_once_it_is_finished(invoke, finished, tmp_path):
+@pytest.fixture
+def long(finished, tmp_path):
+    """A run with more steps than an interrupted one may have to write its page."""
     folder = tmp_path / "long"
-    shutil.copytree(finished, folder, ignore=shutil.ignore_patterns("report.html"))
+    shutil.copytree(finished, folder)
     (row,) = steps(folder)[-1:]
     with closing(sqlite3.connect(folder / "run.sqlite")) as connection, connection:
         for iteration in range(4, 1002):
@@ -117,11 +119,30 @@ def test_a_run_of_any_length_writes_its_page_once_it_is_finished(invoke, finishe
                 "INSERT INTO costada_step SELECT run_id, ?, ? FROM costada_run",
                 (iteration, json.dumps({**row, **dict(added)})),
             )
-    result = invoke("resume", folder)
+    return folder
+
+
+def test_a_run_of_any_length_writes_its_page_once_it_is_finished(invoke, long):
+    (long / "report.html").unlink()
+    result = invoke("resume", long)
     assert result.exit_code == 0, result.output
-    assert len(steps(folder)) == 1001
-    assert f"report          {(folder / 'report.html').as_uri()}\n" in result.output
-    assert '"state":"finished"' in (folder / "report.html").read_text()
+    assert len(steps(long)) == 1001
+    assert f"report          {(long / 'report.html').as_uri()}\n" in result.output
+    assert '"state":"finished"' in (long / "report.html").read_text()
+
+
+def test_a_long_run_that_is_interrupted_leaves_its_page_to_the_command_that_it_names(
+    invoke, long, tmp_path
+):
+    command = BegunCommand(tmp_path / "output", "resume", long, "--max-iterations", 2000)
+    command.wait_for("t=4 ")
+    command.send_signal(signal.SIGINT)
+    assert command.exit_code() == 130, command.said
+    named = f"costada report {long}"
+    assert f"report          not written yet; {named} writes it\n" in command.said
+    assert not (long / "report.html").exists()
+    assert invoke(*named.split()[1:]).exit_code == 0
+    assert '"state":"stopped"' in (long / "report.html").read_text()
 
 
 def test_quiet_prints_nothing_but_the_result_and_how_far_the_budget_was_overshot(

@@ -37,6 +37,7 @@ from toy_graph import (
 
 from costada.models.offline.answers import STRATEGIES, strategy_text
 from costada.nodes.calls.outage import sleep_interruptibly
+from costada.store.call_log import Landing
 from costada.store.checkpoints import RunSaver
 from costada.store.rows import CallStatus
 from costada.store.run_store import RunStore, copy_file
@@ -244,7 +245,9 @@ def test_a_killed_request_is_sent_as_it_was_though_later_tickets_land_first(
             graph.invoke({}, THREAD)
     with RunStore(copy) as store, closing(RunSaver(copy)) as saver:
         lost = calls_of(store)[-1]
-        store.call_log.put_landing(store.run_ids()[-1], 1, lost.iteration + 1)
+        store.call_log.put_landing(
+            store.run_ids()[-1], 1, Landing(lost.iteration + 1, awaits_money=False)
+        )
         graph = discovery(scripted(prompted), parallel=4, store=store, saver=saver, **options)
         graph.invoke(None, THREAD)
         again = [call for call in calls_of(store) if _key(call) == _key(lost)]

@@ -9,6 +9,7 @@ from page_runs import serving, settings, step, write_steps
 from costada.reports.page.ideas import LARGEST_BODY
 from costada.reports.page.page import write_page
 from costada.store.run_store import RunStore
+from costada.store.user_inputs import MOST_WAITING, TOO_MANY
 
 JSON_TYPE = "application/json"
 HOSTILE = "</li><script>window.hurt = 1</script><img src=x onerror='window.hurt = 1'>"
@@ -68,7 +69,7 @@ GOOD = json.dumps({"idea": "one"})
         ("[" * 20_000, {}, 400, "expected JSON"),
         (json.dumps({"idea": "one", "budget": 9}), {}, 400, 'expected {"idea": TEXT}'),
         (json.dumps(["one"]), {}, 400, 'expected {"idea": TEXT}'),
-        (json.dumps({"idea": 7}), {}, 400, "idea: got a int, expected a text"),
+        (json.dumps({"idea": 7}), {}, 400, "idea: got 7, expected a text"),
         (json.dumps({"idea": "\ud800"}), {}, 400, "idea: got the character U+D800"),
         (json.dumps({"idea": "x" * 2001}), {}, 400, "idea: got 2,001 characters"),
     ],
@@ -79,6 +80,21 @@ def test_a_request_that_is_no_idea_of_the_reader_is_refused(
     found, text = posted(server, body, **headers)
     assert (found, said in text) == (status, True), text
     assert waiting(run) == []
+
+
+def test_damaged_files_are_no_fault_of_the_idea(run, server):
+    run.database.write_bytes(b"no database" * 100)
+    status, text = posted(server, GOOD)
+    assert (status, "damaged" in text or "no run file" in text) == (503, True), text
+
+
+def test_a_run_in_which_many_ideas_wait_takes_no_further_one(run, server):
+    with RunStore(run.database) as store:
+        for number in range(MOST_WAITING):
+            store.inputs.put_idea(store.run_ids()[-1], f"idea {number}")
+    status, text = posted(server, GOOD)
+    assert (status, text) == (409, f"{TOO_MANY}\n")
+    assert len(waiting(run)) == MOST_WAITING
 
 
 def test_the_box_sends_an_idea_and_shows_what_waits_as_text(run, server, page):

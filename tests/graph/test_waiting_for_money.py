@@ -1,0 +1,91 @@
+"""Steps in flight under a hard budget: those that wait for money get it in the order of launch."""
+
+import time
+from decimal import Decimal
+from itertools import count
+
+import pytest
+from billing_server import Body, Reply
+from fakes import IDEAS, hashed_answer, is_guide_prompt
+from toy_graph import billed, calls_of, client, discovery, rows_of, spent_by
+
+from costada.reports.page.failures import failures_of
+from costada.reports.page.opening import num_failures
+from costada.reports.summary import failures_text
+from costada.store.call_log import Landing
+from costada.store.run_store import RunStore
+
+BUDGET = 0.06
+"""Pays for three roomy answers at once, and for many more of those that come."""
+
+
+class Answers:
+    """An answer of 1,500 tokens, if it may have so many; the first one takes the longest."""
+
+    def __init__(self) -> None:
+        self._numbers = count(1)
+
+    def __call__(self, body: Body) -> Reply:
+        prompt = body["messages"][-1]["content"]
+        time.sleep(0.5 if next(self._numbers) == 1 else 0.05)
+        text = IDEAS if is_guide_prompt(prompt) else hashed_answer(prompt)
+        return Reply(text, 500, min(1500, body["max_completion_tokens"]))
+
+
+def search(server, store, **options):
+    server.default = Answers()
+    model = client(server, max_tokens=8000)
+    given = {"budget": BUDGET, "budget_policy": "hard", "parallel": 4, "iterations": 60}
+    return discovery(model, store=store, **given, **options)
+
+
+@pytest.mark.parametrize("method", ["costada", "uniform"])
+def test_no_step_overtakes_one_that_waits(server, method) -> None:
+    store = RunStore()
+    found = search(server, store, method=method).invoke({})
+    first = {}
+    for call in sorted(calls_of(store), key=lambda call: call.ended_at - call.seconds):
+        first.setdefault(call.iteration, call)
+    # those that are launched at the same moment, at most four, may begin in any order
+    assert all(abs(place - number) < 4 for place, number in enumerate(first, 1))
+    assert len(first) >= 10
+    assert found["stop_reason"] == "budget"
+    assert billed(server) == spent_by(store) <= Decimal(str(BUDGET))
+
+
+def test_nothing_is_launched_while_a_step_waits(server) -> None:
+    store = RunStore()
+    graph, waited = search(server, store), 0
+    for before, after in neighbours(graph.stream({}, stream_mode="values")):
+        if before.get("awaits_money") and before["tickets"]:
+            waited += 1
+            assert after["launched"] == before["launched"]
+    assert waited > 0
+
+
+def neighbours(items):
+    last = None
+    for item in items:
+        if last is not None:
+            yield last, item
+        last = item
+
+
+def test_a_step_that_waited_in_vain_is_no_failure(server) -> None:
+    store = RunStore()
+    search(server, store).invoke({})
+    unpaid = [row for row in rows_of(store) if "out_of_money" in row["events"]]
+    assert unpaid
+    made = sum(row["attempts"] - 1 for row in unpaid)
+    assert failures_text([{**row, "global_gain": 0.0} for row in unpaid]) == ""
+    assert num_failures(unpaid) == len(failures_of([], [], [], [], unpaid)) == made
+
+
+def test_a_landing_keeps_whether_another_step_waited(tmp_path) -> None:
+    path = tmp_path / "run.sqlite"
+    landings = [Landing(3, awaits_money=True), Landing(1, awaits_money=False)]
+    with RunStore(path) as store:
+        for place, landing in enumerate(landings, 1):
+            store.call_log.put_landing("run", place, landing)
+    with RunStore(path) as store:
+        assert [store.call_log.landing("run", place) for place in (1, 2, 3)] == [*landings, None]
