@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any
@@ -17,11 +18,14 @@ from costada.cli import options
 from costada.cli.errors import refusing, showing_warnings
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem_names
-from costada.experiments.sweep.loop import StopSignals, SweepLoop, start
+from costada.experiments.sweep.engine import EXPECTED, MINUTES, SLURM, Engine, engine_on
+from costada.experiments.sweep.job_status import cancel_jobs, job_status
+from costada.experiments.sweep.loop import StopSignals, SweepLoop
 from costada.experiments.sweep.progress import (
     exit_code,
     headline,
     largest_bill,
+    status_text,
     sweep_json,
     sweep_progress_on,
     sweep_text,
@@ -32,6 +36,7 @@ from costada.experiments.sweep.sweep import (
     SweepRun,
     check_inputs,
     hold_sweep,
+    last_step,
     sweep_runs,
     with_progress,
 )
@@ -41,16 +46,18 @@ from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.user_input import listed, listed_or_all
 
 Problems = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="A,B,...",
-        help="Benchmarks or problem folders; all: the eight benchmarks.",
+        help="Benchmarks or problem folders; all: the eight benchmarks. Required.",
         show_default=False,
     ),
 ]
 Methods = Annotated[
-    str,
-    typer.Option(metavar="X,Y,...", help=f"all, or of: {', '.join(METHODS)}.", show_default=False),
+    str | None,
+    typer.Option(
+        metavar="X,Y,...", help=f"all, or of: {', '.join(METHODS)}. Required.", show_default=False
+    ),
 ]
 Seeds = Annotated[
     str,
@@ -82,6 +89,47 @@ AsJson = Annotated[
     ),
 ]
 
+CLUSTER = "Cluster"
+On = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CLUSTER",
+        help=f"Run on a cluster that shares the folder: {EXPECTED}.",
+        show_default="this machine",
+        rich_help_panel=CLUSTER,
+    ),
+]
+SlurmOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slurm",
+        metavar="NAME[=VALUE]",
+        help="Option of sbatch for every job, such as partition=long, mem=4G or time=120 (minutes;"
+        f" default {MINUTES}). Repeatable.",
+        rich_help_panel=CLUSTER,
+    ),
+]
+Detach = Annotated[
+    bool,
+    typer.Option("--detach", help="Submit to Slurm, and do not wait.", rich_help_panel=CLUSTER),
+]
+ShowStatus = Annotated[
+    bool,
+    typer.Option(
+        "--status",
+        help="Print the runs of a sweep on a cluster as a table; needs --out only.",
+        rich_help_panel=CLUSTER,
+    ),
+]
+Cancel = Annotated[
+    bool,
+    typer.Option(
+        "--cancel",
+        help="Cancel a sweep on a cluster: its runs save and end; needs --out only.",
+        rich_help_panel=CLUSTER,
+    ),
+]
+
 VARIED = ("problem", "method", "seed", "budget")
 SHARED_SETTINGS = [name for name in options.ALL_SETTINGS if name not in VARIED]
 
@@ -89,44 +137,86 @@ SHARED_SETTINGS = [name for name in options.ALL_SETTINGS if name not in VARIED]
 @options.with_settings(*SHARED_SETTINGS)
 def sweep(
     settings: Callable[[], dict[str, Any]],
-    problems: Problems,
-    methods: Methods,
     out: SweepFolder,
+    problems: Problems = None,
+    methods: Methods = None,
     seeds: Seeds = "3",
     budget: Budgets = None,
     jobs: options.Jobs = None,
+    on: On = None,
+    slurm: SlurmOptions = None,
+    detach: Detach = False,
+    status: ShowStatus = False,
+    cancel: Cancel = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Run methods on problems over several seeds. To resume, repeat the command."""
-    num_jobs = jobs or os.cpu_count() or 1
+    if status or cancel:
+        with refusing(ExitCode.BAD_INPUT), ending_on_signal():
+            if cancel:
+                cancel_jobs(out.absolute())
+            runs = job_status(out.absolute())
+        show(sweep_json(runs) if as_json else status_text(runs))
+        return
     with ExitStack() as held:
         with refusing(ExitCode.BAD_INPUT), ending_on_signal():
             grid = SweepGrid(
-                problems=listed_or_all("--problems", problems, problem_names()),
-                methods=listed_or_all("--methods", methods, tuple(METHODS)),
+                problems=listed_or_all("--problems", problems or "", problem_names()),
+                methods=listed_or_all("--methods", methods or "", tuple(METHODS)),
                 seeds=_seeds(seeds),
                 budgets=() if budget is None else listed("--budget", budget),
             )
-            wanted = sweep_runs(grid, settings(), out)
+            wanted = sweep_runs(grid, settings(), out.absolute() if on else out)
+            num_jobs = jobs or (len(wanted) if on else os.cpu_count() or 1)
             if dry_run:
                 runs = tuple(map(with_progress, wanted))
                 show(_forecast_json(runs, num_jobs) if as_json else headline(runs, num_jobs))
                 return
+            if detach and on != SLURM:
+                raise ValueError("--detach: needs --on slurm; other runs end with the command")
             held.enter_context(hold_sweep(out))
-            runs = tuple(map(with_progress, wanted))
-            with showing_warnings():
-                check_inputs(runs)
+            engine = held.enter_context(engine_on(on, out.absolute(), _named(slurm or []), jobs))
+            runs = _begin(engine, wanted, is_local=on is None)
+        if detach:
+            show(sweep_json(runs) if as_json else status_text(runs))
+            return
         with refusing(ExitCode.FAILED, hint="Repeat the command to resume."):
             started = monotonic()
             console = SafeConsole(stderr=as_json, highlight=False)
             progress = sweep_progress_on(console, is_quiet=quiet)
             progress.begin(headline(runs, num_jobs))
-            with progress, StopSignals(progress.notice) as signals:
-                runs = SweepLoop(runs, num_jobs, start, progress, signals).carry_out()
+            with progress, StopSignals(progress.notice, engine.leaving) as signals:
+                at_once = len(runs) if engine.outlives_command else num_jobs
+                runs = SweepLoop(runs, at_once, engine.start, progress, signals).carry_out()
     show(sweep_json(runs) if as_json else sweep_text(runs, out, monotonic() - started))
     raise typer.Exit(exit_code(runs))
+
+
+def _begin(engine: Engine, wanted: Sequence[SweepRun], *, is_local: bool) -> tuple[SweepRun, ...]:
+    """The runs as they are, after a check, with jobs for those that need one."""
+    active = engine.active()
+    runs = tuple(
+        replace(run, step=last_step(run.folder.steps))
+        if run.name in active
+        else with_progress(run, may_run=not is_local)
+        for run in wanted
+    )
+    with showing_warnings():
+        check_inputs(runs)
+    engine.prepare(
+        [run for run in runs if run.status is not Status.FINISHED and run.name not in active]
+    )
+    return runs
+
+
+def _named(texts: Sequence[str]) -> dict[str, str | bool]:
+    """The options of `sbatch` by name; one without a value is a switch."""
+    parts = [text.partition("=") for text in texts]
+    if any(not name for name, _, _ in parts):
+        raise ValueError(f"--slurm: got {', '.join(texts)!r}, expected NAME=VALUE or NAME")
+    return {name: value if equals else True for name, equals, value in parts}
 
 
 def _forecast_json(runs: Sequence[SweepRun], num_jobs: int) -> str:

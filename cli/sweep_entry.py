@@ -16,5 +16,7 @@ def _stop_with_the_sweep() -> None:
 
 
 if __name__ == "__main__":
+    # Slurm sends it to every process of a job before its time limit; the parent acts on it.
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     Thread(target=_stop_with_the_sweep, daemon=True).start()
     command()

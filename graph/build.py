@@ -43,7 +43,7 @@ from costada.nodes.settings import LARGEST_PARALLEL, Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
 from costada.nodes.stored_value import FORMS, StoredValue
 from costada.nodes.update_utility import update_utility
-from costada.store.checkpoints import RunSaver
+from costada.store.checkpoint_rules import RunCheckpoints
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
@@ -216,7 +216,7 @@ def compile_search(
         settings=settings,
         store=store or store_beside(checkpointer),
         purse=purse,
-        is_saved_by_time=not isinstance(checkpointer, RunSaver),
+        is_saved_by_time=not isinstance(checkpointer, RunCheckpoints),
         parallel=parallel,
         order=order,
         chosen=chosen or {},
@@ -242,7 +242,8 @@ def store_beside(checkpointer: BaseCheckpointSaver[Any] | bool | None) -> RunSto
         return RunStore()
     raise ValueError(
         f"store: got None with a {type(checkpointer).__name__}, whose checkpoints outlive this"
-        " process; expected RunStore(path), so that a resumed run finds its programs again"
+        " process; expected RunStore(path) or RunStore.postgres(address), so that a resumed run"
+        " finds its programs again"
     )
 
 
@@ -258,7 +259,7 @@ def _check_arguments(
     if settings.guide_price is not None and guide_model is None:
         raise ValueError("guide_price: got one without guide_model, expected both or none")
     if not isinstance(store, RunStore | None):
-        raise ValueError(f"store: got {store!r}, expected RunStore(path) or None")
+        raise ValueError(f"store: got {store!r}, expected a RunStore or None")
 
 
 def _check_parallel(parallel: object, order: object) -> None:

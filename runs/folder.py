@@ -74,6 +74,11 @@ class RunFolder:
         """The page of the run."""
         return self.path / "report.html"
 
+    @property
+    def log(self) -> Path:
+        """Standard error of the run's process in a sweep, if it failed; lies beside the folder."""
+        return self.path.with_name(f"{self.path.name}.log")
+
     def keeps(self, path: Path) -> bool:
         """Whether a path is that of a file that the run itself reads or writes."""
         own = (self.settings, self.steps, self.best_program, self.pareto, self.report)

@@ -1,115 +1,20 @@
 """A LangGraph saver that keeps a run file small: one checkpoint per iteration, only the latest."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any
 
-from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import (
-    WRITES_IDX_MAP,
-    ChannelVersions,
-    Checkpoint,
-    CheckpointMetadata,
-    CheckpointTuple,
-    get_checkpoint_id,
-)
-from langgraph.checkpoint.serde.jsonplus import EXT_CONSTRUCTOR_KW_ARGS, JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
-from langgraph.types import Interrupt
 
+from costada.store.checkpoint_rules import RunCheckpoints, StateSerializer
 from costada.store.file_errors import damaged, explaining
 from costada.store.sqlite_engine import connect
 
-LARGEST_CHECKPOINT = 4 * 2**20
-"""Bytes of a checkpoint; the state of a run needs some thousands, however long the run is."""
 
-INTERRUPT = (Interrupt.__module__, Interrupt.__name__)
-"""The only type that a checkpoint may name."""
-
-
-class StateSerializer(JsonPlusSerializer):
-    """LangGraph's serializer for a run file, which may come from an untrusted party.
-
-    By default LangGraph imports and calls whatever a checkpoint names. The channels of a run save
-    plain values, so other types and the formats of old checkpoints are refused.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(__unpack_ext_hook__=self._extension)
-
-    def with_msgpack_allowlist(self, extra_allowlist: Iterable[tuple[str, ...] | type]) -> Self:
-        """This serializer; what a run file may hold does not depend on a graph."""
-        return self
-
-    def loads_typed(self, data: tuple[str, bytes]) -> Any:
-        """A stored value.
-
-        Raises:
-            ValueError: It is of another format, too large, or names a type that no run saves.
-        """
-        kind, packed = data
-        if kind not in ("msgpack", "null"):
-            raise ValueError(f"its format is {kind!r}, expected 'msgpack'")
-        if kind == "msgpack" and len(packed) > LARGEST_CHECKPOINT:
-            raise ValueError(f"{len(packed)} bytes, expected at most {LARGEST_CHECKPOINT}")
-        return super().loads_typed(data)
-
-    def _extension(self, code: int, packed: bytes) -> Interrupt:
-        """An interrupt; LangGraph writes all other types as extensions as well."""
-        match self.loads_typed(("msgpack", packed)):
-            case [str() as module, str() as name, {"value": value, "id": str() as id}, *_] if (
-                code == EXT_CONSTRUCTOR_KW_ARGS and (module, name) == INTERRUPT
-            ):
-                return Interrupt(value, id)
-            case [str() as module, str() as name, *_]:
-                raise ValueError(f"it names {f'{module}.{name}'!r}, which no run saves")
-        raise ValueError("it holds an extension that no run saves")
-
-
-END_OF_ITERATION = "iterations"
-"""The key of a run's state that changes when an iteration ends, and at no other time."""
-
-KEPT_CHECKPOINTS = 16
-"""Latest checkpoints of a thread that are always there; a resume needs only the last one."""
-
-PRUNING_INTERVAL = 64
-"""Checkpoints between two prunings: one deletion of many rows costs less than many of one."""
-
-LAST_WRITTEN = """
-SELECT checkpoint_id FROM checkpoints NOT INDEXED WHERE thread_id = ? AND checkpoint_ns = ?
-ORDER BY rowid DESC LIMIT 1
-"""
-"""Walks the table from its end, as the last row is nearly always the one that is asked for."""
-
-NEWEST_FIRST = """
-SELECT checkpoint_id FROM checkpoints NOT INDEXED WHERE thread_id = ? AND checkpoint_ns = ?
-ORDER BY rowid DESC
-"""
-
-
-CHANGING_NODES = {"evaluate", "guide"}
-"""Nodes after which a request depends on what has landed since the iteration began."""
-
-
-class RunSaver(SqliteSaver):
-    """Keeps the checkpoints of runs whose nodes follow one another, in their run file.
-
-    What a checkpoint names is never imported or called; see `StateSerializer`.
-
-    A checkpoint is written at the end of each iteration, and before a request that other tickets
-    could change: one beside others in flight, of a further attempt, after a guide, or for a new
-    search strategy. A run that continues with another number of steps in flight may land them in
-    another order, and still sends that request as it was. Another checkpoint from within an
-    iteration is held back and only written if the run stops, is interrupted or fails there. After
-    a crash the nodes since the last checkpoint run again; the run's store makes that exact and
-    free of charge.
-
-    The latest checkpoint is the one written last. LangGraph's own savers take the one with the
-    highest id, which is a time: a clock that was set back would hide all later ones.
-    """
+class RunSaver(RunCheckpoints, SqliteSaver):
+    """Keeps the checkpoints of runs in their run file, by the rules of `RunCheckpoints`."""
 
     def __init__(self, path: Path, *, keep_history: bool = False) -> None:
         """Open or create a run file; raises as `connect` does.
@@ -117,19 +22,12 @@ class RunSaver(SqliteSaver):
         With `keep_history` all checkpoints of a thread are written and kept, otherwise at least
         the latest 16.
         """
-        super().__init__(connect(path), serde=StateSerializer())
+        SqliteSaver.__init__(self, connect(path), serde=StateSerializer())
         self._path = path
-        self._keeps_history = keep_history
-        self._num_saved = 0
-        self._within: set[tuple[str, ...]] = set()  # checkpoints from within an iteration
-        self._held_back: _Held | None = None
+        self._begin(keep_history=keep_history)
 
-    def close(self) -> None:
-        """Write what was held back and close the file."""
-        try:
-            self._write_held_back()
-        finally:
-            self.conn.close()
+    def _disconnect(self) -> None:
+        self.conn.close()
 
     @contextmanager
     def cursor(self, transaction: bool = True) -> Iterator[sqlite3.Cursor]:
@@ -142,150 +40,15 @@ class RunSaver(SqliteSaver):
                     raise
                 raise damaged(self._path, f"a checkpoint in it is damaged ({error})") from error
 
-    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """A checkpoint, the last written one if the config names none."""
-        self._write_held_back()
-        if get_checkpoint_id(config):
-            return super().get_tuple(config)
-        place = config["configurable"]
-        of_thread = str(place["thread_id"]), place.get("checkpoint_ns", "")
+    def _found(self, statement: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
         with self.cursor(transaction=False) as cursor:
-            found = cursor.execute(LAST_WRITTEN, of_thread).fetchone()
-        return super().get_tuple(_config(*of_thread, found[0])) if found else None
+            return cursor.execute(statement, values).fetchall()
 
-    def list(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
-    ) -> Iterator[CheckpointTuple]:
-        """Yield checkpoints, the last written one first."""
-        self._write_held_back()
-        places = self._places(config, before)
-        found = (each for place in places for each in SqliteSaver.list(self, place, filter=filter))
-        yield from islice(found, limit)
-
-    def _places(
-        self, config: RunnableConfig | None, before: RunnableConfig | None
-    ) -> Iterator[RunnableConfig]:
-        """Places of the checkpoints that a config selects, the last written one first."""
-        wanted = config["configurable"] if config else {}
-        columns = ("thread_id", "checkpoint_ns", "checkpoint_id")
-        given = {name: str(wanted[name]) for name in columns if wanted.get(name) is not None}
-        conditions = [f"{name} = :{name}" for name in given]
-        if before is not None:
-            given["before"] = get_checkpoint_id(before) or ""
-            conditions.append(
-                "rowid < (SELECT MAX(rowid) FROM checkpoints WHERE checkpoint_id = :before)"
-            )
-        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-        statement = (
-            f"SELECT {', '.join(columns)} FROM checkpoints {where}"  # noqa: S608
-            " ORDER BY rowid DESC"
-        )
-        with self.cursor(transaction=False) as cursor:
-            found = cursor.execute(statement, given).fetchall()
-        yield from (_config(*each) for each in found)
-
-    def put(
-        self,
-        config: RunnableConfig,
-        checkpoint: Checkpoint,
-        metadata: CheckpointMetadata,
-        new_versions: ChannelVersions,
-    ) -> RunnableConfig:
-        """Save a checkpoint, or hold it back, and return its config."""
-        held = _Held(config, checkpoint, metadata, new_versions)
-        is_held = _is_within_iteration(checkpoint) and not _is_before_request(checkpoint)
-        if is_held and not self._keeps_history:
-            self._held_back = held
-            place = {**config["configurable"], "checkpoint_id": checkpoint["id"]}
-            return RunnableConfig(configurable=place)
-        self._held_back = None
-        return self._write(held)
-
-    def put_writes(
-        self,
-        config: RunnableConfig,
-        writes: Sequence[tuple[str, Any]],
-        task_id: str,
-        task_path: str = "",
-    ) -> None:
-        """Save a node's pending writes, if a resume needs them before the next checkpoint."""
-        if any(channel in WRITES_IDX_MAP for channel, _ in writes):
-            self._write_held_back()
-            super().put_writes(config, writes, task_id, task_path)
-
-    def _write_held_back(self) -> None:
-        held, self._held_back = self._held_back, None
-        if held is not None:
-            self._write(held)
-
-    def _write(self, held: "_Held") -> RunnableConfig:
-        saved = super().put(*held)
-        if self._num_saved % PRUNING_INTERVAL == 0:
-            self.prune_thread(saved)
-        self._num_saved += 1
-        if _is_within_iteration(held.checkpoint) and not self._keeps_history:
-            place = saved["configurable"]
-            names = ("thread_id", "checkpoint_ns", "checkpoint_id")
-            self._within.add(tuple(place[name] for name in names))
-        return saved
-
-    def prune_thread(self, config: RunnableConfig) -> None:
-        """Delete all but the latest 16 checkpoints of a thread, unless its history is kept.
-
-        Those from within earlier iterations, which nothing can begin from, go first.
-        """
-        if self._keeps_history:
-            return
-        place = config["configurable"]
-        of_thread = str(place["thread_id"]), place.get("checkpoint_ns", "")
+    def _delete(self, thread: tuple[str, str], names: Sequence[str]) -> None:
         condition = "thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ?"
         with self.cursor() as cursor:
-            # Read before the transaction: one that begins by reading may be refused its lock.
-            names = [name for (name,) in cursor.execute(NEWEST_FIRST, of_thread).fetchall()]
-            ends = [name for name in names if (*of_thread, name) not in self._within]
-            kept = {*names[:1], *ends[:KEPT_CHECKPOINTS]}
             for table in ("writes", "checkpoints"):
                 cursor.executemany(
                     f"DELETE FROM {table} WHERE {condition}",  # noqa: S608
-                    [(*of_thread, name) for name in names if name not in kept],
+                    [(*thread, name) for name in names],
                 )
-        self._within = {each for each in self._within if each[:2] != of_thread or each[2] in kept}
-
-
-def _config(thread: str, namespace: str, checkpoint: str) -> RunnableConfig:
-    place = {"thread_id": thread, "checkpoint_ns": namespace, "checkpoint_id": checkpoint}
-    return RunnableConfig(configurable=place)
-
-
-class _Held(NamedTuple):
-    """A checkpoint as `put` takes it."""
-
-    config: RunnableConfig
-    checkpoint: Checkpoint
-    metadata: CheckpointMetadata
-    new_versions: ChannelVersions
-
-
-def _is_within_iteration(checkpoint: Checkpoint) -> bool:
-    """Whether an iteration has ended earlier, and none right before this checkpoint."""
-    has_ended = END_OF_ITERATION in checkpoint["channel_values"]
-    return has_ended and END_OF_ITERATION not in (checkpoint["updated_channels"] or ())
-
-
-def _is_before_request(checkpoint: Checkpoint) -> bool:
-    """Whether the next node sends a request that other tickets could change."""
-    values = checkpoint["channel_values"]
-    step = values.get("step")
-    if not step or not step["attempt"]:
-        return False
-    if step["is_credited"]:
-        _, controller = values["controller"]
-        return bool(controller.get("pending"))
-    if step["program"] or step["failure"] or step["is_launched"]:
-        return False
-    return bool(values.get("tickets")) or not CHANGING_NODES.isdisjoint(values["seconds"])

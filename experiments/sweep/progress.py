@@ -44,7 +44,9 @@ class SweepLines(Lines, SweepProgress):
         self.write(headline)
 
     def end(self, runs: Sequence[SweepRun], run: SweepRun) -> None:
-        """Write how the run ended, and how many have."""
+        """Write how the run ended, and how many have; nothing of one whose job goes on."""
+        if run.status in (Status.QUEUED, Status.RUNNING):
+            return
         num_ended = sum(each.status in (Status.FINISHED, Status.FAILED) for each in runs)
         parts = [f"[{num_ended}/{len(runs)}] {run.name}: {run.status}"]
         if run.step:
@@ -104,14 +106,37 @@ def sweep_table(runs: Sequence[SweepRun], seconds: float, notice: str = "") -> R
                 f"{run.step.best_score:.6g}" if run.step else "",
                 clock(run.seconds),
             )
-    counts = Counter(run.status for run in runs)
-    states = ", ".join(f"{counts[status]} {status}" for status in Status if counts[status])
-    spent, budget = sum(run.spent for run in runs), sum(run.config.budget for run in runs)
-    totals = f"{states}  spent ${spent:.4f}, budgets ${budget:g}  {clock(seconds)}"
+    totals = f"{_totals(runs)}  {clock(seconds)}"
     parts: list[RenderableType] = [Text(), table, Text(), Text(totals)]
     if notice:
         parts.append(Text(notice, style="bold yellow"))
     return Group(*parts)
+
+
+def status_text(runs: Sequence[SweepRun]) -> str:
+    """All runs of a sweep as a table, with the totals; errors of failed ones come last."""
+    rows = [("run", "status", "iteration", "spent", "best score")]
+    rows += [
+        (
+            run.name,
+            run.status.value,
+            f"{run.step.iteration if run.step else 0}/{run.config.max_iterations}",
+            f"${run.spent:.4f} of ${run.config.budget:g}",
+            f"{run.step.best_score:.6g}" if run.step else "",
+        )
+        for run in runs
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    errors = [f"{run.name}: {run.error}" for run in runs if run.error]
+    return "\n".join([*lines, _totals(runs), *errors])
+
+
+def _totals(runs: Sequence[SweepRun]) -> str:
+    counts = Counter(run.status for run in runs)
+    states = ", ".join(f"{counts[status]} {status}" for status in Status if counts[status])
+    spent, budget = sum(run.spent for run in runs), sum(run.config.budget for run in runs)
+    return f"{states}  spent ${spent:.4f}, budgets ${budget:g}"
 
 
 def largest_bill(runs: Sequence[SweepRun]) -> float:
@@ -149,7 +174,9 @@ def sweep_text(runs: Sequence[SweepRun], out: Path, seconds: float) -> str:
         f" ${spent:.4f} ({clock(seconds)} in this sweep).",
         f"  runs            {out}",
     ]
-    if len(finished) < len(runs):
+    if num_jobs := sum(run.status in (Status.QUEUED, Status.RUNNING) for run in runs):
+        lines.append(f"{counted(num_jobs, 'job')} queued or running: --status shows all runs.")
+    elif len(finished) < len(runs):
         lines.append("Repeat the command to resume.")
     failures = [run for run in runs if run.status is Status.FAILED]
     if failures:

@@ -55,6 +55,7 @@ class Status(StrEnum):
     """How far one run of a sweep has come."""
 
     WAITING = "waiting"
+    QUEUED = "queued"
     RUNNING = "running"
     FINISHED = "finished"
     FAILED = "failed"
@@ -125,8 +126,12 @@ def sweep_runs(grid: SweepGrid, given: Mapping[str, object], out: Path) -> tuple
     return tuple(runs.values())
 
 
-def with_progress(run: SweepRun) -> SweepRun:
+def with_progress(run: SweepRun, *, may_run: bool = False) -> SweepRun:
     """The run as its folder shows it, finished or waiting.
+
+    Args:
+        run: The run.
+        may_run: Whether a process may be working on it; it is then left alone.
 
     Raises:
         ValueError: If the folder holds another run, another process is working on it, or a link
@@ -141,6 +146,8 @@ def with_progress(run: SweepRun) -> SweepRun:
     if not run.has_begun:
         folder.check_free()
         return run
+    if may_run and folder.is_running:
+        return replace(run, step=last_step(folder.steps))
     from costada.runs.runner import is_finished
 
     folder.check_same(run.config)

@@ -169,6 +169,10 @@ class ScriptedProcess:
     def __init__(self, looks: float = 1, end: End = FINISHED, obeys: bool = True) -> None:
         self.looks, self.final, self.obeys = looks, end, obeys
         self.drains = self.kills = 0
+        self.is_queued = False
+
+    def has_started(self) -> bool:
+        return not self.is_queued
 
     def end(self) -> End | None:
         self.looks -= 1
@@ -210,6 +214,23 @@ def test_at_most_as_many_unfinished_runs_as_jobs_run_at_once(runs):
 
     assert carry_out(runs, start) == [FINISHED] * 4
     assert names == ["run-1", "run-2", "run-3"]
+
+
+def test_a_job_in_a_queue_is_not_running(runs):
+    shown = []
+
+    class Shown(SweepProgress):
+        def show(self, runs):
+            shown.append([run.status for run in runs])
+
+    def start(run):
+        process = ScriptedProcess()
+        process.is_queued = run.config.seed > 0
+        return process
+
+    signals = StopSignals(lambda text: None)
+    SweepLoop(runs[:2], 2, start, Shown(), signals).carry_out()
+    assert shown == [[Status.RUNNING, Status.QUEUED]]
 
 
 def test_a_failure_stops_no_other_run(runs):

@@ -11,16 +11,8 @@ from time import monotonic, sleep
 
 import pytest
 
-from costada.experiments.sweep.loop import (
-    ENTRY,
-    STOPPING,
-    RunProcess,
-    StopSignals,
-    SweepLoop,
-    last_error,
-    options_of,
-    start,
-)
+from costada.experiments.sweep.local import ENTRY, RunProcess, last_error, options_of, start
+from costada.experiments.sweep.loop import STOPPING, StopSignals, SweepLoop
 from costada.experiments.sweep.progress import SweepProgress, exit_code
 from costada.experiments.sweep.sweep import Status, SweepGrid, last_step, sweep_runs
 from costada.runs.config import RunConfig, load_config

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from costada.experiments.sweep.loop import RunProcess
+from costada.experiments.sweep.local import RunProcess
 from costada.models.gateway.journal import Journal
 from costada.models.gateway.protocol import hold_address
 from costada.runs.config import RunConfig

@@ -1,12 +1,14 @@
 """One contract, several backends: what a store keeps does not depend on where it keeps it."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import pytest
 from store_backends import BACKENDS
 
+from costada.store.checkpoints import RunSaver
 from costada.store.database import Database
+from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
@@ -54,3 +56,11 @@ def open_purse(address) -> Iterator[Callable[..., Purse]]:
             return opened.enter_context(Purse(budget, **place, **options))
 
         yield opening
+
+
+@pytest.fixture
+def open_saver(address) -> Iterator[Callable[..., RunSaver | PostgresRunSaver]]:
+    """Open a saver of checkpoints beside the rows of the test; all are closed after it."""
+    kind = PostgresRunSaver if isinstance(address, str) else RunSaver
+    with ExitStack() as opened:
+        yield lambda **options: opened.enter_context(closing(kind(address, **options)))

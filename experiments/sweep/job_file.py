@@ -1,0 +1,95 @@
+"""The jobs of a sweep on a cluster: which runs were submitted where, kept in the sweep's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from pydantic import TypeAdapter, ValidationError
+
+from costada.experiments.sweep.sweep import SweepRun
+from costada.runs.config import RunConfig
+from costada.runs.folder import RunFolder
+from costada.store.files import make_folder, read_text, replace_text
+
+JOBS = ".jobs"
+"""Folder in that of a sweep; no run has this name."""
+
+FILE = "jobs.json"
+ORDER = "order"
+STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Runs that were submitted together."""
+
+    token: str  # names the submission on the cluster, and its folder below the jobs' folder
+    runs: tuple[str, ...]  # names, in the order of submission
+    job: str = ""  # the cluster's id; empty if the command died before it was known
+
+    def job_of(self, name: str) -> str:
+        """The cluster's id of a run's job; with several runs they form an array."""
+        return f"{self.job}_{self.runs.index(name)}" if len(self.runs) > 1 else self.job
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """What `jobs.json` holds."""
+
+    engine: str  # value of `--on`
+    settings: dict[str, RunConfig]  # of each run, by name
+    submissions: tuple[Submission, ...] = ()
+
+    @classmethod
+    def load(cls, out: Path) -> Self | None:
+        """The file of a sweep, `None` if it has none; raises `ValueError` if it is damaged."""
+        path = out / JOBS / FILE
+        try:
+            return TypeAdapter(cls).validate_json(read_text(path))
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise ValueError(f"{path}: {place}: {first['msg']}; remove it if you can") from None
+
+    @classmethod
+    def of(cls, out: Path, engine: str, runs: Iterable[SweepRun]) -> Self:
+        """The file of a sweep, with these runs and all earlier ones."""
+        before = cls.load(out) or cls(engine, {})
+        settings = {run.name: run.config for run in runs}
+        return cls(engine, {**before.settings, **settings}, before.submissions)
+
+    def save(self, out: Path) -> None:
+        """Replace the file."""
+        make_folder(out / JOBS)
+        replace_text(out / JOBS / FILE, TypeAdapter(JobFile).dump_json(self, indent=1).decode())
+
+    def runs(self, out: Path) -> tuple[SweepRun, ...]:
+        """The runs of the sweep."""
+        return tuple(
+            SweepRun(name, config, RunFolder(out / name)) for name, config in self.settings.items()
+        )
+
+
+def order_path(out: Path) -> Path:
+    """The file that tells running tasks to go on or to stop."""
+    return out / JOBS / ORDER
+
+
+def give_order(out: Path, order: str = "") -> None:
+    """Tell the tasks of a sweep to go on, or to stop with `STOP`.
+
+    The file is written in place: on network file systems only its content is seen at once.
+    """
+    make_folder(out / JOBS)
+    with order_path(out).open("w") as file:
+        file.write(order)
+
+
+def is_told_to_stop(order: Path) -> bool:
+    """Whether the tasks of a sweep should stop; raises `OSError` if the file is not there."""
+    return order.read_text() == STOP

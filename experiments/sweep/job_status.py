@@ -1,0 +1,67 @@
+"""The runs of a sweep on a cluster, seen from outside of the command that submitted them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from costada.experiments.sweep.engine import SLURM, engine_on
+from costada.experiments.sweep.job_file import STOP, JobFile, give_order
+from costada.experiments.sweep.local import LONGEST_LOG_END, last_error
+from costada.experiments.sweep.sweep import Status, SweepRun, last_step, with_progress
+from costada.runs.interruption import ExitCode
+from costada.store.files import read_end
+
+
+def job_status(out: Path) -> tuple[SweepRun, ...]:
+    """The runs of a sweep as they are now.
+
+    Raises:
+        ValueError: If the folder holds no sweep of a cluster.
+        OSError: If Slurm does not respond.
+    """
+    jobs = _jobs_in(out)
+    active: Mapping[str, Status] = {}
+    if jobs.submissions:
+        with engine_on(SLURM, out, {}, None) as engine:
+            active = engine.active()
+    return tuple(_seen(run, active.get(run.name)) for run in jobs.runs(out))
+
+
+def cancel_jobs(out: Path) -> None:
+    """Cancel the jobs of a sweep: running ones save and end.
+
+    Raises:
+        ValueError: If the folder holds no sweep of a cluster.
+        OSError: If Slurm does not respond.
+    """
+    jobs = _jobs_in(out)
+    give_order(out, STOP)
+    if jobs.submissions:
+        from costada.experiments.sweep.slurm_engine import cancel
+
+        for submission in jobs.submissions:
+            cancel(submission)
+
+
+def _jobs_in(out: Path) -> JobFile:
+    jobs = JobFile.load(out)
+    if jobs is None:
+        raise ValueError(f"{out}: holds no sweep of a cluster, expected one made with --on")
+    return jobs
+
+
+def _seen(run: SweepRun, status: Status | None) -> SweepRun:
+    if status is None and run.folder.is_running:
+        status = Status.RUNNING
+    if status is not None:
+        return replace(run, status=status, step=last_step(run.folder.steps))
+    run = with_progress(run, may_run=True)
+    if run.status is Status.FINISHED:
+        return run
+    try:
+        log = read_end(run.folder.log, LONGEST_LOG_END)
+    except FileNotFoundError:
+        return run
+    return replace(run, status=Status.FAILED, error=last_error(log, ExitCode.FAILED))

@@ -1,0 +1,96 @@
+"""What a cluster executes for each run: the ordinary command, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from time import monotonic, sleep
+
+from costada.experiments.sweep.job_file import is_told_to_stop
+from costada.experiments.sweep.local import RunProcess, start
+from costada.experiments.sweep.sweep import Status, SweepRun
+
+End = tuple[Status, str]
+LOOK_SECONDS = 0.5
+"""How often a worker looks at its process, at the run's folder and for an order to stop."""
+
+
+@dataclass
+class WorkerRun:
+    """A run as a cluster gets it; its folder must be on a file system that all nodes share."""
+
+    run: SweepRun
+    directory: Path = field(default_factory=Path.cwd)  # where the command was given
+    version: str = field(default_factory=lambda: version("costada"))
+    _process: RunProcess | None = field(default=None, init=False, repr=False)
+
+    def carry_out(self, is_told: Callable[[], bool]) -> End:
+        """Start or resume the run and wait for its end.
+
+        A run that another process holds is waited for: a worker that the cluster has given up may
+        still be saving it.
+
+        Args:
+            is_told: Whether the run should save and end.
+
+        Raises:
+            ValueError: If this machine has another version of the package.
+            OSError: If the process cannot be started.
+        """
+        if (found := version("costada")) != self.version:
+            raise ValueError(
+                f"{socket.gethostname()}: has costada {found}, expected"
+                f" {self.version} as where the sweep was started"
+            )
+        while not is_told():
+            if self.run.folder.is_running:
+                sleep(LOOK_SECONDS)
+                continue
+            end = self._attempt(is_told)
+            if end[0] is not Status.FAILED or not self.run.folder.is_running:
+                return end
+        return Status.INTERRUPTED, ""
+
+    def stop(self, seconds: float) -> None:
+        """Let the running process save and end, and kill it after so many seconds."""
+        if self._process is None:
+            return
+        deadline = monotonic() + seconds
+        self._process.drain()
+        while self._process.end() is None:
+            if monotonic() > deadline:
+                self._process.kill()
+            sleep(LOOK_SECONDS)
+
+    def _attempt(self, is_told: Callable[[], bool]) -> End:
+        self._process = start(self.run, self.directory)
+        try:
+            is_draining = False
+            while (end := self._process.end()) is None:
+                if not is_draining and is_told():
+                    is_draining = True
+                    self._process.drain()
+                sleep(LOOK_SECONDS)
+            return end
+        finally:
+            self._process = None
+
+
+def carry_out_task(run: WorkerRun, order: Path) -> End:
+    """A run as a task of a Dask or Ray cluster.
+
+    Raises:
+        ValueError: If the sweep's folder cannot be seen here, or as `WorkerRun.carry_out` does.
+    """
+    if not order.is_file():
+        raise ValueError(
+            f"{order}: cannot be seen on {socket.gethostname()}; --out must be on a file system"
+            " that all workers share, with the same path"
+        )
+    if not run.directory.is_dir():
+        run.directory = Path(os.sep)
+    return run.carry_out(lambda: is_told_to_stop(order))
