@@ -7,11 +7,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from costada.store.address import StorePlace
 from costada.store.candidates import FRONT
 from costada.store.database import Database, any_of
 from costada.store.file_errors import checking_rows, damaged
 from costada.store.rows import LARGEST_READING, CallStatus, OutcomeKind, amount, parsed, record
-from costada.store.run_store import RunFacts
+from costada.store.run_store import RunFacts, run_ids
 from costada.values.candidate import Program
 from costada.values.usage import COUNTS, NO_TOKENS, Price, Usage, cache_savings
 
@@ -100,15 +101,16 @@ class RunHistory(RunFacts):
     Opening and every use raise as `Database` does.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._db = Database(path, is_read_only=True)
+    def __init__(self, place: StorePlace) -> None:
+        self._only_run = None if isinstance(place, Path) else place.run
+        self._db = Database(place if isinstance(place, Path) else place.database, is_read_only=True)
         self._size = 0
 
     @classmethod
     @contextmanager
-    def of(cls, path: Path) -> Iterator["RunHistory"]:
-        """Open the history of a file as it is now; later writes are not seen."""
-        history = cls(path)
+    def of(cls, place: StorePlace) -> Iterator["RunHistory"]:
+        """Open the history of a run as it is now; later writes are not seen."""
+        history = cls(place)
         try:
             history._db.engine.begin_snapshot()
             yield history
@@ -122,8 +124,7 @@ class RunHistory(RunFacts):
 
     def last_run(self) -> str:
         """The id of the run that began last, empty if none has begun."""
-        found = self._db.rows("SELECT run_id FROM costada_run ORDER BY rowid DESC LIMIT 1")
-        return str(found[0][0]) if found else ""
+        return next(reversed(run_ids(self._db, self._only_run)), "")
 
     def steps(self, span: Span) -> list[dict[str, Any]]:
         """The trace rows in order."""

@@ -7,9 +7,9 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Literal, Self, get_args
 
+from costada.store.address import POSTGRES
 from costada.store.database import Database
 from costada.store.rows import amount, record
-from costada.store.run_store import POSTGRES
 
 __all__ = ["Account", "Entry", "OverBudget", "Purse"]
 

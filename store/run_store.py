@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
+from costada.store.address import POSTGRES, RunAddress, StorePlace
 from costada.store.call_log import CallLog
 from costada.store.candidates import CandidateTable
 from costada.store.database import Database
@@ -22,8 +23,18 @@ from costada.store.sqlite_engine import connect, connect_to_read
 from costada.store.user_inputs import UserInputTable
 from costada.values.candidate import Program
 
-POSTGRES = ("postgresql:", "postgres:")
-"""How the addresses of Postgres databases begin."""
+
+def run_ids(database: Database, only: str | None = None) -> list[str]:
+    """The ids of all runs in a database, oldest first, or the one of a run by its name or id."""
+    if only is None:
+        found = database.rows("SELECT run_id FROM costada_run ORDER BY rowid")
+    else:
+        found = database.rows(
+            "SELECT run_id FROM costada_run WHERE run_id = COALESCE("
+            "(SELECT run_id FROM costada_named WHERE name = ?1), ?1)",
+            (only,),
+        )
+    return [str(run_id) for (run_id,) in found]
 
 
 class TimingTable:
@@ -117,7 +128,8 @@ class RunStore(RunFacts):
 
         Args:
             address: As `postgresql://user:password@host/database`.
-            run: The only run that `run_ids` names; all of them when not given.
+            run: The only run that `run_ids` names, by its name or its id; all of them when not
+                given. A run that begins in this store gets the name, if it was claimed.
             is_read_only: Whether nothing may be written or created.
         """
         if not isinstance(address, str) or not address:
@@ -128,6 +140,13 @@ class RunStore(RunFacts):
         store = cls.__new__(cls)
         store._use(Database(address, is_read_only=is_read_only), run)
         return store
+
+    @classmethod
+    def at(cls, place: StorePlace, *, is_read_only: bool = False) -> Self:
+        """Open the store of a run: its file, or a Postgres database for this run alone."""
+        if isinstance(place, RunAddress):
+            return cls.postgres(place.database, place.run, is_read_only=is_read_only)
+        return cls(place, is_read_only=is_read_only)
 
     def _use(self, database: Database, run: str | None = None) -> None:
         self._db = database
@@ -168,12 +187,16 @@ class RunStore(RunFacts):
     ) -> None:
         """Note that a run begins: its id, the graph's name, the problem's, sandbox and setup."""
         known = json.dumps(asdict(setup)) if setup else ""
-        self._db.put_row("costada_run", (run_id, name, problem, sandbox, known, ""))
+        with self._db.transaction():
+            self._db.put_row("costada_run", (run_id, name, problem, sandbox, known, ""))
+            if self._only_run is not None:
+                self._db.write(
+                    "UPDATE costada_named SET run_id = ?2 WHERE name = ?1", (self._only_run, run_id)
+                )
 
     def run_ids(self) -> list[str]:
         """The ids of all runs, oldest first; only one if the store was opened for it."""
-        found = self._db.rows("SELECT run_id FROM costada_run ORDER BY rowid")
-        return [name for (name,) in found if self._only_run in (None, name)]
+        return run_ids(self._db, self._only_run)
 
     def put_step(self, run_id: str, iteration: int, row: Mapping[str, object]) -> None:
         """Store the trace row of a finished iteration."""

@@ -24,6 +24,9 @@ CREATE TABLE IF NOT EXISTS costada_run (
     sandbox TEXT NOT NULL DEFAULT '', setup TEXT NOT NULL DEFAULT '',
     origin TEXT NOT NULL DEFAULT ''
 );
+CREATE TABLE IF NOT EXISTS costada_named (
+    name TEXT PRIMARY KEY, settings TEXT NOT NULL, run_id TEXT NOT NULL, claimed_at REAL NOT NULL
+);
 CREATE TABLE IF NOT EXISTS costada_candidate (
     run_id TEXT NOT NULL, id TEXT NOT NULL, iteration INTEGER NOT NULL, score REAL,
     code_hash TEXT NOT NULL, facts TEXT NOT NULL, evaluator TEXT NOT NULL DEFAULT '',
@@ -86,7 +89,7 @@ CREATE TABLE IF NOT EXISTS costada_entry (
 TABLE = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+) ([^;]+)")
 OWN_TABLES = tuple(name for name, _ in TABLE.findall(TABLES))
 
-ADDED_LATER = {"costada_input"}
+ADDED_LATER = {"costada_input", "costada_named"}
 """Tables that files of this format may lack."""
 
 TABLES_BY_NUMBER = ("costada_call", "costada_outcome", "costada_candidate")

@@ -1,0 +1,88 @@
+"""Where a run is kept: in a file of its own, or under a name in a Postgres database."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+POSTGRES = ("postgresql:", "postgres:")
+"""How the addresses of Postgres databases begin; two slashes in a path become one."""
+
+LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RunAddress:
+    """A run in a Postgres database, written as `postgresql://USER@HOST/DATABASE#RUN`.
+
+    Attributes:
+        database: The address of the database, possibly with a password.
+        run: The name of the run, or the id of one that has no name.
+    """
+
+    database: str
+    run: str
+
+    @classmethod
+    def read(cls, text: str) -> "RunAddress":
+        """The address that a user wrote.
+
+        Raises:
+            ValueError: It is not one of a Postgres database, or names no run.
+        """
+        database, _, run = text.partition("#")
+        check_database(database)
+        if not run:
+            raise ValueError(
+                f"run: the address names a database and no run, expected {shown(database)}#RUN;"
+                " `costada runs` lists them"
+            )
+        check_name(run)
+        return cls(database, run)
+
+    def __str__(self) -> str:
+        return f"{shown(self.database)}#{self.run}"
+
+
+StorePlace = Path | RunAddress
+"""A run file, or a run in Postgres."""
+
+
+def is_database(text: str) -> bool:
+    """Whether a text is the address of a Postgres database, or of a run in one."""
+    return text.startswith(POSTGRES)
+
+
+def check_database(text: str) -> None:
+    """Raise `ValueError` for a text that is not the address of a Postgres database."""
+    if not is_database(text) or "#" in text:
+        raise ValueError(
+            f"store: got {text if not is_database(text) else 'an address with #RUN'!r}, expected"
+            " postgresql://USER@HOST:PORT/DATABASE"
+        )
+    shown(text)
+
+
+def check_name(run: str) -> None:
+    """Raise `ValueError` for a text that cannot name a run."""
+    if not 0 < len(run) <= LONGEST_NAME or not run.isprintable() or run != run.strip():
+        raise ValueError(
+            f"run: got the name {run[:LONGEST_NAME]!r}, expected 1 to {LONGEST_NAME} printable"
+            " characters"
+        )
+
+
+def shown(database: str) -> str:
+    """The address of a database without its password.
+
+    Raises:
+        ValueError: The address cannot be read, or psycopg is not installed.
+    """
+    try:
+        from costada.store.postgres_connections import name_of
+    except ImportError as error:
+        raise ValueError("Postgres needs psycopg; pip install 'costada[postgres]'") from error
+    return name_of(database)
+
+
+def is_there(place: StorePlace) -> bool:
+    """Whether a run file exists; a run in Postgres is there once its name is."""
+    return not isinstance(place, Path) or place.is_file()

@@ -1,0 +1,52 @@
+"""The runs of a Postgres database by the names that their users gave them, with their settings."""
+
+from dataclasses import dataclass
+from time import time
+
+from costada.store.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class NamedRun:
+    """A name in a database: whose run it is once that has begun, and when it was taken.
+
+    `run_id` is empty before the run begins; `claimed_at` counts seconds since 1970 UTC.
+    """
+
+    name: str
+    run_id: str
+    claimed_at: float
+
+
+class NamedRuns:
+    """What a folder is to a run in a file: a name that is taken once, and the settings."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    def claim(self, name: str, settings: str) -> bool:
+        """Take a name for a new run with these settings; false if it is taken."""
+        with self._db.transaction(is_durable=True):
+            return bool(
+                self._db.rows(
+                    "INSERT INTO costada_named (name, settings, run_id, claimed_at)"
+                    " VALUES (?, ?, '', ?) ON CONFLICT (name) DO NOTHING RETURNING name",
+                    (name, settings, time()),
+                )
+            )
+
+    def settings(self, name: str) -> str | None:
+        """The settings of a run, `None` if there is none of that name."""
+        found = self._db.rows("SELECT settings FROM costada_named WHERE name = ?", (name,))
+        return str(found[0][0]) if found else None
+
+    def save(self, name: str, settings: str) -> None:
+        """Replace the settings of a run."""
+        self._db.rows("UPDATE costada_named SET settings = ?2 WHERE name = ?1", (name, settings))
+
+    def all(self) -> list[NamedRun]:
+        """All names, the one that was taken first at the front."""
+        found = self._db.rows(
+            "SELECT name, run_id, claimed_at FROM costada_named ORDER BY claimed_at, name"
+        )
+        return [NamedRun(*row) for row in found]
