@@ -56,7 +56,7 @@ def solved(tmp_path):
     write_steps(
         run,
         [
-            step(1, global_gain=0.5, objective=0.75, best_objective=0.75),
+            step(1, global_gain=0.5, utility=0.2, objective=0.75, best_objective=0.75),
             step(2, failure="ValueError: no\nsecond line", objective=None),
             step(3, best_objective=0.75),
         ],
@@ -83,7 +83,7 @@ def test_the_page_opens_with_the_task_the_outcome_and_the_chosen_settings(page, 
         "- as many\n- as large",
     ]
     outcome = page.inner_text("#outcome")
-    assert f"Stopped; resume with costada resume {solved.path}." in outcome
+    assert outcome.startswith(f"Stopped.\n\nResume with costada resume {solved.path}\n")
     assert "in iteration 1 at $0.0020: objective 0.75, +0.5 over the start." in outcome
     assert "Last failure, in iteration 2: raised ValueError." in outcome
     assert page.inner_text("#outcome pre") == "ValueError: no\nsecond line"
