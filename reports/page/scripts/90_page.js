@@ -163,10 +163,18 @@ function begin() {
     width = byId("page").clientWidth;
     drawAll();
   }).observe(byId("page"));
+  new ResizeObserver(keepFree).observe(byId("bar"));
   if (run.isLive) {
     prepareIdeas();
     follow();
   }
+}
+
+// What is scrolled to, by a link or by the keyboard, stays below the bar.
+function keepFree() {
+  const bar = byId("bar");
+  const isSticky = window.getComputedStyle(bar).position === "sticky";
+  document.documentElement.style.scrollPaddingTop = isSticky ? `${bar.offsetHeight + 8}px` : "";
 }
 
 function showRangeQuietly() {
