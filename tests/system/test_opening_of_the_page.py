@@ -1,6 +1,7 @@
 """The page as a reader meets it: result first, words explained, charts that can be read."""
 
 import re
+import subprocess
 from itertools import pairwise
 from typing import Any
 
@@ -94,7 +95,7 @@ def test_the_page_opens_with_the_task_the_outcome_and_the_chosen_settings(page, 
     assert page.said == []
 
 
-def test_the_best_program_is_coloured_compared_and_downloaded(page, solved):
+def test_the_best_program_is_coloured_compared_and_downloaded(page, solved, tmp_path):
     opened(page, solved)
     assert page.inner_text("#best-text pre") == BEST
     colours = {
@@ -117,6 +118,12 @@ def test_the_best_program_is_coloured_compared_and_downloaded(page, solved):
     assert page.inner_text("#best-changes") == "+4 \u22121 lines from the start"
     removed = page.locator("#best-text .removed").all_inner_texts()
     assert removed == ["\u2212     return 1"]
+    with page.expect_download() as saved:
+        page.click("#best-download")
+    assert saved.value.suggested_filename == "best_program.py.patch"
+    (tmp_path / "initial_program.py").write_text(START)
+    subprocess.run(["git", "apply", saved.value.path()], cwd=tmp_path, check=True)
+    assert (tmp_path / "initial_program.py").read_text() == BEST
     assert page.said == []
 
 

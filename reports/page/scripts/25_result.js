@@ -108,7 +108,7 @@ function showBestText() {
   const changed = run.best.diff?.filter(([kind]) => kind === "added" || kind === "removed") ?? [];
   const [added, removed] = ["added", "removed"].map((kind) => changed.filter((row) => row[0] === kind).length);
   byId("best-changes").textContent = run.best.diff?.length ? `+${count(added)} −${count(removed)} ${added + removed === 1 ? "line" : "lines"} from the start` : "";
-  for (const name of ["copy", "download", "file"]) byId(`best-${name}`).disabled = isDiff ? name === "file" : text === null;
+  for (const name of ["copy", "download", "file"]) byId(`best-${name}`).disabled = isDiff ? name === "file" || run.best.patch === null : text === null;
   const language = languageOf(path || run.heading.program_file, run.heading.language);
   const view = isDiff ? diffView(run.best.diff) : text === null
     ? h("p", { class: "quiet" }, `This program is too large to be shown here; the folder of the run holds it as ${run.heading.program_file}.`)
@@ -121,7 +121,7 @@ function bestText() {
   const [path, text] = run.best.files[shown.file];
   const name = (path || run.heading.program_file).split("/").pop();
   if (shown.mode === "program") return { text, name };
-  return { text: run.best.diff.map(diffLine).join("\n") + "\n", name: `${run.heading.program_file}.diff` };
+  return { text: run.best.patch, name: `${run.heading.program_file}.patch` };
 }
 
 function prepareResult() {
