@@ -111,7 +111,7 @@ def best_program(history: RunHistory, run_id: str, candidate_id: str) -> dict[st
         left -= len(text)
         texts.append((path, text if left >= 0 else None))
     is_small = left >= 0 and start is not None and _length(start) <= LARGEST_SHOWN
-    facts = {"id": candidate_id, "files": texts, "diff": None, "patch": None}
+    facts: dict[str, object] = {"id": candidate_id, "files": texts, "diff": None, "patch": None}
     if start is None or not is_small:
         return facts
     changes = program_patch(start, program, history.setup(run_id))
