@@ -220,7 +220,7 @@ class UserInputTable:
             " ON earlier.run_id = step.run_id AND earlier.iteration = step.iteration - 1"
             " LEFT JOIN costada_candidate seed ON seed.run_id = step.run_id AND seed.id = ?"
             " WHERE step.run_id = ? AND step.iteration < ?"
-            " AND EXISTS (SELECT 1 FROM costada_input given WHERE given.run_id = step.run_id)"
+            " AND instr(step.row, '\"steered\": ') > 0"  # as in the index
             " AND json_extract(step.row, '$.steered.kind') = ?"
             " ORDER BY step.iteration DESC LIMIT ?",
             (SEED_ID, run_id, before, InputKind.TACTIC.value, count),
