@@ -71,8 +71,8 @@ class CandidateTable:
         missing = [name for name in ids if name not in known]
         if missing:
             raise ValueError(
-                f"candidates {missing}: not stored for run {run_id}; give create_discovery_graph the"
-                " store that the run was started with"
+                f"candidates {missing}: not stored for run {run_id}; give"
+                " create_discovery_graph the store that the run was started with"
             )
         return [known[name] for name in ids]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from time import time
 from typing import Any
-from unicodedata import category
+from unicodedata import bidirectional, category
 
 from costada.store.candidates import SEED_ID, CandidateTable
 from costada.store.database import Database
@@ -34,6 +34,9 @@ LARGEST_NUMBER = 2**53
 
 CONTROLS = ("Cc", "Cs")
 """Unicode categories that no idea holds: control characters, and halves of surrogate pairs."""
+
+DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+"""Bidirectional classes that no idea holds: they change the order in which a text is shown."""
 
 
 class InputKind(StrEnum):
@@ -66,7 +69,8 @@ def checked_idea(text: object) -> str:
     """An idea as one line.
 
     Raises:
-        ValueError: It is no text, empty, too long, or holds control characters.
+        ValueError: It is no text, empty, too long, or holds control characters or signs that change
+            the direction of a text.
     """
     if not isinstance(text, str):
         raise ValueError(f"idea: got {reprlib.repr(text)}, expected a text")
@@ -76,7 +80,7 @@ def checked_idea(text: object) -> str:
             f"idea: got {len(idea):,} characters, expected 1 to {LONGEST_IDEA:,} besides blanks"
         )
     for sign in idea:
-        if category(sign) in CONTROLS:
+        if category(sign) in CONTROLS or bidirectional(sign) in DIRECTIONS:
             raise ValueError(f"idea: got the character U+{ord(sign):04X}, expected plain text")
     return idea
 
