@@ -14,7 +14,7 @@ from costada.models.errors import UnmeteredCall, describe
 from costada.reports.terminal import show
 from costada.runs.config import RunConfig
 from costada.runs.interruption import ExitCode
-from costada.runs.user_input import as_option, explain
+from costada.runs.user_input import as_option, explain, with_options
 
 
 @contextmanager
@@ -33,9 +33,10 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
         say("stopped at once", hint)
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     except ValidationError as error:
-        message = explain(error, RunConfig.model_fields, as_option)
+        explained = explain(error, RunConfig.model_fields, as_option)
+        message = with_options(explained, RunConfig.model_fields)
     except (ValueError, UnmeteredCall) as error:
-        message = str(error)
+        message = with_options(str(error), RunConfig.model_fields)
     except OSError as error:
         has_path = error.filename and error.strerror
         message = f"{error.filename}: {error.strerror}" if has_path else describe(error)

@@ -233,7 +233,7 @@ def _carry_out(
     sums, by_model = sum_by_role(calls), sum_by_model(calls, (row["name"] for row in router))
     models = [(row, by_model[row["name"]]) for row in router]
     if as_json:
-        show(summary_json(result, config, folder, sums, reused, models))
+        show(summary_json(result, config, folder, sums, reused, models, waiting))
     else:
         show(summary_text(result, config, folder, sums, reused, models, failures, waiting))
     if result.stop_reason == "interrupted":
@@ -324,11 +324,13 @@ def summary_json(
     sums: Mapping[str, RoleSum],
     num_cached: int = 0,
     models: Sequence[tuple[ModelRow, RoleSum]] = (),
+    num_waiting: int = 0,
 ) -> str:
     """The result as one JSON object; dollars are numbers, files are paths.
 
     `models` are those of a menu: each is an object of the trace's router, in which `dollars` are
     those of its attempts, and under `ledger` what all its calls used, guides included.
+    `num_waiting` counts the ideas and programs of users that no step has taken.
     """
     settings = ("problem", "method", "model", "guide_model", "seed", "budget")
     facts = {
@@ -346,6 +348,7 @@ def summary_json(
         "ledger": {role: _calls_json(used) for role, used in sums.items()},
         "sandbox": result.sandbox,
         "cached_evaluations": num_cached,
+        "waiting_inputs": num_waiting,
         "folder": str(folder.path),
         "best_program": str(folder.best_program),
         "report": str(folder.report) if folder.report.is_file() else None,

@@ -14,7 +14,7 @@ from langgraph.types import Command, StateSnapshot, StateUpdate
 
 from costada.controller.constants import Constants
 from costada.graph.choosing import BUDGET, SEED, Choosing, Chosen
-from costada.graph.user_input import accept_answer, has_answer
+from costada.graph.user_input import accept_answer, check_command, has_answer
 from costada.nodes.context import RunContext
 from costada.nodes.parallel.active_runs import ACTIVE_RUNS, abort_runs
 from costada.nodes.settings import Settings
@@ -103,7 +103,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
                 graph's store that began last.
 
         Raises:
-            ValueError: The graph has a saver and no thread is named, or there is no such run.
+            ValueError: The graph has a saver and no thread is named, or its store has no such run.
         """
         store, run_id = self.search.store, ""
         has_saver = isinstance(self.checkpointer, BaseCheckpointSaver)
@@ -117,8 +117,8 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
             run_id = super().get_state(merged).values.get("run_id", "")
         elif run_ids := store.run_ids():
             run_id = run_ids[-1]
-        if not run_id:
-            raise ValueError(f"config: got {config!r}, which names no run of this graph")
+        if run_id not in store.run_ids():
+            raise ValueError(f"config: got {config!r}, which names no run in the graph's store")
         return store.candidates.originals(run_id)
 
     if not TYPE_CHECKING:  # the overloads of the base class stay as they are
@@ -362,6 +362,7 @@ def check_input(given: object, *, is_parents_state: bool = False) -> None:
         ValueError: Naming the key, and where it is given if it is named like a setting.
     """
     if isinstance(given, Command):
+        check_command(given)
         check_update(given.update)
         return
     if not isinstance(given, Mapping):

@@ -18,6 +18,14 @@ EXPECTED = (
 )
 
 
+def check_command(given: Command[Any]) -> None:
+    """Refuse a command that says nothing, which LangGraph cannot execute; raises `ValueError`."""
+    if given.resume is None and not given.update and not given.goto:
+        raise ValueError(
+            f"resume: got None in a command without update and goto, expected {EXPECTED}"
+        )
+
+
 def has_answer(given: object) -> TypeGuard[Command[Any]]:
     """Whether a run is resumed with a value."""
     return isinstance(given, Command) and given.resume is not None

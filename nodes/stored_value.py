@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
 from langgraph.channels import LastValue
+from langgraph.errors import EmptyChannelError
 
 from costada.store.run_store import RunStore
 from costada.values.candidate import Program
@@ -72,12 +73,32 @@ class StoredValue(LastValue[Any]):
         return True
 
     def get(self) -> Any:
-        """The value; raises `ValueError` if the store does not have it."""
+        """The value.
+
+        Raises:
+            EmptyChannelError: It was in a store in memory that is gone, so that the state lacks it.
+            ValueError: The store has a file, and does not have the value.
+        """
         value = super().get()
         if isinstance(value, _Name):
-            self.value = value = FORMS[self.key].read(self._store, value)
+            try:
+                self.value = value = FORMS[self.key].read(self._store, value)
+            except ValueError:
+                if self._store.is_in_memory:
+                    raise EmptyChannelError from None
+                raise
         return value
+
+    def is_available(self) -> bool:
+        """Whether there is a value; one in memory may be gone."""
+        if not (isinstance(self.value, _Name) and self._store.is_in_memory):
+            return super().is_available()
+        try:
+            self.get()
+        except EmptyChannelError:
+            return False
+        return True
 
     def checkpoint(self) -> Any:
         """The name of the value."""
-        return self._name if self.is_available() else super().checkpoint()
+        return self._name if super().is_available() else super().checkpoint()

@@ -5,6 +5,7 @@ from difflib import unified_diff
 from pathlib import Path
 
 from costada.store.candidates import SEED_ID
+from costada.store.rows import RunSetup
 from costada.store.run_store import RunStore
 from costada.values.candidate import Program
 from costada.values.language import PYTHON, file_ending
@@ -43,10 +44,15 @@ def run_patch(database: Path, since: str = START, place: str = "") -> str:
             raise ValueError(f"--from: got {since!r}, expected {known}")
         best = store.candidates.get(run_id, store.last_improvement(run_id) or SEED_ID)
         setup = store.setup(run_id)
+    return program_patch(first.program, best.program, setup, place)
+
+
+def program_patch(before: Program, after: Program, setup: RunSetup | None, place: str = "") -> str:
+    """The patch between two programs of a run with a setup; `place` as in `run_patch`."""
     begun = setup.problem if setup else {}
     ending = file_ending(begun.get("file_name", ""), begun.get("language", PYTHON.name))
     usual = f"initial_program{ending}"
-    return patch(*(_files(each.program, place, usual) for each in (first, best)))
+    return patch(*(_files(each, place, usual) for each in (before, after)))
 
 
 def _files(program: Program, place: str, usual: str) -> Mapping[str, str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from costada.evaluators.folders import read_folder
+from costada.evaluators.folders import ProblemFolder, read_folder
 from costada.evaluators.initial_program import files_in
 from costada.prompts.changes import program_fault
 from costada.reports.formats import counted
@@ -50,8 +52,8 @@ def add_program(folder: RunFolder, path: Path) -> Added:
 
     Raises:
         ValueError: If the folder holds no run that has started, the program is no text, too large
-            or of another form than those of the run, has a file that the problem does not allow, or
-            too many inputs wait.
+            or of another form than those of the run, has a file that the problem does not allow or
+            Python with a syntax error, or too many inputs wait.
         OSError: If a file cannot be read, or the run file not written.
     """
     is_folder = path.is_dir()
@@ -65,10 +67,14 @@ def add_program(folder: RunFolder, path: Path) -> Added:
                 f"program: got the folder {path}, expected a file{only}; the programs of the run"
                 " are one text"
             )
-        if isinstance(source, dict) and seed is not None:
-            form = _form(folder.load().problem, seed.program)
-            if form is not None and (fault := program_fault(source, seed.program, form)):
-                raise ValueError(f"program: {fault}")
+        if seed is not None:
+            found = _problem(folder)
+            if isinstance(source, dict) and found is not None:
+                form = _form(found, seed.program)
+                if fault := program_fault(source, seed.program, form):
+                    raise ValueError(f"program: {fault}")
+            if found is None or found.interpreter is None:
+                _check_python(source, path, seed.program)
         _check_room(folder, store, run_id)
         number = store.inputs.put_program(run_id, source)
         return _added(store, run_id, number)
@@ -110,15 +116,19 @@ def _opened(folder: RunFolder) -> RunStore:
     raise ValueError(f"{folder.path}: the run has not started, expected one that has{hint}")
 
 
-def _form(problem: str, start: Program) -> ProgramForm | None:
-    """What the files of programs may be; `None` where only the problem's own code says it.
+def _problem(folder: RunFolder) -> ProblemFolder | None:
+    """The problem of a run, `None` where only its own code says what it is.
 
     Reads the problem folder and executes nothing in it.
     """
     try:
-        found = read_folder(problem)
+        return read_folder(folder.load().problem)
     except (ValueError, OSError):  # the step checks the program, if the run can be resumed at all
         return None
+
+
+def _form(found: ProblemFolder, start: Program) -> ProgramForm:
+    """What the files of programs may be."""
     return ProgramForm(
         paths=tuple(start),
         patterns=found.program.editable,
@@ -126,6 +136,32 @@ def _form(problem: str, start: Program) -> ProgramForm | None:
         language=find_language(found.program.language) or TEXT,
         entry_point=found.settings.entry_point,
     )
+
+
+def _check_python(source: str | Mapping[str, str], path: Path, start: Program) -> None:
+    """Refuse Python files with a syntax error, unless the initial program has one as well.
+
+    Nothing is executed. A syntax that only a problem's own Python knows is not judged here.
+    """
+    files = {path.name: source} if isinstance(source, str) else source
+    started = [text for name, text in start.items() if not name or name.endswith(".py")]
+    if any(map(_syntax_fault, started)):
+        return
+    for name, text in files.items():
+        if name.endswith(".py") and (fault := _syntax_fault(text)):
+            raise ValueError(f"program: {name}: {fault}, expected Python without syntax errors")
+
+
+def _syntax_fault(text: str) -> str:
+    """The first syntax error of a Python file, empty without one."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            compile(text, "program", "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return f"line {error.lineno}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:  # NUL characters, too deep
+        return str(error) or "too complex"
+    return ""
 
 
 def _check_room(folder: RunFolder, store: RunStore, run_id: str) -> None:

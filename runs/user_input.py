@@ -1,7 +1,7 @@
 """Names, lists and settings as a user wrote them, and the messages about wrong ones."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from difflib import get_close_matches
 
 from pydantic import ValidationError
@@ -66,6 +66,15 @@ def as_option(field: str) -> str:
     if field.startswith(("controller", "other_prices")):  # they have no option but --set
         return field
     return f"--{field.replace('_', '-')}"
+
+
+def with_options(message: str, fields: Collection[str]) -> str:
+    """A message whose lines begin with command line options in place of settings fields."""
+    lines = []
+    for line in message.splitlines():
+        field, colon, rest = line.partition(": ")
+        lines.append(f"{as_option(field)}{colon}{rest}" if field in fields else line)
+    return "\n".join(lines)
 
 
 def explain(

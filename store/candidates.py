@@ -74,7 +74,10 @@ class CandidateTable:
         known |= self._read(run_id, [name for name in ids if name not in known])
         missing = [name for name in ids if name not in known]
         if missing:
-            raise ValueError(f"candidates {missing}: not stored for run {run_id}")
+            raise ValueError(
+                f"candidates {missing}: not stored for run {run_id}; give"
+                " create_discovery_graph the store that the run was started with"
+            )
         return [known[name] for name in ids]
 
     def _read(self, run_id: str, ids: Sequence[str]) -> dict[str, Candidate]:

@@ -166,6 +166,11 @@ class RunStore(RunFacts):
         """Close the file."""
         self._db.close()
 
+    @property
+    def is_in_memory(self) -> bool:
+        """Whether what it holds ends with the process."""
+        return self._db.path is None
+
     def put_text(self, text: str) -> str:
         """Store a text once and return its hash; the empty text is the empty hash."""
         return self._db.put_text(text)

@@ -100,6 +100,8 @@ CREATE INDEX IF NOT EXISTS costada_candidate_by_iteration
     ON costada_candidate (run_id, iteration);
 CREATE INDEX IF NOT EXISTS costada_candidate_by_verdict
     ON costada_candidate (run_id, code_hash, evaluator, iteration);
+CREATE INDEX IF NOT EXISTS costada_step_steered
+    ON costada_step (run_id, iteration) WHERE instr(row, '"steered": ') > 0;
 CREATE INDEX IF NOT EXISTS costada_call_in_flight
     ON costada_call (run_id) WHERE status = 'started';
 """

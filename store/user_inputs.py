@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from time import time
 from typing import Any
-from unicodedata import category
+from unicodedata import bidirectional, category
 
 from costada.store.candidates import SEED_ID, CandidateTable
 from costada.store.database import Database
@@ -34,6 +34,9 @@ LARGEST_NUMBER = 2**53
 
 CONTROLS = ("Cc", "Cs")
 """Unicode categories that no idea holds: control characters, and halves of surrogate pairs."""
+
+DIRECTIONS = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+"""Bidirectional classes that no idea holds: they change the order in which a text is shown."""
 
 
 class InputKind(StrEnum):
@@ -66,7 +69,8 @@ def checked_idea(text: object) -> str:
     """An idea as one line.
 
     Raises:
-        ValueError: It is no text, empty, too long, or holds control characters.
+        ValueError: It is no text, empty, too long, or holds control characters or signs that change
+            the direction of a text.
     """
     if not isinstance(text, str):
         raise ValueError(f"idea: got {reprlib.repr(text)}, expected a text")
@@ -76,7 +80,7 @@ def checked_idea(text: object) -> str:
             f"idea: got {len(idea):,} characters, expected 1 to {LONGEST_IDEA:,} besides blanks"
         )
     for sign in idea:
-        if category(sign) in CONTROLS:
+        if category(sign) in CONTROLS or bidirectional(sign) in DIRECTIONS:
             raise ValueError(f"idea: got the character U+{ord(sign):04X}, expected plain text")
     return idea
 
@@ -223,7 +227,7 @@ class UserInputTable:
             " ON earlier.run_id = step.run_id AND earlier.iteration = step.iteration - 1"
             " LEFT JOIN costada_candidate seed ON seed.run_id = step.run_id AND seed.id = ?"
             " WHERE step.run_id = ? AND step.iteration < ?"
-            " AND EXISTS (SELECT 1 FROM costada_input given WHERE given.run_id = step.run_id)"
+            " AND instr(step.row, '\"steered\": ') > 0"  # as in the index
             " AND json_extract(step.row, '$.steered.kind') = ?"
             " ORDER BY step.iteration DESC LIMIT ?",
             (SEED_ID, run_id, before, InputKind.TACTIC.value, count),

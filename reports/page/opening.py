@@ -12,6 +12,7 @@ from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.registry import problem as problem_named
 from costada.reports.page.differences import program_rows
+from costada.reports.patch import program_patch
 from costada.reports.run_view import OBJECT_MARK, RunSettings, RunView
 from costada.reports.summary import REASONS
 from costada.reports.trace import attempts_made, end_after
@@ -97,7 +98,8 @@ def settings_rows(settings: RunSettings) -> list[tuple[object, ...]]:
 def best_program(history: RunHistory, run_id: str, candidate_id: str) -> dict[str, object] | None:
     """A program with all its files, and its difference from the start; `None` if it is missing.
 
-    A file beyond `LARGEST_SHOWN` has no text, and such a program no difference.
+    `diff` is the difference as rows to be shown, `patch` as a text that `git apply` takes. A file
+    beyond `LARGEST_SHOWN` has no text, and such a program no difference.
     """
     program = history.program_of(run_id, candidate_id)
     if program is None:
@@ -109,8 +111,11 @@ def best_program(history: RunHistory, run_id: str, candidate_id: str) -> dict[st
         left -= len(text)
         texts.append((path, text if left >= 0 else None))
     is_small = left >= 0 and start is not None and _length(start) <= LARGEST_SHOWN
-    diff = program_rows(start, program) if start is not None and is_small else None
-    return {"id": candidate_id, "files": texts, "diff": diff}
+    facts: dict[str, object] = {"id": candidate_id, "files": texts, "diff": None, "patch": None}
+    if start is None or not is_small:
+        return facts
+    changes = program_patch(start, program, history.setup(run_id))
+    return {**facts, "diff": program_rows(start, program), "patch": changes}
 
 
 def standing(

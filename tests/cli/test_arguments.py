@@ -62,6 +62,10 @@ def test_an_empty_path_is_refused_by_the_name_of_its_option(invoke, words, tmp_p
             [*SWEEP, "--out", "swept", "--tool-evaluations", 5],
             "--tool-evaluations: needs --generator agent",
         ),
+        (
+            ["run", "circle_packing", "--models", "offline", "--model", "openai:x"],
+            "--model: got 'openai:x' with models, expected only one of them",
+        ),
         (["graph", "--format", "svg", "--out", "x.png"], "--out: got x.png for --format svg"),
         (["graph", "--out", "x.svg"], "--out: got x.svg for --format mermaid"),
         *(

@@ -58,6 +58,8 @@ def test_the_summary_of_a_resumed_run_says_how_many_inputs_still_wait(invoke, ru
         invoke("steer", run, IDEA)
     result = invoke("resume", run, "--max-iterations", 4, "--quiet")
     assert "2 ideas and programs; costada resume continues with them" in result.stdout
+    result = invoke("resume", run, "--max-iterations", 5, "--quiet", "--json")
+    assert json.loads(result.stdout)["waiting_inputs"] == 1
 
 
 def test_a_full_queue_is_refused_by_the_name_of_the_folder(invoke, run):
@@ -95,6 +97,20 @@ def test_what_no_step_could_use_is_refused_by_name(
     result = invoke(command, run, argument)
     assert result.exit_code == 2
     assert expected in " ".join(result.stderr.split())
+
+
+def test_a_python_file_with_a_syntax_error_is_refused_before_a_step_takes_it(invoke, run, tmp_path):
+    (tmp_path / "mine.py").write_text("def value():\n    return 0.69\n\ndef broken(:\n")
+    result = invoke("submit", run, tmp_path / "mine.py")
+    assert result.exit_code == 2
+    assert "program: mine.py: line 4: invalid syntax, expected Python without syntax errors" in (
+        " ".join(result.stderr.split())
+    )
+    (tmp_path / "mine.py").write_text('def value():\n    "\\d"\n    return undefined\n')
+    result = invoke("submit", run, tmp_path / "mine.py")
+    assert (result.exit_code, result.stderr) == (0, "")
+    with RunStore(RunFolder(run).database) as store:
+        assert [each.number for each in store.inputs.waiting(store.run_ids()[-1])] == [1]
 
 
 def test_a_folder_without_a_run_that_has_begun_is_refused(invoke, run, tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from compared_runs import outcome, runs_of
 
 from costada.experiments.comparison.comparison import Comparison, compare_outcomes
-from costada.experiments.comparison.figures import STYLES, line_styles
+from costada.experiments.comparison.figures import STYLES, line_styles, trajectories
 from costada.experiments.comparison.metrics import Point
 from costada.experiments.comparison.outcomes import append_outcomes
 from costada.experiments.comparison.report import to_html
@@ -170,6 +170,18 @@ def test_the_page_is_complete_reproducible_and_needs_no_other_file(page):
     for svg in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL):
         ElementTree.fromstring(svg)
     assert to_html(small(), [PUBLISHED], [], [], Path()) == page
+
+
+def test_the_objective_of_a_run_that_ended_early_lies_within_its_picture():
+    late = outcome([(0.1, 0.5), (0.5, 0.9)])
+    early = outcome([(0.05, 0.42), (0.1, 0.45)], method="evox")
+    (section,) = compare_outcomes([late, early]).sections
+    svg = trajectories(section, line_styles(["costada", "evox"]), "a")
+    (axis,) = re.findall(r'id="a-matplotlib\.axis_2">(.*?)id="a-patch', svg, flags=re.DOTALL)
+    ticks = [float(text) for text in re.findall(r">([\d.]+)</text>", axis)]
+    step = ticks[1] - ticks[0]
+    assert min(ticks) - step < 4.5  # the objective at the end of the early run
+    assert max(ticks) + step > 9.0
 
 
 def test_names_from_files_are_escaped(tmp_path):

@@ -1,5 +1,6 @@
 """What a caller reads of a run: results after each step, small checkpoints, candidates."""
 
+import asyncio
 import json
 
 import httpx
@@ -90,7 +91,7 @@ def test_the_candidates_of_a_run_in_memory_can_be_read_afterwards():
         graph.candidates()
     with pytest.raises(ValueError, match=r"config: got \{\}, which names no thread_id"):
         graph.candidates({})
-    with pytest.raises(ValueError, match="which names no run of this graph"):
+    with pytest.raises(ValueError, match="which names no run in the graph's store"):
         graph.candidates({"configurable": {"thread_id": "3"}})
 
 
@@ -112,3 +113,37 @@ def test_dollars_of_a_call_whose_bill_is_unknown_are_in_doubt():
     assert found["in_doubt"] == pytest.approx(float(sum(bounds)))
     assert 0 < found["in_doubt"] < found["spent"]
     assert json.dumps(found)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_saver_that_outlives_a_store_in_memory_keeps_all_but_what_was_in_there(is_async):
+    saver = InMemorySaver()
+    found = discovery(saver=saver, iterations=2).invoke({}, THREAD)
+    later = discovery(saver=saver, iterations=4)
+    state = asyncio.run(later.aget_state(THREAD)) if is_async else later.get_state(THREAD)
+    assert state.values["spent"] == found["spent"]
+    assert state.values["best_score"] == found["best_score"]
+    assert "best_program" not in state.values
+    assert len(list(later.get_state_history(THREAD))) > 10
+    with pytest.raises(ValueError, match="which names no run in the graph's store"):
+        later.candidates(THREAD)
+
+
+def test_such_a_run_is_not_resumed_and_the_error_says_what_is_missing():
+    saver = InMemorySaver()
+    discovery(saver=saver).invoke({}, THREAD, interrupt_before=["generate"])
+    later = discovery(saver=saver)
+    with pytest.raises(ValueError, match="the store that the run was started with"):
+        later.invoke(None, THREAD)
+    assert later.get_state(THREAD).next == ("generate",)
+
+
+def test_a_run_file_that_lost_the_best_program_is_refused(tmp_path):
+    saver = InMemorySaver()
+    with RunStore(tmp_path / "first.sqlite") as store:
+        discovery(saver=saver, store=store, iterations=1).invoke({}, THREAD)
+    with (
+        RunStore(tmp_path / "second.sqlite") as store,
+        pytest.raises(ValueError, match="the store that the run was started with"),
+    ):
+        discovery(saver=saver, store=store).get_state(THREAD)

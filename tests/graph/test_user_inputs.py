@@ -282,6 +282,16 @@ def test_a_value_that_a_paused_run_cannot_use_is_refused_before_it_spends(value)
     assert graph.get_state(THREAD).values["spent"] == before
 
 
+@pytest.mark.parametrize("command", [Command(resume=None), Command(), Command(update={})])
+def test_a_command_that_says_nothing_is_refused_by_name(command):
+    graph, store = paused()
+    with pytest.raises(ValueError, match="resume: got None in a command without update and goto"):
+        graph.invoke(command, THREAD)
+    with pytest.raises(ValueError, match="resume: got None"):
+        asyncio.run(graph.ainvoke(command, THREAD))
+    assert rows_of(store) == []
+
+
 def test_an_input_for_a_run_that_is_over_is_refused():
     graph, _ = paused()
     graph.invoke(None, THREAD)

@@ -89,6 +89,8 @@ def test_an_input_of_another_run_in_the_file_is_not_taken():
         ("x" * (LONGEST_IDEA + 1), "idea: got 2,001 characters"),
         ("a\ud800b", r"idea: got the character U\+D800, expected plain text"),
         ("a\x1b[2Jb", r"idea: got the character U\+001B"),
+        ("try \u202eswor lanogaxeh", r"idea: got the character U\+202E"),
+        ("a\u2066b", r"idea: got the character U\+2066"),
         (7, "idea: got 7, expected a text"),
     ],
 )

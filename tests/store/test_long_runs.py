@@ -82,6 +82,19 @@ def test_the_call_log_answers_a_step_from_the_rows_it_needs(long_run, work, expe
     assert needed < every_call / 100
 
 
+def test_a_guide_reads_the_rows_of_ideas_and_no_others(tmp_path):
+    with stored(tmp_path / "run.sqlite", LONG) as store:
+        idea = {"number": 1, "kind": "tactic", "idea": "try hexagonal rows"}
+        store.put_step(RUN, 5, trace_row(iteration=5, score=0.75, best_score=0.75, steered=idea))
+        store.put_step(RUN, 4, trace_row(iteration=4, best_score=0.5))
+        found = store.inputs.outcomes(RUN, before=LONG, count=10)
+        assert found == [(5, "try hexagonal rows", 0.25)]
+        needed = hundreds_of_instructions(
+            store, lambda each: each.inputs.outcomes(RUN, before=LONG, count=10)
+        )
+        assert needed <= 5
+
+
 def test_a_ticket_that_is_open_and_later_than_the_last_is_counted_once(long_run):
     call_log = long_run.call_log
     assert call_log.open_cost(RUN, Seen(7, (3, 9)), counts_lost=True) == Decimal(LONG - 6) / 4

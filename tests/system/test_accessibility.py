@@ -1,5 +1,6 @@
 """Every page in a real browser: three widths, light and dark, by keyboard, checked with axe."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,13 +11,14 @@ from costada.runs.lease import hold_lease
 
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is not installed")
 
-VIEWS = ((1440, "light"), (900, "dark"), (320, "light"))
+VIEWS = tuple(product((1440, 900, 390), ("light", "dark")))
+NARROWEST = 320
 SERIOUS = ("serious", "critical")
 
 
 def findings(page: Any) -> list[str]:
     """What axe finds on a page that is serious or critical, with the first elements of each."""
-    found = axe.Axe().run(page).response["violations"]
+    found = axe.Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
     return [
         f"{each['id']}: {each['help']} at {node['target']} ({node['html'][:200]})"
         for each in found
@@ -33,6 +35,9 @@ def check(page: Any) -> None:
         page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert findings(page) == [], (width, scheme)
+    page.set_viewport_size({"width": NARROWEST, "height": 900})
+    page.evaluate("() => new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    assert page.evaluate("document.documentElement.scrollWidth") <= NARROWEST
 
 
 def tab_to(page: Any, selector: str, most: int = 60) -> None:
@@ -118,10 +123,45 @@ def test_the_written_page_of_a_run_with_an_open_iteration(page, root):
     assert page.said == []
 
 
-def test_the_page_of_a_comparison(page, root):
+COVERED = """() => {
+  const own = document.activeElement, box = own.getBoundingClientRect();
+  const top = document.elementFromPoint(box.left + box.width / 2, box.top + Math.min(8, box.height / 2));
+  return own === document.body ? null : own.contains(top) ? "" : `${own.outerHTML.slice(0, 80)} by ${top?.id}`;
+}"""  # noqa: E501
+
+
+@pytest.mark.parametrize("key", ["Tab", "Shift+Tab"])
+@pytest.mark.parametrize("width", [1440, 900])
+def test_nothing_covers_what_has_the_focus(page, root, width, key):
+    page.set_viewport_size({"width": width, "height": 700})
+    page.goto((root / "sweep" / "costada" / "report.html").as_uri())
+    page.wait_for_selector("#table tbody tr")
+    found = list[str]()
+    for _ in range(300):
+        page.keyboard.press(key)
+        covered = page.evaluate(COVERED)
+        if covered is None:
+            break
+        found.append(covered)
+    assert len(found) > 40
+    assert list(filter(None, found)) == []
+
+
+@pytest.fixture(scope="module")
+def comparison(root):
+    """The page of a comparison of the two finished runs."""
     write_comparison(root / "sweep", root / "tables")
-    page.goto((root / "tables" / "comparison.html").as_uri())
+    return root / "tables" / "comparison.html"
+
+
+def test_the_page_of_a_comparison(page, comparison):
+    page.goto(comparison.as_uri())
     check(page)
+    assert page.said == []
+
+
+def test_the_page_of_a_comparison_leads_to_the_pages_of_its_runs(page, comparison):
+    page.goto(comparison.as_uri())
     tab_to(page, "a[aria-label='uniform, seed 0']")
     page.keyboard.press("Enter")
     page.wait_for_selector("#table tbody tr")

@@ -1,6 +1,7 @@
 """The page as a reader meets it: result first, words explained, charts that can be read."""
 
 import re
+import subprocess
 from itertools import pairwise
 from typing import Any
 
@@ -56,7 +57,7 @@ def solved(tmp_path):
     write_steps(
         run,
         [
-            step(1, global_gain=0.5, objective=0.75, best_objective=0.75),
+            step(1, global_gain=0.5, utility=0.2, objective=0.75, best_objective=0.75),
             step(2, failure="ValueError: no\nsecond line", objective=None),
             step(3, best_objective=0.75),
         ],
@@ -83,7 +84,7 @@ def test_the_page_opens_with_the_task_the_outcome_and_the_chosen_settings(page, 
         "- as many\n- as large",
     ]
     outcome = page.inner_text("#outcome")
-    assert f"Stopped; resume with costada resume {solved.path}." in outcome
+    assert outcome.startswith(f"Stopped.\n\nResume with costada resume {solved.path}\n")
     assert "in iteration 1 at $0.0020: objective 0.75, +0.5 over the start." in outcome
     assert "Last failure, in iteration 2: raised ValueError." in outcome
     assert page.inner_text("#outcome pre") == "ValueError: no\nsecond line"
@@ -94,7 +95,7 @@ def test_the_page_opens_with_the_task_the_outcome_and_the_chosen_settings(page, 
     assert page.said == []
 
 
-def test_the_best_program_is_coloured_compared_and_downloaded(page, solved):
+def test_the_best_program_is_coloured_compared_and_downloaded(page, solved, tmp_path):
     opened(page, solved)
     assert page.inner_text("#best-text pre") == BEST
     colours = {
@@ -117,6 +118,12 @@ def test_the_best_program_is_coloured_compared_and_downloaded(page, solved):
     assert page.inner_text("#best-changes") == "+4 \u22121 lines from the start"
     removed = page.locator("#best-text .removed").all_inner_texts()
     assert removed == ["\u2212     return 1"]
+    with page.expect_download() as saved:
+        page.click("#best-download")
+    assert saved.value.suggested_filename == "best_program.py.patch"
+    (tmp_path / "initial_program.py").write_text(START)
+    subprocess.run(["git", "apply", saved.value.path()], cwd=tmp_path, check=True)
+    assert (tmp_path / "initial_program.py").read_text() == BEST
     assert page.said == []
 
 

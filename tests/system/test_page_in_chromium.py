@@ -86,7 +86,7 @@ def test_key_figures_spending_by_role_and_failures_by_kind_are_those_of_the_run(
     opened(page, guided)
     told = page.locator("#key div").all_inner_texts()
     assert [" ".join(text.split()) for text in told] == [
-        "Best objective 0.5 0 over the start",
+        "Best objective 0.5 that of the start",
         "Spent $0.0130 of $0.10",
         "Iterations 4 of 10, 2 new bests",
         "Requests 6 9,000 tokens",
@@ -266,6 +266,43 @@ def test_a_drag_and_the_form_choose_the_iterations_shown(page, hundred):
     assert (page.input_value("#first"), page.input_value("#last")) == ("1", "100")
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "wrong", "said"),
+    [
+        ("0", "50", "#first", "greater than or equal to 1"),
+        ("1.5", "50", "#first", "valid value"),
+        ("", "50", "#first", "fill out"),
+        ("1", "101", "#last", "less than or equal to 100"),
+        ("60", "50", "#last", "The last iteration must not come before the first."),
+    ],
+)
+def test_the_form_says_which_iterations_it_does_not_take(page, hundred, first, last, wrong, said):
+    opened(page, hundred)
+    page.fill("#first", first)
+    page.fill("#last", last)
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == wrong[1:]
+    assert said in page.evaluate("document.activeElement.validationMessage")
+    assert "80" in page.locator("#spent-chart .tick").all_text_contents()
+    page.fill("#first", "21")
+    page.fill("#last", "60")
+    page.keyboard.press("Enter")
+    assert "80" not in page.locator("#spent-chart .tick").all_text_contents()
+
+
+def test_a_method_without_intensity_and_credit_shows_neither(page, tmp_path):
+    run = settings(tmp_path / "run", method="evox", budget=1000.0)
+    write_steps(run, [step(number, intensity=0.0, utility=0.0) for number in (1, 2, 3)])
+    opened(page, run)
+    assert page.locator("#credit, #credit-link").count() == 2
+    assert page.locator("#credit:visible, #credit-link:visible").count() == 0
+    assert page.inner_text("#control h3 >> nth=1") == "Remaining budget"
+    assert page.inner_text("#lanes-legend") == ""
+    drawn = page.locator("#spent-chart .spent").bounding_box()
+    assert drawn["height"] > 80  # the budget, far above what was spent, does not flatten the line
+    assert page.locator("#spent-chart text", has_text="budget $1,000.00 ↑").count() == 1
+
+
 def test_the_list_has_pages_and_a_filter(page, hundred):
     opened(page, hundred)
     assert page.inner_text("#listed") == "1 to 50 of 100"
@@ -344,6 +381,24 @@ def test_a_watched_page_follows_the_run_and_fetches_texts(page, guided, watched)
     page.click("#drawer summary >> text=Prompt")
     page.wait_for_selector("#drawer pre >> text=Change the program of iteration 5.")
     assert page.said == []
+
+
+def test_a_reader_with_a_keyboard_keeps_the_place_while_a_run_goes_on(page, guided, watched):
+    page.goto(watched.address)
+    page.wait_for_selector("#table tbody tr")
+    for number, name in enumerate(("#key .term >> nth=1", "#lanes-legend .term >> nth=0"), start=5):
+        page.focus(name)
+        word = page.evaluate("document.activeElement.textContent")
+        write_steps(guided, [step(number, events=["guide_charged"], tactic_uses_left=2)])
+        page.wait_for_selector(f"#key >> text='{number - 3}'")  # guides
+        assert page.evaluate("document.activeElement.textContent") == word
+        assert page.locator("#meaning").is_visible()
+    page.focus("#first")
+    page.keyboard.type("3")
+    write_steps(guided, [step(7)])
+    page.wait_for_selector("#table a >> text='7'")
+    assert page.input_value("#first") == "13"
+    assert page.input_value("#last") == "7"
 
 
 MIDNIGHT = 1_700_006_400  # UTC

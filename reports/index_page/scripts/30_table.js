@@ -58,7 +58,7 @@ function cellsOf(row, path) {
     return [cell("name path", path, h("div", { class: "words" }, row.words)), ...blank, cell("name standing-of", stateOf(row)), cell("began", whenWords(row.began))];
   }
   const models = row.model.replaceAll(",", ", ");
-  const under = h("div", { class: "under" }, `${row.problem} · ${row.method} · ${models} · seed ${row.seed} `, stateOf(row));
+  const under = h("div", { class: "under" }, `${row.problem} · ${row.method} · ${models} · seed ${row.seed} `, stateOf(row), sparkline(row));
   const link = h("a", { href: runAddress(row), "data-focus": `open ${row.id}` }, ...path.split("/").flatMap((part, place) => (place ? ["/", h("wbr"), part] : [part])));
   return [
     cell("name path", link, under),

@@ -96,9 +96,22 @@ function table(headings, rows, { names = 1, caption = null } = {}) {
   );
 }
 
-// Signs with their meanings; an entry may name the word that is explained, and have no sign.
+const filled = new WeakMap();
+
+// Replaces what an element shows only if it has changed; a link or button in it keeps the focus.
+function refill(holder, ...nodes) {
+  const fresh = h("div", {}, ...nodes);
+  const markup = fresh.innerHTML;
+  if (filled.get(holder) === markup) return;
+  filled.set(holder, markup);
+  const focused = holder.contains(document.activeElement) ? document.activeElement.textContent : null;
+  holder.replaceChildren(...fresh.childNodes);
+  if (focused !== null) [...holder.querySelectorAll("a, button")].find((each) => each.textContent === focused)?.focus({ preventScroll: true });
+}
+
+// Signs with their meanings; an entry may name the word that is explained.
 function legend(id, entries) {
-  byId(id).replaceChildren(...entries.map(([kind, text, key]) => h("span", {}, kind && h("i", { class: `key-${kind}` }), key ? term(text, key) : text)));
+  refill(byId(id), ...entries.map(([kind, text, key]) => h("span", {}, h("i", { class: `key-${kind}` }), key ? term(text, key) : text)));
 }
 
 function stepLink(iteration, text = null) {

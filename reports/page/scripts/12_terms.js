@@ -64,7 +64,7 @@ function showMeaning(node, words) {
 function placeMeaning() {
   const box = byId("meaning");
   const at = meaning.of.getBoundingClientRect();
-  if (at.bottom < 0 || at.top > window.innerHeight) return hideMeaning();
+  if (!meaning.of.isConnected || at.bottom < 0 || at.top > window.innerHeight) return hideMeaning();
   box.style.left = `${Math.max(8, Math.min(at.left, window.innerWidth - box.offsetWidth - 8))}px`;
   const below = at.bottom + 6;
   const isRoom = below + box.offsetHeight < window.innerHeight - 8;

@@ -29,15 +29,23 @@ function showTask() {
 // Lines that were broken for an editor flow together; lists and indented lines stay as they are.
 function paragraphs(text) {
   return text.split(/\n[ \t]*\n+/).map((part) => {
-    const isFlowing = part.split("\n").every((row) => /^(?![-*+>#|]|\d+[.)]|```)\S/.test(row));
-    return h("p", { class: "lines" }, isFlowing ? part.replaceAll("\n", " ") : part);
+    const title = /^#{1,6}[ \t]+(\S.*)$/.exec(part);
+    if (title) return h("p", {}, h("b", {}, ...spans(title[1])));
+    const isFlowing = part.split("\n").every((row) => /^(?![-*+>#|]|\d+[.)]\s|```)\S/.test(row));
+    return h("p", { class: "lines" }, ...spans(isFlowing ? part.replaceAll("\n", " ") : part));
   });
+}
+
+// A text with what stands between backticks as code.
+function spans(text) {
+  return text.split(/`([^`\n]+)`/).map((part, place) => (place % 2 ? h("code", {}, part) : part));
 }
 
 function showOutcome() {
   const [last, start] = [lastStep(), seed()];
-  const words = run.standing.state === "running" ? "The run is still running." : `${run.standing.words}.`;
-  const parts = [h("p", {}, words)];
+  const [words, command] = run.standing.state === "running" ? ["The run is still running"] : run.standing.words.split("; resume with ");
+  const parts = [h("p", {}, `${words}.`)];
+  if (command) parts.push(h("p", {}, "Resume with ", h("code", {}, command)));
   const best = run.byCandidate.get(original(bestId()));
   if (last && best) {
     const gain = best.objective != null && start?.objective != null ? best.objective - start.objective : null;
@@ -82,7 +90,9 @@ function showBest() {
   byId("best").hidden = !best;
   if (!best || shown.id === best.id) return;
   Object.assign(shown, { id: best.id, file: Math.min(shown.file, best.files.length - 1) });
-  byId("best-title").textContent = best.id === seed()?.id ? "Best program: the start" : "Best program";
+  const isStart = best.id === seed()?.id;
+  byId("best-title").textContent = isStart ? "Best program: the start" : "Best program";
+  byId("best-modes").hidden = isStart;
   const files = byId("best-file");
   const names = best.files.map(([path]) => path);
   byId("best-files").hidden = names.length < 2;
@@ -97,8 +107,8 @@ function showBestText() {
   const isDiff = shown.mode === "diff";
   const changed = run.best.diff?.filter(([kind]) => kind === "added" || kind === "removed") ?? [];
   const [added, removed] = ["added", "removed"].map((kind) => changed.filter((row) => row[0] === kind).length);
-  byId("best-changes").textContent = run.best.diff ? `+${count(added)} −${count(removed)} ${added + removed === 1 ? "line" : "lines"} from the start` : "";
-  for (const name of ["copy", "download", "file"]) byId(`best-${name}`).disabled = isDiff ? name === "file" : text === null;
+  byId("best-changes").textContent = run.best.diff?.length ? `+${count(added)} −${count(removed)} ${added + removed === 1 ? "line" : "lines"} from the start` : "";
+  for (const name of ["copy", "download", "file"]) byId(`best-${name}`).disabled = isDiff ? name === "file" || run.best.patch === null : text === null;
   const language = languageOf(path || run.heading.program_file, run.heading.language);
   const view = isDiff ? diffView(run.best.diff) : text === null
     ? h("p", { class: "quiet" }, `This program is too large to be shown here; the folder of the run holds it as ${run.heading.program_file}.`)
@@ -111,7 +121,7 @@ function bestText() {
   const [path, text] = run.best.files[shown.file];
   const name = (path || run.heading.program_file).split("/").pop();
   if (shown.mode === "program") return { text, name };
-  return { text: run.best.diff.map(diffLine).join("\n") + "\n", name: `${run.heading.program_file}.diff` };
+  return { text: run.best.patch, name: `${run.heading.program_file}.patch` };
 }
 
 function prepareResult() {

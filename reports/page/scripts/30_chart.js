@@ -59,7 +59,7 @@ function drawChart(each) {
   if (each.zoom && said.isZoomable) said.y = each.zoom;
   const width = Math.max(300, Math.floor(each.holder.clientWidth));
   const isNarrow = width < 560;
-  const box = { left: isNarrow ? 88 : 108, right: width - 22, top: 8, bottom: said.height - (said.foot ?? 22) };
+  const box = { left: isNarrow ? 100 : 124, right: width - 22, top: 8, bottom: said.height - (said.foot ?? 22) };
   const x = scale(...said.x, box.left, box.right);
   const y = said.y ? scale(...said.y, box.bottom, box.top, said.bend) : null;
   const svg = s("svg", {

@@ -174,8 +174,8 @@ function showRange(first, last) {
   view.first = Math.max(1, Math.min(first, end));
   view.last = Math.max(view.first, Math.min(last, end));
   view.followsEnd = view.last === end;
-  byId("first").value = view.first;
-  byId("last").value = view.last;
+  for (const end of ["first", "last"]) if (document.activeElement !== byId(end)) byId(end).value = view[end];
+  checkRange();
   byId("all").disabled = view.first === 1 && view.last === end;
   drawAll();
 }

@@ -82,7 +82,8 @@ function drawObjective(pen, steps, axis) {
 function drawBudget(pen, isShown, budget, direction) {
   const { box } = pen;
   if (!isShown) {
-    label(pen, box.right - 4, direction === "vertical" ? box.bottom - 14 : box.top + 13, `budget ${budgetWords(budget)} ${direction === "vertical" ? "→" : "↑"}`, "budget", "end");
+    if (direction === "vertical") label(pen, box.right - 4, box.bottom - 14, `budget ${budgetWords(budget)} →`, "budget", "end");
+    else label(pen, box.left + 6, box.top + 13, `budget ${budgetWords(budget)} ↑`, "budget");
   } else if (direction === "vertical") {
     const at = pen.x(budget);
     pen.add("path", { class: "budget", d: `M${at.toFixed(1)} ${box.top}V${box.bottom}` });
@@ -134,19 +135,20 @@ chart("spent-chart", () => {
   const isAll = view.first === 1 && view.last === lastIteration();
   const end = steps[steps.length - 1].spent;
   const low = isAll ? 0 : run.byIteration.get(view.first - 1)?.spent ?? 0;
-  const high = isAll ? Math.max(end, budget) * 1.04 : Math.max(end, low + 1e-9);
+  const high = isAll ? (end > NEAR_BUDGET * budget ? Math.max(end, budget) : end * 1.15) * 1.04 : Math.max(end, low + 1e-9);
   const axis = horizontal(steps, across.kind === "time" ? "time" : "iterations");
   return {
     ...axis, label: `Dollars spent so far, over ${axis.words}`, height: 166 + axis.foot, y: [low, high],
-    yFormat: moneyFormat(low, high),
+    yFormat: (value, range) => moneyFormat(...range)(value), isZoomable: true, focus: end,
     draw: (pen) => {
       axis.drawBehind(pen);
-      const points = [[axis.kind === "time" ? 0 : view.first - 1, low], ...steps.map((step) => [axis.place(step), step.spent])];
-      const d = points.map(([x, y]) => `${Math.max(pen.box.left, pen.x(x)).toFixed(1)} ${pen.y(y).toFixed(1)}`).join("L");
-      pen.add("path", { class: "area", d: `M${d}V${pen.box.bottom}H${pen.box.left}Z` });
-      line(pen, points.slice(1), "spent");
+      const before = axis.kind === "time" ? 0 : Math.max(view.first - 1, axis.x[0]);
+      const points = [[before, low], ...steps.map((step) => [axis.place(step), step.spent])];
+      const d = points.map(([x, y]) => `${pen.x(x).toFixed(1)} ${pen.y(y).toFixed(1)}`).join("L");
+      pen.add("path", { class: "area", d: `M${d}V${pen.box.bottom}H${pen.x(before).toFixed(1)}Z` });
+      line(pen, points, "spent");
       pen.add("path", { class: "dots guide", d: steps.filter(isGuided).map((step) => `M${pen.x(axis.place(step)).toFixed(1)} ${pen.y(step.spent).toFixed(1)}h0`).join("") });
-      drawBudget(pen, budget <= high, budget, "horizontal");
+      drawBudget(pen, budget <= pen.range[1], budget, "horizontal");
     },
   };
 });
@@ -162,7 +164,7 @@ function showRoles() {
     each.inDoubt ? `${each.inDoubt}, at most ${dollars(each.bound)}` : "0",
   ]);
   const headings = ["role", "dollars", "share", "", "requests", "tokens in", "of them cached", "tokens out", "of them reasoning", "per request", "model time", term("in doubt")];
-  byId("roles").replaceChildren(table(headings, rows, { caption: "Spending by role" }));
+  refill(byId("roles"), table(headings, rows, { caption: "Spending by role" }));
   const doubt = sums.reduce((sum, each) => sum + each.bound, 0);
   const notes = [cacheNote(sums)];
   if (doubt) notes.push("In doubt: requests whose bill is unknown, and the most that they can have cost beyond the dollars shown.");

@@ -119,7 +119,7 @@ function showFront() {
     ...each.values.map((value) => decimals(value, 7)), decimals(each.score, 7),
   ]);
   const headings = ["candidate", "", ...run.objectives.map((_, objective) => objectiveName(objective)), "score"];
-  byId("front-table").replaceChildren(table(headings, rows, { names: 2, caption: "Candidates on the Pareto front" }));
+  refill(byId("front-table"), table(headings, rows, { names: 2, caption: "Candidates on the Pareto front" }));
 }
 
 // With more than two objectives the reader chooses which two the chart shows.

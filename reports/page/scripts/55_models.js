@@ -102,7 +102,7 @@ function showModels() {
   const total = run.calls.reduce((sum, call) => sum + call.cost, 0);
   const rows = names.map((name) => modelCells(name, total));
   const headings = ["model", "dollars", "share", "", "requests", term("in doubt"), "attempts", "dollars per attempt", "new bests", term("credit"), "credit per dollar", "expected credit", ""];
-  byId("model-table").replaceChildren(table(headings, rows, { caption: "Spending and credit by model" }));
+  refill(byId("model-table"), table(headings, rows, { caption: "Spending and credit by model" }));
   const keys = names.map((name) => [modelKind(name), name]);
   legend("tries-legend", [["rises", "new best"], ...(run.steps.some((step) => step.attempts > 1) ? [["pale", "attempt before another model's"]] : [])]);
   for (const id of ["model-dollars-legend", "model-credit-legend", "posterior-legend"]) legend(id, keys);

@@ -84,7 +84,7 @@ function drawLanes(pen, rows, steps) {
   for (const row of rows) {
     const middle = base + row.top + row.height / 2;
     if (row.title) label(pen, pen.box.left - 7, base + row.top - 3, row.title, "lane", "end");
-    label(pen, pen.box.left - 7, middle + 3.5, cut(row.name, pen.isNarrow ? 11 : 16), "tick", "end");
+    label(pen, pen.box.left - 7, middle + 3.5, cut(row.name, pen.isNarrow ? 13 : 16), "tick", "end");
     pen.add("path", { class: "grid", d: `M${pen.box.left} ${middle}H${pen.box.right}` });
     const found = steps.filter(row.holds).map((step) => pen.x(step.iteration));
     if (row.frontier) {
@@ -124,6 +124,11 @@ function drawGuidance(pen, rows) {
   if (d.length) pen.add("path", { class: "line guide-use", d: d.join("") });
 }
 
+// EvoX and methods without a controller explore by rules of their own.
+function hasIntensity() {
+  return run.steps.some((step) => step.intensity > 0);
+}
+
 chart("intensity-chart", () => {
   const steps = shownSteps();
   if (!steps.length) return null;
@@ -134,6 +139,7 @@ chart("intensity-chart", () => {
     place: (step) => step.iteration,
     draw: (pen) => {
       line(pen, steps.map((step) => [step.iteration, step.remaining_ratio]), "remaining");
+      if (!hasIntensity()) return;
       for (let number = 1; number <= frontiers(); number += 1) {
         const own = steps.filter((step) => step.frontier === number);
         dots(pen, own.map((step) => [step.iteration, step.intensity]), `small ${frontierKind(number)}`);
@@ -174,19 +180,32 @@ function showLegends() {
   const candidates = run.menu.length
     ? run.menu.map((name) => [`dot-${modelKind(name)}`, `candidate of ${name}`])
     : [["rises", "new best"], ["candidates", "candidate"]];
-  legend("objective-legend", [["best", "best so far"], ...candidates, ["guides", "guide bought", "guide"]]);
-  legend("cost-legend", [["role-generation", "generation"], ["role-retry", "retry", "retry"], ["role-guide", "guide", "guide"], ["role-doubt", "in doubt", "in doubt"]]);
-  legend("spent-legend", [["spent", "spent"], ["guide", "guide bought", "guide"], ["budget", "budget"]]);
-  const hasBackOff = run.steps.some((step) => step.events.includes("backoff"));
-  legend("lanes-legend", [
-    ["held", "held by a consolidation", "consolidation"], ["guide-use", "tactics in use", "tactic"], [null, "guide", "guide"],
-    ...(hasBackOff ? [[null, "back-off", "back-off"]] : []),
+  const isBought = run.steps.some(isGuided);
+  const has = (event) => run.steps.some((step) => step.events.includes(event));
+  const some = (isShown, ...entry) => (isShown ? [entry] : []);
+  const costs = costsByRole();
+  const paid = new Set(run.steps.flatMap((step) => costParts(step, costs).filter(([, part]) => part > 1e-12).map(([role]) => role)));
+  legend("objective-legend", [["best", "best so far"], ...candidates, ...some(isBought, "guides", "guide bought", "guide")]);
+  legend("cost-legend", [
+    ["role-generation", "generation"], ...some(paid.has("retry"), "role-retry", "retry", "retry"),
+    ...some(paid.has("guide"), "role-guide", "guide", "guide"), ...some(paid.has("doubt"), "role-doubt", "in doubt", "in doubt"),
   ]);
-  legend("intensity-legend", [["remaining", "remaining budget"], ...each.map(([kind, text]) => [`dot-${kind}`, `intensity on ${text}`])]);
+  legend("spent-legend", [["spent", "spent"], ...some(isBought, "guide", "guide bought", "guide"), ["budget", "budget"]]);
+  legend("lanes-legend", [
+    ...some(isBought, "guide", "guide bought", "guide"),
+    ...some(run.steps.some((step) => step.tactic_uses_left > 0), "guide-use", "tactics in use", "tactic"),
+    ...some(has("consolidation_opened"), "held", "held by a consolidation", "consolidation"),
+    ...some(has("backoff"), "back-off", "back-off", "back-off"),
+  ]);
+  byId("intensity-part").hidden = !hasIntensity();
+  byId("remaining-part").hidden = hasIntensity();
+  legend("intensity-legend", [["remaining", "remaining budget"], ...(hasIntensity() ? each.map(([kind, text]) => [`dot-${kind}`, `intensity on ${text}`]) : [])]);
+  const hasCredit = run.steps.some((step) => step.utility > 0 || step.allocation_reward > 0 || step.smoothed_utility > 0);
+  byId("credit").hidden = byId("credit-link").hidden = !hasCredit;
   for (const id of ["utility-legend", "reward-legend"]) legend(id, each);
   const isKnown = run.steps.some((step) => step.smoothed_utility !== null);
   const averages = isKnown
-    ? "Lines: the averages, which follow from what was earned by the controller's own rule."
-    : "This method does not go by these averages.";
-  byId("credit-note").textContent = `Bars: what an iteration earned. ${averages} The vertical scale is a square root, for first gains dwarf later ones.`;
+    ? "Lines: its moving averages, by which the controller decides."
+    : "This method does not use their averages.";
+  byId("credit-note").textContent = `Bars: what an iteration earned. ${averages} The vertical axis has a square-root scale, since the first gains are much larger than later ones.`;
 }

@@ -239,8 +239,8 @@ function showCallsNote() {
   const { parts } = ended.length ? stretches(ended) : { parts: [] };
   const elapsed = parts.reduce((sum, each) => sum + each.end - each.begin, 0);
   const busy = ended.reduce((sum, each) => sum + each.end - each.begin, 0);
-  const began = known.length ? `From ${dayWords(known[0].begin)}, ${clockWords(known[0].begin)} on. ` : "";
-  const mean = elapsed ? `${durationWords(busy)} of requests in ${durationWords(elapsed)}: ${(busy / elapsed).toFixed(1)} in flight on average. ` : "";
+  const began = known.length ? `First request: ${dayWords(known[0].begin)}, ${clockWords(known[0].begin)}. ` : "";
+  const mean = elapsed ? `${durationWords(busy)} of requests in ${durationWords(elapsed)}: ${(busy / elapsed).toFixed(busy < elapsed ? 2 : 1)} in flight on average. ` : "";
   const pauses = parts.length > 1 ? `${plural(parts.length - 1, "pause")} shortened (grey).` : "";
   byId("calls-note").textContent = began + mean + pauses;
 }

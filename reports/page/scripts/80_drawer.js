@@ -126,8 +126,8 @@ function callView(call) {
     { class: "card" },
     h("p", { class: "parts" }, h("b", {}, `${call.role} ${call.attempt}${call.number > 1 ? `, request ${call.number}` : ""}`), h("span", {}, call.entry && call.entry !== call.model ? `${call.entry} (${call.model})` : call.model), h("span", {}, `$${call.cost}`), kind ? h("span", { class: "tag bad" }, kind) : null),
     facts([
-      ["tokens in", count(call.input_tokens) + (call.cached_tokens ? `, ${count(call.cached_tokens)} cached` : "")],
-      ["tokens out", count(call.output_tokens) + (call.reasoning_tokens ? `, ${count(call.reasoning_tokens)} reasoning` : "")],
+      ["tokens in", count(call.input_tokens) + (call.cached_tokens ? ` (${count(call.cached_tokens)} cached)` : "")],
+      ["tokens out", count(call.output_tokens) + (call.reasoning_tokens ? ` (${count(call.reasoning_tokens)} reasoning)` : "")],
       ["seconds", call.seconds.toFixed(2)], ["ended by", call.finish_reason ?? "–"],
       ["price", `$${call.price_in} / $${call.price_out} per million`], ["price from", call.price_source],
       ["in doubt", Number(call.bound) ? `at most $${call.bound}` : null], ["estimated", call.is_estimated ? "yes" : null],

@@ -23,7 +23,7 @@ function showFailures() {
   const rows = sorted.map((faults) => [
     h("span", { class: "kind" }, faults[0].kind), faults[0].place.toLowerCase(), h("span", { class: "example" }, example(faults)), linksTo(faults), count(faults.length),
   ]);
-  byId("kinds").replaceChildren(rows.length ? table(["what went wrong", "where", "for example", "iterations", "times"], rows, { names: 4, caption: "Failures by kind" }) : h("p", {}, "Nothing went wrong."));
+  refill(byId("kinds"), rows.length ? table(["what went wrong", "where", "for example", "iterations", "times"], rows, { names: 4, caption: "Failures by kind" }) : h("p", {}, "Nothing went wrong."));
   const isUntold = run.faults.some((fault) => fault.place === "Answer" && !fault.text);
   byId("failures-note").textContent = rows.length ? `An iteration may fail more than once: a failed attempt is followed by another.${isUntold ? " Why an answer held no program is kept only for the last attempt of an iteration." : ""}` : "";
 }
@@ -57,7 +57,7 @@ function showSteps() {
   byId("newer").disabled = list.page === 0;
   byId("older").disabled = list.page >= pages - 1;
   const isMenu = run.menu.length > 0;
-  const headings = ["iteration", "frontier, action", ...(isMenu ? ["model"] : []), "events", "cost", "spent", "objective", "best so far", "utility", "attempts"];
+  const headings = ["iteration", h("span", {}, term("frontier"), ", ", term("action")), ...(isMenu ? ["model"] : []), "events", "cost", "spent", "objective", "best so far", term("utility"), "attempts"];
   const rows = some.map((step) => [
     stepLink(step.iteration), `${step.frontier}, ${step.action}`, ...(isMenu ? [step.models?.join(", then ") ?? ""] : []),
     h("span", { class: "example" }, [...step.events.map(eventWords), ...(step.failure ? ["failed"] : []), ...(step.is_cached ? ["known program"] : [])].join(", ")),

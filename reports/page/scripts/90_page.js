@@ -16,7 +16,7 @@ function showHeading() {
   const about = [said.method, models + guide, run.menu.length ? `chosen by ${said.router}` : "", `seed ${said.seed}`, said.budget_policy === "hard" ? "hard budget" : "", said.parallel > 1 ? `${count(said.parallel)} in parallel` : "", said.order === "launch" ? "in the order of launching" : "", said.sandbox ? `sandbox ${said.sandbox}` : "", said.folder, said.origin ? `forked from ${said.origin}` : ""];
   byId("settings").textContent = readable(`${about.filter(Boolean).join(" · ")} · ${run.isLive ? "as of" : "written"} ${run.written.replace("T", " ").replace("+00:00", " UTC")}`);
   showFlight();
-  byId("key").replaceChildren(...keyFigures().map(([name, value, more, bar]) => h("div", {}, h("dt", {}, KEY_TERMS[name] ? term(name, KEY_TERMS[name]) : name), h("dd", {}, value), h("dd", { class: "quiet" }, more), bar ?? null)));
+  refill(byId("key"), ...keyFigures().map(([name, value, more, bar]) => h("div", {}, h("dt", {}, KEY_TERMS[name] ? term(name, KEY_TERMS[name]) : name), h("dd", {}, value), h("dd", { class: "quiet" }, more), bar ?? null)));
 }
 
 function standingWords() {
@@ -32,7 +32,7 @@ function standingWords() {
 function keyFigures() {
   const [said, last, start] = [run.heading, lastStep(), seed()];
   const best = last?.best_objective ?? start?.objective ?? null;
-  const gain = best !== null && start?.objective != null ? `${signed(best - start.objective, 4)} over the start` : "";
+  const gain = best !== null && start?.objective != null && best !== start.objective ? `${signed(best - start.objective, 4)} over the start` : "that of the start";
   const known = said.reference !== null && said.reference !== undefined ? `, counts as 1: ${decimals(said.reference)}` : "";
   const bests = run.steps.filter((step) => step.global_gain > 0).length;
   const guides = run.steps.filter(isGuided).length;
@@ -44,7 +44,7 @@ function keyFigures() {
     ["Spent", dollars(spent(), spent() < 10 ? 4 : 2), `of ${budgetWords(said.budget)}${over}`, meter(spent() / said.budget, "meter")],
     ["Iterations", count(run.steps.length), `of ${count(said.max_iterations)}, ${plural(bests, "new best")}`, meter(run.steps.length / said.max_iterations, "meter")],
     ["Requests", count(run.calls.length), `${count(tokens)} tokens`],
-    ["Guides", count(guides), proven ? `${plural(proven, "consolidation")} opened` : ""],
+    ["Guides", count(guides), proven ? h("span", {}, `${count(proven)} `, term(proven === 1 ? "consolidation" : "consolidations", "consolidation"), " opened") : ""],
     ["Failures", count(run.faults.length), run.faults.length ? `in ${plural(new Set(run.faults.map((fault) => fault.iteration)).size, "iteration")}` : ""],
   ];
 }
@@ -121,12 +121,21 @@ function prepareKeys() {
     else if (isInside && !event.target.closest("pre") && event.key === "ArrowLeft" && !byId("before").disabled) openDrawer(drawer.iteration - 1);
     else if (isInside && !event.target.closest("pre") && event.key === "ArrowRight" && !byId("next").disabled) openDrawer(drawer.iteration + 1);
   });
+  byId("range").addEventListener("input", checkRange);
   byId("range").addEventListener("submit", (event) => {
     event.preventDefault();
-    showRange(Number(byId("first").value) || 1, Number(byId("last").value) || lastIteration());
+    showRange(Number(byId("first").value), Number(byId("last").value));
   });
   byId("all").addEventListener("click", () => showRange(1, lastIteration()));
   window.addEventListener("hashchange", openNamed);
+}
+
+// The browser says what is wrong with a number, and does not submit it.
+function checkRange() {
+  const [first, last] = [byId("first"), byId("last")];
+  for (const box of [first, last]) box.max = Math.max(1, lastIteration());
+  const isTurned = first.value !== "" && last.value !== "" && Number(last.value) < Number(first.value);
+  last.setCustomValidity(isTurned ? "The last iteration must not come before the first." : "");
 }
 
 function openNamed() {
@@ -154,10 +163,18 @@ function begin() {
     width = byId("page").clientWidth;
     drawAll();
   }).observe(byId("page"));
+  new ResizeObserver(keepFree).observe(byId("bar"));
   if (run.isLive) {
     prepareIdeas();
     follow();
   }
+}
+
+// What is scrolled to, by a link or by the keyboard, stays below the bar.
+function keepFree() {
+  const bar = byId("bar");
+  const isSticky = window.getComputedStyle(bar).position === "sticky";
+  document.documentElement.style.scrollPaddingTop = isSticky ? `${bar.offsetHeight + 8}px` : "";
 }
 
 function showRangeQuietly() {
