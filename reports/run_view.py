@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from costada.controller.constants import Constants
+from costada.store.address import StorePlace
 
 OBJECT_MARK = "object:"
 """Begins the name of a problem or model that a run got as a Python object."""
@@ -56,7 +57,11 @@ class RunView(Protocol):
         """The folder itself."""
 
     @property
-    def database(self) -> Path:
+    def place(self) -> str:
+        """What messages call the run."""
+
+    @property
+    def database(self) -> StorePlace:
         """Checkpoints, programs and the ledger."""
 
     @property

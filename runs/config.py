@@ -535,14 +535,24 @@ def load_config(path: Path) -> RunConfig:
     """
     try:
         text = read_text(path, LARGEST_SETTINGS)
-        known = _json_object(text)
-        if known and (found := known.pop("format", None)) != FORMAT:
-            raise other_format(path, found, FORMAT)
-        return RunConfig.model_validate_json(json.dumps(known) if known else text)
     except FileNotFoundError:
         raise ValueError(f"{path.parent}: holds no run (there is no {path.name} in it)") from None
+    return read_config(text, path)
+
+
+def read_config(text: str, place: Path | str) -> RunConfig:
+    """The configuration in the saved text of one; `place` names it in messages.
+
+    Raises:
+        ValueError: If it was written by another version or holds an invalid setting.
+    """
+    known = _json_object(text)
+    if known and (found := known.pop("format", None)) != FORMAT:
+        raise other_format(place, found, FORMAT)
+    try:
+        return RunConfig.model_validate_json(json.dumps(known) if known else text)
     except ValidationError as error:
-        raise ValueError(f"{path}:\n{explain(error, RunConfig.model_fields)}") from None
+        raise ValueError(f"{place}:\n{explain(error, RunConfig.model_fields)}") from None
 
 
 def _json_object(text: str) -> dict[str, object] | None:

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shlex
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from costada.evaluators.registry import is_built_in
 from costada.evaluators.sandbox.layers import Layer
@@ -15,9 +17,13 @@ from costada.models.addresses import is_loopback
 from costada.models.providers import KEY_VARIABLES
 from costada.reports.run_view import OBJECT_MARK
 from costada.runs.config import LARGEST_SETTINGS, RunConfig, load_config
-from costada.runs.lease import is_held
+from costada.runs.lease import hold_lease, is_held
+from costada.store.address import StorePlace
 from costada.store.files import create_text, make_folder, read_text, replace_folder, replace_text
 from costada.values.candidate import Program
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
 
 OPENAI = "openai"
 DEFAULT_PARENT = Path("runs-out")
@@ -36,9 +42,19 @@ class RunFolder:
     path: Path
 
     @property
-    def database(self) -> Path:
+    def place(self) -> str:
+        """What messages and commands call the run."""
+        return str(self.path)
+
+    @property
+    def database(self) -> StorePlace:
         """Checkpoints, candidates and the call log."""
         return self.path / "run.sqlite"
+
+    @property
+    def thread(self) -> RunnableConfig:
+        """The thread of the run's checkpoints."""
+        return {"configurable": {"thread_id": "run"}}
 
     @property
     def settings(self) -> Path:
@@ -84,29 +100,33 @@ class RunFolder:
         own = (self.settings, self.steps, self.best_program, self.pareto, self.report)
         is_here = path.absolute().parent.resolve() == self.path.resolve()
         names = {each.name for each in own}
-        return is_here and (path.name in names or path.name.startswith(self.database.name))
+        return is_here and (path.name in names or path.name.startswith("run.sqlite"))
 
     @property
     def resume_command(self) -> str:
         """The command that resumes this run."""
-        return f"costada resume {shlex.quote(str(self.path))}"
+        return f"costada resume {shlex.quote(self.place)}"
 
     @property
     def report_command(self) -> str:
         """The command that writes the page of this run."""
-        return f"costada report {shlex.quote(str(self.path))}"
+        return f"costada report {shlex.quote(self.place)}"
 
     @property
     def is_running(self) -> bool:
         """Whether a process works on this run."""
         return is_held(self.path)
 
+    def hold(self) -> AbstractContextManager[None]:
+        """Lock the run for this process; raises as `hold_lease` does."""
+        return hold_lease(self.path)
+
     def next_command(self, config: RunConfig) -> str:
         """The command that resumes a run of this user, with `--trust` where it is needed."""
         return self.resume_command + (" --trust" if _risk(config) else "")
 
     def load(self) -> RunConfig:
-        """The settings of the run in this folder; raises `ValueError` if there is none."""
+        """The settings of the run; raises `ValueError` if there is none."""
         return load_config(self.settings)
 
     def save(self, config: RunConfig) -> None:
@@ -137,7 +157,7 @@ class RunFolder:
             raise ValueError(f"{self.path}: is a file, expected a folder for the run")
         if self.settings.exists():
             raise ValueError(self._occupied())
-        for file in (self.database, self.steps, self.best_program, self.pareto, self.report):
+        for file in (self.path / "run.sqlite", self.steps, self.best_program, self.pareto, self.report):
             if file.exists():
                 raise ValueError(
                     f"{file}: exists, the run would overwrite it; choose another --out"
@@ -145,7 +165,7 @@ class RunFolder:
 
     def _occupied(self) -> str:
         return (
-            f"{self.path}: already holds a run. Resume it: {self.resume_command}"
+            f"{self.place}: already holds a run. Resume it: {self.resume_command}"
             "\nor start another one with a different --out"
         )
 
@@ -162,7 +182,7 @@ class RunFolder:
             if getattr(saved, name) != getattr(config, name)
         ]
         if differing:
-            raise ValueError(f"{self.path}: started with other settings: {'; '.join(differing)}")
+            raise ValueError(f"{self.place}: started with other settings: {'; '.join(differing)}")
 
     def check_trusted(self) -> None:
         """Refuse settings that would run the folder's code unconfined or send an API key away.
@@ -176,7 +196,7 @@ class RunFolder:
         """
         self.check_own_problem()
         if risk := _risk(self.load()):
-            raise ValueError(f"{self.settings}: {risk}; if the run is your own, give --trust")
+            raise ValueError(f"{self.place}: {risk}; if the run is your own, give --trust")
 
     def check_own_problem(self) -> None:
         """Refuse a problem that may have come with the folder; raises as `check_trusted` does."""
@@ -217,17 +237,18 @@ class RunFolder:
         """
         from costada.store.run_store import RunStore
 
-        exists = _has_content(self.database)
+        database = self.path / "run.sqlite"
+        exists = _has_content(database)
         signs = [self.steps] if exists else [self.steps, self.best_program]
         sign = next(filter(_has_content, signs), None)
         if sign is None:
             return
         if exists:
-            with RunStore(self.database, is_read_only=True) as store:
+            with RunStore(database, is_read_only=True) as store:
                 if store.run_ids():
                     return
         raise ValueError(
-            f"{self.database}: holds no run, though {sign.name} shows that one has started; put a"
+            f"{database}: holds no run, though {sign.name} shows that one has started; put a"
             " copy of the run file in its place, or start another run with a different --out"
         )
 

@@ -1,0 +1,159 @@
+"""A run in a Postgres database: any machine that reaches the server can resume or read it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from costada.runs.config import RunConfig, read_config
+from costada.runs.folder import DEFAULT_PARENT, RunFolder
+from costada.store.address import RunAddress, check_database, is_database, shown
+from costada.store.files import make_folder
+from costada.store.lease import guarded_by
+from costada.store.run_store import RunStore
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+
+NAME = re.compile(r"[\w-][\w.=+-]*(/[\w-][\w.=+-]*)*")
+"""Names are also paths below the folder of a machine's outputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun(RunFolder):
+    """A run in Postgres, and the folder of this machine for its page, trace and best program.
+
+    The database has everything that a resume needs. What is written to the folder can be written
+    again from it, anywhere.
+    """
+
+    address: RunAddress
+
+    @property
+    def place(self) -> str:
+        """The address without its password, as commands take it."""
+        return str(self.address)
+
+    @property
+    def database(self) -> RunAddress:
+        """Checkpoints, candidates and the call log."""
+        return self.address
+
+    @property
+    def thread(self) -> RunnableConfig:
+        """The thread of the run's checkpoints."""
+        return {"configurable": {"thread_id": self.address.run}}
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a process works on this run."""
+        with RunStore.at(self.address, is_read_only=True) as store:
+            return store.holder(_lease_name(self.address.run)) is not None
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Hold the run for this process; writes in the block depend on the lease.
+
+        Raises:
+            ValueError: If another process holds the run, naming it.
+            OSError: If the server cannot be reached, or the folder cannot be made.
+        """
+        make_folder(self.path)
+        with RunStore.at(self.address) as store:
+            lease = store.hold(_lease_name(self.address.run))
+            try:
+                with guarded_by(lease):
+                    yield
+            finally:
+                if lease is not None:
+                    lease.release()
+
+    def load(self) -> RunConfig:
+        """The settings of the run; raises `ValueError` if there is none."""
+        with RunStore.at(self.address, is_read_only=True) as store:
+            text = store.named.settings(self.address.run)
+        if text is None:
+            raise ValueError(f"{self.place}: no run of this name in the database")
+        return read_config(text, self.place)
+
+    def save(self, config: RunConfig) -> None:
+        """Replace the settings."""
+        with RunStore.at(self.address) as store:
+            store.named.save(self.address.run, config.text)
+
+    def claim(self, config: RunConfig) -> None:
+        """Take the name for a new run and save its settings.
+
+        Raises:
+            ValueError: If the name is taken, or the folder holds something that would be lost.
+            OSError: If the folder cannot be made or the server not reached.
+        """
+        super().check_free()
+        make_folder(self.path)
+        with RunStore.at(self.address) as store:
+            if not store.named.claim(self.address.run, config.text):
+                raise ValueError(self._occupied())
+
+    def check_free(self) -> None:
+        """Refuse a name or a folder that a new run would overwrite; raises `ValueError`."""
+        super().check_free()
+        with RunStore.at(self.address, is_read_only=True) as store:
+            if store.named.settings(self.address.run) is not None:
+                raise ValueError(self._occupied())
+
+    def check_own_problem(self) -> None:
+        """Raise `ValueError` if there is no run: no problem comes with a database."""
+        self.load()
+
+    def check_kept(self) -> None:
+        """Do nothing: a run that has started cannot be missing from its own database."""
+
+
+def run_at(place: str | Path, out: Path | None = None) -> RunFolder:
+    """The run in a folder, or in a database as `postgresql://USER@HOST/DATABASE#RUN`.
+
+    Args:
+        place: Where the run is kept.
+        out: Folder of a stored run's files; by default its name below `runs-out`.
+
+    Raises:
+        ValueError: The address is malformed, or its run cannot be the name of a folder.
+    """
+    if not isinstance(place, str) or not is_database(place):
+        return RunFolder(Path(place))
+    address = RunAddress.read(place)
+    if not NAME.fullmatch(address.run) or ".." in PurePosixPath(address.run).parts:
+        raise ValueError(
+            f"run: got the name {address.run!r}, expected letters, digits and ._-=+ in parts"
+            " between slashes"
+        )
+    return StoredRun(out or DEFAULT_PARENT / address.run, address)
+
+
+def unused_name(problem: str, database: str) -> RunAddress:
+    """The first name `<problem>-<number>` that no run of a database has."""
+    check_database(database)
+    stem = re.sub(r"[^\w-]+", "-", problem).strip("-") or "run"
+    with RunStore.postgres(database) as store:
+        taken = {each.name for each in store.named.all()}
+    number = 1
+    while f"{stem}-{number}" in taken:
+        number += 1
+    return RunAddress(database, f"{stem}-{number}")
+
+
+def named_runs(database: str) -> list[StoredRun]:
+    """The runs of a database, the oldest name first; raises as `RunStore.postgres` does."""
+    check_database(database)
+    with RunStore.postgres(database, is_read_only=True) as store:
+        names = [each.name for each in store.named.all()]
+    return [StoredRun(DEFAULT_PARENT / name, RunAddress(database, name)) for name in names]
+
+
+def _lease_name(run: str) -> str:
+    """What names the run's thread in the table of leases, as its graph does."""
+    return f"thread {run!r}"
