@@ -8,6 +8,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
+from importlib.util import find_spec
 from threading import Lock
 from typing import Any, Protocol
 
@@ -47,6 +48,7 @@ LOSSES = {
     "ray.exceptions.TaskCancelledError": Loss.WORKER,
     "ray.exceptions.RaySystemError": Loss.CLUSTER,
     "ray.exceptions.RpcError": Loss.CLUSTER,
+    "grpc.RpcError": Loss.CLUSTER,
 }
 """What errors of executors say, by their full names: an engine's package need not be installed."""
 
@@ -71,9 +73,11 @@ class Engine(Protocol):
 
     Attributes:
         name: What a user calls it.
+        faults: What `submit` raises if nothing can be evaluated there any more.
     """
 
     name: str
+    faults: tuple[type[Exception], ...]
 
     def check(self, needs: Resources) -> str:
         """What is to be noted about resources; raises `ValueError` if no worker has them."""
@@ -93,6 +97,8 @@ class Engine(Protocol):
 
 class OwnExecutor:
     """An executor of the user's, which knows nothing of resources."""
+
+    faults = (RuntimeError, OSError)
 
     def __init__(self, executor: Executor) -> None:
         """Hand evaluations to an executor; it stays the caller's to close."""
@@ -154,6 +160,10 @@ class LocalEngine(OwnExecutor):
         if not future.cancel():
             self._workers.stop(future)
 
+    def close(self) -> None:
+        """End the processes."""
+        self._workers.shutdown(cancel_futures=True)
+
     def loss(self, error: BaseException) -> Loss | None:
         """Each process is lost alone."""
         found = super().loss(error)
@@ -162,6 +172,8 @@ class LocalEngine(OwnExecutor):
 
 class DaskEngine:
     """A cluster of Dask workers."""
+
+    faults = (RuntimeError, OSError)
 
     def __init__(self, place: str) -> None:
         """Connect to its scheduler.
@@ -246,6 +258,9 @@ class RayEngine:
         """
         self.name = f"ray://{place}"
         self._ray = _imported("ray", "ray", self.name)
+        self.faults = (RuntimeError, OSError, self._ray.exceptions.RayError)
+        if find_spec("grpc"):  # the client of a cluster elsewhere needs it
+            self.faults += (importlib.import_module("grpc").RpcError,)
         self._refs: dict[Future[bytes], Any] = {}
         if not self._ray.is_initialized():
             try:
@@ -254,7 +269,7 @@ class RayEngine:
                     log_to_driver=False,
                     logging_level="ERROR",
                 )
-            except (OSError, RuntimeError, ValueError) as error:
+            except (*self.faults, ValueError) as error:
                 raise _unreachable(self.name, error) from None
         self._answer = self._ray.remote(max_retries=0, max_calls=0)(answer)
 
@@ -296,7 +311,7 @@ class RayEngine:
         """Whether the cluster is connected and has a node."""
         try:
             return bool(self._offers())
-        except (OSError, RuntimeError):
+        except self.faults:
             return False
 
     def _offers(self) -> list[dict[str, float]]:

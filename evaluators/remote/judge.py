@@ -98,7 +98,7 @@ class RemoteJudge:
         """What a worker returned, or the error in place of that."""
         try:
             future = self.engine.submit(needs, code_version(), pickled, payload)
-        except (RuntimeError, OSError) as refused:
+        except self.engine.faults as refused:
             raise self._gone(f"{type(refused).__name__}: {refused}") from None
         seen = looked = monotonic()
         try:
