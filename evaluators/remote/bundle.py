@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from tempfile import mkdtemp, mkstemp
+from tempfile import mkdtemp
 from time import time
 
 from costada.evaluators.folder_files import MAX_BYTES, MAX_FILES, content_files
@@ -92,7 +92,7 @@ def unpacked(digest: str, archive: bytes | None) -> Path | None:
     place = cache / digest
     if place.is_dir():
         if _digest(dict(content_files(place))) == digest:
-            os.utime(place)
+            touch(digest)
             return place
         shutil.rmtree(place, ignore_errors=True)
     if archive is None:
@@ -110,6 +110,12 @@ def unpacked(digest: str, archive: bytes | None) -> Path | None:
     return place
 
 
+def touch(digest: str) -> None:
+    """Note that a folder is in use."""
+    with suppress(FileNotFoundError):
+        os.utime(cache_folder() / digest)
+
+
 def cache_folder() -> Path:
     """The private folder of this machine for the files of problems.
 
@@ -122,9 +128,6 @@ def cache_folder() -> Path:
     about = folder.stat()
     if about.st_uid != os.geteuid() or about.st_mode & 0o022:
         raise OSError(f"{folder} can be written by other users; expected a folder of this user")
-    descriptor, probe = mkstemp(dir=folder)
-    os.close(descriptor)
-    os.unlink(probe)
     return folder
 
 

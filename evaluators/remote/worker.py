@@ -15,7 +15,7 @@ from costada.evaluators.fingerprint import known_part
 from costada.evaluators.folders import load_folder
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import benchmark_folder
-from costada.evaluators.remote.bundle import unpacked
+from costada.evaluators.remote.bundle import touch, unpacked
 from costada.evaluators.remote.task import Answer, Setting, Task, code_version
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
@@ -67,6 +67,8 @@ def _problem(setting: Setting, payload: bytes | None) -> Problem | None:
     with _loading:
         if setting in _loaded:
             _loaded.move_to_end(setting)
+            if setting.reference.kind == "folder":
+                touch(setting.reference.key)
             return _loaded[setting]
         try:
             found = _load(setting, payload)
@@ -99,9 +101,14 @@ def _load(setting: Setting, payload: bytes | None) -> Problem | None:
             if sha256(payload).hexdigest() != reference.key:
                 raise ValueError(f"the object sent has another hash than {reference.key}")
             found = pickle.loads(payload)  # noqa: S301  (sent by whom this worker works for)
-    own = {"name": setting.name, "limits": setting.limits, "interpreter": python}
-    layer = {} if setting.layer is None else {"sandbox": setting.layer}
-    given = replace(found, elsewhere=None, **own, **layer)
+    given = replace(
+        found,
+        name=setting.name,
+        limits=setting.limits,
+        sandbox=setting.layer or found.sandbox,
+        interpreter=python,
+        elsewhere=None,
+    )
     if known_part(given.fingerprint) != setting.fingerprint:
         raise ValueError(
             "programs may be judged differently: a package that the evaluator uses has another"
