@@ -98,7 +98,7 @@ class Engine(Protocol):
 class OwnExecutor:
     """An executor of the user's, which knows nothing of resources."""
 
-    faults = (RuntimeError, OSError)
+    faults: tuple[type[Exception], ...] = (RuntimeError, OSError)
 
     def __init__(self, executor: Executor) -> None:
         """Hand evaluations to an executor; it stays the caller's to close."""
@@ -173,7 +173,7 @@ class LocalEngine(OwnExecutor):
 class DaskEngine:
     """A cluster of Dask workers."""
 
-    faults = (RuntimeError, OSError)
+    faults: tuple[type[Exception], ...] = (RuntimeError, OSError)
 
     def __init__(self, place: str) -> None:
         """Connect to its scheduler.
@@ -258,7 +258,9 @@ class RayEngine:
         """
         self.name = f"ray://{place}"
         self._ray = _imported("ray", "ray", self.name)
-        self.faults = (RuntimeError, OSError, self._ray.exceptions.RayError)
+        self.faults: tuple[type[Exception], ...] = (
+            *(RuntimeError, OSError, self._ray.exceptions.RayError),
+        )
         if find_spec("grpc"):  # the client of a cluster elsewhere needs it
             self.faults += (importlib.import_module("grpc").RpcError,)
         self._refs: dict[Future[bytes], Any] = {}
