@@ -45,7 +45,7 @@ FOR_MODELS = ("task", "initial_program", "editable", "reserved", "timing_metrics
 """Fields that decide what a model sees or starts from, not how programs are judged."""
 
 FOR_REPORTS = ("human", "seed_objective", "seed_evaluation", "source", "notes", "fingerprint")
-FOR_SPEED = ("evaluators", "turns")
+FOR_SPEED = ("evaluators", "turns", "cpus", "gpus", "elsewhere")
 NOT_DECIDING = (*FOR_REPORTS, *FOR_SPEED, "allow_invalid_start")
 """Fields that decide no verdict; the last one decides whether a run may begin."""
 
@@ -383,6 +383,13 @@ def _is_installed(file: str) -> bool:
 
 
 @functools.cache
+def judging_code() -> str:
+    """Hash of all code of this package that judges programs."""
+    rooms = (Path(__file__).parents[1] / room for room in ("evaluators", "values"))
+    return "".join((content_hash(room) or b"").hex() for room in rooms)
+
+
+@functools.cache
 def _version(module: str) -> str:
     """Version of the package that a module belongs to.
 
@@ -392,8 +399,7 @@ def _version(module: str) -> str:
     if top in sys.stdlib_module_names:
         return f"{sys.version_info.major}.{sys.version_info.minor}"
     if top == PACKAGE:
-        rooms = (Path(__file__).parents[1] / room for room in ("evaluators", "values"))
-        return "".join((content_hash(room) or b"").hex() for room in rooms)
+        return judging_code()
     try:
         return metadata.version(top)
     except metadata.PackageNotFoundError:

@@ -64,6 +64,10 @@ class FolderSettings(BaseModel):
     """Wall-clock limit of each of several calls, in seconds."""
     memory_mb: Count = Limits().memory_mb
     """Memory of one evaluation, in MiB."""
+    cpus: Count = 1
+    """Cores that one evaluation takes of a worker, for `--evaluations`."""
+    gpus: Annotated[float, Field(ge=0, strict=False)] = 0.0
+    """GPUs that it takes, also a part of one."""
     threads: Count = Limits().threads
     """Threads that a candidate may have at once."""
     processes: Annotated[int, Field(ge=0)] = Limits().processes
@@ -116,7 +120,7 @@ UNKNOWN_KEY = "extra_forbidden"
 PROBLEM_FIELDS = (
     *("entry_point", "limits", "sandbox", "preload", "direction", "reference", "human"),
     *("seed_objective", "allow_invalid_start", "timing_metrics", "source"),
-    *("build", "run", "readable", "repeats", "aggregate", "objectives", "weights"),
+    *("build", "run", "readable", "repeats", "aggregate", "objectives", "weights", "cpus", "gpus"),
 )
 """Settings that are fields of a problem too."""
 

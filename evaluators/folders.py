@@ -72,8 +72,8 @@ class ProblemFolder:
         return needs_of(self.layout, self.settings, self.program, python)
 
 
-def read_folder(path: str | Path) -> ProblemFolder:
-    """What a problem folder says.
+def read_folder(path: str | Path, *, interpreter: str | None = None) -> ProblemFolder:
+    """What a problem folder says; `interpreter` is given for that of its environment.
 
     Raises:
         ValueError: Naming the file that is missing, empty or malformed.
@@ -83,11 +83,15 @@ def read_folder(path: str | Path) -> ProblemFolder:
     settings = _with_limits(given, layout)
     language, own_files = layout.config.language, layout.own_files
     program = read_initial_program(folder, settings, language, own_files)
-    return ProblemFolder(layout, settings, program, interpreter_of(folder))
+    return ProblemFolder(layout, settings, program, interpreter or interpreter_of(folder))
 
 
-def load_folder(path: str | Path) -> Problem:
+def load_folder(path: str | Path, *, interpreter: str | None = None) -> Problem:
     """The problem that a folder describes.
+
+    Args:
+        path: The folder.
+        interpreter: Python that runs candidates; None for that of the folder's environment.
 
     Raises:
         ValueError: Naming the file that is missing, empty or malformed, or what the folder needs
@@ -96,7 +100,7 @@ def load_folder(path: str | Path) -> Problem:
     folder, given = _settings_of(path)
     if given.repository is not None:
         return load_repository(folder, given, read_text(folder / TASK_FILE))
-    found = read_folder(folder)
+    found = read_folder(folder, interpreter=interpreter)
     layout, settings, program = found.layout, found.settings, found.program
     config, task = layout.config, layout.task
     if needs := found.needs.described(folder):

@@ -2,10 +2,11 @@
 
 import inspect
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
-from typing import cast
+from typing import Protocol, cast
 
 from costada.evaluators.contract import Evaluator, Holdout, Score
 from costada.evaluators.fingerprint import fingerprint
@@ -42,6 +43,15 @@ from costada.values.program_form import ProgramForm
 
 LOG_LINES, LOG_LINE_CHARS = 15, 300
 """How much of the end of a log follows a message."""
+
+
+class Elsewhere(Protocol):
+    """Judges the programs of problems in other processes."""
+
+    def judge(
+        self, problem: "Problem", program: Program, key: str, incumbent: float | None
+    ) -> Evaluation:
+        """Do what `Problem.judge` does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +95,11 @@ class Problem:
         sandbox: What confines the candidate's process.
         evaluators: How many programs `judge` evaluates at once; None for as many as this process
             may use cores, and for one where `repeats` says that scores are noisy. With 1, `score`
-            and `evaluate` are never called by two threads at once.
+            and `evaluate` are never called by two threads at once. Evaluations elsewhere are only
+            limited by a number given here, and each worker by its own cores.
+        cpus: Cores that one evaluation takes of a worker; see `elsewhere`.
+        gpus: GPUs that it takes, also a part of one.
+        elsewhere: Judges programs in other processes; None to judge them in this one.
         preload: Modules that are loaded before a candidate starts, so that importing them is free;
             SciPy's before the first that names it.
         direction: Which way the objective improves.
@@ -130,6 +144,9 @@ class Problem:
     limits: Limits = field(default_factory=Limits)
     sandbox: Layer = Layer.AUTO
     evaluators: int | None = None
+    cpus: int = 1
+    gpus: float = 0.0
+    elsewhere: Elsewhere | None = field(default=None, repr=False, compare=False)
     preload: Sequence[str] = PRELOAD
     direction: Direction = Direction.MAXIMIZE
     reference: float | None = None
@@ -216,6 +233,9 @@ class Problem:
         """
         if not all(map(is_storable, program.values())):
             return failed(NOT_STORABLE)
+        if self.elsewhere is not None:
+            with self.turns.permit() if self.evaluators else nullcontext():
+                return self.elsewhere.judge(self, program, key, incumbent)
         secret = (key,) if isinstance(self.evaluate, SandboxedEvaluator) else ()
         with self.turns.permit():
             return measured(self, partial(self.evaluate, program.source, *secret), incumbent)
@@ -316,6 +336,8 @@ def confine(
 ) -> Problem:
     """The problem with its layer chosen, and with the limits given (seconds, MiB) for its own.
 
+    Where programs are judged elsewhere, only AUTO is tried here: it stands for what works here.
+
     A problem whose own `evaluate` runs the candidates keeps all but `evaluators`, how many programs
     are evaluated at once.
 
@@ -337,8 +359,11 @@ def confine(
         wall_seconds=problem.limits.wall_seconds if timeout is None else timeout,
         memory_mb=problem.limits.memory_mb if memory_mb is None else memory_mb,
     )
-    layer = chosen_layer(sandbox or problem.sandbox)
-    if problem.entry_point and problem.language == PYTHON.name and not problem.build:
+    layer = Layer(sandbox or problem.sandbox)
+    is_here = problem.elsewhere is None
+    if is_here or layer is Layer.AUTO:
+        layer = chosen_layer(layer)
+    if is_here and problem.entry_point and problem.language == PYTHON.name and not problem.build:
         check_least(limits, layer)
     return replace(
         problem,

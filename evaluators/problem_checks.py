@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from keyword import iskeyword
-from math import isfinite
+from math import inf, isfinite
 from reprlib import repr as shortened
 from typing import TYPE_CHECKING, cast
 
@@ -41,6 +41,7 @@ def check_fields(problem: Problem) -> None:
     if not isinstance(problem.limits, Limits):
         raise ValueError(f"limits is {problem.limits!r}; expected Limits(...)")
     _check_evaluators(problem.evaluators)
+    _check_resources(problem.cpus, problem.gpus)
     check_measuring(problem)
     _check_number("reference", problem.reference, "positive")
     _check_number("human", problem.human, "finite")
@@ -103,6 +104,15 @@ def _check_entry_point(given: object, program: str | Mapping[str, str]) -> None:
     path = "/".join(parts)
     if not {f"{path}.py", f"{path}/__init__.py"} & program.keys():
         raise ValueError(f"entry_point is {given!r}; expected {path}.py among the initial program")
+
+
+def _check_resources(cpus: object, gpus: object) -> None:
+    if not isinstance(cpus, int) or isinstance(cpus, bool) or cpus < 1:
+        raise ValueError(f"cpus is {cpus!r}; expected a whole number of at least 1")
+    is_number = isinstance(gpus, int | float) and not isinstance(gpus, bool)
+    number = cast(float, gpus) if is_number else -1.0
+    if not 0 <= number < inf or (number > 1 and number % 1):
+        raise ValueError(f"gpus is {gpus!r}; expected a whole number, or a part of one GPU")
 
 
 def _check_text(name: str, text: object) -> None:

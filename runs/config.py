@@ -22,6 +22,7 @@ from costada.controller.constants import Constants
 from costada.controller.methods import DEFAULT_METHOD, METHODS
 from costada.controller.router import DEFAULT_ROUTER, FIXED, ROUTERS, router_rule, start_router
 from costada.evaluators.registry import is_built_in
+from costada.evaluators.remote.address import HERE, checked_place
 from costada.evaluators.sandbox.layers import Layer
 from costada.models.addresses import checked_address
 from costada.models.menu import ModelEntry, PriceField
@@ -38,7 +39,7 @@ from costada.nodes.settings import (
     check_step_cap,
 )
 from costada.prompts.render import DEFAULT_ORDER, PromptOrder
-from costada.reports.run_view import ListedSetting
+from costada.reports.run_view import OBJECT_MARK, ListedSetting
 from costada.reports.trackers.tracker import TrackerName
 from costada.runs.user_input import explain, unknown_name
 from costada.store.file_errors import other_format
@@ -79,7 +80,7 @@ LARGEST_SEED = 2**63 - 1
 DEFAULT_BUDGET = 1.0
 DEFAULT_CONSTANTS = Constants()
 DEFAULT_RETRIES = RetryPolicy()
-EXECUTION = ("parallel", "order", "evaluators", "log")
+EXECUTION = ("parallel", "order", "evaluators", "evaluations", "log")
 """Settings of how iterations are carried out; a resumed run may get others."""
 
 CONTROLLER, OTHER_PRICES, MENU, LOG = "controller", "other_prices", "models", "log"
@@ -280,6 +281,10 @@ class RunConfig(BaseModel):
     ] = None
     """Evaluations that run at the same time."""
 
+    evaluations: Annotated[str, Shown(EVALUATION.panel, "WHERE")] = HERE
+    """Where evaluations run: here, local:N (worker processes), dask://HOST:PORT, ray://HOST:PORT
+    or ray://auto."""
+
     timeout: Annotated[Seconds | None, Shown(EVALUATION.panel, "SECONDS", "the problem's")] = None
     """Wall-clock limit of one evaluation."""
 
@@ -394,6 +399,11 @@ class RunConfig(BaseModel):
         """Save the absolute path of a problem folder, so that resuming works from anywhere."""
         is_folder = not is_built_in(problem) and Path(problem).is_dir()
         return str(Path(problem).resolve()) if is_folder else problem
+
+    @field_validator("evaluations")
+    @classmethod
+    def _check_evaluations(cls, place: str) -> str:
+        return place if place.startswith(OBJECT_MARK) else checked_place(place)
 
     @field_validator("base_url")
     @classmethod

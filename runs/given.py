@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ class GivenSearch:
         model: The model, likewise.
         guide_model: The guide model, likewise.
         models: The models of the menu that were given as objects, by name.
+        executor: The executor of evaluations, if it was given as an object.
     """
 
     config: RunConfig
@@ -36,6 +38,7 @@ class GivenSearch:
     model: ChatModel | None = None
     guide_model: ChatModel | None = None
     models: Mapping[str, MenuModel] = field(default_factory=dict)
+    executor: Executor | None = None
 
 
 def read_given(
@@ -74,7 +77,11 @@ def read_given(
         raise ValueError(f"model: got {label_of(model)} and models, expected only one of them")
     if isinstance(model, MenuModel):
         menu, model = [model], None
-    names = {"problem": problem, "model": model, "guide_model": guide_model}
+    names: dict[str, object] = {"problem": problem, "model": model, "guide_model": guide_model}
+    executor = settings.get("evaluations")
+    if isinstance(executor, Executor):
+        names["evaluations"] = executor
+        settings = {name: value for name, value in settings.items() if name != "evaluations"}
     labels: dict[str, object] = {key: label_of(value) for key, value in names.items()}
     if menu:
         labels["models"] = [_entry(each) for each in menu]
@@ -84,6 +91,7 @@ def read_given(
         model=None if isinstance(model, str) else model,
         guide_model=None if isinstance(guide_model, str) else guide_model,
         models={each.name: each for each in menu if isinstance(each, MenuModel)},
+        executor=executor if isinstance(executor, Executor) else None,
     )
 
 

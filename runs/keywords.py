@@ -6,6 +6,7 @@ Type checkers need the names and types written out. A test compares them with `R
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from typing import Any, Literal
 
 from typing_extensions import TypedDict
@@ -47,6 +48,7 @@ class SearchKeywords(TypedDict, total=False):
     longest_wait: float
     longest_pause: float
     sandbox: str | None
+    evaluations: str | Executor
     timeout: float | None
     memory_mb: int | None
     preflight: bool

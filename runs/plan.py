@@ -12,6 +12,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from costada.controller.router import DEFAULT_ROUTER
 from costada.evaluators.problem import Problem, check_problem, confine, layer_of
 from costada.evaluators.registry import problem
+from costada.evaluators.remote.judge import check_elsewhere, evaluated_by
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.build import DiscoveryGraph, compile_search
 from costada.models.chat_models import chat_model
@@ -160,8 +161,9 @@ def plan_run(given: GivenSearch | RunConfig, *, purse: Purse | None = None) -> P
 def plan_search(given: GivenSearch, *, purse: Purse | None = None) -> Plan:
     """The problem, the models and the settings of a search; raises `ValueError` as `plan_run`."""
     config = given.config
+    found = given.problem or problem(_importable(config.problem))
     found = confine(
-        given.problem or problem(_importable(config.problem)),
+        evaluated_by(found, given.executor or _importable(config.evaluations)),
         sandbox=config.sandbox,
         timeout=config.timeout,
         memory_mb=config.memory_mb,
@@ -186,6 +188,8 @@ def plan_search(given: GivenSearch, *, purse: Purse | None = None) -> Plan:
     )
     model = menu[0].model if menu else given.model or _model(config.model, config)
     guide_model = given.guide_model or _guide_model(menu, config)
+    if note := check_elsewhere(found):
+        found = replace(found, notes=(*found.notes, note))
     seed_evaluation = check_problem(found) if config.preflight else found.seed_evaluation
     return Plan(
         problem=replace(found, seed_evaluation=seed_evaluation),

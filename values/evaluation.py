@@ -30,13 +30,16 @@ SCORED_BY = "scored_by"
 PRIVATE_METRICS = "private_metrics"
 """Artifact: metrics that no model may see, as JSON."""
 
+SANDBOX, WORKER = "sandbox", "worker"
+"""Artifacts of an evaluation elsewhere: what confined the program, and which process judged it."""
+
 FAULTS = (EVALUATOR_FAULT, NO_VERDICT, SANDBOX_FAULT)
 """Artifacts of an evaluation without a verdict on the candidate."""
 
 MARKS = (*FAULTS, REJECTED_AT)
 """Artifacts that tell the search, not a model, what kind of failure the error is."""
 
-UNSHOWN = (*MARKS, SCORED_BY, PRIVATE_METRICS)
+UNSHOWN = (*MARKS, SCORED_BY, PRIVATE_METRICS, SANDBOX, WORKER)
 """Artifacts that no model sees."""
 
 NOT_STORABLE = "the program holds half of a surrogate pair, which no file can hold"

@@ -36,8 +36,8 @@ _LINE = TypeAdapter(RunOutcome)
 
 NOT_DECIDING = {
     *("problem", "method", "seed", "budget"),
-    *("preset", "keep_history", "preflight", "allow_invalid_start", "gateway", "evaluators"),
-    "log",
+    *("preset", "keep_history", "preflight", "allow_invalid_start", "gateway"),
+    *("evaluators", "evaluations", "log"),
 }
 """Settings that are recorded elsewhere, as a preset's values are, or do not affect the result."""
 

@@ -1,0 +1,1 @@
+"""Evaluations by an executor: other processes, other machines."""

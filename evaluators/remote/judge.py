@@ -1,0 +1,159 @@
+"""Judges the programs of one problem by an engine, and repeats what lost workers did not finish."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import Executor, wait
+from dataclasses import replace
+from threading import Lock
+from time import monotonic
+
+from costada.evaluators.problem import Problem
+from costada.evaluators.remote.engines import Engine, Loss, Resources, engine_of
+from costada.evaluators.remote.task import Answer, Setting, Task, code_version, setting_of
+from costada.evaluators.sandbox.cancellation import CANCELLED, is_cancelled
+from costada.values.candidate import Program
+from costada.values.evaluation import SANDBOX, WORKER, Evaluation
+
+TICK_SECONDS = 0.2
+"""Longest time until a waiting thread notices a cancellation."""
+
+LOOK_SECONDS = 5.0
+"""How often a waiting thread looks whether the engine still has workers."""
+
+PATIENCE_SECONDS = 60.0
+"""How long an evaluation waits while there is no worker."""
+
+MAX_LOST = 3
+"""Workers that may be lost to one evaluation."""
+
+
+class RemoteJudge:
+    """Judges programs in the workers of an engine; see `Elsewhere`.
+
+    Attributes:
+        engine: The engine.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """Judge by an engine."""
+        self.engine = engine
+        self._lock = Lock()
+        self._known: tuple[Problem, Setting, bytes | None] | None = None
+
+    def judge(
+        self, problem: Problem, program: Program, key: str, incumbent: float | None
+    ) -> Evaluation:
+        """Verdict of a worker, with the worker and what confined the program as artifacts.
+
+        Raises:
+            InterruptedError: If the evaluation was cancelled.
+            ValueError: If a worker refuses the problem, with the reason.
+            OSError: If there are no workers any more, or the program has cost several.
+            Exception: What the problem's own `evaluate` raises.
+        """
+        setting, payload = self._sent(problem)
+        pickled = pickle.dumps(Task(setting, program, key, incumbent))
+        needs = _needs(problem)
+        answered = self._answer(needs, pickled, None)
+        if answered.evaluation is None:
+            answered = self._answer(needs, pickled, payload)
+        if answered.evaluation is None:
+            raise ValueError(f"worker {answered.worker} does not take problem {problem.name!r}")
+        known = {WORKER: answered.worker}
+        known |= {SANDBOX: answered.layer.value} if answered.layer else {}
+        evaluation = answered.evaluation
+        return replace(evaluation, artifacts={**evaluation.artifacts, **known})
+
+    def _sent(self, problem: Problem) -> tuple[Setting, bytes | None]:
+        """What is sent of a problem, packed once."""
+        with self._lock:
+            if self._known is None or self._known[0] is not problem:
+                self._known = (problem, *setting_of(problem))
+            return self._known[1:]
+
+    def _answer(self, needs: Resources, pickled: bytes, payload: bytes | None) -> Answer:
+        """The answer of a worker; raises as `judge` does."""
+        for _ in range(MAX_LOST):
+            found = self._result(needs, pickled, payload)
+            if isinstance(found, bytes):
+                answered: Answer = pickle.loads(found)  # noqa: S301  (from our worker)
+                return answered
+            loss = self.engine.loss(found)
+            if loss is None:
+                raise getattr(found, "cause", None) or found  # Ray wraps what a worker raises
+            if loss is Loss.CLUSTER:
+                raise self._gone(f"{type(found).__name__}: {found}")
+            if loss is Loss.WORKERS:
+                break
+        raise OSError(
+            f"evaluations: {self.engine.name} lost several workers, one after the other, to the"
+            " evaluation of one program, which may kill them; it has no verdict, and is evaluated"
+            " again when the run is resumed"
+        )
+
+    def _result(
+        self, needs: Resources, pickled: bytes, payload: bytes | None
+    ) -> bytes | BaseException:
+        """What a worker returned, or the error in place of that."""
+        try:
+            future = self.engine.submit(needs, code_version(), pickled, payload)
+        except self.engine.faults as refused:
+            raise self._gone(f"{type(refused).__name__}: {refused}") from None
+        seen = looked = monotonic()
+        try:
+            while not wait([future], TICK_SECONDS).done:
+                if is_cancelled():
+                    raise InterruptedError(CANCELLED)
+                if (now := monotonic()) - looked >= LOOK_SECONDS:
+                    looked = now
+                    seen = now if self.engine.is_alive() else seen
+                if looked - seen > PATIENCE_SECONDS:
+                    raise self._gone(f"no worker for {looked - seen:.0f} s")
+        finally:
+            if not future.done():
+                self.engine.stop(future)
+        if future.cancelled():
+            raise self._gone("the evaluation was cancelled there")
+        error = future.exception()
+        if isinstance(error, InterruptedError) and is_cancelled():
+            raise error
+        return error or future.result()
+
+    def _gone(self, reason: str) -> OSError:
+        return OSError(
+            f"evaluations: {self.engine.name} is gone ({reason}); the run can be resumed, also with"
+            " other evaluations: --evaluations local:N, or here"
+        )
+
+
+def evaluated_by(problem: Problem, given: str | Executor) -> Problem:
+    """The problem with its programs judged by an engine; see `engine_of`.
+
+    Raises:
+        ValueError: If the name or the problem's resources do not fit.
+        OSError: If the engine does not answer.
+    """
+    engine = engine_of(given)
+    return replace(problem, elsewhere=None if engine is None else RemoteJudge(engine))
+
+
+def check_elsewhere(problem: Problem) -> str:
+    """Check, before money is spent, that workers can be sent a problem; a note about resources.
+
+    Raises:
+        ValueError: If it cannot be sent, or no worker has what it asks for.
+    """
+    if isinstance(problem.elsewhere, RemoteJudge):
+        setting_of(problem)
+        return problem.elsewhere.engine.check(_needs(problem))
+    if problem.gpus or problem.cpus > 1:
+        return (
+            f"cpus = {problem.cpus} and gpus = {problem.gpus:g} of the problem are reserved only by"
+            " --evaluations dask://HOST:PORT or ray://HOST:PORT"
+        )
+    return ""
+
+
+def _needs(problem: Problem) -> Resources:
+    return Resources(problem.cpus, problem.gpus, problem.limits.memory_mb)

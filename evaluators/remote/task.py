@@ -1,0 +1,161 @@
+"""What is sent to a worker for one evaluation, and what comes back."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import sys
+from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import sha256
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from costada.evaluators.fingerprint import PACKAGE, judging_code, known_part
+from costada.evaluators.folder_evaluators import FolderEvaluator, FolderScore
+from costada.evaluators.problem import Problem, layer_of
+from costada.evaluators.registry import BENCHMARKS
+from costada.evaluators.remote.bundle import bundle
+from costada.evaluators.repository import RepositoryEvaluator
+from costada.evaluators.sandbox.layers import Layer
+from costada.evaluators.sandbox.limits import Limits
+from costada.values.candidate import Program
+from costada.values.evaluation import Evaluation
+
+CLOUDPICKLE = "cloudpickle"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Says which problem a worker is to load.
+
+    Attributes:
+        kind: A benchmark of the package, a folder, or an object.
+        key: The benchmark's name, or the hash of what is sent for the other two.
+        folder: The problem folder below what is sent.
+    """
+
+    kind: Literal["benchmark", "folder", "object"]
+    key: str
+    folder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A problem as a worker needs it, the same for all of its evaluations.
+
+    Attributes:
+        name: The problem's name.
+        reference: What to load.
+        fingerprint: What of the problem's fingerprint is the same in every process.
+        limits: What one evaluation may take.
+        layer: The weakest layer that may confine a candidate; None if the problem's own `evaluate`
+            runs it.
+        interpreter: Path of the Python that runs candidates; None for the worker's own.
+    """
+
+    name: str
+    reference: Reference
+    fingerprint: str
+    limits: Limits
+    layer: Layer | None
+    interpreter: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One evaluation: the arguments of `Problem.judge`."""
+
+    setting: Setting
+    program: Program
+    key: str
+    incumbent: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a worker answers.
+
+    Attributes:
+        worker: Host and process.
+        evaluation: The verdict; None if the worker lacks the problem's files.
+        layer: What confined the candidate; None if the problem's own `evaluate` ran it.
+    """
+
+    worker: str
+    evaluation: Evaluation | None = None
+    layer: Layer | None = None
+
+
+@cache
+def code_version() -> str:
+    """The Python and the package that judge programs, in words that two machines compare."""
+    python = ".".join(map(str, sys.version_info[:2]))
+    return f"{PACKAGE} {metadata.version(PACKAGE)} ({judging_code()[:12]}) on Python {python}"
+
+
+def setting_of(problem: Problem) -> tuple[Setting, bytes | None]:
+    """What workers need of a problem, and what is sent to those that lack it.
+
+    Raises:
+        ValueError: If the problem cannot be sent, with the reason.
+    """
+    folder, others = _files_of(problem)
+    payload: bytes | None = None
+    if folder is None:
+        payload = _pickled(problem)
+        reference = Reference("object", sha256(payload).hexdigest())
+    elif folder.parent == BENCHMARKS:
+        reference = Reference("benchmark", folder.name)
+    else:
+        sent = bundle(folder, others)
+        payload, reference = sent.archive, Reference("folder", sent.digest, sent.folder)
+    setting = Setting(
+        name=problem.name,
+        reference=reference,
+        fingerprint=known_part(problem.fingerprint),
+        limits=problem.limits,
+        layer=layer_of(problem),
+        interpreter=problem.interpreter,
+    )
+    return setting, payload
+
+
+def _files_of(problem: Problem) -> tuple[Path | None, tuple[Path, ...]]:
+    """The folder of a problem, None if it has none, and files elsewhere that its evaluator uses."""
+    match problem.score, problem.evaluate:
+        case FolderScore(folder=folder, imports=imports), _:
+            return folder, tuple(Path(str(each.__file__)) for each in imports)
+        case _, FolderEvaluator(evaluator=evaluator):
+            return evaluator.folder, tuple(evaluator.shown())
+        case _, RepositoryEvaluator():
+            raise ValueError(
+                f"problem {problem.name!r} scores copies of a repository, which are made on this"
+                " machine alone; expected no evaluations elsewhere"
+            )
+    return None, ()
+
+
+def _pickled(problem: Problem) -> bytes:
+    """A problem that was given as an object, as bytes.
+
+    Raises:
+        ValueError: If it cannot be pickled, or refers to what no worker can import.
+    """
+    plain = replace(problem, elsewhere=None, seed_evaluation=None, notes=())
+    pickler = importlib.import_module(CLOUDPICKLE) if find_spec(CLOUDPICKLE) else pickle
+    try:
+        pickled: bytes = pickler.dumps(plain)
+    except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise ValueError(
+            f"problem {problem.name!r} cannot be sent to workers: {error}; expected functions of a"
+            " module, or a problem folder"
+        ) from None
+    if pickler is pickle and b"__main__" in pickled:
+        raise ValueError(
+            f"problem {problem.name!r} cannot be sent to workers: it has functions of the main"
+            " script; expected functions of a module, cloudpickle installed, or a problem folder"
+        )
+    return pickled

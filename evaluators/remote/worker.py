@@ -1,0 +1,136 @@
+"""What runs in a worker: it loads the problem once, and judges programs in a warm sandbox."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+from collections import OrderedDict
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+
+from costada.evaluators.fingerprint import known_part
+from costada.evaluators.folders import load_folder
+from costada.evaluators.problem import Problem
+from costada.evaluators.registry import benchmark_folder
+from costada.evaluators.remote.bundle import touch, unpacked
+from costada.evaluators.remote.task import Answer, Setting, Task, code_version
+from costada.evaluators.sandbox.layer_choice import chosen_layer
+from costada.evaluators.sandbox.layers import Layer
+
+STRENGTH = {
+    Layer.NONE: 0,
+    Layer.PROCESS: 1,
+    Layer.LANDLOCK: 2,
+    Layer.BUBBLEWRAP: 3,
+    Layer.CONTAINER: 3,
+}
+MAX_LOADED = 16
+"""Problems that a worker keeps loaded."""
+
+_loaded: OrderedDict[Setting, Problem] = OrderedDict()
+_loading = Lock()
+
+
+def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
+    """Judge a program, and return a pickled `Answer`.
+
+    Args:
+        version: The `code_version` of the process that asks.
+        pickled: A `Task`.
+        payload: What is sent of the problem, for a worker that lacks it.
+
+    Raises:
+        ValueError: If this worker has another version, a weaker sandbox, or not what the problem
+            needs.
+        Exception: What `Problem.judge` raises.
+    """
+    if version != code_version():
+        raise ValueError(f"worker {_name()} has {code_version()}; expected {version}")
+    task: Task = pickle.loads(pickled)  # noqa: S301  (from the process that this worker works for)
+    problem = _problem(task.setting, payload)
+    if problem is None:
+        return pickle.dumps(Answer(_name()))
+    evaluation = problem.judge(task.program, task.key, task.incumbent)
+    layer = problem.sandbox if task.setting.layer else None
+    return pickle.dumps(Answer(_name(), evaluation, layer))
+
+
+def _name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _problem(setting: Setting, payload: bytes | None) -> Problem | None:
+    """The problem, loaded once; None if its files are needed first."""
+    with _loading:
+        if setting in _loaded:
+            _loaded.move_to_end(setting)
+            if setting.reference.kind == "folder":
+                touch(setting.reference.key)
+            return _loaded[setting]
+        try:
+            found = _load(setting, payload)
+        except ValueError as error:
+            raise ValueError(f"worker {_name()}, problem {setting.name!r}: {error}") from None
+        if found is not None:
+            _loaded[setting] = found
+            if len(_loaded) > MAX_LOADED:
+                _loaded.popitem(last=False)
+        return found
+
+
+def _load(setting: Setting, payload: bytes | None) -> Problem | None:
+    """Load a problem, check that it is the same here, and choose its layer."""
+    python = setting.interpreter
+    if python is not None and not os.access(python, os.X_OK):
+        raise ValueError(f"interpreter is {python!r}, which is not there")
+    reference = setting.reference
+    match reference.kind:
+        case "benchmark":
+            found = load_folder(benchmark_folder(reference.key))
+        case "folder":
+            place = unpacked(reference.key, payload)
+            if place is None:
+                return None
+            found = load_folder(Path(place, reference.folder), interpreter=python)
+        case "object":
+            if payload is None:
+                return None
+            if sha256(payload).hexdigest() != reference.key:
+                raise ValueError(f"the object sent has another hash than {reference.key}")
+            found = pickle.loads(payload)  # noqa: S301  (sent by whom this worker works for)
+    given = replace(
+        found,
+        name=setting.name,
+        limits=setting.limits,
+        sandbox=setting.layer or found.sandbox,
+        interpreter=python,
+        elsewhere=None,
+    )
+    if known_part(given.fingerprint) != setting.fingerprint:
+        raise ValueError(
+            "programs may be judged differently: a package that the evaluator uses has another"
+            " version here, or a file that it reads is not there"
+        )
+    return given if setting.layer is None else replace(given, sandbox=_layer(setting.layer))
+
+
+def _layer(wanted: Layer) -> Layer:
+    """The layer asked for if it works here, else the strongest that does.
+
+    Raises:
+        ValueError: If that is weaker.
+    """
+    try:
+        return chosen_layer(wanted)
+    except ValueError as error:
+        reason = error
+    strongest = chosen_layer(Layer.AUTO)
+    if STRENGTH[strongest] < STRENGTH[wanted]:
+        raise ValueError(
+            f"the strongest sandbox is {strongest.value!r}, weaker than {wanted.value!r}"
+            f" ({reason}); to allow it: sandbox = {strongest.value!r}"
+        )
+    return strongest

@@ -1,0 +1,51 @@
+"""Each engine gives the verdict that this process gives, whatever a program does."""
+
+from dataclasses import replace
+
+import pytest
+
+from costada.evaluators.problem import check_problem
+from costada.values.candidate import Program
+from costada.values.evaluation import EVAL_TIME, SANDBOX, WORKER
+
+PROGRAMS = {
+    "valid": "def square(number):\n    return number ** 2\n",
+    "rejected": "def square(number):\n    return number / 0\n",
+    "syntax": "def square(number:\n",
+    "hanging": "def square(number):\n    while True:\n        pass\n",
+    "exiting": "import os\ndef square(number):\n    os._exit(3)\n",
+    "forking": "import os\ndef square(number):\n    os.fork()\n    return number ** 2\n",
+    "killing": "import os\ndef square(number):\n    os.kill(os.getppid(), 9)\n    return 4\n",
+    "writing": "def square(number):\n    open('/etc/costada', 'w')\n",
+    "surrogate": "def square(number):\n    return '\ud800'\n",
+}
+
+
+def compared(evaluation):
+    """What two evaluations of one program have in common."""
+    metrics = {name: each for name, each in evaluation.metrics.items() if name != EVAL_TIME}
+    artifacts = {
+        name: text for name, text in evaluation.artifacts.items() if name not in (SANDBOX, WORKER)
+    }
+    return replace(evaluation, metrics=metrics, artifacts=artifacts, seconds=0.0)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_engine_gives_the_verdict_of_this_process(name, elsewhere, here):
+    program = Program.of(PROGRAMS[name])
+    assert compared(elsewhere.judge(program, "key")) == compared(here.judge(program, "key"))
+
+
+def test_a_verdict_names_the_worker_and_the_layer(elsewhere, here):
+    evaluation = elsewhere.judge(Program.of(PROGRAMS["valid"]), "key")
+    assert evaluation.score == 1.0
+    assert evaluation.artifacts[SANDBOX] == here.sandbox
+    host, _, process = evaluation.artifacts[WORKER].rpartition(":")
+    assert host
+    assert process.isdigit()
+
+
+def test_the_initial_program_is_checked_by_the_engine(elsewhere):
+    evaluation = check_problem(elsewhere)
+    assert evaluation.score == 0.5
+    assert WORKER in evaluation.artifacts

@@ -1,0 +1,217 @@
+"""What is sent to workers, when, and what a worker refuses."""
+
+import os
+import pickle
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from remote_engines import threads
+from squares import write_squares
+
+from costada.evaluators.folders import load_folder
+from costada.evaluators.problem import Problem, confine
+from costada.evaluators.registry import problem
+from costada.evaluators.remote import bundle as bundles
+from costada.evaluators.remote.bundle import bundle, unpacked
+from costada.evaluators.remote.engines import OwnExecutor
+from costada.evaluators.remote.judge import RemoteJudge, check_elsewhere
+from costada.evaluators.remote.task import Task, code_version, setting_of
+from costada.evaluators.remote.worker import answer
+from costada.evaluators.sandbox.layers import Layer
+from costada.values.candidate import Program
+from costada.values.evaluation import SANDBOX
+
+RIGHT = Program.of("def square(number):\n    return number ** 2\n")
+
+
+class Recording(OwnExecutor):
+    """An engine that records how many bytes of problems are sent."""
+
+    def __init__(self, engine):
+        self.engine, self.sent, self.name = engine, [], "recording"
+
+    def submit(self, needs, *args):
+        self.sent.append(len(args[2] or b""))
+        return self.engine.submit(needs, *args)
+
+    def loss(self, error):
+        return self.engine.loss(error)
+
+
+def recorded(engine, found):
+    recording = Recording(engine)
+    return confine(replace(found, elsewhere=RemoteJudge(recording))), recording.sent
+
+
+def test_a_folder_is_sent_once_to_each_worker_and_kept_for_the_next(
+    local_engine, tmp_path, cache, monkeypatch
+):
+    own = tmp_path / "caches"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own))
+    found, sent = recorded(local_engine, load_folder(write_squares(tmp_path / "squares")))
+    size = len(setting_of(found)[1])
+    scores = [found.judge(RIGHT, "key").score for _ in range(6)]
+    assert scores == [1.0] * 6
+    # The first worker lacks the files; the second finds them in the folder of this machine.
+    assert sorted(sent) == [0, 0, 0, 0, 0, 0, size]
+    [kept] = (own / "costada" / "problems").iterdir()
+    assert kept.name == setting_of(found)[0].reference.key
+    assert sorted(path.name for path in kept.iterdir()) == [
+        *("evaluator.py", "initial_program.py", "problem.md", "problem.toml", "table.json"),
+    ]
+
+
+def test_a_benchmark_travels_by_name(local_engine):
+    found, sent = recorded(local_engine, problem("heilbronn_convex"))
+    assert found.judge(found.start, "key").is_valid
+    assert sent == [0]
+
+
+def test_an_object_travels_pickled_and_judges_alike(local_engine):
+    given = Problem(
+        name="lengths",
+        task="Write a long text.",
+        initial_program="x",
+        language="text",
+        score=length_score,
+    )
+    found, sent = recorded(local_engine, given)
+    assert found.judge(Program.of("abc"), "key").score == 3.0
+    assert [size > 0 for size in sent] == [False, True]
+
+
+def length_score(text):
+    from costada.values.evaluation import Evaluation
+
+    return Evaluation(score=float(len(text)), objective=float(len(text)), is_valid=True)
+
+
+def test_an_object_that_cannot_be_pickled_is_refused_before_anything_runs(local_engine):
+    from threading import Lock
+
+    lock = Lock()
+
+    def score(text):
+        with lock:
+            return length_score(text)
+
+    given = Problem(name="locked", task="Write.", initial_program="x", language="text", score=score)
+    found, sent = recorded(local_engine, given)
+    with pytest.raises(ValueError, match="problem 'locked' cannot be sent to workers"):
+        check_elsewhere(found)
+    assert sent == []
+
+
+def test_helpers_beside_a_folder_are_sent_with_it(local_engine, tmp_path):
+    folder = write_squares(tmp_path / "tasks" / "squares")
+    (tmp_path / "tasks" / "shared_table.py").write_text("TABLE = [4, 9]\n")
+    (folder / "table.json").unlink()
+    (folder / "problem.toml").write_text("")
+    (folder / "evaluator.py").write_text(
+        "import runpy, sys\n"
+        "from pathlib import Path\n"
+        "sys.path.insert(0, str(Path(__file__).parent.parent))\n"
+        "from shared_table import TABLE\n"
+        "def evaluate(path):\n"
+        "    square = runpy.run_path(path)['square']\n"
+        "    return {'combined_score': sum(square(n) == n2 for n, n2 in zip((2, 3), TABLE)) / 2}\n"
+    )
+    found, _ = recorded(local_engine, load_folder(folder))
+    assert found.judge(RIGHT, "key").score == 1.0
+
+
+def asked(found, *, version=None, payload=None):
+    """The answer of this process as a worker."""
+    setting, packed = setting_of(found)
+    task = Task(setting, RIGHT, "key", None)
+    pickled = answer(version or code_version(), pickle.dumps(task), payload or packed)
+    return pickle.loads(pickled)
+
+
+def test_another_version_of_the_package_is_refused(here):
+    assert asked(here).evaluation.score == 1.0
+    other = code_version().replace("costada", "costada 0.0")
+    with pytest.raises(ValueError, match=r"worker .* has costada .*; expected costada 0\.0 "):
+        asked(here, version=other)
+
+
+def test_a_weaker_layer_than_asked_for_is_refused_and_a_stronger_one_taken(
+    here, local_engine, tmp_path, monkeypatch, squares
+):
+    if here.sandbox is not Layer.BUBBLEWRAP:
+        pytest.skip("bubblewrap does not work here")
+    found, _ = recorded(local_engine, load_folder(squares))
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for folder in os.environ["PATH"].split(os.pathsep):
+        for path in Path(folder).glob("*"):
+            if path.name != "bwrap" and not (programs / path.name).exists():
+                (programs / path.name).symlink_to(path)
+    monkeypatch.setenv("PATH", str(programs))  # the workers start with it
+    with pytest.raises(ValueError, match=r"worker .*weaker than 'bubblewrap' \(.*bwrap"):
+        found.judge(RIGHT, "key")
+    weaker = confine(found, sandbox=Layer.PROCESS)
+    assert weaker.judge(RIGHT, "key").artifacts[SANDBOX] == Layer.PROCESS
+
+
+def test_a_worker_refuses_a_problem_that_it_would_judge_differently(here):
+    setting, packed = setting_of(here)
+    other = replace(setting, fingerprint="0" * 64)
+    task = pickle.dumps(Task(other, RIGHT, "key", None))
+    with pytest.raises(ValueError, match="programs may be judged differently"):
+        answer(code_version(), task, packed)
+
+
+def test_files_that_do_not_have_the_hash_are_refused(squares, tmp_path, cache):
+    one = bundle(squares, ())
+    other = write_squares(tmp_path / "other")
+    (other / "table.json").write_text("[5, 10]")
+    with pytest.raises(ValueError, match=f"expected {'0' * 64}"):
+        unpacked("0" * 64, one.archive)
+    kept = unpacked(one.digest, one.archive)
+    shutil.copy(other / "table.json", kept / "table.json")
+    assert unpacked(one.digest, None) is None  # damaged: it is asked for again
+    assert (unpacked(one.digest, one.archive) / "table.json").read_text() == "[4, 9]"
+
+
+def test_the_cache_removes_what_is_unused_for_longest(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.setattr(bundles, "LARGEST_CACHE", 1)
+    made = []
+    for number in range(3):
+        folder = write_squares(tmp_path / str(number))
+        (folder / "number").write_text(str(number))
+        sent = bundle(folder, ())
+        made.append(unpacked(sent.digest, sent.archive))
+        if number == 0:
+            os.utime(made[0], (0, 0))  # not used for a day
+    assert [path.is_dir() for path in made] == [False, True, True]
+
+
+def test_what_is_readable_here_alone_is_refused_by_the_worker(tmp_path, squares):
+    data = tmp_path / "data"
+    data.write_text("here")
+    folder = write_squares(tmp_path / "reading", f'entry_point = "square"\nreadable = ["{data}"]\n')
+    found = confine(load_folder(folder))
+    setting, packed = setting_of(found)
+    data.unlink()
+    task = pickle.dumps(Task(setting, RIGHT, "key", None))
+    with pytest.raises(ValueError, match=r"readable has .*data.* expected the absolute path"):
+        answer(code_version(), task, packed)
+
+
+def test_resources_that_an_engine_cannot_assign_are_refused_or_noted(local_engine, here):
+    def checked(engine, **fields):
+        return check_elsewhere(replace(here, elsewhere=engine and RemoteJudge(engine), **fields))
+
+    with pytest.raises(ValueError, match=r"'local:2', which assigns no GPUs.*gpus = 0\.5"):
+        checked(local_engine, gpus=0.5)
+    with pytest.raises(ValueError, match="cpus = 1000: they need 2000 cores"):
+        checked(local_engine, cpus=1000)
+    assert checked(local_engine) == checked(None) == ""
+    assert "gpus = 1 of the problem are reserved only by" in checked(None, gpus=1.0)
+    with threads() as executor:
+        note = checked(OwnExecutor(executor), cpus=4)
+    assert note.startswith("evaluations: ThreadPoolExecutor is not asked for the problem's cpus")
