@@ -157,7 +157,13 @@ class RunFolder:
             raise ValueError(f"{self.path}: is a file, expected a folder for the run")
         if self.settings.exists():
             raise ValueError(self._occupied())
-        for file in (self.path / "run.sqlite", self.steps, self.best_program, self.pareto, self.report):
+        for file in (
+            self.path / "run.sqlite",
+            self.steps,
+            self.best_program,
+            self.pareto,
+            self.report,
+        ):
             if file.exists():
                 raise ValueError(
                     f"{file}: exists, the run would overwrite it; choose another --out"

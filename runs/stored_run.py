@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from costada.runs.config import RunConfig, read_config
 from costada.runs.folder import DEFAULT_PARENT, RunFolder
-from costada.store.address import RunAddress, check_database, is_database, shown
+from costada.store.address import RunAddress, check_database, is_database
 from costada.store.files import make_folder
 from costada.store.lease import guarded_by
 from costada.store.run_store import RunStore

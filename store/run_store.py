@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import Self
 
@@ -17,6 +18,8 @@ from costada.store.call_log import CallLog
 from costada.store.candidates import CandidateTable
 from costada.store.database import Database
 from costada.store.file_errors import checking_rows, damaged, explaining
+from costada.store.lease import LEASE_SECONDS, LEAST_SECONDS, Lease
+from costada.store.named_runs import NamedRuns
 from costada.store.rows import CallStatus, Origin, RunSetup, record
 from costada.store.schema import OWN_TABLES, TABLES_BY_NUMBER, prepare
 from costada.store.sqlite_engine import connect, connect_to_read
@@ -108,7 +111,7 @@ class RunFacts:
 class RunStore(RunFacts):
     """The programs, calls, charges and steps of runs: in an SQLite file, in Postgres or in memory.
 
-    `candidates`, `call_log`, `timing` and `inputs` are parts of their own. Raises as `Database`
+    `candidates`, `call_log`, `timing`, `inputs` and `named` are parts of their own. Raises as `Database`
     does when the file or server cannot be used, and `ValueError` when a key is not there.
     """
 
@@ -121,7 +124,14 @@ class RunStore(RunFacts):
         self._use(Database(Path(path) if path else None, is_read_only=is_read_only))
 
     @classmethod
-    def postgres(cls, address: str, run: str | None = None, *, is_read_only: bool = False) -> Self:
+    def postgres(
+        cls,
+        address: str,
+        run: str | None = None,
+        *,
+        is_read_only: bool = False,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> Self:
         """Open the runs in a Postgres database; the first one to do so creates the tables.
 
         Needs the extra `postgres`.
@@ -131,14 +141,26 @@ class RunStore(RunFacts):
             run: The only run that `run_ids` names, by its name or its id; all of them when not
                 given. A run that begins in this store gets the name, if it was claimed.
             is_read_only: Whether nothing may be written or created.
+            lease_seconds: Seconds without a heartbeat after which another process may take over
+                what this one holds; at least 1.
+
+        Raises:
+            ValueError: An argument is invalid, or the database is not one of CostAda.
+            OSError: The server cannot be reached.
         """
+        if isinstance(lease_seconds, bool) or not LEAST_SECONDS <= lease_seconds < inf:
+            raise ValueError(
+                f"lease_seconds: got {lease_seconds!r}, expected seconds of at least"
+                f" {LEAST_SECONDS:g}"
+            )
         if not isinstance(address, str) or not address:
             raise ValueError(
                 f"address: got a {type(address).__name__} {'' if address else 'that is empty'},"
                 " expected postgresql://USER@HOST/DATABASE"
             )
         store = cls.__new__(cls)
-        store._use(Database(address, is_read_only=is_read_only), run)
+        database = Database(address, is_read_only=is_read_only, lease_seconds=lease_seconds)
+        store._use(database, run)
         return store
 
     @classmethod
@@ -155,6 +177,7 @@ class RunStore(RunFacts):
         self.call_log = CallLog(self._db)
         self.timing = TimingTable(self._db)
         self.inputs = UserInputTable(self._db, self.candidates)
+        self.named = NamedRuns(self._db)
 
     def __enter__(self) -> Self:
         return self
@@ -169,7 +192,31 @@ class RunStore(RunFacts):
     @property
     def is_in_memory(self) -> bool:
         """Whether what it holds ends with the process."""
-        return self._db.path is None
+        return self._db.place is None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether processes of several machines can have the store open."""
+        return self._db.engine.is_shared
+
+    def hold(self, name: str) -> Lease | None:
+        """Hold a run, or the thread of a graph, until the lease is released.
+
+        `None` for a store of one machine, where nothing has to be held.
+
+        Raises:
+            ValueError: Another process holds it, naming that one.
+            OSError: The server cannot be reached.
+        """
+        return self._db.engine.hold(name)
+
+    def holder(self, name: str) -> str | None:
+        """Which process holds a run, or the thread of a graph; `None` if none does.
+
+        Raises:
+            OSError: The server cannot be reached.
+        """
+        return self._db.engine.holder(name)
 
     def put_text(self, text: str) -> str:
         """Store a text once and return its hash; the empty text is the empty hash."""
