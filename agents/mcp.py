@@ -35,6 +35,7 @@ from costada.runs.lease import is_held
 from costada.runs.plan import Plan, plan_run
 from costada.runs.runner import carry_out
 from costada.runs.user_input import unknown_name
+from costada.store.address import is_there
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 from costada.values.candidate import Program
@@ -131,9 +132,9 @@ class BackgroundRun(Progress):
 
     def best_program(self) -> Program:
         """The best program so far; at first the problem's initial program."""
-        if not self._folder.database.is_file():
+        if not is_there(self._folder.database):
             return self._plan.problem.start
-        with RunStore(self._folder.database, is_read_only=True) as store:
+        with RunStore.at(self._folder.database, is_read_only=True) as store:
             run_id = next(reversed(store.run_ids()), "")
             best = store.last_improvement(run_id)
             if best is None:

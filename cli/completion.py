@@ -225,7 +225,7 @@ def _kind(parameter: Any) -> str | list[str] | None:
         return metavar.split("|")
     if parameter.name in ("problem", "problems"):
         return PROBLEM
-    if metavar == "DIR" and "folder of a run" in (parameter.help or "").lower():
+    if metavar in ("RUN", "DIR") and "folder of a run" in (parameter.help or "").lower():
         return RUN
     return PATH if metavar in ("DIR", "FILE") else TEXT
 

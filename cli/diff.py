@@ -13,6 +13,7 @@ from costada.cli.errors import refusing, say
 from costada.reports.terminal import show
 from costada.runs.folder import RunFolder
 from costada.runs.interruption import ExitCode
+from costada.store.address import is_there
 from costada.values.program_form import path_fault
 
 Since = Annotated[
@@ -23,13 +24,13 @@ Since = Annotated[
 ]
 
 
-def diff(folder: options.Folder, since: Since = "start") -> None:
+def diff(run: options.Run, since: Since = "start") -> None:
     """Print a patch for `git apply`, from the initial program to the best one."""
     from costada.reports.patch import START, run_patch
 
     with refusing(ExitCode.BAD_INPUT):
-        run = RunFolder(folder)
-        text = run_patch(run.database, since, _place(run) if run.database.is_file() else "")
+        run.load()
+        text = run_patch(run.database, since, _place(run) if is_there(run.database) else "")
     if not text:
         same = "the initial program" if since == START else f"candidate {since}"
         say(f"the best program equals {same}: nothing to apply")

@@ -13,7 +13,6 @@ from costada.cli.errors import refusing
 from costada.reports.export.files import FileFormat, check_format, lines_of, write_table
 from costada.reports.export.tables import TableName, table_of
 from costada.reports.terminal import show
-from costada.runs.folder import RunFolder
 from costada.runs.interruption import ExitCode
 
 To = Annotated[
@@ -41,7 +40,7 @@ Out = Annotated[
 
 
 def export(
-    folder: options.Folder,
+    run: options.Run,
     to: To,
     table: Which = TableName.STEPS,
     programs: Programs = False,
@@ -50,7 +49,6 @@ def export(
     """Write a run as a table, also while it is running. Prompts and responses are left out."""
     from costada.runs.loaded_run import opened
 
-    run = RunFolder(folder)
     with refusing(ExitCode.BAD_INPUT):
         check_format(to)
         if programs and table is not TableName.CANDIDATES:

@@ -50,6 +50,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "report": ("report:report", OTHERS),
     "export": ("export:export", OTHERS),
     "watch": ("watch:watch", OTHERS),
+    "runs": ("runs:runs", OTHERS),
     "evaluate": ("problems:evaluate", EVALUATION),
     "init": ("init:init", OTHERS),
     "check": ("check:check", OTHERS),

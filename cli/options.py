@@ -25,8 +25,11 @@ from costada.runs.config import (
     Shown,
     constant_names,
 )
+from costada.runs.folder import RunFolder
 from costada.runs.menu import MODELS_FILE, resolved_menu
+from costada.runs.stored_run import run_at
 from costada.runs.user_input import as_option, unknown_name
+from costada.store.address import is_database
 from costada.store.files import read_text
 
 Command = Callable[..., None]
@@ -62,6 +65,24 @@ def path_option(
 
 Folder = Annotated[
     Path, typer.Argument(parser=named_path, metavar="DIR", help="The folder of a run.")
+]
+
+
+def named_run(text: str) -> RunFolder:
+    """Read where a run is kept."""
+    try:
+        return run_at(text if is_database(text) else named_path(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+Run = Annotated[
+    RunFolder,
+    typer.Argument(
+        parser=named_run,
+        metavar="RUN",
+        help="The folder of a run, or its address postgresql://USER@HOST/DATABASE#NAME.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonResult = Annotated[

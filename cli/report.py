@@ -10,7 +10,6 @@ import typer
 from costada.cli import options
 from costada.cli.errors import refusing
 from costada.reports.terminal import show
-from costada.runs.folder import RunFolder
 from costada.runs.interruption import ExitCode
 
 Out = Annotated[
@@ -18,7 +17,7 @@ Out = Annotated[
     options.path_option(
         "File of the page or picture.",
         metavar="FILE",
-        show_default="DIR/report.html or DIR/report.png",
+        show_default="report.html or report.png in the folder of the run",
     ),
 ]
 Png = Annotated[
@@ -26,9 +25,8 @@ Png = Annotated[
 ]
 
 
-def report(folder: options.Folder, out: Out = None, png: Png = False) -> None:
+def report(run: options.Run, out: Out = None, png: Png = False) -> None:
     """Write a run as one self-contained HTML page. Works while the run is running."""
-    run = RunFolder(folder)
     with refusing(ExitCode.BAD_INPUT):
         if out and (out.suffix == ".png") is not png:
             expected = "a name that ends in .png with --png, and another one without it"

@@ -24,6 +24,8 @@ from costada.reports.terminal import show
 from costada.runs.config import EXECUTION, OUTPUT, RunConfig
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.interruption import ExitCode, draining_on_signal, ending_on_signal
+from costada.runs.stored_run import run_at, unused_run
+from costada.store.address import check_database
 
 if TYPE_CHECKING:
     from costada.nodes.end_step import ModelRow
@@ -37,6 +39,17 @@ Out = Annotated[
         "Folder for the run; it must not hold another one.",
         show_default="runs-out/PROBLEM-1, -2, ...",
         panel=OUTPUT,
+    ),
+]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="DSN",
+        help="Keep the run in a Postgres database, so that any machine can resume it; --out names"
+        " it.",
+        show_default="a file in the folder",
+        rich_help_panel=OUTPUT.panel,
     ),
 ]
 DryRun = Annotated[
@@ -88,6 +101,7 @@ YOUNG_OBJECTS = 10_000
 def run(
     settings: Callable[[], dict[str, Any]],
     out: Out = None,
+    store: Store = None,
     dry_run: DryRun = False,
     show_prompt: ShowPrompt = False,
     as_json: options.JsonResult = False,
@@ -98,8 +112,10 @@ def run(
         if show_prompt and not dry_run:
             raise ValueError("--show-prompt: needs --dry-run")
         config = RunConfig.model_validate(settings())
+        if store is not None:
+            check_database(store)
         if out:
-            RunFolder(out).check_free()
+            _new_run(out, store).check_free()
         plan = planned(config)
         for remark in () if quiet else plan.remarks:
             say(remark)
@@ -111,7 +127,12 @@ def run(
                 prompts = first_prompts(plan) if show_prompt else []
             show((forecast_json if as_json else forecast_text)(found, config, prompts))
             return
-        folder = RunFolder(out) if out else unused_folder(plan.problem.name)
+        if out:
+            folder = _new_run(out, store)
+        elif store:
+            folder = unused_run(plan.problem.name, store)
+        else:
+            folder = unused_folder(plan.problem.name)
         folder.claim(config)
     _carry_out(plan, config, folder, as_json=as_json, is_quiet=quiet)
 
@@ -124,7 +145,7 @@ def run(
     shown_default="as before",
 )
 def resume(
-    folder: options.Folder,
+    folder: options.Run,
     settings: Callable[[], dict[str, Any]],
     budget: RaisedBudget = None,
     max_iterations: RaisedIterations = None,
@@ -134,27 +155,30 @@ def resume(
     quiet: options.Quiet = False,
 ) -> None:
     """Resume an interrupted run, or one whose budget or iteration limit is raised."""
-    from costada.runs.lease import hold_lease
     from costada.runs.resume import check_lost_steps, extended
     from costada.runs.runner import is_finished
 
-    run_folder = RunFolder(folder)
     with refusing(ExitCode.BAD_INPUT):
-        run_folder.load()
-        with hold_lease(folder):
-            saved = run_folder.load()
+        folder.load()
+        with folder.hold():
+            saved = folder.load()
             if not trust:
-                run_folder.check_trusted()
+                folder.check_trusted()
             limits = {"budget": budget, "max_iterations": max_iterations}
             config = extended(saved, {**settings(), **limits})
-            check_lost_steps(run_folder, config, is_accepted=accept_loss)
+            check_lost_steps(folder, config, is_accepted=accept_loss)
             plan = planned(config)
             if config != saved:
-                run_folder.save(config)
-            if is_finished(run_folder):
+                folder.save(config)
+            if is_finished(folder):
                 text = "this run has finished; it spends nothing more without a higher limit"
-                show(f"{folder}: {text} (--budget, --max-iterations)", is_error=True)
-    _carry_out(plan, config, run_folder, as_json=as_json, is_quiet=quiet, accepts_loss=accept_loss)
+                show(f"{folder.place}: {text} (--budget, --max-iterations)", is_error=True)
+    _carry_out(plan, config, folder, as_json=as_json, is_quiet=quiet, accepts_loss=accept_loss)
+
+
+def _new_run(out: Path, store: str | None) -> RunFolder:
+    """The run of a folder; in a database, the folder names it as well."""
+    return run_at(f"{store}#{out.name}", out) if store else RunFolder(out)
 
 
 def planned(config: RunConfig) -> Plan:
@@ -221,7 +245,7 @@ def _carry_out(
         keeping_output_clean(as_json),
     ):
         result = carry_out(plan, folder, progress, control, accepts_loss=accepts_loss)
-    with RunStore(folder.database) as store:
+    with RunStore.at(folder.database) as store:
         run_ids = store.run_ids()
         calls = [
             call for run_id in run_ids for call in store.call_log.calls(run_id, with_texts=False)

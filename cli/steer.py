@@ -28,24 +28,23 @@ ProgramPath = Annotated[
 ]
 
 
-def steer(folder: options.Folder, idea: Idea) -> None:
+def steer(run: options.Run, idea: Idea) -> None:
     """Let the next step of a run try an idea. Works while the run is running."""
     from costada.runs.steering import add_idea
 
-    _add(folder, "idea", lambda run: add_idea(run, idea))
+    _add(run, "idea", lambda: add_idea(run, idea))
 
 
-def submit(folder: options.Folder, file: ProgramPath) -> None:
+def submit(run: options.Run, file: ProgramPath) -> None:
     """Let the next step of a run evaluate a program of yours. Makes no model call."""
     from costada.runs.steering import add_program
 
-    _add(folder, "program", lambda run: add_program(run, file))
+    _add(run, "program", lambda: add_program(run, file))
 
 
-def _add(path: Path, what: str, add: Callable[[RunFolder], Added]) -> None:
+def _add(run: RunFolder, what: str, add: Callable[[], Added]) -> None:
     from costada.runs.steering import outlook
 
-    run = RunFolder(path)
     with refusing(ExitCode.BAD_INPUT):
-        added = add(run)
-        show(f"{path}: {what} {added.number} is in; {outlook(run, added)}")
+        added = add()
+        show(f"{run.place}: {what} {added.number} is in; {outlook(run, added)}")

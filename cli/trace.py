@@ -34,10 +34,12 @@ PictureFile = Annotated[
     ),
 ]
 RunToColour = Annotated[
-    Path | None,
-    options.path_option(
-        "Colour the nodes by the dollars and seconds that the run in this folder has spent.",
+    RunFolder | None,
+    typer.Option(
         "--run",
+        parser=options.named_run,
+        metavar="RUN",
+        help="Colour the nodes by the dollars and seconds that this run has spent.",
         show_default="no run",
     ),
 ]
@@ -51,13 +53,14 @@ ANY_PROBLEM = "circle_packing"
 """The graph is the same for every problem."""
 
 
-def trace(folder: options.Folder, as_json: options.AsJson = False) -> None:
+def trace(run: options.Run, as_json: options.AsJson = False) -> None:
     """Print what the controller did in each iteration of a run."""
     from costada.reports import trace as rows_of
     from costada.reports.terminal import table_console
 
     with refusing(ExitCode.BAD_INPUT):
-        database = RunFolder(folder).database
+        run.load()
+        database = run.database
         rows, origin = rows_of.rows_of_file(database), rows_of.origin_of_file(database)
     if as_json:
         show(rows_of.trace_json(rows))
@@ -74,7 +77,7 @@ def graph(
     with refusing(ExitCode.BAD_INPUT):
         if out and SUFFIXES.get(out.suffix, format) is not format:
             raise ValueError(f"--out: got {out.name} for --format {format}, expected them to agree")
-        picture = _picture(format, RunFolder(run) if run else None)
+        picture = _picture(format, run)
         target = out or DEFAULT_FILES[format]
         if target:
             with replacing(target) as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,13 +12,14 @@ from costada.reports.formats import counted
 from costada.reports.terminal import show
 from costada.runs.folder import RunFolder
 from costada.runs.interruption import ExitCode
+from costada.store.address import is_database
 
 Watched = Annotated[
-    Path,
+    str,
     typer.Argument(
-        parser=options.named_path,
         metavar="DIR",
-        help="The folder of a run, or a folder with runs below it. It need not exist yet.",
+        help="The folder of a run, or a folder with runs below it, which need not exist yet; or the"
+        " address of a Postgres database.",
     ),
 ]
 Port = Annotated[
@@ -30,25 +30,33 @@ Port = Annotated[
 ]
 
 
-def watch(folder: Watched, port: Port = 0) -> None:
+def watch(place: Watched, port: Port = 0) -> None:
     """Serve a run as a live page, or several runs as an index, until Ctrl-C.
 
     Only this machine can connect. Where no run has begun, the page waits for it.
     """
+    from costada.reports.index_page.run_index import RunIndex
     from costada.reports.page.server import PageServer
+    from costada.runs.stored_index import StoredIndex
 
     def announce(kind: str) -> None:
-        show(f"{folder}: {'the run has' if kind == 'run' else 'a run has'} begun")
+        show(f"{shown}: {'the run has' if kind == 'run' else 'a run has'} begun")
 
     with refusing(ExitCode.BAD_INPUT):
-        server = PageServer(folder, RunFolder, port, announce)
+        index = (
+            StoredIndex(place)
+            if is_database(place)
+            else RunIndex(options.named_path(place), RunFolder)
+        )
+        shown = index.title if is_database(place) else place
+        server = PageServer(index, port, announce)
     with server:
-        kind, what = server.index.kind, str(folder)
+        kind, what = index.kind, shown
         if kind == "runs":
-            what = f"{counted(len(server.index.names), 'run')} below {folder}"
+            what = f"{counted(len(index.names), 'run')} below {shown}"
         show(f"{server.address} shows {what}; stop with Ctrl-C")
         if kind == "waiting":
-            show(f"{folder}: no run yet; the page shows it as soon as one begins")
+            show(f"{shown}: no run yet; the page shows it as soon as one begins")
         try:
             server.serve_forever()
         except KeyboardInterrupt:

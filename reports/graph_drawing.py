@@ -13,6 +13,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Literal
 
 from costada.reports.formats import counted, duration, short_dollars
+from costada.store.address import is_there
 from costada.store.run_store import RunStore
 
 if TYPE_CHECKING:
@@ -125,12 +126,12 @@ def spending_of_run(run: RunView) -> RunSpending:
         ValueError: If the folder holds no run, or its run has not started.
     """
     settings = run.load()
-    if not run.database.is_file():
-        raise ValueError(f"{run.path}: its run has not started (no {run.database.name} in it)")
-    with RunStore(run.database, is_read_only=True) as store:
+    if not is_there(run.database):
+        raise ValueError(f"{run.place}: its run has not started")
+    with RunStore.at(run.database, is_read_only=True) as store:
         run_ids = store.run_ids()
         if not run_ids:
-            raise ValueError(f"{run.path}: its run has not started ({run.database.name} is empty)")
+            raise ValueError(f"{run.place}: its run has not started")
         nodes = spending_by_node(store, run_ids[-1], counts_lost=settings.lost_calls == "count")
         return RunSpending(len(store.steps(run_ids[-1])), nodes)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from difflib import unified_diff
 from pathlib import Path
 
+from costada.store.address import StorePlace
 from costada.store.candidates import SEED_ID
 from costada.store.rows import RunSetup
 from costada.store.run_store import RunStore
@@ -18,7 +19,7 @@ LONGEST_DIFF = 20_000
 """Lines of two texts together that are compared; longer ones are replaced as a whole."""
 
 
-def run_patch(database: Path, since: str = START, place: str = "") -> str:
+def run_patch(database: StorePlace, since: str = START, place: str = "") -> str:
     """The patch from a candidate of a run to its best program so far; empty if they are equal.
 
     Args:
@@ -30,9 +31,9 @@ def run_patch(database: Path, since: str = START, place: str = "") -> str:
     Raises:
         ValueError: There is no run or no such candidate, or the file is damaged.
     """
-    if not database.is_file():
+    if isinstance(database, Path) and not database.is_file():
         raise ValueError(f"{database.parent}: holds no run (there is no {database.name} in it)")
-    with RunStore(database, is_read_only=True) as store:
+    with RunStore.at(database, is_read_only=True) as store:
         run_id = next(reversed(store.run_ids()), "")
         first = store.candidates.find(run_id, SEED_ID if since == START else since)
         if first is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from costada.reports.trace import stored_rows
+from costada.store.address import is_there
 from costada.store.candidates import SEED_ID
 from costada.store.files import replacing
 from costada.store.run_store import RunStore
@@ -61,13 +62,13 @@ def report_of(run: RunView) -> ReportData:
         OSError: If its file cannot be read.
     """
     settings = run.load()
-    if not run.database.is_file():
-        raise ValueError(f"{run.path}: the run has not started, expected one that has")
-    with RunStore(run.database, is_read_only=True) as store:
+    if not is_there(run.database):
+        raise ValueError(f"{run.place}: the run has not started, expected one that has")
+    with RunStore.at(run.database, is_read_only=True) as store:
         run_ids = store.run_ids()
         setup = store.setup(run_ids[-1]) if run_ids else None
         if setup is None:
-            raise ValueError(f"{run.path}: the run has not started, expected one that has")
+            raise ValueError(f"{run.place}: the run has not started, expected one that has")
         rows = stored_rows(store, run_ids[-1])
         seed = store.candidates.find(run_ids[-1], SEED_ID)
     problem = setup.problem

@@ -12,7 +12,6 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import chain
 from math import ceil, inf
-from pathlib import Path
 from time import monotonic, time
 from typing import TYPE_CHECKING, Self
 
@@ -26,6 +25,7 @@ from rich.text import Text
 from costada.reports.formats import clock, counted, objective_text
 from costada.reports.terminal import printable
 from costada.reports.trace import event_meaning, event_words
+from costada.store.address import StorePlace, is_there
 from costada.store.history import CacheUse, PastCall, RunHistory
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class RunHeading:
     max_iterations: int
     sandbox: str = ""
     parallel: int = 1
-    database: Path | None = None
+    database: StorePlace | None = None
 
 
 class SilentProgress:
@@ -288,7 +288,7 @@ class LiveProgress(Progress):
         self._looked = now
         # The file may be busy, or not there yet: what was known is shown once more.
         with suppress(ValueError, OSError, sqlite3.Error):
-            if not database.is_file():
+            if not is_there(database):
                 return
             with RunHistory.of(database) as history:
                 run_id = history.last_run()

@@ -82,3 +82,7 @@ class RunView(Protocol):
     @property
     def is_running(self) -> bool:
         """Whether a process holds the run."""
+
+    @property
+    def claimed_at(self) -> float | None:
+        """When its settings were written, in seconds since 1970 UTC; `None` if that is unknown."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from costada.controller.step import FLAT, OUT_OF_MONEY, StopReason, stop_reason
 from costada.reports.terminal import TerminalTable
+from costada.store.address import StorePlace
 from costada.store.history import RunHistory
 from costada.store.rows import Origin, record
 from costada.store.run_store import RunStore
@@ -55,20 +56,20 @@ def last_router(store: RunStore) -> Sequence[ModelRow]:
     return row.get("router", [])
 
 
-def rows_of_file(database: Path) -> Sequence[TraceRow]:
+def rows_of_file(database: StorePlace) -> Sequence[TraceRow]:
     """The trace rows of the run in a file, empty if it has not started.
 
     Raises:
         ValueError: If there is no such file.
     """
-    if not database.is_file():
+    if isinstance(database, Path) and not database.is_file():
         raise ValueError(f"{database.parent}: holds no run (there is no {database.name} in it)")
-    with RunStore(database, is_read_only=True) as store:
+    with RunStore.at(database, is_read_only=True) as store:
         run_ids = store.run_ids()
         return stored_rows(store, run_ids[-1]) if run_ids else []
 
 
-def origin_of_file(database: Path) -> Origin | None:
+def origin_of_file(database: StorePlace) -> Origin | None:
     """Where the run in a file was forked from, `None` if it was not forked."""
     with RunHistory.of(database) as history:
         return history.origin(history.last_run())

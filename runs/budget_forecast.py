@@ -145,9 +145,9 @@ def measured_in(folders: Iterable[Path], problem: str) -> Measured:
     calls, iterations, paths = list[CallRow](), 0, list(folders)
     for path in paths:
         database = RunFolder(path).database
-        if not database.is_file():
+        if isinstance(database, Path) and not database.is_file():
             raise ValueError(f"--measured: {path} holds no run (there is no {database.name} in it)")
-        with RunStore(database, is_read_only=True) as store:
+        with RunStore.at(database, is_read_only=True) as store:
             for run_id in store.run_ids():
                 setup = store.setup(run_id)
                 if setup is None or setup.problem["name"] != problem:

@@ -25,6 +25,9 @@ from costada.values.candidate import Program
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
+THREAD: RunnableConfig = {"configurable": {"thread_id": "run"}}
+"""The thread of the checkpoints of a run in a folder."""
+
 OPENAI = "openai"
 DEFAULT_PARENT = Path("runs-out")
 BEST_PROGRAM = "best_program"
@@ -54,7 +57,7 @@ class RunFolder:
     @property
     def thread(self) -> RunnableConfig:
         """The thread of the run's checkpoints."""
-        return {"configurable": {"thread_id": "run"}}
+        return THREAD
 
     @property
     def settings(self) -> Path:
@@ -113,6 +116,14 @@ class RunFolder:
         return f"costada report {shlex.quote(self.place)}"
 
     @property
+    def claimed_at(self) -> float | None:
+        """When the settings were written, in seconds since 1970 UTC; `None` if there are none."""
+        try:
+            return self.settings.stat().st_mtime
+        except OSError:
+            return None
+
+    @property
     def is_running(self) -> bool:
         """Whether a process works on this run."""
         return is_held(self.path)
@@ -157,13 +168,8 @@ class RunFolder:
             raise ValueError(f"{self.path}: is a file, expected a folder for the run")
         if self.settings.exists():
             raise ValueError(self._occupied())
-        for file in (
-            self.path / "run.sqlite",
-            self.steps,
-            self.best_program,
-            self.pareto,
-            self.report,
-        ):
+        own = (self.steps, self.best_program, self.pareto, self.report)
+        for file in (self.path / "run.sqlite", *own):
             if file.exists():
                 raise ValueError(
                     f"{file}: exists, the run would overwrite it; choose another --out"
@@ -250,7 +256,7 @@ class RunFolder:
         if sign is None:
             return
         if exists:
-            with RunStore(database, is_read_only=True) as store:
+            with RunStore.at(database, is_read_only=True) as store:
                 if store.run_ids():
                     return
         raise ValueError(

@@ -12,8 +12,8 @@ from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, Checkpoin
 
 from costada.nodes.state import SearchState
 from costada.runs.config import RunConfig
-from costada.runs.folder import RunFolder
-from costada.runs.runner import THREAD, StepLog
+from costada.runs.folder import THREAD, RunFolder
+from costada.runs.runner import StepLog
 from costada.store.checkpoints import RunSaver
 from costada.store.files import make_folder
 from costada.store.run_store import Cut, RunStore, copy_file, cut_back
@@ -71,20 +71,23 @@ def fork_run(
     config = RunConfig.model_validate({**source.load().model_dump(), **given})
     if not trust:
         source.check_trusted()
+    if not isinstance(source.database, Path) or not isinstance(target.database, Path):
+        raise ValueError("fork: got a run in Postgres, expected the folder of a run")
     if not source.database.is_file():
         raise ValueError(f"{source.path}: its run has not started (there is no run.sqlite in it)")
     path = target.path
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path}: exists, expected a new or an empty folder for the fork")
     with _draft(path) as draft:
-        copy_file(source.database, draft.database)
-        state = _cut_copy(draft.database, iteration, seed, source.path)
+        database = draft.path / source.database.name
+        copy_file(source.database, database)
+        state = _cut_copy(database, iteration, seed, source.path)
         if budget is not None and budget <= state["spent"]:
             raise ValueError(
                 f"budget: got {budget:g}, expected more than the {state['spent']:g} dollars"
                 f" spent by iteration {iteration}"
             )
-        with RunStore(draft.database) as store:
+        with RunStore(database) as store:
             StepLog(draft.steps, store.step_lines(state["run_id"]))
             best = store.candidates.get(state["run_id"], state["best"])
             setup = store.setup(state["run_id"])

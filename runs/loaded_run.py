@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from costada.reports.export.tables import TableName, table_of
 from costada.runs.folder import RunFolder
+from costada.store.address import is_there
 from costada.store.candidates import SEED_ID
 from costada.store.history import RunHistory, Span
 from costada.values.candidate import Program
@@ -117,9 +118,9 @@ def opened(folder: RunFolder) -> Iterator[tuple[RunHistory, str]]:
         ValueError: If the folder holds no run that has started.
     """
     folder.load()
-    if not folder.database.is_file():
-        raise ValueError(f"{folder.path}: the run has not started, expected one that has")
+    if not is_there(folder.database):
+        raise ValueError(f"{folder.place}: the run has not started, expected one that has")
     with RunHistory.of(folder.database) as history:
         if not (run_id := history.last_run()):
-            raise ValueError(f"{folder.path}: the run has not started, expected one that has")
+            raise ValueError(f"{folder.place}: the run has not started, expected one that has")
         yield history, run_id

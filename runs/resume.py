@@ -18,7 +18,7 @@ from costada.controller.step import stop_reason
 from costada.runs.config import EXECUTION, RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.gateway import uses_gateway
-from costada.runs.lease import hold_lease
+from costada.store.address import is_there
 from costada.store.files import read_end
 from costada.store.rows import CallRow, CallStatus, amount, parsed
 from costada.store.run_store import RunStore
@@ -74,7 +74,7 @@ def extend_to(folder: RunFolder, wanted: RunConfig) -> None:
             in `CHANGEABLE`, or another process works on the run.
     """
     folder.load()
-    with hold_lease(folder.path):
+    with folder.hold():
         saved = folder.load()
         changed = extended(saved, {name: getattr(wanted, name) for name in CHANGEABLE})
         folder.check_same(
@@ -123,14 +123,14 @@ class LostSteps:
         """
         if self.dollars and not is_accepted:
             raise ValueError(
-                f"{folder.path}: {self.words}, as after a power failure, or when an older copy"
+                f"{folder.place}: {self.words}, as after a power failure, or when an older copy"
                 " replaced it. These iterations would be repeated and paid for again. To count"
                 " these dollars as spent and resume from the run file:"
                 f" {folder.resume_command} --accept-loss (Python: accept_loss=True)"
             )
         if self.dollars and self.spent + self.dollars >= Decimal(str(budget)):
             raise ValueError(
-                f"{folder.path}: {self.words}; with these, ${self.spent + self.dollars:.6f} of the"
+                f"{folder.place}: {self.words}; with these, ${self.spent + self.dollars:.6f} of the"
                 f" budget of ${budget:g} are spent. Resume with a higher --budget"
             )
 
@@ -188,9 +188,9 @@ def check_lost_steps(folder: RunFolder, config: RunConfig, *, is_accepted: bool)
 
     A gateway has the responses of lost steps, so nothing is paid for again.
     """
-    if uses_gateway(config.gateway, folder) or not folder.database.is_file():
+    if uses_gateway(config.gateway, folder) or not is_there(folder.database):
         return
-    with RunStore(folder.database, is_read_only=True) as store:
+    with RunStore.at(folder.database, is_read_only=True) as store:
         lost = lost_steps(folder, store, counts_lost=config.lost_calls == "count")
     if lost:
         lost.check(folder, config.budget, is_accepted=is_accepted)

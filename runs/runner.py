@@ -22,10 +22,11 @@ from costada.reports.progress import Progress, RunHeading
 from costada.reports.trackers.tracking import Tracking
 from costada.runs.folder import BEST_PROGRAM, RunFolder
 from costada.runs.gateway import gateway_of, stop_gateway
-from costada.runs.lease import hold_lease
 from costada.runs.pareto import ParetoFolder
 from costada.runs.plan import Plan
 from costada.runs.resume import can_resume, lost_steps
+from costada.store.address import is_there
+from costada.store.checkpoint_rules import RunCheckpoints
 from costada.store.checkpoints import RunSaver
 from costada.store.files import append_text, read_bytes, remove_unfinished, replace_text
 from costada.store.rows import changes, record
@@ -44,8 +45,6 @@ LONG_RUN = 1000
 
 Such a run writes it once it is finished, and not when it is interrupted.
 """
-
-THREAD = RunnableConfig(configurable={"thread_id": "run"})
 
 
 class StepLog:
@@ -80,7 +79,8 @@ class RunRecord:
     """Writes `steps.jsonl`, the best program and the Pareto front of one run.
 
     Attributes:
-        database: The run file.
+        database: The run file, or the run in Postgres.
+        thread: The thread of the run's checkpoints.
         recent_rows: The last rows of the trace, as it was when this was made.
         first_sandbox: The sandbox that the run started in; empty if it has not started.
         changes: What has changed in the problem since then, except the sandbox.
@@ -91,7 +91,7 @@ class RunRecord:
         self._folder, self._plan, self._store = folder, plan, store
         self._tracking = tracking
         self._known_id = ""
-        self.database = folder.database
+        self.database, self.thread = folder.database, folder.thread
         run_id = self._run_id()
         lines = store.step_lines(run_id)
         self.recent_rows = [cast("TraceRow", record(line)) for line in lines[-RECENT_ROWS:]]
@@ -172,10 +172,10 @@ def carry_out(
     has_begun, iterations, is_interrupted, reason = False, 0, True, ""
     try:
         with (
-            hold_lease(folder.path),
+            folder.hold(),
             gateway_of(plan, folder) as plan,
-            RunStore(folder.database) as store,
-            _saver(folder.database, keep_history=plan.keep_history) as saver,
+            RunStore.at(folder.database) as store,
+            _saver(folder, keep_history=plan.keep_history) as saver,
         ):
             notice = _charge_lost_steps(plan, folder, store, accepts_loss=accepts_loss)
             graph = plan.graph(checkpointer=saver, store=store)
@@ -189,7 +189,7 @@ def carry_out(
                 files.finish()
                 has_begun = bool(store.run_ids())
                 iterations = store.last_step(store.run_ids()[-1]) if has_begun else 0
-            found = _discovery(_state(graph), plan, store, folder.path)
+            found = _discovery(_state(graph, folder.thread), plan, store, folder.path)
             reason = found.stop_reason
             is_interrupted = reason == "interrupted"
             if plan.gateway and not is_interrupted:
@@ -213,11 +213,11 @@ def is_finished(folder: RunFolder) -> bool:
         ValueError: If its run file is damaged, another version's or missing.
     """
     folder.check_kept()
-    if not folder.database.is_file():
+    if not is_there(folder.database):
         return False
     config = folder.load()
-    with _saver(folder.database) as saver:
-        saved = saver.get_tuple(THREAD)
+    with _saver(folder) as saver:
+        saved = saver.get_tuple(folder.thread)
     if saved is None:
         return False
     state = cast(SearchState, saved.checkpoint["channel_values"])
@@ -226,10 +226,18 @@ def is_finished(folder: RunFolder) -> bool:
 
 
 @contextmanager
-def _saver(database: Path, *, keep_history: bool = True) -> Iterator[RunSaver]:
-    with closing(RunSaver(database, keep_history=keep_history)) as saver:
+def _saver(folder: RunFolder, *, keep_history: bool = True) -> Iterator[RunCheckpoints]:
+    place = folder.database
+    opened: RunCheckpoints
+    if isinstance(place, Path):
+        opened = RunSaver(place, keep_history=keep_history)
+    else:
+        from costada.store.postgres_checkpoints import PostgresRunSaver
+
+        opened = PostgresRunSaver(place.database, keep_history=keep_history)
+    with closing(opened) as saver:
         yield saver
-        saver.prune_thread(THREAD)
+        saver.prune_thread(folder.thread)
 
 
 def _stream(
@@ -252,7 +260,7 @@ def _stream(
         database=files.database,
     )
     progress.begin(heading, files.recent_rows)
-    state = _state(graph)
+    state = _state(graph, files.thread)
     if reason := state.get("stop_reason") or state.get("stopping"):
         budget = plan.budget
         if plan.purse and reason == "budget":
@@ -262,9 +270,9 @@ def _stream(
         stopped = SearchState(**{**state, "stop_reason": reason})
         if can_resume(stopped, budget, max_iterations):
             # while calls are in flight, a step at hand comes first
-            if is_over or graph.get_state(THREAD).next == ("evaluate",):
+            if is_over or graph.get_state(files.thread).next == ("evaluate",):
                 again = SearchState(stop_reason="", stopping="")
-                graph.update_state(THREAD, again, as_node="gate_intervention")
+                graph.update_state(files.thread, again, as_node="gate_intervention")
         elif is_over:
             return
     layer = plan.sandbox or ""
@@ -279,7 +287,7 @@ def _stream(
     try:
         # With custom streams LangGraph would execute every node in a thread of its own.
         updates = graph.stream(
-            given, THREAD, stream_mode="updates", durability="sync", control=control
+            given, files.thread, stream_mode="updates", durability="sync", control=control
         )
         for iteration in _finished_iterations(updates):
             progress.step(files.add(iteration))
@@ -336,8 +344,8 @@ def _charge_lost_steps(
     return f"{lost.words}; these dollars count as spent in iteration {lost.first}"
 
 
-def _state(graph: DiscoveryGraph) -> SearchState:
-    return cast(SearchState, graph.get_state(THREAD).values)
+def _state(graph: DiscoveryGraph, thread: RunnableConfig) -> SearchState:
+    return cast(SearchState, graph.get_state(thread).values)
 
 
 def _discovery(state: SearchState, plan: Plan, store: RunStore, folder: Path) -> Discovery:

@@ -14,6 +14,7 @@ from costada.reports.formats import counted
 from costada.reports.summary import REASONS
 from costada.reports.trace import end_after
 from costada.runs.folder import RunFolder
+from costada.store.address import is_there
 from costada.store.candidates import SEED_ID
 from costada.store.files import read_text
 from costada.store.rows import record
@@ -91,7 +92,7 @@ def outlook(folder: RunFolder, added: Added) -> str:
         return after if added.before else "the next step that begins takes it"
     first = f"{added.before} before it; " if added.before else ""
     config = folder.load()
-    with RunStore(folder.database, is_read_only=True) as store:
+    with RunStore.at(folder.database, is_read_only=True) as store:
         run_id = store.run_ids()[-1]
         last = store.last_step(run_id)
         row = record(store.step_line(run_id, last)) if last else None
@@ -107,13 +108,13 @@ def outlook(folder: RunFolder, added: Added) -> str:
 
 def _opened(folder: RunFolder) -> RunStore:
     folder.load()
-    if folder.database.is_file():
-        store = RunStore(folder.database)
+    if is_there(folder.database):
+        store = RunStore.at(folder.database)
         if store.run_ids():
             return store
         store.close()
     hint = "; try again in a moment" if folder.is_running else ""
-    raise ValueError(f"{folder.path}: the run has not started, expected one that has{hint}")
+    raise ValueError(f"{folder.place}: the run has not started, expected one that has{hint}")
 
 
 def _problem(folder: RunFolder) -> ProblemFolder | None:
@@ -168,7 +169,7 @@ def _check_room(folder: RunFolder, store: RunStore, run_id: str) -> None:
     waiting = len(store.inputs.waiting(run_id))
     if waiting >= MOST_WAITING:
         raise ValueError(
-            f"{folder.path}: {waiting} ideas and programs wait for a step, expected fewer than"
+            f"{folder.place}: {waiting} ideas and programs wait for a step, expected fewer than"
             f" {MOST_WAITING} before another one"
         )
 

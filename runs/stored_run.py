@@ -52,7 +52,7 @@ class StoredRun(RunFolder):
     def is_running(self) -> bool:
         """Whether a process works on this run."""
         with RunStore.at(self.address, is_read_only=True) as store:
-            return store.holder(_lease_name(self.address.run)) is not None
+            return bool(store.holders(lease_name(self.address.run)))
 
     @contextmanager
     def hold(self) -> Iterator[None]:
@@ -64,13 +64,19 @@ class StoredRun(RunFolder):
         """
         make_folder(self.path)
         with RunStore.at(self.address) as store:
-            lease = store.hold(_lease_name(self.address.run))
+            lease = store.hold(lease_name(self.address.run))
             try:
                 with guarded_by(lease):
                     yield
             finally:
                 if lease is not None:
                     lease.release()
+
+    @property
+    def claimed_at(self) -> float | None:
+        """When the name was taken, in seconds since 1970 UTC; `None` if there is no run."""
+        with RunStore.at(self.address, is_read_only=True) as store:
+            return next((each.claimed_at for each in store.named.all(self.address.run)), None)
 
     def load(self) -> RunConfig:
         """The settings of the run; raises `ValueError` if there is none."""
@@ -92,7 +98,7 @@ class StoredRun(RunFolder):
             ValueError: If the name is taken, or the folder holds something that would be lost.
             OSError: If the folder cannot be made or the server not reached.
         """
-        super().check_free()
+        RunFolder.check_free(self)
         make_folder(self.path)
         with RunStore.at(self.address) as store:
             if not store.named.claim(self.address.run, config.text):
@@ -100,8 +106,8 @@ class StoredRun(RunFolder):
 
     def check_free(self) -> None:
         """Refuse a name or a folder that a new run would overwrite; raises `ValueError`."""
-        super().check_free()
-        with RunStore.at(self.address, is_read_only=True) as store:
+        RunFolder.check_free(self)
+        with RunStore.at(self.address) as store:
             if store.named.settings(self.address.run) is not None:
                 raise ValueError(self._occupied())
 
@@ -134,8 +140,8 @@ def run_at(place: str | Path, out: Path | None = None) -> RunFolder:
     return StoredRun(out or DEFAULT_PARENT / address.run, address)
 
 
-def unused_name(problem: str, database: str) -> RunAddress:
-    """The first name `<problem>-<number>` that no run of a database has."""
+def unused_run(problem: str, database: str) -> StoredRun:
+    """A run with the first name `<problem>-<number>` that no run of a database has."""
     check_database(database)
     stem = re.sub(r"[^\w-]+", "-", problem).strip("-") or "run"
     with RunStore.postgres(database) as store:
@@ -143,7 +149,8 @@ def unused_name(problem: str, database: str) -> RunAddress:
     number = 1
     while f"{stem}-{number}" in taken:
         number += 1
-    return RunAddress(database, f"{stem}-{number}")
+    address = RunAddress(database, f"{stem}-{number}")
+    return StoredRun(DEFAULT_PARENT / address.run, address)
 
 
 def named_runs(database: str) -> list[StoredRun]:
@@ -154,6 +161,6 @@ def named_runs(database: str) -> list[StoredRun]:
     return [StoredRun(DEFAULT_PARENT / name, RunAddress(database, name)) for name in names]
 
 
-def _lease_name(run: str) -> str:
+def lease_name(run: str) -> str:
     """What names the run's thread in the table of leases, as its graph does."""
     return f"thread {run!r}"

@@ -53,8 +53,8 @@ class Engine(Protocol):
             ValueError: Another process holds the run, naming it.
         """
 
-    def holder(self, name: str) -> str | None:
-        """Which process holds a run, `None` if none does or nothing has to be held."""
+    def holders(self, name: str | None = None) -> dict[str, str]:
+        """The process that holds each run, or the one of a name; none in a file."""
 
     def begin_snapshot(self) -> None:
         """Let all later queries see what is committed now; for a reader, until it is closed."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
+from costada.store.address import RunAddress
 from costada.store.engine import Place
 
 CAN_RESUME = "what was saved is still there, so the run can be resumed afterwards"
@@ -79,7 +80,7 @@ def explained(error: Exception, path: Path | None) -> Exception:
 
 
 @contextmanager
-def checking_rows(place: Place) -> Iterator[None]:
+def checking_rows(place: Place | RunAddress) -> Iterator[None]:
     """Raise the error of a damaged file where rows in the block are not what they should be."""
     try:
         yield
@@ -87,10 +88,12 @@ def checking_rows(place: Place) -> Iterator[None]:
         raise damaged(place, f"a row in it is damaged ({error!r})") from error
 
 
-def damaged(place: Place, what: str) -> ValueError:
+def damaged(place: Place | RunAddress, what: str) -> ValueError:
     """The error for a file or database whose contents cannot be relied on."""
     rest = (
-        "" if isinstance(place, str) else " (what is left can be read with: sqlite3 FILE .recover)"
+        ""
+        if isinstance(place, str | RunAddress)
+        else " (what is left can be read with: sqlite3 FILE .recover)"
     )
     return ValueError(
         f"{place or 'run in memory'}: {' '.join(what.split())}; restore it from a backup, or"
@@ -98,9 +101,9 @@ def damaged(place: Place, what: str) -> ValueError:
     )
 
 
-def other_format(place: Place, found: object, known: int) -> ValueError:
+def other_format(place: Place | RunAddress, found: object, known: int) -> ValueError:
     """The error for a file or database that another version of CostAda wrote."""
-    other = "database" if isinstance(place, str) else "folder"
+    other = "database" if isinstance(place, str | RunAddress) else "folder"
     written = "no format" if found is None else f"format {found}"
     return ValueError(
         f"{place or 'run in memory'}: written by another version of CostAda ({written}, expected"
@@ -108,7 +111,7 @@ def other_format(place: Place, found: object, known: int) -> ValueError:
     )
 
 
-def foreign(place: Place, what: str) -> ValueError:
+def foreign(place: Place | RunAddress, what: str) -> ValueError:
     """The error for a file or database whose tables are not those of CostAda."""
-    kind = "schema" if isinstance(place, str) else "run file"
+    kind = "schema" if isinstance(place, str | RunAddress) else "run file"
     return ValueError(f"{place or 'run in memory'}: no {kind} of CostAda: {what}")

@@ -10,12 +10,14 @@ from costada.store.database import Database
 class NamedRun:
     """A name in a database: whose run it is once that has begun, and when it was taken.
 
-    `run_id` is empty before the run begins; `claimed_at` counts seconds since 1970 UTC.
+    `run_id` is empty before the run begins; `claimed_at` counts seconds since 1970 UTC. `last` is
+    the last iteration that has ended.
     """
 
     name: str
     run_id: str
     claimed_at: float
+    last: int
 
 
 class NamedRuns:
@@ -44,9 +46,12 @@ class NamedRuns:
         """Replace the settings of a run."""
         self._db.rows("UPDATE costada_named SET settings = ?2 WHERE name = ?1", (name, settings))
 
-    def all(self) -> list[NamedRun]:
-        """All names, the one that was taken first at the front."""
+    def all(self, name: str | None = None) -> list[NamedRun]:
+        """All names, the one that was taken first at the front, or only one."""
         found = self._db.rows(
-            "SELECT name, run_id, claimed_at FROM costada_named ORDER BY claimed_at, name"
+            "SELECT name, run_id, claimed_at, COALESCE((SELECT MAX(iteration) FROM costada_step"
+            " WHERE costada_step.run_id = costada_named.run_id), 0) FROM costada_named"
+            " WHERE name = COALESCE(?1, name) ORDER BY claimed_at, name",
+            (name,),
         )
         return [NamedRun(*row) for row in found]

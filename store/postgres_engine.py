@@ -19,7 +19,7 @@ from costada.store.postgres_connections import (
     explaining,
     first_line,
 )
-from costada.store.postgres_lease import CHECK, HOLDER, LOST, leases_in, words_of_loss
+from costada.store.postgres_lease import CHECK, HOLDERS, LOST, leases_in, words_of_loss
 from costada.store.postgres_schema import REPLACING, prepare
 
 MARK = re.compile(r"\?(\d*)")
@@ -141,10 +141,10 @@ class PostgresEngine:
         """
         return self._leases.acquire(name, self._lease_seconds)
 
-    def holder(self, name: str) -> str | None:
-        """Which process holds a run, `None` if none does."""
-        found = self.rows(HOLDER, (name,))
-        return f"process {found[0][0]} on {found[0][1]} since {found[0][2]}" if found else None
+    def holders(self, name: str | None = None) -> dict[str, str]:
+        """The process that holds each run, or the one of a name."""
+        found = self.rows(HOLDERS, (name,))
+        return {held: f"process {pid} on {host} since {since}" for held, pid, host, since in found}
 
     def _lease(self) -> Lease | None:
         """The lease that guards the writes of this thread in this database."""

@@ -62,14 +62,14 @@ FROM costada_lease WHERE name = %s FOR NO KEY UPDATE
 """  # noqa: S608
 """The holder, and whether its run is free or can be taken over; other takers wait."""
 
-HOLDER = f"""
-SELECT pid, host, to_char(since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
-FROM costada_lease WHERE name = ? AND host <> ''
+HOLDERS = f"""
+SELECT name, pid, host, to_char(since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+FROM costada_lease WHERE (?1::text IS NULL OR name = ?1) AND host <> ''
     AND extract(epoch FROM clock_timestamp() - beat) <= seconds
     AND EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 1 AND granted
         AND (classid::bigint << 32) | objid::bigint = {LOCK})
 """  # noqa: S608
-"""The process that holds a run; no row if it has died or its heartbeat is overdue."""
+"""The processes that hold runs; no row of one that has died or whose heartbeat is overdue."""
 
 TAKE = f"""
 UPDATE costada_lease SET epoch = epoch + 1, host = %s, pid = %s, since = clock_timestamp(),

@@ -111,8 +111,9 @@ class RunFacts:
 class RunStore(RunFacts):
     """The programs, calls, charges and steps of runs: in an SQLite file, in Postgres or in memory.
 
-    `candidates`, `call_log`, `timing`, `inputs` and `named` are parts of their own. Raises as `Database`
-    does when the file or server cannot be used, and `ValueError` when a key is not there.
+    `candidates`, `call_log`, `timing`, `inputs` and `named` are parts of their own. Raises as
+    `Database` does when the file or server cannot be used, and `ValueError` when a key is not
+    there.
     """
 
     def __init__(self, path: str | Path | None = None, *, is_read_only: bool = False) -> None:
@@ -210,13 +211,13 @@ class RunStore(RunFacts):
         """
         return self._db.engine.hold(name)
 
-    def holder(self, name: str) -> str | None:
-        """Which process holds a run, or the thread of a graph; `None` if none does.
+    def holders(self, name: str | None = None) -> dict[str, str]:
+        """The process that holds each run or thread of a graph, or the one of a name.
 
         Raises:
             OSError: The server cannot be reached.
         """
-        return self._db.engine.holder(name)
+        return self._db.engine.holders(name)
 
     def put_text(self, text: str) -> str:
         """Store a text once and return its hash; the empty text is the empty hash."""

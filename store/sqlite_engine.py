@@ -154,8 +154,9 @@ class SqliteEngine:
     def hold(self, name: str) -> None:
         """A run in a file is held by a lock on its folder, or by the program that has the graph."""
 
-    def holder(self, name: str) -> None:
-        """Not known here, see `hold`."""
+    def holders(self, name: str | None = None) -> dict[str, str]:
+        """None are known here, see `hold`."""
+        return {}
 
     def begin_snapshot(self) -> None:
         """Let all later queries see the file as it is now; for a reader, until it is closed."""

@@ -12,6 +12,7 @@ from typing import Any
 from rows import call_row, trace_row
 
 from costada.controller.router import DEFAULT_ROUTER, Money, Offer, Router, posterior, start_router
+from costada.reports.index_page.run_index import RunIndex
 from costada.reports.page.server import PageServer
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
@@ -202,7 +203,7 @@ def serving(folder: RunFolder) -> Iterator[PageServer]:
 @contextmanager
 def serving_path(path: Path) -> Iterator[PageServer]:
     """A server of a path, a run or a folder of runs, that answers from its own thread."""
-    with PageServer(path, RunFolder) as server:
+    with PageServer(RunIndex(path, RunFolder)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -19,6 +19,7 @@ from costada.experiments.comparison.metrics import Point, RunOutcome
 from costada.reports.trace import attempts_made, end_after, stored_rows
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
+from costada.store.address import is_there
 from costada.store.candidates import SEED_ID
 from costada.store.files import append_text, read_bytes
 from costada.store.rows import RunSetup, as_texts
@@ -128,9 +129,9 @@ def _everything(directory: Path) -> Iterator[tuple[str, RunOutcome | str]]:
 def _from_folder(folder: RunFolder) -> RunOutcome | str:
     try:
         config = folder.load()
-        if not folder.database.is_file():
+        if not is_there(folder.database):
             return "has not started"
-        with RunStore(folder.database, is_read_only=True) as store:
+        with RunStore.at(folder.database, is_read_only=True) as store:
             return _from_store(config, store)
     except (ValueError, OSError, sqlite3.Error) as error:
         return str(error)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
-from costada.runs.lease import hold_lease
+from costada.store.address import is_there
 from costada.store.files import make_folder, read_end
 
 LONGEST_ROWS = 2**20
@@ -151,7 +151,7 @@ def with_progress(run: SweepRun, *, may_run: bool = False) -> SweepRun:
     from costada.runs.runner import is_finished
 
     folder.check_same(run.config)
-    with hold_lease(folder.path):
+    with folder.hold():
         step = last_step(folder.steps)
         # Finished means too that the page shows the last iteration.
         is_done = (
@@ -181,7 +181,7 @@ def check_inputs(runs: Sequence[SweepRun]) -> None:
         facts = problem_texts(plan_run(config).problem)
         for run in runs:
             is_same = run.has_begun and run.config.problem == config.problem
-            if not is_same or not run.folder.database.is_file():
+            if not is_same or not is_there(run.folder.database):
                 continue
             with RunHistory.of(run.folder.database) as history:
                 setup = history.setup(history.last_run())

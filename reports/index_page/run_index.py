@@ -16,6 +16,7 @@ from urllib.parse import quote
 from costada.reports.index_page.scan import runs_below
 from costada.reports.page.opening import heading, standing
 from costada.reports.run_view import RunSettings, RunView
+from costada.store.address import is_there
 from costada.store.candidates import SEED_ID
 from costada.store.file_errors import checking_rows
 from costada.store.history import RunHistory, Span
@@ -75,6 +76,11 @@ class RunIndex:
         return self._whole.settings.is_file()
 
     @property
+    def title(self) -> str:
+        """What a page of the index is called."""
+        return self.root.absolute().name
+
+    @property
     def kind(self) -> str:
         """`run` if the path is a run itself, `runs` if there are some below it, else `waiting`."""
         return ONE_RUN if self.is_one_run else RUNS if self.names else WAITING
@@ -112,7 +118,7 @@ class RunIndex:
             rows = [each.row for each in self._runs.values() if each.revision > since]
             return {
                 "kind": kind,
-                "folder": self.root.absolute().name,
+                "folder": self.title,
                 "after": since,
                 "revision": self._revision,
                 "rows": [] if kind == ONE_RUN else rows,
@@ -131,7 +137,8 @@ class RunIndex:
             self._revision += 1
             self._oldest = self._revision
         self._runs = {
-            name: self._runs.get(name) or IndexedRun(name, self._open_run(self.root / path))
+            name: self._runs.get(name)
+            or IndexedRun(name, self._open_run(self.root / path), files_of)
             for name, path in found.items()
         }
         self._notes = scan.notes
@@ -154,9 +161,13 @@ class RunIndex:
 class IndexedRun:
     """One run of the index: its row, and what is needed to continue its reading."""
 
-    def __init__(self, name: str, run: RunView) -> None:
+    def __init__(
+        self, name: str, run: RunView, signature: Callable[[RunView], tuple[object, ...]]
+    ) -> None:
+        """Read nothing yet; `signature` changes whenever the row may."""
         self.name = name
         self.run = run
+        self._signature = signature
         self.row: Json = {}
         self.revision = 0
         self._seen: tuple[object, ...] = ()
@@ -164,11 +175,11 @@ class IndexedRun:
 
     def is_current(self) -> bool:
         """Whether the row is that of the files as they are."""
-        return self._seen == self._signature()
+        return self._seen == self._signature(self.run)
 
     def read(self) -> None:
         """Make the row again; it says so if the run cannot be read."""
-        self._seen = self._signature()
+        self._seen = self._signature(self.run)
         known = {"id": self.name, "began": self._began()}
         try:
             settings = self.run.load()
@@ -178,7 +189,7 @@ class IndexedRun:
             self.row = {**known, "state": UNREADABLE, "words": _short(str(error)), "curve": []}
 
     def _facts(self, settings: RunSettings) -> dict[str, object]:
-        if not self.run.database.is_file():
+        if not is_there(self.run.database):
             self._forget("")
             return {**self._heading(heading(self.run, settings)), **self._standing(settings)}
         with RunHistory.of(self.run.database) as history:
@@ -241,18 +252,21 @@ class IndexedRun:
             "curve": curve,
         }
 
-    def _signature(self) -> tuple[object, ...]:
-        files = [self.run.settings]
-        files += [Path(f"{self.run.database}{end}") for end in FILES]
-        return (*map(_state_of, files), self.run.is_running)
-
     def _began(self) -> str:
         """When the settings were written: the run began, or was resumed with others."""
-        try:
-            seconds = self.run.settings.stat().st_mtime
-            return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-        except (OSError, ValueError, OverflowError):  # no file, or a year beyond 9999
+        seconds = self.run.claimed_at
+        if seconds is None:
             return ""
+        try:
+            return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+        except (OSError, ValueError, OverflowError):  # a year beyond 9999
+            return ""
+
+
+def files_of(run: RunView) -> tuple[object, ...]:
+    """The state of the files of a run, which changes with what a row shows."""
+    files = [run.settings, *(Path(f"{run.database}{end}") for end in FILES)]
+    return (*map(_state_of, files), run.is_running)
 
 
 def _state_of(file: Path) -> tuple[int, int, int] | None:

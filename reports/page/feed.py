@@ -27,6 +27,7 @@ from costada.reports.page.opening import (
 )
 from costada.reports.run_view import RunView
 from costada.reports.trace import ticket_of
+from costada.store.address import is_there
 from costada.store.file_errors import checking_rows
 from costada.store.history import EVERYTHING, RunHistory, Span
 from costada.values.candidate import Program, changed_files
@@ -112,7 +113,7 @@ class Feed:
             "front": [],
             "faults": _table(FAILURE, ()),
         }
-        if not self._run.database.is_file():
+        if not is_there(self._run.database):
             return empty
         with self._lock, self._history() as history:
             run_id = history.last_run()

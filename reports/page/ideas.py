@@ -6,9 +6,9 @@ import json
 from email.message import Message
 from http import HTTPStatus
 from io import BufferedIOBase
-from pathlib import Path
 from typing import Any
 
+from costada.store.address import StorePlace, is_there
 from costada.store.run_store import RunStore
 from costada.store.user_inputs import MOST_WAITING, TOO_MANY, InputKind, checked_idea
 
@@ -27,14 +27,14 @@ class BadRequest(Exception):
         self.status = status
 
 
-def waiting(database: Path) -> dict[str, object]:
+def waiting(database: StorePlace) -> dict[str, object]:
     """The inputs that wait for a step of a run, oldest first, in JSON types; none before it begins.
 
     Of a program only the number is shown. Raises as `RunStore` does.
     """
-    if not database.is_file():
+    if not is_there(database):
         return {"waiting": []}
-    with RunStore(database, is_read_only=True) as store:
+    with RunStore.at(database, is_read_only=True) as store:
         run_ids = store.run_ids()
         found = store.inputs.waiting(run_ids[-1]) if run_ids else []
     return {
@@ -73,7 +73,7 @@ def read_idea(headers: Message, body: BufferedIOBase) -> object:
     return known[KEY]
 
 
-def add_idea(database: Path, idea: object) -> int:
+def add_idea(database: StorePlace, idea: object) -> int:
     """Put an idea into a run and return its number.
 
     Raises:
@@ -85,9 +85,9 @@ def add_idea(database: Path, idea: object) -> int:
         text = checked_idea(idea)
     except ValueError as error:
         raise BadRequest(HTTPStatus.BAD_REQUEST, str(error)) from None
-    if not database.is_file():
+    if not is_there(database):
         raise BadRequest(HTTPStatus.CONFLICT, NOT_STARTED)
-    with RunStore(database) as store:
+    with RunStore.at(database) as store:
         if not (run_ids := store.run_ids()):
             raise BadRequest(HTTPStatus.CONFLICT, NOT_STARTED)
         if len(store.inputs.waiting(run_ids[-1])) >= MOST_WAITING:

@@ -63,7 +63,7 @@ def write_page(run: RunView, out: Path | None = None) -> Path:
     feed = Feed(run)
     figures = feed.figures()
     if not figures["run_id"]:
-        raise ValueError(f"{run.path}: the run has not started, expected one that has")
+        raise ValueError(f"{run.place}: the run has not started, expected one that has")
     replace_text(path, to_html(figures, blocks(feed)))
     return path
 

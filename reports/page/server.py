@@ -11,7 +11,6 @@ from contextlib import suppress
 from hmac import compare_digest
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from secrets import token_urlsafe
 from threading import Lock
 from typing import ClassVar, NamedTuple
@@ -22,7 +21,6 @@ from costada.reports.index_page.run_index import WAITING, RunIndex
 from costada.reports.page.feed import Feed, Json
 from costada.reports.page.ideas import BadRequest, add_idea, read_idea, waiting
 from costada.reports.page.page import live_html, policy
-from costada.reports.run_view import RunView
 
 TOKEN_BYTES = 32
 SCHEME = "bearer "
@@ -74,7 +72,7 @@ class Answer(NamedTuple):
 
 
 class PageServer(ThreadingHTTPServer):
-    """Answers for the run at a path, or for all runs below it; the path need not exist yet.
+    """Answers for the runs of an index.
 
     It is bound to the loopback address, so no other machine reaches it. A request must show the
     token in `address`, since other users of this machine can connect too. It must name this server
@@ -87,8 +85,7 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(
         self,
-        root: Path,
-        open_run: Callable[[Path], RunView],
+        index: RunIndex,
         port: int = 0,
         on_begin: Callable[[str], None] | None = None,
     ) -> None:
@@ -97,10 +94,9 @@ class PageServer(ThreadingHTTPServer):
         `on_begin` is called with the kind of the index when a run begins where there was none.
 
         Raises:
-            ValueError: If the path is a file, or holds a run whose settings cannot be read.
             OSError: If the port is taken.
         """
-        self.index = RunIndex(root, open_run)
+        self.index = index
         self._feeds: OrderedDict[str, Feed] = OrderedDict()
         self._lock = Lock()
         self._on_begin = on_begin if self.index.kind == WAITING else None
