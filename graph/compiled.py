@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from langchain_core.runnables import RunnableConfig, ensure_config
 from langchain_core.runnables.config import merge_configs
 from langgraph.checkpoint.base import BaseCheckpointSaver
-from langgraph.errors import GraphBubbleUp
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.types import Command, StateSnapshot, StateUpdate
 
@@ -16,9 +15,11 @@ from costada.controller.constants import Constants
 from costada.graph.choosing import BUDGET, SEED, Choosing, Chosen
 from costada.graph.user_input import accept_answer, has_answer
 from costada.nodes.context import RunContext
-from costada.nodes.parallel.active_runs import ACTIVE_RUNS, abort_runs
+from costada.nodes.parallel.active_runs import ACTIVE_RUNS, ActiveRuns
+from costada.nodes.parallel.pool import NODE_THREADS
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
+from costada.store.lease import LEASE, Lease, guarded_by
 from costada.values.candidate import Candidate
 
 NO_THREAD = (
@@ -138,21 +139,21 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
                     what the context chooses is beyond the limits.
             """
             self._check_run(input, config, context, options)
-            saved = self._needs_saved(input, config) and super().get_state(config).values
-            chosen, given = self._choice(input, context, saved)
-            graph = self._chosen(chosen) if chosen else self
-            if chosen and (update := _continued(chosen, saved)):
-                graph.update_state(config, update, as_node="gate_intervention")
-            if self.choosing is None:
-                options["context"] = context
-            yield from graph._stream(given, config, options)
+            with self._executing(config) as own:
+                saved = self._needs_saved(input, config) and super().get_state(config).values
+                chosen, given = self._choice(input, context, saved)
+                graph = self._chosen(chosen) if chosen else self
+                if chosen and (update := _continued(chosen, saved)):
+                    graph.update_state(own, update, as_node="gate_intervention")
+                if self.choosing is None:
+                    options["context"] = context
+                yield from graph._stream(given, own, options)
 
-        def _stream(self, given: object, config: RunnableConfig | None, options: dict[str, Any]):
+        def _stream(self, given: object, own: RunnableConfig, options: dict[str, Any]):
             """Stream a run whose input, configuration and context have been checked."""
             if has_answer(given):
-                given = accept_answer(given, self.get_state(config), self.search.store)
-            with _active_runs() as runs:
-                yield from super().stream(given, self._own(config, runs), **options)
+                given = self._accepted(given, self.get_state(own), own)
+            yield from super().stream(given, self._limited(own), **options)
 
         async def astream(
             self,
@@ -164,27 +165,25 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         ):
             """Yield what a run streams, without blocking the event loop."""
             self._check_run(input, config, context, options)
-            needs_saved = self._needs_saved(input, config)
-            saved = needs_saved and (await super().aget_state(config)).values
-            chosen, given = self._choice(input, context, saved)
-            graph = await asyncio.to_thread(self._chosen, chosen) if chosen else self
-            if chosen and (update := _continued(chosen, saved)):
-                await graph.aupdate_state(config, update, as_node="gate_intervention")
-            if self.choosing is None:
-                options["context"] = context
-            async for part in graph._astream(given, config, options):
-                yield part
+            async with self._aexecuting(config) as own:
+                needs_saved = self._needs_saved(input, config)
+                saved = needs_saved and (await super().aget_state(config)).values
+                chosen, given = self._choice(input, context, saved)
+                graph = await asyncio.to_thread(self._chosen, chosen) if chosen else self
+                if chosen and (update := _continued(chosen, saved)):
+                    await graph.aupdate_state(own, update, as_node="gate_intervention")
+                if self.choosing is None:
+                    options["context"] = context
+                async for part in graph._astream(given, own, options):
+                    yield part
 
-        async def _astream(
-            self, given: object, config: RunnableConfig | None, options: dict[str, Any]
-        ):
+        async def _astream(self, given: object, own: RunnableConfig, options: dict[str, Any]):
             """Do what `_stream` does, without blocking the event loop."""
             if has_answer(given):
-                state = await self.aget_state(config)
-                given = await asyncio.to_thread(accept_answer, given, state, self.search.store)
-            with _active_runs() as runs:
-                async for part in super().astream(given, self._own(config, runs), **options):
-                    yield part
+                state = await self.aget_state(own)
+                given = await asyncio.to_thread(self._accepted, given, state, own)
+            async for part in super().astream(given, self._limited(own), **options):
+                yield part
 
     def get_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
         """The state of a thread, with the nodes of the graph that its run chose."""
@@ -317,29 +316,72 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         if has_saver and not is_nested and "thread_id" not in configurable:
             raise ValueError(NO_THREAD)
 
-    def _own(self, config: RunnableConfig | None, runs: dict[str, RunContext]) -> RunnableConfig:
-        given = config or RunnableConfig()
-        configurable = {**given.get("configurable", {}), ACTIVE_RUNS: runs}
-        own = RunnableConfig(**{**given, "configurable": configurable})
-        if limit := (self.config or {}).get("recursion_limit"):
-            own["recursion_limit"] = limit
-        return own
+    @contextmanager
+    def _executing(self, config: RunnableConfig | None) -> Iterator[RunnableConfig]:
+        """The configuration of an execution, which holds its thread; raises as `hold` does."""
+        thread = self._shared_thread(config)
+        runs = ActiveRuns(self.search.store.hold(thread) if thread else None)
+        try:
+            with runs.aborted_on_error():
+                yield _own(config, runs)
+        finally:
+            runs.release()
+
+    @asynccontextmanager
+    async def _aexecuting(self, config: RunnableConfig | None) -> AsyncIterator[RunnableConfig]:
+        """Do what `_executing` does, without blocking the event loop."""
+        runs = ActiveRuns()
+        if thread := self._shared_thread(config):
+            holding = asyncio.ensure_future(asyncio.to_thread(self.search.store.hold, thread))
+            try:
+                runs.lease = await asyncio.shield(holding)
+            except asyncio.CancelledError:
+                holding.add_done_callback(_give_up)
+                raise
+        try:
+            with runs.aborted_on_error():
+                yield _own(config, runs)
+        finally:
+            if runs.lease is not None:
+                await asyncio.to_thread(runs.release)
+
+    def _shared_thread(self, config: RunnableConfig | None) -> str:
+        """What names the thread of an execution in the store.
+
+        Empty where no other process can execute it: the store is this process's own, or there is no
+        saver.
+        """
+        if not self.search.store.is_shared or self.checkpointer is False:
+            return ""
+        place = merge_configs(ensure_config(), self.config, config).get("configurable", {})
+        has_saver = isinstance(self.checkpointer, BaseCheckpointSaver) or place.get(SAVER)
+        if not has_saver or place.get("thread_id") is None:
+            return ""
+        namespace = place.get("checkpoint_ns")
+        return f"thread {place['thread_id']!r}" + (f", {namespace}" if namespace else "")
+
+    def _limited(self, config: RunnableConfig) -> RunnableConfig:
+        """A configuration with this graph's own limit of supersteps."""
+        limit = (self.config or {}).get("recursion_limit")
+        return RunnableConfig(**{**config, "recursion_limit": limit}) if limit else config
+
+    def _accepted(self, given: Any, paused: StateSnapshot, own: RunnableConfig) -> Any:
+        """What `accept_answer` returns; it writes only while the thread is held."""
+        with guarded_by(own["configurable"][LEASE]):
+            return accept_answer(given, paused, self.search.store)
 
 
-@contextmanager
-def _active_runs() -> Iterator[dict[str, RunContext]]:
-    """Abort the runs of an execution that raises or is left, but not those that ask."""
-    runs: dict[str, RunContext] = {}
-    is_aborted = True
-    try:
-        yield runs
-        is_aborted = False
-    except GraphBubbleUp:
-        is_aborted = False
-        raise
-    finally:
-        if is_aborted:
-            abort_runs(runs)
+def _own(config: RunnableConfig | None, runs: ActiveRuns) -> RunnableConfig:
+    """The configuration of an execution, with its runs and their lease."""
+    given = config or RunnableConfig()
+    configurable = {**given.get("configurable", {}), ACTIVE_RUNS: runs, LEASE: runs.lease}
+    return RunnableConfig(**{**given, "configurable": configurable})
+
+
+def _give_up(holding: "asyncio.Future[Lease | None]") -> None:
+    """Release a lease that an execution, cancelled by then, was waiting for."""
+    if not holding.cancelled() and not holding.exception() and (lease := holding.result()):
+        NODE_THREADS.submit(lease.release)
 
 
 def _continued(chosen: Chosen, saved: Mapping[str, Any] | Literal[False]) -> SearchState | None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from costada.store.engine import Engine, Place
 from costada.store.file_errors import checking_rows, damaged
+from costada.store.lease import LEASE_SECONDS
 from costada.store.rows import LARGEST_TEXT, inflated, record
 from costada.store.sqlite_engine import SqliteEngine
 from costada.values.candidate import FILES, Program, text_hash
@@ -99,10 +100,16 @@ class Database:
         engine: Executes the statements.
     """
 
-    def __init__(self, address: Path | str | None, *, is_read_only: bool = False) -> None:
+    def __init__(
+        self,
+        address: Path | str | None,
+        *,
+        is_read_only: bool = False,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
         self.engine: Engine
         if isinstance(address, str):
-            self.engine = _postgres(address, is_read_only)
+            self.engine = _postgres(address, is_read_only, lease_seconds)
         else:
             self.engine = SqliteEngine(address, is_read_only=is_read_only)
         self._num_losses = 0
@@ -292,9 +299,9 @@ def any_of(values: Sequence[object]) -> str:
     return f"({', '.join('?' * len(values))})" if values else "(SELECT 0 WHERE FALSE)"
 
 
-def _postgres(address: str, is_read_only: bool) -> Engine:
+def _postgres(address: str, is_read_only: bool, lease_seconds: float) -> Engine:
     try:
         from costada.store.postgres_engine import PostgresEngine
     except ImportError as error:
         raise ValueError("Postgres needs psycopg; pip install 'costada[postgres]'") from error
-    return PostgresEngine(address, is_read_only=is_read_only)
+    return PostgresEngine(address, is_read_only=is_read_only, lease_seconds=lease_seconds)

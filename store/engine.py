@@ -6,6 +6,8 @@ from pathlib import Path
 from threading import RLock
 from typing import Any, Protocol
 
+from costada.store.lease import Lease
+
 Place = Path | str | None
 """What messages call a database: its file, its address without the password, `None` in memory."""
 
@@ -19,9 +21,11 @@ class Engine(Protocol):
     Attributes:
         lock: Held by the thread that has a transaction open.
         texts_need_commit: Whether a text that a transaction stores is lost when that is undone.
+        is_shared: Whether processes of several machines can have it open.
     """
 
     texts_need_commit: bool
+    is_shared: bool
     lock: RLock
 
     @property
@@ -40,6 +44,13 @@ class Engine(Protocol):
         """Make the writes inside atomic; an exception undoes them.
 
         Transactions of one engine follow one another, whatever thread they are in.
+        """
+
+    def hold(self, name: str) -> Lease | None:
+        """Hold a run for this process, where others on other machines could be at work in it.
+
+        Raises:
+            ValueError: Another process holds the run, naming it.
         """
 
     def begin_snapshot(self) -> None:

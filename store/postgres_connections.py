@@ -29,6 +29,7 @@ DEFAULTS = {
 """Parameters of a connection where the address does not set them: seconds, last: milliseconds."""
 
 SESSION = f"-c search_path={SCHEMA} -c synchronous_commit=off -c client_min_messages=warning"
+IDLE = "-c idle_in_transaction_session_timeout={}"
 READING = "-c default_transaction_read_only=on"
 
 LOST = f"the connection was lost; check the server, {CAN_RESUME}"
@@ -128,11 +129,20 @@ class Connections:
         num_losses: How often a connection was lost.
     """
 
-    def __init__(self, address: str, *, is_read_only: bool = False) -> None:
+    def __init__(
+        self, address: str, *, is_read_only: bool = False, idle_seconds: float = 0.0
+    ) -> None:
+        """Make no connection yet.
+
+        Args:
+            address: Of the database.
+            is_read_only: Whether the server refuses to write.
+            idle_seconds: Seconds after which the server ends the session of a client that does
+                nothing in a transaction, which others may wait for; 0: it waits for ever.
+        """
         parts = address_parts(address)
-        options = " ".join(
-            (str(parts.get("options", "")), SESSION, READING if is_read_only else "")
-        )
+        idle, reading = IDLE.format(int(1000 * idle_seconds)), READING if is_read_only else ""
+        options = " ".join((str(parts.get("options", "")), SESSION, idle, reading))
         self._conninfo = make_conninfo(**{**DEFAULTS, **parts, "options": options.strip()})
         self.name = name_of(address)
         self.num_losses = 0
@@ -151,6 +161,10 @@ class Connections:
                 raise ValueError(f"{self.name}: is closed, expected an open store")
             if self._idle:
                 return self._idle.pop()
+        return self.opened()
+
+    def opened(self) -> psycopg.Connection[Any]:
+        """A new connection, which the caller closes; raises as `take` does."""
         try:
             connection = psycopg.connect(self._conninfo, autocommit=True)
         except psycopg.OperationalError as error:

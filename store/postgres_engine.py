@@ -5,24 +5,30 @@ import re
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
 import psycopg
 from psycopg import RawCursor
 
+from costada.store.lease import LEASE_SECONDS, Lease, LostLease, guarding_lease
 from costada.store.postgres_connections import (
     LOST_IN_COMMIT,
     Connections,
     explaining,
     first_line,
 )
+from costada.store.postgres_lease import CHECK, LOST, leases_in, words_of_loss
 from costada.store.postgres_schema import REPLACING, prepare
 
 MARK = re.compile(r"\?(\d*)")
+QUERY = re.compile(rb"\s*(SELECT|WITH)\b|.*\bRETURNING\b", re.DOTALL)
 BEGIN = b"BEGIN"
-BEGIN_DURABLE = b"BEGIN; SET LOCAL synchronous_commit TO on"
+DURABLE = b"SET LOCAL synchronous_commit TO on"
+LONGEST_IDLE = 15.0
+"""Seconds after which the server ends the session of a client that stopped in a transaction."""
+
 BEGIN_SNAPSHOT = b"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 PUT_BLOB = b"INSERT INTO costada_blob (hash, data) VALUES ($1, $2) ON CONFLICT DO NOTHING"
 
@@ -36,8 +42,16 @@ def translated(statement: str, *, locks: bool = False) -> bytes:
     return f"{marked.replace(' NOT INDEXED', '')}{ending}".encode()
 
 
+@lru_cache(maxsize=1024)
+def is_query(statement: bytes) -> bool:
+    """Whether a statement returns rows."""
+    return bool(QUERY.match(statement))
+
+
 class PostgresEngine:
     """Executes statements on one connection per transaction, others in autocommit mode.
+
+    A transaction waits for the server only where it asks for rows, and at its end.
 
     A transaction that is not durable may be undone by a crash of the server, with all that was
     committed after it; what was committed before it stays.
@@ -46,23 +60,31 @@ class PostgresEngine:
     that stores the same text, and none can lock the other out; a text that nothing names does no
     harm.
 
-    Attributes:
-        begin: Run at the beginning of each transaction, in the same round trip; may be empty.
+    Where a lease guards the writes of a thread, each transaction and each single write first checks
+    that it is still held, in the same round trip.
     """
 
     texts_need_commit = False
+    is_shared = True
 
-    def __init__(self, address: str, *, is_read_only: bool = False) -> None:
+    def __init__(
+        self, address: str, *, is_read_only: bool = False, lease_seconds: float = LEASE_SECONDS
+    ) -> None:
         """Connect, and create the tables where they are missing.
 
         Raises:
             ValueError: The address is malformed, or the tables are not those of this version.
             OSError: The server cannot be reached, or refuses what was asked for.
         """
-        self._connections = Connections(address, is_read_only=is_read_only)
+        self._connections = Connections(
+            address,
+            is_read_only=is_read_only,
+            idle_seconds=min(LONGEST_IDLE, lease_seconds / 2),
+        )
         self.place = self._connections.name
         self.lock = threading.RLock()
-        self.begin = b""
+        self._leases = leases_in(address)
+        self._lease_seconds = lease_seconds
         self._current: psycopg.Connection[Any] | None = None
         self._owner = 0
         weakref.finalize(self, self._connections.close)
@@ -83,35 +105,46 @@ class PostgresEngine:
     def transaction(self, *, is_durable: bool = False) -> Iterator[None]:
         """Make the writes inside atomic; an exception undoes them."""
         with self.lock:
+            lease = self._lease()
             connection = self._connections.take()
+            committing: psycopg.Cursor[Any] | None = None
             try:
-                with explaining(self.place):
-                    connection.execute(_batch(BEGIN_DURABLE if is_durable else BEGIN, self.begin))
+                with explaining(self.place), _guarded(lease), _pipelined(connection):
+                    connection.execute(BEGIN)
+                    _check(connection, lease)
+                    if is_durable:
+                        connection.execute(DURABLE)
                     self._current, self._owner = connection, threading.get_ident()
                     yield
                     self._owner = 0
-                    self._commit(connection)
-            except BaseException:  # raised again: an interrupt undoes the writes as well
+                    committing = connection.execute(b"COMMIT")
+                if committing and committing.statusmessage != "COMMIT":
+                    undone = "a statement failed, so the transaction was undone"
+                    raise OSError(errno.EIO, undone, self.place)
+            except BaseException as error:  # raised again: an interrupt undoes the writes as well
                 self._owner = 0
                 self._undo(connection)
+                if committing and connection.closed:
+                    lost = f"{LOST_IN_COMMIT} ({first_line(error)})"
+                    raise OSError(errno.EIO, lost, self.place) from error
                 raise
             finally:
                 self._current = None
                 self._connections.give(connection)
 
-    def _commit(self, connection: psycopg.Connection[Any]) -> None:
-        try:
-            ended = connection.execute(b"COMMIT").statusmessage
-        except psycopg.OperationalError as error:
-            if not connection.closed:
-                raise
-            raise OSError(
-                errno.EIO, f"{LOST_IN_COMMIT} ({first_line(error)})", self.place
-            ) from error
-        if ended != "COMMIT":
-            raise OSError(
-                errno.EIO, "a statement failed, so the transaction was undone", self.place
-            )
+    def hold(self, name: str) -> Lease:
+        """Hold a run for this process, which may hold it several times.
+
+        Raises:
+            ValueError: Another process holds the run, naming it.
+            OSError: The server cannot be reached.
+        """
+        return self._leases.acquire(name, self._lease_seconds)
+
+    def _lease(self) -> Lease | None:
+        """The lease that guards the writes of this thread in this database."""
+        lease = guarding_lease()
+        return lease if lease is not None and lease.holder is self._leases else None
 
     def _undo(self, connection: psycopg.Connection[Any]) -> None:
         """Roll back; a connection on which that is impossible is closed, which undoes as well."""
@@ -126,6 +159,7 @@ class PostgresEngine:
         connection = self._connections.take()
         with explaining(self.place):
             connection.execute(BEGIN_SNAPSHOT)
+            connection.execute(b"SET LOCAL idle_in_transaction_session_timeout TO 0")
         self._current, self._owner = connection, threading.get_ident()
 
     def rows(
@@ -142,13 +176,20 @@ class PostgresEngine:
         if self.in_transaction and self._current:
             with explaining(self.place):
                 return _fetched(self._current, statement, values)
+        return self._execute_alone(statement, values)
+
+    def _execute_alone(self, statement: bytes, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        lease = None if is_query(statement) else self._lease()
         with self._connections.lent() as connection:
-            return _fetched(connection, statement, values)
+            if lease is None:
+                return _fetched(connection, statement, values)
+            with _guarded(lease), _pipelined(connection):  # one transaction, as there is no other
+                _check(connection, lease)
+                return _fetched(connection, statement, values)
 
     def put_blob(self, name: str, data: bytes) -> None:
         """Store bytes under their hash, unless they are there; no transaction undoes it."""
-        with self._connections.lent() as connection:
-            _fetched(connection, PUT_BLOB, (name, data))
+        self._execute_alone(PUT_BLOB, (name, data))
 
     def close(self) -> None:
         """Close all connections."""
@@ -158,8 +199,34 @@ class PostgresEngine:
         self._connections.close()
 
 
-def _batch(*statements: bytes) -> bytes:
-    return b"; ".join(filter(None, statements))
+@contextmanager
+def _pipelined(connection: psycopg.Connection[Any]) -> Iterator[None]:
+    """Send the statements of the block without waiting for each; the end waits for all."""
+    with ExitStack() as pipeline:
+        pipeline.enter_context(connection.pipeline())
+        try:
+            yield
+        except BaseException:  # raised again: without errors that only follow from this one
+            with suppress(psycopg.Error):
+                pipeline.close()
+            raise
+
+
+@contextmanager
+def _guarded(lease: Lease | None) -> Iterator[None]:
+    """Raise `LostLease` where the check of a lease fails."""
+    try:
+        yield
+    except psycopg.DatabaseError as error:
+        if lease is None or error.sqlstate != LOST:
+            raise
+        lease.lost = words_of_loss(lease, error)
+        raise LostLease(lease.lost) from error
+
+
+def _check(connection: psycopg.Connection[Any], lease: Lease | None) -> None:
+    if lease is not None:
+        connection.execute(CHECK, (lease.name, lease.epoch))
 
 
 def _fetched(
@@ -167,4 +234,4 @@ def _fetched(
 ) -> list[tuple[Any, ...]]:
     with RawCursor(connection) as cursor:
         cursor.execute(statement, values, binary=True)
-        return cursor.fetchall() if cursor.description else []
+        return cursor.fetchall() if is_query(statement) else []

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import Self
 
@@ -16,6 +17,7 @@ from costada.store.call_log import CallLog
 from costada.store.candidates import CandidateTable
 from costada.store.database import Database
 from costada.store.file_errors import checking_rows, damaged, explaining
+from costada.store.lease import LEASE_SECONDS, LEAST_SECONDS, Lease
 from costada.store.rows import CallStatus, Origin, RunSetup, record
 from costada.store.schema import OWN_TABLES, TABLES_BY_NUMBER, prepare
 from costada.store.sqlite_engine import connect, connect_to_read
@@ -110,7 +112,14 @@ class RunStore(RunFacts):
         self._use(Database(Path(path) if path else None, is_read_only=is_read_only))
 
     @classmethod
-    def postgres(cls, address: str, run: str | None = None, *, is_read_only: bool = False) -> Self:
+    def postgres(
+        cls,
+        address: str,
+        run: str | None = None,
+        *,
+        is_read_only: bool = False,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> Self:
         """Open the runs in a Postgres database; the first one to do so creates the tables.
 
         Needs the extra `postgres`.
@@ -119,14 +128,26 @@ class RunStore(RunFacts):
             address: As `postgresql://user:password@host/database`.
             run: The only run that `run_ids` names; all of them when not given.
             is_read_only: Whether nothing may be written or created.
+            lease_seconds: Seconds without a heartbeat after which another process may take over
+                what this one holds; at least 1.
+
+        Raises:
+            ValueError: An argument is invalid, or the database is not one of CostAda.
+            OSError: The server cannot be reached.
         """
+        if isinstance(lease_seconds, bool) or not LEAST_SECONDS <= lease_seconds < inf:
+            raise ValueError(
+                f"lease_seconds: got {lease_seconds!r}, expected seconds of at least"
+                f" {LEAST_SECONDS:g}"
+            )
         if not isinstance(address, str) or not address:
             raise ValueError(
                 f"address: got a {type(address).__name__} {'' if address else 'that is empty'},"
                 " expected postgresql://USER@HOST/DATABASE"
             )
         store = cls.__new__(cls)
-        store._use(Database(address, is_read_only=is_read_only), run)
+        database = Database(address, is_read_only=is_read_only, lease_seconds=lease_seconds)
+        store._use(database, run)
         return store
 
     def _use(self, database: Database, run: str | None = None) -> None:
@@ -146,6 +167,22 @@ class RunStore(RunFacts):
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether processes of several machines can have the store open."""
+        return self._db.engine.is_shared
+
+    def hold(self, name: str) -> Lease | None:
+        """Hold a run, or the thread of a graph, until the lease is released.
+
+        `None` for a store of one machine, where nothing has to be held.
+
+        Raises:
+            ValueError: Another process holds it, naming that one.
+            OSError: The server cannot be reached.
+        """
+        return self._db.engine.hold(name)
 
     def put_text(self, text: str) -> str:
         """Store a text once and return its hash; the empty text is the empty hash."""

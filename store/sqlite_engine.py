@@ -111,6 +111,7 @@ class SqliteEngine:
     """
 
     texts_need_commit = True
+    is_shared = False
 
     def __init__(self, path: Path | None, *, is_read_only: bool = False) -> None:
         self.place = path
@@ -149,6 +150,9 @@ class SqliteEngine:
             finally:
                 if is_durable and self.place:
                     self._connection.execute("PRAGMA synchronous=NORMAL")
+
+    def hold(self, name: str) -> None:
+        """A run in a file is held by a lock on its folder, or by the program that has the graph."""
 
     def begin_snapshot(self) -> None:
         """Let all later queries see the file as it is now; for a reader, until it is closed."""

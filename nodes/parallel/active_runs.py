@@ -1,28 +1,77 @@
 """The runs that one execution of a graph carries out, and what they leave when it is aborted."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
 from langchain_core.runnables import RunnableConfig
+from langgraph.errors import GraphBubbleUp
 
 from costada.nodes.calls.purse import close_account
 from costada.nodes.context import RunContext
 from costada.nodes.parallel.pool import pool_of
+from costada.store.lease import Lease, LostLease, guarded_by
 
 ACTIVE_RUNS = "__costada_runs"
-"""Key of a configuration: the contexts of the runs that it executes, by run id."""
+"""Key of a configuration: the runs that it executes."""
+
+
+@dataclass(slots=True)
+class ActiveRuns:
+    """The runs of one execution of a graph.
+
+    Where other machines can reach the store, this process holds the thread while it executes it,
+    and as long as a run has calls in flight: another process would pay for them again.
+
+    Attributes:
+        lease: The lease of the thread, `None` where no other machine can execute it.
+        contexts: The contexts of the runs by their ids.
+    """
+
+    lease: Lease | None = None
+    contexts: dict[str, RunContext] = field(default_factory=dict)
+
+    @contextmanager
+    def aborted_on_error(self) -> Iterator[None]:
+        """Abort the runs if the block raises or is left, but not those that ask their caller."""
+        is_aborted = True
+        try:
+            yield
+            is_aborted = False
+        except GraphBubbleUp:
+            is_aborted = False
+            raise
+        finally:
+            if is_aborted:
+                self._abort()
+
+    def _abort(self) -> None:
+        """Cancel the evaluations, and return to the purses of the runs what they did not spend.
+
+        Calls in flight end by themselves, are stored and reported. A run that is resumed evaluates
+        again, and draws its budget again. Where another process has taken over the thread, the
+        account in the purse is left to it.
+        """
+        for run_id, context in self.contexts.items():
+            pool_of(context.store, run_id).cancel()
+            if self.lease is None or not self.lease.lost:
+                with suppress(LostLease), guarded_by(self.lease):
+                    close_account(run_id, context)
+
+    def release(self) -> None:
+        """End the execution; the thread is free when the last call in flight has ended."""
+        if self.lease is None:
+            return
+        for run_id, context in self.contexts.items():
+            self.lease.num_users += 1
+            pool_of(context.store, run_id).when_settled(self.lease.release)
+        self.lease.release()
 
 
 def register_run(run_id: str, config: RunnableConfig, context: RunContext) -> None:
-    """Note in the configuration that it executes a run, for `abort_runs`."""
+    """Note in the configuration that it executes a run."""
     runs = config.get("configurable", {}).get(ACTIVE_RUNS)
     if run_id and runs is not None:
-        runs[run_id] = context
-
-
-def abort_runs(runs: dict[str, RunContext]) -> None:
-    """Cancel the evaluations of aborted runs, and return to their purses what they did not spend.
-
-    Calls in flight end by themselves, are stored and reported. A run that is resumed evaluates
-    again, and draws its budget again.
-    """
-    for run_id, context in runs.items():
-        pool_of(context.store, run_id).cancel()
-        close_account(run_id, context)
+        runs.contexts[run_id] = context

@@ -50,6 +50,7 @@ class Pool:
         self._launched: dict[Hashable, tuple[Future[object], CancellationToken]] = {}
         self._finished: list[Hashable] = []
         self._token = CancellationToken()
+        self._when_settled: list[Callable[[], None]] = []
 
     def launch(self, key: Hashable, work: Callable[[], object]) -> None:
         """Begin a piece of work in a thread of its own, unless it is in flight or has ended.
@@ -118,7 +119,24 @@ class Pool:
     def settle(self) -> None:
         """Wait until no work is in flight."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._finished) == len(self._launched))
+            self._changed.wait_for(self._is_settled)
+
+    def when_settled(self, action: Callable[[], None]) -> None:
+        """Call an action once no work is in flight: now, or in the thread of the last piece."""
+        with self._changed:
+            self._when_settled.append(action)
+        self._act_if_settled()
+
+    def _is_settled(self) -> bool:
+        return len(self._finished) == len(self._launched)
+
+    def _act_if_settled(self) -> None:
+        with self._changed:
+            actions = self._when_settled if self._is_settled() else []
+            if actions:
+                self._when_settled = []
+        for action in actions:
+            action()
 
     def _forget(self, key: Hashable) -> Future[object] | None:
         if key in self._finished:
@@ -130,6 +148,7 @@ class Pool:
             if self._launched.get(key, (None, None))[0] is future:
                 self._finished.append(key)
             self._changed.notify_all()
+        self._act_if_settled()
 
 
 def _is_interrupted(future: Future[object]) -> bool:

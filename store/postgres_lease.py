@@ -1,0 +1,232 @@
+"""Who holds a run in Postgres: one process at a time, for as long as it lives.
+
+A holder has a session-level advisory lock, which the server releases when the process dies, and a
+row with its host, its process and the time of its last heartbeat by the server's clock. A run whose
+lock is free can be taken at once, and one whose heartbeat is overdue although a session still has
+the lock, as after a network failure, can be taken over. Each holder has a higher epoch than the one
+before, and a transaction that depends on a lease begins with a check of the epoch.
+"""
+
+import os
+import socket
+from contextlib import suppress
+from threading import Condition, Lock, Thread
+from typing import Any
+from weakref import WeakValueDictionary
+
+import psycopg
+
+from costada.store.lease import Lease, elapsed
+from costada.store.postgres_connections import Connections, explaining
+
+BEATS = 6
+"""Heartbeats in the time after which a lease expires."""
+
+LOST = "CA001"
+"""SQLSTATE of a write whose lease another process has taken over."""
+
+LEASES = f"""
+CREATE TABLE IF NOT EXISTS costada_lease (
+    name TEXT PRIMARY KEY, epoch BIGINT NOT NULL, host TEXT NOT NULL, pid INTEGER NOT NULL,
+    since TIMESTAMPTZ NOT NULL, beat TIMESTAMPTZ NOT NULL, seconds DOUBLE PRECISION NOT NULL,
+    UNIQUE (name, epoch)
+);
+CREATE OR REPLACE FUNCTION costada_check_lease(held TEXT, held_epoch BIGINT) RETURNS VOID
+LANGUAGE plpgsql AS $$
+DECLARE present RECORD;
+BEGIN
+    PERFORM 1 FROM costada_lease WHERE name = held AND epoch = held_epoch FOR KEY SHARE;
+    IF FOUND THEN RETURN; END IF;
+    SELECT pid, host, to_char(since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS since
+        INTO present FROM costada_lease WHERE name = held;
+    RAISE EXCEPTION USING ERRCODE = '{LOST}', MESSAGE = format(
+        'process %s on %s holds it since %s', present.pid, present.host, present.since);
+END $$;
+"""  # noqa: S608
+"""The unique pair makes an update of the epoch wait for transactions that have checked it, while a
+heartbeat does not wait for them, nor they for it."""
+
+CHECK = b"SELECT costada_check_lease(%s, %s)"
+
+LOCK = "hashtextextended(name || ' ' || epoch, 'costada_lease'::regclass::oid::bigint)"
+"""Number of the advisory lock of a holder, in a query of its row."""
+
+NEW_ROW = """
+INSERT INTO costada_lease VALUES (%s, 0, '', 0, now(), now(), 0) ON CONFLICT (name) DO NOTHING
+"""
+PRESENT = f"""
+SELECT pid, host, to_char(since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
+    host = '' OR extract(epoch FROM clock_timestamp() - beat) > seconds
+    OR pg_try_advisory_xact_lock({LOCK})
+FROM costada_lease WHERE name = %s FOR NO KEY UPDATE
+"""  # noqa: S608
+"""The holder, and whether its run is free or can be taken over; other takers wait."""
+
+TAKE = f"""
+UPDATE costada_lease SET epoch = epoch + 1, host = %s, pid = %s, since = clock_timestamp(),
+    beat = clock_timestamp(), seconds = %s
+WHERE name = %s RETURNING epoch, pg_try_advisory_lock({LOCK})
+"""  # noqa: S608
+GIVE_BACK = f"""
+UPDATE costada_lease SET host = '' WHERE name = %s AND epoch = %s
+RETURNING pg_advisory_unlock({LOCK})
+"""  # noqa: S608
+RENEW = """
+UPDATE costada_lease SET beat = clock_timestamp()
+FROM unnest(%s::text[], %s::bigint[]) AS own (name, epoch)
+WHERE costada_lease.name = own.name AND costada_lease.epoch = own.epoch
+RETURNING costada_lease.name
+"""
+LOCK_AGAIN = f"""
+SELECT pg_try_advisory_lock({LOCK}) FROM costada_lease WHERE name = %s AND epoch = %s
+"""  # noqa: S608
+
+
+class Leases:
+    """The leases that this process holds in one database, on a connection of their own.
+
+    A thread renews them as long as there is one. It may be used from any thread.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._connections = Connections(address)
+        self._changed = Condition()
+        self._held: dict[str, Lease] = {}
+        self._unlocked: set[str] = set()  # without the server's lock, after a cut connection
+        self._connection: psycopg.Connection[Any] | None = None
+        self._thread: Thread | None = None
+
+    def acquire(self, name: str, seconds: float) -> Lease:
+        """Hold a run for this process, which may hold it several times.
+
+        Args:
+            name: What is held.
+            seconds: Seconds without a heartbeat after which another process may take over.
+
+        Raises:
+            ValueError: Another process holds the run, naming it.
+            OSError: The server cannot be reached.
+        """
+        with self._changed, explaining(self._connections.name):
+            if (known := self._held.get(name)) and not known.lost:
+                known.num_users += 1
+                return known
+            sent = elapsed()
+            lease = Lease(name, self._take(name, seconds), seconds, self, sent)
+            self._held[name] = lease
+            if self._thread is None:
+                self._thread = Thread(target=self._beat, name="costada-lease", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+            return lease
+
+    def release(self, lease: Lease) -> None:
+        """Let other processes hold the run, once no part of this one does."""
+        with self._changed:
+            lease.num_users -= 1
+            if lease.num_users or self._held.get(lease.name) is not lease:
+                return
+            del self._held[lease.name]
+            self._unlocked.discard(lease.name)
+            # without a connection the server has released the lock, or will
+            with suppress(psycopg.OperationalError):
+                if self._connection is not None and not lease.lost:
+                    self._connection.execute(GIVE_BACK, (lease.name, lease.epoch))
+            self._changed.notify_all()
+
+    def renew(self) -> None:
+        """Send a heartbeat for all leases, and note which are lost.
+
+        Raises:
+            OSError: The server cannot be reached.
+        """
+        with self._changed, explaining(self._connections.name):
+            held = {name: lease for name, lease in self._held.items() if not lease.lost}
+            sent = elapsed()
+            connection = self._connected()
+            epochs = [lease.epoch for lease in held.values()]
+            found = {name for (name,) in connection.execute(RENEW, ([*held], epochs)).fetchall()}
+            for name, lease in held.items():
+                if name in found:
+                    lease.confirmed = sent
+                else:
+                    _note_loss(lease, connection)
+            for name in found & self._unlocked:
+                values = name, held[name].epoch
+                if connection.execute(LOCK_AGAIN, values).fetchall() == [(True,)]:
+                    self._unlocked.discard(name)
+
+    def _take(self, name: str, seconds: float) -> int:
+        """Become the holder of a run and return the epoch; raises as `acquire` does."""
+        connection = self._connected()
+        own = socket.gethostname(), os.getpid(), seconds, name
+        try:
+            with connection.transaction():
+                # An epoch that a crash of the server undid would be given to two holders.
+                connection.execute("SET LOCAL synchronous_commit TO on")
+                connection.execute(f"SET LOCAL lock_timeout TO {int(1000 * seconds / BEATS)}")
+                connection.execute(NEW_ROW, (name,))
+                ((pid, host, since, is_free),) = connection.execute(PRESENT, (name,)).fetchall()
+                if not is_free:
+                    raise ValueError(
+                        f"{name}: another process is at work in this run: process {pid} on {host}"
+                        f" since {since}"
+                    )
+                ((epoch, is_locked),) = connection.execute(TAKE, own).fetchall()
+        except psycopg.errors.LockNotAvailable:
+            raise ValueError(
+                f"{name}: another process is in the middle of a write or is taking over this run;"
+                " try again in some seconds"
+            ) from None
+        if not is_locked:
+            self._unlocked.add(name)
+        return int(epoch)
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        """The connection of the leases; a new one has to lock again what is held."""
+        if self._connection is None or self._connection.closed:
+            self._connection = self._connections.opened()
+            self._unlocked = {*self._held}
+        return self._connection
+
+    def _beat(self) -> None:
+        """Renew the leases until there are none."""
+        while True:
+            with self._changed:
+                if not self._held:
+                    self._thread = None
+                    if self._connection is not None:
+                        self._connection.close()
+                    return
+                self._changed.wait(min(each.seconds for each in self._held.values()) / BEATS)
+                # The next heartbeat tries again. A write fails by itself if the server is gone.
+                with suppress(OSError, ValueError, psycopg.Error):
+                    self.renew()
+
+
+def _note_loss(lease: Lease, connection: psycopg.Connection[Any]) -> None:
+    try:
+        connection.execute(CHECK, (lease.name, lease.epoch))
+    except psycopg.DatabaseError as error:
+        if error.sqlstate != LOST:
+            raise
+        lease.lost = words_of_loss(lease, error)
+
+
+def words_of_loss(lease: Lease, error: psycopg.Error) -> str:
+    """What to say where the check of a lease has failed."""
+    return (
+        f"{lease.name}: this process has lost the run: {error.diag.message_primary}. Its heartbeat"
+        f" was overdue by more than {lease.seconds:g} seconds, or its connection was cut. It has"
+        " written nothing since; what it had stored before is kept"
+    )
+
+
+_KNOWN: WeakValueDictionary[str, Leases] = WeakValueDictionary()
+_LOOKING_UP = Lock()
+
+
+def leases_in(address: str) -> Leases:
+    """The leases of this process in the database of an address."""
+    with _LOOKING_UP:
+        return _KNOWN.setdefault(address, Leases(address))
