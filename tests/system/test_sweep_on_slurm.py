@@ -170,5 +170,5 @@ def test_what_slurm_refuses_is_refused_before_a_run_begins(slow, tmp_path):
     assert result.returncode == REFUSED
     assert "costada: --on slurm: sbatch refused: " in result.stderr
     assert "partition" in result.stderr
-    assert not JobFile.load(tmp_path).submissions if JobFile.load(tmp_path) else True
+    assert JobFile.load(tmp_path).submissions == ()
     assert not (tmp_path / "slow").exists()
