@@ -48,6 +48,10 @@ LOG_LINES, LOG_LINE_CHARS = 15, 300
 class Elsewhere(Protocol):
     """Judges the programs of problems in other processes."""
 
+    @property
+    def name(self) -> str:
+        """What a user calls the place."""
+
     def judge(
         self, problem: "Problem", program: Program, key: str, incumbent: float | None
     ) -> Evaluation:

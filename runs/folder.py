@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from costada.evaluators.registry import is_built_in
+from costada.evaluators.remote.address import is_local
 from costada.evaluators.sandbox.layers import Layer
 from costada.models.addresses import is_loopback
 from costada.models.providers import KEY_VARIABLES
@@ -200,8 +201,9 @@ class RunFolder:
         """Refuse settings that would run the folder's code unconfined or send an API key away.
 
         A run folder may come from somebody else. Everything in it is data, except a problem inside
-        it, the programs in its run file if the settings request a weak sandbox, and the servers
-        that get the user's keys; nor may it name a variable to be read as a key.
+        it, the programs in its run file if the settings request a weak sandbox, the servers
+        that get the user's keys, and the clusters whose answers are loaded; nor may it name a
+        variable to be read as a key.
 
         Raises:
             ValueError: Naming the setting; also if there is no run.
@@ -283,6 +285,11 @@ def _risk(config: RunConfig) -> str | None:
         )
     if config.base_url and _is_foreign(config.base_url, OPENAI):
         return f"base_url is {config.base_url!r}, where your API key would be sent"
+    if "://" in config.evaluations and not is_local(config.evaluations):
+        return (
+            f"evaluations is {config.evaluations!r}, whose answers are loaded as Python objects,"
+            " which can run code"
+        )
     for entry in config.models:
         provider = entry.model.partition(":")[0]
         if entry.base_url and _is_foreign(entry.base_url, provider):

@@ -250,12 +250,11 @@ def _stream(
 ) -> None:
     """Run the graph to its end or until it is interrupted."""
     max_iterations = plan.settings.constants.max_iterations
-    sandbox = described_layer(plan.sandbox) if plan.sandbox else ""
     heading = RunHeading(
         plan.title,
         plan.budget,
         max_iterations,
-        sandbox=sandbox,
+        sandbox=_sandbox_text(plan),
         parallel=plan.parallel,
         database=files.database,
     )
@@ -298,6 +297,14 @@ def _stream(
             raise
     finally:
         _await_calls(store, progress)
+
+
+def _sandbox_text(plan: Plan) -> str:
+    """What confines the candidates, and where; empty if the problem's own evaluate handles that."""
+    place = plan.problem.elsewhere
+    if place is None or plan.sandbox is None:
+        return described_layer(plan.sandbox) if plan.sandbox else ""
+    return f"{plan.sandbox} or stronger, evaluations {place.name}"
 
 
 def _finished_iterations(updates: Iterator[dict[str, Any]]) -> Iterator[int]:

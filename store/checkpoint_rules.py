@@ -104,7 +104,7 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
         self._keeps_history = keep_history
         self._num_saved = 0
         self._within: set[tuple[str, ...]] = set()  # checkpoints from within an iteration
-        self._held_back: dict[_Thread, _Held] = {}
+        self._held_back: dict[_Thread, Held] = {}
 
     @abstractmethod
     def _found(self, statement: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
@@ -127,7 +127,7 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """A checkpoint, the last written one if the config names none."""
-        thread = _thread(config)
+        thread = thread_of(config)
         self._write_held_back(thread)
         if get_checkpoint_id(config):
             return super().get_tuple(config)
@@ -182,13 +182,13 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Save a checkpoint, or hold it back, and return its config."""
-        held = _Held(config, checkpoint, metadata, new_versions)
+        held = Held(config, checkpoint, metadata, new_versions)
         is_held = _is_within_iteration(checkpoint) and not _is_before_request(checkpoint)
         if is_held and not self._keeps_history:
-            self._held_back[_thread(config)] = held
+            self._held_back[thread_of(config)] = held
             place = {**config["configurable"], "checkpoint_id": checkpoint["id"]}
             return RunnableConfig(configurable=place)
-        self._held_back.pop(_thread(config), None)
+        self._held_back.pop(thread_of(config), None)
         return self._write(held)
 
     def put_writes(
@@ -200,7 +200,7 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
     ) -> None:
         """Save a node's pending writes, if a resume needs them before the next checkpoint."""
         if any(channel in WRITES_IDX_MAP for channel, _ in writes):
-            self._write_held_back(_thread(config))
+            self._write_held_back(thread_of(config))
             super().put_writes(config, writes, task_id, task_path)
 
     def _write_held_back(self, thread: "_Thread | None" = None) -> None:
@@ -209,13 +209,13 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
             if held is not None:
                 self._write(held)
 
-    def _write(self, held: "_Held") -> RunnableConfig:
+    def _write(self, held: "Held") -> RunnableConfig:
         saved = super().put(*held)
         if self._num_saved % PRUNING_INTERVAL == 0:
             self.prune_thread(saved)
         self._num_saved += 1
         if _is_within_iteration(held.checkpoint) and not self._keeps_history:
-            self._within.add((*_thread(saved), saved["configurable"]["checkpoint_id"]))
+            self._within.add((*thread_of(saved), saved["configurable"]["checkpoint_id"]))
         return saved
 
     def prune_thread(self, config: RunnableConfig) -> None:
@@ -225,7 +225,7 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
         """
         if self._keeps_history:
             return
-        thread = _thread(config)
+        thread = thread_of(config)
         names = [name for (name,) in self._found(NEWEST_FIRST, thread)]
         ends = [name for name in names if (*thread, name) not in self._within]
         kept = {*names[:1], *ends[:KEPT_CHECKPOINTS]}
@@ -238,7 +238,8 @@ _Thread = tuple[str, str]
 """Id of a thread and a namespace in it."""
 
 
-def _thread(config: RunnableConfig) -> _Thread:
+def thread_of(config: RunnableConfig) -> _Thread:
+    """The thread and namespace that a config names."""
     place = config["configurable"]
     return str(place["thread_id"]), place.get("checkpoint_ns", "")
 
@@ -248,7 +249,7 @@ def _config(thread: str, namespace: str, checkpoint: str) -> RunnableConfig:
     return RunnableConfig(configurable=place)
 
 
-class _Held(NamedTuple):
+class Held(NamedTuple):
     """A checkpoint as `put` takes it."""
 
     config: RunnableConfig

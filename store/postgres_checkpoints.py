@@ -1,5 +1,6 @@
 """A LangGraph saver that keeps the checkpoints of runs beside them in Postgres."""
 
+import errno
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -7,14 +8,19 @@ from typing import Any, cast
 
 import psycopg
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import ChannelVersions, Checkpoint, CheckpointMetadata
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+)
 from langgraph.checkpoint.postgres import PostgresSaver
 from psycopg import Cursor, RawCursor
 from psycopg.rows import DictRow, dict_row
 
-from costada.store.checkpoint_rules import RunCheckpoints, StateSerializer
+from costada.store.checkpoint_rules import Held, RunCheckpoints, StateSerializer, thread_of
 from costada.store.file_errors import damaged
-from costada.store.postgres_connections import SCHEMA, Connections
+from costada.store.postgres_connections import LOST, SCHEMA, Connections
 from costada.store.postgres_engine import translated
 from costada.store.postgres_schema import CREATION_LOCK, prepare
 
@@ -60,6 +66,7 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         # every statement goes through `_cursor`, so LangGraph needs no connection of its own
         PostgresSaver.__init__(self, cast(Any, None), serde=StateSerializer())
         self._connections = Connections(address)
+        self._losses: dict[tuple[str, str], int] = {}
         self._begin(keep_history=keep_history)
         with self._connections.lent() as connection:
             prepare(connection, self._connections.name, is_read_only=False)
@@ -111,6 +118,49 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         written again where they are missing.
         """
         return super().put(config, checkpoint, metadata, checkpoint["channel_versions"])
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """A checkpoint, the last written one if the config names none.
+
+        A run begins here, so what it writes rests on what the server has now.
+        """
+        num_losses = self._connections.num_losses
+        found = super().get_tuple(config)
+        self._losses[thread_of(config)] = num_losses
+        return found
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        """Save a node's pending writes, if a resume needs them before the next checkpoint."""
+        self._check_connected(thread_of(config))
+        super().put_writes(config, writes, task_id, task_path)
+
+    def _write(self, held: Held) -> RunnableConfig:
+        self._check_connected(thread_of(held.config))
+        return super()._write(held)
+
+    def _write_held_back(self, thread: tuple[str, str] | None = None) -> None:
+        for each in [*self._held_back]:
+            if self._has_lost(each):
+                del self._held_back[each]
+        super()._write_held_back(thread)
+
+    def _has_lost(self, thread: tuple[str, str]) -> bool:
+        """Whether the connection was lost since a thread was last read.
+
+        The server may then have lost rows that its checkpoint builds on.
+        """
+        now = self._connections.num_losses
+        return self._losses.setdefault(thread, now) != now
+
+    def _check_connected(self, thread: tuple[str, str]) -> None:
+        if self._has_lost(thread):
+            raise OSError(errno.EIO, LOST, self._connections.name)
 
     def _found(self, statement: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
         with self._connections.lent() as connection, RawCursor(connection) as cursor:

@@ -2,6 +2,7 @@
 
 import errno
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -117,6 +118,10 @@ def explaining(name: str) -> Iterator[None]:
         raise explanation from error
 
 
+_LOSSES: Counter[str] = Counter()
+_COUNTING = threading.Lock()
+
+
 class Connections:
     """Connections that threads borrow, opened when they are needed; all in autocommit mode.
 
@@ -126,7 +131,6 @@ class Connections:
 
     Attributes:
         name: What messages call the database.
-        num_losses: How often a connection was lost.
     """
 
     def __init__(
@@ -145,10 +149,14 @@ class Connections:
         options = " ".join((str(parts.get("options", "")), SESSION, idle, reading))
         self._conninfo = make_conninfo(**{**DEFAULTS, **parts, "options": options.strip()})
         self.name = name_of(address)
-        self.num_losses = 0
-        self._idle: list[psycopg.Connection[Any]] = []
+        self._idle: list[tuple[psycopg.Connection[Any], int]] = []
         self._is_closed = False
         self._lock = threading.Lock()
+
+    @property
+    def num_losses(self) -> int:
+        """How often this process lost a connection to the database, by whatever part of it."""
+        return _LOSSES[self.name]
 
     def take(self) -> psycopg.Connection[Any]:
         """A connection for this thread alone, which `give` takes back.
@@ -159,8 +167,11 @@ class Connections:
         with self._lock:
             if self._is_closed:
                 raise ValueError(f"{self.name}: is closed, expected an open store")
-            if self._idle:
-                return self._idle.pop()
+            while self._idle:
+                connection, num_losses = self._idle.pop()
+                if num_losses == self.num_losses:
+                    return connection
+                connection.close()
         return self.opened()
 
     def opened(self) -> psycopg.Connection[Any]:
@@ -172,7 +183,7 @@ class Connections:
                 raise explained(error, self.name) from error
             reason = " ".join(str(error).split())
             raise OSError(
-                errno.ECONNABORTED,
+                errno.EHOSTUNREACH,
                 f"cannot connect; check host, port, database, user and password ({reason})",
                 self.name,
             ) from error
@@ -182,16 +193,13 @@ class Connections:
     def give(self, connection: psycopg.Connection[Any]) -> None:
         """Take a connection back; one that is broken or in a transaction is closed."""
         if connection.closed:
-            with self._lock:
-                self.num_losses += 1
-                lost, self._idle = self._idle, []
-            for each in lost:
-                each.close()
+            with _COUNTING:
+                _LOSSES[self.name] += 1
             return
         is_sound = connection.info.transaction_status == TransactionStatus.IDLE
         with self._lock:
             if is_sound and not self._is_closed and len(self._idle) < MOST_IDLE:
-                self._idle.append(connection)
+                self._idle.append((connection, self.num_losses))
                 return
         connection.close()
 
@@ -210,5 +218,5 @@ class Connections:
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, []
-        for each in idle:
+        for each, _ in idle:
             each.close()

@@ -1,6 +1,9 @@
 """The names of the places where evaluations run."""
 
 import re
+from contextlib import suppress
+from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 HERE = "here"
 """The word for evaluations in the process of the run."""
@@ -9,6 +12,16 @@ FORMS = f"{HERE}, local:N, dask://HOST:PORT, ray://HOST:PORT or ray://auto"
 ADDRESS = re.compile(
     r"(?P<cluster>dask|ray)://(?P<place>[^\s/]+)|local:(?P<number>[1-9][0-9]{0,3})"
 )
+
+
+def is_local(place: str) -> bool:
+    """Whether a cluster is on this machine, or the one that this machine belongs to."""
+    host = urlsplit(place).hostname or ""
+    if place == "ray://auto" or host == "localhost":
+        return True
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return False
 
 
 def checked_place(given: str) -> str:

@@ -41,6 +41,11 @@ class RemoteJudge:
         self._lock = Lock()
         self._known: tuple[Problem, Setting, bytes | None] | None = None
 
+    @property
+    def name(self) -> str:
+        """What a user calls the engine."""
+        return self.engine.name
+
     def judge(
         self, problem: Problem, program: Program, key: str, incumbent: float | None
     ) -> Evaluation:
@@ -135,7 +140,7 @@ def evaluated_by(problem: Problem, given: str | Executor) -> Problem:
         OSError: If the engine does not answer.
     """
     engine = engine_of(given)
-    return replace(problem, elsewhere=None if engine is None else RemoteJudge(engine))
+    return problem if engine is None else replace(problem, elsewhere=RemoteJudge(engine))
 
 
 def check_elsewhere(problem: Problem) -> str:

@@ -58,12 +58,12 @@ def heard_tokens() -> set[CancellationToken]:
     return {current_token.get(), PROCESS_TOKEN}
 
 
-def is_cancelled() -> bool:
-    """Whether a token has been cancelled that an evaluation begun here would hear."""
+def is_cancelled(patience: float = 0.0) -> bool:
+    """Whether an evaluation begun here would hear of a cancellation, now or in so many seconds."""
     polled = poll()
     for token in heard_tokens():
         polled.register(token, POLLIN)
-    return bool(polled.poll(0))
+    return bool(polled.poll(1000 * patience))
 
 
 def cancel_evaluations() -> None:

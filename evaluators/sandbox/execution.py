@@ -10,7 +10,7 @@ from math import ceil, inf
 from time import monotonic
 from typing import TypeVar
 
-from costada.evaluators.sandbox.cancellation import CANCELLED, heard_tokens
+from costada.evaluators.sandbox.cancellation import CANCELLED, heard_tokens, is_cancelled
 from costada.evaluators.sandbox.codec import LENGTH_BYTES, Value, decode, encode
 from costada.evaluators.sandbox.inside.fork_server import CHILD_FAULT
 from costada.evaluators.sandbox.layers import SlotKind
@@ -22,6 +22,12 @@ CHUNK_BYTES = 65536
 MAX_PRINTED_BYTES = 64 * MEBIBYTE
 CPU_GRACE_SECONDS = 5
 GRACE_SECONDS = 2.0
+SIGNAL_SECONDS = 0.2
+"""How long after a program has been terminated this process may still get the same signal."""
+
+TERMINATED = (-signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGINT)
+"""Statuses of programs, also of those that a shell or a supervisor reports."""
+
 FRAME_BYTES = 256  # room for the frame of each answer beside its data
 ERROR_BYTES = 8192  # room for an error in place of an answer, however short answers must be
 MAX_WAIT_SECONDS = 3600.0  # longer timeouts overflow in a selector
@@ -247,6 +253,11 @@ class Execution:
         return was_killed and not self.answers.arrivals
 
     @property
+    def ends_by_signal(self) -> bool:
+        """Whether a signal to all processes of a job may have ended it, not only to this one."""
+        return self.stopped is None and (self.is_slot_lost or self.status in TERMINATED)
+
+    @property
     def deadline(self) -> float:
         """When the current call, the run or its stop must be over."""
         if self.stopped is not None:
@@ -329,6 +340,9 @@ def execute(slot: Slot, request: Request, limits: Limits, seconds: float) -> Exe
         if not (execution.is_slot_lost or request.is_command):
             slot.prepare(_order_of(limits, request))
         unless_ended.pop_all()
+    if execution.ends_by_signal and is_cancelled(SIGNAL_SECONDS):
+        slot.destroy()
+        raise InterruptedError(CANCELLED)
     if execution.is_slot_lost:
         slot.destroy()
         if not execution.answers.arrivals and execution.stopped is None:

@@ -57,12 +57,15 @@ class SlurmTask:
     def __call__(self) -> End:
         """Start or resume the run; SIGTERM lets it save and end."""
         signal.signal(signal.SIGTERM, self._tell)
+        result = submitit.JobEnvironment().paths.result_pickle
+        for file in (result, result.with_suffix(".pkl.save_tmp")):  # of a job that was requeued
+            file.unlink(missing_ok=True)
         return self._run.carry_out(lambda: self._is_told)
 
     def checkpoint(self) -> DelayedSubmission:
         """Save before the time limit; submitit then requeues the job, which resumes the run."""
         self._run.stop(SAVING_SECONDS)
-        return DelayedSubmission(SlurmTask(self._run))
+        return DelayedSubmission(SlurmTask(replace(self._run)))
 
     def _tell(self, number: int, frame: FrameType | None) -> None:
         self._is_told = True
@@ -129,11 +132,11 @@ class SlurmProcess:
         if self._seen == self._queue.num_looks:
             return None
         self._seen = self._queue.num_looks
-        if self._job.paths.result_pickle.exists():
-            return self._result()
-        if self._queue.status(self._job.job_id):
+        if self._queue.status(self._job.job_id):  # a requeued job may have the result of before
             self._lost_looks = 0
             return None
+        if self._job.paths.result_pickle.exists():
+            return self._result()
         self._lost_looks += 1
         state = self._queue.state(self._job.job_id)
         return self._end_without_result(state) if self._lost_looks > LAST_LOOKS else None

@@ -24,7 +24,9 @@ class WorkerRun:
     """A run as a cluster gets it; its folder must be on a file system that all nodes share."""
 
     run: SweepRun
-    directory: Path = field(default_factory=Path.cwd)  # where the command was given
+    directory: Path = field(
+        default_factory=Path.cwd
+    )  # where the command was given, if a node has it
     version: str = field(default_factory=lambda: version("costada"))
     _process: RunProcess | None = field(default=None, init=False, repr=False)
 
@@ -67,7 +69,8 @@ class WorkerRun:
             sleep(LOOK_SECONDS)
 
     def _attempt(self, is_told: Callable[[], bool]) -> End:
-        self._process = start(self.run, self.directory)
+        directory = self.directory if self.directory.is_dir() else Path(os.sep)
+        self._process = start(self.run, directory)
         try:
             is_draining = False
             while (end := self._process.end()) is None:
@@ -91,6 +94,4 @@ def carry_out_task(run: WorkerRun, order: Path) -> End:
             f"{order}: cannot be seen on {socket.gethostname()}; --out must be on a file system"
             " that all workers share, with the same path"
         )
-    if not run.directory.is_dir():
-        run.directory = Path(os.sep)
     return run.carry_out(lambda: is_told_to_stop(order))

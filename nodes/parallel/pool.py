@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
 from threading import Condition, Lock, Thread, main_thread
+from typing import NamedTuple
 from weakref import WeakSet
 
 from costada.evaluators.sandbox.cancellation import (
@@ -47,25 +48,26 @@ class Pool:
 
     def __init__(self) -> None:
         self._changed = Condition()
-        self._launched: dict[Hashable, tuple[Future[object], CancellationToken]] = {}
+        self._launched: dict[Hashable, _Launch] = {}
         self._finished: list[Hashable] = []
         self._token = CancellationToken()
         self._when_settled: list[Callable[[], None]] = []
 
-    def launch(self, key: Hashable, work: Callable[[], object]) -> None:
+    def launch(self, key: Hashable, work: Callable[[], object], num_losses: int = 0) -> None:
         """Begin a piece of work in a thread of its own, unless it is in flight or has ended.
 
-        What was cancelled begins again.
+        What was cancelled begins again, and what ended before the store lost its connection the
+        last time: the server may have lost what it stored.
         """
         with self._changed:
-            known, _ = self._launched.get(key, (None, None))
-            if known and not _is_interrupted(known):
+            known = self._launched.get(key)
+            if known and not (known.is_interrupted or known.is_in_doubt(num_losses)):
                 return
             self._forget(key)
             context = copy_context()
             context.run(current_token.set, self._token)
             future = WORK_THREADS.submit(context.run, work)
-            self._launched[key] = future, self._token
+            self._launched[key] = _Launch(future, self._token, num_losses)
         future.add_done_callback(partial(self._finish, key))
         _watch_exit(self)
 
@@ -85,11 +87,14 @@ class Pool:
                         return key
                 self._changed.wait(TICK_SECONDS)
 
-    def was_cancelled(self, key: Hashable) -> bool:
-        """Whether a piece of work has ended because of `cancel`, so that it has to begin again."""
+    def has_to_begin_again(self, key: Hashable, num_losses: int = 0) -> bool:
+        """Whether work has ended because of `cancel`, or before the store lost its server."""
         with self._changed:
-            future, token = self._launched.get(key, (None, None))
-            return bool(future and token is not self._token and _is_interrupted(future))
+            known = self._launched.get(key)
+            if known is None:
+                return False
+            was_cancelled = known.token is not self._token and known.is_interrupted
+            return was_cancelled or known.is_in_doubt(num_losses)
 
     def take(self, key: Hashable) -> object:
         """The result of a piece of work, which leaves the pool; raises what the work raised.
@@ -141,18 +146,31 @@ class Pool:
     def _forget(self, key: Hashable) -> Future[object] | None:
         if key in self._finished:
             self._finished.remove(key)
-        return self._launched.pop(key, (None, None))[0]
+        known = self._launched.pop(key, None)
+        return known and known.future
 
     def _finish(self, key: Hashable, future: Future[object]) -> None:
         with self._changed:
-            if self._launched.get(key, (None, None))[0] is future:
+            known = self._launched.get(key)
+            if known and known.future is future:
                 self._finished.append(key)
             self._changed.notify_all()
         self._act_if_settled()
 
 
-def _is_interrupted(future: Future[object]) -> bool:
-    return future.done() and isinstance(future.exception(), InterruptedError)
+class _Launch(NamedTuple):
+    """A piece of work, and what it began with: a token, and how often the store was lost."""
+
+    future: Future[object]
+    token: CancellationToken
+    num_losses: int
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self.future.done() and isinstance(self.future.exception(), InterruptedError)
+
+    def is_in_doubt(self, num_losses: int) -> bool:
+        return self.future.done() and self.num_losses != num_losses
 
 
 _POOLS = PerRun(Pool)

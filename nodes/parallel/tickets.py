@@ -133,7 +133,7 @@ def land(work: Work, state: SearchState, context: RunContext) -> tuple[Ticket, o
     landing = state["landings"] + 1
     recorded, key = call_log.landing(state["run_id"], landing), None
     number = recorded.number if recorded else None
-    while key is None or pool.was_cancelled(key):
+    while key is None or pool.has_to_begin_again(key, context.store.num_losses):
         for ticket in tickets.values():
             _launch(ticket, work, state, context)
         key = _next_key(number, tickets, pool, context)
@@ -171,7 +171,8 @@ def _launch(ticket: Ticket, work: Work, state: SearchState, context: RunContext)
     if ticket["step"] is not None:
         then["step"] = ticket["step"]
     pool = pool_of(context.store, state["run_id"])
-    pool.launch((ticket["number"], ticket["attempt"]), partial(work, then, ticket))
+    key = ticket["number"], ticket["attempt"]
+    pool.launch(key, partial(work, then, ticket), context.store.num_losses)
 
 
 def _expected_cost(

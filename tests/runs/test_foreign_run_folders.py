@@ -240,6 +240,28 @@ def give_menu(folder, *entries):
     change(folder, models=models, model=label)
 
 
+@pytest.mark.parametrize(
+    ("place", "is_refused"),
+    [
+        ("dask://collector.invalid:8786", True),
+        ("ray://127.0.0.1.collector.invalid:10001", True),
+        ("dask://127.0.0.1:8786", False),
+        ("ray://auto", False),
+        ("local:2", False),
+    ],
+)
+def test_no_cluster_that_a_folder_names_is_connected_unless_it_is_trusted(
+    finished, tmp_path, place, is_refused
+):
+    folder = copied(finished, tmp_path / "foreign")
+    change(folder, evaluations=place)
+    if is_refused:
+        with pytest.raises(ValueError, match=r"loaded as Python objects.*give --trust"):
+            RunFolder(folder).check_trusted()
+    else:
+        RunFolder(folder).check_trusted()
+
+
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_a_menu_reads_and_sends_no_key_of_its_choice_unless_it_is_trusted(
     invoke, finished, tmp_path, monkeypatch, entry

@@ -11,11 +11,11 @@ from time import monotonic, sleep
 
 import psutil
 import pytest
-from remote_engines import dask_cluster, end_tree, processes
+from remote_engines import dask_cluster, end_tree, processes, ray_cluster
 from squares import load_squares
 
 from costada.evaluators.problem import confine
-from costada.evaluators.remote.engines import DaskEngine, OwnExecutor
+from costada.evaluators.remote.engines import DaskEngine, OwnExecutor, engine_of
 from costada.evaluators.remote.judge import RemoteJudge
 from costada.evaluators.sandbox.cancellation import (
     CancellationToken,
@@ -161,3 +161,24 @@ def test_a_token_cancels_the_evaluations_of_its_context(local_engine, squares):
             problem.judge(Program.of(SLOW), "key")
     finally:
         current_token.reset(before)
+
+
+def test_ray_repeats_what_a_killed_worker_did(squares, cache):
+    with ray_cluster() as place:
+        problem = judged_by(engine_of(f"ray://{place}"), squares)
+        problem.judge(Program.of(FAST), "key")
+        with evaluation(problem) as running:
+            busy = within(SECONDS, lambda: [*ray_tasks()])
+            sleep(0.5)
+            for each in busy:
+                each.kill()
+            verdict = running.result(SECONDS)
+    assert (verdict.score, verdict.error) == (1.0, None)
+    assert pid_of(verdict) not in [each.pid for each in busy]
+
+
+def ray_tasks():
+    """Workers of Ray, below this process, that evaluate; Ray names them by the function."""
+    for each in psutil.Process().children(recursive=True):
+        if each.is_running() and "ray::answer" in " ".join(each.cmdline()):
+            yield each

@@ -1,0 +1,65 @@
+"""A Postgres server of a test's own, which it may crash; skips where none is installed."""
+
+import os
+import pwd
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+OPTIONS = "-c listen_addresses= -c fsync=off -c unix_socket_directories="
+PASSWORD_RULE = "local all guarded scram-sha-256\n"
+
+
+class Server:
+    """A running server, which trusts every local user but `guarded`."""
+
+    def __init__(self, folder: Path, programs: Path) -> None:
+        self._folder, self._programs = folder, programs
+        self.address = f"postgresql://postgres@/postgres?host={folder}"
+
+    def begin(self) -> None:
+        self._run("initdb", "--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8")
+        rules = self._folder / "data" / "pg_hba.conf"
+        rules.write_text(PASSWORD_RULE + rules.read_text())
+        self.control("start")
+
+    def control(self, *words: str) -> None:
+        """Start, stop or restart the server and wait until that is done."""
+        options = f"{OPTIONS}{self._folder}"
+        self._run("pg_ctl", "--wait", f"--log={self._folder}/log", "--options", options, *words)
+
+    def _run(self, program: str, *words: str) -> None:
+        user = "postgres" if os.geteuid() == 0 else None  # the server refuses to run as root
+        subprocess.run(
+            [self._programs / program, f"--pgdata={self._folder / 'data'}", *words],
+            check=True,
+            user=user,
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            timeout=60,
+        )
+
+
+@contextmanager
+def started_server() -> Iterator[Server]:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"))
+    known = shutil.which("pg_ctl")
+    if "COSTADA_POSTGRES" not in os.environ or not (known or found):
+        pytest.skip("COSTADA_POSTGRES is not set or pg_ctl is missing: see `.ci/postgres`")
+    folder = Path(mkdtemp(dir="/var/tmp"))  # the path of a socket is short
+    if os.geteuid() == 0:
+        owner = pwd.getpwnam("postgres")
+        os.chown(folder, owner.pw_uid, owner.pw_gid)
+    server = Server(folder, Path(known).parent if known else found[-1].parent)
+    try:
+        server.begin()
+        yield server
+    finally:
+        server.control("stop", "--mode=immediate")
+        shutil.rmtree(folder)
