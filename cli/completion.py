@@ -47,7 +47,11 @@ def answer(instruction: str) -> bool:
     last = words.pop() if words and not text.endswith(" ") else ""
     items = completions(words, last)
     if shell == "zsh":
-        shown = "\n".join(f'"{_zsh(value)}":"{_zsh(text)}"' for value, text in items)
+        # An empty explanation would be shown as a dash.
+        shown = "\n".join(
+            f'"{_zsh(value)}":"{_zsh(text)}"' if text else f'"{_zsh(value)}"'
+            for value, text in items
+        )
         sys.stdout.write(f"_arguments '*: :(({shown}))'\n" if items else "_files\n")
     elif os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
         raise SystemExit(not items)

@@ -16,8 +16,17 @@ INTERRUPTED = 130
 
 
 def main() -> None:
-    """Answer a shell that completes a command line, or run the command of this process."""
-    words = sys.argv[1:]
+    """Answer a shell that completes a command line, or run the command of this process.
+
+    Ctrl-C while libraries load ends it as it ends a command.
+    """
+    try:
+        _run(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _run(words: Sequence[str]) -> None:
     if instruction := os.environ.get(COMPLETING):
         from costada.cli.completion import answer
 
@@ -29,10 +38,8 @@ def main() -> None:
         table()  # so that the first completion need not make it
     if _tries_evaluator(words):
         show_status("Trying the evaluator ...")
-    try:
-        from costada.cli.main import main as command
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    from costada.cli.main import main as command
+
     command()
 
 

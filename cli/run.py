@@ -19,7 +19,7 @@ from costada.cli.errors import keeping_output_clean, refusing, say, showing_paus
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 from costada.reports.formats import counted, percent
-from costada.reports.status import erase_status, show_status
+from costada.reports.status import update_status
 from costada.reports.terminal import show
 from costada.runs.config import EXECUTION, OUTPUT, RunConfig
 from costada.runs.folder import RunFolder, unused_folder
@@ -201,7 +201,7 @@ def _probe_sandbox(config: RunConfig) -> None:
     """Try the sandbox while modules are loaded; what is found is kept for the plan."""
     with suppress(ValueError, RuntimeError, OSError):  # raised again where it is chosen
         layer = chosen_layer(config.sandbox or Layer.AUTO)
-        show_status(f"Trying the evaluator in {layer.value} ...")
+        update_status(f"Trying the evaluator in {layer.value} ...")
 
 
 def collect_garbage() -> None:
@@ -232,7 +232,6 @@ def _carry_out(
     from costada.store.run_store import RunStore
 
     collect_garbage()
-    erase_status()
     # The ledger's own errors reach the user through `refusing`; LangChain would log them as well.
     logging.getLogger("langchain_core.callbacks.manager").setLevel(logging.ERROR)
     progress = progress_on(SafeConsole(stderr=as_json, highlight=False), is_quiet=is_quiet)

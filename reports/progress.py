@@ -23,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from costada.reports.formats import clock, counted, objective_text
+from costada.reports.status import erase_status
 from costada.reports.terminal import printable
 from costada.reports.trace import event_meaning, event_words
 from costada.store.address import StorePlace, is_there
@@ -80,6 +81,7 @@ class SilentProgress:
 
     def __enter__(self) -> Self:
         """Take over the terminal, if there is one."""
+        erase_status()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -167,6 +169,7 @@ class LiveProgress(Progress):
 
     def __enter__(self) -> Self:
         """Show the panel."""
+        super().__enter__()
         self._live.start()
         return self
 

@@ -19,6 +19,12 @@ def show_status(text: str) -> None:
         _shown[0] = True
 
 
+def update_status(text: str) -> None:
+    """Show another text, if one is shown."""
+    if _shown[0]:
+        show_status(text)
+
+
 def erase_status() -> None:
     """Erase the line, if there is one."""
     if _shown[0]:

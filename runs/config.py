@@ -388,7 +388,7 @@ class RunConfig(BaseModel):
             return ()
         for name in names:
             if name not in list(TrackerName):
-                raise ValueError(unknown_name("tracker", name, TRACKERS))
+                raise ValueError(f"expected trackers. {unknown_name('tracker', name, TRACKERS)}")
         if len(set(names)) < len(names):
             raise ValueError("expected different trackers")
         return tuple(names)
@@ -500,7 +500,8 @@ class RunConfig(BaseModel):
             if isinstance(value, bool):
                 value = "yes" if value else "no"
             is_default = getattr(self, name) == field.get_default(call_default_factory=True)
-            text = value if isinstance(value, str) else json.dumps(value) if value else "none"
+            is_empty = value is None or value == [] or value == {}
+            text = value if isinstance(value, str) else "none" if is_empty else json.dumps(value)
             found.append(ListedSetting(name, text, is_default, field.description or ""))
         return found
 

@@ -13,6 +13,7 @@ from subprocess import DEVNULL, PIPE, Popen
 
 from costada.experiments.sweep.loop import STOPPING
 from costada.experiments.sweep.sweep import Status, SweepRun
+from costada.reports.trackers.tracker import TrackerName
 from costada.runs.config import CONTROLLER, MENU, OTHER_PRICES, RunConfig
 from costada.runs.interruption import ExitCode
 from costada.runs.user_input import as_option
@@ -22,6 +23,9 @@ from costada.values.usage import Price
 ENTRY = "costada.cli.sweep_entry"
 ERROR_MARK = "costada: "
 """Begins an error message of a command."""
+
+WARNING = re.compile(rf"{ERROR_MARK}((?:{'|'.join(TrackerName)})[:,] .*)")
+"""A line in which a run warns of one of its trackers."""
 
 LONGEST_LOG_END = 2**16
 """Bytes at the end of a log that are searched for the error."""
@@ -58,7 +62,7 @@ class RunProcess:
         return True
 
     def end(self) -> tuple[Status, str] | None:
-        """How the command ended and its error, `None` while it runs."""
+        """How the command ended and its error or warnings, `None` while it runs."""
         code = self._process.poll()
         if code is None:
             return None
@@ -66,8 +70,9 @@ class RunProcess:
             self._process.stdin.close()
         is_stopped = code == ExitCode.INTERRUPTED or (code < 0 and self._is_asked)
         if is_stopped or code == ExitCode.FINISHED:
+            warnings = tracker_warnings(read_end(self._log, LONGEST_LOG_END))
             self._log.unlink(missing_ok=True)
-            return (Status.INTERRUPTED if is_stopped else Status.FINISHED), ""
+            return (Status.INTERRUPTED if is_stopped else Status.FINISHED), warnings
         return Status.FAILED, last_error(read_end(self._log, LONGEST_LOG_END), code)
 
     def drain(self) -> None:
@@ -124,6 +129,11 @@ def last_error(log: str, code: int) -> str:
     errors = [line.removeprefix(ERROR_MARK) for line in lines if line.startswith(ERROR_MARK)]
     causes = [line for line in lines if CAUSE.match(line)]
     return (errors or causes or lines or [f"ended with exit code {code}"])[-1]
+
+
+def tracker_warnings(log: str) -> str:
+    """What the trackers of a run warned of in its log, in one line; empty if nothing."""
+    return "; ".join(found[1] for line in log.splitlines() if (found := WARNING.fullmatch(line)))
 
 
 def options_of(run: SweepRun) -> list[str]:

@@ -25,7 +25,7 @@ class Process(Protocol):
         """Whether it has left the queue, where there is one."""
 
     def end(self) -> tuple[Status, str] | None:
-        """How it ended and its error, `None` while it runs."""
+        """How it ended and its error or, without one, its warnings; `None` while it runs."""
 
     def drain(self) -> None:
         """Ask it to save and end."""
@@ -139,7 +139,8 @@ class SweepLoop:
         self._runs[index] = replace(
             run,
             status=status,
-            error=error,
+            error=text if has_failed else "",
+            warning="" if has_failed else text,
             step=last_step(run.folder.steps),
             seconds=monotonic() - self._began[index],
         )

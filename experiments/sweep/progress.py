@@ -54,7 +54,7 @@ class SweepLines(Lines, SweepProgress):
             parts.append(f"${run.spent:.4f} of ${run.config.budget:g}")
             parts.append(f"iteration {run.step.iteration}")
         parts.append(clock(run.seconds))
-        self.write("  ".join([*parts, *([run.error] if run.error else [])]))
+        self.write("  ".join([*parts, *(text for text in (run.error, run.warning) if text)]))
 
 
 class SweepTable(SweepLines):
@@ -178,6 +178,9 @@ def sweep_text(runs: Sequence[SweepRun], out: Path, seconds: float) -> str:
         lines.append(f"{counted(num_jobs, 'job')} queued or running: --status shows all runs.")
     elif len(finished) < len(runs):
         lines.append("Repeat the command to resume.")
+    if warned := [run for run in runs if run.warning]:
+        lines.append(f"With warnings: {len(warned)}")
+        lines += [f"  {run.name}: {run.warning}" for run in warned]
     failures = [run for run in runs if run.status is Status.FAILED]
     if failures:
         lines.append(f"Failed: {len(failures)}")
@@ -203,6 +206,7 @@ def sweep_json(runs: Sequence[SweepRun]) -> str:
             "best_score": step.best_score if step else None,
             "best_objective": step.best_objective if step else None,
             "error": run.error or None,
+            "warning": run.warning or None,
             "folder": str(run.folder.path),
         }
 

@@ -82,6 +82,7 @@ class SweepRun:
     status: Status = Status.WAITING
     step: LastStep | None = None  # last finished iteration, if any
     error: str = ""  # why it failed; empty if it did not
+    warning: str = ""  # what its trackers warned of
     seconds: float = 0.0  # time that this sweep has spent on it
 
     @property

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import sleep, time
+from time import time
 
+import mlflow
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
@@ -18,8 +21,7 @@ TOKEN_TAG = "costada.run"  # noqa: S105
 LAST = "spent"
 """The metric that is logged last of an iteration."""
 
-WAITS = (0.5, 1.0, 2.0, 4.0)
-"""Seconds after attempts to find or create the experiment."""
+SQLITE = "sqlite:///"
 
 MOST_METRICS, MOST_PARAMETERS, LONGEST_PARAMETER = 1000, 100, 500
 """What one request of MLflow may hold."""
@@ -29,7 +31,9 @@ class MlflowTracker:
     """Logs settings as parameters, values as metrics with the iteration as step."""
 
     def __init__(self) -> None:
-        self._client = MlflowClient()
+        with opening_alone():
+            self._client = MlflowClient()
+            self._experiment = experiment_id(self._client)
         self._id = ""
 
     def check(self) -> None:
@@ -37,7 +41,7 @@ class MlflowTracker:
 
     def begin(self, run: TrackedRun) -> int:
         """Find the run by its token, or create it."""
-        client, experiment = self._client, self._experiment()
+        client, experiment = self._client, self._experiment
         wanted = f"tags.`{TOKEN_TAG}` = '{run.token}'"
         found = next(iter(client.search_runs([experiment], wanted, max_results=1)), None)
         if found is None:
@@ -47,20 +51,6 @@ class MlflowTracker:
         self._set_parameters(run.settings, found.data.params)
         history = client.get_metric_history(self._id, LAST)
         return max((each.step for each in history), default=0)
-
-    def _experiment(self) -> str:
-        if known := os.environ.get("MLFLOW_EXPERIMENT_ID"):
-            return known
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
-        for seconds in (*WAITS, 0.0):
-            try:
-                found = self._client.get_experiment_by_name(name)
-                return str(found.experiment_id if found else self._client.create_experiment(name))
-            except MlflowException:
-                if not seconds:
-                    raise
-                sleep(seconds)  # another run of a sweep may be creating it
-        raise AssertionError("the last attempt returns or raises")
 
     def _set_parameters(self, settings: Mapping[str, str], known: Mapping[str, str]) -> None:
         """Log what is new; MLflow never changes a parameter, so a changed setting is a tag."""
@@ -94,6 +84,39 @@ class MlflowTracker:
         self._client.log_batch(self._id, tags=[RunTag("stop_reason", end.reason)])
         status = "KILLED" if end.reason == "interrupted" else "FINISHED"
         self._client.set_terminated(self._id, "FAILED" if end.has_failed else status)
+
+
+@contextmanager
+def opening_alone() -> Iterator[None]:
+    """Keep the runs of a sweep from opening the store at the same time.
+
+    MLflow creates the tables of a new SQLite file without a lock: of two processes one fails.
+    """
+    uri = mlflow.get_tracking_uri()
+    folder = Path(uri.removeprefix(SQLITE)).parent if uri.startswith(SQLITE) else Path()
+    number = os.open(folder if folder.is_dir() else Path(), os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems lock no folders
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
+
+
+def experiment_id(client: MlflowClient) -> str:
+    """Find or create the experiment that MLflow's variables name, else the one of our name."""
+    if known := os.environ.get("MLFLOW_EXPERIMENT_ID"):
+        return known
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return str(client.create_experiment(name))
+        except MlflowException:
+            found = client.get_experiment_by_name(name)  # a run elsewhere may have created it
+            if found is None:
+                raise
+    return str(found.experiment_id)
 
 
 def make() -> Tracker:

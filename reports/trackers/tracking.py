@@ -162,7 +162,7 @@ class TrackerProcess:
                     stdin.flush()
             if self._process.wait() and not self._is_late:
                 output.seek(0)
-                text = last_line(output.read())
+                text = last_line(output.read()).rstrip(".")
                 LOG.warning("%s: %s. The run continues without it", self._name, text)
 
 

@@ -108,7 +108,7 @@ def test_bash_completes_with_the_installed_script(cache, tmp_path):
 @pytest.mark.parametrize(
     ("shell", "expected"),
     [
-        ("zsh", '_arguments \'*: :(("hard":""))\'\n'),
+        ("zsh", "_arguments '*: :((\"hard\"))'\n"),
         ("fish", "hard\n"),
     ],
 )

@@ -72,3 +72,13 @@ def test_a_pipe_gets_no_status(capfd):
 def test_nothing_is_erased_where_no_status_was_shown(capfd):
     show("a line")
     assert capfd.readouterr() == ("a line\n", "")
+
+
+def test_ctrl_c_before_the_command_is_loaded_ends_without_a_traceback():
+    script = (
+        "import signal; from costada.evaluators.sandbox.inside import confinement\n"
+        "confinement.set_process_option = lambda *_: signal.raise_signal(signal.SIGINT)\n"
+        f"{COMMAND}"
+    )
+    done = subprocess.run([sys.executable, "-c", script, "list"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")

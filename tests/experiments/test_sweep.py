@@ -358,7 +358,8 @@ def test_the_result_lists_every_run_and_the_errors_of_failed_ones():
     assert [each["status"] for each in facts] == ["finished", "running", "failed", "waiting"]
     named = {"problem": "x", "method": "costada", "model": "offline", "seed": 2, "budget": 0.5}
     found = {"iterations": 7, "spent": 0.25, "best_score": 0.875, "best_objective": 2.5}
-    end = {"status": "failed", "error": "no money left", "folder": "sweep/x/costada/seed-2"}
+    end = {"status": "failed", "error": "no money left", "warning": None}
+    end["folder"] = "sweep/x/costada/seed-2"
     assert facts[2] == named | found | end
 
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import struct
+import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,6 +182,44 @@ def test_a_tracker_that_fails_warns_once_by_name_and_leaves_the_ledger_as_it_is(
     assert warning.getMessage().startswith("mlflow: FileNotFoundError")
     plain, logged = record_of(tmp_path / "plain"), record_of(tmp_path / "logged")
     assert (plain.result, plain.spent) == (logged.result, logged.spent)
+
+
+def swept(near: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A sweep of two runs at the same time, logged to MLflow."""
+    words = ["--problems", near, "--methods", "uniform", "--seeds", 2, "--jobs", 2, "--json"]
+    words += ["--max-iterations", 2, "--out", folder / "sweep", "--log", "mlflow"]
+    command = [sys.executable, "-m", "costada.cli.entry", "sweep", *map(str, words)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+
+
+@pytest.mark.parametrize("is_sqlite", [False, True], ids=["files", "sqlite"])
+def test_each_run_of_a_sweep_is_a_run_of_mlflow(is_sqlite, store, near, tmp_path, monkeypatch):
+    """MLflow itself creates the tables of a new SQLite file without a lock."""
+    from mlflow.tracking import MlflowClient
+
+    if is_sqlite:
+        pytest.importorskip("sqlalchemy", reason="SQLite needs mlflow, not mlflow-skinny")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'new.db'}")
+    done = swept(near, tmp_path)
+    assert [run["warning"] for run in json.loads(done.stdout)] == [None, None]
+    client = MlflowClient()
+    experiment = client.get_experiment_by_name("costada")
+    runs = client.search_runs([experiment.experiment_id])
+    assert {run.data.params["seed"] for run in runs} == {"0", "1"}
+    for run in runs:
+        steps = client.get_metric_history(run.info.run_id, "spent")
+        assert [each.step for each in steps] == [1, 2]
+
+
+def test_a_sweep_says_which_trackers_failed(near, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:///proc/nowhere")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    done = swept(near, tmp_path)
+    for run in json.loads(done.stdout):
+        assert run["status"] == "finished"
+        assert run["warning"].startswith("mlflow: FileNotFoundError")
+    assert done.stderr.count("The run continues without it") == 2
+    assert not list(tmp_path.rglob("*.log"))
 
 
 def test_a_link_in_place_of_a_trackers_folder_is_not_followed(near, tmp_path, caplog):

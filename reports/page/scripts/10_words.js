@@ -101,9 +101,8 @@ const filled = new WeakMap();
 // Replaces what an element shows only if it has changed; a link or button in it keeps the focus.
 function refill(holder, ...nodes) {
   const fresh = h("div", {}, ...nodes);
-  const markup = fresh.innerHTML;
-  if (filled.get(holder) === markup) return;
-  filled.set(holder, markup);
+  if (filled.get(holder)?.isEqualNode(fresh)) return;
+  filled.set(holder, fresh.cloneNode(true));
   const focused = holder.contains(document.activeElement) ? document.activeElement.textContent : null;
   holder.replaceChildren(...fresh.childNodes);
   if (focused !== null) [...holder.querySelectorAll("a, button")].find((each) => each.textContent === focused)?.focus({ preventScroll: true });
