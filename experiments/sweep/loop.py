@@ -134,8 +134,8 @@ class SweepLoop:
         self._began[index] = monotonic()
         return Status.QUEUED
 
-    def _update(self, index: int, status: Status, error: str = "") -> None:
-        run = self._runs[index]
+    def _update(self, index: int, status: Status, text: str = "") -> None:
+        run, has_failed = self._runs[index], status is Status.FAILED
         self._runs[index] = replace(
             run,
             status=status,
