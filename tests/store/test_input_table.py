@@ -3,7 +3,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
-from rows import call_row
+from rows import call_row, trace_row
+from store_backends import SHARED
 
 from costada.store.run_store import Cut, RunStore, cut_back
 from costada.store.user_inputs import LARGEST_PROGRAM, LONGEST_IDEA, MOST_WAITING, InputKind
@@ -12,12 +13,20 @@ from costada.values.candidate import Candidate, Program
 RUN = "run"
 
 
-def opened(path=None):
-    store = RunStore(path)
+def begun(store):
     if not store.run_ids():
         store.open_run(RUN, "costada", "toy")
         store.candidates.put(RUN, Candidate(id="0.1", program=Program.of("a = 1\n"), score=0.5))
     return store
+
+
+def opened(path):
+    return begun(RunStore(path))
+
+
+@pytest.fixture
+def store(open_store):
+    return begun(open_store())
 
 
 @pytest.fixture
@@ -25,8 +34,7 @@ def path(tmp_path):
     return tmp_path / "run.sqlite"
 
 
-def test_the_oldest_input_is_taken_and_the_same_step_finds_it_again():
-    store = opened()
+def test_the_oldest_input_is_taken_and_the_same_step_finds_it_again(store):
     assert [store.inputs.put_idea(RUN, text) for text in ("one", "two")] == [1, 2]
     first = store.inputs.take(RUN, 5)
     assert (first.number, first.kind, first.text, first.ticket) == (1, InputKind.TACTIC, "one", 5)
@@ -35,24 +43,21 @@ def test_the_oldest_input_is_taken_and_the_same_step_finds_it_again():
     assert store.inputs.take(RUN, 7) is None
 
 
-def test_a_step_that_has_sent_a_request_takes_nothing():
-    store = opened()
+def test_a_step_that_has_sent_a_request_takes_nothing(store):
     store.call_log.put_call(RUN, call_row(iteration=3))
     store.inputs.put_idea(RUN, "one")
     assert store.inputs.take(RUN, 3) is None
     assert store.inputs.take(RUN, 4).text == "one"
 
 
-def test_an_input_that_was_taken_before_a_request_is_found_after_it():
-    store = opened()
+def test_an_input_that_was_taken_before_a_request_is_found_after_it(store):
     store.inputs.put_idea(RUN, "one")
     store.inputs.take(RUN, 3)
     store.call_log.put_call(RUN, call_row(iteration=3))
     assert store.inputs.take(RUN, 3).text == "one"
 
 
-def test_a_released_input_waits_for_the_next_step():
-    store = opened()
+def test_a_released_input_waits_for_the_next_step(store):
     store.inputs.put_idea(RUN, "one")
     store.inputs.take(RUN, 3)
     store.inputs.release(RUN, 3)
@@ -60,23 +65,20 @@ def test_a_released_input_waits_for_the_next_step():
     assert store.inputs.take(RUN, 4).number == 1
 
 
-def test_many_writers_of_one_file_lose_nothing_and_get_numbers_of_their_own(path):
-    opened(path).close()
-
+@pytest.mark.parametrize("address", SHARED, indirect=True)
+def test_many_writers_lose_nothing_and_get_numbers_of_their_own(store, open_store):
     def put(number):
-        with RunStore(path) as store:
-            return store.inputs.put_idea(RUN, f"idea {number}")
+        with open_store() as writer:
+            return writer.inputs.put_idea(RUN, f"idea {number}")
 
     with ThreadPoolExecutor(8) as pool:
         numbers = list(pool.map(put, range(24)))
     assert sorted(numbers) == list(range(1, 25))
-    with RunStore(path) as store:
-        taken = [store.inputs.take(RUN, ticket).number for ticket in range(1, 25)]
+    taken = [store.inputs.take(RUN, ticket).number for ticket in range(1, 25)]
     assert taken == list(range(1, 25))
 
 
-def test_an_input_of_another_run_in_the_file_is_not_taken():
-    store = opened()
+def test_an_input_of_another_run_in_the_file_is_not_taken(store):
     store.open_run("other", "costada", "toy")
     store.inputs.put_idea("other", "one")
     assert store.inputs.take(RUN, 1) is None
@@ -94,8 +96,7 @@ def test_an_input_of_another_run_in_the_file_is_not_taken():
         (7, "idea: got 7, expected a text"),
     ],
 )
-def test_an_idea_that_cannot_be_shown_is_refused(text, match):
-    store = opened()
+def test_an_idea_that_cannot_be_shown_is_refused(store, text, match):
     with pytest.raises(ValueError, match=match):
         store.inputs.put_idea(RUN, text)
     assert store.inputs.waiting(RUN) == []
@@ -112,13 +113,13 @@ def test_an_idea_that_cannot_be_shown_is_refused(text, match):
         (b"a = 1", "program: got a bytes, expected a text, or texts by path"),
     ],
 )
-def test_a_program_that_no_step_could_evaluate_is_refused(program, match):
+def test_a_program_that_no_step_could_evaluate_is_refused(store, program, match):
     with pytest.raises(ValueError, match=match):
-        opened().inputs.put_program(RUN, program)
+        store.inputs.put_program(RUN, program)
 
 
-def test_one_text_is_refused_where_programs_have_several_files():
-    store = RunStore()
+def test_one_text_is_refused_where_programs_have_several_files(open_store):
+    store = open_store()
     store.open_run(RUN, "costada", "toy")
     seed = Program.of({"a.py": "a", "b.py": "b"})
     store.candidates.put(RUN, Candidate(id="0.1", program=seed, score=0.5))
@@ -126,8 +127,7 @@ def test_one_text_is_refused_where_programs_have_several_files():
         store.inputs.put_program(RUN, "a")
 
 
-def test_no_more_inputs_wait_than_steps_could_take():
-    store = opened()
+def test_no_more_inputs_wait_than_steps_could_take(store):
     for number in range(MOST_WAITING):
         store.inputs.put_idea(RUN, str(number))
     with pytest.raises(ValueError, match="100 ideas and programs wait for a step"):
@@ -136,9 +136,9 @@ def test_no_more_inputs_wait_than_steps_could_take():
     assert store.inputs.put_idea(RUN, "one more") == MOST_WAITING + 1
 
 
-def test_a_run_that_has_not_begun_takes_no_input():
+def test_a_run_that_has_not_begun_takes_no_input(store):
     with pytest.raises(ValueError, match="run 'unknown': has not started"):
-        opened().inputs.put_idea("unknown", "one")
+        store.inputs.put_idea("unknown", "one")
 
 
 @pytest.mark.parametrize(
@@ -189,3 +189,17 @@ def test_an_input_is_refused_where_the_numbers_of_earlier_ones_are_damaged(path,
         connection.execute("UPDATE costada_input SET number = ?", (number,))
     with opened(path) as store, pytest.raises(ValueError, match="number of a user input"):
         store.inputs.put_idea(RUN, "two")
+
+
+def test_the_ideas_that_steps_carried_out_come_with_what_they_gained(store):
+    store.inputs.put_idea(RUN, "one")
+    for number, best, score in ((1, 0.5, 0.25), (2, 0.75, 0.75), (3, 0.75, None)):
+        steered = {"kind": "tactic", "idea": f"idea {number}"}
+        row = trace_row(iteration=number, best_score=best, score=score, steered=steered)
+        store.put_step(RUN, number, row)
+    assert store.inputs.outcomes(RUN, before=4, count=9) == [
+        (1, "idea 1", -0.25),
+        (2, "idea 2", 0.25),
+        (3, "idea 3", 0.0),
+    ]
+    assert store.inputs.outcomes(RUN, before=3, count=1) == [(2, "idea 2", 0.25)]
