@@ -10,22 +10,22 @@ import typer
 from costada.cli import options
 from costada.cli.errors import refusing
 from costada.runs.interruption import ExitCode
+from costada.store.address import is_database
 
 OPTIONAL_COLUMNS = ("model", "budget", "runs", "AvgCost", "AUC", "best", "objective")
 """Columns that a narrow terminal omits, in this order."""
 
 Directory = Annotated[
-    Path,
+    str,
     typer.Argument(
-        parser=options.named_path,
         metavar="DIR",
-        help="A folder with finished runs below it, at any depth.",
+        help="A folder with finished runs below it, at any depth, or a Postgres database.",
     ),
 ]
 Out = Annotated[
     Path | None,
     options.path_option(
-        "Folder for the tables and the page.", show_default="the folder of the runs"
+        "Folder for the tables and the page.", show_default="the folder of the runs; comparison"
     ),
 ]
 Baseline = Annotated[
@@ -50,8 +50,12 @@ def compare(
     from costada.reports.terminal import TerminalTable, table_console
 
     with refusing(ExitCode.BAD_INPUT):
+        folder = None if is_database(directory) else options.named_path(directory)
         report = write_comparison(
-            directory, out or directory, baseline=baseline, with_published=published
+            folder or directory,
+            out or folder or Path("comparison"),
+            baseline=baseline,
+            with_published=published,
         )
     console = table_console()
     table = overview(report.comparison)

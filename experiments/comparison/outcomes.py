@@ -19,6 +19,7 @@ from costada.experiments.comparison.metrics import Point, RunOutcome
 from costada.reports.trace import attempts_made, end_after, stored_rows
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
+from costada.runs.stored_run import named_runs
 from costada.store.address import is_there
 from costada.store.candidates import SEED_ID
 from costada.store.files import append_text, read_bytes
@@ -47,7 +48,7 @@ NOT_DECIDING = {
 class LeftOut:
     """A run that is left out of the comparison."""
 
-    place: str  # the run folder, or the curves file and its line
+    place: str  # the run, or the curves file and its line
     reason: str
 
 
@@ -59,19 +60,20 @@ class Found:
     left_out: tuple[LeftOut, ...]
 
 
-def find_outcomes(directory: Path) -> Found:
-    """The finished runs below a folder, and what was left out.
+def find_outcomes(source: Path | str) -> Found:
+    """The finished runs below a folder or in a Postgres database, and what was left out.
 
     Of several runs with one key (see `RunOutcome`) the first is taken.
 
     Raises:
-        ValueError: If there is no such folder.
+        ValueError: If there is no such folder, or the address is malformed.
+        OSError: If the server of a database cannot be reached.
     """
-    if not directory.is_dir():
-        raise ValueError(f"{directory}: is no folder, expected one with runs below it")
+    if isinstance(source, Path) and not source.is_dir():
+        raise ValueError(f"{source}: is no folder, expected one with runs below it")
     outcomes: dict[str, RunOutcome] = {}
     left_out = []
-    for place, found in _everything(directory):
+    for place, found in _everything(source):
         if isinstance(found, str):
             left_out.append(LeftOut(place, found))
             continue
@@ -104,11 +106,15 @@ def config_facts(config: RunConfig) -> dict[str, str]:
     return as_texts(config.model_dump(mode="json", exclude=NOT_DECIDING))
 
 
-def _everything(directory: Path) -> Iterator[tuple[str, RunOutcome | str]]:
+def _everything(source: Path | str) -> Iterator[tuple[str, RunOutcome | str]]:
     """Yield each place with its run, or with the reason why it has none."""
-    for settings in sorted(directory.rglob(RunFolder(directory).settings.name)):
+    if isinstance(source, str):
+        for run in named_runs(source):
+            yield run.place, _from_folder(run)
+        return
+    for settings in sorted(source.rglob(RunFolder(source).settings.name)):
         yield str(settings.parent), _from_folder(RunFolder(settings.parent))
-    for file in sorted(directory.rglob(CURVES)):
+    for file in sorted(source.rglob(CURVES)):
         try:
             lines = read_bytes(file, LARGEST_CURVES).splitlines()
         except (ValueError, OSError) as error:

@@ -35,7 +35,8 @@ from costada.experiments.comparison.tables import (
 )
 from costada.experiments.comparison.text import to_csv, to_latex, to_markdown
 from costada.reports.formats import counted
-from costada.runs.folder import RunFolder
+from costada.runs.stored_run import run_at
+from costada.store.address import shown
 from costada.store.files import make_folder, read_bytes, replace_text
 
 TEMPLATE = "template.html"
@@ -166,7 +167,7 @@ def _run_pages(section: Section, out: Path) -> dict[str, list[RunPage]]:
     found: dict[str, list[RunPage]] = {}
     for method, of_method in section.runs.items():
         for run in (run for some in of_method.values() for run in some):
-            page = RunFolder(Path(run.place)).report
+            page = run_at(run.place).report
             if run.place and page.is_file() and not page.is_symlink():
                 address = quote(os.fsencode(os.path.relpath(page, out)))
                 found.setdefault(method, []).append(RunPage(run.seed, address))
@@ -192,9 +193,9 @@ class Report:
 
 
 def write_comparison(
-    directory: Path, out: Path, *, baseline: str | None = None, with_published: bool = False
+    source: Path | str, out: Path, *, baseline: str | None = None, with_published: bool = False
 ) -> Report:
-    """Compare the finished runs below a folder and write it as Markdown, CSV, LaTeX and a page.
+    """Compare the finished runs below a folder or in a database: Markdown, CSV, LaTeX and a page.
 
     Without a baseline, differences refer to CostAda, or to the first method where it is missing.
 
@@ -202,20 +203,22 @@ def write_comparison(
         ValueError: If there is no finished run, or none of the baseline.
         OSError: If a file cannot be read or written.
     """
-    found = find_outcomes(directory)
+    found = find_outcomes(source)
     lines = [f"{each.place}: {each.reason}" for each in found.left_out]
     if not found.outcomes:
         reasons = [f"\n  {line}" for line in lines[:SHOWN_REASONS]]
         more = len(lines) - SHOWN_REASONS
         rest = f"\n  and {more} more" if more > 0 else ""
-        raise ValueError(f"{directory}: holds no finished run{''.join(reasons)}{rest}")
+        place = shown(source) if isinstance(source, str) else source
+        raise ValueError(f"{place}: holds no finished run{''.join(reasons)}{rest}")
     comparison = compare_outcomes(found.outcomes, baseline)
     published = published_tables(comparison) if with_published else ()
+    theory = sorted(source.rglob(THEORY)) if isinstance(source, Path) else []
     texts = {
         "md": to_markdown(comparison, published, lines),
         "csv": to_csv(comparison),
         "tex": to_latex(comparison, published),
-        "html": to_html(comparison, published, lines, sorted(directory.rglob(THEORY)), out),
+        "html": to_html(comparison, published, lines, theory, out),
     }
     if not out.is_dir():
         make_folder(out)
