@@ -1,0 +1,201 @@
+import json
+import subprocess
+import sys
+from urllib.parse import quote
+
+import pytest
+
+from costada.runs.folder import RunFolder
+from costada.runs.stored_run import StoredRun, named_runs, run_at
+from costada.store.postgres_connections import name_of
+from costada.store.run_store import RunStore
+
+SECRET = "geheim-4711"
+
+
+@pytest.fixture
+def url(postgres_address):
+    return name_of(postgres_address)
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """Work in an empty folder, as another machine would."""
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def begin(invoke, near, url, tmp_path):
+    """Run three iterations in the database: begin("name", *options)."""
+
+    def beginning(name, *options):
+        words = ("--max-iterations", 3, "--store", url, "--out", tmp_path / name)
+        return invoke("run", near, *words, *options)
+
+    return beginning
+
+
+def rows(invoke, place):
+    return json.loads(invoke("trace", place, "--json").stdout)
+
+
+def test_a_run_in_postgres_does_what_one_in_a_folder_does(begin, invoke, finished, url, tmp_path):
+    result = begin("hex")
+    assert result.exit_code == 0, result.output
+    assert rows(invoke, f"{url}#hex") == rows(invoke, finished)
+    names = {file.name for file in (tmp_path / "hex").iterdir()}
+    assert names == {"steps.jsonl", "best_program.py", "report.html"}
+    for name in names - {"report.html"}:
+        assert (tmp_path / "hex" / name).read_bytes() == (finished / name).read_bytes()
+
+
+def test_it_is_resumed_where_there_is_nothing_of_it(begin, invoke, near, url, tmp_path, elsewhere):
+    begin("hex")
+    whole = tmp_path / "whole"
+    invoke("run", near, "--max-iterations", 5, "--out", whole)
+    result = invoke("resume", f"{url}#hex", "--max-iterations", 5)
+    assert result.exit_code == 0, result.output
+    folder = elsewhere / "runs-out" / "hex"
+    assert (folder / "steps.jsonl").read_text() == (whole / "steps.jsonl").read_text()
+    assert (folder / "best_program.py").read_text() == (whole / "best_program.py").read_text()
+
+
+@pytest.mark.parametrize("table", ["steps", "calls", "candidates"])
+def test_it_is_exported_as_a_folder_is(begin, invoke, finished, url, table):
+    begin("hex")
+    exported = [
+        [
+            json.loads(line)
+            for line in invoke(
+                "export", place, "--to", "jsonl", "--table", table
+            ).stdout.splitlines()
+        ]
+        for place in (f"{url}#hex", finished)
+    ]
+    timed = {"seconds", "ended_at", "provider_id"}
+    stored, kept = (
+        [{k: row[k] for k in row if k not in timed} for row in each] for each in exported
+    )
+    assert stored == kept
+
+
+def test_readers_take_its_address(begin, invoke, finished, url, elsewhere):
+    begin("hex")
+    assert invoke("report", f"{url}#hex", "--out", "p.html").exit_code == 0
+    assert '"state":"finished"' in (elsewhere / "p.html").read_text()
+    assert invoke("diff", f"{url}#hex").stdout == invoke("diff", finished).stdout
+    graph = invoke("graph", "--run", f"{url}#hex").stdout
+    assert graph.startswith("---")
+    assert "$" in graph
+
+
+def test_the_runs_of_a_database_are_listed_and_compared(begin, invoke, url, elsewhere):
+    begin("one", "--seed", 1)
+    begin("two", "--seed", 2, "--method", "evox")
+    listed = json.loads(invoke("runs", url, "--json").stdout)
+    assert [(row["run"], row["method"], row["holder"]) for row in listed] == [
+        ("one", "costada", ""),
+        ("two", "evox", ""),
+    ]
+    for row in listed:
+        (*_, last) = rows(invoke, f"{url}#{row['run']}")
+        assert (row["best"], row["spent"]) == (last["best_objective"], last["spent"])
+    assert invoke("compare", url).exit_code == 0
+    assert {"costada", "evox"} <= set(
+        (elsewhere / "comparison/comparison.csv").read_text().split(",")
+    )
+
+
+def test_an_idea_of_a_user_waits_in_the_database(begin, invoke, url):
+    begin("hex")
+    assert invoke("steer", f"{url}#hex", "a wider step").exit_code == 0
+    resumed = invoke("resume", f"{url}#hex", "--max-iterations", 4, "--json")
+    assert json.loads(resumed.stdout)["waiting_inputs"] == 0
+    assert rows(invoke, f"{url}#hex")[-1]["steered"]["idea"] == "a wider step"
+
+
+def test_a_name_is_taken_once(begin, url, tmp_path):
+    begin("hex")
+    for file in (tmp_path / "hex").iterdir():
+        file.unlink()
+    again = begin("hex")
+    assert again.exit_code == 2
+    assert f"{url}#hex: already holds a run. Resume it: costada resume" in again.output
+
+
+def test_runs_without_a_name_get_the_next_one(invoke, near, url, elsewhere):
+    for _ in range(2):
+        invoke("run", near, "--max-iterations", 1, "--store", url)
+    assert [run.address.run for run in named_runs(url)] == ["near-1", "near-2"]
+    assert (elsewhere / "runs-out" / "near-2" / "report.html").is_file()
+
+
+def test_a_second_process_is_refused_and_told_who_works_on_the_run(begin, invoke, url):
+    begin("hex")
+    holding = (
+        "import sys\nfrom costada.runs.stored_run import run_at\n"
+        "with run_at(sys.argv[1]).hold():\n    print('held', flush=True)\n    sys.stdin.read()"
+    )
+    words = [sys.executable, "-c", holding, f"{url}#hex"]
+    with subprocess.Popen(words, stdin=-1, stdout=-1, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        refused = invoke("resume", f"{url}#hex", "--max-iterations", 4)
+        assert (refused.exit_code, f"process {other.pid} on " in refused.output) == (2, True)
+        (row,) = json.loads(invoke("runs", url, "--json").stdout)
+        assert row["holder"].startswith(f"process {other.pid} on ")
+        other.kill()
+    assert invoke("resume", f"{url}#hex", "--max-iterations", 4).exit_code == 0
+
+
+def test_no_password_is_written_or_shown(invoke, near, url, tmp_path, elsewhere):
+    secret = url.replace("postgres@", f"postgres:{quote(SECRET)}@", 1)
+    assert SECRET in secret
+    out = tmp_path / "hex"
+    shown = [invoke("run", near, "--max-iterations", 1, "--store", secret, "--out", out).output]
+    shown += [invoke(word, f"{secret}#hex").output for word in ("trace", "report", "steer")]
+    shown += [invoke("resume", f"{secret}#hex").output, invoke("runs", secret).output]
+    shown += [invoke("resume", f"{secret}#nix").output]
+    assert not [text for text in shown if SECRET in text]
+    files = [path for place in (out, elsewhere) for path in place.rglob("*") if path.is_file()]
+    assert files
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+    with RunStore.postgres(url) as store:
+        assert SECRET not in store.named.settings("hex")
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("{url}", "names a database and no run, expected {url}#RUN"),
+        ("{url}#nix", "{url}#nix: no run of this name in the database"),
+        ("{url}#../x", "expected letters, digits"),
+        ("{url}#/etc", "expected letters, digits"),
+        ("{url}#a b", "expected letters, digits"),
+        ("{url}#" + "a" * 201, "expected 1 to 200 printable characters"),
+        ("postgresql://[half#x", "cannot be read, expected postgresql://USER@HOST"),
+        ("postgresql://u@127.0.0.1:1/x#y", "cannot connect; check host"),
+    ],
+)
+def test_an_address_that_does_not_work_is_refused_by_name(invoke, begin, url, place, message):
+    begin("hex")
+    refused = invoke("trace", place.replace("{url}", url))
+    words = " ".join(refused.output.replace("│", " ").split())
+    assert refused.exit_code == 2
+    assert "".join(message.replace("{url}", url).split()) in "".join(words.split())
+
+
+def test_a_store_that_is_no_address_is_refused_before_the_problem_is_tried(invoke, tmp_path):
+    refused = invoke("run", "no-such-problem", "--store", tmp_path, "--out", tmp_path / "x")
+    assert refused.exit_code == 2
+    assert "store: got" in refused.output
+
+
+def test_a_path_is_a_folder(tmp_path):
+    assert type(run_at(tmp_path)) is RunFolder
+    assert type(run_at(str(tmp_path))) is RunFolder
+    stored = run_at("postgresql://u@h/d#a/b-1")
+    assert isinstance(stored, StoredRun)
+    assert str(stored.path) == "runs-out/a/b-1"
