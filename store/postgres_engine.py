@@ -108,6 +108,7 @@ class PostgresEngine:
             lease = self._leases.guard()
             connection = self._connections.take()
             committing: psycopg.Cursor[Any] | None = None
+            is_committing = False
             try:
                 with explaining(self.place), guarded(lease), _pipelined(connection):
                     connection.execute(BEGIN)
@@ -116,7 +117,7 @@ class PostgresEngine:
                         connection.execute(DURABLE)
                     self._current, self._owner = connection, threading.get_ident()
                     yield
-                    self._owner = 0
+                    self._owner, is_committing = 0, True
                     committing = connection.execute(b"COMMIT")
                 if committing and committing.statusmessage != "COMMIT":
                     undone = "a statement failed, so the transaction was undone"
@@ -124,7 +125,7 @@ class PostgresEngine:
             except BaseException as error:  # raised again: an interrupt undoes the writes as well
                 self._owner = 0
                 self._undo(connection)
-                if committing and connection.closed:
+                if is_committing and connection.closed:
                     lost = f"{LOST_IN_COMMIT} ({first_line(error)})"
                     raise OSError(errno.EIO, lost, self.place) from error
                 raise
