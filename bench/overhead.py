@@ -4,34 +4,41 @@ Both loops have eight nodes, checkpoint every one of them into SQLite with the s
 stream their updates. The model and the evaluator answer at once, with programs of about 5 KB;
 everything else is the product. CostAda is measured three times: with old checkpoints pruned, as
 `costada run` does, with all of them kept (`--keep-history`), as the bare loop does, and pruned with
-eight steps in flight. The loops take turns, so that a busy machine slows all of them.
+eight steps in flight. With the address of a Postgres server in `COSTADA_POSTGRES` it is measured
+once more, in a database of its own there. The loops take turns, so that a busy machine slows all of
+them.
 
     python bench/overhead.py [--iterations 5000] [--window 50]
 """
 
 import argparse
+import os
 import random
 import re
 import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
+import psycopg
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph
+from psycopg.conninfo import make_conninfo
 from typing_extensions import TypedDict
 
 from costada import Evaluation, Price, Problem, create_discovery_graph
 from costada.store.checkpoints import RunSaver
+from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.run_store import RunStore
 from costada.store.sqlite_engine import connect
 
@@ -94,9 +101,9 @@ class Sample:
 
 
 def costada_loop(
-    path: Path, iterations: int, *, keep_history: bool = False, parallel: int = 1
+    path: Path, iterations: int, *, keep_history: bool = False, parallel: int = 1, address: str = ""
 ) -> Iterator[int]:
-    """Yield the number of each finished iteration of a discovery run."""
+    """Yield the number of each finished iteration of a discovery run, in a file or in Postgres."""
     problem = Problem(
         name="bench",
         task="Any number.",
@@ -104,7 +111,12 @@ def costada_loop(
         evaluate=evaluate,
         entry_point="value",
     )
-    with RunStore(path) as store, closing(RunSaver(path, keep_history=keep_history)) as saver:
+    saver: RunSaver | PostgresRunSaver
+    if address:
+        opened, saver = RunStore.postgres(address), PostgresRunSaver(address)
+    else:
+        opened, saver = RunStore(path), RunSaver(path, keep_history=keep_history)
+    with opened as store, closing(saver):
         graph = create_discovery_graph(
             problem,
             InstantModel(),
@@ -151,25 +163,42 @@ LOOPS = {
 }
 
 
+@contextmanager
+def database() -> Iterator[str]:
+    """Create a database of its own on the server, empty without one, and delete it after use."""
+    server = os.environ.get("COSTADA_POSTGRES")
+    if server is None:
+        yield ""
+        return
+    name = f"bench_{uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        try:
+            yield make_conninfo(server, dbname=name)
+        finally:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 def measure(folder: Path, iterations: int, window: int) -> dict[str, list[Sample]]:
     """Run all loops side by side on fresh files and sample them as each of the marks is reached."""
     marks = sorted({min(mark, iterations) for mark in MARKS})
     paths = {name: folder / f"{name}.sqlite" for name in LOOPS}
+    databases = {name: path for name, path in paths.items() if name != "postgres"}
     loops = {name: loop(paths[name], iterations) for name, loop in LOOPS.items()}
     samples: dict[str, list[Sample]] = {name: [] for name in LOOPS}
     at = 0
     for mark in marks:
         for loop in loops.values():
             advance(loop, mark - window - at)
-        sizes = {name: size_of(path) for name, path in paths.items()}
+        sizes = {name: size_of(path) for name, path in databases.items()}
         seconds = dict.fromkeys(LOOPS, 0.0)
         for _ in range(window // TURN):
             for name, loop in loops.items():
                 began = time.perf_counter()
                 advance(loop, TURN)
                 seconds[name] += time.perf_counter() - began
-        for name, path in paths.items():
-            grown = size_of(path) - sizes[name]
+        for name in LOOPS:
+            grown = size_of(paths[name]) - sizes[name] if name in sizes else float("nan")
             sample = Sample(mark, 1e3 * seconds[name] / window, grown / 1e3 / window)
             samples[name].append(sample)
         at = mark
@@ -197,7 +226,9 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=MARKS[-1])
     parser.add_argument("--window", type=int, default=50)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, database() as address:
+        if address:
+            LOOPS["postgres"] = partial(costada_loop, address=address)
         samples = measure(Path(folder), options.iterations, options.window)
     fields = ("milliseconds", "kilobytes")
     print(f"{'':12}" + "".join(f"{field + ' per iteration':<48}" for field in fields))

@@ -22,6 +22,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
+from secrets import token_hex
 from statistics import median
 from tempfile import TemporaryDirectory
 from time import monotonic, perf_counter
@@ -74,6 +75,8 @@ def dask(workers: int) -> Iterator[Engine]:
 @contextmanager
 def ray(workers: int) -> Iterator[Engine]:
     """A node with so many workers."""
+    # The cluster takes this process alone; Ray reads this when it is imported.
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token_hex(32))
     import ray as package
 
     with ExitStack() as stack:

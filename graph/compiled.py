@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from langchain_core.runnables import RunnableConfig, ensure_config
@@ -19,7 +19,8 @@ from costada.nodes.parallel.active_runs import ACTIVE_RUNS, ActiveRuns
 from costada.nodes.parallel.pool import NODE_THREADS
 from costada.nodes.settings import Settings
 from costada.nodes.state import SearchInput, SearchOutput, SearchState
-from costada.store.lease import LEASE, Lease, guarded_by
+from costada.store.checkpoint_rules import RunCheckpoints
+from costada.store.lease import Lease, LostLease, guarded_by
 from costada.values.candidate import Candidate
 
 NO_THREAD = (
@@ -53,6 +54,9 @@ SETTING_ARGUMENTS = {
 
 
 NOTHING: Mapping[str, object] = {}
+
+END = object()
+"""What comes after the last part of a stream."""
 
 
 class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOutput]):
@@ -153,7 +157,18 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
             """Stream a run whose input, configuration and context have been checked."""
             if has_answer(given):
                 given = self._accepted(given, self.get_state(own), own)
-            yield from super().stream(given, self._limited(own), **options)
+            parts = super().stream(given, self._limited(own), **options)
+            lease = own["configurable"][ACTIVE_RUNS].lease
+            try:
+                while True:
+                    with guarded_by(lease):  # not while the caller has the part
+                        part = next(parts, END)
+                    if part is END:
+                        return
+                    yield part
+            finally:
+                with guarded_by(lease):
+                    parts.close()
 
         async def astream(
             self,
@@ -182,8 +197,18 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
             if has_answer(given):
                 state = await self.aget_state(own)
                 given = await asyncio.to_thread(self._accepted, given, state, own)
-            async for part in super().astream(given, self._limited(own), **options):
-                yield part
+            parts = super().astream(given, self._limited(own), **options)
+            lease = own["configurable"][ACTIVE_RUNS].lease
+            try:
+                while True:
+                    with guarded_by(lease):
+                        part = await anext(parts, END)
+                    if part is END:
+                        return
+                    yield part
+            finally:
+                with guarded_by(lease):
+                    await parts.aclose()
 
     def get_state(self, config: RunnableConfig, *, subgraphs: bool = False) -> StateSnapshot:
         """The state of a thread, with the nodes of the graph that its run chose."""
@@ -325,7 +350,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
             with runs.aborted_on_error():
                 yield _own(config, runs)
         finally:
-            runs.release()
+            self._leave(config, runs)
 
     @asynccontextmanager
     async def _aexecuting(self, config: RunnableConfig | None) -> AsyncIterator[RunnableConfig]:
@@ -343,7 +368,22 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
                 yield _own(config, runs)
         finally:
             if runs.lease is not None:
-                await asyncio.to_thread(runs.release)
+                await asyncio.to_thread(self._leave, config, runs)
+
+    def _leave(self, config: RunnableConfig | None, runs: ActiveRuns) -> None:
+        """Save the last checkpoint of an execution and let other processes have its thread."""
+        try:
+            place = self._place(config)
+            saver = self.checkpointer or place.get(SAVER)
+            if runs.lease is not None and isinstance(saver, RunCheckpoints):
+                with suppress(LostLease), guarded_by(runs.lease):
+                    saver.write_held_back(RunnableConfig(configurable=place))
+        finally:
+            runs.release()
+
+    def _place(self, config: RunnableConfig | None) -> dict[str, Any]:
+        """What is configurable in an execution, also by what it is executed in."""
+        return merge_configs(ensure_config(), self.config, config).get("configurable", {})
 
     def _shared_thread(self, config: RunnableConfig | None) -> str:
         """What names the thread of an execution in the store.
@@ -353,7 +393,7 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         """
         if not self.search.store.is_shared or self.checkpointer is False:
             return ""
-        place = merge_configs(ensure_config(), self.config, config).get("configurable", {})
+        place = self._place(config)
         has_saver = isinstance(self.checkpointer, BaseCheckpointSaver) or place.get(SAVER)
         if not has_saver or place.get("thread_id") is None:
             return ""
@@ -367,14 +407,14 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
 
     def _accepted(self, given: Any, paused: StateSnapshot, own: RunnableConfig) -> Any:
         """What `accept_answer` returns; it writes only while the thread is held."""
-        with guarded_by(own["configurable"][LEASE]):
+        with guarded_by(own["configurable"][ACTIVE_RUNS].lease):
             return accept_answer(given, paused, self.search.store)
 
 
 def _own(config: RunnableConfig | None, runs: ActiveRuns) -> RunnableConfig:
-    """The configuration of an execution, with its runs and their lease."""
+    """The configuration of an execution, with its runs."""
     given = config or RunnableConfig()
-    configurable = {**given.get("configurable", {}), ACTIVE_RUNS: runs, LEASE: runs.lease}
+    configurable = {**given.get("configurable", {}), ACTIVE_RUNS: runs}
     return RunnableConfig(**{**given, "configurable": configurable})
 
 

@@ -17,7 +17,7 @@ from costada.nodes.open_run import newest_checkpoint
 from costada.nodes.parallel.active_runs import register_run
 from costada.nodes.parallel.pool import NODE_THREADS
 from costada.nodes.state import SearchState, plain
-from costada.store.lease import LEASE, guarded_by
+from costada.store.lease import guarding_lease
 
 Node = Callable[..., SearchState]
 
@@ -39,18 +39,15 @@ def observed(node: Node, name: str, context: RunContext) -> Node:
         if takes_config:
             given["config"] = config
         register_run(state.get("run_id", ""), config, context)
-        lease = config.get("configurable", {}).get(LEASE)
-        with guarded_by(lease):
-            update = traced(name, partial(bound, state, **given), state, context)
+        update = traced(name, partial(bound, state, **given), state, context)
         register_run(update.get("run_id", ""), config, context)
         opens_run = "run_id" in update
         seconds = {} if opens_run else dict(state.get("seconds", {}))
         seconds[name] = seconds.get(name, 0.0) + perf_counter() - began
         if "iterations" in update and not opens_run:
-            with guarded_by(lease):
-                context.store.timing.put(state["run_id"], update["iterations"], seconds)
+            context.store.timing.put(state["run_id"], update["iterations"], seconds)
             seconds = {}
-        if lease is not None:
+        if lease := guarding_lease():
             lease.check()  # any saver then saves only what the holder of the thread has done
         written = {key: plain(value) for key, value in update.items()}
         update = cast(SearchState, {**written, "seconds": seconds})

@@ -203,6 +203,10 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
             self._write_held_back(thread_of(config))
             super().put_writes(config, writes, task_id, task_path)
 
+    def write_held_back(self, config: RunnableConfig) -> None:
+        """Write what was held back of a thread, as another process may go on with it."""
+        self._write_held_back(thread_of(config))
+
     def _write_held_back(self, thread: "_Thread | None" = None) -> None:
         for each in [thread] if thread else [*self._held_back]:
             held = self._held_back.pop(each, None)

@@ -9,9 +9,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Protocol
 
-LEASE = "__costada_lease"
-"""Key of a LangGraph configuration: the lease that a run depends on."""
-
 LEASE_SECONDS = 30.0
 """Seconds without a heartbeat after which another process may take over a run."""
 

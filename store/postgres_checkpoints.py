@@ -22,6 +22,7 @@ from costada.store.checkpoint_rules import Held, RunCheckpoints, StateSerializer
 from costada.store.file_errors import damaged
 from costada.store.postgres_connections import LOST, SCHEMA, Connections
 from costada.store.postgres_engine import translated
+from costada.store.postgres_lease import check, guarded, leases_in
 from costada.store.postgres_schema import CREATION_LOCK, prepare
 
 IS_PREPARED = "SELECT 1 FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'rowid'"
@@ -67,6 +68,7 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         PostgresSaver.__init__(self, cast(Any, None), serde=StateSerializer())
         self._connections = Connections(address)
         self._losses: dict[tuple[str, str], int] = {}
+        self._leases = leases_in(address)
         self._begin(keep_history=keep_history)
         with self._connections.lent() as connection:
             prepare(connection, self._connections.name, is_read_only=False)
@@ -92,10 +94,12 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         with self._connections.lent() as connection:
             if pipeline:
                 with (
+                    guarded(lease := self._leases.guard()),
                     connection.pipeline(),
                     connection.transaction(),
                     connection.cursor(binary=True, row_factory=dict_row) as cursor,
                 ):
+                    check(connection, lease)
                     yield cursor
                 return
             with connection.cursor(binary=True, row_factory=dict_row) as cursor:

@@ -12,14 +12,14 @@ from typing import Any
 import psycopg
 from psycopg import RawCursor
 
-from costada.store.lease import LEASE_SECONDS, Lease, LostLease, guarding_lease
+from costada.store.lease import LEASE_SECONDS, Lease
 from costada.store.postgres_connections import (
     LOST_IN_COMMIT,
     Connections,
     explaining,
     first_line,
 )
-from costada.store.postgres_lease import CHECK, HOLDERS, LOST, leases_in, words_of_loss
+from costada.store.postgres_lease import HOLDERS, check, guarded, leases_in
 from costada.store.postgres_schema import REPLACING, prepare
 
 MARK = re.compile(r"\?(\d*)")
@@ -105,18 +105,19 @@ class PostgresEngine:
     def transaction(self, *, is_durable: bool = False) -> Iterator[None]:
         """Make the writes inside atomic; an exception undoes them."""
         with self.lock:
-            lease = self._lease()
+            lease = self._leases.guard()
             connection = self._connections.take()
             committing: psycopg.Cursor[Any] | None = None
+            is_committing = False
             try:
-                with explaining(self.place), _guarded(lease), _pipelined(connection):
+                with explaining(self.place), guarded(lease), _pipelined(connection):
                     connection.execute(BEGIN)
-                    _check(connection, lease)
+                    check(connection, lease)
                     if is_durable:
                         connection.execute(DURABLE)
                     self._current, self._owner = connection, threading.get_ident()
                     yield
-                    self._owner = 0
+                    self._owner, is_committing = 0, True
                     committing = connection.execute(b"COMMIT")
                 if committing and committing.statusmessage != "COMMIT":
                     undone = "a statement failed, so the transaction was undone"
@@ -124,13 +125,21 @@ class PostgresEngine:
             except BaseException as error:  # raised again: an interrupt undoes the writes as well
                 self._owner = 0
                 self._undo(connection)
-                if committing and connection.closed:
+                if is_committing and connection.closed:
                     lost = f"{LOST_IN_COMMIT} ({first_line(error)})"
                     raise OSError(errno.EIO, lost, self.place) from error
                 raise
             finally:
                 self._current = None
                 self._connections.give(connection)
+
+    def _undo(self, connection: psycopg.Connection[Any]) -> None:
+        """Roll back; a connection on which that is impossible is closed, which undoes as well."""
+        try:
+            if not connection.closed:
+                connection.execute(b"ROLLBACK")
+        except psycopg.Error:
+            connection.close()
 
     def hold(self, name: str) -> Lease:
         """Hold a run for this process, which may hold it several times.
@@ -145,19 +154,6 @@ class PostgresEngine:
         """The process that holds each run, or the one of a name."""
         found = self.rows(HOLDERS, (name,))
         return {held: f"process {pid} on {host} since {since}" for held, pid, host, since in found}
-
-    def _lease(self) -> Lease | None:
-        """The lease that guards the writes of this thread in this database."""
-        lease = guarding_lease()
-        return lease if lease is not None and lease.holder is self._leases else None
-
-    def _undo(self, connection: psycopg.Connection[Any]) -> None:
-        """Roll back; a connection on which that is impossible is closed, which undoes as well."""
-        try:
-            if not connection.closed:
-                connection.execute(b"ROLLBACK")
-        except psycopg.Error:
-            connection.close()
 
     def begin_snapshot(self) -> None:
         """Let all later queries of this thread see what is committed now, until it is closed."""
@@ -184,12 +180,12 @@ class PostgresEngine:
         return self._execute_alone(statement, values)
 
     def _execute_alone(self, statement: bytes, values: Sequence[object]) -> list[tuple[Any, ...]]:
-        lease = None if is_query(statement) else self._lease()
+        lease = None if is_query(statement) else self._leases.guard()
         with self._connections.lent() as connection:
             if lease is None:
                 return _fetched(connection, statement, values)
-            with _guarded(lease), _pipelined(connection):  # one transaction, as there is no other
-                _check(connection, lease)
+            with guarded(lease), _pipelined(connection):  # one transaction, as there is no other
+                check(connection, lease)
                 return _fetched(connection, statement, values)
 
     def put_blob(self, name: str, data: bytes) -> None:
@@ -215,23 +211,6 @@ def _pipelined(connection: psycopg.Connection[Any]) -> Iterator[None]:
             with suppress(psycopg.Error):
                 pipeline.close()
             raise
-
-
-@contextmanager
-def _guarded(lease: Lease | None) -> Iterator[None]:
-    """Raise `LostLease` where the check of a lease fails."""
-    try:
-        yield
-    except psycopg.DatabaseError as error:
-        if lease is None or error.sqlstate != LOST:
-            raise
-        lease.lost = words_of_loss(lease, error)
-        raise LostLease(lease.lost) from error
-
-
-def _check(connection: psycopg.Connection[Any], lease: Lease | None) -> None:
-    if lease is not None:
-        connection.execute(CHECK, (lease.name, lease.epoch))
 
 
 def _fetched(

@@ -9,14 +9,15 @@ before, and a transaction that depends on a lease begins with a check of the epo
 
 import os
 import socket
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from threading import Condition, Lock, Thread
 from typing import Any
 from weakref import WeakValueDictionary
 
 import psycopg
 
-from costada.store.lease import Lease, elapsed
+from costada.store.lease import Lease, LostLease, elapsed, guarding_lease
 from costada.store.postgres_connections import Connections, explaining
 
 BEATS = 6
@@ -40,7 +41,7 @@ BEGIN
     SELECT pid, host, to_char(since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"') AS since
         INTO present FROM costada_lease WHERE name = held;
     RAISE EXCEPTION USING ERRCODE = '{LOST}', MESSAGE = format(
-        'process %s on %s holds it since %s', present.pid, present.host, present.since);
+        'process %s on %s took it over at %s', present.pid, present.host, present.since);
 END $$;
 """  # noqa: S608
 """The unique pair makes an update of the epoch wait for transactions that have checked it, while a
@@ -56,7 +57,7 @@ INSERT INTO costada_lease VALUES (%s, 0, '', 0, now(), now(), 0) ON CONFLICT (na
 """
 PRESENT = f"""
 SELECT pid, host, to_char(since AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'),
-    host = '' OR extract(epoch FROM clock_timestamp() - beat) > seconds
+    seconds = 0 OR extract(epoch FROM clock_timestamp() - beat) > seconds
     OR pg_try_advisory_xact_lock({LOCK})
 FROM costada_lease WHERE name = %s FOR NO KEY UPDATE
 """  # noqa: S608
@@ -77,7 +78,7 @@ UPDATE costada_lease SET epoch = epoch + 1, host = %s, pid = %s, since = clock_t
 WHERE name = %s RETURNING epoch, pg_try_advisory_lock({LOCK})
 """  # noqa: S608
 GIVE_BACK = f"""
-UPDATE costada_lease SET host = '' WHERE name = %s AND epoch = %s
+UPDATE costada_lease SET seconds = 0 WHERE name = %s AND epoch = %s
 RETURNING pg_advisory_unlock({LOCK})
 """  # noqa: S608
 RENEW = """
@@ -143,6 +144,11 @@ class Leases:
                     self._connection.execute(GIVE_BACK, (lease.name, lease.epoch))
             self._changed.notify_all()
 
+    def guard(self) -> Lease | None:
+        """The lease that guards the writes of this thread in this database."""
+        lease = guarding_lease()
+        return lease if lease is not None and lease.holder is self else None
+
     def renew(self) -> None:
         """Send a heartbeat for all leases, and note which are lost.
 
@@ -159,7 +165,8 @@ class Leases:
                 if name in found:
                     lease.confirmed = sent
                 else:
-                    _note_loss(lease, connection)
+                    with suppress(LostLease), guarded(lease):
+                        check(connection, lease)
             for name in found & self._unlocked:
                 values = name, held[name].epoch
                 if connection.execute(LOCK_AGAIN, values).fetchall() == [(True,)]:
@@ -213,22 +220,26 @@ class Leases:
                     self.renew()
 
 
-def _note_loss(lease: Lease, connection: psycopg.Connection[Any]) -> None:
-    try:
+def check(connection: psycopg.Connection[Any], lease: Lease | None) -> None:
+    """Let the transaction fail if a lease is lost; with `None` do nothing."""
+    if lease is not None:
         connection.execute(CHECK, (lease.name, lease.epoch))
+
+
+@contextmanager
+def guarded(lease: Lease | None) -> Iterator[None]:
+    """Raise `LostLease` where the check of a lease fails."""
+    try:
+        yield
     except psycopg.DatabaseError as error:
-        if error.sqlstate != LOST:
+        if lease is None or error.sqlstate != LOST:
             raise
-        lease.lost = words_of_loss(lease, error)
-
-
-def words_of_loss(lease: Lease, error: psycopg.Error) -> str:
-    """What to say where the check of a lease has failed."""
-    return (
-        f"{lease.name}: this process has lost the run: {error.diag.message_primary}. Its heartbeat"
-        f" was overdue by more than {lease.seconds:g} seconds, or its connection was cut. It has"
-        " written nothing since; what it had stored before is kept"
-    )
+        lease.lost = (
+            f"{lease.name}: this process has lost the run: {error.diag.message_primary}. Its"
+            f" heartbeat was overdue by more than {lease.seconds:g} seconds, or its connection was"
+            " cut. It has written nothing since; what it had stored before is kept"
+        )
+        raise LostLease(lease.lost) from error
 
 
 _KNOWN: WeakValueDictionary[str, Leases] = WeakValueDictionary()

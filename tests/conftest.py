@@ -97,7 +97,9 @@ def running_server():
         yield running
 
 
-NEW_IN_POSTGRES = "DROP SCHEMA IF EXISTS costada CASCADE"
+NEW_IN_POSTGRES = """
+DROP SCHEMA IF EXISTS costada CASCADE; DROP SCHEMA public CASCADE; CREATE SCHEMA public
+"""
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -260,6 +261,7 @@ class RayEngine:
         self._ray = _imported("ray", "ray", self.name)
         self.faults: tuple[type[Exception], ...] = (
             *(RuntimeError, OSError, self._ray.exceptions.RayError),
+            ValueError,  # of a closed channel
         )
         if find_spec("grpc"):  # the client of a cluster elsewhere needs it
             self.faults += (importlib.import_module("grpc").RpcError,)
@@ -271,7 +273,7 @@ class RayEngine:
                     log_to_driver=False,
                     logging_level="ERROR",
                 )
-            except (*self.faults, ValueError) as error:
+            except self.faults as error:
                 raise _unreachable(self.name, error) from None
         self._answer = self._ray.remote(max_retries=0, max_calls=0)(answer)
 
@@ -301,7 +303,8 @@ class RayEngine:
     def stop(self, future: Future[bytes]) -> None:
         """Cancel it, and kill the worker that runs it."""
         if ref := self._refs.get(future):
-            self._ray.cancel(ref, force=True)
+            with suppress(*self.faults):  # a cluster that is gone runs nothing
+                self._ray.cancel(ref, force=True)
 
     def loss(self, error: BaseException) -> Loss | None:
         """What Ray says; a client that loses its connection raises a `ConnectionError`."""

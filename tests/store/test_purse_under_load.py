@@ -158,3 +158,44 @@ def test_the_children_of_a_hard_purse_never_spend_more_than_it_holds(asked):
             child.put("call", cost=cost)
     assert purse.spent <= 1
     assert purse.remaining == 1 - purse.spent
+
+
+POSTGRES_SPENDER = """
+    import sys
+    from contextlib import suppress
+    from costada.store.purse import Purse, OverBudget
+
+    purse = Purse(0.3, policy="hard", dsn=sys.argv[1])
+    account = purse.child(f"account {sys.argv[2][-1]}", 0.05)
+    print("ready", flush=True)
+    for number in range(int(sys.argv[3])):
+        key, spender = f"{sys.argv[2]} {number}", account if number % 2 else purse
+        with suppress(OverBudget):
+            spender.begin(key, "0.002")
+            spender.put(key, cost="0.001")
+"""
+
+
+def test_spenders_that_are_killed_never_overdraw_a_hard_purse_in_postgres(postgres_address):
+    def begin(name: str, calls: int) -> "subprocess.Popen[str]":
+        script = dedent(POSTGRES_SPENDER)
+        command = [sys.executable, "-c", script, postgres_address, name, str(calls)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    killed = [begin(f"killed {number}", 10**6) for number in range(3)]
+    others = [begin(f"other {number}", 25) for number in range(3)]
+    with Purse(0.3, policy="hard", dsn=postgres_address) as purse:
+        for process in killed:
+            process.stdout.readline()
+            assert purse.spent <= D("0.3")
+            process.kill()
+        while any(process.poll() is None for process in others):
+            assert purse.spent <= D("0.3")
+        for process in (*killed, *others):
+            process.wait(20)
+            process.stdout.close()
+        assert [process.returncode for process in others] == [0] * 3
+        entries = purse.calls()
+        assert purse.spent == sum(entry.cost + entry.bound for entry in entries) <= D("0.3")
+        assert sum(entry.bound > 0 for entry in entries) <= 3
+        assert purse.remaining >= 0

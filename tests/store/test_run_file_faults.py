@@ -15,6 +15,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 from costada.store.checkpoints import RunSaver
 from costada.store.file_errors import explaining
+from costada.store.history import RunHistory
 from costada.store.run_store import Cut, RunStore, copy_file, cut_back
 from costada.store.schema import FORMAT
 
@@ -274,3 +275,10 @@ def test_a_copy_into_a_folder_that_is_not_there_names_the_copy(tmp_path):
     with pytest.raises(PermissionError, match="cannot be opened; expected a file in a fol") as told:
         copy_file(run_file(tmp_path), tmp_path / "none" / "copy.sqlite")
     assert told.value.filename == str(tmp_path / "none" / "copy.sqlite")
+
+
+def test_a_file_that_is_no_run_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.sqlite"
+    path.write_bytes(b"something else" * 100)
+    with pytest.raises(ValueError, match="no run file"), RunHistory.of(path):
+        pass

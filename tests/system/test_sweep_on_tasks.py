@@ -6,9 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from socket import socket
 from time import monotonic, sleep
 
 import pytest
@@ -115,15 +116,28 @@ def dask_cluster(folder: Path):
 def ray_cluster(folder: Path):
     if find_spec("ray") is None:
         pytest.skip("needs Ray: the extra ray")
-    ray = Path(sys.executable).with_name("ray")
-    start = [ray, "start", "--head", "--num-cpus=2", "--include-dashboard=false", "--port=0"]
     port = 20_000 + os.getpid() % 10_000
-    place = [f"--ray-client-server-port={port}", f"--temp-dir={folder}"]
-    subprocess.run([*start, *place, "--disable-usage-stats"], check=True, capture_output=True)
-    try:
+    place = [f"--ray-client-server-port={port}", f"--temp-dir={folder}", "--port=0"]
+    options = ["--head", "--num-cpus=2", "--include-dashboard=false", "--disable-usage-stats"]
+    with ExitStack() as stack:
+        # `ray stop` would also stop the clusters of others
+        stack.callback(kill_all_that_name, str(folder))
+        start(stack, "ray.scripts.scripts", "start", "--block", *options, *place)
+        wait_until(lambda: is_open(port))
         yield Cluster(f"ray://127.0.0.1:{port}")
-    finally:
-        subprocess.run([ray, "stop", "--force"], check=True, capture_output=True)
+
+
+def is_open(port: int) -> bool:
+    with socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def kill_all_that_name(folder: str) -> None:
+    """Kill the processes that have a folder in their arguments."""
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if folder in (place / "cmdline").read_text():
+                os.kill(int(place.name), signal.SIGKILL)
 
 
 def start(stack: ExitStack, module: str, *options: str) -> None:

@@ -6,17 +6,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
+from secrets import token_hex
 from tempfile import TemporaryDirectory
+from time import monotonic, sleep
 
 import psutil
 import pytest
 
 SCRIPTS = Path(sys.executable).parent
 START_SECONDS = 90
+RAY_TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token_hex(32)}
+"""Lets the clusters of these tests take this process and its children alone."""
 
 
 def free_port() -> int:
@@ -27,8 +31,9 @@ def free_port() -> int:
 
 def end_tree(process: psutil.Process) -> None:
     """Kill a process and all that it has started."""
-    for each in [*process.children(recursive=True), process]:
-        each.kill()
+    with suppress(psutil.NoSuchProcess):
+        for each in [*process.children(recursive=True), process]:
+            each.kill()
 
 
 class DaskProcesses:
@@ -81,6 +86,7 @@ def ray_cluster() -> Iterator[str]:
     """The place of a Ray cluster of one node with two workers, started by `ray start`."""
     if not find_spec("ray"):
         pytest.skip("the extra ray is not installed")
+    os.environ.update(RAY_TOKEN)
     port, client_port = free_port(), free_port()
     with TemporaryDirectory(ignore_cleanup_errors=True, prefix="r") as folder:
         words = ["start", "--head", "--num-cpus", "2", "--temp-dir", folder, "--block"]
@@ -93,12 +99,24 @@ def ray_cluster() -> Iterator[str]:
             env={**os.environ, "RAY_TMPDIR": folder},
         ) as process:
             try:
+                _await_port(client_port)
                 yield f"127.0.0.1:{client_port}"
             finally:
                 import ray
 
                 ray.shutdown()
-                end_tree(psutil.Process(process.pid))
+                _end_if_there(psutil.Process(process.pid))
+
+
+def _await_port(port: int) -> None:
+    end = monotonic() + START_SECONDS
+    while True:
+        try:
+            with socket.create_connection(("127.0.0.1", port)):
+                return
+        except ConnectionRefusedError:
+            assert monotonic() < end, "Ray does not start"
+            sleep(0.2)
 
 
 def threads() -> ThreadPoolExecutor:

@@ -163,22 +163,31 @@ def test_a_token_cancels_the_evaluations_of_its_context(local_engine, squares):
         current_token.reset(before)
 
 
-def test_ray_repeats_what_a_killed_worker_did(squares, cache):
+def test_ray_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(squares, cache):
     with ray_cluster() as place:
         problem = judged_by(engine_of(f"ray://{place}"), squares)
         problem.judge(Program.of(FAST), "key")
         with evaluation(problem) as running:
-            busy = within(SECONDS, lambda: [*ray_tasks()])
+            busy = within(SECONDS, lambda: [*ray_processes("ray::answer")])
             sleep(0.5)
             for each in busy:
                 each.kill()
             verdict = running.result(SECONDS)
-    assert (verdict.score, verdict.error) == (1.0, None)
-    assert pid_of(verdict) not in [each.pid for each in busy]
+        assert (verdict.score, verdict.error) == (1.0, None)
+        assert pid_of(verdict) not in [each.pid for each in busy]
+        with evaluation(problem) as running:
+            within(SECONDS, lambda: [*ray_processes("ray::answer")])
+            for each in ray_processes("ray"):
+                end_tree(each)
+            with pytest.raises(OSError, match=r"ray://.* is gone .*the run can be resumed"):
+                running.result(2 * SECONDS)
 
 
-def ray_tasks():
-    """Workers of Ray, below this process, that evaluate; Ray names them by the function."""
+def ray_processes(name):
+    """Processes of Ray below this one; workers that evaluate are named by the function."""
     for each in psutil.Process().children(recursive=True):
-        if each.is_running() and "ray::answer" in " ".join(each.cmdline()):
-            yield each
+        try:
+            if name in " ".join(each.cmdline()):
+                yield each
+        except psutil.NoSuchProcess:
+            pass
