@@ -32,6 +32,7 @@ def discover(
     models_file: str | Path | None = None,
     guide_model: str | ChatModel | None = None,
     out: str | Path | None = None,
+    store: str | None = None,
     resume: bool = False,
     purse: Purse | None = None,
     trust: bool = False,
@@ -55,6 +56,8 @@ def discover(
         guide_model: The model that is asked for tactics, also by its name in `models`; by default
             `model`, or the first of `models`.
         out: Folder for the run's files; without one nothing is written.
+        store: Address of a Postgres database that keeps the run in place of a file in `out`, which
+            names it.
         resume: Resume the run in `out`, which was started with the same settings; `budget` and
             `max_iterations` may be higher than before.
         purse: Pays for the run; unspent money is returned to it. If less than the budget is left, a
@@ -83,11 +86,19 @@ def discover(
     from costada.runs.plan import plan_run
     from costada.runs.resume import extend_to
     from costada.runs.runner import carry_out
+    from costada.runs.stored_run import run_at
+    from costada.store.address import check_database
 
     given = read_given(
         problem, model, models, models_file, guide_model, {"budget": budget, **settings}
     )
-    folder = RunFolder(Path(out)) if out is not None else None
+    if store is not None:
+        check_database(store)
+        if out is None:
+            raise ValueError("store: got an address without out, expected both or none")
+    folder = None
+    if out is not None:
+        folder = run_at(f"{store}#{Path(out).name}", Path(out)) if store else RunFolder(Path(out))
     if (log := given.config.log) and folder is None:
         raise ValueError(f"log: got {', '.join(log)} without out, expected both or none")
     if folder and not resume:

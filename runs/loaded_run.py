@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from costada.reports.export.tables import TableName, table_of
 from costada.runs.folder import RunFolder
+from costada.runs.stored_run import run_at
 from costada.store.address import is_there
 from costada.store.candidates import SEED_ID
 from costada.store.history import RunHistory, Span
@@ -26,7 +27,7 @@ class LoadedRun:
     """A run as it was when it was loaded; `pandas.DataFrame` takes each of its tables as it is.
 
     Attributes:
-        path: The run folder.
+        path: The run folder; of a run in Postgres, that of its files on this machine.
         settings: The settings of the run, in JSON types.
         state: Whether the run waits for its first iteration, is running, was stopped and can be
             resumed, or is finished.
@@ -53,6 +54,7 @@ class LoadedRun:
     steps: list[Row]
     calls: list[Row]
     candidates: list[Row]
+    _run: RunFolder = field(repr=False)
 
     def program(self, candidate_id: str) -> str:
         """The program of a candidate, several files each below a line with the path.
@@ -60,7 +62,7 @@ class LoadedRun:
         Raises:
             ValueError: If the run has no such candidate.
         """
-        with opened(RunFolder(self.path)) as (history, run_id):
+        with opened(self._run) as (history, run_id):
             found = history.program_of(run_id, candidate_id)
         if found is None:
             raise ValueError(f"candidate_id: got {candidate_id!r}, expected one of the run's")
@@ -68,10 +70,10 @@ class LoadedRun:
 
 
 def load_run(path: str | Path) -> LoadedRun:
-    """Load a run from its folder, also while it is running. Executes nothing in the folder.
+    """Load a run, also while it is running. Executes nothing in its folder.
 
     Args:
-        path: The run folder.
+        path: The run folder, or the address `postgresql://USER@HOST/DATABASE#RUN`.
 
     Raises:
         ValueError: If the folder holds no run, its run has not started, or its files are damaged.
@@ -79,8 +81,8 @@ def load_run(path: str | Path) -> LoadedRun:
     """
     from costada.reports.page.opening import standing
 
-    folder = RunFolder(Path(path))
-    if folder.path.exists() and not folder.path.is_dir():
+    folder = run_at(path)
+    if isinstance(folder.database, Path) and folder.path.exists() and not folder.path.is_dir():
         raise ValueError(f"{path}: is a file, expected the folder of a run")
     settings = folder.load()
     with opened(folder) as (history, run_id):
@@ -95,6 +97,7 @@ def load_run(path: str | Path) -> LoadedRun:
         rows = history.steps(Span(run_id))
     last: Row = steps[-1] if steps else {"iteration": 0, "spent": 0.0}
     return LoadedRun(
+        _run=folder,
         path=folder.path,
         settings=settings.model_dump(mode="json"),
         state=cast("State", standing(folder, settings, rows)["state"]),

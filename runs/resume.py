@@ -167,6 +167,8 @@ def lost_steps(folder: RunFolder, store: RunStore, *, counts_lost: bool) -> Lost
         store: Its run file.
         counts_lost: Whether requests with an unknown outcome count at their upper bound.
     """
+    if not isinstance(folder.database, Path):
+        return None  # a server that crashed may have lost the last rows, but no answer of a call
     run_ids = store.run_ids()
     row = _last_row(folder.steps)
     if not run_ids or row is None:

@@ -59,9 +59,12 @@ class StoredRun(RunFolder):
         """Hold the run for this process; writes in the block depend on the lease.
 
         Raises:
-            ValueError: If another process holds the run, naming it.
+            ValueError: If another process holds the run, naming it; also if the folder holds a run
+                of its own.
             OSError: If the server cannot be reached, or the folder cannot be made.
         """
+        if self.settings.exists():
+            raise ValueError(f"{self.path}: holds a run of its own; resume in another folder")
         make_folder(self.path)
         with RunStore.at(self.address) as store:
             lease = store.hold(lease_name(self.address.run))

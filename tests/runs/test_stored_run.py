@@ -5,8 +5,10 @@ from urllib.parse import quote
 
 import pytest
 
+from costada import discover, load_run
 from costada.runs.folder import RunFolder
 from costada.runs.stored_run import StoredRun, named_runs, run_at
+from costada.store.candidates import SEED_ID
 from costada.store.postgres_connections import name_of
 from costada.store.run_store import RunStore
 
@@ -109,12 +111,38 @@ def test_the_runs_of_a_database_are_listed_and_compared(begin, invoke, url, else
     )
 
 
-def test_an_idea_of_a_user_waits_in_the_database(begin, invoke, url):
+def test_python_runs_resumes_and_loads_it(near, url, elsewhere, tmp_path):
+    begun = discover(near, "offline", budget=1.0, max_iterations=2, out="a/hex", store=url)
+    place = tmp_path / "again" / "hex"
+    found = discover(
+        near, "offline", budget=1.0, max_iterations=3, out=place, store=url, resume=True
+    )
+    loaded, whole = load_run(f"{url}#hex"), discover(near, "offline", budget=1.0, max_iterations=3)
+    assert (begun.iterations, loaded.iterations, loaded.state) == (2, 3, "finished")
+    assert loaded.best_program == found.best_program == whole.best_program
+    assert loaded.program(SEED_ID) == (near / "initial_program.py").read_text()
+    assert loaded.spent == found.spent == whole.spent
+    with pytest.raises(ValueError, match="store: got an address without out"):
+        discover(near, "offline", budget=1.0, store=url)
+
+
+def test_an_idea_of_a_user_waits_in_the_database(begin, invoke, url, elsewhere):
     begin("hex")
     assert invoke("steer", f"{url}#hex", "a wider step").exit_code == 0
     resumed = invoke("resume", f"{url}#hex", "--max-iterations", 4, "--json")
+    assert resumed.exit_code == 0, resumed.output
     assert json.loads(resumed.stdout)["waiting_inputs"] == 0
     assert rows(invoke, f"{url}#hex")[-1]["steered"]["idea"] == "a wider step"
+
+
+def test_files_of_another_run_are_not_overwritten(begin, invoke, near, url, elsewhere):
+    begin("hex")
+    place = elsewhere / "runs-out" / "hex"
+    invoke("run", near, "--max-iterations", 1, "--out", place)
+    before = (place / "steps.jsonl").read_bytes()
+    refused = invoke("resume", f"{url}#hex", "--max-iterations", 4)
+    assert (refused.exit_code, "holds a run of its own" in refused.output) == (2, True)
+    assert (place / "steps.jsonl").read_bytes() == before
 
 
 def test_a_name_is_taken_once(begin, url, tmp_path):
@@ -133,7 +161,7 @@ def test_runs_without_a_name_get_the_next_one(invoke, near, url, elsewhere):
     assert (elsewhere / "runs-out" / "near-2" / "report.html").is_file()
 
 
-def test_a_second_process_is_refused_and_told_who_works_on_the_run(begin, invoke, url):
+def test_a_second_process_is_refused_and_told_who_works_on_the_run(begin, invoke, url, elsewhere):
     begin("hex")
     holding = (
         "import sys\nfrom costada.runs.stored_run import run_at\n"
