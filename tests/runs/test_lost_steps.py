@@ -17,7 +17,7 @@ from costada.runs.discovery import discover
 from costada.runs.folder import RunFolder
 from costada.runs.given import GivenSearch
 from costada.runs.plan import plan_run
-from costada.runs.runner import THREAD, carry_out
+from costada.runs.runner import carry_out
 from costada.store.checkpoints import RunSaver
 from costada.store.purse import Purse
 from costada.store.run_store import RunStore, copy_file
