@@ -14,7 +14,7 @@ from langgraph.runtime import RunControl
 from costada.reports.progress import Progress
 from costada.runs.config import checked_config
 from costada.runs.discovery import discover
-from costada.runs.folder import RunFolder
+from costada.runs.folder import THREAD, RunFolder
 from costada.runs.given import GivenSearch
 from costada.runs.plan import plan_run
 from costada.runs.runner import carry_out
