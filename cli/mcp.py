@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from importlib.util import find_spec
+from ipaddress import ip_address
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,12 +19,19 @@ from costada.evaluators.registry import problem_names
 from costada.reports.terminal import show
 from costada.runs.config import RunConfig
 from costada.runs.folder import DEFAULT_PARENT
-from costada.runs.interruption import ExitCode
+from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.user_input import listed
+from costada.store.address import check_database
 
 DEFAULT_PORT = 8000
 SAVE_SECONDS = 1.5
 """Time that runs have to save after the client has gone; clients kill a server after two."""
+
+HTTP_SAVE_SECONDS = 60.0
+"""The same for a server that no client starts: calls in flight can end."""
+
+TOKEN_VARIABLE = "COSTADA_MCP_TOKEN"  # noqa: S105
+STRONG = re.compile(r"[\w-]{32,}", re.ASCII)
 
 MaxBudget = Annotated[
     float, typer.Option(help="Dollars that all runs together may spend, over the purse's life.")
@@ -48,6 +58,24 @@ Http = Annotated[
     bool,
     typer.Option("--http", help="Listen on 127.0.0.1 instead; prints the address with a token."),
 ]
+Host = Annotated[
+    str | None,
+    typer.Option(
+        metavar="IP",
+        help="Address to listen on with --http; beyond this machine only with a token in"
+        f" {TOKEN_VARIABLE}.",
+        show_default="127.0.0.1",
+    ),
+]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DSN",
+        envvar="COSTADA_STORE",
+        help="Keep runs and purse in a Postgres database; interrupted runs are resumed.",
+        show_default="folders, and --purse",
+    ),
+]
 Port = Annotated[
     int | None,
     typer.Option(
@@ -66,28 +94,32 @@ def mcp(
     purse: PurseFile = None,
     problems: Problems = None,
     out: Parent = DEFAULT_PARENT,
+    store: Store = None,
     http: Http = False,
+    host: Host = None,
     port: Port = None,
 ) -> None:
     """Offer searches to MCP clients: the tools discover, status and best_program.
 
     A client starts the server and talks to it over standard input and output. Runs continue in the
-    background while the server runs; costada resume resumes interrupted ones.
+    background while the server runs. costada resume resumes interrupted ones; with --store the
+    next server does.
     """
     with refusing(ExitCode.BAD_INPUT):
         if find_spec("mcp") is None:
             raise ValueError('mcp: needs the package mcp, run `pip install "costada[mcp]"`')
-        if port is not None and not http:
-            raise ValueError(f"--port: got {port} without --http, expected both or none")
+        if (port is not None or host is not None) and not http:
+            given = f"--host: got {host}" if port is None else f"--port: got {port}"
+            raise ValueError(f"{given} without --http, expected both or none")
+        token = _token(host) if http else ""
+        if store is not None:
+            check_database(store)
+            if purse is not None:
+                raise ValueError(f"--purse: got {purse} with --store, which keeps the purse")
         if not 0 < max_budget < inf:
             raise ValueError(f"--max-budget: got {max_budget:g}, expected finite dollars above 0")
-        from costada.agents.mcp import (
-            ADDRESS,
-            SearchService,
-            mcp_server,
-            named_problems,
-            serve_over_http,
-        )
+        from costada.agents.mcp import ADDRESS, mcp_server, serve_over_http
+        from costada.agents.search_service import SearchService, named_problems
         from costada.reports.page.server import new_token
         from costada.store.purse import Purse
 
@@ -96,16 +128,48 @@ def mcp(
             any_run = {"problem": next(iter(known.values())), "budget": max_budget}
             config = RunConfig.model_validate({**settings(), **any_run})
             policy = config.budget_policy
-            account = Purse(max_budget, policy=policy, path=purse, name="the server's purse")
-            service = SearchService(known, config, account, out)
+            account = Purse(
+                max_budget, policy=policy, path=purse, dsn=store, name="the server's purse"
+            )
+            service = SearchService(known, config, account, out, store)
             service.check()
-            service.reclaim()
+            if store is None:
+                service.reclaim()
+            service.follow()
+    with ending_on_signal():
+        try:
+            if http:
+                place, number = host or ADDRESS, port or DEFAULT_PORT
+                shown = f"[{place}]" if ":" in place else place
+                if token:
+                    show(f"http://{shown}:{number}/mcp, with the token in {TOKEN_VARIABLE}")
+                else:
+                    token = new_token()
+                    show(f"http://{shown}:{number}/mcp?token={token}")
+                serve_over_http(service, place, number, token)
+            else:
+                mcp_server(service).run("stdio")
+        finally:
+            service.end(HTTP_SAVE_SECONDS if http else SAVE_SECONDS)
+
+
+def _token(host: str | None) -> str:
+    """The token of the environment, empty if there is none.
+
+    Raises:
+        ValueError: It can be guessed, or the server is to be reached from other machines without
+            one; also if the host is no address.
+    """
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    if token and not STRONG.fullmatch(token):
+        raise ValueError(
+            f"{TOKEN_VARIABLE}: expected at least 32 letters, digits, _ and -, such as those that"
+            " `openssl rand -hex 32` prints"
+        )
     try:
-        if http:
-            token = new_token()
-            show(f"http://{ADDRESS}:{port or DEFAULT_PORT}/mcp?token={token}")
-            serve_over_http(service, port or DEFAULT_PORT, token)
-        else:
-            mcp_server(service).run("stdio")
-    finally:
-        service.end(SAVE_SECONDS)
+        is_reachable = host is not None and not ip_address(host).is_loopback
+    except ValueError:
+        raise ValueError(f"--host: got {host!r}, expected an IP address such as 0.0.0.0") from None
+    if is_reachable and not token:
+        raise ValueError(f"--host: got {host} without a token in {TOKEN_VARIABLE}, expected both")
+    return token

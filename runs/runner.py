@@ -212,17 +212,25 @@ def is_finished(folder: RunFolder) -> bool:
     Raises:
         ValueError: If its run file is damaged, another version's or missing.
     """
-    folder.check_kept()
-    if not is_there(folder.database):
+    state = saved_state(folder)
+    if state is None or not state.get("stop_reason"):
         return False
     config = folder.load()
+    return not can_resume(state, config.budget, config.max_iterations)
+
+
+def saved_state(folder: RunFolder) -> SearchState | None:
+    """The state of a run at its last checkpoint, `None` before the first.
+
+    Raises:
+        ValueError: If its run file is damaged, another version's or missing.
+    """
+    folder.check_kept()
+    if not is_there(folder.database):
+        return None
     with _saver(folder) as saver:
         saved = saver.get_tuple(folder.thread)
-    if saved is None:
-        return False
-    state = cast(SearchState, saved.checkpoint["channel_values"])
-    has_stopped = bool(state.get("stop_reason"))
-    return has_stopped and not can_resume(state, config.budget, config.max_iterations)
+    return saved and cast(SearchState, saved.checkpoint["channel_values"])
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from costada.agents.mcp import SearchService
+from costada.agents.search_service import SearchService
 from costada.reports.trace import rows_of_file
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
