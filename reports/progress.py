@@ -26,7 +26,7 @@ from rich.text import Text
 from costada.reports.formats import clock, counted, objective_text
 from costada.reports.status import erase_status
 from costada.reports.terminal import printable
-from costada.reports.trace import event_meaning, event_words
+from costada.reports.trace import event_meaning, event_words, failure_words
 from costada.store.history import CacheUse, PastCall, RunHistory
 
 if TYPE_CHECKING:
@@ -198,8 +198,8 @@ class LiveProgress(Progress):
         if row["global_gain"] > 0:
             before = "" if previous is None else f"from {previous:.6g} "
             events.insert(0, f"best {before}to {objective_text(row['best_objective'])}")
-        if row["failure"]:
-            events.append(f"failed: {row['failure'].splitlines()[0]}")
+        if failure := failure_words(row):
+            events.append(failure)
         self._events.extend(f"t={row['iteration']}  {event}" for event in events)
 
     def notice(self, text: str) -> None:
@@ -270,7 +270,6 @@ class LiveProgress(Progress):
         grid.show_header = True
         for row, events in list(self._steps)[-number:]:
             style = "bold green" if row["global_gain"] > 0 else ""
-            failure = f"failed: {row['failure'].splitlines()[0]}" if row["failure"] else ""
             grid.add_row(
                 str(row["iteration"]),
                 str(row["frontier"]),
@@ -279,7 +278,7 @@ class LiveProgress(Progress):
                 f"${row['step_cost']:.4f}",
                 objective_text(row["objective"]),
                 Text(objective_text(row["best_objective"]), style=style),
-                Text(", ".join(filter(None, (events, failure))), style="dim"),
+                Text(", ".join(filter(None, (events, failure_words(row)))), style="dim"),
             )
         return grid
 

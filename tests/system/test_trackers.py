@@ -192,6 +192,7 @@ def swept(near: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of mlflow about sqlalchemy
 @pytest.mark.parametrize("is_sqlite", [False, True], ids=["files", "sqlite"])
 def test_each_run_of_a_sweep_is_a_run_of_mlflow(is_sqlite, store, near, tmp_path, monkeypatch):
     """MLflow itself creates the tables of a new SQLite file without a lock."""
