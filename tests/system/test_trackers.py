@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -247,6 +248,26 @@ def test_earlier_iterations_are_logged_when_a_tracker_is_added_later(store, near
 def test_a_missing_library_is_refused_before_anything_is_written(near, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(ValueError, match=r"log: mlflow .* pip install 'costada\[mlflow\]'"):
+        discover(near, "offline", budget=1, out=tmp_path / "run", log="mlflow")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_store_that_mlflow_cannot_open_is_refused_before_anything_is_written(
+    near, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlyte:///mlflow.db")
+    with pytest.raises(ValueError, match=r"log: mlflow: cannot open sqlyte:.*'costada\[mlflow\]'"):
+        discover(near, "offline", budget=1, out=tmp_path / "run", log="mlflow")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(bool(find_spec("sqlalchemy")), reason="the whole mlflow is installed")
+def test_mlflow_skinny_with_its_default_store_is_refused(near, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_ALLOW_FILE_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match=r"log: mlflow: cannot open sqlite:.*'costada\[mlflow\]'"):
         discover(near, "offline", budget=1, out=tmp_path / "run", log="mlflow")
     assert not (tmp_path / "run").exists()
 
