@@ -23,7 +23,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from costada.reports.formats import clock, counted, objective_text
+from costada.reports.formats import budget_text, clock, counted, objective_text
 from costada.reports.status import erase_status
 from costada.reports.terminal import printable
 from costada.reports.trace import event_meaning, event_words, failure_words
@@ -127,7 +127,7 @@ class LineProgress(Lines, Progress):
         """Write the heading."""
         done = f", {counted(rows[-1]['iteration'], 'iteration')} done before" if rows else ""
         sandbox = f", sandbox {heading.sandbox}" if heading.sandbox else ""
-        self.write(f"{heading.title}: budget ${heading.budget:g}{sandbox}{done}")
+        self.write(f"{heading.title}: budget {budget_text(heading.budget)}{sandbox}{done}")
 
     def step(self, row: TraceRow) -> None:
         """Write the iteration's line."""
@@ -213,7 +213,7 @@ class LiveProgress(Progress):
         self._look()
         spent, budget = self._row["spent"] if self._row else 0.0, self._heading.budget
         bar = Table.grid(padding=(0, 1))
-        money = f"${spent:.4f} of ${budget:g}"
+        money = f"${spent:.4f} of {budget_text(budget)}"
         width = min(MOST_GAUGE, max(LEAST_GAUGE, inner - LABEL_WIDTH - len(money) - 2))
         bar.add_row("budget", ProgressBar(total=budget or 1.0, completed=spent, width=width), money)
         facts = self._facts()
