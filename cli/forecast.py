@@ -13,7 +13,7 @@ import typer
 from costada.cli import options
 from costada.cli.errors import keeping_output_clean, refusing
 from costada.cli.run import planned
-from costada.reports.formats import duration
+from costada.reports.formats import budget_text, duration
 from costada.reports.terminal import show
 from costada.runs.config import OUTPUT, RunConfig
 from costada.runs.interruption import ExitCode
@@ -102,7 +102,7 @@ def _print(found: Forecast, config: RunConfig) -> None:
 def _cells(row: BudgetForecast) -> tuple[str, ...]:
     return (
         row.model,
-        f"${row.budget:g}",
+        budget_text(row.budget),
         f"{row.steps:,}{'*' if row.is_limited else ''}",
         f"{row.tokens_in:,}",
         f"{row.tokens_out:,}",

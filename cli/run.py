@@ -18,7 +18,7 @@ from costada.cli import options
 from costada.cli.errors import keeping_output_clean, refusing, say, showing_pauses, showing_warnings
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
-from costada.reports.formats import counted, percent
+from costada.reports.formats import budget_text, counted, percent
 from costada.reports.status import update_status
 from costada.reports.terminal import show
 from costada.runs.config import EXECUTION, OUTPUT, RunConfig
@@ -296,7 +296,9 @@ def summary_text(
         lines.append(f"  last failure    {_last_failure(result)}")
     lines += [f"  failed          {failures}"] if failures and not result.last_failure else []
     lines.append(f"  best objective  {objective} (score {result.best_score:.6f})")
-    lines.append(f"  spent           ${result.spent:.6f} of ${config.budget:g}{overshoot}")
+    lines.append(
+        f"  spent           ${result.spent:.6f} of {budget_text(config.budget)}{overshoot}"
+    )
     lines += [f"    {role:<12}  {_calls_text(used)}" for role, used in sums.items() if used.calls]
     if cached := cache_text(sums.values()):
         lines.append(f"    cached        {cached}")

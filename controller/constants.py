@@ -3,9 +3,12 @@
 from dataclasses import dataclass, fields
 from math import inf, isfinite
 
+LARGEST_ITERATIONS = 1_000_000
+"""Iterations of a run: a run file of as many has some gigabytes."""
+
 RANGES: dict[str, tuple[float, float]] = {
     "num_frontiers": (1, inf),
-    "max_iterations": (1, inf),
+    "max_iterations": (1, LARGEST_ITERATIONS),
     "min_intensity": (0, 1),
     "max_intensity": (0, 1),
     "exploitation_share": (0, 1),

@@ -21,18 +21,18 @@ class Choosing:
 
     Attributes:
         schema: What may be chosen, as the context schema of the graph.
-        budget: Dollars of a run that chooses no budget.
+        defaults: What a run has that does not choose, by the same names.
     """
 
     def __init__(
         self,
         schema: type[BaseModel],
-        budget: float,
+        defaults: Chosen,
         read: Callable[[object], Chosen],
         build: Callable[[Chosen], "DiscoveryGraph"],
     ) -> None:
         """Keep the schema, what checks a context, and what builds the graph of a choice."""
-        self.schema, self.budget = schema, budget
+        self.schema, self.defaults = schema, defaults
         self._read, self._build = read, build
         self._built: dict[str, DiscoveryGraph] = {}
         self._lock = Lock()
@@ -62,23 +62,33 @@ class Choosing:
             ValueError: The context chooses something else.
         """
         chosen = self.read(context)
-        known = {BUDGET: self.budget, **saved}
+        known = {**self.defaults, **saved}
         for name, value in chosen.items():
             before = known.get(name)
             is_higher = isinstance(value, float) and isinstance(before, float) and value > before
             if value != before and not (name == BUDGET and is_higher):
+                began = "those of the graph" if before is None else repr(before)
                 raise ValueError(
-                    f"context: got {name} {value!r} for a run that began with"
-                    f" {'none' if before is None else repr(before)}, expected the same"
+                    f"context: got {name} {value!r} for a run that began with {began}, expected the"
+                    " same"
                     f"{' or a higher one' if name == BUDGET else ''}; only a new run can choose it"
                 )
-        return {**saved, **chosen}
+        new = {name: value for name, value in chosen.items() if value != known.get(name)}
+        return {**saved, **new}
 
     def graph(self, chosen: Chosen) -> "DiscoveryGraph":
-        """The graph of a choice, for any seed; raises `ValueError` if it contradicts itself."""
+        """The graph of a choice, for any seed.
+
+        Raises:
+            ValueError: The choice contradicts itself.
+        """
         lasting = {name: value for name, value in chosen.items() if name != SEED}
         key = json.dumps(lasting, sort_keys=True)
         with self._lock:
             if key not in self._built:
-                self._built[key] = self._build(lasting)
+                try:
+                    self._built[key] = self._build(lasting)
+                except ValueError as error:
+                    lines = str(error).splitlines()
+                    raise ValueError("\n".join(f"context: {line}" for line in lines)) from None
             return self._built[key]

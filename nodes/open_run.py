@@ -17,7 +17,7 @@ from costada.models.runnable_tree import model_facts
 from costada.nodes.calls.purse import draw_budget
 from costada.nodes.context import RunContext, budget_of
 from costada.nodes.pareto_front import front_members
-from costada.nodes.settings import problem_texts, settings_texts
+from costada.nodes.settings import check_seed, problem_texts, settings_texts
 from costada.nodes.state import SearchState, StepRecord
 from costada.store.candidates import FRONT
 from costada.store.rows import RunSetup, as_texts
@@ -74,13 +74,11 @@ def open_run(state: SearchState, context: RunContext) -> SearchState:
     holds an earlier run, all its keys are overwritten.
 
     Raises:
-        ValueError: The seed is no whole number, the evaluator gives no verdict or rejects the
-            starting program though no invalid start is allowed, or the purse that the run is to
-            draw from has nothing left for it.
+        ValueError: The seed is no whole number or out of range, the evaluator gives no verdict or
+            rejects the starting program though no invalid start is allowed, or the purse that the
+            run is to draw from has nothing left for it.
     """
-    run_seed = state.get("seed", context.settings.seed)
-    if not isinstance(run_seed, int):
-        raise ValueError(f"seed: got {run_seed!r}, expected a whole number")
+    run_seed = check_seed(state.get("seed", context.settings.seed))
     problem = context.problem
     evaluation = check_problem(problem)
     run_id = uuid4().hex

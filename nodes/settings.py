@@ -30,11 +30,25 @@ DEFAULT_MAX_FAILURES = 20
 LARGEST_PARALLEL = 256
 """Steps in flight: each has a thread and a connection, and may cross the budget."""
 
+LARGEST_SEED = 2**63 - 1
+"""Run files and their readers hold seeds as signed 64-bit numbers."""
+
 DEFAULT_TOOL_EVALUATIONS = 3
 """Programs that a generating model may try within one attempt."""
 
 Generator = Literal["model", "agent"]
 LostCalls = Literal["count", "ignore"]
+
+
+def check_seed(seed: object) -> int:
+    """The seed of a run.
+
+    Raises:
+        ValueError: It is no whole number, or outside the range.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= LARGEST_SEED:
+        raise ValueError(f"seed: got {seed!r}, expected a whole number from 0 to {LARGEST_SEED}")
+    return seed
 
 
 def check_step_cap(step_cap: float | None, generator: Generator) -> None:
@@ -76,7 +90,7 @@ class Settings(BaseModel):
     method: str = DEFAULT_METHOD
     """The method that allocates the budget, by its name in `METHODS`."""
 
-    seed: int = 0
+    seed: Annotated[int, Field(strict=True, ge=0, le=LARGEST_SEED)] = 0
     """Random seed of a run whose input gives none."""
 
     price: Price | None = None

@@ -4,7 +4,8 @@ from decimal import Decimal
 from math import inf
 
 LARGEST_COUNT = 10**9
-LARGEST_SHARE = 1_000.0
+LARGEST_SHARE, LARGEST_WRITTEN_SHARE = 1_000.0, 1e12
+LEAST_DOLLARS, LARGEST_DOLLARS = 1e-12, 1e12
 UNITS = ((100, 1, "s"), (6000, 60, "min"), (inf, 3600, "h"))
 """Limit in seconds, seconds per unit, unit."""
 
@@ -20,8 +21,17 @@ def count(number: int) -> str:
 
 
 def percent(share: float) -> str:
-    """A share in percent, with few digits above 1,000 times."""
-    return f"{share:.2%}" if share < LARGEST_SHARE else f"{100 * share:g}%"
+    """A share in percent, with whole percents above 1,000 times."""
+    if share < LARGEST_SHARE:
+        return f"{share:.2%}"
+    return f"{share:,.0%}" if share < LARGEST_WRITTEN_SHARE else f"{100 * share:g}%"
+
+
+def budget_text(dollars: float) -> str:
+    """A budget with all its digits, unless it is beyond reason: `$0.05`, `$0.000000001`."""
+    if not LEAST_DOLLARS <= dollars < LARGEST_DOLLARS:
+        return f"${dollars:g}"
+    return f"${Decimal(f'{dollars:.10g}'):f}"
 
 
 def objective_text(objective: float | None) -> str:

@@ -22,10 +22,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from costada.reports.formats import clock, counted, objective_text
+from costada.reports.formats import budget_text, clock, counted, objective_text
 from costada.reports.status import erase_status
 from costada.reports.terminal import printable
-from costada.reports.trace import event_meaning, event_words
+from costada.reports.trace import event_meaning, event_words, failure_words
 from costada.store.address import StorePlace, is_there
 from costada.store.history import CacheUse, PastCall, RunHistory
 
@@ -127,7 +127,7 @@ class LineProgress(Lines, Progress):
         """Write the heading."""
         done = f", {counted(rows[-1]['iteration'], 'iteration')} done before" if rows else ""
         sandbox = f", sandbox {heading.sandbox}" if heading.sandbox else ""
-        self.write(f"{heading.title}: budget ${heading.budget:g}{sandbox}{done}")
+        self.write(f"{heading.title}: budget {budget_text(heading.budget)}{sandbox}{done}")
 
     def step(self, row: TraceRow) -> None:
         """Write the iteration's line."""
@@ -198,8 +198,8 @@ class LiveProgress(Progress):
         if row["global_gain"] > 0:
             before = "" if previous is None else f"from {previous:.6g} "
             events.insert(0, f"best {before}to {objective_text(row['best_objective'])}")
-        if row["failure"]:
-            events.append(f"failed: {row['failure'].splitlines()[0]}")
+        if failure := failure_words(row):
+            events.append(failure)
         self._events.extend(f"t={row['iteration']}  {event}" for event in events)
 
     def notice(self, text: str) -> None:
@@ -213,7 +213,7 @@ class LiveProgress(Progress):
         self._look()
         spent, budget = self._row["spent"] if self._row else 0.0, self._heading.budget
         bar = Table.grid(padding=(0, 1))
-        money = f"${spent:.4f} of ${budget:g}"
+        money = f"${spent:.4f} of {budget_text(budget)}"
         width = min(MOST_GAUGE, max(LEAST_GAUGE, inner - LABEL_WIDTH - len(money) - 2))
         bar.add_row("budget", ProgressBar(total=budget or 1.0, completed=spent, width=width), money)
         facts = self._facts()
@@ -270,7 +270,6 @@ class LiveProgress(Progress):
         grid.show_header = True
         for row, events in list(self._steps)[-number:]:
             style = "bold green" if row["global_gain"] > 0 else ""
-            failure = f"failed: {row['failure'].splitlines()[0]}" if row["failure"] else ""
             grid.add_row(
                 str(row["iteration"]),
                 str(row["frontier"]),
@@ -279,7 +278,7 @@ class LiveProgress(Progress):
                 f"${row['step_cost']:.4f}",
                 objective_text(row["objective"]),
                 Text(objective_text(row["best_objective"]), style=style),
-                Text(", ".join(filter(None, (events, failure))), style="dim"),
+                Text(", ".join(filter(None, (events, failure_words(row)))), style="dim"),
             )
         return grid
 

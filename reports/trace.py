@@ -100,6 +100,19 @@ def attempts_made(row: Mapping[str, Any]) -> int:
     return int(row["attempts"]) - (OUT_OF_MONEY in row["events"])
 
 
+def has_failed(row: Mapping[str, Any]) -> bool:
+    """Whether an attempt of the iteration failed, rather than that none could be paid for."""
+    return bool(row["failure"]) and (OUT_OF_MONEY not in row["events"] or attempts_made(row) > 0)
+
+
+def failure_words(row: Mapping[str, Any]) -> str:
+    """Why the last attempt of an iteration failed or was not made, in one line, else empty."""
+    if not row["failure"]:
+        return ""
+    kind = "not paid for" if OUT_OF_MONEY in row["events"] else "failed"
+    return f"{kind}: {row['failure'].splitlines()[0]}"
+
+
 def trace_json(rows: Sequence[TraceRow]) -> str:
     """The rows as one JSON array, a row per line."""
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows)
@@ -133,11 +146,11 @@ def trace_table(rows: Sequence[TraceRow]) -> TerminalTable:
 
 def _cells(row: TraceRow) -> tuple[str, ...]:
     remarks = [event_words(event) for event in row["events"]]
-    if row["attempts"] > 1:
-        remarks.append(f"{row['attempts']} attempts")
+    if (made := attempts_made(row)) > 1:
+        remarks.append(f"{made} attempts")
     if row.get("is_cached"):
         remarks.append("known program")
-    if row["failure"]:
+    if has_failed(row):
         remarks.append("failed")
     return (
         str(row["iteration"]),

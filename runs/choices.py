@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-from costada.controller.constants import Constants
+from costada.controller.constants import RANGES, Constants
 from costada.evaluators.problem import Problem
 from costada.models.menu import MenuModel, ModelEntry
-from costada.nodes.settings import LARGEST_PARALLEL, Settings
+from costada.nodes.settings import LARGEST_PARALLEL, LARGEST_SEED, Settings
 from costada.runs.config import (
     CONTROLLER,
-    LARGEST_SEED,
     RunConfig,
     changed_constants,
     constant_names,
@@ -147,7 +146,7 @@ def _settings_schema(names: Sequence[str]) -> type[BaseModel]:
     for name in names:
         group, dot, constant = name.partition(".")
         if dot and group == CONTROLLER:
-            constants[constant] = _optional(Constants.__annotations__[constant], None)
+            constants[constant] = _optional(_constant_type(constant), None)
         else:
             models: tuple[type[BaseModel], ...] = (RunConfig, Settings)
             source = next(each for each in models if name in each.model_fields)
@@ -156,6 +155,17 @@ def _settings_schema(names: Sequence[str]) -> type[BaseModel]:
         kind = create_model("ControllerConstants", __base__=ContextBase, **constants)
         fields[CONTROLLER] = _optional(kind, "Constants of the controller.")
     return create_model("SearchSettings", __base__=ContextBase, **fields)
+
+
+def _constant_type(name: str) -> Any:
+    """The type of a constant with its range."""
+    kind: Any = Constants.__annotations__[name]
+    if kind is bool:
+        return kind
+    low, high = RANGES.get(name, (None, inf))
+    limits = {"gt": 0} if low is None else {"ge": low}
+    annotated: Any = Annotated
+    return annotated[kind, Field(**limits, le=None if high == inf else high, allow_inf_nan=False)]
 
 
 def _field_like(field: FieldInfo) -> tuple[Any, Any]:

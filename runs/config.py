@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, cast, get_args, get_origin
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
     FiniteFloat,
     ValidationError,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
-from costada.controller.constants import Constants
+from costada.controller.constants import LARGEST_ITERATIONS, Constants
 from costada.controller.methods import DEFAULT_METHOD, METHODS
 from costada.controller.router import DEFAULT_ROUTER, FIXED, ROUTERS, router_rule, start_router
 from costada.evaluators.registry import is_built_in
@@ -32,6 +34,7 @@ from costada.nodes.settings import (
     DEFAULT_MAX_FAILURES,
     DEFAULT_TOOL_EVALUATIONS,
     LARGEST_PARALLEL,
+    LARGEST_SEED,
     Generator,
     LostCalls,
     Settings,
@@ -74,8 +77,6 @@ TRACKERS = (*TrackerName, NO_TRACKER)
 OFFLINE = "offline"
 LARGEST_SETTINGS = 2**20
 """Bytes of a settings file."""
-
-LARGEST_SEED = 2**63 - 1
 
 DEFAULT_BUDGET = 1.0
 DEFAULT_CONSTANTS = Constants()
@@ -126,6 +127,17 @@ GUIDE_PRICE = Shown(MONEY.panel, "IN,OUT[,CACHED]", "the list price")
 
 Dollars = Annotated[FiniteFloat, Field(gt=0)]
 Seconds = Annotated[FiniteFloat, Field(gt=0)]
+
+
+def _known_method(name: str) -> str:
+    if name not in METHODS:
+        raise ValueError(unknown_name("method", name, METHODS))
+    return name
+
+
+MethodName = Annotated[
+    str, AfterValidator(_known_method), WithJsonSchema({"type": "string", "enum": list(METHODS)})
+]
 
 
 class RunConfig(BaseModel):
@@ -181,10 +193,12 @@ class RunConfig(BaseModel):
     step_cap: Annotated[Dollars | None, Shown(MONEY.panel, default="no cap")] = None
     """Dollars after which a generator with tools makes no further request in a step."""
 
-    method: Annotated[str, Shown(SEARCH.panel, "METHOD", names=METHODS)] = DEFAULT_METHOD
+    method: Annotated[MethodName, Shown(SEARCH.panel, "METHOD", names=METHODS)] = DEFAULT_METHOD
     """The method that allocates the budget."""
 
-    max_iterations: Annotated[int, Field(ge=1), SEARCH] = DEFAULT_CONSTANTS.max_iterations
+    max_iterations: Annotated[int, Field(ge=1, le=LARGEST_ITERATIONS), SEARCH] = (
+        DEFAULT_CONSTANTS.max_iterations
+    )
     """Maximum number of iterations (T_max)."""
 
     max_failures: Annotated[int, Field(ge=1), SEARCH] = DEFAULT_MAX_FAILURES
@@ -316,7 +330,7 @@ class RunConfig(BaseModel):
         if not isinstance(name, str):
             return known
         if name not in PRESETS:
-            raise ValueError(unknown_name("preset", name, PRESETS))
+            return known  # refused below, as any field is
         preset = PRESETS[name]
         fixed = {"budget": preset.budget, "reference_cost": preset.reference_cost}
         return {**fixed, "prompt_order": "paper", **known}
@@ -376,6 +390,13 @@ class RunConfig(BaseModel):
             raise ValueError("expected a number")
         return given
 
+    @field_validator("preset")
+    @classmethod
+    def _check_preset(cls, name: str | None) -> str | None:
+        if name is not None and name not in PRESETS:
+            raise ValueError(unknown_name("preset", name, PRESETS))
+        return name
+
     @field_validator("log", mode="before")
     @classmethod
     def _check_log(cls, given: object) -> object:
@@ -388,7 +409,7 @@ class RunConfig(BaseModel):
             return ()
         for name in names:
             if name not in list(TrackerName):
-                raise ValueError(f"expected trackers. {unknown_name('tracker', name, TRACKERS)}")
+                raise ValueError(unknown_name("tracker", name, TRACKERS))
         if len(set(names)) < len(names):
             raise ValueError("expected different trackers")
         return tuple(names)
@@ -412,8 +433,6 @@ class RunConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check_contradictions(self) -> Self:
-        if self.method not in METHODS:
-            raise ValueError(unknown_name("method", self.method, METHODS))
         entries = [entry.model for entry in self.models if not entry.base_url]
         asked = entries if self.models else [self.model]
         if self.base_url and not any(map(is_openai, (*asked, self.guide_model))):

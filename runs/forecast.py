@@ -30,7 +30,7 @@ from costada.nodes.calls.budget import (
 )
 from costada.nodes.context import PricedModel
 from costada.prompts.render import Prompt
-from costada.reports.formats import count
+from costada.reports.formats import budget_text, count
 from costada.runs.config import RunConfig
 from costada.runs.plan import Plan
 from costada.store.run_store import RunStore
@@ -202,7 +202,7 @@ def forecast_text(
         f"  worst call      ${found.worst_call:.4f} ({found.worst_tokens_in:,} tokens in,"
         f" {found.worst_tokens_out:,} out)",
         *([_in_flight(found)] if found.parallel > 1 else []),
-        f"  budget          ${config.budget:g} ({config.budget_policy})",
+        f"  budget          {budget_text(config.budget)} ({config.budget_policy})",
         *([f"  sandbox         {found.sandbox}"] if found.sandbox else []),
     ]
     for role, prompt in prompts:

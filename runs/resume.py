@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from costada.controller.money import remaining
 from costada.controller.step import stop_reason
+from costada.reports.formats import budget_text
 from costada.runs.config import EXECUTION, RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.gateway import uses_gateway
@@ -131,7 +132,7 @@ class LostSteps:
         if self.dollars and self.spent + self.dollars >= Decimal(str(budget)):
             raise ValueError(
                 f"{folder.place}: {self.words}; with these, ${self.spent + self.dollars:.6f} of the"
-                f" budget of ${budget:g} are spent. Resume with a higher --budget"
+                f" budget of {budget_text(budget)} are spent. Resume with a higher --budget"
             )
 
     @property

@@ -180,4 +180,11 @@ def _choosing(choices: Choices, given: _Given, graph: DiscoveryGraph) -> Choosin
 
     if models:
         build({"models": list(models)})  # each has a key and a price
-    return Choosing(schema, graph.search.budget, partial(read_context, schema), build)
+    search = graph.search
+    defaults = {
+        "budget": search.budget,
+        "problem": search.problem.name,
+        "models": [entry.name for entry in search.menu],
+        "parallel": search.parallel,
+    }
+    return Choosing(schema, defaults, partial(read_context, schema), build)

@@ -58,16 +58,17 @@ def add_program(folder: RunFolder, path: Path) -> Added:
         OSError: If a file cannot be read, or the run file not written.
     """
     is_folder = path.is_dir()
-    source = files_in(path, lambda _: True) if is_folder else read_text(path, LARGEST_PROGRAM)
     with _opened(folder) as store:
         run_id = store.run_ids()[-1]
         seed = store.candidates.find(run_id, SEED_ID)
         if is_folder and seed is not None and seed.program.is_one_text:
-            only = f", such as {path / next(iter(source))}" if len(source) == 1 else ""
+            files = [each for each in path.iterdir() if each.is_file()]
+            only = f", such as {files[0]}" if len(files) == 1 else ""
             raise ValueError(
                 f"program: got the folder {path}, expected a file{only}; the programs of the run"
                 " are one text"
             )
+        source = files_in(path, lambda _: True) if is_folder else read_text(path, LARGEST_PROGRAM)
         if seed is not None:
             found = _problem(folder)
             if isinstance(source, dict) and found is not None:

@@ -8,6 +8,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 ALL = "all"
+OWN_VALUE = re.compile(r"([\w.]+: )?got |Unknown ")
+"""How an expectation begins that shows the value itself, or the part of it that is wrong."""
+
 COMPOUND_NAME = re.compile(r"(?<![.\w])[a-z]+(?:_[a-z]+)+")
 
 
@@ -20,8 +23,14 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
         known: All accepted names.
     """
     names = sorted(known)
-    nearest = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-    proposal = f"Did you mean '{nearest[0]}'? " if nearest else ""
+    table, dot, own = name.lower().rpartition(".")
+    start = f"{table}{dot}"
+    # What the names of one table have in common says nothing about which of them is near.
+    siblings = [each.removeprefix(start) for each in names if each.startswith(start)]
+    begun = [each for each in siblings if own and each.startswith(own)]
+    nearest = begun[:1] or get_close_matches(own, siblings, n=1)
+    near = [f"{start}{each}" for each in nearest] if siblings else get_close_matches(name, names, 1)
+    proposal = f"Did you mean '{near[0]}'? " if near else ""
     return f"Unknown {kind} '{name}'. {proposal}Known: {', '.join(names)}."
 
 
@@ -53,7 +62,7 @@ def known_names(option: str, kind: str, text: str, known: Iterable[str]) -> tupl
     names = listed_or_all(option, text, everything)
     for name in names:
         if name not in everything:
-            raise ValueError(unknown_name(kind, name, everything))
+            raise ValueError(f"{option}: {unknown_name(kind, name, everything)}")
     if len(set(names)) < len(names):
         raise ValueError(f"{option}: got {text!r}, expected different {kind}s")
     return names
@@ -94,7 +103,9 @@ def explain(
 def _line(details: ErrorDetails, known_fields: list[str], label: Callable[[str], str]) -> str:
     field = ".".join(str(part) for part in details["loc"])
     if details["type"] == "extra_forbidden":
-        table = field.rpartition(".")[0]
+        table, _, own = field.rpartition(".")
+        if elsewhere := [name for name in known_fields if name.rpartition(".")[2] == own]:
+            return f"Unknown setting '{field}'. It is given as '{elsewhere[0]}'."
         siblings = [name for name in known_fields if name.rpartition(".")[0] == table]
         return unknown_name("setting", field, siblings or known_fields)
     if details["type"] == "missing":
@@ -106,6 +117,8 @@ def _line(details: ErrorDetails, known_fields: list[str], label: Callable[[str],
     )
     if not field:
         return expectation
+    if OWN_VALUE.match(expectation):
+        return f"{label(field)}: {expectation}"
     value = details["input"]
     shown = repr(value) if isinstance(value, str) else str(value)
     return f"{label(field)}: got {shown}, {expectation}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import StringIO
 from itertools import cycle, pairwise
-from math import ceil, inf, nan
+from math import inf, nan
 from statistics import fmean, median_low, quantiles
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,11 @@ class LineStyle:
     colour: str  # distinguishable without colour vision, on a light ground
     dashes: str  # line style; tells the kinds of method apart
     width: float  # points
+
+    @property
+    def svg_dashes(self) -> str:
+        """The line style as `stroke-dasharray` of SVG."""
+        return {SOLID: "none", DASHED: "7 3", DOTTED: "2 3", MIXED: "7 3 2 3"}[self.dashes]
 
 
 SOLID, DASHED, DOTTED, MIXED = "-", "--", ":", "-."
@@ -57,9 +63,7 @@ def line_styles(methods: Sequence[str]) -> Mapping[str, LineStyle]:
 
 LineStyles = Mapping[str, LineStyle]
 
-MOST_COLUMNS = 3
 PANEL_INCHES = (4.1, 3.3)
-TRAJECTORY_INCHES = (13.0, 4.3)
 GRID = 201
 SCORES_FROM, OBJECTIVES_FROM = 0.1, 0.25
 """Shares of the budget from which all values are shown; earlier ones may be cut off."""
@@ -78,28 +82,19 @@ SETTINGS: Any = {
 }
 
 
-def budget_paths(sections: Sequence[Section], styles: LineStyles, name: str) -> str:
-    """The budget-path figure: mean best score so far over the share of the budget, by section.
+def budget_paths(sections: Sequence[Section], styles: LineStyles, name: str) -> list[str]:
+    """The budget-path panels: mean best score so far over the share of the budget, by section.
 
     A band around the mean reaches from the lowest to the highest run, or holds the middle half of
-    many runs. `name` is the prefix of the ids in the picture, unique in the page.
+    many runs. `name` begins the ids in the pictures, unique in the page.
     """
-
-    def draw(figure: Figure) -> None:
-        columns = min(MOST_COLUMNS, len(sections))
-        rows = ceil(len(sections) / columns)
-        figure.set_size_inches(columns * PANEL_INCHES[0], rows * PANEL_INCHES[1] + 0.6)
-        panels = list(figure.subplots(rows, columns, squeeze=False).flatten())
-        for axes, section in zip(panels, sections, strict=False):
-            _paths(axes, section, styles)
-        for axes in panels[len(sections) :]:
-            axes.set_axis_off()
-        _legend(figure, panels[: len(sections)])
-
-    return svg_of(draw, name)
+    return [
+        _panel_svg(partial(_paths, section=section, styles=styles), f"{name}-{place}")
+        for place, section in enumerate(sections)
+    ]
 
 
-def trajectories(section: Section, styles: LineStyles, name: str) -> str:
+def trajectories(section: Section, styles: LineStyles, name: str) -> list[str]:
     """The three panels of one problem: objective over dollars, step cost, total cost.
 
     Each method shows its run with the (lower) median final score, of equal ones the first; `name`
@@ -110,44 +105,48 @@ def trajectories(section: Section, styles: LineStyles, name: str) -> str:
     for method, runs in section.runs.items():
         middle = median_low(best_score_at(run, 1.0) for run in runs[problem])
         shown[method] = next(run for run in runs[problem] if best_score_at(run, 1.0) == middle)
-    way = "lower" if section.is_minimized else "higher"
+    lines = [(run, _style(styles[method])) for method, run in shown.items()]
     limit: dict[str, Any] = {"color": "#555555", "linestyle": ":", "linewidth": 1.0}
 
-    def draw(figure: Figure) -> None:
-        figure.set_size_inches(TRAJECTORY_INCHES)
-        objective, step_cost, total = figure.subplots(1, 3)
-        for method, run in shown.items():
-            style = {"label": method, **_style(styles[method])}
-            _trajectory(objective, step_cost, total, run, style)
-        _frame(objective, "Objective over dollars", "Spent ($)", f"Objective ({way} is better)")
-        _frame(step_cost, f"Cost of each iteration, mean of {SMOOTHED}", "Iteration", STEP_COST)
-        _frame(total, "Cumulative cost", "Iteration", "Spent ($)")
-        objective.axvline(section.budget, **limit)
-        total.axhline(section.budget, **limit)
-        _limit_objective(objective, section, list(shown.values()))
-        for axes in (objective, step_cost, total):
-            axes.set_xlim(left=0.0)
-        for axes in (step_cost, total):
-            axes.set_ylim(bottom=0.0)
-        _legend(figure, [objective])
+    def objective(axes: Axes) -> None:
+        for run, style in lines:
+            found = [run.seed_objective, *(point.best_objective for point in run.points)]
+            heights = [nan if value is None else value for value in found]
+            axes.step(_dollars(run), heights, where="post", **style)
+        way = "lower" if section.is_minimized else "higher"
+        _frame(axes, "Objective over dollars", "Spent ($)", f"Objective ({way} is better)")
+        axes.axvline(section.budget, **limit)
+        _limit_objective(axes, section, list(shown.values()))
+        axes.set_xlim(left=0.0)
 
-    return svg_of(draw, name)
+    def step_cost(axes: Axes) -> None:
+        for run, style in lines:
+            _step_costs(axes, run, style)
+        _frame(axes, f"Cost of each iteration, mean of {SMOOTHED}", "Iteration", STEP_COST)
+        axes.set(xlim=(0.0, None), ylim=(0.0, None))
+
+    def total(axes: Axes) -> None:
+        for run, style in lines:
+            axes.plot([0, *(point.iteration for point in run.points)], _dollars(run), **style)
+        _frame(axes, "Cumulative cost", "Iteration", "Spent ($)")
+        axes.axhline(section.budget, **limit)
+        axes.set(xlim=(0.0, None), ylim=(0.0, None))
+
+    panels = (objective, step_cost, total)
+    return [_panel_svg(draw, f"{name}-{place}") for place, draw in enumerate(panels)]
 
 
-def _trajectory(
-    objective: Axes, step_cost: Axes, total: Axes, run: RunOutcome, style: dict[str, Any]
-) -> None:
-    dollars = [0.0, *(point.spent for point in run.points)]
-    found = [run.seed_objective, *(point.best_objective for point in run.points)]
-    heights = [nan if value is None else value for value in found]
-    objective.step(dollars, heights, where="post", **style)
-    costs = [after - before for before, after in pairwise(dollars)]
+def _dollars(run: RunOutcome) -> list[float]:
+    return [0.0, *(point.spent for point in run.points)]
+
+
+def _step_costs(axes: Axes, run: RunOutcome, style: dict[str, Any]) -> None:
+    costs = [after - before for before, after in pairwise(_dollars(run))]
     iterations = [point.iteration for point in run.points]
-    step_cost.plot(iterations, costs, ".", color=style["color"], markersize=3, alpha=0.45)
+    axes.plot(iterations, costs, ".", color=style["color"], markersize=3, alpha=0.45)
     reach = SMOOTHED // 2
     means = [fmean(costs[max(0, place - reach) : place + reach + 1]) for place in range(len(costs))]
-    step_cost.plot(iterations, means, **{**style, "linewidth": 1.4})
-    total.plot([0, *iterations], dollars, **style)
+    axes.plot(iterations, means, **{**style, "linewidth": 1.4})
 
 
 def _paths(axes: Axes, section: Section, styles: LineStyles) -> None:
@@ -162,7 +161,7 @@ def _paths(axes: Axes, section: Section, styles: LineStyles) -> None:
         across = [shares[n] for n in kept]
         lows, means, highs = zip(*(bands[n] for n in kept), strict=True)
         style = _style(styles[method])
-        axes.step(across, means, where="post", label=method, **style)
+        axes.step(across, means, where="post", **style)
         look: dict[str, Any] = {"color": style["color"], "alpha": 0.08, "linewidth": 0}
         axes.fill_between(across, lows, highs, step="post", **look)
         low, high = min(low, bands[first][1]), max(high, *bands[-1][1:])
@@ -209,15 +208,17 @@ def _frame(axes: Axes, title: str, across: str, up: str) -> None:
     axes.set_axisbelow(True)
 
 
-def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
-    handles = {
-        label: handle
-        for axes in panels
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
-    }
-    columns = min(4, len(handles))
-    place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "frameon": False}
-    figure.legend(handles.values(), handles.keys(), **place)
+def _panel_svg(draw_panel: Callable[[Axes], None], name: str) -> str:
+    """One panel, on the ground of the page."""
+
+    def draw(figure: Figure) -> None:
+        figure.set_size_inches(PANEL_INCHES)
+        axes = figure.subplots()
+        draw_panel(axes)
+        figure.set_facecolor("none")
+        axes.set_facecolor("none")
+
+    return svg_of(draw, name)
 
 
 def svg_of(draw: Callable[[Figure], None], name: str) -> str:

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from costada.evaluators.fingerprint import known_part
 from costada.experiments.comparison.metrics import Point, RunOutcome
+from costada.reports.formats import budget_text
 from costada.reports.trace import attempts_made, end_after, stored_rows
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
@@ -152,7 +153,7 @@ def _from_store(config: RunConfig, store: RunStore) -> RunOutcome | str:
         return "has not started"
     reason = end_after(rows[-1], config, is_failing=_is_failing(rows, config.max_failures))
     if reason is None:
-        spent = f"${rows[-1]['spent']:.4f} of ${config.budget:g}"
+        spent = f"${rows[-1]['spent']:.4f} of {budget_text(config.budget)}"
         return f"not finished: {rows[-1]['iteration']} iterations, {spent}"
     if store.call_log.num_requests(run_ids[-1]) and not store.call_log.has_answer(run_ids[-1]):
         return "no request got a usable response"

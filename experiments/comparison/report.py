@@ -54,10 +54,11 @@ NO_AVERAGES = "Fewer than two problems have runs of all these methods: there are
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A figure in the page."""
+    """A figure in the page: its panels, and the methods in its legend."""
 
-    svg: Markup
+    panels: Sequence[Markup]
     caption: str
+    methods: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ def _parts(comparison: Comparison, styles: LineStyles, out: Path) -> list[Part]:
     parts = []
     for number, ((model, budget), some) in enumerate(settings):
         sections, anchor = list(some), f"part-{number}"
-        paths = _drawn(budget_paths(sections, styles, anchor), PATHS)
+        paths = _drawn(budget_paths(sections, styles, anchor), PATHS, sections, styles)
         if len(sections) == 1:
             parts.append(_problem_part(anchor, sections[0], styles, [paths], out))
             continue
@@ -156,7 +157,8 @@ def _parts(comparison: Comparison, styles: LineStyles, out: Path) -> list[Part]:
 def _problem_part(
     anchor: str, section: Section, styles: LineStyles, figures: Sequence[Drawn], out: Path
 ) -> Part:
-    drawn = _drawn(trajectories(section, styles, f"{anchor}-trajectory"), TRAJECTORIES)
+    panels = trajectories(section, styles, f"{anchor}-trajectory")
+    drawn = _drawn(panels, TRAJECTORIES, [section], styles)
     title = section_title(section)
     tables, pages = section_tables(section), _run_pages(section, out)
     return Part(anchor, title, [*figures, drawn], "", tables, pages)
@@ -174,8 +176,12 @@ def _run_pages(section: Section, out: Path) -> dict[str, list[RunPage]]:
     return found
 
 
-def _drawn(svg: str, caption: str) -> Drawn:
-    return Drawn(Markup(svg), caption)  # noqa: S704  drawn here, texts escaped by matplotlib
+def _drawn(
+    panels: Sequence[str], caption: str, sections: Sequence[Section], styles: LineStyles
+) -> Drawn:
+    methods = [name for name in styles if any(name in section.runs for section in sections)]
+    safe = [Markup(svg) for svg in panels]  # noqa: S704  drawn here, texts escaped by matplotlib
+    return Drawn(safe, caption, methods)
 
 
 NAME = "comparison"

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from costada.experiments.sweep.sweep import Status, SweepRun
-from costada.reports.formats import clock, counted
+from costada.reports.formats import budget_text, clock, counted
 from costada.reports.progress import Lines, SilentProgress
 from costada.runs.interruption import ExitCode
 
@@ -51,7 +51,7 @@ class SweepLines(Lines, SweepProgress):
         parts = [f"[{num_ended}/{len(runs)}] {run.name}: {run.status}"]
         if run.step:
             parts.append(f"score {run.step.best_score:.6g}")
-            parts.append(f"${run.spent:.4f} of ${run.config.budget:g}")
+            parts.append(f"${run.spent:.4f} of {budget_text(run.config.budget)}")
             parts.append(f"iteration {run.step.iteration}")
         parts.append(clock(run.seconds))
         self.write("  ".join([*parts, *(text for text in (run.error, run.warning) if text)]))
@@ -102,7 +102,7 @@ def sweep_table(runs: Sequence[SweepRun], seconds: float, notice: str = "") -> R
                 Text(run.name),
                 f"{run.step.iteration if run.step else 0}/{run.config.max_iterations}",
                 ProgressBar(total=run.config.budget, completed=run.spent, width=BAR_WIDTH),
-                f"${run.spent:.4f} of ${run.config.budget:g}",
+                f"${run.spent:.4f} of {budget_text(run.config.budget)}",
                 f"{run.step.best_score:.6g}" if run.step else "",
                 clock(run.seconds),
             )
@@ -136,7 +136,7 @@ def _totals(runs: Sequence[SweepRun]) -> str:
     counts = Counter(run.status for run in runs)
     states = ", ".join(f"{counts[status]} {status}" for status in Status if counts[status])
     spent, budget = sum(run.spent for run in runs), sum(run.config.budget for run in runs)
-    return f"{states}  spent ${spent:.4f}, budgets ${budget:g}"
+    return f"{states}  spent ${spent:.4f}, budgets {budget_text(budget)}"
 
 
 def largest_bill(runs: Sequence[SweepRun]) -> float:
@@ -155,13 +155,15 @@ def headline(runs: Sequence[SweepRun], num_jobs: int) -> str:
     if num_begun := sum(run.has_begun for run in unfinished):
         parts.append(f"{num_begun} begun before")
     budgets = Counter(run.config.budget for run in unfinished)
-    terms = " + ".join(f"{count} x ${each:g}" for each, count in sorted(budgets.items()))
+    terms = " + ".join(f"{count} x {budget_text(each)}" for each, count in sorted(budgets.items()))
     sources = terms or "nothing to do"
     if spent := sum(run.spent for run in unfinished):
         sources += f" - ${spent:.4f} spent"
     crosses = any(run.config.budget_policy == "crossing" for run in runs)
     limit = "a run's last iteration may exceed its" if crosses else "no run exceeds its"
-    bill = f"Largest bill from here on: ${largest_bill(runs):g} = {sources}; {limit} budget."
+    bill = (
+        f"Largest bill from here on: {budget_text(largest_bill(runs))} = {sources}; {limit} budget."
+    )
     return f"{', '.join(parts)}. {bill}"
 
 

@@ -31,17 +31,24 @@ class MlflowTracker:
     """Logs settings as parameters, values as metrics with the iteration as step."""
 
     def __init__(self) -> None:
-        with opening_alone():
-            self._client = MlflowClient()
-            self._experiment = experiment_id(self._client)
         self._id = ""
 
     def check(self) -> None:
-        """Without a server or a store of the user's, MLflow has one of its own."""
+        """Raise `ValueError` if the store cannot be opened; mlflow-skinny opens no database."""
+        try:
+            with opening_alone():
+                self._client = MlflowClient()
+        except MlflowException as error:
+            raise ValueError(
+                f"cannot open {mlflow.get_tracking_uri()}; pip install 'costada[mlflow]', or set"
+                f" MLFLOW_TRACKING_URI to a server. MLflow: {' '.join(str(error).split())}"
+            ) from None
 
     def begin(self, run: TrackedRun) -> int:
         """Find the run by its token, or create it."""
-        client, experiment = self._client, self._experiment
+        client = self._client
+        with opening_alone():
+            experiment = experiment_id(client)
         wanted = f"tags.`{TOKEN_TAG}` = '{run.token}'"
         found = next(iter(client.search_runs([experiment], wanted, max_results=1)), None)
         if found is None:

@@ -103,18 +103,20 @@ def check_trackers(names: Sequence[TrackerName]) -> None:
     for name in names:
         if find_spec(LIBRARIES[name]) is None:
             raise ValueError(f"log: {name} needs {LIBRARIES[name]}; pip install 'costada[{name}]'")
-    if TrackerName.WANDB in names:
+    for name in names:
+        if name is TrackerName.TENSORBOARD:  # writes files of the run's folder
+            continue
         try:
             found = subprocess.run(
-                tracker_command(TrackerName.WANDB, CHECK),
+                tracker_command(name, CHECK),
                 capture_output=True,
                 timeout=CHECK_SECONDS,
                 stdin=subprocess.DEVNULL,
             )
         except subprocess.TimeoutExpired:
-            return
+            continue
         if found.returncode:
-            raise ValueError(f"log: {TrackerName.WANDB}: {last_line(found.stderr)}")
+            raise ValueError(f"log: {name}: {last_line(found.stderr)}")
 
 
 def tracker_command(name: TrackerName, *options: str) -> list[str]:

@@ -7,7 +7,7 @@ from billing_server import BillingServer, Refusal, Reply
 from compared_runs import runs_of
 
 from costada.experiments.comparison.outcomes import append_outcomes
-from costada.reports.formats import count, counted, percent
+from costada.reports.formats import budget_text, count, counted, percent
 
 REFUSED, FAILED = 2, 1
 SWEEP = ["sweep", "--problems", "all", "--methods", "all"]
@@ -108,7 +108,24 @@ def test_what_the_terminal_cannot_show_is_replaced(tmp_path):
     assert b" ? " in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("budget", "text"),
+    [
+        (0.05, "$0.05"),
+        (5, "$5"),
+        (1e-9, "$0.000000001"),
+        (1234567.89, "$1234567.89"),
+        (0.1 + 0.2, "$0.3"),
+        (1e-300, "$1e-300"),
+        (1e300, "$1e+300"),
+    ],
+)
+def test_a_budget_is_written_with_its_digits(budget, text):
+    assert budget_text(budget) == text
+
+
 def test_numbers_beyond_reason_take_few_characters():
+    assert percent(9_966_360.0) == "996,636,000%"
     assert (count(12_345), count(10**300)) == ("12,345", "1e+300")
     assert (percent(0.0472), percent(1e298)) == ("4.72%", "1e+300%")
     assert (counted(1, "run"), counted(2, "run")) == ("1 run", "2 runs")

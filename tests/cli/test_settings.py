@@ -72,18 +72,26 @@ def test_the_price_of_a_model_is_not_that_of_another_guide():
         ({"budget": 0}, "--budget: got 0, expected greater than 0"),
         ({"budget": float("nan")}, "--budget: got nan, expected a finite number"),
         ({"budget": True}, "--budget: got True, expected a number"),
-        ({"method": "costda"}, "Unknown method 'costda'. Did you mean 'costada'? Known: "),
+        (
+            {"method": "costda"},
+            "--method: Unknown method 'costda'. Did you mean 'costada'? Known: ",
+        ),
         ({"other_prices": {"x": 3}}, "other_prices.x: got 3, expected a price such as"),
         (
             {"other_prices": {"x": {"input_per_million": 1}}},
             "other_prices.x: got {'input_per_million': 1}, expected input_per_million, output_per",
         ),
         ({"max_iterations": 0}, "--max-iterations: got 0, expected greater than or equal to 1"),
+        (
+            {"max_iterations": 10**20},
+            f"--max-iterations: got {10**20}, expected less than or equal",
+        ),
+        ({"log": "zzz"}, "--log: Unknown tracker 'zzz'. Known: mlflow, none, tensorboard, wandb."),
         ({"seed": -1}, "--seed: got -1, expected greater than or equal to 0"),
         ({"problem": ""}, "PROBLEM: got '', expected at least 1 character"),
         ({"price": "1"}, "--price: got '1', expected dollars per million tokens as IN,OUT"),
-        ({"price": "inf,1"}, "--price: got 'inf,1', input_per_million: got 'inf', expected finite"),
-        ({"price": "x,1"}, "--price: got 'x,1', input_per_million: got 'x', expected a number"),
+        ({"price": "inf,1"}, "--price: input_per_million: got 'inf', expected finite dollars"),
+        ({"price": "x,1"}, "--price: input_per_million: got 'x', expected a number of dollars"),
         ({"price": 1}, "--price: got 1, expected a price such as Price(0.6, 1.92), a table or a"),
         ({"generator": "agent", "step_cap": 0}, "--step-cap: got 0, expected greater than 0"),
         (
@@ -136,8 +144,8 @@ def test_a_key_in_the_address_is_refused_because_settings_are_saved():
 @pytest.mark.parametrize(
     ("preset", "line"),
     [
-        ("glm5", "Unknown preset 'glm5'. Did you mean 'glm-5'? Known: glm-5, gpt-5.4."),
-        ("zzz", "Unknown preset 'zzz'. Known: glm-5, gpt-5.4."),
+        ("glm5", "--preset: Unknown preset 'glm5'. Did you mean 'glm-5'? Known: glm-5, gpt-5.4."),
+        ("zzz", "--preset: Unknown preset 'zzz'. Known: glm-5, gpt-5.4."),
     ],
 )
 def test_a_misspelt_preset_is_refused_with_the_nearest_one(preset, line):

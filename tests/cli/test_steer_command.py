@@ -84,6 +84,7 @@ def test_a_full_queue_is_refused_by_the_name_of_the_folder(invoke, run):
             "folder",
             "program: got the folder folder, expected a file, such as folder/a.py",
         ),
+        ("submit", ".", "program: got the folder ., expected a file; the programs of the run"),
     ],
 )
 def test_what_no_step_could_use_is_refused_by_name(

@@ -166,7 +166,10 @@ def test_the_page_is_complete_reproducible_and_needs_no_other_file(page):
     assert all(source.startswith("#") for source in tags.sources)
     assert {source[1:] for source in tags.sources} <= set(tags.ids)
     assert "script" not in tags.names
-    assert page.count("<svg") == 5
+    assert page.count("<figure>") == 5
+    panels, keys = 2 + 1 + 3 * 3, 2 + 1 + 2 + 2 + 1
+    assert page.count("<svg") == panels + keys
+    assert "fill: #ffffff" not in page  # the ground is that of the page, also a dark one
     for svg in re.findall(r"<svg.*?</svg>", page, flags=re.DOTALL):
         ElementTree.fromstring(svg)
     assert to_html(small(), [PUBLISHED], [], [], Path()) == page
@@ -176,8 +179,8 @@ def test_the_objective_of_a_run_that_ended_early_lies_within_its_picture():
     late = outcome([(0.1, 0.5), (0.5, 0.9)])
     early = outcome([(0.05, 0.42), (0.1, 0.45)], method="evox")
     (section,) = compare_outcomes([late, early]).sections
-    svg = trajectories(section, line_styles(["costada", "evox"]), "a")
-    (axis,) = re.findall(r'id="a-matplotlib\.axis_2">(.*?)id="a-patch', svg, flags=re.DOTALL)
+    svg = trajectories(section, line_styles(["costada", "evox"]), "a")[0]
+    (axis,) = re.findall(r'id="a-0-matplotlib\.axis_2">(.*?)id="a-0-patch', svg, flags=re.DOTALL)
     ticks = [float(text) for text in re.findall(r">([\d.]+)</text>", axis)]
     step = ticks[1] - ticks[0]
     assert min(ticks) - step < 4.5  # the objective at the end of the early run

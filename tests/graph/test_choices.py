@@ -16,6 +16,7 @@ from toy_graph import THREAD
 from typing_extensions import TypedDict
 
 from costada import Choices, MenuModel, Price, Purse, as_discovery_node, create_discovery_graph
+from costada.controller.methods import METHODS
 
 SETTINGS = ("max_iterations", "method", "approve_guides", "controller.base_patience")
 
@@ -67,7 +68,15 @@ def test_a_problem_and_models_are_chosen_by_name():
         ({"problem": "circle_packing"}, "context: Unknown setting 'problem'"),
         ({"bugdet": 0.01}, "Unknown setting 'bugdet'. Did you mean 'budget'"),
         ({"settings": {"base_url": "http://x/v1"}}, "Unknown setting 'settings.base_url'"),
-        ({"settings": {"method": "evo"}}, "Unknown method 'evo'. Did you mean 'evox'"),
+        (
+            {"settings": {"method": "evo"}},
+            "context: settings.method: Unknown method 'evo'. Did you",
+        ),
+        ({"settings": {"method": "zzz"}}, "method: Unknown method 'zzz'. Known: adaevolve, "),
+        ({"settings": {"seed": 3}}, "Unknown setting 'settings.seed'. It is given as 'seed'."),
+        ({"settings": {"controller.nope": 3}}, "'settings.controller.nope'. Known: settings.con"),
+        ({"settings": {"max_iterations": 10**20}}, "expected less than or equal to 1000000"),
+        ({"settings": {"controller.base_patience": -1}}, "base_patience: got -1, expected greater"),
         (
             {"settings": {"controller": {"base_patience": 0.5}}},
             "context: settings.controller.base_patience: got 0.5, expected a valid integer",
@@ -109,12 +118,34 @@ def test_without_choices_a_setting_in_the_context_is_refused():
 
 
 def test_the_schema_shows_the_limits():
-    graph, _ = graph_with(limits={"problems": [toy_problem(name="other")]})
+    shown = ("min_intensity", "cost_stabilizer", "calibrates_cost")
+    settings = (*SETTINGS, *(f"controller.{name}" for name in shown))
+    limits = {"problems": [toy_problem(name="other")], "settings": settings}
+    graph, _ = graph_with(limits=limits)
     schema = graph.get_context_jsonschema()
     assert set(schema["properties"]) == {"seed", "budget", "problem", "parallel", "settings"}
     assert schema["properties"]["budget"]["maximum"] == 0.05
     assert schema["properties"]["problem"]["enum"] == ["toy", "other"]
     assert schema["additionalProperties"] is False
+    settings = schema["$defs"]["SearchSettings"]["properties"]
+    assert settings["method"]["enum"] == list(METHODS)
+    assert (settings["max_iterations"]["minimum"], settings["max_iterations"]["maximum"]) == (
+        1,
+        1e6,
+    )
+    constants = schema["$defs"]["ControllerConstants"]["properties"]
+    assert constants["base_patience"]["minimum"] == 0
+    assert (constants["min_intensity"]["minimum"], constants["min_intensity"]["maximum"]) == (0, 1)
+    assert constants["cost_stabilizer"]["exclusiveMinimum"] == 0
+    assert constants["calibrates_cost"]["type"] == "boolean"
+
+
+def test_models_that_are_named_twice_in_a_context_are_refused_there():
+    one = MenuModel("one", ScriptedModel(answer=hashed_answer), Price(2, 4))
+    graph, model = graph_with(limits={"models": [one]})
+    with pytest.raises(ValueError, match=r"^context: models: got one, one, expected different"):
+        graph.invoke({}, context={"models": ["one", "one"]})
+    assert model.prompts == []
 
 
 @pytest.mark.parametrize(
@@ -149,17 +180,29 @@ def test_a_run_is_resumed_with_what_it_chose():
     ("context", "message"),
     [
         ({"budget": 0.02}, "got budget 0.02 for a run that began with 0.03, expected the same or"),
-        ({"parallel": 2}, "got parallel 2 for a run that began with none, expected the same"),
+        ({"parallel": 2}, "got parallel 2 for a run that began with 1, expected the same"),
+        ({"problem": "other"}, "got problem 'other' for a run that began with 'toy', expected"),
         ({"seed": 3}, "got seed 3 for a run that began with 0, expected the same"),
     ],
 )
 def test_a_different_choice_on_resume_is_refused(context, message):
-    graph, model = graph_with(saver=InMemorySaver())
+    graph, model = graph_with(
+        saver=InMemorySaver(), limits={"problems": [toy_problem(name="other")]}
+    )
     list(graph.stream({}, THREAD, context={"budget": 0.03}, interrupt_after=["generate"]))
     before = len(model.prompts)
     with pytest.raises(ValueError, match=message):
         graph.invoke(None, THREAD, context=context)
     assert len(model.prompts) == before
+
+
+def test_what_a_run_has_by_default_may_be_named_when_it_is_resumed():
+    graph, _ = graph_with(saver=InMemorySaver(), limits={"problems": [toy_problem(name="other")]})
+    whole = graph_with()[0].invoke({})
+    list(graph.stream({}, THREAD, interrupt_after=["evaluate"]))
+    same = {"budget": 0.01, "problem": "toy", "parallel": 1, "seed": 0}
+    assert graph.invoke(None, THREAD, context=same) == whole
+    assert graph.get_state(THREAD).values.get("chosen", {}) == {}
 
 
 @pytest.mark.parametrize("is_async", [False, True])

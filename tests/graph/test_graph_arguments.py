@@ -11,6 +11,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.store.memory import InMemoryStore
 from langgraph.types import Command
+from pydantic import ValidationError
 from toy_graph import graph_of, scripted
 from typing_extensions import TypedDict
 
@@ -45,10 +46,13 @@ def test_an_argument_that_cannot_work_is_refused_at_once(changed, message):
         compile_search(problem, scripted(), **arguments)
 
 
-def test_a_seed_that_is_no_number_is_refused_before_the_first_call():
+@pytest.mark.parametrize("seed", ["x", -5, 2**63, True, 1.0])
+def test_a_seed_that_is_none_is_refused_before_the_first_call(seed):
     graph, model = graph_of()
-    with pytest.raises(ValueError, match="seed: got 'x', expected a whole number"):
-        graph.invoke({"seed": "x"})
+    with pytest.raises(ValueError, match=f"seed: got {seed!r}, expected a whole number from 0 to"):
+        graph.invoke({"seed": seed})
+    with pytest.raises(ValidationError, match="seed"):
+        Settings(seed=seed)
     assert model.prompts == []
 
 

@@ -67,6 +67,18 @@ def test_a_line_says_frontier_action_money_and_events(make_row):
     assert "best none" in line_of(make_row(best_objective=None, best_score=0.0))
 
 
+def test_a_panel_says_failed_only_of_attempts_that_were_made(make_row):
+    target, text = console(is_terminal=True, width=180)
+    rows = [
+        make_row(failure="no program\nat all"),
+        make_row(iteration=2, failure="nothing is left", events=["out_of_money"]),
+    ]
+    follow(LiveProgress(target), rows)
+    assert "failed: no program" in text.getvalue()
+    assert "not paid for: nothing is left" in text.getvalue()
+    assert "failed: nothing" not in text.getvalue()
+
+
 def test_a_terminal_gets_a_panel_with_budget_best_frontier_mode_and_events(make_row):
     target, text = console(is_terminal=True)
     second = {"spent": 0.25, "step_cost": 0.0312, "global_gain": 0.1, "best_objective": 5.5}

@@ -160,6 +160,19 @@ def printed(rows, width=170):
     return text.getvalue()
 
 
+def test_a_trace_says_failed_only_of_attempts_that_were_made(make_row):
+    poor = {"events": ["out_of_money"], "failure": "no money"}
+    rows = [
+        make_row(iteration=1, failure="no program"),
+        make_row(iteration=2, **poor, attempts=3),
+        make_row(iteration=3, **poor),
+    ]
+    ends = [line.strip() for line in printed(rows).splitlines()]
+    assert [end for end in ends if end.endswith("out of money, 2 attempts, failed")]
+    assert [end for end in ends if end.startswith("1 ") and end.endswith("failed")]
+    assert [end for end in ends if end.startswith("3 ") and end.endswith("  out of money")]
+
+
 def line_with(text, word):
     return " ".join(next(line for line in text.splitlines() if word in line).split())
 

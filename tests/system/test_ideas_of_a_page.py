@@ -107,6 +107,30 @@ def test_the_box_sends_an_idea_and_shows_what_waits_as_text(run, server, page):
     assert page.evaluate("window.hurt") is None
 
 
+@pytest.mark.parametrize(("text", "count"), [("", "0"), ("  ", "0"), ("x" * 2500, "2,500")])
+def test_the_box_says_why_an_idea_is_refused(run, server, page, text, count):
+    page.goto(server.address)
+    page.get_by_label("Your idea for the next iteration").fill(text)
+    page.get_by_role("button", name="Try it").click()
+    said = f"Not added: idea: got {count} characters, expected 1 to 2,000 besides blanks"
+    page.get_by_text(said).wait_for()
+    assert page.get_by_label("Your idea for the next iteration").input_value() == text
+    assert waiting(run) == []
+
+
+def test_a_long_idea_that_waits_is_shortened_and_opens(run, server, page):
+    idea = f"{'try hexagonal rows ' * 100}and stop"
+    page.goto(server.address)
+    page.get_by_label("Your idea for the next iteration").fill(idea)
+    page.keyboard.press("Enter")
+    item = page.locator("#ideas-waiting li")
+    item.wait_for()
+    assert len(item.inner_text()) < 200
+    item.locator("summary").click()
+    page.wait_for_timeout(3500)  # the list has been read again by then
+    assert item.locator("p").inner_text() == idea
+
+
 def test_an_iteration_that_tried_an_idea_says_so_also_in_a_report(run, page):
     page.goto(f"{write_page(run).as_uri()}#t=2")
     page.locator("#drawer .tag", has_text="steered").wait_for()

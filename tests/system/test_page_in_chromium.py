@@ -169,6 +169,63 @@ def test_keys_move_through_a_chart_open_a_step_and_leave_it(page, guided):
     assert page.evaluate("document.activeElement === document.querySelector('#spent-chart svg')")
 
 
+def test_the_panel_of_a_step_holds_the_focus_where_it_covers_the_page(page, guided):
+    page.set_viewport_size({"width": 900, "height": 700})
+    opened(page, guided)
+    page.click("#table a >> text='3'")
+    page.wait_for_selector("#drawer .card")
+    assert page.evaluate("document.activeElement.id") == "drawer-title"
+    count = page.locator("#drawer :is(button, summary, pre):visible").count()
+    for _ in range(2 * count):
+        page.keyboard.press("Tab")
+        assert page.evaluate(
+            "document.activeElement === document.body"  # the browser's own bar
+            " || document.activeElement.closest('#drawer') !== null"
+        )
+    page.click("#drawer .term >> nth=0")
+    box = page.locator("#meaning").bounding_box()
+    middle = [box["x"] + box["width"] / 2, box["y"] + box["height"] / 2]
+    assert page.evaluate("([x, y]) => document.elementFromPoint(x, y).id", middle) == "meaning"
+    page.keyboard.press("Escape")
+    assert not page.is_visible("#meaning")
+    assert page.is_visible("#drawer")
+    page.set_viewport_size({"width": 1800, "height": 700})  # beside the page: nothing is covered
+    page.wait_for_selector("#drawer:not(:modal)")
+    page.click("#best-diff")
+    assert page.inner_text("#drawer-title") == "Iteration 3"
+    page.set_viewport_size({"width": 900, "height": 700})
+    page.wait_for_selector("#drawer:modal")
+    page.mouse.click(20, 300)
+    page.wait_for_selector("#drawer", state="hidden")
+    assert page.evaluate("document.activeElement.textContent") == "3"
+    assert page.evaluate("location.hash") == ""
+    assert page.said == []
+
+
+def test_a_step_that_could_not_be_paid_for_has_not_failed(page, tmp_path):
+    run = settings(tmp_path / "run", budget=0.01)
+    poor = {"objective": None, "score": None, "events": ["out_of_money"], "failure": "no money"}
+    write_steps(
+        run,
+        [
+            step(1, failure="no program"),
+            step(2, **poor, attempts=2),
+            step(3, **poor, attempts=1, step_cost=0.0),
+        ],
+        calls=[call(1), call(2)],
+        candidates=[candidate(2, is_valid=False, objective=None, score=0.0, error=ERROR)],
+    )
+    opened(page, run)
+    rows = page.locator("#table tbody tr").all_inner_texts()
+    events = [row.split("\t")[2] for row in rows]
+    assert events == ["failed", "out of money, failed", "out of money"]
+    page.select_option("#which", "failed")
+    assert page.inner_text("#listed") == "1 to 2 of 2"
+    assert "Last failure, in iteration 2: raised TypeError." in page.inner_text("#outcome")
+    page.click("#table a >> text='2'")
+    page.wait_for_selector("#drawer h3 >> text=Why the last attempt was not made")
+
+
 @pytest.fixture
 def hundred(tmp_path):
     run = settings(tmp_path / "run", max_iterations=100)
@@ -338,8 +395,9 @@ def test_what_programs_and_answers_hold_never_runs(page, hostile):
         page.wait_for_timeout(50)
         if place == 2:
             page.click("#before")
-    page.hover("#lanes-chart svg", position={"x": 300, "y": 40}, force=True)
     assert MARKUP.replace("\u202e", "\ufffd") in page.inner_text("#drawer")
+    page.keyboard.press("Escape")
+    page.hover("#lanes-chart svg", position={"x": 300, "y": 40}, force=True)
     assert page.evaluate("window.hurt") is None
     assert page.locator("img").count() == 0
     assert page.locator("script").count() == 3

@@ -6,6 +6,7 @@ import struct
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -192,6 +193,7 @@ def swept(near: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of mlflow about sqlalchemy
 @pytest.mark.parametrize("is_sqlite", [False, True], ids=["files", "sqlite"])
 def test_each_run_of_a_sweep_is_a_run_of_mlflow(is_sqlite, store, near, tmp_path, monkeypatch):
     """MLflow itself creates the tables of a new SQLite file without a lock."""
@@ -246,6 +248,26 @@ def test_earlier_iterations_are_logged_when_a_tracker_is_added_later(store, near
 def test_a_missing_library_is_refused_before_anything_is_written(near, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "mlflow", None)
     with pytest.raises(ValueError, match=r"log: mlflow .* pip install 'costada\[mlflow\]'"):
+        discover(near, "offline", budget=1, out=tmp_path / "run", log="mlflow")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_store_that_mlflow_cannot_open_is_refused_before_anything_is_written(
+    near, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlyte:///mlflow.db")
+    with pytest.raises(ValueError, match=r"log: mlflow: cannot open sqlyte:.*'costada\[mlflow\]'"):
+        discover(near, "offline", budget=1, out=tmp_path / "run", log="mlflow")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(bool(find_spec("sqlalchemy")), reason="the whole mlflow is installed")
+def test_mlflow_skinny_with_its_default_store_is_refused(near, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_ALLOW_FILE_STORE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match=r"log: mlflow: cannot open sqlite:.*'costada\[mlflow\]'"):
         discover(near, "offline", budget=1, out=tmp_path / "run", log="mlflow")
     assert not (tmp_path / "run").exists()
 

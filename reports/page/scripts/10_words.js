@@ -80,6 +80,16 @@ function plural(number, one, many = `${one}s`) {
   return `${count(number)} ${number === 1 ? one : many}`;
 }
 
+// Whether the last attempt was not made, since nothing was left to pay for it.
+function isUnpaid(step) {
+  return step.events.includes("out_of_money");
+}
+
+// An attempt that was not paid for has not failed; one before it may have.
+function hasFailed(step) {
+  return step.failure !== null && (!isUnpaid(step) || step.attempts > 1);
+}
+
 function eventWords(event) {
   return event.replaceAll("_", " ").replace(":", ": ");
 }

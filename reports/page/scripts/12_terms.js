@@ -53,6 +53,7 @@ function explaining(node, key) {
 function showMeaning(node, words) {
   if (meaning.of !== node) hideMeaning();
   const box = byId("meaning");
+  (node.closest("dialog") ?? document.body).append(box); // an open dialog lies above all else
   box.textContent = words;
   box.hidden = false;
   node.setAttribute("aria-describedby", "meaning");
@@ -93,6 +94,7 @@ function prepareTerms() {
     if (event.key !== "Escape" || box.hidden) return;
     hideMeaning();
     event.stopPropagation();
+    event.preventDefault(); // or the browser closes the dialog around the word
   }, { capture: true });
   const names = Object.keys(TERMS).sort((one, other) => one.localeCompare(other));
   byId("glossary").append(...names.flatMap((name) => [h("dt", {}, name), h("dd", {}, TERMS[name])]));

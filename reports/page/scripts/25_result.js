@@ -67,7 +67,7 @@ function showOutcome() {
 
 function lastFailure() {
   const fault = run.faults[run.faults.length - 1] ?? null;
-  const step = run.steps.findLast((each) => each.failure !== null) ?? null;
+  const step = run.steps.findLast((each) => hasFailed(each) && !isUnpaid(each)) ?? null;
   if (!step || (fault && fault.iteration > step.iteration)) return fault;
   const own = run.faults.findLast((each) => each.iteration === step.iteration);
   return { iteration: step.iteration, kind: own?.kind ?? "no usable program", text: step.failure };

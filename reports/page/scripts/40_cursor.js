@@ -189,7 +189,7 @@ function tipLines(step) {
     `cost ${dollars(step.step_cost, 4)}, spent ${dollars(step.spent, 4)}`,
     ...(step.confirmation?.length ? [`measured ${series(step.measurements)}; again ${series(step.confirmation)}`] : []),
     ...(step.events.length ? [step.events.map(eventWords).join(", ")] : []),
-    ...(step.failure ? [`failed: ${cut(step.failure.split("\n").pop(), 70)}`] : []),
+    ...(step.failure ? [`${isUnpaid(step) ? "not paid for" : "failed"}: ${cut(step.failure.split("\n").pop(), 70)}`] : []),
   ];
 }
 

@@ -1,11 +1,12 @@
 // The box of a live page for ideas of the reader's own, which the next iterations try.
 
 const IDEAS_PAUSE = 3000;
-const LONGEST_IDEA = 2000;
+const SHOWN_IDEA = 160;
+let shownIdeas = "";
 
 function prepareIdeas() {
   const said = h("span", { id: "idea-said", class: "quiet", role: "status" });
-  const text = h("input", { id: "idea", type: "text", maxlength: LONGEST_IDEA, required: true, autocomplete: "off", placeholder: "try hexagonal rows" });
+  const text = h("input", { id: "idea", type: "text", autocomplete: "off", placeholder: "try hexagonal rows" });
   const send = h("button", { type: "submit" }, "Try it");
   const form = h("form", { id: "ideas", "aria-label": "An idea for the next iteration" }, h("label", { for: "idea" }, "Your idea for the next iteration"), text, send, said);
   byId("top").append(form, h("ol", { id: "ideas-waiting", class: "quiet", "aria-label": "Ideas and programs that wait", hidden: true }));
@@ -38,10 +39,21 @@ async function followIdeas() {
 
 async function showIdeas() {
   const { waiting } = await (await ask("ideas")).json();
-  const list = byId("ideas-waiting");
-  list.hidden = !waiting.length;
-  list.replaceChildren(...waiting.map((each) => h("li", { value: each.number }, h("span", {}, each.idea ?? "a submitted program"), " ", h("span", { class: "tag" }, "waiting"))));
+  const found = JSON.stringify(waiting);
+  if (found !== shownIdeas) {
+    const list = byId("ideas-waiting");
+    list.hidden = !waiting.length;
+    list.replaceChildren(...waiting.map((each) => h("li", { value: each.number }, ...ideaWords(each.idea ?? "a submitted program"))));
+    shownIdeas = found;
+  }
   return waiting;
+}
+
+// A long idea is shown whole when it is opened.
+function ideaWords(idea) {
+  const tag = h("span", { class: "tag" }, "waiting");
+  if (idea.length <= SHOWN_IDEA) return [h("span", {}, idea), " ", tag];
+  return [h("details", {}, h("summary", {}, cut(idea, SHOWN_IDEA), " ", tag), h("p", {}, idea))];
 }
 
 // What a reader or a command put into an iteration, in words.

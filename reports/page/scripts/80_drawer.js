@@ -2,6 +2,29 @@
 
 const drawer = { iteration: null, opener: null };
 const LONGEST_TEXT = 200_000;
+const BESIDE = window.matchMedia("(min-width: 100rem)");
+
+// Beside the page where there is room, else above it as a dialog that holds the focus.
+function unfoldDrawer() {
+  if (byId("drawer").open) return;
+  if (BESIDE.matches) byId("drawer").open = true;
+  else {
+    byId("drawer").showModal();
+    byId("drawer-title").focus();
+  }
+}
+
+function prepareDrawer() {
+  byId("close").addEventListener("click", closeDrawer);
+  byId("drawer").addEventListener("click", (event) => event.target === byId("drawer") && closeDrawer());
+  // The browser itself closes a dialog at Escape or a gesture.
+  byId("drawer").addEventListener("close", () => byId("drawer").open || closeDrawer());
+  BESIDE.addEventListener("change", () => {
+    if (!byId("drawer").open) return;
+    byId("drawer").close();
+    unfoldDrawer();
+  });
+}
 
 // Something that is fetched when it is unfolded.
 function fold(title, content, { isOpen = false } = {}) {
@@ -53,8 +76,8 @@ async function openDrawer(iteration, takesFocus = false) {
   pointAt(iteration);
   history.replaceState(null, "", `#t=${iteration}`);
   document.body.classList.add("has-drawer");
-  byId("drawer").hidden = false;
   byId("drawer-title").textContent = iteration ? `Iteration ${iteration}` : "Starting program";
+  unfoldDrawer();
   byId("before").disabled = iteration <= 0;
   byId("next").disabled = iteration >= lastIteration();
   if (takesFocus) byId("drawer-title").focus();
@@ -71,13 +94,13 @@ async function openDrawer(iteration, takesFocus = false) {
     trouble = `The texts cannot be shown: ${error.message}`;
   }
   if (drawer.iteration !== iteration) return;
-  body.replaceChildren(head, ...(texts ? stepTexts(texts) : [h("p", { class: "quiet" }, trouble)]));
+  body.replaceChildren(head, ...(texts ? stepTexts(texts, Boolean(step && isUnpaid(step))) : [h("p", { class: "quiet" }, trouble)]));
 }
 
 function closeDrawer() {
-  if (byId("drawer").hidden) return;
+  if (drawer.iteration === null) return;
   drawer.iteration = null;
-  byId("drawer").hidden = true;
+  byId("drawer").close();
   document.body.classList.remove("has-drawer");
   history.replaceState(null, "", location.pathname + location.search);
   pointAt(null);
@@ -107,11 +130,11 @@ function stepFacts(step) {
   );
 }
 
-function stepTexts(texts) {
+function stepTexts(texts, isUnpaidFor) {
   const own = texts.candidates.filter((each) => !each.is_copy);
   const copies = texts.candidates.filter((each) => each.is_copy);
   const parts = [];
-  if (texts.failure) parts.push(h("h3", {}, "Why the last attempt failed"), textView(texts.failure));
+  if (texts.failure) parts.push(h("h3", {}, isUnpaidFor ? "Why the last attempt was not made" : "Why the last attempt failed"), textView(texts.failure));
   if (texts.calls.length) parts.push(h("h3", {}, plural(texts.calls.length, "request")), ...texts.calls.map(callView));
   if (texts.tactics.length) parts.push(h("h3", {}, `Tactics for ${texts.mode}`), tacticsView(texts.tactics));
   if (own.length) parts.push(h("h3", {}, own.length === 1 ? "Candidate" : `${own.length} candidates`), ...own.map(candidateView));

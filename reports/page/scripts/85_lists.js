@@ -4,7 +4,7 @@ const list = { page: 0, size: 50 };
 const FILTERS = [
   ["all", "all iterations", () => true],
   ["best", "new bests", (step) => step.global_gain > 0],
-  ["failed", "failed", (step) => step.failure !== null],
+  ["failed", "failed", hasFailed],
   ["repeated", "more than one attempt", (step) => step.attempts > 1],
   ["guide", "guide bought", isGuided],
   ["events", "any event", (step) => step.events.length > 0],
@@ -60,7 +60,7 @@ function showSteps() {
   const headings = ["iteration", h("span", {}, term("frontier"), ", ", term("action")), ...(isMenu ? ["model"] : []), "events", "cost", "spent", "objective", "best so far", term("utility"), "attempts"];
   const rows = some.map((step) => [
     stepLink(step.iteration), `${step.frontier}, ${step.action}`, ...(isMenu ? [step.models?.join(", then ") ?? ""] : []),
-    h("span", { class: "example" }, [...step.events.map(eventWords), ...(step.failure ? ["failed"] : []), ...(step.is_cached ? ["known program"] : [])].join(", ")),
+    h("span", { class: "example" }, [...step.events.map(eventWords), ...(hasFailed(step) ? ["failed"] : []), ...(step.is_cached ? ["known program"] : [])].join(", ")),
     dollars(step.step_cost, 4), dollars(step.spent, 4),
     h(step.global_gain > 0 ? "b" : "span", {}, decimals(step.objective, 7)), decimals(step.best_objective, 7),
     decimals(step.utility, 3), String(step.attempts),

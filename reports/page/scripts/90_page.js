@@ -111,11 +111,10 @@ function showNews(best) {
 }
 
 function prepareKeys() {
-  byId("close").addEventListener("click", closeDrawer);
   byId("before").addEventListener("click", () => openDrawer(drawer.iteration - 1));
   byId("next").addEventListener("click", () => openDrawer(drawer.iteration + 1));
   document.addEventListener("keydown", (event) => {
-    if (byId("drawer").hidden || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (!byId("drawer").open || event.altKey || event.ctrlKey || event.metaKey) return;
     const isInside = byId("drawer").contains(event.target) || event.target === document.body;
     if (event.key === "Escape") closeDrawer();
     else if (isInside && !event.target.closest("pre") && event.key === "ArrowLeft" && !byId("before").disabled) openDrawer(drawer.iteration - 1);
@@ -153,6 +152,7 @@ function begin() {
   prepareAcross();
   prepareLineage();
   prepareLists();
+  prepareDrawer();
   prepareKeys();
   showRangeQuietly();
   showAll();
