@@ -70,6 +70,17 @@ class Engine(Protocol):
     def put_row(self, table: str, row: Sequence[object]) -> None:
         """Write all columns of a row in place of the one with its key; it then is the newest."""
 
+    def draw(self, entry: Sequence[object], *, begins: bool) -> bool:
+        """Write an entry of a purse and book it, durably and in one request to the server.
+
+        Returns whether it did; an engine without a server never does, and none does where a call
+        that `begins` may not.
+
+        Args:
+            entry: The columns of the row.
+            begins: Whether the call has to be a new one that fits what is left.
+        """
+
     def put_blob(self, name: str, data: bytes) -> None:
         """Store bytes under their hash, unless they are there."""
 

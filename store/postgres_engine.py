@@ -19,6 +19,7 @@ from costada.store.postgres_connections import (
     explaining,
     first_line,
 )
+from costada.store.postgres_draw import DRAW, WAIT_FOR_DISK
 from costada.store.postgres_lease import HOLDERS, check, guarded, leases_in
 from costada.store.postgres_schema import REPLACING, prepare
 
@@ -188,6 +189,25 @@ class PostgresEngine:
                 check(connection, lease)
                 return _fetched(connection, statement, values)
 
+    def draw(self, entry: Sequence[object], *, begins: bool) -> bool:
+        """Write an entry of a purse and book it; other threads and clients may do so at once."""
+        lease = self._leases.guard()
+        connection = self._connections.take()
+        try:
+            with explaining(self.place), guarded(lease), RawCursor(connection) as cursor:
+                with _pipelined(connection) as pipeline:
+                    check(connection, lease)
+                    cursor.execute(DRAW, (*entry, begins), binary=True)
+                    pipeline.sync()  # commits
+                    connection.execute(WAIT_FOR_DISK)
+                return bool(cursor.fetchall()[0][0])
+        except OSError as error:
+            if connection.closed:
+                raise OSError(errno.EIO, LOST_IN_COMMIT, self.place) from error
+            raise
+        finally:
+            self._connections.give(connection)
+
     def put_blob(self, name: str, data: bytes) -> None:
         """Store bytes under their hash, unless they are there; no transaction undoes it."""
         self._execute_alone(PUT_BLOB, (name, data))
@@ -201,12 +221,12 @@ class PostgresEngine:
 
 
 @contextmanager
-def _pipelined(connection: psycopg.Connection[Any]) -> Iterator[None]:
+def _pipelined(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Pipeline]:
     """Send the statements of the block without waiting for each; the end waits for all."""
     with ExitStack() as pipeline:
-        pipeline.enter_context(connection.pipeline())
+        entered = pipeline.enter_context(connection.pipeline())
         try:
-            yield
+            yield entered
         except BaseException:  # raised again: without errors that only follow from this one
             with suppress(psycopg.Error):
                 pipeline.close()

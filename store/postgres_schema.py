@@ -7,6 +7,7 @@ import psycopg
 
 from costada.store.file_errors import foreign, other_format
 from costada.store.postgres_connections import SCHEMA
+from costada.store.postgres_draw import FUNCTIONS as DRAWING
 from costada.store.postgres_lease import LEASES
 from costada.store.schema import FORMAT, OWN_TABLES, TABLE, TABLES
 
@@ -135,7 +136,7 @@ def prepare(connection: psycopg.Connection[Any], place: str, *, is_read_only: bo
         tables = [table_statement(*each) for each in BODIES.items()]
         number = f"INSERT INTO costada_format SELECT {FORMAT} WHERE NOT EXISTS"
         number += " (SELECT 1 FROM costada_format);"
-        script = " ".join((*tables, INDEXES, FUNCTIONS, LEASES, number))
+        script = " ".join((*tables, INDEXES, FUNCTIONS, DRAWING, LEASES, number))
         connection.execute(script.encode())
 
 

@@ -284,6 +284,9 @@ class Purse:
             ValueError: The account is closed, the key exists or the bound is not an amount.
         """
         dollars = _dollars("bound", bound)
+        entry = Entry("", key, ZERO, dollars, facts)
+        if self._db.engine.draw(self._row(entry), begins=True):
+            return
         with self._db.transaction(is_durable=True):
             path = self._locked()
             own = _opened(path)
@@ -291,7 +294,7 @@ class Purse:
                 raise ValueError(f"key: got {key!r}, which {own.name!r} holds; expected a new one")
             least = dollars if own.policy == "hard" else ZERO
             own.check_fits(least, f"a call of at most ${dollars:f}")
-            self._write_entry(Entry("", key, ZERO, dollars, facts))
+            self._write_entry(entry)
             self._book(path, dollars, dollars)
 
     def put(
@@ -312,6 +315,8 @@ class Purse:
             ValueError: A number is no amount of dollars.
         """
         entry = Entry("", key, _dollars("cost", cost), _dollars("bound", bound), facts)
+        if self._db.engine.draw(self._row(entry), begins=False):
+            return
         with self._db.transaction(is_durable=True):
             path = self._locked()
             added = entry.cost + entry.bound - (self._recorded(key) or ZERO)
@@ -466,9 +471,12 @@ class Purse:
 
     def _write_entry(self, entry: Entry) -> None:
         """Write a call in place of what is recorded under its key."""
+        self._db.put_row("costada_entry", self._row(entry))
+
+    def _row(self, entry: Entry) -> tuple[int | str, ...]:
+        """A call as the columns of its table."""
         money = f"{entry.cost:f}", f"{entry.bound:f}"
-        row = self._number, entry.key, *money, json.dumps(entry.facts)
-        self._db.put_row("costada_entry", row)
+        return self._number, entry.key, *money, json.dumps(entry.facts)
 
 
 def _opened(path: Sequence[Account]) -> Account:

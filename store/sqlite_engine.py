@@ -177,6 +177,10 @@ class SqliteEngine:
         marks = ", ".join("?" * len(row))
         self.rows(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", row)  # noqa: S608
 
+    def draw(self, entry: Sequence[object], *, begins: bool) -> bool:
+        """A file has no server that could do it."""
+        return False
+
     def put_blob(self, name: str, data: bytes) -> None:
         """Store bytes under their hash, unless another process has stored them since."""
         self.rows("INSERT OR IGNORE INTO costada_blob VALUES (?, ?)", (name, data))
