@@ -12,6 +12,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Condition, Lock, Thread
+from time import monotonic
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -22,6 +23,11 @@ from costada.store.postgres_connections import Connections, explaining
 
 BEATS = 6
 """Heartbeats in the time after which a lease expires."""
+
+PATIENCE_SECONDS = 1.0
+"""How long a held run is tried again."""
+
+TICK_SECONDS = 0.05
 
 LOST = "CA001"
 """SQLSTATE of a write whose lease another process has taken over."""
@@ -92,6 +98,10 @@ SELECT pg_try_advisory_lock({LOCK}) FROM costada_lease WHERE name = %s AND epoch
 """  # noqa: S608
 
 
+class _HeldElsewhere(ValueError):
+    """Another process holds the run, or held it a moment ago."""
+
+
 class Leases:
     """The leases that this process holds in one database, on a connection of their own.
 
@@ -109,6 +119,9 @@ class Leases:
     def acquire(self, name: str, seconds: float) -> Lease:
         """Hold a run for this process, which may hold it several times.
 
+        A run that is held is tried again for a second: the server notices some milliseconds after
+        the death of a process that its session has ended.
+
         Args:
             name: What is held.
             seconds: Seconds without a heartbeat after which another process may take over.
@@ -117,12 +130,21 @@ class Leases:
             ValueError: Another process holds the run, naming it.
             OSError: The server cannot be reached.
         """
+        deadline = monotonic() + PATIENCE_SECONDS
         with self._changed, explaining(self._connections.name):
-            if (known := self._held.get(name)) and not known.lost:
-                known.num_users += 1
-                return known
-            sent = elapsed()
-            lease = Lease(name, self._take(name, seconds), seconds, self, sent)
+            while True:
+                if (known := self._held.get(name)) and not known.lost:
+                    known.num_users += 1
+                    return known
+                sent = elapsed()
+                try:
+                    epoch = self._take(name, seconds)
+                    break
+                except _HeldElsewhere:
+                    if monotonic() >= deadline:
+                        raise
+                    self._changed.wait(TICK_SECONDS)
+            lease = Lease(name, epoch, seconds, self, sent)
             self._held[name] = lease
             if self._thread is None:
                 self._thread = Thread(target=self._beat, name="costada-lease", daemon=True)
@@ -184,7 +206,7 @@ class Leases:
                 connection.execute(NEW_ROW, (name,))
                 ((pid, host, since, is_free),) = connection.execute(PRESENT, (name,)).fetchall()
                 if not is_free:
-                    raise ValueError(
+                    raise _HeldElsewhere(
                         f"{name}: another process is at work in this run: process {pid} on {host}"
                         f" since {since}"
                     )

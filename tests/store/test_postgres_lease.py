@@ -1,0 +1,37 @@
+"""Taking a lease that another session holds, or held a moment ago."""
+
+import time
+from threading import Timer
+
+import pytest
+
+from costada.store.postgres_lease import PATIENCE_SECONDS, Leases
+from costada.store.run_store import RunStore
+
+
+@pytest.fixture
+def holders(postgres_address):
+    """Two sessions that take leases as two processes would."""
+    RunStore.postgres(postgres_address).close()  # creates the tables
+    return Leases(postgres_address), Leases(postgres_address)
+
+
+def test_a_lease_that_becomes_free_within_a_second_is_taken(holders):
+    first, second = holders
+    held = first.acquire("run", 30.0)
+    timer = Timer(PATIENCE_SECONDS / 4, held.release)
+    timer.start()
+    taken = second.acquire("run", 30.0)
+    timer.join()
+    assert taken.epoch == held.epoch + 1
+    taken.release()
+
+
+def test_a_lease_that_stays_held_is_refused_after_a_second(holders):
+    first, second = holders
+    held = first.acquire("run", 30.0)
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="another process is at work in this run: process"):
+        second.acquire("run", 30.0)
+    assert time.monotonic() - began >= PATIENCE_SECONDS
+    held.release()
