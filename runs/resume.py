@@ -108,9 +108,10 @@ class LostSteps:
     """The lost steps from `first` to `last`.
 
     `dollars` is the cost of their calls, which no row of the call log shows; `spent` is the cost of
-    the calls that it shows.
+    the calls that it shows. `source` is what has lost them.
     """
 
+    source: str
     first: int
     last: int
     dollars: Decimal
@@ -139,8 +140,8 @@ class LostSteps:
     def words(self) -> str:
         """What is missing, in one line."""
         return (
-            f"run.sqlite has lost iterations {self.first} to {self.last}, which steps.jsonl still"
-            f" has, and ${self.dollars:.6f} that their calls cost"
+            f"{self.source} has lost iterations {self.first} to {self.last}, which steps.jsonl"
+            f" still has, and ${self.dollars:.6f} that their calls cost"
         )
 
     def charge(self, store: RunStore) -> None:
@@ -181,9 +182,9 @@ def lost_steps(folder: RunFolder, store: RunStore, *, counts_lost: bool) -> Lost
     known = store.call_log.spent(run_ids[-1], kept)
     known += store.call_log.unsettled_cost(run_ids[-1], kept, counts_lost=counts_lost)
     missing = spent_by_trace - known
-    return LostSteps(
-        kept + 1, iteration, missing if missing >= LEAST_DOLLARS else Decimal(0), known
-    )
+    dollars = missing if missing >= LEAST_DOLLARS else Decimal(0)
+    source = folder.database.name if isinstance(folder.database, Path) else "the database"
+    return LostSteps(source, kept + 1, iteration, dollars, known)
 
 
 def check_lost_steps(folder: RunFolder, config: RunConfig, *, is_accepted: bool) -> None:
