@@ -1,0 +1,16 @@
+"""Two replicas and one Postgres, killed at random; `replicas.py` does the same for hours."""
+
+from replicas import HEAD, kill_replicas
+
+from costada.store.postgres_connections import name_of
+
+NUM_KILLS = 8
+
+
+def test_runs_of_killed_replicas_end_as_undisturbed_ones(postgres_address, tmp_path):
+    head, *lines, verdict = kill_replicas(
+        tmp_path, name_of(postgres_address), seeds=(0, 4), kills=NUM_KILLS, budget=0.1
+    )
+    assert head == HEAD
+    assert [line.split()[-1] for line in lines] == ["yes", "yes"]
+    assert int(verdict.split()[0]) >= NUM_KILLS // 2
