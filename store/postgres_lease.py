@@ -142,6 +142,8 @@ class Leases:
                     break
                 except _HeldElsewhere:
                     if monotonic() >= deadline:
+                        if not self._held and self._connection is not None:
+                            self._connection.close()
                         raise
                     self._changed.wait(TICK_SECONDS)
             lease = Lease(name, epoch, seconds, self, sent)

@@ -1,5 +1,6 @@
 """Taking a lease that another session holds, or held a moment ago."""
 
+import threading
 import time
 from threading import Timer
 
@@ -13,7 +14,10 @@ from costada.store.run_store import RunStore
 def holders(postgres_address):
     """Two sessions that take leases as two processes would."""
     RunStore.postgres(postgres_address).close()  # creates the tables
-    return Leases(postgres_address), Leases(postgres_address)
+    yield Leases(postgres_address), Leases(postgres_address)
+    for thread in threading.enumerate():
+        if thread.name == "costada-lease":  # closes the connection
+            thread.join()
 
 
 def test_a_lease_that_becomes_free_within_a_second_is_taken(holders):
