@@ -219,7 +219,7 @@ def differences(recorded: dict[str, Entry], logs: Path, most_unknown: int) -> It
     for key, dollars in confirmed.items():
         found = recorded.get(key)
         # the last put of a killed client may have been carried out without an answer
-        if found is None or (dollars != BOUND and (found.cost, found.bound) != (dollars, 0)):
+        if found is None or (dollars != BOUND and (found.cost != dollars or found.bound)):
             yield f"{key}: ${dollars} was confirmed, recorded is {found}"
     if len(recorded) > len(confirmed) + most_unknown:
         yield f"{len(recorded)} entries, of which only {len(confirmed)} were confirmed"

@@ -11,17 +11,23 @@ from itertools import count
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 
 from costada.store.purse import OverBudget, Purse
 
 D = Decimal
 
 
-def test_threads_can_not_overdraw_a_hard_purse():
-    purse = Purse(1, policy="hard")
+def test_threads_can_not_overdraw_a_hard_purse(open_purse):
+    purse = open_purse(1, policy="hard")
 
     def spend(number: int) -> Decimal:
         with suppress(OverBudget):
@@ -79,12 +85,10 @@ ACCOUNT = st.integers(0, 30)
 
 
 class NestedSpending(RuleBasedStateMachine):
-    policy = "hard"
-
-    def __init__(self):
+    def __init__(self, purse):
         super().__init__()
-        self.accounts = [Purse(1, policy=self.policy)]
-        self.under_way, self.numbers = [], count()
+        self.accounts, self.policy = [purse], purse.policy
+        self.in_flight, self.numbers = [], count()
 
     def pick(self, number):
         return self.accounts[number % len(self.accounts)]
@@ -99,12 +103,12 @@ class NestedSpending(RuleBasedStateMachine):
         account, key = self.pick(number), f"call {next(self.numbers)}"
         with suppress(ValueError):
             account.begin(key, bound)
-            self.under_way.append((account, key, bound))
+            self.in_flight.append((account, key, bound))
 
     @rule(number=ACCOUNT, share=st.fractions(0, 1))
     def finish(self, number, share):
-        if self.under_way:
-            account, key, bound = self.under_way.pop(number % len(self.under_way))
+        if self.in_flight:
+            account, key, bound = self.in_flight.pop(number % len(self.in_flight))
             cost = (bound * share.numerator / share.denominator).quantize(D("0.000001"))
             account.put(key, cost=min(cost, bound))
 
@@ -119,33 +123,29 @@ class NestedSpending(RuleBasedStateMachine):
         if number % len(self.accounts):
             self.pick(number).close()
 
+    def teardown(self):
+        self.accounts[0].close()
+
     @invariant()
     def the_books_are_those_of_a_sum_over_all_calls(self):
-        purse = self.accounts[0]
-        calls = purse.calls()
-        for account in purse.accounts():
-            below = [each for each in purse.accounts() if each.parent == account.id]
+        accounts, calls = self.accounts[0].accounts(), self.accounts[0].calls()
+        for account in accounts:
+            below = [each for each in accounts if each.parent == account.id]
             own = account.spent - sum(each.spent for each in below)
             assert account.committed == own + sum(each.held for each in below)
             assert not account.is_closed or all(each.is_closed for each in below)
-        assert purse.spent == sum(entry.cost + entry.bound for entry in calls)
-
-    @invariant()
-    def no_account_exceeds_its_budget(self):
-        for account in self.accounts[0].accounts():
             if self.policy == "hard":
                 assert account.spent <= account.committed <= account.budget
+        assert accounts[0].spent == sum(entry.cost + entry.bound for entry in calls)
 
 
-class CrossingSpending(NestedSpending):
-    policy = "crossing"
-
-
-FEW = settings(max_examples=15, stateful_step_count=20)
-TestNestedSpending = NestedSpending.TestCase
-TestNestedSpending.settings = FEW
-TestCrossingSpending = CrossingSpending.TestCase
-TestCrossingSpending.settings = FEW
+@pytest.mark.parametrize("policy", ["hard", "crossing"])
+def test_the_books_of_nested_accounts_are_right_after_every_step(open_purse, policy):
+    names = map(str, count())
+    run_state_machine_as_test(
+        lambda: NestedSpending(open_purse(1, policy=policy, name=next(names))),
+        settings=settings(max_examples=15, stateful_step_count=20, deadline=None),
+    )
 
 
 @settings(max_examples=25)
@@ -158,44 +158,3 @@ def test_the_children_of_a_hard_purse_never_spend_more_than_it_holds(asked):
             child.put("call", cost=cost)
     assert purse.spent <= 1
     assert purse.remaining == 1 - purse.spent
-
-
-POSTGRES_SPENDER = """
-    import sys
-    from contextlib import suppress
-    from costada.store.purse import Purse, OverBudget
-
-    purse = Purse(0.3, policy="hard", dsn=sys.argv[1])
-    account = purse.child(f"account {sys.argv[2][-1]}", 0.05)
-    print("ready", flush=True)
-    for number in range(int(sys.argv[3])):
-        key, spender = f"{sys.argv[2]} {number}", account if number % 2 else purse
-        with suppress(OverBudget):
-            spender.begin(key, "0.002")
-            spender.put(key, cost="0.001")
-"""
-
-
-def test_spenders_that_are_killed_never_overdraw_a_hard_purse_in_postgres(postgres_address):
-    def begin(name: str, calls: int) -> "subprocess.Popen[str]":
-        script = dedent(POSTGRES_SPENDER)
-        command = [sys.executable, "-c", script, postgres_address, name, str(calls)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-    killed = [begin(f"killed {number}", 10**6) for number in range(3)]
-    others = [begin(f"other {number}", 25) for number in range(3)]
-    with Purse(0.3, policy="hard", dsn=postgres_address) as purse:
-        for process in killed:
-            process.stdout.readline()
-            assert purse.spent <= D("0.3")
-            process.kill()
-        while any(process.poll() is None for process in others):
-            assert purse.spent <= D("0.3")
-        for process in (*killed, *others):
-            process.wait(20)
-            process.stdout.close()
-        assert [process.returncode for process in others] == [0] * 3
-        entries = purse.calls()
-        assert purse.spent == sum(entry.cost + entry.bound for entry in entries) <= D("0.3")
-        assert sum(entry.bound > 0 for entry in entries) <= 3
-        assert purse.remaining >= 0
