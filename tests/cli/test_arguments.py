@@ -1,6 +1,8 @@
 import os
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 
 import pytest
 from billing_server import BillingServer, Refusal, Reply
@@ -260,3 +262,34 @@ def test_an_answer_without_token_counts_ends_the_run_unless_estimates_are_allowe
             "--on-missing-usage", "estimate",
         )  # fmt: skip
     assert (strict.exit_code, lenient.exit_code) == (FAILED, 0)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [("--memory-mb", "x", "a whole number"), ("--budget", "1,5", "a number")],
+)
+def test_a_text_in_place_of_a_number_is_refused_by_its_value(invoke, out, option, value, expected):
+    result = invoke("run", "circle_packing", option, value, "--out", out)
+    assert result.exit_code == 2
+    assert f"'{option}': got '{value}', expected {expected}" in result.output
+    assert not out.exists()
+
+
+def test_a_message_on_a_terminal_breaks_between_words(near):
+    main, end = os.openpty()
+    termios.tcsetwinsize(end, (24, 40))
+    command = [sys.executable, "-m", "costada.cli.entry", "run", str(near), "--method", "nosuch"]
+    own = {key: each for key, each in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    with subprocess.Popen(command, stdin=end, stdout=end, stderr=end, env=own) as process:
+        os.close(end)
+        text = b""
+        with suppress(OSError):  # the terminal ends with its last process
+            while more := os.read(main, 4096):
+                text += more
+    os.close(main)
+    assert process.returncode == 2
+    _, message = text.decode().split("costada: ")
+    lines = f"costada: {message}".split("\r\n")
+    assert max(map(len, lines)) <= 40
+    assert len(lines) > 4
+    assert "no-remaining-budget" in " ".join(lines)
