@@ -290,7 +290,7 @@ def test_an_answer_without_token_counts_ends_the_run_unless_estimates_are_allowe
 def test_a_text_in_place_of_a_number_is_refused_by_its_value(invoke, out, option, value, expected):
     result = invoke("run", "circle_packing", option, value, "--out", out)
     assert result.exit_code == 2
-    assert f"'{option}': got '{value}', expected {expected}" in result.output
+    assert f"costada: {option}: got '{value}', expected {expected}" in result.output
     assert not out.exists()
 
 
