@@ -6,6 +6,9 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from functools import partial
+from shutil import get_terminal_size
+from textwrap import fill
 
 import typer
 from pydantic import ValidationError
@@ -84,7 +87,15 @@ def keeping_output_clean(is_wanted: bool = True) -> Iterator[None]:
 
 
 def say(message: str, hint: str = "") -> None:
-    """Write a message to standard error, and below it what to do next."""
-    for line in (f"costada: {message}", hint):
-        if line:
-            show(line, is_error=True)
+    """Write a message to standard error, and below it what to do next.
+
+    On a terminal the message breaks between words; the hint may be a command to copy.
+    """
+    text = f"costada: {message}"
+    if sys.stderr.isatty():
+        width = get_terminal_size().columns
+        wrap = partial(fill, width=width, break_long_words=False, break_on_hyphens=False)
+        text = "\n".join(map(wrap, text.splitlines()))
+    show(text, is_error=True)
+    if hint:
+        show(hint, is_error=True)

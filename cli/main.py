@@ -64,6 +64,39 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
 """Where the function of each command is, in this room, and the end of its help text."""
 
 
+REFUSED = 2
+"""The exit code of a command line that is refused."""
+
+
+class Command(TyperCommand):
+    """A command that refuses values it cannot read in one line, as it refuses all others."""
+
+    def make_context(self, info_name: Any, args: list[str], *rest: Any, **settings: Any) -> Any:
+        """Read the arguments; a wrong value is named with its option and what was expected."""
+        try:
+            return super().make_context(info_name, args, *rest, **settings)
+        except typer.BadParameter as error:
+            if type(error) is not typer.BadParameter or error.param is None:  # one is missing
+                raise
+            from costada.cli.errors import say
+
+            say(_refusal(error.param, error))
+            raise typer.Exit(REFUSED) from None
+
+
+def _refusal(parameter: Any, error: typer.BadParameter) -> str:
+    from pydantic import ValidationError
+
+    from costada.runs.user_input import explain
+
+    option = next((name for name in parameter.opts if name.startswith("--")), parameter.metavar)
+    if not isinstance(error.__cause__, ValidationError):
+        return f"{option or parameter.name}: {error.message}"
+    value = error.__cause__.errors()[0]["input"]
+    expected = explain(error.__cause__, ()).partition(", unable to parse")[0]
+    return f"{option or parameter.name}: got {value!r}, {expected}"
+
+
 class Commands(TyperGroup):
     """The group of all commands, which hold no more than their help until they are called."""
 
@@ -79,7 +112,7 @@ class Commands(TyperGroup):
         module, _, function = place.partition(":")
         found = getattr(import_module(f"costada.cli.{module}"), function)
         alone = typer.Typer(add_completion=False)
-        alone.command(cmd_name, epilog=epilog)(found)
+        alone.command(cmd_name, cls=Command, epilog=epilog)(found)
         return typer.main.get_command(alone)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

@@ -1,6 +1,9 @@
 import os
+import re
 import subprocess
 import sys
+import termios
+from contextlib import suppress
 
 import pytest
 from billing_server import BillingServer, Refusal, Reply
@@ -45,8 +48,8 @@ def test_an_empty_path_is_refused_by_the_name_of_its_option(invoke, words, tmp_p
     result = invoke(*words)
     assert result.exit_code == REFUSED
     option = words[words.index("") - 1]
-    assert (option if option.startswith("--") else "Invalid value for '") in result.output
-    assert "got '', expected a path" in result.output
+    name = option if option.startswith("--") else "[A-Z]+"
+    assert re.fullmatch(f"costada: {name}: got '', expected a path\n", result.output)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -176,6 +179,24 @@ def test_a_wrong_option_is_refused_in_one_line_and_no_folder_appears(invoke, out
 
 
 @pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["run", "x", "--budget", "abc"], "--budget: got 'abc', expected a "),
+        (["run", "x", "--seed", "1.5"], "--seed: got '1.5', expected a "),
+        (["run", "x", "--memory-mb", "x"], "--memory-mb: got 'x', expected a "),
+        (["simulate", "--seeds", "0"], "--seeds: got '0', expected greater than or equal to 1"),
+        (["watch", "x", "--port", "abc"], "--port: got 'abc', expected a valid integer"),
+        (["resume", "x", "--max-iterations", "x"], "--max-iterations: got 'x', expected a valid"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_refused_in_one_line(invoke, words, text):
+    result = invoke(*words)
+    assert result.exit_code == REFUSED
+    assert result.output.startswith(f"costada: {text}")
+    assert len(result.output.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
     ("words", "proposal"),
     [
         (["rum"], "'run'"),
@@ -260,3 +281,34 @@ def test_an_answer_without_token_counts_ends_the_run_unless_estimates_are_allowe
             "--on-missing-usage", "estimate",
         )  # fmt: skip
     assert (strict.exit_code, lenient.exit_code) == (FAILED, 0)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [("--memory-mb", "x", "a whole number"), ("--budget", "1,5", "a number")],
+)
+def test_a_text_in_place_of_a_number_is_refused_by_its_value(invoke, out, option, value, expected):
+    result = invoke("run", "circle_packing", option, value, "--out", out)
+    assert result.exit_code == 2
+    assert f"costada: {option}: got '{value}', expected {expected}" in result.output
+    assert not out.exists()
+
+
+def test_a_message_on_a_terminal_breaks_between_words(near):
+    main, end = os.openpty()
+    termios.tcsetwinsize(end, (24, 40))
+    command = [sys.executable, "-m", "costada.cli.entry", "run", str(near), "--method", "nosuch"]
+    own = {key: each for key, each in os.environ.items() if key not in ("COLUMNS", "LINES")}
+    with subprocess.Popen(command, stdin=end, stdout=end, stderr=end, env=own) as process:
+        os.close(end)
+        text = b""
+        with suppress(OSError):  # the terminal ends with its last process
+            while more := os.read(main, 4096):
+                text += more
+    os.close(main)
+    assert process.returncode == 2
+    _, message = text.decode().split("costada: ")
+    lines = f"costada: {message}".split("\r\n")
+    assert max(map(len, lines)) <= 40
+    assert len(lines) > 4
+    assert "no-remaining-budget" in " ".join(lines)
