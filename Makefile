@@ -58,6 +58,10 @@ lock: install  ## Resolve the lock file again
 	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --quiet \
 		--generate-hashes --no-emit-index-url --no-annotate --custom-compile-command "make lock" \
 		--output-file requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra dask --extra gateway --extra mcp --extra postgres \
+		--constraint requirements.lock --universal --python-version 3.11 --quiet --generate-hashes \
+		--no-emit-index-url --no-annotate --custom-compile-command "make lock" \
+		--output-file deploy/requirements.lock
 
 test-lowest: install  ## Run the suite with the lowest versions that the ranges allow
 	.ci/resolution lowest-direct

@@ -8,6 +8,7 @@ from threading import Lock
 from costada.graph.compiled import DiscoveryGraph
 from costada.runs.choices import Choices
 from costada.runs.search_graph import create_discovery_graph
+from costada.store.address import check_database, is_database
 from costada.store.run_store import RunStore
 
 DEFAULTS = {
@@ -40,8 +41,8 @@ def graph_by_environment() -> DiscoveryGraph:
 
     `COSTADA_PROBLEM` is a benchmark or a folder, `COSTADA_MODEL` a model id, `COSTADA_MODELS`, in
     its place, several as for `costada run --models`, `COSTADA_BUDGET` the dollars of one run and
-    `COSTADA_STORE` the file for programs and calls; without one they are in memory, and no run
-    survives the server.
+    `COSTADA_STORE` the file for programs and calls, or the address of a Postgres database; without
+    one they are in memory, and no run survives the server. The checkpoints are the server's.
 
     An assistant may choose a budget up to `COSTADA_MAX_BUDGET`, by default `COSTADA_BUDGET`, and
     `parallel` up to `COSTADA_MAX_PARALLEL`; a problem, models and settings of the lists in
@@ -70,9 +71,16 @@ def graph_by_environment() -> DiscoveryGraph:
         None if menu else given["COSTADA_MODEL"],
         models=menu,
         budget=budget,
-        store=RunStore(given["COSTADA_STORE"] or None),
+        store=_store(given["COSTADA_STORE"]),
         choices=choices,
     )
+
+
+def _store(place: str) -> RunStore:
+    if not is_database(place):
+        return RunStore(place or None)
+    check_database(place)
+    return RunStore.postgres(place)
 
 
 def _dollars(name: str, given: dict[str, str]) -> float:

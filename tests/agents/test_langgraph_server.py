@@ -13,6 +13,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from costada.store.postgres_connections import name_of
+from costada.store.run_store import RunStore
+
 ROOT = Path(__file__).parents[2]
 CLI = Path(sys.executable).with_name("langgraph")
 START_SECONDS = 60
@@ -112,9 +115,30 @@ def test_a_served_search_spends_its_own_budget_or_what_an_assistant_chooses_with
     assert (chosen["iterations"], chosen["stop_reason"], kept) == (1, "iterations", few)
 
 
+def test_a_served_search_keeps_its_programs_and_calls_in_postgres(tmp_path, postgres_address):
+    order = {"assistant_id": "costada", "input": {"seed": 1}}
+    with served(
+        tmp_path, COSTADA_BUDGET="0.02", COSTADA_STORE=name_of(postgres_address)
+    ) as address:
+        wait_for(address)
+        found = answer(address, "runs/wait", order)
+    assert found["stop_reason"] == "budget", (tmp_path / "log").read_text()[-2000:]
+    with RunStore.postgres(postgres_address, is_read_only=True) as store:
+        (run_id,) = store.run_ids()
+        spent = store.call_log.spent(run_id, found["iterations"])
+        assert float(spent) == found["spent"]
+        best = store.last_improvement(run_id)
+        assert store.candidates.get(run_id, best).program.text == found["best_program"]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "text"),
     [
+        (
+            "COSTADA_STORE",
+            "postgresql://h/d#run",
+            "store: got 'an address with #RUN', expected postgresql:",
+        ),
         ("COSTADA_BUDGET", "much", "COSTADA_BUDGET: got 'much', expected dollars such as 1.0"),
         ("COSTADA_PROBLEM", "circle_paking", "did you mean 'circle_packing'?"),
         ("COSTADA_MODEL", "ofline", "did you mean 'offline'?"),
