@@ -212,6 +212,15 @@ class StoredView:
         return best_of(self.run, problem(self.run.load().problem).start)
 
 
+@contextmanager
+def _reporting(run: str = "") -> Iterator[None]:
+    """Print what hinders a resume; the next look at the runs tries again."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        print(f"costada: {run and f'{run}: '}{error}", file=sys.stderr)  # noqa: T201
+
+
 def name_of(folder: RunFolder) -> str:
     """The name of a run for clients: in the database, or of its folder."""
     return folder.address.run if isinstance(folder, StoredRun) else folder.path.name
@@ -389,12 +398,11 @@ class SearchService:
 
     def _follow(self) -> None:
         while not self._ending.is_set():
-            try:
+            with _reporting():
                 for name, view in self._stored().items():
                     if name not in self._ended:
-                        self._resume(name, view.run)
-            except (OSError, ValueError) as error:
-                print(f"costada: {error}", file=sys.stderr)  # noqa: T201
+                        with _reporting(name):
+                            self._resume(name, view.run)
             self._ending.wait(SCAN_SECONDS)
 
     def _resume(self, name: str, folder: StoredRun) -> None:

@@ -22,6 +22,7 @@ from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
 from costada.runs.runner import is_finished
+from costada.store.postgres_connections import name_of
 from costada.store.purse import Purse
 
 
@@ -340,3 +341,78 @@ def test_wrong_options_are_refused_before_the_server_starts(invoke, monkeypatch,
     result = invoke("mcp", *more)
     assert result.exit_code == 2
     assert text in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("more", "token", "text"),
+    [
+        (["--host", "0.0.0.0"], "", "--host: got 0.0.0.0 without --http, expected both or none"),
+        (["--http", "--host", "0.0.0.0"], "", "without a token in COSTADA_MCP_TOKEN"),
+        (["--http", "--host", "::"], "", "without a token in COSTADA_MCP_TOKEN"),
+        (
+            ["--http", "--host", "everywhere"],
+            "",
+            "got 'everywhere', expected an IP address",
+        ),
+        (["--http"], "short", "COSTADA_MCP_TOKEN: expected at least 32 letters"),
+        (["--http"], "with spaces " * 4, "COSTADA_MCP_TOKEN: expected at least 32 letters"),
+        (["--store", "mysql://h/d"], "", "store: got 'mysql://h/d', expected postgresql://"),
+        (["--store", "postgresql://h/d", "--purse", "p"], "", "--purse: got p with --store"),
+    ],
+)
+def test_a_server_for_other_machines_needs_a_token_and_a_place(
+    invoke, monkeypatch, more, token, text
+):
+    monkeypatch.setenv("COSTADA_MCP_TOKEN", token)
+    result = invoke("mcp", "--max-budget", 1, *more)
+    assert result.exit_code == 2
+    said = " ".join(result.output.split())
+    assert text in said
+    assert not token or token not in said
+
+
+def wait_for_steps(run, number):
+    while run.status()["iterations"] < number:
+        assert run.thread.is_alive(), run.status()
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def services(postgres_address, tmp_path):
+    """Begin a service on the same database and purse: services(budget)."""
+    with better_programs() as provider, taking_time(provider):
+        toy = toy_folder(tmp_path)
+        model = {"model": "openai:stand-in", "base_url": provider.url, "price": "1,2"}
+        settings = RunConfig(problem=str(toy), **model)
+        address = name_of(postgres_address)
+
+        def begin(name):
+            purse = Purse(1, dsn=address, name="the server's purse")
+            return SearchService({"toy": str(toy)}, settings, purse, tmp_path / name, address)
+
+        yield begin
+
+
+def test_another_server_resumes_a_run_whose_server_has_ended_and_pays_from_the_same_account(
+    services, monkeypatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    first, second = services("first"), services("second")
+    begun = first.start("toy", 0.02, seed=0)
+    wait_for_steps(begun, 2)
+    assert second.run("toy-1").status()["phase"] == "running"
+    first.end(30)
+    assert first.run("toy-1").status()["phase"] == "interrupted"
+    assert float(first.purse.remaining) == 1 - first.run("toy-1").status()["spent"]
+    second.follow()
+    while (view := second.run("toy-1")).status()["phase"] in ("interrupted", "running"):
+        view.wait(0.1)
+    status = view.status()
+    assert (status["phase"], status["stop_reason"]) == ("finished", "budget")
+    assert status["spent"] == 0.02
+    assert float(second.purse.spent) == 0.02
+    assert float(second.purse.remaining) == 0.98
+    seen = services("third").run("toy-1")
+    assert {**seen.status(), "folder": ""} == {**status, "folder": ""}
+    assert seen.best_program() == view.best_program()
+    second.end(1)
