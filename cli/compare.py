@@ -18,6 +18,7 @@ OPTIONAL_COLUMNS = ("model", "budget", "runs", "AvgCost", "AUC", "best", "object
 Directory = Annotated[
     str,
     typer.Argument(
+        parser=options.named_place,
         metavar="DIR",
         help="A folder with finished runs below it, at any depth, or a Postgres database.",
     ),

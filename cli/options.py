@@ -45,6 +45,12 @@ def named_path(text: str) -> Path:
     return Path(text)
 
 
+def named_place(text: str) -> str:
+    """Read a path or the address of a database; an empty one is refused."""
+    named_path(text)
+    return text
+
+
 def path_option(
     text: str,
     *names: str,

@@ -17,6 +17,7 @@ from costada.store.address import is_database
 Watched = Annotated[
     str,
     typer.Argument(
+        parser=options.named_place,
         metavar="DIR",
         help="The folder of a run, or a folder with runs below it, which need not exist yet; or the"
         " address of a Postgres database.",

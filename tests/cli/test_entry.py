@@ -54,7 +54,7 @@ def test_the_help_lists_each_command_and_loads_none(invoke):
 
 
 def test_a_misspelt_command_is_refused_with_the_right_one(invoke):
-    assert "No such command 'runn'. Did you mean 'run'?" in invoke("runn").output
+    assert "No such command 'resum'. Did you mean 'resume'?" in invoke("resum").output
 
 
 def test_the_words_are_erased_by_what_is_printed_next():

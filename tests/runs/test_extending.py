@@ -87,7 +87,7 @@ def test_nothing_that_could_be_spent_raised_means_nothing_spent(folder, invoke):
     ("option", "value", "message"),
     [
         ("--budget", 0.01, "budget: got 0.01, expected at least 0.04, which the run has"),
-        ("--max-iterations", 3, "max_iterations: got 3, expected at least"),
+        ("--max-iterations", 3, "--max-iterations: got 3, expected at least"),
         ("--budget", "nan", "--budget: got nan"),
         ("--budget", -1, "--budget: got -1"),
     ],

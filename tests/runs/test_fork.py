@@ -156,7 +156,7 @@ def test_every_table_of_a_run_says_when_its_rows_came_to_be(original):
     undated = {
         name for name, known in of_runs.items() if not known & {"iteration", "seq", "landing"}
     }
-    assert undated == {"costada_run", "costada_input"}
+    assert undated == {"costada_run", "costada_input", "costada_named"}
     assert "ticket" in of_runs["costada_input"]
 
 
