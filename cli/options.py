@@ -45,6 +45,11 @@ def named_path(text: str) -> Path:
     return Path(text)
 
 
+def named_place(text: str) -> str:
+    """Read a path or the address of a Postgres database; raises as `named_path` does."""
+    return text if is_database(text) else str(named_path(text))
+
+
 def path_option(
     text: str,
     *names: str,
