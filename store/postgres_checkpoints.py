@@ -68,10 +68,10 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         PostgresSaver.__init__(self, cast(Any, None), serde=StateSerializer())
         self._connections = Connections(address)
         self._losses: dict[tuple[str, str], int] = {}
-        self._leases = leases_in(address)
         self._begin(keep_history=keep_history)
         with self._connections.lent() as connection:
             prepare(connection, self._connections.name, is_read_only=False)
+            self._leases = leases_in(address, connection)
             if not connection.execute(IS_PREPARED, (f"{SCHEMA}.checkpoints",)).fetchall():
                 self._create(connection)
 

@@ -84,13 +84,13 @@ class PostgresEngine:
         )
         self.place = self._connections.name
         self.lock = threading.RLock()
-        self._leases = leases_in(address)
         self._lease_seconds = lease_seconds
         self._current: psycopg.Connection[Any] | None = None
         self._owner = 0
         weakref.finalize(self, self._connections.close)
         with self._connections.lent() as connection:
             prepare(connection, self.place, is_read_only=is_read_only)
+            self._leases = leases_in(address, connection)
 
     @property
     def in_transaction(self) -> bool:
