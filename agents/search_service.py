@@ -288,6 +288,7 @@ class SearchService:
         purse: Pays for all runs together.
         parent: Parent of the run folders.
         store: Address of the Postgres database of the runs; `None`: each is in its folder.
+        machine: Name of this machine, where the purse also pays for folders of others.
     """
 
     problems: Mapping[str, str]
@@ -295,6 +296,7 @@ class SearchService:
     purse: Purse
     parent: Path
     store: str | None = None
+    machine: str = ""
     runs: dict[str, BackgroundRun] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _ended: set[str] = field(default_factory=set)
@@ -305,9 +307,12 @@ class SearchService:
         plan_run(self.settings.model_copy(update={"preflight": False}))
 
     def reclaim(self) -> None:
-        """Return the unspent money of an earlier server's runs that no process works on."""
+        """Return the unspent money of an earlier server's runs here that no process works on."""
+        here = f"{self.machine}:" if self.machine else ""
         for account in self.purse.accounts()[1:]:
-            if not account.is_closed and not is_held(Path(account.name)):
+            if account.is_closed or not account.name.startswith(here):
+                continue
+            if not is_held(Path(account.name.removeprefix(here))):
                 self.purse.close_child(account.name)
 
     def start(self, name: str, budget: float, seed: int) -> BackgroundRun:
@@ -385,7 +390,10 @@ class SearchService:
         return replace(run, path=self.parent / run.address.run)
 
     def _account_name(self, folder: RunFolder) -> str:
-        return name_of(folder) if self.store is not None else str(folder.path.resolve())
+        if self.store is not None:
+            return name_of(folder)
+        path = str(folder.path.resolve())
+        return f"{self.machine}:{path}" if self.machine else path
 
     def _stored(self) -> dict[str, StoredView]:
         """The runs of the database that this purse pays for, the oldest first."""

@@ -95,10 +95,10 @@ class RecordingEngine(PostgresEngine):
         self._recording.add("row", table, tuple(row))
         super().put_row(table, row)
 
-    def put_blob(self, name: str, data: bytes) -> None:
+    def put_blob(self, name: str, data: bytes) -> bool:
         """As the engine does."""
         self._recording.add("text", name, data)
-        super().put_blob(name, data)
+        return super().put_blob(name, data)
 
 
 class RecordingSaver(PostgresRunSaver):

@@ -20,7 +20,8 @@ Directory = Annotated[
     typer.Argument(
         parser=options.named_place,
         metavar="DIR",
-        help="A folder with finished runs below it, at any depth, or a Postgres database.",
+        help="A folder with finished runs below it, at any depth, or a Postgres database: DSN, or"
+        " DSN#SWEEP for the runs of one sweep.",
     ),
 ]
 Out = Annotated[

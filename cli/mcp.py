@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from ipaddress import ip_address
 from math import inf
 from pathlib import Path
+from socket import gethostname
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +22,7 @@ from costada.runs.config import RunConfig
 from costada.runs.folder import DEFAULT_PARENT
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.user_input import listed
-from costada.store.address import check_database
+from costada.store.address import check_database, is_database, shown
 
 DEFAULT_PORT = 8000
 SAVE_SECONDS = 1.5
@@ -36,12 +37,14 @@ STRONG = re.compile(r"[\w-]{32,}", re.ASCII)
 MaxBudget = Annotated[
     float, typer.Option(help="Dollars that all runs together may spend, over the purse's life.")
 ]
-PurseFile = Annotated[
-    Path | None,
-    options.path_option(
-        "File of the purse that pays for all runs, so that it survives a restart.",
+PursePlace = Annotated[
+    str | None,
+    typer.Option(
         "--purse",
-        metavar="FILE",
+        parser=options.named_place,
+        metavar="FILE|DSN",
+        help="File of the purse that pays for all runs, or a Postgres database, where servers on"
+        " several machines share it.",
         show_default="in memory, while the server runs",
     ),
 ]
@@ -91,7 +94,7 @@ SHARED_SETTINGS = [name for name in options.ALL_SETTINGS if name not in CHOSEN_B
 def mcp(
     settings: Callable[[], dict[str, Any]],
     max_budget: MaxBudget,
-    purse: PurseFile = None,
+    purse: PursePlace = None,
     problems: Problems = None,
     out: Parent = DEFAULT_PARENT,
     store: Store = None,
@@ -115,7 +118,11 @@ def mcp(
         if store is not None:
             check_database(store)
             if purse is not None:
-                raise ValueError(f"--purse: got {purse} with --store, which keeps the purse")
+                place = shown(purse) if is_database(purse) else purse
+                raise ValueError(f"--purse: got {place} with --store, which keeps the purse")
+        shared = purse if purse is not None and is_database(purse) else None
+        if shared is not None:
+            check_database(shared, "--purse")
         if not 0 < max_budget < inf:
             raise ValueError(f"--max-budget: got {max_budget:g}, expected finite dollars above 0")
         from costada.agents.mcp import ADDRESS, mcp_server, serve_over_http
@@ -129,9 +136,14 @@ def mcp(
             config = RunConfig.model_validate({**settings(), **any_run})
             policy = config.budget_policy
             account = Purse(
-                max_budget, policy=policy, path=purse, dsn=store, name="the server's purse"
+                max_budget,
+                policy=policy,
+                path=None if shared else purse,
+                dsn=shared or store,
+                name="the server's purse",
             )
-            service = SearchService(known, config, account, out, store)
+            machine = gethostname() if shared else ""
+            service = SearchService(known, config, account, out, store, machine)
             service.check()
             if store is None:
                 service.reclaim()
@@ -140,12 +152,12 @@ def mcp(
         try:
             if http:
                 place, number = host or ADDRESS, port or DEFAULT_PORT
-                shown = f"[{place}]" if ":" in place else place
+                named = f"[{place}]" if ":" in place else place
                 if token:
-                    show(f"http://{shown}:{number}/mcp, with the token in {TOKEN_VARIABLE}")
+                    show(f"http://{named}:{number}/mcp, with the token in {TOKEN_VARIABLE}")
                 else:
                     token = new_token()
-                    show(f"http://{shown}:{number}/mcp?token={token}")
+                    show(f"http://{named}:{number}/mcp?token={token}")
                 serve_over_http(service, place, number, token)
             else:
                 mcp_server(service).run("stdio")

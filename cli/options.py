@@ -46,9 +46,8 @@ def named_path(text: str) -> Path:
 
 
 def named_place(text: str) -> str:
-    """Read a path or the address of a database; an empty one is refused."""
-    named_path(text)
-    return text
+    """Read a path or the address of a Postgres database; raises as `named_path` does."""
+    return text if is_database(text) else str(named_path(text))
 
 
 def path_option(

@@ -24,7 +24,7 @@ from costada.reports.terminal import show
 from costada.runs.config import EXECUTION, OUTPUT, RunConfig
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.interruption import ExitCode, draining_on_signal, ending_on_signal
-from costada.runs.stored_run import run_at, unused_run
+from costada.runs.stored_run import StoredRun, run_at, unused_run
 from costada.store.address import check_database
 
 if TYPE_CHECKING:
@@ -46,10 +46,18 @@ Store = Annotated[
     typer.Option(
         "--store",
         metavar="DSN",
-        help="Keep the run in a Postgres database, so that any machine can resume it; --out names"
-        " it.",
+        help="Keep the run in a Postgres database, so that any machine can resume it; --out or"
+        " DSN#NAME names it.",
         show_default="a file in the folder",
         rich_help_panel=OUTPUT.panel,
+    ),
+]
+FilesFolder = Annotated[
+    Path | None,
+    options.path_option(
+        "Folder for the files of a run in Postgres.",
+        show_default="its name below runs-out",
+        panel=OUTPUT,
     ),
 ]
 DryRun = Annotated[
@@ -112,10 +120,10 @@ def run(
         if show_prompt and not dry_run:
             raise ValueError("--show-prompt: needs --dry-run")
         config = RunConfig.model_validate(settings())
-        if store is not None:
+        if store is not None and "#" not in store:
             check_database(store)
-        if out:
-            _new_run(out, store).check_free()
+        if folder := _named_run(out, store):
+            folder.check_free()
         plan = planned(config)
         for remark in () if quiet else plan.remarks:
             say(remark)
@@ -127,12 +135,9 @@ def run(
                 prompts = first_prompts(plan) if show_prompt else []
             show((forecast_json if as_json else forecast_text)(found, config, prompts))
             return
-        if out:
-            folder = _new_run(out, store)
-        elif store:
-            folder = unused_run(plan.problem.name, store)
-        else:
-            folder = unused_folder(plan.problem.name)
+        if folder is None:
+            name = plan.problem.name
+            folder = unused_run(name, store) if store else unused_folder(name)
         folder.claim(config)
     _carry_out(plan, config, folder, as_json=as_json, is_quiet=quiet)
 
@@ -147,6 +152,7 @@ def run(
 def resume(
     folder: options.Run,
     settings: Callable[[], dict[str, Any]],
+    out: FilesFolder = None,
     budget: RaisedBudget = None,
     max_iterations: RaisedIterations = None,
     trust: options.Trust = False,
@@ -159,6 +165,10 @@ def resume(
     from costada.runs.runner import is_finished
 
     with refusing(ExitCode.BAD_INPUT):
+        if out and not isinstance(folder, StoredRun):
+            raise ValueError(f"--out: {folder.place} is a folder, expected a run in Postgres")
+        if out and isinstance(folder, StoredRun):
+            folder = StoredRun(out, folder.address)
         folder.load()
         with folder.hold():
             saved = folder.load()
@@ -176,8 +186,12 @@ def resume(
     _carry_out(plan, config, folder, as_json=as_json, is_quiet=quiet, accepts_loss=accept_loss)
 
 
-def _new_run(out: Path, store: str | None) -> RunFolder:
-    """The run of a folder; in a database, the folder names it as well."""
+def _named_run(out: Path | None, store: str | None) -> RunFolder | None:
+    """The run that the user has named; in a database, its folder can do that as well."""
+    if store and "#" in store:
+        return run_at(store, out)
+    if out is None:
+        return None
     return run_at(f"{store}#{out.name}", out) if store else RunFolder(out)
 
 

@@ -21,6 +21,7 @@ from costada.evaluators.registry import problem_names
 from costada.experiments.sweep.engine import EXPECTED, MINUTES, SLURM, Engine, engine_on
 from costada.experiments.sweep.job_status import cancel_jobs, job_status
 from costada.experiments.sweep.loop import StopSignals, SweepLoop
+from costada.experiments.sweep.place import keep_place, steps_in
 from costada.experiments.sweep.progress import (
     exit_code,
     headline,
@@ -36,7 +37,7 @@ from costada.experiments.sweep.sweep import (
     SweepRun,
     check_inputs,
     hold_sweep,
-    last_step,
+    step_of,
     sweep_runs,
     with_progress,
 )
@@ -44,6 +45,7 @@ from costada.reports.terminal import SafeConsole, show
 from costada.runs.config import MONEY, OUTPUT
 from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.user_input import listed, listed_or_all
+from costada.store.address import check_database
 
 Problems = Annotated[
     str | None,
@@ -76,6 +78,17 @@ Budgets = Annotated[
 ]
 SweepFolder = Annotated[
     Path, options.path_option("Folder for all runs. An interrupted sweep is resumed.")
+]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="DSN",
+        help="Keep the runs in a Postgres database, as SWEEP/PROBLEM/METHOD/seed-N, where SWEEP is"
+        " the name of the --out folder.",
+        show_default="files in the folder",
+        rich_help_panel=OUTPUT.panel,
+    ),
 ]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Print the number of runs and their maximum cost.")
@@ -142,6 +155,7 @@ def sweep(
     methods: Methods = None,
     seeds: Seeds = "3",
     budget: Budgets = None,
+    store: Store = None,
     jobs: options.Jobs = None,
     on: On = None,
     slurm: SlurmOptions = None,
@@ -157,7 +171,7 @@ def sweep(
         with refusing(ExitCode.BAD_INPUT), ending_on_signal():
             if cancel:
                 cancel_jobs(out.absolute())
-            runs = job_status(out.absolute())
+            runs = job_status(out.absolute(), _database(store))
         show(sweep_json(runs) if as_json else status_text(runs))
         return
     with ExitStack() as held:
@@ -168,7 +182,9 @@ def sweep(
                 seeds=_seeds(seeds),
                 budgets=() if budget is None else listed("--budget", budget),
             )
-            wanted = sweep_runs(grid, settings(), out.absolute() if on else out)
+            database = _database(store)
+            wanted = sweep_runs(grid, settings(), out.absolute() if on else out, database)
+            reader = held.enter_context(steps_in(database))
             num_jobs = jobs or (len(wanted) if on else os.cpu_count() or 1)
             if dry_run:
                 runs = tuple(map(with_progress, wanted))
@@ -177,6 +193,7 @@ def sweep(
             if detach and on != SLURM:
                 raise ValueError("--detach: needs --on slurm; other runs end with the command")
             held.enter_context(hold_sweep(out))
+            keep_place(out, database)
             engine = held.enter_context(engine_on(on, out.absolute(), _named(slurm or []), jobs))
             runs = _begin(engine, wanted, is_local=on is None)
         if detach:
@@ -189,7 +206,8 @@ def sweep(
             progress.begin(headline(runs, num_jobs))
             with progress, StopSignals(progress.notice, engine.leaving) as signals:
                 at_once = len(runs) if engine.outlives_command else num_jobs
-                runs = SweepLoop(runs, at_once, engine.start, progress, signals).carry_out()
+                loop = SweepLoop(runs, at_once, engine.start, progress, signals, reader)
+                runs = loop.carry_out()
     show(sweep_json(runs) if as_json else sweep_text(runs, out, monotonic() - started))
     raise typer.Exit(exit_code(runs))
 
@@ -198,7 +216,7 @@ def _begin(engine: Engine, wanted: Sequence[SweepRun], *, is_local: bool) -> tup
     """The runs as they are, after a check, with jobs for those that need one."""
     active = engine.active()
     runs = tuple(
-        replace(run, step=last_step(run.folder.steps))
+        replace(run, step=step_of(run))
         if run.name in active
         else with_progress(run, may_run=not is_local)
         for run in wanted
@@ -209,6 +227,22 @@ def _begin(engine: Engine, wanted: Sequence[SweepRun], *, is_local: bool) -> tup
         [run for run in runs if run.status is not Status.FINISHED and run.name not in active]
     )
     return runs
+
+
+def _database(store: str | None) -> str | None:
+    """The address of a database without its password, which processes and jobs get by environment.
+
+    Commands, jobs and files of the sweep hold the address.
+    """
+    if store is None:
+        return None
+    check_database(store)
+    from costada.store.postgres_connections import without_password
+
+    bare, password = without_password(store)
+    if password:
+        os.environ["PGPASSWORD"] = password
+    return bare
 
 
 def _named(texts: Sequence[str]) -> dict[str, str | bool]:

@@ -51,11 +51,11 @@ def is_database(text: str) -> bool:
     return text.startswith(POSTGRES)
 
 
-def check_database(text: str) -> None:
-    """Raise `ValueError` for a text that is not the address of a Postgres database."""
+def check_database(text: str, field: str = "store") -> None:
+    """Raise `ValueError` for the text of a field that is no address of a Postgres database."""
     if not is_database(text) or "#" in text:
         raise ValueError(
-            f"store: got {text if not is_database(text) else 'an address with #RUN'!r}, expected"
+            f"{field}: got {text if not is_database(text) else 'an address with #RUN'!r}, expected"
             " postgresql://USER@HOST:PORT/DATABASE"
         )
     shown(text)

@@ -174,7 +174,8 @@ class Database:
         if name in self._stored_texts:
             return name
         with self.engine.lock:
-            if not self.rows("SELECT 1 FROM costada_blob WHERE hash = ?", (name,)):
+            # a server is not asked first, which would take as long as storing the text
+            if self.engine.is_shared or not self._has_blob(name):
                 data = encoded(text)
                 if len(data) > LARGEST_TEXT:
                     raise ValueError(
@@ -237,10 +238,13 @@ class Database:
         self._recent_texts[name] = text
         self._recent_size += len(text)
 
+    def _has_blob(self, name: str) -> bool:
+        return bool(self.rows("SELECT 1 FROM costada_blob WHERE hash = ?", (name,)))
+
     def _put_blob(self, name: str, data: bytes) -> None:
         packed = self._packer.pack(data)
-        self.engine.put_blob(name, packed)
-        if not self._needs_commit:
+        is_new = self.engine.put_blob(name, packed)
+        if is_new and not self._needs_commit:  # another client may have packed it otherwise
             self._packer.offer_base(name, data, packed)
 
     @property

@@ -81,8 +81,8 @@ class Engine(Protocol):
             begins: Whether the call has to be a new one that fits what is left.
         """
 
-    def put_blob(self, name: str, data: bytes) -> None:
-        """Store bytes under their hash, unless they are there."""
+    def put_blob(self, name: str, data: bytes) -> bool:
+        """Store bytes under their hash, unless they are there; whether they were not."""
 
     def close(self) -> None:
         """Close all connections."""

@@ -46,6 +46,15 @@ class NamedRuns:
         """Replace the settings of a run."""
         self._db.rows("UPDATE costada_named SET settings = ?2 WHERE name = ?1", (name, settings))
 
+    def last_row(self, name: str) -> str | None:
+        """The trace row of a run's last iteration as JSON, `None` before the first has ended."""
+        found = self._db.rows(
+            "SELECT row FROM costada_step WHERE run_id ="
+            " (SELECT run_id FROM costada_named WHERE name = ?) ORDER BY iteration DESC LIMIT 1",
+            (name,),
+        )
+        return str(found[0][0]) if found else None
+
     def all(self, name: str | None = None) -> list[NamedRun]:
         """All names, the one that was taken first at the front, or only one."""
         found = self._db.rows(

@@ -21,7 +21,7 @@ from psycopg.rows import DictRow, dict_row
 from costada.store.checkpoint_rules import Held, RunCheckpoints, StateSerializer, thread_of
 from costada.store.file_errors import damaged
 from costada.store.postgres_connections import LOST, SCHEMA, Connections
-from costada.store.postgres_engine import translated
+from costada.store.postgres_engine import BEGIN, COMMIT, pipelined, translated
 from costada.store.postgres_lease import check, guarded, leases_in
 from costada.store.postgres_schema import CREATION_LOCK, prepare
 
@@ -68,10 +68,10 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
         PostgresSaver.__init__(self, cast(Any, None), serde=StateSerializer())
         self._connections = Connections(address)
         self._losses: dict[tuple[str, str], int] = {}
-        self._leases = leases_in(address)
         self._begin(keep_history=keep_history)
         with self._connections.lent() as connection:
             prepare(connection, self._connections.name, is_read_only=False)
+            self._leases = leases_in(address, connection)
             if not connection.execute(IS_PREPARED, (f"{SCHEMA}.checkpoints",)).fetchall():
                 self._create(connection)
 
@@ -90,17 +90,22 @@ class PostgresRunSaver(RunCheckpoints, PostgresSaver):
 
     @contextmanager
     def _cursor(self, *, pipeline: bool = False) -> Iterator[Cursor[DictRow]]:
-        """Yield a cursor for `PostgresSaver`; with `pipeline`, its writes are one transaction."""
+        """Yield a cursor for `PostgresSaver`; with `pipeline`, its writes are one transaction.
+
+        It waits for the server once, at its end; a block of psycopg's would wait five times. What
+        an error leaves open is undone as `Connections.give` closes the connection.
+        """
         with self._connections.lent() as connection:
             if pipeline:
                 with (
                     guarded(lease := self._leases.guard()),
-                    connection.pipeline(),
-                    connection.transaction(),
+                    pipelined(connection),
                     connection.cursor(binary=True, row_factory=dict_row) as cursor,
                 ):
+                    connection.execute(BEGIN)
                     check(connection, lease)
                     yield cursor
+                    connection.execute(COMMIT)
                 return
             with connection.cursor(binary=True, row_factory=dict_row) as cursor:
                 try:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -78,6 +78,24 @@ def name_of(address: str) -> str:
         place += f":{port}"
     ending = f"?host={host}" if is_socket else ""
     return f"postgresql://{place}/{quote(parts.get('dbname', ''))}{ending}"
+
+
+def without_password(address: str) -> tuple[str, str]:
+    """An address without its password, and the password; empty if it has none.
+
+    Raises:
+        ValueError: The address cannot be read, or its password cannot be taken out.
+    """
+    password = str(address_parts(address).get("password", ""))
+    parts = urlsplit(address)
+    user, at, host = parts.netloc.rpartition("@")
+    query = "&".join(each for each in parts.query.split("&") if not each.startswith("password="))
+    place = f"{user.partition(':')[0]}{at}{host}"
+    rest = f"?{query}" if query else ""
+    bare = f"{parts.scheme}://{place}{parts.path}{rest}"
+    if address_parts(bare) != {k: v for k, v in address_parts(address).items() if k != "password"}:
+        raise ValueError("Postgres address: its password cannot be taken out; set PGPASSWORD")
+    return bare, password
 
 
 def explained(error: psycopg.Error, name: str) -> Exception:

@@ -25,7 +25,7 @@ from costada.store.postgres_schema import REPLACING, prepare
 
 MARK = re.compile(r"\?(\d*)")
 QUERY = re.compile(rb"\s*(SELECT|WITH)\b|.*\bRETURNING\b", re.DOTALL)
-BEGIN = b"BEGIN"
+BEGIN, COMMIT = b"BEGIN", b"COMMIT"
 DURABLE = b"SET LOCAL synchronous_commit TO on"
 LONGEST_IDLE = 15.0
 """Seconds after which the server ends the session of a client that stopped in a transaction."""
@@ -84,13 +84,13 @@ class PostgresEngine:
         )
         self.place = self._connections.name
         self.lock = threading.RLock()
-        self._leases = leases_in(address)
         self._lease_seconds = lease_seconds
         self._current: psycopg.Connection[Any] | None = None
         self._owner = 0
         weakref.finalize(self, self._connections.close)
         with self._connections.lent() as connection:
             prepare(connection, self.place, is_read_only=is_read_only)
+            self._leases = leases_in(address, connection)
 
     @property
     def in_transaction(self) -> bool:
@@ -111,7 +111,7 @@ class PostgresEngine:
             committing: psycopg.Cursor[Any] | None = None
             is_committing = False
             try:
-                with explaining(self.place), guarded(lease), _pipelined(connection):
+                with explaining(self.place), guarded(lease), pipelined(connection):
                     connection.execute(BEGIN)
                     check(connection, lease)
                     if is_durable:
@@ -119,7 +119,7 @@ class PostgresEngine:
                     self._current, self._owner = connection, threading.get_ident()
                     yield
                     self._owner, is_committing = 0, True
-                    committing = connection.execute(b"COMMIT")
+                    committing = connection.execute(COMMIT)
                 if committing and committing.statusmessage != "COMMIT":
                     undone = "a statement failed, so the transaction was undone"
                     raise OSError(errno.EIO, undone, self.place)
@@ -185,7 +185,7 @@ class PostgresEngine:
         with self._connections.lent() as connection:
             if lease is None:
                 return _fetched(connection, statement, values)
-            with guarded(lease), _pipelined(connection):  # one transaction, as there is no other
+            with guarded(lease), pipelined(connection):  # one transaction, as there is no other
                 check(connection, lease)
                 return _fetched(connection, statement, values)
 
@@ -195,7 +195,7 @@ class PostgresEngine:
         connection = self._connections.take()
         try:
             with explaining(self.place), guarded(lease), RawCursor(connection) as cursor:
-                with _pipelined(connection) as pipeline:
+                with pipelined(connection) as pipeline:
                     check(connection, lease)
                     cursor.execute(DRAW, (*entry, begins), binary=True)
                     pipeline.sync()  # commits
@@ -208,9 +208,14 @@ class PostgresEngine:
         finally:
             self._connections.give(connection)
 
-    def put_blob(self, name: str, data: bytes) -> None:
+    def put_blob(self, name: str, data: bytes) -> bool:
         """Store bytes under their hash, unless they are there; no transaction undoes it."""
-        self._execute_alone(PUT_BLOB, (name, data))
+        lease = self._leases.guard()
+        with self._connections.lent() as connection, RawCursor(connection) as cursor:
+            with guarded(lease), pipelined(connection):
+                check(connection, lease)
+                cursor.execute(PUT_BLOB, (name, data), binary=True)
+            return cursor.rowcount == 1
 
     def close(self) -> None:
         """Close all connections."""
@@ -221,7 +226,7 @@ class PostgresEngine:
 
 
 @contextmanager
-def _pipelined(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Pipeline]:
+def pipelined(connection: psycopg.Connection[Any]) -> Iterator[psycopg.Pipeline]:
     """Send the statements of the block without waiting for each; the end waits for all."""
     with ExitStack() as pipeline:
         entered = pipeline.enter_context(connection.pipeline())

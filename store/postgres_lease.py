@@ -266,11 +266,18 @@ def guarded(lease: Lease | None) -> Iterator[None]:
         raise LostLease(lease.lost) from error
 
 
-_KNOWN: WeakValueDictionary[str, Leases] = WeakValueDictionary()
+_KNOWN: WeakValueDictionary[tuple[object, ...], Leases] = WeakValueDictionary()
 _LOOKING_UP = Lock()
 
 
-def leases_in(address: str) -> Leases:
-    """The leases of this process in the database of an address."""
+def leases_in(address: str, connection: psycopg.Connection[Any]) -> Leases:
+    """The leases of this process in the database of an address, however it is written.
+
+    Args:
+        address: Of the database.
+        connection: One to it.
+    """
+    info = connection.info
+    reached = info.hostaddr or info.host, info.port, info.dbname, info.user
     with _LOOKING_UP:
-        return _KNOWN.setdefault(address, Leases(address))
+        return _KNOWN.setdefault(reached, Leases(address))

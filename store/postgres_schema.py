@@ -73,9 +73,14 @@ same document is found all the same. What is no JSON has no values.
 """
 
 RELATIONS = """
-SELECT c.relname, c.relkind::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f') ORDER BY c.oid
+SELECT name, kind FROM (
+    SELECT relname AS name, relkind::text AS kind, oid FROM pg_class
+    WHERE relnamespace = to_regnamespace(%(schema)s) AND relkind IN ('r', 'p', 'v', 'm', 'f')
+    UNION ALL SELECT proname, 'function', oid FROM pg_proc
+    WHERE pronamespace = to_regnamespace(%(schema)s) AND proname = 'costada_draw'
+) AS known ORDER BY oid
 """
+EXPECTED = {*OWN_TABLES, "costada_lease", "costada_draw"}
 
 
 def table_statement(name: str, body: str) -> str:
@@ -119,11 +124,11 @@ def prepare(connection: psycopg.Connection[Any], place: str, *, is_read_only: bo
             and nothing may be created.
     """
     missing = _missing(connection, place)
-    if missing and is_read_only:
+    if missing & {*OWN_TABLES} and is_read_only:
         raise ValueError(
             f"{place}: holds no runs of CostAda yet; begin one, or name another database"
         )
-    if not missing:
+    if not missing or is_read_only:
         return
     with connection.transaction():
         connection.execute("SET LOCAL synchronous_commit TO on")
@@ -141,8 +146,8 @@ def prepare(connection: psycopg.Connection[Any], place: str, *, is_read_only: bo
 
 
 def _missing(connection: psycopg.Connection[Any], place: str) -> set[str]:
-    """The tables that are not there; raises as `prepare` does."""
-    found = dict(connection.execute(RELATIONS, (SCHEMA,)).fetchall())
+    """The tables and functions that are not there; raises as `prepare` does."""
+    found = dict(connection.execute(RELATIONS, {"schema": SCHEMA}).fetchall())
     for name, kind in found.items():
         if name in OWN_TABLES and kind != "r":
             raise foreign(place, f"`{SCHEMA}.{name}` is no plain table")
@@ -152,7 +157,7 @@ def _missing(connection: psycopg.Connection[Any], place: str) -> set[str]:
         raise foreign(place, f"its schema {SCHEMA!r} has the table `{others[0]}`")
     if own:
         _check_format(connection, place, own)
-    return set(OWN_TABLES) - set(own)
+    return EXPECTED - set(found)
 
 
 def _check_format(connection: psycopg.Connection[Any], place: str, own: list[str]) -> None:

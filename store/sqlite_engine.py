@@ -181,9 +181,11 @@ class SqliteEngine:
         """A file has no server that could do it."""
         return False
 
-    def put_blob(self, name: str, data: bytes) -> None:
+    def put_blob(self, name: str, data: bytes) -> bool:
         """Store bytes under their hash, unless another process has stored them since."""
-        self.rows("INSERT OR IGNORE INTO costada_blob VALUES (?, ?)", (name, data))
+        with self.lock:
+            self.rows("INSERT OR IGNORE INTO costada_blob VALUES (?, ?)", (name, data))
+            return self.rows("SELECT changes()") == [(1,)]
 
     def close(self) -> None:
         """Close the file."""

@@ -16,6 +16,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from costada.evaluators.fingerprint import known_part
 from costada.experiments.comparison.metrics import Point, RunOutcome
+from costada.experiments.sweep.place import FILE as SWEEP_FILE
+from costada.experiments.sweep.place import SweepPlace
 from costada.reports.formats import budget_text
 from costada.reports.trace import attempts_made, end_after, stored_rows
 from costada.runs.config import RunConfig
@@ -64,6 +66,8 @@ class Found:
 def find_outcomes(source: Path | str) -> Found:
     """The finished runs below a folder or in a Postgres database, and what was left out.
 
+    The address of a database may name one sweep of it, as DSN#SWEEP.
+
     Of several runs with one key (see `RunOutcome`) the first is taken.
 
     Raises:
@@ -110,9 +114,15 @@ def config_facts(config: RunConfig) -> dict[str, str]:
 def _everything(source: Path | str) -> Iterator[tuple[str, RunOutcome | str]]:
     """Yield each place with its run, or with the reason why it has none."""
     if isinstance(source, str):
-        for run in named_runs(source):
-            yield run.place, _from_folder(run)
+        yield from _stored(source)
         return
+    for file in sorted(source.rglob(SWEEP_FILE)):
+        sweep = file.absolute().parent
+        try:
+            if place := SweepPlace.load(sweep):
+                yield from _stored(f"{place.followed}#{sweep.name}")
+        except (ValueError, OSError) as error:
+            yield str(sweep), str(error)
     for settings in sorted(source.rglob(RunFolder(source).settings.name)):
         yield str(settings.parent), _from_folder(RunFolder(settings.parent))
     for file in sorted(source.rglob(CURVES)):
@@ -131,6 +141,14 @@ def _everything(source: Path | str) -> Iterator[tuple[str, RunOutcome | str]]:
             except ValueError as error:
                 found = str(error)
             yield f"{file}:{number}", found
+
+
+def _stored(address: str) -> Iterator[tuple[str, RunOutcome | str]]:
+    """The runs of a database, or those of one sweep in it."""
+    database, _, sweep = address.partition("#")
+    for run in named_runs(database):
+        if not sweep or run.address.run.startswith(f"{sweep}/"):
+            yield run.place, _from_folder(run)
 
 
 def _from_folder(folder: RunFolder) -> RunOutcome | str:

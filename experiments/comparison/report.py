@@ -215,7 +215,7 @@ def write_comparison(
         reasons = [f"\n  {line}" for line in lines[:SHOWN_REASONS]]
         more = len(lines) - SHOWN_REASONS
         rest = f"\n  and {more} more" if more > 0 else ""
-        place = shown(source) if isinstance(source, str) else source
+        place = shown(source.partition("#")[0]) if isinstance(source, str) else source
         raise ValueError(f"{place}: holds no finished run{''.join(reasons)}{rest}")
     comparison = compare_outcomes(found.outcomes, baseline)
     published = published_tables(comparison) if with_published else ()

@@ -9,9 +9,8 @@ from typing import Self
 
 from pydantic import TypeAdapter, ValidationError
 
-from costada.experiments.sweep.sweep import SweepRun
+from costada.experiments.sweep.sweep import SweepRun, run_in
 from costada.runs.config import RunConfig
-from costada.runs.folder import RunFolder
 from costada.store.files import make_folder, read_text, replace_text
 
 JOBS = ".jobs"
@@ -68,11 +67,9 @@ class JobFile:
         make_folder(out / JOBS)
         replace_text(out / JOBS / FILE, TypeAdapter(JobFile).dump_json(self, indent=1).decode())
 
-    def runs(self, out: Path) -> tuple[SweepRun, ...]:
-        """The runs of the sweep."""
-        return tuple(
-            SweepRun(name, config, RunFolder(out / name)) for name, config in self.settings.items()
-        )
+    def runs(self, out: Path, store: str | None = None) -> tuple[SweepRun, ...]:
+        """The runs of the sweep, which are in a database if it has one."""
+        return tuple(run_in(out, name, config, store) for name, config in self.settings.items())
 
 
 def order_path(out: Path) -> Path:

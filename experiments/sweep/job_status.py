@@ -9,24 +9,30 @@ from pathlib import Path
 from costada.experiments.sweep.engine import SLURM, engine_on
 from costada.experiments.sweep.job_file import STOP, JobFile, give_order
 from costada.experiments.sweep.local import LONGEST_LOG_END, last_error
-from costada.experiments.sweep.sweep import Status, SweepRun, last_step, with_progress
+from costada.experiments.sweep.place import place_of
+from costada.experiments.sweep.sweep import Status, SweepRun, step_of, with_progress
 from costada.runs.interruption import ExitCode
 from costada.store.files import read_end
 
 
-def job_status(out: Path) -> tuple[SweepRun, ...]:
+def job_status(out: Path, store: str | None = None) -> tuple[SweepRun, ...]:
     """The runs of a sweep as they are now.
 
+    Args:
+        out: Folder of the sweep.
+        store: Address of the database with its runs; needed where `SweepPlace.followed` is.
+
     Raises:
-        ValueError: If the folder holds no sweep of a cluster.
-        OSError: If Slurm does not respond.
+        ValueError: If the folder holds no sweep of a cluster, or does not say where its runs are.
+        OSError: If Slurm or the database does not respond.
     """
     jobs = _jobs_in(out)
     active: Mapping[str, Status] = {}
     if jobs.submissions:
         with engine_on(SLURM, out, {}, None) as engine:
             active = engine.active()
-    return tuple(_seen(run, active.get(run.name)) for run in jobs.runs(out))
+    database = place_of(out, store)
+    return tuple(_seen(run, active.get(run.name)) for run in jobs.runs(out, database))
 
 
 def cancel_jobs(out: Path) -> None:
@@ -56,7 +62,7 @@ def _seen(run: SweepRun, status: Status | None) -> SweepRun:
     if status is None and run.folder.is_running:
         status = Status.RUNNING
     if status is not None:
-        return replace(run, status=status, step=last_step(run.folder.steps))
+        return replace(run, status=status, step=step_of(run))
     run = with_progress(run, may_run=True)
     if run.status is Status.FINISHED:
         return run

@@ -16,6 +16,7 @@ from costada.experiments.sweep.sweep import Status, SweepRun
 from costada.reports.trackers.tracker import TrackerName
 from costada.runs.config import CONTROLLER, MENU, OTHER_PRICES, RunConfig
 from costada.runs.interruption import ExitCode
+from costada.runs.stored_run import StoredRun
 from costada.runs.user_input import as_option
 from costada.store.files import created, make_folder, read_end
 from costada.values.usage import Price
@@ -91,13 +92,16 @@ def start(run: SweepRun, directory: Path | None = None) -> RunProcess:
 
     Its settings are the sweep's own, so the folder is trusted.
     """
-    path = run.folder.path
-    words = (
-        ["resume", "--trust", str(path)]
-        if run.has_begun
-        else ["run", *options_of(run), run.config.problem]
-    )
-    return RunProcess([*words, "--json", "--quiet"], run.folder.log, directory)
+    folder, place, options = run.folder, str(run.folder.path), options_of(run)
+    if isinstance(folder, StoredRun):
+        # With all that it takes to connect, except a password.
+        place = f"{folder.address.database}#{folder.address.run}"
+        options.append(f"--store={place}")
+    words = ["run", *options, run.config.problem]
+    if run.has_begun:
+        files = [f"--out={folder.path}"] if isinstance(folder, StoredRun) else []
+        words = ["resume", "--trust", *files, place]
+    return RunProcess([*words, "--json", "--quiet"], folder.log, directory)
 
 
 class LocalEngine:

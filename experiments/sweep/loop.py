@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, Protocol, Self
 
 from costada.experiments.sweep.progress import SweepProgress
-from costada.experiments.sweep.sweep import Status, SweepRun, last_step
+from costada.experiments.sweep.sweep import LastStep, Status, SweepRun, step_of
 
 STOPPING = "Stopping: every run finishes its current call and saves; Ctrl-C again stops at once"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -70,13 +70,18 @@ class SweepLoop:
         start: Callable[[SweepRun], Process],
         progress: SweepProgress,
         signals: StopSignals,
+        step_of: Callable[[SweepRun], LastStep | None] = step_of,
     ) -> None:
-        """Take the runs, of which finished ones are skipped, and at most how many run at once."""
+        """Take the runs, of which finished ones are skipped, and at most how many run at once.
+
+        `step_of` finds the last finished iteration of a run.
+        """
         self._runs = list(runs)
         self._num_jobs = num_jobs
         self._start = start
         self._progress = progress
         self._signals = signals
+        self._step_of = step_of
         self._processes: dict[int, Process] = {}
         self._began: dict[int, float] = {}
         self._is_draining = False
@@ -141,6 +146,6 @@ class SweepLoop:
             status=status,
             error=text if has_failed else "",
             warning="" if has_failed else text,
-            step=last_step(run.folder.steps),
+            step=self._step_of(run),
             seconds=monotonic() - self._began[index],
         )

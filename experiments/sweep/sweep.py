@@ -14,8 +14,10 @@ from pathlib import Path
 
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
+from costada.runs.stored_run import StoredRun, run_at
 from costada.store.address import is_there
 from costada.store.files import make_folder, read_end
+from costada.store.run_store import RunStore
 
 LONGEST_ROWS = 2**20
 """Bytes at the end of the file that are read; a row has a few hundred."""
@@ -44,11 +46,16 @@ def last_step(steps: Path) -> LastStep | None:
         return None
     if not newline:
         return None
+    return read_step(whole.rpartition("\n")[2], steps)
+
+
+def read_step(line: str, place: Path | str) -> LastStep:
+    """The step of a trace row; raises `ValueError`, which names the place, if it is damaged."""
     try:
-        row = json.loads(whole.rpartition("\n")[2])
+        row = json.loads(line)
         return LastStep(row["iteration"], row["spent"], row["best_score"], row["best_objective"])
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise ValueError(f"{steps}: its last row is damaged") from None
+        raise ValueError(f"{place}: its last row is damaged") from None
 
 
 class Status(StrEnum):
@@ -87,8 +94,8 @@ class SweepRun:
 
     @property
     def has_begun(self) -> bool:
-        """Whether its folder holds settings, so that it is resumed."""
-        return self.folder.settings.is_file()
+        """Whether its settings are saved, so that it is resumed."""
+        return self.folder.claimed_at is not None
 
     @property
     def spent(self) -> float:
@@ -96,11 +103,41 @@ class SweepRun:
         return self.step.spent if self.step else 0.0
 
 
-def sweep_runs(grid: SweepGrid, given: Mapping[str, object], out: Path) -> tuple[SweepRun, ...]:
+def run_in(out: Path, name: str, config: RunConfig, store: str | None = None) -> SweepRun:
+    """A run of the sweep in a folder.
+
+    With the address of a database as `store`, the run is kept there as `SWEEP/NAME`, where the
+    sweep has the name of its folder; the run's own folder then gets only what is written from it.
+
+    Raises:
+        ValueError: If the folder's name cannot be part of the name of a stored run.
+    """
+    place = f"{store}#{out.absolute().name}/{name}" if store else out / name
+    return SweepRun(name, config, run_at(place, out / name))
+
+
+def step_of(run: SweepRun) -> LastStep | None:
+    """The last finished iteration of a run, from its trace file or its database."""
+    if not isinstance(run.folder, StoredRun):
+        return last_step(run.folder.steps)
+    with RunStore.at(run.folder.address, is_read_only=True) as store:
+        return stored_step(run.folder, store)
+
+
+def stored_step(run: StoredRun, store: RunStore) -> LastStep | None:
+    """The last finished iteration of a run in an open database."""
+    line = store.named.last_row(run.address.run)
+    return None if line is None else read_step(line, run.place)
+
+
+def sweep_runs(
+    grid: SweepGrid, given: Mapping[str, object], out: Path, store: str | None = None
+) -> tuple[SweepRun, ...]:
     """Every run of a sweep, all first seeds before the second ones.
 
     A run lives in `out/<problem>/<method>/seed-<n>`, with `budget-<B>` before the seed when
-    there is more than one budget. `given` are the settings that all runs share.
+    there is more than one budget. `given` are the settings that all runs share; `store` is the
+    database that keeps the runs, see `run_in`.
 
     Raises:
         ValueError: If a setting is wrong, or two runs would share a folder.
@@ -123,7 +160,7 @@ def sweep_runs(grid: SweepGrid, given: Mapping[str, object], out: Path) -> tuple
                 f"{path}: got two problems of that name, {other.config.problem} and"
                 f" {config.problem}; sweep them into different folders"
             )
-        runs[path] = SweepRun("/".join(parts), config, RunFolder(path))
+        runs[path] = run_in(out, "/".join(parts), config, store)
     return tuple(runs.values())
 
 
@@ -148,21 +185,24 @@ def with_progress(run: SweepRun, *, may_run: bool = False) -> SweepRun:
         folder.check_free()
         return run
     if may_run and folder.is_running:
-        return replace(run, step=last_step(folder.steps))
+        return replace(run, step=step_of(run))
     from costada.runs.runner import is_finished
 
     folder.check_same(run.config)
     with folder.hold():
-        step = last_step(folder.steps)
-        # Finished means too that the page shows the last iteration.
-        is_done = (
-            is_finished(folder)
-            and folder.report.is_file()
-            and folder.steps.is_file()
-            and folder.report.stat().st_mtime_ns >= folder.steps.stat().st_mtime_ns
-        )
+        step = step_of(run)
+        is_done = is_finished(folder) and (isinstance(folder, StoredRun) or _has_its_page(folder))
     status = Status.FINISHED if is_done else Status.WAITING
     return replace(run, status=status, step=step)
+
+
+def _has_its_page(folder: RunFolder) -> bool:
+    """Whether the page of a run shows its last iteration."""
+    return (
+        folder.report.is_file()
+        and folder.steps.is_file()
+        and folder.report.stat().st_mtime_ns >= folder.steps.stat().st_mtime_ns
+    )
 
 
 def check_inputs(runs: Sequence[SweepRun]) -> None:
@@ -188,7 +228,7 @@ def check_inputs(runs: Sequence[SweepRun]) -> None:
                 setup = history.setup(history.last_run())
             if setup and (differing := changes(setup.problem, facts)):
                 raise ValueError(
-                    f"{run.folder.path}: its problem has changed since it started:"
+                    f"{run.folder.place}: its problem has changed since it started:"
                     f" {'; '.join(differing)}; runs of one sweep are compared with each other,"
                     " choose another --out"
                 )

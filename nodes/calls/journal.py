@@ -77,7 +77,8 @@ class CallJournal:
 
         Waits for a request of the call that this process has in flight. Requests that a dead
         process left without an end are marked as lost, or forgotten where a gateway will report
-        them again. Those to another model of the menu, which refused the call, are not its own.
+        them again: not where another machine may have sent them, whose gateway is another one.
+        Those to another model of the menu, which refused the call, are not its own.
 
         Raises:
             UnmeteredCall: The answer is stored without token counts, and estimates are not allowed.
@@ -104,7 +105,7 @@ class CallJournal:
                 answer = checked_answer(AIMessage(last.answer, response_metadata=facts))
                 self.conclude(answer)
                 return answer
-            if self._has_gateway:
+            if self._has_gateway and not self._context.store.is_shared:
                 self._call_log.forget(self._key, self._entry)
             else:
                 self._log_lost(lost)

@@ -26,8 +26,8 @@ from costada.store.postgres_connections import name_of
 from costada.store.purse import Purse
 
 
-def service_of(purse, parent):
-    return SearchService({}, RunConfig(problem="circle_packing"), purse, parent)
+def service_of(purse, parent, machine=""):
+    return SearchService({}, RunConfig(problem="circle_packing"), purse, parent, machine=machine)
 
 
 def test_abandoned_runs_return_their_money_except_what_they_spent(tmp_path):
@@ -41,6 +41,34 @@ def test_abandoned_runs_return_their_money_except_what_they_spent(tmp_path):
         service_of(purse, tmp_path).reclaim()
         assert float(purse.spent) == 0.1875
         assert float(purse.remaining) == 0.8125
+
+
+def test_a_server_leaves_the_runs_of_other_machines_in_a_shared_purse_alone(tmp_path):
+    with Purse(1) as purse:
+        for name in ("one", "other"):
+            purse.child(f"{name}:{tmp_path / 'dead'}", 0.25)
+        service_of(purse, tmp_path, "one").reclaim()
+        is_closed = {
+            account.name.partition(":")[0]: account.is_closed for account in purse.accounts()
+        }
+        assert is_closed == {"purse": False, "one": True, "other": False}
+
+
+def test_a_purse_in_postgres_pays_for_the_runs_of_a_server(tmp_path, postgres_address):
+    offered = ["mcp", "--problems", "circle_packing", "--out", str(tmp_path)]
+
+    async def talk():
+        money = ["--max-budget", "0.05", "--purse", name_of(postgres_address)]
+        async with session_with([*offered, *money]) as session:
+            order = {"problem": "circle_packing", "budget": 0.005, "seed": 2}
+            begun = (await session.call_tool("discover", order)).structuredContent
+            return await ended(session, begun["run"])
+
+    end = asyncio.run(talk())
+    with Purse(0.05, dsn=postgres_address, name="the server's purse") as purse:
+        _, account, *_ = purse.accounts()
+        assert account.name == f"{socket.gethostname()}:{end['folder']}"
+        assert (account.is_closed, float(account.spent)) == (True, end["spent"])
 
 
 def test_money_of_a_run_at_work_stays_with_it(tmp_path):

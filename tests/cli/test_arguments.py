@@ -13,6 +13,7 @@ from costada.experiments.comparison.outcomes import append_outcomes
 from costada.reports.formats import budget_text, count, counted, percent
 
 REFUSED, FAILED = 2, 1
+BUDGETED = ["mcp", "--max-budget", 1]
 SWEEP = ["sweep", "--problems", "all", "--methods", "all"]
 COMMAND = [sys.executable, "-c", "from costada.cli.main import main; main()"]
 
@@ -57,6 +58,11 @@ def test_an_empty_path_is_refused_by_the_name_of_its_option(invoke, words, tmp_p
     ("words", "text"),
     [
         (["mcp", "--max-budget", 1, "--port", 9000], "--port: got 9000 without --http"),
+        (
+            [*BUDGETED, "--store", "postgresql://h/d", "--purse", "postgresql://u:secret@h/purses"],
+            "--purse: got postgresql://u@h/purses with --store",
+        ),
+        ([*BUDGETED, "--purse", "postgresql://h/d#run"], "--purse: got 'an address with #RUN'"),
         (
             ["run", "circle_packing", "--tool-evaluations", 5],
             "--tool-evaluations: needs --generator agent",

@@ -1,12 +1,13 @@
 """Texts come back exactly, in little room when they resemble an earlier one."""
 
 import random
-from contextlib import suppress
+from contextlib import closing, suppress
 from hashlib import sha256
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from store_backends import SHARED
 
 from costada.store.database import AGAINST_ANOTHER, SHORTEST_BASE, Database, Packer, unpack
 from costada.store.run_store import RunStore
@@ -91,3 +92,15 @@ def test_a_text_of_a_transaction_is_known_once_that_is_committed(tmp_path):
     name = database.put_text("undone")
     database.close()
     assert Database(tmp_path / "run.sqlite").text(name) == "undone"
+
+
+@pytest.mark.parametrize("address", SHARED, indirect=True)
+def test_a_text_that_another_client_has_packed_is_no_base(address) -> None:
+    base, likeness, third = (program(1) + f"# {number}\n" for number in range(3))
+    with closing(Database(address)) as first:
+        for text in (base, likeness):
+            first.put_text(text)
+    with closing(Database(address)) as second:
+        names = [second.put_text(text) for text in (likeness, third)]
+    with closing(Database(address)) as reader:
+        assert [reader.text(name) for name in names] == [likeness, third]

@@ -18,6 +18,7 @@ from costada.store.call_log import CallKey
 from costada.store.database import Database
 from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.postgres_connections import explained, name_of
+from costada.store.purse import Purse
 from costada.store.rows import Outcome, OutcomeKind
 from costada.store.run_store import RunStore
 from costada.store.schema import FORMAT
@@ -123,6 +124,18 @@ def test_clients_that_begin_at_once_create_the_tables_once(postgres_address):
         assert list(pool.map(open_both, range(6))) == [[]] * 6
     with closing(Database(postgres_address)) as database:
         assert database.rows("SELECT version FROM costada_format") == [(FORMAT,)]
+
+
+@pytest.mark.parametrize(
+    "lost", ["TABLE costada_entry", "TABLE costada_lease", "FUNCTION costada_draw"]
+)
+def test_what_is_missing_of_the_schema_is_created_again(postgres_address, lost):
+    Purse(1, dsn=postgres_address).close()
+    with psycopg.connect(postgres_address, options="-c search_path=costada") as connection:
+        connection.execute(f"DROP {lost}")
+    with Purse(1, dsn=postgres_address) as purse, RunStore.postgres(postgres_address):
+        purse.begin("call", 0.5)
+        assert float(purse.spent) == 0.5
 
 
 def test_another_format_is_refused(postgres_address):

@@ -2,10 +2,13 @@
 
 import threading
 import time
+from contextlib import closing
 from threading import Timer
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
+from costada.store.database import Database
 from costada.store.postgres_lease import PATIENCE_SECONDS, Leases
 from costada.store.run_store import RunStore
 
@@ -39,3 +42,12 @@ def test_a_lease_that_stays_held_is_refused_after_a_second(holders):
         second.acquire("run", 30.0)
     assert time.monotonic() - began >= PATIENCE_SECONDS
     held.release()
+
+
+def test_two_texts_for_one_database_share_the_leases_of_a_process(postgres_address):
+    another = make_conninfo(postgres_address, connect_timeout=9, port=5432)
+    with closing(Database(postgres_address)) as one, closing(Database(another)) as other:
+        held, again = one.engine.hold("run"), other.engine.hold("run")
+        assert held is again
+        held.release()
+        again.release()

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from random import Random
 from uuid import uuid4
@@ -45,6 +45,8 @@ from warm import PROCESSES  # noqa: E402
 
 from costada.models.chat_models import chat_model  # noqa: E402
 from costada.reports.progress import Progress  # noqa: E402
+from costada.runs.folder import DEFAULT_PARENT, RunFolder  # noqa: E402
+from costada.runs.gateway import stop_gateway  # noqa: E402
 from costada.runs.given import read_given  # noqa: E402
 from costada.runs.plan import plan_run  # noqa: E402
 from costada.runs.runner import carry_out, is_finished  # noqa: E402
@@ -55,15 +57,18 @@ from costada.values.usage import Price  # noqa: E402
 
 METHODS = ("costada", "adaevolve", "evox", "uniform")
 IN_FLIGHT = (1, 4, 1, 4, 4)
-LANDING = 4
-"""Place in `IN_FLIGHT` of the runs whose calls land as they are answered."""
+GATEWAY, LANDING = 1, 4
+"""Places in `IN_FLIGHT` of the runs with a gateway in each replica's folder, and of those whose
+calls land as they are answered."""
 
 CALLS_BETWEEN_KILLS = 4
 REPLICAS = ("A", "B")
 WORK = "work.log"
 """File of a replica: a line for each time that it began to work on a run."""
 
-HEAD = " run  method     K  order    begun  handed over  calls  lost  billed  as undisturbed"
+HEAD = (
+    " run  method     K  order    gateway  begun  handed over  calls  lost  billed  as undisturbed"
+)
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,7 @@ class Job:
             "budget": self.budget,
             "parallel": IN_FLIGHT[mode],
             "order": "landing" if mode == LANDING else "launch",
+            "gateway": mode == GATEWAY,
             "lost_calls": "ignore",
         }
 
@@ -171,6 +177,14 @@ class Replicas:
             process.join()
             assert process.exitcode == 0, f"replica {name} failed"
 
+    def end(self) -> None:
+        """End what is left of the processes and of their gateways."""
+        for process in self.processes.values():
+            process.kill()
+            process.join()
+        for folder, job in product(self._folders.values(), self._jobs):
+            stop_gateway(RunFolder(folder / DEFAULT_PARENT / job.name))
+
     def workers(self, run: str) -> list[str]:
         """The replicas that worked on a run, one after the other."""
         lines = [
@@ -235,7 +249,8 @@ def line_of(job: Job, record: Record, whole: Record | None, workers: Sequence[st
     begun = f"{len(workers):>6}  {sum(a != b for a, b in pairwise(workers)):>11}"
     same = "" if whole is None else "yes" if record.result == whole.result else "NO"
     return (
-        f"{job.seed:>4}  {given['method']:<9} {given['parallel']:>2}  {given['order']:<7} {begun}"
+        f"{job.seed:>4}  {given['method']:<9} {given['parallel']:>2}  {given['order']:<7}"
+        f"  {'yes' if given['gateway'] else 'no':<7} {begun}"
         f"  {len(record.done):>5} {len(record.lost):>5}  {billed:>6}  {same}"
     )
 
@@ -268,12 +283,16 @@ def kill_replicas(parent: Path, address: str, seeds: Sequence[int], kills: int, 
             whole = None
             if job.is_repeatable:
                 run_to_end(parent / f"whole-{seed}", server.url, job.options)
+                stop_gateway(RunFolder(parent / f"whole-{seed}"))
                 whole = record_of(parent / f"whole-{seed}", job.frontiers)
                 provider.forget()
             wholes.append(whole)
         yield HEAD
         replicas = Replicas(parent, address, jobs)
-        hits = kill_often(replicas, providers, kills)
+        try:
+            hits = kill_often(replicas, providers, kills)
+        finally:
+            replicas.end()
         for job, provider, whole in zip(jobs, providers, wholes, strict=True):
             record = stored_record(address, job)
             check(record, provider)

@@ -27,7 +27,7 @@ from costada.store.purse import Purse
 from costada.store.run_store import RunStore
 
 ROOT = Path(__file__).parents[2]
-START_SECONDS = 90
+START_SECONDS = 150
 TOKEN = "a" * 32
 CALLS_BEFORE_THE_KILL = 8
 BUDGET = 0.2
@@ -36,6 +36,7 @@ POSTGRES = shutil.which("pg_ctl") or next(
 )
 
 pytestmark = [
+    pytest.mark.timeout(600),
     pytest.mark.skipif(find_spec("distributed") is None, reason="distributed is not installed"),
     pytest.mark.skipif(POSTGRES is None, reason="Postgres is not installed"),
 ]

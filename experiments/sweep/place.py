@@ -1,0 +1,137 @@
+"""Where a sweep in Postgres keeps its runs, as its folder says to later commands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from pydantic import TypeAdapter, ValidationError
+
+from costada.experiments.sweep.sweep import LastStep, SweepRun, step_of, stored_step
+from costada.runs.stored_run import StoredRun
+from costada.store.address import check_database, shown
+from costada.store.files import make_folder, read_text, replace_text
+from costada.store.run_store import RunStore
+
+FILE = "sweep.json"
+"""File in the folder of a sweep whose runs are in Postgres."""
+
+HERE = frozenset({"", "localhost", "127.0.0.1", "::1"})
+"""Hosts of a server on this machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPlace:
+    """What `sweep.json` holds."""
+
+    store: str  # address of the database, without a password
+
+    @classmethod
+    def load(cls, out: Path) -> Self | None:
+        """The file of a sweep, `None` if it has none; raises `ValueError` if it is damaged."""
+        try:
+            place = TypeAdapter(cls).validate_json(read_text(out / FILE))
+            check_database(place.store)
+        except FileNotFoundError:
+            return None
+        except (ValidationError, ValueError):
+            raise ValueError(f"{out / FILE}: is damaged, expected the address of a store") from None
+        return place
+
+    @property
+    def followed(self) -> str:
+        """The address, if the user would send a password there.
+
+        The file may come from somebody else, so a server that is neither on this machine nor the
+        one in `PGHOST` has to be named by the user.
+
+        Raises:
+            ValueError: If it is another one, naming it.
+        """
+        from costada.store.postgres_connections import address_parts
+
+        parts = address_parts(self.store)
+        hosts = f"{parts.get('host', '')},{parts.get('hostaddr', '')}".split(",")
+        known = {*HERE, os.environ.get("PGHOST", "")}
+        if any(host not in known and not host.startswith("/") for host in hosts):
+            raise ValueError(
+                f"{FILE}: the runs are in {shown(self.store)}; to connect there, set PGHOST to this"
+                " host or give --store"
+            )
+        return self.store
+
+
+def place_of(out: Path, store: str | None) -> str | None:
+    """The database of a sweep, `None` if its runs are in folders.
+
+    Args:
+        out: Folder of the sweep.
+        store: The address that the user gave, if any.
+
+    Raises:
+        ValueError: If the folder names another database, or one that is not followed.
+    """
+    known = SweepPlace.load(out)
+    if known is None:
+        return store
+    if store is None:
+        return known.followed
+    if shown(known.store) != shown(store):
+        raise ValueError(
+            f"--store: got {shown(store)}, expected {shown(known.store)}, where {out} has its runs"
+        )
+    return store
+
+
+def keep_place(out: Path, store: str | None) -> None:
+    """Note in a sweep's folder where its runs are.
+
+    Raises:
+        ValueError: If its runs are somewhere else.
+    """
+    known = SweepPlace.load(out)
+    if known and store is None:
+        raise ValueError(f"{out}: has its runs in {shown(known.store)}, expected that as --store")
+    place_of(out, store)
+    if store is None or known:
+        return
+    if any(out.rglob("settings.json")):
+        raise ValueError(f"--store: {out} has runs in folders, expected another --out")
+    make_folder(out)
+    replace_text(out / FILE, TypeAdapter(SweepPlace).dump_json(SweepPlace(store)).decode() + "\n")
+
+
+class StepReader:
+    """Reads the last steps of a sweep's runs over one connection."""
+
+    def __init__(self, store: RunStore | None) -> None:
+        """Take the open database of the runs, `None` for runs in folders."""
+        self._store = store
+
+    def __call__(self, run: SweepRun) -> LastStep | None:
+        """The last finished iteration; what was known if the server does not respond."""
+        if self._store is None or not isinstance(run.folder, StoredRun):
+            return step_of(run)
+        try:
+            return stored_step(run.folder, self._store)
+        except OSError:
+            return run.step
+
+
+@contextmanager
+def steps_in(store: str | None) -> Iterator[StepReader]:
+    """A reader of the runs in a database, whose tables are created if they are missing.
+
+    Raises:
+        ValueError: If it is not a database of CostAda.
+        OSError: If the server cannot be reached.
+    """
+    if store is None:
+        yield StepReader(None)
+        return
+    with RunStore.postgres(store) as opened:
+        yield StepReader(opened)

@@ -1,0 +1,51 @@
+"""The files of a deployment agree with the rest: locked versions, and options of `costada mcp`."""
+
+import re
+
+import pytest
+import yaml
+from doc_blocks import ROOT, check_commands
+
+PIN = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
+NEEDED = ("distributed", "mcp", "psycopg", "psycopg-binary", "langgraph-checkpoint-postgres")
+
+
+def pins(path):
+    return set(PIN.findall((ROOT / path).read_text()))
+
+
+def test_an_image_has_the_locked_versions_by_their_hashes():
+    every, image = pins("requirements.lock"), pins("deploy/requirements.lock")
+    assert image <= every
+    assert set(NEEDED) <= {name for name, _ in image}
+    text = (ROOT / "deploy" / "requirements.lock").read_text()
+    requirements = re.split(r"^(?=[\w.-]+==)", text, flags=re.MULTILINE)[1:]
+    assert len(requirements) == len(image)
+    assert all("--hash=sha256:" in each for each in requirements)
+
+
+@pytest.fixture
+def services():
+    return yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
+
+
+def test_the_composed_server_is_started_with_options_that_exist(services):
+    words = (word.partition("=")[0] for word in services["mcp"]["command"])
+    check_commands(" ".join(["costada", *words]))
+
+
+def test_each_composed_service_is_checked_and_its_secrets_come_from_the_environment(services):
+    assert set(services) == {"postgres", "scheduler", "worker", "mcp"}
+    image = (ROOT / "Dockerfile").read_text()
+    assert "/health" in image.partition("HEALTHCHECK")[2]
+    assert all("healthcheck" in each for name, each in services.items() if name != "mcp")
+    secrets = {
+        name: value
+        for each in services.values()
+        for name, value in each.get("environment", {}).items()
+        if re.search("PASSWORD|TOKEN|KEY", name)
+    }
+    assert len(secrets) == 4
+    assert all(value.startswith("${") for value in secrets.values())
+    assert services["worker"]["deploy"]["replicas"] == 2
+    assert all("ports" not in each for name, each in services.items() if name != "mcp")
