@@ -107,7 +107,7 @@ def create_discovery_graph(
     if choices is not None and not isinstance(choices, Choices):
         raise ValueError(f"choices: got {choices!r}, expected Choices(...) or None")
     if store is not None and not isinstance(store, RunStore):
-        raise ValueError(f"store: got {store!r}, expected RunStore(path) or None")
+        raise ValueError(f"store: got {store!r}, expected a RunStore or None")
     given = _Given(
         problem=problem,
         model=model,
