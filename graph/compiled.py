@@ -243,12 +243,17 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
     def bulk_update_state(
         self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
     ) -> RunnableConfig:
-        """Update the state, as `update_state` does; an unknown key raises `ValueError`."""
+        """Update the state, as `update_state` does; holds the thread.
+
+        Raises:
+            ValueError: A key is unknown, or another process holds the thread, naming it.
+        """
         _check_updates(supersteps)
         graph = self._graph_of(super().get_state(config)) if self.choosing else self
-        if graph is self:
+        if graph is not self:
+            return graph.bulk_update_state(config, supersteps)
+        with self._executing(config) as own, guarded_by(own["configurable"][ACTIVE_RUNS].lease):
             return super().bulk_update_state(config, supersteps)
-        return graph.bulk_update_state(config, supersteps)
 
     async def abulk_update_state(
         self, config: RunnableConfig, supersteps: Sequence[Sequence[StateUpdate]]
@@ -258,9 +263,11 @@ class DiscoveryGraph(CompiledStateGraph[SearchState, None, SearchInput, SearchOu
         graph = self
         if self.choosing:
             graph = await asyncio.to_thread(self._graph_of, await super().aget_state(config))
-        if graph is self:
-            return await super().abulk_update_state(config, supersteps)
-        return await graph.abulk_update_state(config, supersteps)
+        if graph is not self:
+            return await graph.abulk_update_state(config, supersteps)
+        async with self._aexecuting(config) as own:
+            with guarded_by(own["configurable"][ACTIVE_RUNS].lease):
+                return await super().abulk_update_state(config, supersteps)
 
     def _needs_saved(self, given: object, config: RunnableConfig | None) -> bool:
         """Whether a run is resumed that may have chosen something."""

@@ -1,11 +1,15 @@
 """An execution of a graph whose store is in Postgres holds its thread until it ends."""
 
 import asyncio
+from contextlib import closing
 
 import psycopg
+import pytest
 from langgraph.checkpoint.memory import InMemorySaver
 from toy_graph import THREAD, discovery
 
+from costada.store.postgres_checkpoints import PostgresRunSaver
+from costada.store.postgres_lease import Leases
 from costada.store.run_store import RunStore
 
 
@@ -25,3 +29,35 @@ def test_an_async_execution_holds_its_thread_and_releases_it(postgres_address):
         asyncio.run(execute())
         assert leases(postgres_address) == [("thread '1'", 0.0)]
         assert len(store.steps(store.run_ids()[-1])) == 3
+
+
+def test_the_state_of_a_thread_that_another_process_holds_is_not_changed(postgres_address):
+    with (
+        RunStore.postgres(postgres_address) as store,
+        closing(PostgresRunSaver(postgres_address)) as saver,
+    ):
+        graph = discovery(store=store, saver=saver, iterations=1)
+        graph.invoke({"seed": 1}, THREAD)
+        held = Leases(postgres_address).acquire("thread '1'", 30.0)
+        before = graph.get_state(THREAD)
+        update = {"stop_reason": "", "stopping": ""}
+        with pytest.raises(ValueError, match="thread '1': another process is at work"):
+            graph.update_state(THREAD, update, as_node="gate_intervention")
+        with pytest.raises(ValueError, match="thread '1': another process is at work"):
+            asyncio.run(graph.aupdate_state(THREAD, update, as_node="gate_intervention"))
+        assert graph.get_state(THREAD) == before
+        held.release()
+
+
+def test_an_update_of_the_state_is_there_for_other_processes_at_once(postgres_address):
+    with (
+        RunStore.postgres(postgres_address) as store,
+        closing(PostgresRunSaver(postgres_address)) as saver,
+        closing(PostgresRunSaver(postgres_address)) as another,
+    ):
+        graph = discovery(store=store, saver=saver, iterations=1)
+        graph.invoke({"seed": 1}, THREAD)
+        graph.update_state(THREAD, {"stop_reason": ""}, as_node="gate_intervention")
+        found = another.get_tuple(THREAD)
+        assert found.checkpoint["channel_values"]["stop_reason"] == ""
+        assert leases(postgres_address) == [("thread '1'", 0.0)]
