@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -101,18 +101,29 @@ class StoredRun(RunFolder):
             ValueError: If the name is taken, or the folder holds something that would be lost.
             OSError: If the folder cannot be made or the server not reached.
         """
-        RunFolder.check_free(self)
+        self.check_free()
         make_folder(self.path)
         with RunStore.at(self.address) as store:
             if not store.named.claim(self.address.run, config.text):
                 raise ValueError(self._occupied())
 
     def check_free(self) -> None:
-        """Refuse a name or a folder that a new run would overwrite; raises `ValueError`."""
+        """Refuse a name or a folder that a new run would overwrite; raises `ValueError`.
+
+        A run would continue from checkpoints that a graph has saved in a thread of the same name.
+        """
+        from costada.store.postgres_checkpoints import PostgresRunSaver
+
         RunFolder.check_free(self)
         with RunStore.at(self.address) as store:
             if store.named.settings(self.address.run) is not None:
                 raise ValueError(self._occupied())
+        with closing(PostgresRunSaver(self.address.database)) as saver:
+            if saver.get_tuple(self.thread) is not None:
+                raise ValueError(
+                    f"{self.place}: the database has checkpoints of a graph's thread of this name;"
+                    " choose another one"
+                )
 
     def check_own_problem(self) -> None:
         """Raise `ValueError` if there is no run: no problem comes with a database."""

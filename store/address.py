@@ -29,6 +29,11 @@ class RunAddress:
             ValueError: It is not one of a Postgres database, or names no run.
         """
         database, _, run = text.partition("#")
+        if "@" in run or "#" in run:  # what is before it may be the end of a password
+            raise ValueError(
+                "run: the name after the first # of the address has an @ or a #, expected none;"
+                " in a password, write # as %23"
+            )
         check_database(database)
         if not run:
             raise ValueError(

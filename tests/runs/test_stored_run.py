@@ -1,14 +1,16 @@
 import json
 import subprocess
 import sys
+from contextlib import closing
 from urllib.parse import quote
 
 import pytest
 
-from costada import discover, load_run
+from costada import create_discovery_graph, discover, load_run
 from costada.runs.folder import RunFolder
 from costada.runs.stored_run import StoredRun, named_runs, run_at
 from costada.store.candidates import SEED_ID
+from costada.store.postgres_checkpoints import PostgresRunSaver
 from costada.store.postgres_connections import name_of
 from costada.store.run_store import RunStore
 
@@ -203,6 +205,8 @@ def test_no_password_is_written_or_shown(invoke, near, url, tmp_path, elsewhere)
         ("{url}#/etc", "expected letters, digits"),
         ("{url}#a b", "expected letters, digits"),
         ("{url}#" + "a" * 201, "expected 1 to 200 printable characters"),
+        ("postgresql://u:half#geheim@h/d#x", "in a password, write # as %23"),
+        ("postgresql://u:half#geheim@h/d", "in a password, write # as %23"),
         ("postgresql://[half#x", "cannot be read, expected postgresql://USER@HOST"),
         ("postgresql://u@127.0.0.1:1/x#y", "cannot connect; check host"),
     ],
@@ -212,6 +216,7 @@ def test_an_address_that_does_not_work_is_refused_by_name(invoke, begin, url, pl
     refused = invoke("trace", place.replace("{url}", url))
     words = " ".join(refused.output.replace("│", " ").split())
     assert refused.exit_code == 2
+    assert "geheim" not in refused.output
     assert "".join(message.replace("{url}", url).split()) in "".join(words.split())
 
 
@@ -227,3 +232,16 @@ def test_a_path_is_a_folder(tmp_path):
     stored = run_at("postgresql://u@h/d#a/b-1")
     assert isinstance(stored, StoredRun)
     assert str(stored.path) == "runs-out/a/b-1"
+
+
+def test_a_name_is_refused_that_is_the_thread_of_a_graph(begin, near, url):
+    thread = {"configurable": {"thread_id": "hex"}}
+    with RunStore.postgres(url) as store, closing(PostgresRunSaver(url)) as saver:
+        settings = {"budget": 1.0, "max_iterations": 2}
+        graph = create_discovery_graph(near, "offline", **settings, store=store, checkpointer=saver)
+        graph.invoke({}, thread)
+        before = graph.get_state(thread)
+        refused = begin("hex")
+        assert (refused.exit_code, "checkpoints of a graph's thread" in refused.output) == (2, True)
+        assert named_runs(url) == []
+        assert graph.get_state(thread) == before
