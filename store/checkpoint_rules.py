@@ -1,6 +1,7 @@
 """Which checkpoints of a run are written, held back and pruned, whatever database they are in."""
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, Self
@@ -102,7 +103,7 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
 
     def _begin(self, *, keep_history: bool) -> None:
         self._keeps_history = keep_history
-        self._num_saved = 0
+        self._num_saved: Counter[_Thread] = Counter()
         self._within: set[tuple[str, ...]] = set()  # checkpoints from within an iteration
         self._held_back: dict[_Thread, Held] = {}
 
@@ -215,11 +216,12 @@ class RunCheckpoints(BaseCheckpointSaver[str]):
 
     def _write(self, held: "Held") -> RunnableConfig:
         saved = super().put(*held)
-        if self._num_saved % PRUNING_INTERVAL == 0:
+        thread = thread_of(saved)
+        if self._num_saved[thread] % PRUNING_INTERVAL == 0:
             self.prune_thread(saved)
-        self._num_saved += 1
+        self._num_saved[thread] += 1
         if _is_within_iteration(held.checkpoint) and not self._keeps_history:
-            self._within.add((*thread_of(saved), saved["configurable"]["checkpoint_id"]))
+            self._within.add((*thread, saved["configurable"]["checkpoint_id"]))
         return saved
 
     def prune_thread(self, config: RunnableConfig) -> None:

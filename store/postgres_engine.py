@@ -159,9 +159,13 @@ class PostgresEngine:
     def begin_snapshot(self) -> None:
         """Let all later queries of this thread see what is committed now, until it is closed."""
         connection = self._connections.take()
-        with explaining(self.place):
-            connection.execute(BEGIN_SNAPSHOT)
-            connection.execute(b"SET LOCAL idle_in_transaction_session_timeout TO 0")
+        try:
+            with explaining(self.place):
+                connection.execute(BEGIN_SNAPSHOT)
+                connection.execute(b"SET LOCAL idle_in_transaction_session_timeout TO 0")
+        except BaseException:  # raised again: the connection is closed on the way
+            self._connections.give(connection)
+            raise
         self._current, self._owner = connection, threading.get_ident()
 
     def rows(

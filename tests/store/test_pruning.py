@@ -113,6 +113,14 @@ def test_pruning_one_thread_leaves_the_others_alone(saver):
     assert len(saved(saver, "other")) == 30
 
 
+def test_threads_that_take_turns_are_all_pruned(saver):
+    for number in range(200):
+        save(saver, [number], thread="1")
+        save(saver, [number], thread="2")
+    for thread in ("1", "2"):
+        assert len(saved(saver, thread)) < KEPT_CHECKPOINTS + PRUNING_INTERVAL
+
+
 def test_writes_go_with_their_checkpoint(saver):
     save(saver, range(40))
     for number in range(40):
