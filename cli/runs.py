@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Annotated, Any
 from urllib.parse import unquote
 
@@ -33,12 +34,12 @@ def runs(database: Database, as_json: options.AsJson = False) -> None:
 
     with refusing(ExitCode.BAD_INPUT):
         check_database(database)
-        index = StoredIndex(database)
-        answer: Any = index.rows()
-        while answer["unread"]:
-            answer = index.rows()
-        found: list[dict[str, Any]] = answer["rows"]
-        rows = [_row(each, index.holder(unquote(each["id"]))) for each in found]
+        with closing(StoredIndex(database)) as index:
+            answer: Any = index.rows()
+            while answer["unread"]:
+                answer = index.rows()
+            found: list[dict[str, Any]] = answer["rows"]
+            rows = [_row(each, index.holder(unquote(each["id"]))) for each in found]
     if as_json:
         show(json.dumps(rows, indent=2, allow_nan=False))
         return
