@@ -201,7 +201,7 @@ class Replicas:
 
 
 def kill_often(replicas: Replicas, providers: Sequence[Provider], num_kills: int) -> int:
-    """Kill one or the other replica at random instants; returns how often one was at work."""
+    """Kill one or the other replica at random instants; returns how often one was alive."""
     rng, num_hits = Random(num_kills), 0
 
     def num_calls() -> int:
@@ -268,7 +268,7 @@ def database():
 
 
 def kill_replicas(parent: Path, address: str, seeds: Sequence[int], kills: int, budget: float):
-    """Yield the lines of the table, last how often a replica was killed at work.
+    """Yield the lines of the table, last how many kills hit a living replica.
 
     Raises `AssertionError` where a ledger or a result is wrong.
     """
@@ -299,7 +299,7 @@ def kill_replicas(parent: Path, address: str, seeds: Sequence[int], kills: int, 
             workers = replicas.workers(job.name)
             yield line_of(job, record, whole, workers, provider.billed.total())
             assert whole is None or record.result == whole.result
-        yield f"{hits} of {kills} kills hit a replica at work; every ledger is that of its provider"
+        yield f"{hits} of {kills} kills hit a living replica; every ledger is that of its provider"
 
 
 def main() -> None:
