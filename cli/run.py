@@ -21,9 +21,10 @@ from costada.evaluators.sandbox.layers import Layer
 from costada.reports.formats import budget_text, counted, percent
 from costada.reports.status import update_status
 from costada.reports.terminal import show
-from costada.runs.config import EXECUTION, OUTPUT, RunConfig
+from costada.runs.config import EXECUTION, MONEY, OUTPUT, RunConfig
 from costada.runs.folder import RunFolder, unused_folder
 from costada.runs.interruption import ExitCode, draining_on_signal, ending_on_signal
+from costada.runs.shared_purse import PurseAddress, paid_from
 from costada.runs.stored_run import StoredRun, run_at, unused_run
 from costada.store.address import check_database
 
@@ -50,6 +51,18 @@ Store = Annotated[
         " DSN#NAME names it.",
         show_default="a file in the folder",
         rich_help_panel=OUTPUT.panel,
+    ),
+]
+PurseOption = Annotated[
+    PurseAddress | None,
+    typer.Option(
+        "--purse",
+        parser=PurseAddress.read,
+        metavar="PLACE#NAME",
+        help="Draw the budget, or what is left, from this purse in a file or a Postgres database."
+        " Unspent money returns to it.",
+        show_default=False,
+        rich_help_panel=MONEY.panel,
     ),
 ]
 FilesFolder = Annotated[
@@ -110,6 +123,7 @@ def run(
     settings: Callable[[], dict[str, Any]],
     out: Out = None,
     store: Store = None,
+    purse: PurseOption = None,
     dry_run: DryRun = False,
     show_prompt: ShowPrompt = False,
     as_json: options.JsonResult = False,
@@ -139,7 +153,7 @@ def run(
             name = plan.problem.name
             folder = unused_run(name, store) if store else unused_folder(name)
         folder.claim(config)
-    _carry_out(plan, config, folder, as_json=as_json, is_quiet=quiet)
+    _carry_out(plan, config, folder, purse, as_json=as_json, is_quiet=quiet)
 
 
 @options.with_settings(
@@ -153,6 +167,7 @@ def resume(
     folder: options.Run,
     settings: Callable[[], dict[str, Any]],
     out: FilesFolder = None,
+    purse: PurseOption = None,
     budget: RaisedBudget = None,
     max_iterations: RaisedIterations = None,
     trust: options.Trust = False,
@@ -183,7 +198,9 @@ def resume(
             if is_finished(folder):
                 text = "this run has finished; it spends nothing more without a higher limit"
                 show(f"{folder.place}: {text} (--budget, --max-iterations)", is_error=True)
-    _carry_out(plan, config, folder, as_json=as_json, is_quiet=quiet, accepts_loss=accept_loss)
+    _carry_out(
+        plan, config, folder, purse, as_json=as_json, is_quiet=quiet, accepts_loss=accept_loss
+    )
 
 
 def _named_run(out: Path | None, store: str | None) -> RunFolder | None:
@@ -230,6 +247,7 @@ def _carry_out(
     plan: Plan,
     config: RunConfig,
     folder: RunFolder,
+    purse: PurseAddress | None,
     *,
     as_json: bool,
     is_quiet: bool,
@@ -256,8 +274,9 @@ def _carry_out(
         draining_on_signal(control, progress.notice),
         showing_pauses(say if is_quiet else progress.notice),
         keeping_output_clean(as_json),
+        paid_from(purse, plan, folder) as paid,
     ):
-        result = carry_out(plan, folder, progress, control, accepts_loss=accepts_loss)
+        result = carry_out(paid, folder, progress, control, accepts_loss=accepts_loss)
     with RunStore.at(folder.database) as store:
         run_ids = store.run_ids()
         calls = [

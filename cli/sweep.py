@@ -44,8 +44,9 @@ from costada.experiments.sweep.sweep import (
 from costada.reports.terminal import SafeConsole, show
 from costada.runs.config import MONEY, OUTPUT
 from costada.runs.interruption import ExitCode, ending_on_signal
+from costada.runs.shared_purse import PurseAddress
 from costada.runs.user_input import listed, listed_or_all
-from costada.store.address import check_database
+from costada.store.address import check_database, is_database
 
 Problems = Annotated[
     str | None,
@@ -88,6 +89,27 @@ Store = Annotated[
         " the name of the --out folder.",
         show_default="files in the folder",
         rich_help_panel=OUTPUT.panel,
+    ),
+]
+PurseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--purse",
+        metavar="FILE|DSN",
+        help="File or Postgres database of a purse that all runs draw from, each up to --budget."
+        " On a cluster: a database. Needs --total.",
+        show_default=False,
+        rich_help_panel=MONEY.panel,
+    ),
+]
+Total = Annotated[
+    float | None,
+    typer.Option(
+        "--total",
+        metavar="DOLLARS",
+        help="Dollars that all runs together may spend from the purse.",
+        show_default=False,
+        rich_help_panel=MONEY.panel,
     ),
 ]
 DryRun = Annotated[
@@ -156,6 +178,8 @@ def sweep(
     seeds: Seeds = "3",
     budget: Budgets = None,
     store: Store = None,
+    purse: PurseOption = None,
+    total: Total = None,
     jobs: options.Jobs = None,
     on: On = None,
     slurm: SlurmOptions = None,
@@ -185,15 +209,20 @@ def sweep(
             database = _database(store)
             wanted = sweep_runs(grid, settings(), out.absolute() if on else out, database)
             reader = held.enter_context(steps_in(database))
+            address = _purse_address(purse, total, out, on)
+            wanted = tuple(replace(run, purse=address) for run in wanted)
             num_jobs = jobs or (len(wanted) if on else os.cpu_count() or 1)
             if dry_run:
                 runs = tuple(map(with_progress, wanted))
-                show(_forecast_json(runs, num_jobs) if as_json else headline(runs, num_jobs))
+                show(_forecast_json(runs, num_jobs) if as_json else headline(runs, num_jobs, total))
                 return
             if detach and on != SLURM:
                 raise ValueError("--detach: needs --on slurm; other runs end with the command")
             held.enter_context(hold_sweep(out))
             keep_place(out, database)
+            shared = None
+            if address and total is not None:
+                shared = held.enter_context(address.begun(total, wanted[0].config.budget_policy))
             engine = held.enter_context(engine_on(on, out.absolute(), _named(slurm or []), jobs))
             runs = _begin(engine, wanted, is_local=on is None)
         if detach:
@@ -203,10 +232,11 @@ def sweep(
             started = monotonic()
             console = SafeConsole(stderr=as_json, highlight=False)
             progress = sweep_progress_on(console, is_quiet=quiet)
-            progress.begin(headline(runs, num_jobs))
+            left = float(shared.budget - shared.spent) if shared else None
+            progress.begin(headline(runs, num_jobs, left))
             with progress, StopSignals(progress.notice, engine.leaving) as signals:
                 at_once = len(runs) if engine.outlives_command else num_jobs
-                loop = SweepLoop(runs, at_once, engine.start, progress, signals, reader)
+                loop = SweepLoop(runs, at_once, engine.start, progress, signals, reader, shared)
                 runs = loop.carry_out()
     show(sweep_json(runs) if as_json else sweep_text(runs, out, monotonic() - started))
     raise typer.Exit(exit_code(runs))
@@ -241,8 +271,25 @@ def _database(store: str | None) -> str | None:
 
     bare, password = without_password(store)
     if password:
+        if os.environ.get("PGPASSWORD", password) != password:
+            raise ValueError("PGPASSWORD: differs from the password of an address; use ~/.pgpass")
         os.environ["PGPASSWORD"] = password
     return bare
+
+
+def _purse_address(
+    purse: str | None, total: float | None, out: Path, on: str | None
+) -> PurseAddress | None:
+    """The purse of a sweep, which has the name of its folder."""
+    if (purse is None) != (total is None):
+        raise ValueError("--purse: got one of --purse and --total, expected both or neither")
+    if not purse:
+        return None
+    if is_database(purse):
+        return PurseAddress(str(_database(purse)), out.absolute().name)
+    if on:
+        raise ValueError("--purse: got a file with --on, which nodes cannot share; use a database")
+    return PurseAddress(str(Path(purse).absolute()), out.absolute().name)
 
 
 def _named(texts: Sequence[str]) -> dict[str, str | bool]:

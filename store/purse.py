@@ -173,6 +173,25 @@ class Purse:
             self._number = own.id
             self.raise_to(dollars)
 
+    @classmethod
+    def existing(cls, name: str, *, path: str | Path | None = None, dsn: str | None = None) -> Self:
+        """Open a purse as it is.
+
+        Raises:
+            ValueError: There is none of this name.
+            OSError: The file cannot be opened, or the server cannot be reached.
+        """
+        if dsn is None and not Path(path or "").is_file():
+            raise ValueError(f"path: got {str(path)!r}, expected the file of a purse")
+        purse = cls.__new__(cls)
+        purse._db, purse._owns_file = Database(dsn or Path(path or "")), True
+        found = purse._find(NO_PARENT, name)
+        if found is None:
+            purse.close()
+            raise ValueError(f"name: got {name!r}, expected the name of a purse there")
+        purse._number = found.id
+        return purse
+
     def __enter__(self) -> Self:
         return self
 
@@ -337,6 +356,10 @@ class Purse:
                 if not below.is_closed:
                     path = self._path(below.id)
                     self._change(path, budget=path[-1].budget, is_closed=True)
+
+    def found(self, name: str) -> Account | None:
+        """The child of a name as it stands, `None` if there is none."""
+        return self._find(self._number, name)
 
     def close_child(self, name: str) -> None:
         """Close the child of a name, if there is one."""

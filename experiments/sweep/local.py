@@ -101,6 +101,7 @@ def start(run: SweepRun, directory: Path | None = None) -> RunProcess:
     if run.has_begun:
         files = [f"--out={folder.path}"] if isinstance(folder, StoredRun) else []
         words = ["resume", "--trust", *files, place]
+    words += [] if run.purse is None else [f"--purse={run.purse}"]
     return RunProcess([*words, "--json", "--quiet"], folder.log, directory)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,9 +12,15 @@ from typing import Any, Protocol, Self
 
 from costada.experiments.sweep.progress import SweepProgress
 from costada.experiments.sweep.sweep import LastStep, Status, SweepRun, step_of
+from costada.runs.shared_purse import account_name
+from costada.store.purse import Purse
 
 STOPPING = "Stopping: every run finishes its current call and saves; Ctrl-C again stops at once"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+NOTHING_LEFT = "nothing is left in the purse"
+NO_MONEY = re.compile(r"budget: got \S+, but .* has \$\S+ left of ")
+"""The error of a run that found nothing left."""
+
 POLL_SECONDS = 0.1
 PROGRESS_SECONDS = 1.0
 
@@ -71,10 +78,12 @@ class SweepLoop:
         progress: SweepProgress,
         signals: StopSignals,
         step_of: Callable[[SweepRun], LastStep | None] = step_of,
+        purse: Purse | None = None,
     ) -> None:
         """Take the runs, of which finished ones are skipped, and at most how many run at once.
 
-        `step_of` finds the last finished iteration of a run.
+        `step_of` finds the last finished iteration of a run. While the purse that pays for the runs
+        has nothing left, runs wait for what others return, and are skipped once none is running.
         """
         self._runs = list(runs)
         self._num_jobs = num_jobs
@@ -82,6 +91,7 @@ class SweepLoop:
         self._progress = progress
         self._signals = signals
         self._step_of = step_of
+        self._purse = purse
         self._processes: dict[int, Process] = {}
         self._began: dict[int, float] = {}
         self._is_draining = False
@@ -120,18 +130,32 @@ class SweepLoop:
                 del self._processes[index]
                 self._update(index, *end)
                 self._progress.end(self._runs, self._runs[index])
-        for index, run in enumerate(self._runs):
-            if self._signals.count or len(self._processes) >= self._num_jobs:
-                break
-            if run.status is Status.WAITING:
-                self._processes[index] = self._start(run)
-                self._began[index] = monotonic()
-                self._update(index, self._status_of(index))
+        self._start_waiting()
         if monotonic() - self._shown >= PROGRESS_SECONDS:
             self._shown = monotonic()
             for index in self._processes:
                 self._update(index, self._status_of(index))
             self._progress.show(self._runs)
+
+    def _start_waiting(self) -> None:
+        for index, run in enumerate(self._runs):
+            if self._signals.count or len(self._processes) >= self._num_jobs:
+                break
+            if run.status is not Status.WAITING:
+                continue
+            if self._purse and self._purse.is_exhausted and not self._has_drawn(run):
+                if not self._processes:
+                    self._runs[index] = replace(run, status=Status.SKIPPED, error=NOTHING_LEFT)
+                    self._progress.end(self._runs, self._runs[index])
+                continue
+            self._processes[index] = self._start(run)
+            self._began[index] = monotonic()
+            self._update(index, self._status_of(index))
+
+    def _has_drawn(self, run: SweepRun) -> bool:
+        """Whether the purse still holds the budget of a run, which was interrupted."""
+        account = self._purse and self._purse.found(account_name(run.folder))
+        return bool(account and not account.is_closed)
 
     def _status_of(self, index: int) -> Status:
         if self._processes[index].has_started():
@@ -140,7 +164,10 @@ class SweepLoop:
         return Status.QUEUED
 
     def _update(self, index: int, status: Status, text: str = "") -> None:
-        run, has_failed = self._runs[index], status is Status.FAILED
+        run = self._runs[index]
+        if status is Status.FAILED and self._purse and NO_MONEY.search(text):
+            status, text = Status.SKIPPED, NOTHING_LEFT
+        has_failed = status in (Status.FAILED, Status.SKIPPED)
         self._runs[index] = replace(
             run,
             status=status,

@@ -20,6 +20,7 @@ from costada.reports.formats import budget_text, clock, counted
 from costada.reports.progress import Lines, SilentProgress
 from costada.runs.interruption import ExitCode
 
+ENDED = (Status.FINISHED, Status.SKIPPED, Status.FAILED)
 BAR_WIDTH = 20
 
 
@@ -47,7 +48,7 @@ class SweepLines(Lines, SweepProgress):
         """Write how the run ended, and how many have; nothing of one whose job goes on."""
         if run.status in (Status.QUEUED, Status.RUNNING):
             return
-        num_ended = sum(each.status in (Status.FINISHED, Status.FAILED) for each in runs)
+        num_ended = sum(each.status in ENDED for each in runs)
         parts = [f"[{num_ended}/{len(runs)}] {run.name}: {run.status}"]
         if run.step:
             parts.append(f"score {run.step.best_score:.6g}")
@@ -146,8 +147,8 @@ def largest_bill(runs: Sequence[SweepRun]) -> float:
     )
 
 
-def headline(runs: Sequence[SweepRun], num_jobs: int) -> str:
-    """How many runs there are and what they may cost."""
+def headline(runs: Sequence[SweepRun], num_jobs: int, left: float | None = None) -> str:
+    """How many runs there are and what they may cost; `left` is what their purse has left."""
     unfinished = [run for run in runs if run.status is not Status.FINISHED]
     parts = [f"{counted(len(runs), 'run')}, at most {num_jobs} at once"]
     if len(unfinished) < len(runs):
@@ -161,6 +162,8 @@ def headline(runs: Sequence[SweepRun], num_jobs: int) -> str:
         sources += f" - ${spent:.4f} spent"
     crosses = any(run.config.budget_policy == "crossing" for run in runs)
     limit = "a run's last iteration may exceed its" if crosses else "no run exceeds its"
+    if left is not None:
+        return f"{', '.join(parts)}. Largest bill from here on: {budget_text(left)} in the purse."
     bill = (
         f"Largest bill from here on: {budget_text(largest_bill(runs))} = {sources}; {limit} budget."
     )
@@ -183,6 +186,8 @@ def sweep_text(runs: Sequence[SweepRun], out: Path, seconds: float) -> str:
     if warned := [run for run in runs if run.warning]:
         lines.append(f"With warnings: {len(warned)}")
         lines += [f"  {run.name}: {run.warning}" for run in warned]
+    if skipped := [run for run in runs if run.status is Status.SKIPPED]:
+        lines.append(f"Skipped, as nothing is left in the purse: {len(skipped)}")
     failures = [run for run in runs if run.status is Status.FAILED]
     if failures:
         lines.append(f"Failed: {len(failures)}")
@@ -221,4 +226,6 @@ def exit_code(runs: Sequence[SweepRun]) -> ExitCode:
     statuses = {run.status for run in runs}
     if Status.FAILED in statuses:
         return ExitCode.FAILED
-    return ExitCode.FINISHED if statuses <= {Status.FINISHED} else ExitCode.INTERRUPTED
+    return (
+        ExitCode.FINISHED if statuses <= {Status.FINISHED, Status.SKIPPED} else ExitCode.INTERRUPTED
+    )

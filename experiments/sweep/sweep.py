@@ -14,6 +14,7 @@ from pathlib import Path
 
 from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
+from costada.runs.shared_purse import PurseAddress
 from costada.runs.stored_run import StoredRun, run_at
 from costada.store.address import is_there
 from costada.store.files import make_folder, read_end
@@ -65,6 +66,7 @@ class Status(StrEnum):
     QUEUED = "queued"
     RUNNING = "running"
     FINISHED = "finished"
+    SKIPPED = "skipped"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
 
@@ -86,6 +88,7 @@ class SweepRun:
     name: str  # path below the sweep's folder
     config: RunConfig
     folder: RunFolder
+    purse: PurseAddress | None = None  # pays for it; `None`: its budget is its own
     status: Status = Status.WAITING
     step: LastStep | None = None  # last finished iteration, if any
     error: str = ""  # why it failed; empty if it did not
