@@ -114,10 +114,10 @@ class StoredRun(RunFolder):
         """
         from costada.store.postgres_checkpoints import PostgresRunSaver
 
-        RunFolder.check_free(self)
         with RunStore.at(self.address) as store:
             if store.named.settings(self.address.run) is not None:
                 raise ValueError(self._occupied())
+        RunFolder.check_free(self)
         with closing(PostgresRunSaver(self.address.database)) as saver:
             if saver.get_tuple(self.thread) is not None:
                 raise ValueError(

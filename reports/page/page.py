@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from costada.reports.page.feed import Feed, Json
 from costada.reports.run_view import RunView
-from costada.store.files import replace_text
+from costada.store.files import make_folder, replace_text
 
 FILES = files("costada.reports.page")
 ITERATIONS = 20
@@ -58,12 +58,14 @@ def write_page(run: RunView, out: Path | None = None) -> Path:
     path = out or run.path / "report.html"
     if path.is_dir():
         raise ValueError(f"{path}: is a folder, expected a file for the page")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path}: there is no folder {path.parent}")
     feed = Feed(run)
     figures = feed.figures()
     if not figures["run_id"]:
         raise ValueError(f"{run.place}: the run has not started, expected one that has")
+    if out is None:
+        make_folder(run.path)  # that of a run in a database may be on another machine
+    if not path.parent.is_dir():
+        raise ValueError(f"{path}: there is no folder {path.parent}")
     replace_text(path, to_html(figures, blocks(feed)))
     return path
 

@@ -147,10 +147,16 @@ def test_files_of_another_run_are_not_overwritten(begin, invoke, near, url, else
     assert (place / "steps.jsonl").read_bytes() == before
 
 
-def test_a_name_is_taken_once(begin, url, tmp_path):
+def test_a_page_is_written_where_there_is_nothing_of_the_run(begin, invoke, url, elsewhere):
     begin("hex")
-    for file in (tmp_path / "hex").iterdir():
-        file.unlink()
+    assert invoke("report", f"{url}#hex").stdout.strip() == "runs-out/hex/report.html"
+    assert (elsewhere / "runs-out" / "hex" / "report.html").is_file()
+    missing = invoke("report", f"{url}#nix")
+    assert (missing.exit_code, "no run of this name" in missing.output) == (2, True)
+
+
+def test_a_name_is_taken_once(begin, url):
+    begin("hex")
     again = begin("hex")
     assert again.exit_code == 2
     assert f"{url}#hex: already holds a run. Resume it: costada resume" in again.output
