@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from threading import Lock
 from time import sleep
 
-from costada.evaluators.repository_files import RepositoryFiles, files_hash
+from costada.evaluators.repository_files import RepositoryFiles, files_hash, whole_tree
 from costada.evaluators.sandbox.inside.clean_copy import copy_file
 from costada.evaluators.sandbox.inside.scored_command import HOME, REPOSITORY
 from costada.evaluators.sandbox.layers import Original
@@ -171,16 +171,10 @@ def _identity(place: Path) -> tuple[int, int]:
 
 def _hash_of(folder: Path) -> str:
     """Hash of all that is in a folder; of what is not there, that of nothing."""
-    files: list[str] = []
-    links: dict[str, str] = {}
-    for place, folders, names in os.walk(folder):
-        for name in (*folders, *names):
-            path = Path(place, name)
-            if path.is_symlink():
-                links[path.relative_to(folder).as_posix()] = os.readlink(path)
-            elif name in names:
-                files.append(path.relative_to(folder).as_posix())
-    return files_hash(folder, files, links) if folder.is_dir() else ""
+    if not folder.is_dir():
+        return ""
+    tree = whole_tree(folder)
+    return files_hash(folder, tree.files, tree.links)
 
 
 def _remove_unused(places: Path) -> None:

@@ -23,7 +23,7 @@ from costada.evaluators.folder_settings import PROBLEM_FIELDS, SETTINGS_FILE, Fo
 from costada.evaluators.initial_program import read_files
 from costada.evaluators.original_folder import Base, base_of
 from costada.evaluators.problem import Problem
-from costada.evaluators.repository_files import repository_files
+from costada.evaluators.repository_files import RepositoryFiles, repository_files
 from costada.evaluators.sandbox.commands import check_no_shell
 from costada.evaluators.sandbox.execution import WITHOUT_CONTROLS, CandidateResult, signal_name
 from costada.evaluators.sandbox.inside.reported_scores import SECONDS
@@ -201,8 +201,17 @@ def _readable(text: str) -> str:
     return storable(text.translate(WITHOUT_CONTROLS))
 
 
-def load_repository(folder: Path, settings: FolderSettings, task: str) -> Problem:
+def load_repository(
+    folder: Path, settings: FolderSettings, task: str, sent: RepositoryFiles | None = None
+) -> Problem:
     """The problem of a folder whose settings name a repository.
+
+    Args:
+        folder: The problem folder.
+        settings: Its settings.
+        task: The text of its task.
+        sent: The repository's files as another machine sent them, in place of those named by the
+            settings.
 
     Raises:
         ValueError: Naming the setting that is missing or wrong, or the file that cannot be used.
@@ -210,8 +219,8 @@ def load_repository(folder: Path, settings: FolderSettings, task: str) -> Proble
     where = folder / SETTINGS_FILE
     _check_settings(where, settings)
     patterns = (settings.program,) if isinstance(settings.program, str) else settings.program
-    root = (folder / (settings.repository or "")).resolve()
-    files = repository_files(root, folder, settings.files)
+    root = sent.root if sent else (folder / (settings.repository or "")).resolve()
+    files = sent or repository_files(root, folder, settings.files)
     program = {
         path: text for path, text in read_files(root, patterns).items() if path in files.files
     }

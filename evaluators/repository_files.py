@@ -158,6 +158,20 @@ def _is_secret(path: str) -> bool:
     return GIT in parts or any(fnmatchcase(parts[-1], pattern) for pattern in SECRETS)
 
 
+def whole_tree(root: Path) -> RepositoryFiles:
+    """All files and links below a folder, hidden ones too: those of a copy of a repository."""
+    files: dict[str, int] = {}
+    links: dict[str, str] = {}
+    for place, folders, names in os.walk(root):
+        for name in (*folders, *names):
+            path = Path(place, name)
+            if path.is_symlink():
+                links[path.relative_to(root).as_posix()] = os.readlink(path)
+            elif name in names:
+                files[path.relative_to(root).as_posix()] = path.stat().st_size
+    return RepositoryFiles(root, files, links, {})
+
+
 def files_hash(root: Path, files: Iterable[str], links: dict[str, str]) -> str:
     """Hash of files, with their paths and whether they are executable, and of links.
 

@@ -1,4 +1,4 @@
-"""The files of a problem folder as one archive, and the folder that a worker makes of it.
+"""The files of a problem as one archive, and the folder that a worker makes of it.
 
 An archive is named by the hash of its files, their names and contents. A worker keeps the folders
 that it has made, each under that name, and checks the hash whenever a process begins to use one.
@@ -9,15 +9,19 @@ import os
 import shutil
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from stat import S_IXUSR
 from tempfile import mkdtemp
 from time import time
 
 from costada.evaluators.folder_files import MAX_BYTES, MAX_FILES, content_files
+from costada.evaluators.folder_layout import TASK_FILE
+from costada.evaluators.folder_settings import SETTINGS_FILE
+from costada.evaluators.repository_files import RepositoryFiles, whole_tree
 
 CACHE_FOLDER = "XDG_CACHE_HOME"
 """Variable that names the folder of the user's caches; `~/.cache` where it does not."""
@@ -25,6 +29,9 @@ CACHE_FOLDER = "XDG_CACHE_HOME"
 LARGEST_CACHE = 4 * 2**30
 UNUSED_SECONDS = 24 * 3600.0
 """A folder that was used within this time is never removed: a process may still need it."""
+
+REPOSITORY = ".repository"
+"""Where the files of a repository are in an archive; no other hidden folder is ever sent."""
 
 FAST = 1
 EXECUTABLE, PLAIN = 0o755, 0o644
@@ -57,10 +64,30 @@ def bundle(folder: Path, others: tuple[Path, ...]) -> Bundle:
     root = Path(os.path.commonpath([folder, *(path.parent for path in outside)]))
     own = [(str((folder / name).relative_to(root)), file) for name, file in content_files(folder)]
     files = dict(sorted([*own, *((str(path.relative_to(root)), path) for path in outside)]))
+    return _packed(folder, root, files, {})
+
+
+def repository_bundle(folder: Path, repository: RepositoryFiles) -> Bundle:
+    """The files of a repository, with the task and the settings of its problem folder.
+
+    Raises:
+        ValueError: If there are more files or bytes than can be sent.
+        OSError: If a file cannot be read.
+    """
+    files = {f"{REPOSITORY}/{path}": repository.root / path for path in repository.files}
+    files |= {name: folder / name for name in (TASK_FILE, SETTINGS_FILE)}
+    links = {f"{REPOSITORY}/{path}": target for path, target in repository.links.items()}
+    return _packed(folder, folder, files, links)
+
+
+def _packed(
+    folder: Path, root: Path, files: Mapping[str, Path], links: Mapping[str, str]
+) -> Bundle:
+    """Files and links by their names, in which a problem folder is relative to a root."""
     size = sum(file.stat().st_size for file in files.values())
-    if len(files) > MAX_FILES or size > MAX_BYTES:
+    if len(files) + len(links) > MAX_FILES or size > MAX_BYTES:
         raise ValueError(
-            f"{folder} holds {len(files):,} files of {size:,} bytes; expected at most"
+            f"{folder} needs {len(files) + len(links):,} files of {size:,} bytes; expected at most"
             f" {MAX_FILES:,} files of {MAX_BYTES:,} bytes to send to workers"
         )
     written = io.BytesIO()
@@ -69,10 +96,14 @@ def bundle(folder: Path, others: tuple[Path, ...]) -> Bundle:
             content = file.read_bytes()
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
-            entry.mode = EXECUTABLE if os.access(file, os.X_OK) else PLAIN
+            entry.mode = EXECUTABLE if _is_program(file) else PLAIN
             archive.addfile(entry, io.BytesIO(content))
+        for name, target in links.items():
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = tarfile.SYMTYPE, target
+            archive.addfile(entry)
     return Bundle(
-        digest=_digest(files),
+        digest=_digest(files, links),
         archive=zlib.compress(written.getvalue(), FAST),
         folder=str(folder.relative_to(root)),
     )
@@ -91,7 +122,7 @@ def unpacked(digest: str, archive: bytes | None) -> Path | None:
     cache = cache_folder()
     place = cache / digest
     if place.is_dir():
-        if _digest(dict(content_files(place))) == digest:
+        if _digest_of(place) == digest:
             touch(digest)
             return place
         shutil.rmtree(place, ignore_errors=True)
@@ -101,7 +132,7 @@ def unpacked(digest: str, archive: bytes | None) -> Path | None:
     made = Path(mkdtemp(prefix="unfinished-", dir=cache))
     try:
         _extract(archive, made)
-        if (found := _digest(dict(content_files(made)))) != digest:
+        if (found := _digest_of(made)) != digest:
             raise ValueError(f"the problem's files have the hash {found}; expected {digest}")
         with suppress(OSError):  # another process was faster
             made.rename(place)
@@ -133,9 +164,13 @@ def cache_folder() -> Path:
 
 def _extract(archive: bytes, folder: Path) -> None:
     """Write the files of an archive, none of them outside of the folder."""
+    links: dict[Path, str] = {}
     with tarfile.open(fileobj=io.BytesIO(zlib.decompress(archive))) as opened:
         for entry in opened:
             path = PurePosixPath(entry.name)
+            if entry.issym() and _stays_inside(path, entry.linkname):
+                links[folder / path] = entry.linkname
+                continue
             content = opened.extractfile(entry) if entry.isreg() else None
             if content is None or path.is_absolute() or ".." in path.parts:
                 raise ValueError(f"the problem's files have {entry.name!r}; expected a file below")
@@ -144,15 +179,39 @@ def _extract(archive: bytes, folder: Path) -> None:
             with target.open("wb") as file:
                 shutil.copyfileobj(content, file)
             target.chmod(EXECUTABLE if entry.mode & 0o100 else PLAIN)
+    for link, leads_to in links.items():  # last, so that no file is written through one
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(leads_to)
 
 
-def _digest(files: dict[str, Path]) -> str:
-    """Hash of files by name, of their contents and of whether they are programs."""
+def _stays_inside(path: PurePosixPath, target: str) -> bool:
+    """Whether a link in an archive is in the repository and leads to something in it."""
+    end = PurePosixPath(os.path.normpath(path.parent / target))
+    is_plain = ".." not in path.parts and not target.startswith("/")
+    return is_plain and path.is_relative_to(REPOSITORY) and end.is_relative_to(REPOSITORY)
+
+
+def _digest_of(folder: Path) -> str:
+    """Hash of what was sent; not of what evaluations have made in the folder."""
+    tree = whole_tree(folder / REPOSITORY)
+    inner = {f"{REPOSITORY}/{path}": tree.root / path for path in tree.files}
+    links = {f"{REPOSITORY}/{path}": target for path, target in tree.links.items()}
+    return _digest({**dict(content_files(folder)), **inner}, links)
+
+
+def _is_program(file: Path) -> bool:
+    return bool(file.stat().st_mode & S_IXUSR)
+
+
+def _digest(files: Mapping[str, Path], links: Mapping[str, str]) -> str:
+    """Hash of files by name, of their contents and of whether they are programs, and of links."""
     whole = sha256()
     for name, file in sorted(files.items()):
-        is_program = bytes([os.access(file, os.X_OK)])
         whole.update(sha256(os.fsencode(name)).digest() + sha256(file.read_bytes()).digest())
-        whole.update(is_program)
+        whole.update(bytes([_is_program(file)]))
+    whole.update(b"links")
+    for name, target in sorted(links.items()):
+        whole.update(sha256(os.fsencode(name)).digest() + sha256(os.fsencode(target)).digest())
     return whole.hexdigest()
 
 
@@ -171,5 +230,5 @@ def _folders(cache: Path) -> Iterator[tuple[float, int, Path]]:
     """Each folder of the cache with the time of its last use, and its size in bytes."""
     for folder in cache.iterdir():
         with suppress(OSError):
-            size = sum(file.stat().st_size for _, file in content_files(folder))
+            size = sum(whole_tree(folder).files.values())
             yield folder.stat().st_mtime, size, folder

@@ -17,8 +17,9 @@ from costada.evaluators.fingerprint import PACKAGE, judging_code, known_part
 from costada.evaluators.folder_evaluators import FolderEvaluator, FolderScore
 from costada.evaluators.problem import Problem, layer_of
 from costada.evaluators.registry import BENCHMARKS
-from costada.evaluators.remote.bundle import bundle
+from costada.evaluators.remote.bundle import bundle, repository_bundle
 from costada.evaluators.repository import RepositoryEvaluator
+from costada.evaluators.repository_files import files_hash
 from costada.evaluators.sandbox.layers import Layer
 from costada.evaluators.sandbox.limits import Limits
 from costada.values.candidate import Program
@@ -32,12 +33,12 @@ class Reference:
     """Says which problem a worker is to load.
 
     Attributes:
-        kind: A benchmark of the package, a folder, or an object.
-        key: The benchmark's name, or the hash of what is sent for the other two.
+        kind: A benchmark of the package, a folder, a repository, or an object.
+        key: The benchmark's name, or the hash of what is sent for the others.
         folder: The problem folder below what is sent.
     """
 
-    kind: Literal["benchmark", "folder", "object"]
+    kind: Literal["benchmark", "folder", "repository", "object"]
     key: str
     folder: str = ""
 
@@ -104,7 +105,9 @@ def setting_of(problem: Problem) -> tuple[Setting, bytes | None]:
     """
     folder, others = _files_of(problem)
     payload: bytes | None = None
-    if folder is None:
+    if isinstance(problem.evaluate, RepositoryEvaluator):
+        payload, reference = _repository_of(problem.evaluate)
+    elif folder is None:
         payload = _pickled(problem)
         reference = Reference("object", sha256(payload).hexdigest())
     elif folder.parent == BENCHMARKS:
@@ -130,12 +133,27 @@ def _files_of(problem: Problem) -> tuple[Path | None, tuple[Path, ...]]:
             return folder, tuple(Path(str(each.__file__)) for each in imports)
         case _, FolderEvaluator(evaluator=evaluator):
             return evaluator.folder, tuple(evaluator.shown())
-        case _, RepositoryEvaluator():
-            raise ValueError(
-                f"problem {problem.name!r} scores copies of a repository, which are made on this"
-                " machine alone; expected no evaluations elsewhere"
-            )
     return None, ()
+
+
+def _repository_of(evaluator: RepositoryEvaluator) -> tuple[bytes, Reference]:
+    """The files of a repository, as they were when the problem was loaded.
+
+    Raises:
+        ValueError: If one of them has changed, or they are too large to send.
+    """
+    repository, base = evaluator.base.repository, evaluator.base
+    try:
+        sent = repository_bundle(evaluator.folder, repository)
+        is_same = files_hash(repository.root, base.paths, repository.links) == base.digest
+    except OSError:  # one was removed, or replaced by a link
+        is_same = False
+    if not is_same:
+        raise ValueError(
+            f"{repository.root}: its files have changed since the problem was loaded; expected"
+            " them to stay until they are sent to workers"
+        )
+    return sent.archive, Reference("repository", sent.digest)
 
 
 def _pickled(problem: Problem) -> bytes:

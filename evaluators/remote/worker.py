@@ -12,11 +12,16 @@ from pathlib import Path
 from threading import Lock
 
 from costada.evaluators.fingerprint import known_part
+from costada.evaluators.folder_layout import TASK_FILE
+from costada.evaluators.folder_settings import SETTINGS_FILE, read_settings
 from costada.evaluators.folders import load_folder
+from costada.evaluators.initial_program import read_text
 from costada.evaluators.problem import Problem
 from costada.evaluators.registry import benchmark_folder
-from costada.evaluators.remote.bundle import touch, unpacked
+from costada.evaluators.remote.bundle import REPOSITORY, touch, unpacked
 from costada.evaluators.remote.task import Answer, Setting, Task, code_version
+from costada.evaluators.repository import load_repository
+from costada.evaluators.repository_files import whole_tree
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 
@@ -67,7 +72,7 @@ def _problem(setting: Setting, payload: bytes | None) -> Problem | None:
     with _loading:
         if setting in _loaded:
             _loaded.move_to_end(setting)
-            if setting.reference.kind == "folder":
+            if setting.reference.kind in ("folder", "repository"):
                 touch(setting.reference.key)
             return _loaded[setting]
         try:
@@ -95,6 +100,13 @@ def _load(setting: Setting, payload: bytes | None) -> Problem | None:
             if place is None:
                 return None
             found = load_folder(Path(place, reference.folder), interpreter=python)
+        case "repository":
+            place = unpacked(reference.key, payload)
+            if place is None:
+                return None
+            own = place.resolve()
+            settings, task = read_settings(own / SETTINGS_FILE), read_text(own / TASK_FILE)
+            found = load_repository(own, settings, task, whole_tree(own / REPOSITORY))
         case "object":
             if payload is None:
                 return None
