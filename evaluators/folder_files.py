@@ -106,14 +106,14 @@ def content_files(path: Path) -> Iterator[tuple[str, Path]]:
             folders.clear()
             continue
         seen.add(real)
-        folders[:] = sorted(name for name in folders if not _is_output(Path(folder, name)))
+        folders[:] = sorted(name for name in folders if not is_output(Path(folder, name)))
         for name in sorted(files):
             file = Path(folder, name)
-            if not _is_output(file) and _is_regular(file):
+            if not is_output(file) and _is_regular(file):
                 yield str(file.relative_to(path)), file
 
 
-def _is_output(path: Path) -> bool:
+def is_output(path: Path) -> bool:
     """Whether a file or folder is hidden, or left behind by Python or by runs.
 
     The files of a run must not change what judges it.
@@ -342,9 +342,9 @@ def _is_hidden(path: Path, folder: Path) -> bool:
     Of a path outside of the problem's folder, where a link led, only the name counts.
     """
     if not path.is_relative_to(folder):
-        return _is_output(path)
+        return is_output(path)
     within = path.relative_to(folder)
-    return any(_is_output(folder / each) for each in (within, *within.parents[:-1]))
+    return any(is_output(folder / each) for each in (within, *within.parents[:-1]))
 
 
 def _is_pattern(name: str) -> bool:

@@ -18,7 +18,7 @@ from stat import S_IXUSR
 from tempfile import mkdtemp
 from time import time
 
-from costada.evaluators.folder_files import MAX_BYTES, MAX_FILES, content_files
+from costada.evaluators.folder_files import MAX_BYTES, MAX_FILES, content_files, is_output
 from costada.evaluators.folder_layout import TASK_FILE
 from costada.evaluators.folder_settings import SETTINGS_FILE
 from costada.evaluators.repository_files import RepositoryFiles, whole_tree
@@ -58,12 +58,13 @@ def bundle(folder: Path, others: tuple[Path, ...]) -> Bundle:
     Hidden files, and those that Python and runs leave behind, stay out.
 
     Raises:
-        ValueError: If there are more files or bytes than can be sent.
+        ValueError: If there are more files or bytes than can be sent, or one of a hidden folder.
     """
     outside = [path for path in others if not path.is_relative_to(folder)]
     root = Path(os.path.commonpath([folder, *(path.parent for path in outside)]))
     own = [(str((folder / name).relative_to(root)), file) for name, file in content_files(folder)]
     files = dict(sorted([*own, *((str(path.relative_to(root)), path) for path in outside)]))
+    _check_names(root, files)
     return _packed(folder, root, files, {})
 
 
@@ -109,6 +110,17 @@ def _packed(
     )
 
 
+def _check_names(root: Path, files: dict[str, Path]) -> None:
+    """Refuse what a worker would leave out when it checks the hash."""
+    folders = {folder for name in files for folder in PurePosixPath(name).parents}
+    for path in sorted({*map(PurePosixPath, files), *folders} - {PurePosixPath()}):
+        if is_output(root / path):
+            raise ValueError(
+                f"the evaluator uses files of {root / path}, which is hidden or the output of a run"
+                " and cannot be sent to workers; expected another name"
+            )
+
+
 def unpacked(digest: str, archive: bytes | None) -> Path | None:
     """The folder of a bundle on this machine, made of its archive if it is not there.
 
@@ -134,8 +146,11 @@ def unpacked(digest: str, archive: bytes | None) -> Path | None:
         _extract(archive, made)
         if (found := _digest_of(made)) != digest:
             raise ValueError(f"the problem's files have the hash {found}; expected {digest}")
-        with suppress(OSError):  # another process was faster
+        try:
             made.rename(place)
+        except OSError:  # another process was faster, or the folder cannot be replaced
+            if _digest_of(place) != digest:
+                raise
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return place
