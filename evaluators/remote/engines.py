@@ -11,7 +11,7 @@ from enum import Enum
 from functools import partial
 from importlib.util import find_spec
 from threading import Lock
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from costada.evaluators.remote.address import ADDRESS, FORMS, HERE
 from costada.evaluators.remote.local_workers import LocalWorkers
@@ -20,6 +20,8 @@ from costada.evaluators.sandbox.fair_semaphore import available_cores
 from costada.evaluators.sandbox.limits import MEBIBYTE
 
 CONNECT_SECONDS = 15.0
+MEMORY = "MEMORY"
+"""Name of the resource of Dask workers that is asked for if one of them offers it."""
 
 
 class Loss(Enum):
@@ -37,7 +39,6 @@ class Loss(Enum):
 
 LOSSES = {
     "concurrent.futures._base.BrokenExecutor": Loss.CLUSTER,
-    "builtins.InterruptedError": Loss.WORKER,
     "distributed.scheduler.KilledWorker": Loss.WORKERS,
     "distributed.client.FutureCancelledError": Loss.CLUSTER,
     "distributed.comm.core.CommClosedError": Loss.CLUSTER,
@@ -81,7 +82,12 @@ class Engine(Protocol):
     faults: tuple[type[Exception], ...]
 
     def check(self, needs: Resources) -> str:
-        """What is to be noted about resources; raises `ValueError` if no worker has them."""
+        """What is to be noted about resources.
+
+        Raises:
+            ValueError: If no worker has them.
+            OSError: If there are no workers.
+        """
 
     def submit(self, needs: Resources, *args: Any) -> Future[bytes]:
         """Run `answer` with these arguments in a worker that has the resources."""
@@ -92,8 +98,17 @@ class Engine(Protocol):
     def loss(self, error: BaseException) -> Loss | None:
         """What an error says about workers."""
 
-    def is_alive(self) -> bool:
-        """Whether there is a worker that can be reached."""
+    def raised(self, error: BaseException) -> BaseException:
+        """What the evaluation raised, of an error that says nothing about workers."""
+
+    def has_worker(self, needs: Resources) -> bool:
+        """Whether there is a worker that can be reached and has the resources, free or not."""
+
+    def is_connected(self) -> bool:
+        """Whether evaluations can be handed to the engine, now or once it has workers."""
+
+    def close(self) -> None:
+        """Release what the engine holds in this process."""
 
 
 class OwnExecutor:
@@ -127,9 +142,20 @@ class OwnExecutor:
         """An executor that is closed or broken is gone."""
         return loss_of(error)
 
-    def is_alive(self) -> bool:
+    def raised(self, error: BaseException) -> BaseException:
+        """The error itself."""
+        return error
+
+    def has_worker(self, needs: Resources) -> bool:
         """An executor says in its futures whether it works."""
         return True
+
+    def is_connected(self) -> bool:
+        """Likewise."""
+        return True
+
+    def close(self) -> None:
+        """Leave the executor to the caller."""
 
 
 class LocalEngine(OwnExecutor):
@@ -191,17 +217,19 @@ class DaskEngine:
             )
         except OSError as error:
             raise _unreachable(self.name, error) from None
-        self._offers_memory = False
+        self._asks_memory = False
+        self._executors: dict[Resources, Executor] = {}
 
     def check(self, needs: Resources) -> str:
         """Refuse what no worker offers by `dask worker --resources`."""
-        wanted = _dask_resources(needs)
         offered = self._offers()
-        self._offers_memory = any(MEMORY in each for each in offered)
         if not offered:
             raise OSError(f"evaluations: {self.name} has no worker; start one: dask worker")
-        if wanted and not any(_has(each, wanted) for each in offered):
-            text = " ".join(f"{name}={amount:g}" for name, amount in wanted.items())
+        self._asks_memory = any(MEMORY in each for each in offered)
+        self._executors.clear()
+        wanted = self._wanted(needs)
+        if not any(_has(each, wanted) for each in offered):
+            text = " ".join(f"{name}={amount:.12g}" for name, amount in wanted.items())
             raise ValueError(
                 f"evaluations is {self.name!r}, where no worker offers {text}, which the problem"
                 f' asks for; start workers with --resources "{text}"'
@@ -210,12 +238,12 @@ class DaskEngine:
 
     def submit(self, needs: Resources, *args: Any) -> Future[bytes]:
         """Submit to the scheduler, which repeats what a lost worker did not finish."""
-        wanted = _dask_resources(needs)
-        if self._offers_memory:
-            wanted[MEMORY] = needs.memory_mb * MEBIBYTE
-        executor = self._client.get_executor(pure=False, resources=wanted or None)
-        future: Future[bytes] = executor.submit(answer, *args)
-        return future
+        executor = self._executors.get(needs)
+        if executor is None:
+            wanted = self._wanted(needs)
+            executor = self._client.get_executor(pure=False, resources=wanted or None)
+            self._executors[needs] = executor
+        return executor.submit(answer, *args)
 
     def stop(self, future: Future[bytes]) -> None:
         """Cancel it; what runs ends by its own limits."""
@@ -225,37 +253,53 @@ class DaskEngine:
         """The scheduler has repeated an evaluation several times before it gives it up."""
         return loss_of(error)
 
-    def is_alive(self) -> bool:
-        """Whether the scheduler is connected and has workers."""
+    def raised(self, error: BaseException) -> BaseException:
+        """The error itself: the client has made it again."""
+        return error
+
+    def has_worker(self, needs: Resources) -> bool:
+        """Whether a worker offers the resources by name."""
+        wanted = self._wanted(needs)
         try:
-            return self._client.status == "running" and bool(self._offers())
+            return self.is_connected() and any(_has(each, wanted) for each in self._offers())
         except OSError:
             return False
 
+    def is_connected(self) -> bool:
+        """Whether the scheduler is."""
+        return bool(self._client.status == "running")
+
+    def close(self) -> None:
+        """Close the client, which cancels its evaluations."""
+        self._client.close(timeout=CONNECT_SECONDS)
+
+    def _wanted(self, needs: Resources) -> dict[str, float]:
+        """What a worker must offer by name; one core is what any worker's thread has."""
+        wanted = {
+            "CPU": float(needs.cpus) if needs.cpus > 1 else 0.0,
+            "GPU": needs.gpus,
+            MEMORY: float(needs.memory_mb * MEBIBYTE) if self._asks_memory else 0.0,
+        }
+        return {name: amount for name, amount in wanted.items() if amount}
+
     def _offers(self) -> list[dict[str, float]]:
-        """What each worker offers, as the client last heard from the scheduler."""
+        """What each worker offers in all, as the scheduler says."""
         workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
         return [dict(each.get("resources") or {}) for each in workers]
 
 
-MEMORY = "MEMORY"
-
-
-def _dask_resources(needs: Resources) -> dict[str, float]:
-    """What workers must offer by name; one core is what any worker's thread has."""
-    wanted = {"CPU": float(needs.cpus)} if needs.cpus > 1 else {}
-    return {**wanted, "GPU": needs.gpus} if needs.gpus else wanted
-
-
 class RayEngine:
     """A Ray cluster."""
+
+    _connected_to = ""
+    """The cluster that an engine has connected this process to."""
 
     def __init__(self, place: str) -> None:
         """Connect to it.
 
         Raises:
             ValueError: If the extra is not installed.
-            OSError: If there is no such cluster.
+            OSError: If there is no such cluster, or this process is connected to another one.
         """
         self.name = f"ray://{place}"
         self._ray = _imported("ray", "ray", self.name)
@@ -266,22 +310,34 @@ class RayEngine:
         if find_spec("grpc"):  # the client of a cluster elsewhere needs it
             self.faults += (importlib.import_module("grpc").RpcError,)
         self._refs: dict[Future[bytes], Any] = {}
-        if not self._ray.is_initialized():
-            try:
-                self._ray.init(
-                    address=place if place == "auto" else self.name,
-                    log_to_driver=False,
-                    logging_level="ERROR",
-                )
-            except self.faults as error:
-                raise _unreachable(self.name, error) from None
+        self._connect(place)
         self._answer = self._ray.remote(max_retries=0, max_calls=0)(answer)
+
+    def _connect(self, place: str) -> None:
+        """Connect this process, which Ray allows to one cluster; an open connection is used."""
+        ours = RayEngine._connected_to
+        if self._ray.is_initialized() and not (ours and not self._offers_any()):
+            if self.name in (ours, "ray://auto"):
+                return
+            raise OSError(
+                f"evaluations is {self.name!r}, but this process is connected to"
+                f" {ours or 'a Ray cluster by other code'}; expected one cluster per process:"
+                " ray.shutdown() before, or ray://auto for that cluster"
+            )
+        self._disconnect()
+        try:
+            self._ray.init(
+                address=place if place == "auto" else self.name,
+                log_to_driver=False,
+                logging_level="ERROR",
+            )
+        except self.faults as error:
+            raise _unreachable(self.name, error) from None
+        RayEngine._connected_to = self.name
 
     def check(self, needs: Resources) -> str:
         """Refuse what no node has."""
-        wanted = {"CPU": needs.cpus, "GPU": needs.gpus, "memory": needs.memory_mb * MEBIBYTE}
-        wanted = {name: amount for name, amount in wanted.items() if amount}
-        if not any(_has(each, wanted) for each in self._offers()):
+        if not self.has_worker(needs):
             text = f"cpus = {needs.cpus}, gpus = {needs.gpus:g}, memory_mb = {needs.memory_mb}"
             raise ValueError(
                 f"evaluations is {self.name!r}, where no node has {text}, which the problem asks"
@@ -309,13 +365,43 @@ class RayEngine:
     def loss(self, error: BaseException) -> Loss | None:
         """What Ray says; a client that loses its connection raises a `ConnectionError`."""
         if isinstance(error, self._ray.exceptions.RayTaskError):
-            return loss_of(error.cause)
+            return None
         return Loss.CLUSTER if isinstance(error, ConnectionError) else loss_of(error)
 
-    def is_alive(self) -> bool:
-        """Whether the cluster is connected and has a node."""
+    def raised(self, error: BaseException) -> BaseException:
+        """What Ray's own error was made from."""
+        if isinstance(error, self._ray.exceptions.RayTaskError):
+            return cast(BaseException, error.cause)
+        return error
+
+    def has_worker(self, needs: Resources) -> bool:
+        """Whether a node has the resources."""
+        wanted = {"CPU": needs.cpus, "GPU": needs.gpus, "memory": needs.memory_mb * MEBIBYTE}
+        wanted = {name: amount for name, amount in wanted.items() if amount}
         try:
-            return bool(self._offers())
+            return any(_has(each, wanted) for each in self._offers())
+        except self.faults:
+            return False
+
+    def is_connected(self) -> bool:
+        """Whether this process is connected to the cluster, which answers."""
+        return self.name in (RayEngine._connected_to, "ray://auto") and self._offers_any()
+
+    def close(self) -> None:
+        """Close the connection of this process, if it is one to this cluster."""
+        if RayEngine._connected_to == self.name:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        """Close the connection that an engine has opened, also a lost one."""
+        if RayEngine._connected_to:
+            RayEngine._connected_to = ""
+            with suppress(*self.faults):  # of a cluster that is gone
+                self._ray.shutdown()
+
+    def _offers_any(self) -> bool:
+        try:
+            return bool(self._ray.is_initialized()) and bool(self._offers())
         except self.faults:
             return False
 
@@ -363,7 +449,9 @@ def engine_of(given: str | Executor) -> Engine | None:
         raise ValueError(f"evaluations is {given!r}; expected {FORMS}")
     with _opening:
         found = _engines.get(given)
-        if found is None or not found.is_alive():
+        if found is None or not found.is_connected():
+            if found is not None:
+                found.close()
             number = parts["number"]
             found = LocalEngine(int(number)) if number else KINDS[parts["cluster"]](parts["place"])
             _engines[given] = found

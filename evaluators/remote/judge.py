@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pickle
 from concurrent.futures import Executor, wait
-from dataclasses import replace
+from dataclasses import fields, replace
 from threading import Lock
 from time import monotonic
 
 from costada.evaluators.problem import Problem
 from costada.evaluators.remote.engines import Engine, Loss, Resources, engine_of
-from costada.evaluators.remote.task import Answer, Setting, Task, code_version, setting_of
+from costada.evaluators.remote.task import (
+    NOT_SENT,
+    Answer,
+    Setting,
+    Task,
+    code_version,
+    setting_of,
+)
 from costada.evaluators.sandbox.cancellation import CANCELLED, is_cancelled
 from costada.values.candidate import Program
 from costada.values.evaluation import SANDBOX, WORKER, Evaluation
@@ -19,10 +26,10 @@ TICK_SECONDS = 0.2
 """Longest time until a waiting thread notices a cancellation."""
 
 LOOK_SECONDS = 5.0
-"""How often a waiting thread looks whether the engine still has workers."""
+"""How often a waiting thread looks whether the engine still has a worker for its evaluation."""
 
 PATIENCE_SECONDS = 60.0
-"""How long an evaluation waits while there is no worker."""
+"""How long an evaluation waits while no worker can take it."""
 
 MAX_LOST = 3
 """Workers that may be lost to one evaluation."""
@@ -70,10 +77,15 @@ class RemoteJudge:
         evaluation = answered.evaluation
         return replace(evaluation, artifacts={**evaluation.artifacts, **known})
 
+    def check(self, problem: Problem) -> str:
+        """What is to be noted about resources; raises as `check_elsewhere` does."""
+        self._sent(problem)
+        return self.engine.check(_needs(problem))
+
     def _sent(self, problem: Problem) -> tuple[Setting, bytes | None]:
         """What is sent of a problem, packed once."""
         with self._lock:
-            if self._known is None or self._known[0] is not problem:
+            if self._known is None or not _is_sent_alike(self._known[0], problem):
                 self._known = (problem, *setting_of(problem))
             return self._known[1:]
 
@@ -81,16 +93,20 @@ class RemoteJudge:
         """The answer of a worker; raises as `judge` does."""
         for _ in range(MAX_LOST):
             found = self._result(needs, pickled, payload)
-            if isinstance(found, bytes):
-                answered: Answer = pickle.loads(found)  # noqa: S301  (from our worker)
-                return answered
-            loss = self.engine.loss(found)
-            if loss is None:
-                raise getattr(found, "cause", None) or found  # Ray wraps what a worker raises
-            if loss is Loss.CLUSTER:
-                raise self._gone(f"{type(found).__name__}: {found}")
-            if loss is Loss.WORKERS:
-                break
+            if isinstance(found, BaseException):
+                loss = self.engine.loss(found)
+                if loss is None:
+                    raise self.engine.raised(found)
+                if loss is Loss.CLUSTER:
+                    raise self._gone(f"{type(found).__name__}: {found}")
+                if loss is Loss.WORKERS:
+                    break
+            else:
+                answered = self._read(found)
+                if not answered.was_cancelled:
+                    return answered
+                if is_cancelled():
+                    raise InterruptedError(CANCELLED)
         raise OSError(
             f"evaluations: {self.engine.name} lost several workers, one after the other, to the"
             " evaluation of one program, which may kill them; it has no verdict, and is evaluated"
@@ -112,18 +128,28 @@ class RemoteJudge:
                     raise InterruptedError(CANCELLED)
                 if (now := monotonic()) - looked >= LOOK_SECONDS:
                     looked = now
-                    seen = now if self.engine.is_alive() else seen
+                    seen = now if self.engine.has_worker(needs) else seen
                 if looked - seen > PATIENCE_SECONDS:
-                    raise self._gone(f"no worker for {looked - seen:.0f} s")
+                    raise self._gone(
+                        f"for {looked - seen:.0f} s, no worker that has cpus = {needs.cpus}, gpus ="
+                        f" {needs.gpus:g} and memory_mb = {needs.memory_mb}"
+                    )
         finally:
             if not future.done():
                 self.engine.stop(future)
         if future.cancelled():
             raise self._gone("the evaluation was cancelled there")
-        error = future.exception()
-        if isinstance(error, InterruptedError) and is_cancelled():
-            raise error
-        return error or future.result()
+        return future.exception() or future.result()
+
+    def _read(self, answered: bytes) -> Answer:
+        """What a worker answered."""
+        try:
+            return Answer.from_json(answered)
+        except (ValueError, TypeError) as error:
+            raise ValueError(
+                f"evaluations: {self.engine.name} returned {answered[:80]!r}; expected the"
+                f" answer of a worker as JSON ({type(error).__name__})"
+            ) from None
 
     def _gone(self, reason: str) -> OSError:
         return OSError(
@@ -148,16 +174,27 @@ def check_elsewhere(problem: Problem) -> str:
 
     Raises:
         ValueError: If it cannot be sent, or no worker has what it asks for.
+        OSError: If there are no workers.
     """
     if isinstance(problem.elsewhere, RemoteJudge):
-        setting_of(problem)
-        return problem.elsewhere.engine.check(_needs(problem))
+        return problem.elsewhere.check(problem)
     if problem.gpus or problem.cpus > 1:
         return (
             f"cpus = {problem.cpus} and gpus = {problem.gpus:g} of the problem are reserved only by"
             " --evaluations dask://HOST:PORT or ray://HOST:PORT"
         )
     return ""
+
+
+def _is_sent_alike(one: Problem, other: Problem) -> bool:
+    """Whether two problems are one, but for what a check of it adds."""
+    derived = {"evaluate"} if one.score else set()
+    left_out = NOT_SENT.keys() | derived
+    return one is other or all(
+        getattr(one, each.name) is getattr(other, each.name)
+        for each in fields(Problem)
+        if each.init and each.name not in left_out
+    )
 
 
 def _needs(problem: Problem) -> Resources:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pickle
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from hashlib import sha256
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from costada.evaluators.fingerprint import PACKAGE, judging_code, known_part
 from costada.evaluators.folder_evaluators import FolderEvaluator, FolderScore
@@ -26,6 +29,9 @@ from costada.values.candidate import Program
 from costada.values.evaluation import Evaluation
 
 CLOUDPICKLE = "cloudpickle"
+
+NOT_SENT: dict[str, Any] = {"elsewhere": None, "seed_evaluation": None, "notes": ()}
+"""Fields of a problem that no worker needs, and what it has instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +89,36 @@ class Answer:
         worker: Host and process.
         evaluation: The verdict; None if the worker lacks the problem's files.
         layer: What confined the candidate; None if the problem's own `evaluate` ran it.
+        was_cancelled: Whether the worker was ended during the evaluation.
     """
 
     worker: str
     evaluation: Evaluation | None = None
     layer: Layer | None = None
+    was_cancelled: bool = False
+
+    def to_json(self) -> bytes:
+        """The answer as plain data, which the run can read without executing any code."""
+        return json.dumps(asdict(self), default=_plain).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Answer:
+        """The answer that a worker sent.
+
+        Raises:
+            ValueError: If it is not one.
+        """
+        return _answers().validate_json(text)
+
+
+@cache
+def _answers() -> TypeAdapter[Answer]:
+    return TypeAdapter(Answer)
+
+
+def _plain(value: object) -> object:
+    """A set of names as a list; the numbers of an array library as floats."""
+    return sorted(value) if isinstance(value, frozenset) else float(value)  # type: ignore[arg-type]
 
 
 @cache
@@ -162,7 +193,7 @@ def _pickled(problem: Problem) -> bytes:
     Raises:
         ValueError: If it cannot be pickled, or refers to what no worker can import.
     """
-    plain = replace(problem, elsewhere=None, seed_evaluation=None, notes=())
+    plain = replace(problem, **NOT_SENT)
     pickler = importlib.import_module(CLOUDPICKLE) if find_spec(CLOUDPICKLE) else pickle
     try:
         pickled: bytes = pickler.dumps(plain)

@@ -22,6 +22,7 @@ from costada.evaluators.remote.bundle import REPOSITORY, touch, unpacked
 from costada.evaluators.remote.task import Answer, Setting, Task, code_version
 from costada.evaluators.repository import load_repository
 from costada.evaluators.repository_files import whole_tree
+from costada.evaluators.sandbox.cancellation import CANCELLED
 from costada.evaluators.sandbox.layer_choice import chosen_layer
 from costada.evaluators.sandbox.layers import Layer
 
@@ -40,7 +41,7 @@ _loading = Lock()
 
 
 def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
-    """Judge a program, and return a pickled `Answer`.
+    """Judge a program, and return an `Answer` as JSON.
 
     Args:
         version: The `code_version` of the process that asks.
@@ -57,10 +58,15 @@ def answer(version: str, pickled: bytes, payload: bytes | None = None) -> bytes:
     task: Task = pickle.loads(pickled)  # noqa: S301  (from the process that this worker works for)
     problem = _problem(task.setting, payload)
     if problem is None:
-        return pickle.dumps(Answer(_name()))
-    evaluation = problem.judge(task.program, task.key, task.incumbent)
+        return Answer(_name()).to_json()
+    try:
+        evaluation = problem.judge(task.program, task.key, task.incumbent)
+    except InterruptedError as error:
+        if error.args != (CANCELLED,):  # one that the evaluator raised
+            raise
+        return Answer(_name(), was_cancelled=True).to_json()
     layer = problem.sandbox if task.setting.layer else None
-    return pickle.dumps(Answer(_name(), evaluation, layer))
+    return Answer(_name(), evaluation, layer).to_json()
 
 
 def _name() -> str:

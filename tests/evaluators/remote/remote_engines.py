@@ -108,6 +108,16 @@ def ray_cluster() -> Iterator[str]:
                 _end_if_there(psutil.Process(process.pid))
 
 
+def ray_processes(name: str) -> Iterator[psutil.Process]:
+    """Processes of Ray below this one; workers that evaluate are named by the function."""
+    for each in psutil.Process().children(recursive=True):
+        try:
+            if name in " ".join(each.cmdline()):
+                yield each
+        except psutil.NoSuchProcess:
+            pass
+
+
 def _await_port(port: int) -> None:
     end = monotonic() + START_SECONDS
     while True:

@@ -11,7 +11,7 @@ from time import monotonic, sleep
 
 import psutil
 import pytest
-from remote_engines import dask_cluster, end_tree, processes, ray_cluster
+from remote_engines import dask_cluster, end_tree, processes, ray_cluster, ray_processes
 from squares import load_squares
 
 from costada.evaluators.problem import confine
@@ -181,13 +181,3 @@ def test_ray_repeats_what_a_killed_worker_did_and_its_end_pauses_the_run(squares
                 end_tree(each)
             with pytest.raises(OSError, match=r"ray://.* is gone .*the run can be resumed"):
                 running.result(2 * SECONDS)
-
-
-def ray_processes(name):
-    """Processes of Ray below this one; workers that evaluate are named by the function."""
-    for each in psutil.Process().children(recursive=True):
-        try:
-            if name in " ".join(each.cmdline()):
-                yield each
-        except psutil.NoSuchProcess:
-            pass

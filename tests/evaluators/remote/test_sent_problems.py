@@ -17,7 +17,7 @@ from costada.evaluators.remote import bundle as bundles
 from costada.evaluators.remote.bundle import bundle, unpacked
 from costada.evaluators.remote.engines import OwnExecutor
 from costada.evaluators.remote.judge import RemoteJudge, check_elsewhere
-from costada.evaluators.remote.task import Task, code_version, setting_of
+from costada.evaluators.remote.task import Answer, Task, code_version, setting_of
 from costada.evaluators.remote.worker import answer
 from costada.evaluators.sandbox.layers import Layer
 from costada.values.candidate import Program
@@ -127,7 +127,7 @@ def asked(found, *, version=None, payload=None):
     setting, packed = setting_of(found)
     task = Task(setting, RIGHT, "key", None)
     pickled = answer(version or code_version(), pickle.dumps(task), payload or packed)
-    return pickle.loads(pickled)
+    return Answer.from_json(pickled)
 
 
 def test_another_version_of_the_package_is_refused(here):

@@ -1,0 +1,196 @@
+"""What an engine refuses, what it says of errors, and how it is opened again."""
+
+import os
+import pickle
+from concurrent.futures import Future
+from dataclasses import replace
+from time import monotonic, sleep
+
+import pytest
+from remote_engines import dask_cluster, end_tree, ray_cluster, ray_processes, threads
+from squares import write_squares
+
+from costada.evaluators.folders import load_folder
+from costada.evaluators.problem import Problem
+from costada.evaluators.remote import judge as judges
+from costada.evaluators.remote.bundle import bundle, unpacked
+from costada.evaluators.remote.engines import DaskEngine, OwnExecutor, RayEngine, engine_of
+from costada.evaluators.remote.judge import RemoteJudge, check_elsewhere
+from costada.evaluators.remote.task import Answer
+from costada.evaluators.sandbox.limits import MEBIBYTE
+from costada.values.candidate import Program
+from costada.values.evaluation import Evaluation
+
+RIGHT = Program.of("def square(number):\n    return number ** 2\n")
+
+
+class Misleading(Exception):
+    """An error with the attribute that Ray's errors have."""
+
+    cause = ValueError("not this one")
+
+
+ERRORS = {"interrupted": InterruptedError("a system call"), "cause": Misleading("this one")}
+
+
+def raising(program, context=None):
+    raise ERRORS[program if isinstance(program, str) else program.text]
+
+
+class Counting(OwnExecutor):
+    """Counts how often an evaluation is submitted."""
+
+    submitted = 0
+
+    def submit(self, needs, *args):
+        self.submitted += 1
+        return super().submit(needs, *args)
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_of_an_evaluator_is_raised_as_it_is_and_loses_no_worker(name):
+    with threads() as executor:
+        engine = Counting(executor)
+        found = Problem(
+            name=name,
+            task="Write.",
+            initial_program="x",
+            language="text",
+            evaluate=raising,
+            elsewhere=RemoteJudge(engine),
+        )
+        with pytest.raises(type(ERRORS[name]), match=str(ERRORS[name])):
+            found.judge(Program.of(name), "key")
+    assert engine.submitted == 2  # the second time with the problem itself
+
+
+class Executing:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder),)
+
+
+class Returning(OwnExecutor):
+    """Returns the same bytes for every evaluation."""
+
+    def __init__(self, returned):
+        self.returned, self.name = returned, "returning"
+
+    def submit(self, needs, *args):
+        future = Future()
+        future.set_result(self.returned)
+        return future
+
+
+def test_what_a_cluster_returns_executes_no_code(here, tmp_path):
+    made = tmp_path / "made"
+    found = replace(here, elsewhere=RemoteJudge(Returning(pickle.dumps(Executing(made)))))
+    with pytest.raises(ValueError, match=r"returning returned .*; expected the answer of a worker"):
+        found.judge(RIGHT, "key")
+    assert not made.exists()
+
+
+def test_an_answer_comes_back_as_it_was():
+    evaluation = Evaluation(
+        score=0.1 + 0.2,
+        objective=-1e-300,
+        is_valid=True,
+        metrics={"odd": float("nan"), "even": 2},
+        artifacts={"note": 'é "quoted"\n'},
+        seconds=0.25,
+        measurements=(1.5, float("inf")),
+        confirmation=(3.0,),
+    )
+    given = Answer("host:1", evaluation)
+    assert Answer.from_json(given.to_json()) == given
+    assert evaluation.not_finite == {"odd"}
+
+
+def test_a_helper_in_a_hidden_folder_is_refused_by_name(tmp_path):
+    folder = write_squares(tmp_path / "tasks" / "squares")
+    hidden = tmp_path / "tasks" / ".lib"
+    hidden.mkdir()
+    (hidden / "helper.py").write_text("")
+    with pytest.raises(ValueError, match=r"uses files of .*/tasks/\.lib, which is hidden"):
+        bundle(folder, (hidden / "helper.py",))
+
+
+def test_a_folder_that_cannot_take_its_place_is_an_error(squares, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    sent = bundle(squares, ())
+    problems = tmp_path / "costada" / "problems"
+    problems.mkdir(parents=True, mode=0o700)
+    (problems / sent.digest).write_text("in the way")
+    with pytest.raises(NotADirectoryError):
+        unpacked(sent.digest, sent.archive)
+    assert [path.name for path in problems.iterdir()] == [sent.digest]
+
+
+def test_a_problem_that_was_checked_is_not_packed_again(squares):
+    with threads() as executor:
+        judge = RemoteJudge(OwnExecutor(executor))
+        found = replace(load_folder(squares), elsewhere=judge)
+        check_elsewhere(found)
+        _, payload = judge._sent(found)
+        assert payload
+        assert judge._sent(replace(found, notes=("a note",)))[1] is payload
+        limits = replace(found.limits, wall_seconds=9.0)
+        assert judge._sent(replace(found, limits=limits))[1] is not payload
+
+
+def test_dask_refuses_memory_that_no_worker_offers_and_does_not_wait_for_it(
+    here, cache, monkeypatch
+):
+    offered = 2 * here.limits.memory_mb
+    with dask_cluster("--resources", f"MEMORY={offered * MEBIBYTE} GPU=1") as cluster:
+        judge = RemoteJudge(DaskEngine(cluster.place))
+        fitting = replace(here, gpus=1, elsewhere=judge)
+        assert check_elsewhere(fitting) == ""
+        assert fitting.judge(RIGHT, "key").score == 1.0
+        large = replace(fitting, limits=replace(here.limits, memory_mb=offered + 1))
+        wanted = f"GPU=1 MEMORY={(offered + 1) * MEBIBYTE}"
+        with pytest.raises(ValueError, match=f'no worker offers {wanted}.*--resources "{wanted}"'):
+            check_elsewhere(large)
+        monkeypatch.setattr(judges, "LOOK_SECONDS", 0.2)
+        monkeypatch.setattr(judges, "PATIENCE_SECONDS", 2.0)
+        with pytest.raises(OSError, match=r"is gone \(for . s, no worker that has cpus = 1, gpus"):
+            large.judge(RIGHT, "key")
+        assert fitting.judge(RIGHT, "key").score == 1.0
+
+
+def test_the_client_of_a_scheduler_that_is_gone_is_closed(cache):
+    with dask_cluster() as cluster:
+        name = f"dask://{cluster.place}"
+        lost = engine_of(name)
+        assert engine_of(name) is lost
+        end_tree(cluster.scheduler)
+        end = monotonic() + 30
+        while lost.is_connected():
+            assert monotonic() < end
+            sleep(0.1)
+        with pytest.raises(OSError, match="does not answer"):
+            engine_of(name)
+        assert lost._client.status == "closed"
+
+
+def test_ray_is_connected_to_the_cluster_that_is_named(here, cache, monkeypatch):
+    monkeypatch.setattr(judges, "LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(judges, "PATIENCE_SECONDS", 2.0)
+    with ray_cluster() as first:
+        lost = RayEngine(first)
+        found = replace(here, elsewhere=RemoteJudge(lost))
+        assert found.judge(RIGHT, "key").score == 1.0
+        with pytest.raises(OSError, match=r"gone \(for . s, no worker that has cpus = 1, gpus = 2"):
+            replace(found, gpus=2).judge(RIGHT, "key")
+        with pytest.raises(OSError, match=rf"process is connected to ray://{first}; expected one"):
+            RayEngine("127.0.0.1:1")
+        for each in [*ray_processes("ray")]:
+            end_tree(each)
+        with ray_cluster() as second:
+            opened = RayEngine(second)
+            found = replace(here, elsewhere=RemoteJudge(opened))
+            assert found.judge(RIGHT, "key").score == 1.0
