@@ -164,8 +164,8 @@ REFUSING = {
     "steps_that_wait": "resume",
     "an_iteration_far_away": "",
     "spent_is_no_number": "",
-    "huge_settings": "report compare graph resume",
-    "settings_that_wait": "report compare graph resume",
+    "huge_settings": ALL,
+    "settings_that_wait": ALL,
     "huge_curves": "",
     "a_problem_that_waits": "resume",
 }
