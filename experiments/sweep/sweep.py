@@ -88,12 +88,12 @@ class SweepRun:
     name: str  # path below the sweep's folder
     config: RunConfig
     folder: RunFolder
-    purse: PurseAddress | None = None  # pays for it; `None`: its budget is its own
     status: Status = Status.WAITING
     step: LastStep | None = None  # last finished iteration, if any
     error: str = ""  # why it failed; empty if it did not
     warning: str = ""  # what its trackers warned of
     seconds: float = 0.0  # time that this sweep has spent on it
+    purse: PurseAddress | None = None  # pays for it; `None`: its budget is its own
 
     @property
     def has_begun(self) -> bool:

@@ -19,7 +19,7 @@ def test_less_memory_than_an_empty_program_needs_is_refused_by_the_least(invoke,
     out = tmp_path / "run"
     result = invoke("run", "circle_packing", "--memory-mb", 1, "--out", out)
     assert result.exit_code == 2
-    words = "memory_mb: got 1, but a program that does nothing needs 2 MiB in the sandbox"
+    words = "--memory-mb: got 1, but a program that does nothing needs 2 MiB in the sandbox"
     assert words in " ".join(result.output.split())
     assert not out.exists()
 
