@@ -5,7 +5,7 @@ ROOMS := agents cli controller evaluators experiments graph models nodes prompts
 # Quiet twice: errors only, no warnings of the installer.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --quiet --no-deps
 
-.PHONY: help install demo reproduce docs test check editor format lock test-lowest test-highest release bench
+.PHONY: help install demo reproduce docs test test-clusters check editor format lock test-lowest test-highest release bench
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -40,6 +40,10 @@ docs: install  ## Build the documentation site, links checked
 
 test: install  ## Run the test suite
 	$(BIN)/pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+test-clusters: install  ## Run the tests that start Slurm, Dask and Postgres clusters; minutes
+	COSTADA_CLUSTERS=1 .ci/slurm .ci/postgres $(BIN)/pytest tests/system/test_sweep_on_slurm.py \
+		tests/system/test_sweep_on_tasks.py tests/system/test_deployment.py
 
 check: install  ## Lint, types, import directions
 	$(BIN)/ruff check .

@@ -27,6 +27,20 @@ LONGEST_FILES = (
 """Files that take more than some 20 seconds, the longest first."""
 
 
+CLUSTER_FILES = (
+    *("system/test_sweep_on_slurm.py", "system/test_sweep_on_tasks.py"),
+    "system/test_deployment.py",
+)
+"""Files that start clusters, which takes minutes; `make test-clusters` runs them."""
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Leave tests of whole clusters to their own target where the checks of a change run."""
+    is_of_clusters = "/".join(collection_path.parts[-2:]) in CLUSTER_FILES
+    is_left_out = "CI" in os.environ and "COSTADA_CLUSTERS" not in os.environ
+    return True if is_of_clusters and is_left_out else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files, so that no process is left alone with one in the end."""
     ranks = {name: rank for rank, name in enumerate(LONGEST_FILES)}

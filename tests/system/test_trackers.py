@@ -173,14 +173,14 @@ def test_a_run_that_is_killed_often_is_continued_in_all_trackers(store, tmp_path
 def test_a_tracker_that_fails_warns_once_by_name_and_leaves_the_ledger_as_it_is(
     tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:///proc/nowhere")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     server, _ = serve()
     with server, caplog.at_level(logging.WARNING, "costada"):
         for name, log in (("plain", ()), ("logged", "mlflow")):
             run_to_end(tmp_path / name, server.url, {"log": log, "budget": 0.03})
     (warning,) = [each for each in caplog.records if each.name == "costada.trackers"]
-    assert warning.getMessage().startswith("mlflow: FileNotFoundError")
+    assert warning.getMessage().startswith("mlflow: mlflow.exceptions.MlflowException: API request")
     plain, logged = record_of(tmp_path / "plain"), record_of(tmp_path / "logged")
     assert (plain.result, plain.spent) == (logged.result, logged.spent)
 
@@ -214,12 +214,12 @@ def test_each_run_of_a_sweep_is_a_run_of_mlflow(is_sqlite, store, near, tmp_path
 
 
 def test_a_sweep_says_which_trackers_failed(near, tmp_path, monkeypatch):
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "file:///proc/nowhere")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     done = swept(near, tmp_path)
     for run in json.loads(done.stdout):
         assert run["status"] == "finished"
-        assert run["warning"].startswith("mlflow: FileNotFoundError")
+        assert run["warning"].startswith("mlflow: mlflow.exceptions.MlflowException: API request")
     assert done.stderr.count("The run continues without it") == 2
     assert not list(tmp_path.rglob("*.log"))
 

@@ -43,6 +43,7 @@ function foundAt(each, event) {
 
 function listen(each) {
   let begun = null;
+  let opening = 0;
   const far = (event) => begun !== null && (Math.abs(event.clientX - begun.x) > 6 || isTall(each, begun, event));
   each.svg.addEventListener("pointerdown", (event) => {
     const canChoose = event.button === 0 && event.pointerType !== "touch" && !each.said.isScatter;
@@ -77,13 +78,18 @@ function listen(each) {
       return;
     }
     const opened = foundAt(each, event)?.iteration ?? step?.iteration ?? null;
-    if (opened !== null) openDrawer(opened);
+    clearTimeout(opening);
+    // The second click of a double click, which shows the whole chart again, must not meet a dialog.
+    if (opened !== null) opening = setTimeout(() => openDrawer(opened), each.zoom ? 300 : 0);
   });
   each.svg.addEventListener("pointercancel", () => {
     begun = null;
     each.choice.setAttribute("visibility", "hidden");
   });
-  each.svg.addEventListener("dblclick", () => showWhole(each));
+  each.svg.addEventListener("dblclick", () => {
+    clearTimeout(opening);
+    showWhole(each);
+  });
   each.svg.addEventListener("keydown", (event) => pressed(each, event));
   each.svg.addEventListener("blur", hideTip);
 }

@@ -1,14 +1,18 @@
 import pytest
 from sandbox_runs import CONFINED, ENDS, why_absent
 
+from costada.evaluators.remote import engines
 from costada.evaluators.sandbox.slot import SHORT_SLOTS, SLOTS
 
 
 @pytest.fixture(scope="module", autouse=True)
-def no_slots_of_other_files():
-    """Tests count the processes of slots, and an earlier file may have left some idle."""
+def no_processes_of_other_files():
+    """Tests count processes, and an earlier file may have left idle slots and workers."""
     SLOTS.close()
     SHORT_SLOTS.close()
+    for engine in engines._engines.values():
+        engine.close()
+    engines._engines.clear()
 
 
 @pytest.fixture(scope="session", params=ENDS)
