@@ -79,8 +79,10 @@ function listen(each) {
     }
     const opened = foundAt(each, event)?.iteration ?? step?.iteration ?? null;
     clearTimeout(opening);
+    if (opened === null) return;
     // The second click of a double click, which shows the whole chart again, must not meet a dialog.
-    if (opened !== null) opening = setTimeout(() => openDrawer(opened), each.zoom ? 300 : 0);
+    if (each.zoom) opening = setTimeout(() => openDrawer(opened), 300);
+    else openDrawer(opened);
   });
   each.svg.addEventListener("pointercancel", () => {
     begun = null;
