@@ -44,7 +44,7 @@ test: install  ## Run the test suite
 test-clusters: install  ## Run the tests that start Slurm, Dask and Postgres clusters; minutes
 	COSTADA_CLUSTERS=1 .ci/slurm .ci/postgres $(BIN)/pytest tests/system/test_sweep_on_slurm.py \
 		tests/system/test_sweep_on_tasks.py tests/system/test_deployment.py \
-		tests/system/test_sweep_in_postgres.py
+		tests/system/test_sweep_in_postgres.py tests/evaluators/remote/test_sent_repositories.py
 
 check: install  ## Lint, types, import directions
 	$(BIN)/ruff check .
