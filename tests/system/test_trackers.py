@@ -162,7 +162,7 @@ def test_a_tracker_has_every_iteration_settings_files_and_the_reason(name, store
 def test_a_run_that_is_killed_often_is_continued_in_all_trackers(store, tmp_path):
     folder, (server, provider) = tmp_path / "run", serve()
     with server:
-        options = {"log": tuple(READERS), "budget": 0.06}
+        options = {"log": tuple(READERS), "budget": 0.15}
         assert kill_often(folder, server, provider, 1, 1, options) == 1
     for read in READERS.values():
         logged = read(store, folder)
