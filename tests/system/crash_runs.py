@@ -1,6 +1,7 @@
 """Runs in their own processes that are killed at random instants and resumed."""
 
 import hashlib
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -93,6 +94,18 @@ def run_to_end(
     )
 
 
+def run_with(
+    environment: dict[str, str],
+    run: Callable[[Path, str, dict[str, object]], None],
+    folder: Path,
+    url: str,
+    options: dict[str, object],
+) -> None:
+    """Run under the environment of the test: the fork server keeps that of its own start."""
+    os.environ.update(environment)
+    run(folder, url, options)
+
+
 def kill_often(
     folder: Path,
     server: BillingServer,
@@ -111,7 +124,9 @@ def kill_often(
     rng, num_hits = Random(draw), 0
     most_calls = 2 + int(str(options.get("parallel", 1)))
     for _ in range(num_kills):
-        process = PROCESSES.Process(target=run, args=(folder, server.url, options))
+        process = PROCESSES.Process(
+            target=run_with, args=(dict(os.environ), run, folder, server.url, options)
+        )
         num_calls = provider.billed.total() + rng.randint(1, most_calls)
         process.start()
         while process.is_alive() and provider.billed.total() < num_calls:
