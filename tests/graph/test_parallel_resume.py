@@ -242,7 +242,7 @@ def test_a_killed_request_is_sent_as_it_was_though_later_tickets_land_first(
     with RunStore(killed) as store, closing(RunSaver(killed)) as saver:
         graph = discovery(scripted(answer), store=store, saver=saver, **options)
         with pytest.raises(KeyboardInterrupt):
-            graph.invoke({}, THREAD)
+            graph.invoke({}, THREAD, durability="sync")
     with RunStore(copy) as store, closing(RunSaver(copy)) as saver:
         lost = calls_of(store)[-1]
         store.call_log.put_landing(
