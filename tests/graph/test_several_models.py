@@ -1,5 +1,6 @@
 """A run over several models: who is asked, who pays, and what the router learns."""
 
+import time
 from contextlib import suppress
 from decimal import Decimal
 
@@ -35,6 +36,7 @@ from costada.models.menu import MenuModel
 from costada.models.replies import estimated_usage
 from costada.models.retry_policy import RetryPolicy
 from costada.nodes.calls.asking import MAX_UNANSWERED
+from costada.store.call_log import CallFilter
 from costada.store.run_store import RunStore
 from costada.values.usage import Price
 
@@ -403,6 +405,9 @@ def test_a_model_that_answers_no_more_is_put_aside_after_the_longest_pause(paral
     def fading(prompt):
         for found in answers:
             return found
+        # Before its first answer a model is not down, and a refusal is a failed attempt.
+        while not store.call_log.has_answer(store.run_ids()[-1], CallFilter(entry="gone")):
+            time.sleep(0.001)
         raise ConnectionRefusedError("nobody is there")
 
     store = RunStore()
