@@ -4,6 +4,8 @@ READY := .venv/.ready
 ROOMS := agents cli controller evaluators experiments graph models nodes prompts reports runs store timing values
 # Quiet twice: errors only, no warnings of the installer.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet --quiet --no-deps
+# Seven times as fast as pip, but it does not read pip's configuration.
+UV := UV_SYSTEM_CERTS=true $(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps
 
 .PHONY: help install demo reproduce docs test test-clusters check editor format lock test-lowest test-highest release bench
 
@@ -14,8 +16,9 @@ $(READY): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit("CostAda needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@echo 'Creating the environment in .venv ...'
 	@$(PYTHON) -m venv .venv
-	@$(PIP) --requirement requirements.lock
-	@$(PIP) --editable .
+	@$(PIP) "$$(grep -o '^uv==[0-9.]*' requirements.lock)"
+	@$(UV) --requirement requirements.lock && $(UV) --editable . || \
+		{ echo 'Installing with pip instead ...' && $(PIP) --requirement requirements.lock && $(PIP) --editable .; }
 	@$(BIN)/python -m compileall -q $(ROOMS) __init__.py
 	@mkdir -p .types && ln -sfn .. .types/costada
 	@touch $@
