@@ -18,6 +18,7 @@ from costada.reports.terminal import show
 from costada.runs.config import RunConfig
 from costada.runs.interruption import ExitCode
 from costada.runs.user_input import as_option, explain, with_options
+from costada.store.purse import OverBudget
 
 
 @contextmanager
@@ -27,7 +28,7 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
     Errors of other kinds are defects and pass. Ctrl-C exits with its own code.
 
     Args:
-        code: The exit code.
+        code: The exit code; a purse with too little money left has its own.
         hint: What to do next; printed below the message.
     """
     try:
@@ -38,6 +39,8 @@ def refusing(code: ExitCode, hint: str = "") -> Iterator[None]:
     except ValidationError as error:
         explained = explain(error, RunConfig.model_fields, as_option)
         message = with_options(explained, RunConfig.model_fields)
+    except OverBudget as error:
+        message, code = str(error), ExitCode.UNPAID
     except (ValueError, UnmeteredCall) as error:
         message = with_options(str(error), RunConfig.model_fields)
     except OSError as error:

@@ -14,18 +14,21 @@ from typer.core import TyperCommand, TyperGroup
 from costada.evaluators.sandbox.inside.confinement import PR_SET_DUMPABLE, set_process_option
 
 
-def _epilog(finished: str, *, failed: str = "", refused: str = "refused", stopped: str) -> str:
-    meanings = {0: finished, 1: failed, 2: refused, 130: stopped}
+def _epilog(
+    finished: str, *, failed: str = "", refused: str = "refused", unpaid: str = "", stopped: str
+) -> str:
+    meanings = {0: finished, 1: failed, 2: refused, 3: unpaid, 130: stopped}
     lines = [f"{code} {meaning}" for code, meaning in meanings.items() if meaning]
     return f"Exit codes: {'; '.join(lines)}."
 
 
-RUNS = _epilog(
-    "done",
-    failed="the run failed; finished iterations are saved",
-    refused="refused before any money was spent",
-    stopped="interrupted and saved",
-)
+SPENDING = {
+    "failed": "the run failed; finished iterations are saved",
+    "refused": "refused before any money was spent",
+    "stopped": "interrupted and saved",
+}
+RUNS = _epilog("done", **SPENDING, unpaid="too little is left in the purse")
+SWEEPS = _epilog("done", **SPENDING)
 CALCULATIONS = _epilog("done", failed="failed", stopped="stopped")
 EVALUATION = _epilog(
     "done, also if the program failed",
@@ -41,7 +44,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "steer": ("steer:steer", OTHERS),
     "submit": ("steer:submit", OTHERS),
     "forecast": ("forecast:forecast", CALCULATIONS),
-    "sweep": ("sweep:sweep", RUNS),
+    "sweep": ("sweep:sweep", SWEEPS),
     "compare": ("compare:compare", OTHERS),
     "simulate": ("simulate:simulate", CALCULATIONS),
     "theory": ("theory:theory", CALCULATIONS),

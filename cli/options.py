@@ -50,6 +50,25 @@ def named_place(text: str) -> str:
     return text if is_database(text) else str(named_path(text))
 
 
+def option(
+    text: str,
+    *names: str,
+    metavar: str | None = None,
+    show_default: bool | str = False,
+    panel: str | None = None,
+    parser: Callable[[str], object] | None = None,
+) -> Any:
+    """An option with its help; `names` replace the name of the parameter."""
+    return typer.Option(
+        *names,
+        parser=parser,
+        metavar=metavar,
+        help=text,
+        show_default=show_default,
+        rich_help_panel=panel,
+    )
+
+
 def path_option(
     text: str,
     *names: str,
@@ -57,15 +76,21 @@ def path_option(
     show_default: bool | str = True,
     panel: Shown | None = None,
 ) -> Any:
-    """An option with a path; `names` replace the name of the parameter."""
-    return typer.Option(
+    """An option with a path."""
+    return option(
+        text,
         *names,
-        parser=named_path,
         metavar=metavar,
-        help=text,
         show_default=show_default,
-        rich_help_panel=panel.panel if panel else None,
+        panel=panel.panel if panel else None,
+        parser=named_path,
     )
+
+
+def store_option(text: str) -> Any:
+    """The option `--store` of a command that starts runs."""
+    shown = "files in the folder"
+    return option(text, "--store", metavar="DSN", show_default=shown, panel=OUTPUT.panel)
 
 
 Folder = Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
@@ -44,25 +45,20 @@ Out = Annotated[
 ]
 Store = Annotated[
     str | None,
-    typer.Option(
-        "--store",
-        metavar="DSN",
-        help="Keep the run in a Postgres database, so that any machine can resume it; --out or"
-        " DSN#NAME names it.",
-        show_default="a file in the folder",
-        rich_help_panel=OUTPUT.panel,
+    options.store_option(
+        "Keep the run in a Postgres database, so that any machine can resume it; --out or DSN#NAME"
+        " names it."
     ),
 ]
 PurseOption = Annotated[
     PurseAddress | None,
-    typer.Option(
-        "--purse",
-        parser=PurseAddress.read,
-        metavar="PLACE#NAME",
-        help="Draw the budget, or what is left, from this purse in a file or a Postgres database."
+    options.option(
+        "Draw the budget, or what is left, from this purse in a file or a Postgres database."
         " Unspent money returns to it.",
-        show_default=False,
-        rich_help_panel=MONEY.panel,
+        "--purse",
+        metavar="PLACE#NAME",
+        panel=MONEY.panel,
+        parser=PurseAddress.read,
     ),
 ]
 FilesFolder = Annotated[
@@ -75,42 +71,39 @@ FilesFolder = Annotated[
 ]
 DryRun = Annotated[
     bool,
-    typer.Option(
+    options.option(
+        "Print the first prompts' sizes and the expected cost. Makes no model calls and writes no"
+        " files.",
         "--dry-run",
-        help="Print the first prompts' sizes and the expected cost. Makes no model calls and"
-        " writes no files.",
-        rich_help_panel=OUTPUT.panel,
+        panel=OUTPUT.panel,
     ),
 ]
 ShowPrompt = Annotated[
     bool,
-    typer.Option(
+    options.option(
+        "With --dry-run: also print the first prompts in full.",
         "--show-prompt",
-        help="With --dry-run: also print the first prompts in full.",
-        rich_help_panel=OUTPUT.panel,
+        panel=OUTPUT.panel,
     ),
 ]
 RaisedBudget = Annotated[
     float | None,
-    typer.Option(
-        "--budget",
-        help="New budget in dollars, at least the previous one.",
-        show_default="as before",
+    options.option(
+        "New budget in dollars, at least the previous one.", "--budget", show_default="as before"
     ),
 ]
 RaisedIterations = Annotated[
     int | None,
-    typer.Option(
+    options.option(
+        "New maximum number of iterations, at least the previous one.",
         "--max-iterations",
-        help="New maximum number of iterations, at least the previous one.",
         show_default="as before",
     ),
 ]
 AcceptLoss = Annotated[
     bool,
-    typer.Option(
-        "--accept-loss",
-        help="Resume although the run file has lost steps; their cost counts as spent.",
+    options.option(
+        "Resume although the run file has lost steps; their cost counts as spent.", "--accept-loss"
     ),
 ]
 
@@ -269,6 +262,8 @@ def _carry_out(
     progress = progress_on(SafeConsole(stderr=as_json, highlight=False), is_quiet=is_quiet)
     control = RunControl()
     command = folder.next_command(config)
+    if purse:
+        command += f" --purse {shlex.quote(purse.shown)}"
     with (
         refusing(ExitCode.FAILED, hint=f"Finished iterations are saved. Resume with: {command}"),
         draining_on_signal(control, progress.notice),
@@ -291,7 +286,10 @@ def _carry_out(
     if as_json:
         show(summary_json(result, config, folder, sums, reused, models, waiting))
     else:
-        show(summary_text(result, config, folder, sums, reused, models, failures, waiting))
+        text = summary_text(result, config, folder, sums, reused, models, failures, waiting)
+        if result.stop_reason in ("interrupted", "failures"):
+            text += f"\nResume with: {command}"
+        show(text)
     if result.stop_reason == "interrupted":
         raise typer.Exit(ExitCode.INTERRUPTED)
     if result.stop_reason == "failures":
@@ -355,8 +353,6 @@ def summary_text(
         lines.append(f"  report          {folder.report.resolve().as_uri()}")
     elif result.iterations:
         lines.append(f"  report          not written yet; {folder.report_command} writes it")
-    if result.stop_reason in ("interrupted", "failures"):
-        lines.append(f"Resume with: {folder.next_command(config)}")
     return "\n".join(lines)
 
 

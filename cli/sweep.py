@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any
@@ -18,10 +19,10 @@ from costada.cli import options
 from costada.cli.errors import refusing, showing_warnings
 from costada.controller.methods import METHODS
 from costada.evaluators.registry import problem_names
-from costada.experiments.sweep.engine import EXPECTED, MINUTES, SLURM, Engine, engine_on
+from costada.experiments.sweep.engine import EXPECTED, MINUTES, SLURM, engine_on
 from costada.experiments.sweep.job_status import cancel_jobs, job_status
 from costada.experiments.sweep.loop import StopSignals, SweepLoop
-from costada.experiments.sweep.place import keep_place, steps_in
+from costada.experiments.sweep.place import check_place, keep_place, steps_in
 from costada.experiments.sweep.progress import (
     exit_code,
     headline,
@@ -35,7 +36,7 @@ from costada.experiments.sweep.sweep import (
     Status,
     SweepGrid,
     SweepRun,
-    check_inputs,
+    checked_inputs,
     hold_sweep,
     step_of,
     sweep_runs,
@@ -47,34 +48,31 @@ from costada.runs.interruption import ExitCode, ending_on_signal
 from costada.runs.shared_purse import PurseAddress
 from costada.runs.user_input import listed, listed_or_all
 from costada.store.address import check_database, is_database
+from costada.store.purse import Policy, Purse
 
 Problems = Annotated[
     str | None,
-    typer.Option(
-        metavar="A,B,...",
-        help="Benchmarks or problem folders; all: the eight benchmarks. Required.",
-        show_default=False,
+    options.option(
+        "Benchmarks or problem folders; all: the eight benchmarks. Required.", metavar="A,B,..."
     ),
 ]
 Methods = Annotated[
     str | None,
-    typer.Option(
-        metavar="X,Y,...", help=f"all, or of: {', '.join(METHODS)}. Required.", show_default=False
-    ),
+    options.option(f"all, or of: {', '.join(METHODS)}. Required.", metavar="X,Y,..."),
 ]
 Seeds = Annotated[
     str,
-    typer.Option(
-        metavar="N|LIST", help="How many (3: seeds 0, 1 and 2), or which (4,7).", show_default=True
+    options.option(
+        "How many (3: seeds 0, 1 and 2), or which (4,7).", metavar="N|LIST", show_default=True
     ),
 ]
 Budgets = Annotated[
     str | None,
-    typer.Option(
+    options.option(
+        "Budget of each run; with several, every combination is run at each budget.",
         metavar="DOLLARS",
-        help="Budget of each run; with several, every combination is run at each budget.",
         show_default="the preset's or 1.0",
-        rich_help_panel=MONEY.panel,
+        panel=MONEY.panel,
     ),
 ]
 SweepFolder = Annotated[
@@ -82,86 +80,79 @@ SweepFolder = Annotated[
 ]
 Store = Annotated[
     str | None,
-    typer.Option(
-        "--store",
-        metavar="DSN",
-        help="Keep the runs in a Postgres database, as SWEEP/PROBLEM/METHOD/seed-N, where SWEEP is"
-        " the name of the --out folder.",
-        show_default="files in the folder",
-        rich_help_panel=OUTPUT.panel,
+    options.store_option(
+        "Keep the runs in a Postgres database, as SWEEP/PROBLEM/METHOD/seed-N, where SWEEP is the"
+        " name of the --out folder."
     ),
 ]
 PurseOption = Annotated[
     str | None,
-    typer.Option(
+    options.option(
+        "File or Postgres database of a purse that all runs draw from, each up to --budget. On a"
+        " cluster: a database. Needs --total.",
         "--purse",
         metavar="FILE|DSN",
-        help="File or Postgres database of a purse that all runs draw from, each up to --budget."
-        " On a cluster: a database. Needs --total.",
-        show_default=False,
-        rich_help_panel=MONEY.panel,
+        panel=MONEY.panel,
     ),
 ]
 Total = Annotated[
     float | None,
-    typer.Option(
+    options.option(
+        "Dollars that all runs together may spend from the purse.",
         "--total",
         metavar="DOLLARS",
-        help="Dollars that all runs together may spend from the purse.",
-        show_default=False,
-        rich_help_panel=MONEY.panel,
+        panel=MONEY.panel,
     ),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Print the number of runs and their maximum cost.")
+    bool, options.option("Print the number of runs and their maximum cost.", "--dry-run")
 ]
 AsJson = Annotated[
     bool,
-    typer.Option(
+    options.option(
+        "Print the runs as one JSON array; with --dry-run one object.",
         "--json",
-        help="Print the runs as one JSON array; with --dry-run one object.",
-        rich_help_panel=OUTPUT.panel,
+        panel=OUTPUT.panel,
     ),
 ]
 
 CLUSTER = "Cluster"
 On = Annotated[
     str | None,
-    typer.Option(
+    options.option(
+        f"Run on a cluster that shares the folder: {EXPECTED}.",
         metavar="CLUSTER",
-        help=f"Run on a cluster that shares the folder: {EXPECTED}.",
         show_default="this machine",
-        rich_help_panel=CLUSTER,
+        panel=CLUSTER,
     ),
 ]
 SlurmOptions = Annotated[
     list[str] | None,
-    typer.Option(
+    options.option(
+        "Option of sbatch for every job, such as partition=long, mem=4G or time=120 (minutes;"
+        f" default {MINUTES}). Repeatable.",
         "--slurm",
         metavar="NAME[=VALUE]",
-        help="Option of sbatch for every job, such as partition=long, mem=4G or time=120 (minutes;"
-        f" default {MINUTES}). Repeatable.",
-        rich_help_panel=CLUSTER,
+        panel=CLUSTER,
     ),
 ]
 Detach = Annotated[
-    bool,
-    typer.Option("--detach", help="Submit to Slurm, and do not wait.", rich_help_panel=CLUSTER),
+    bool, options.option("Submit to Slurm, and do not wait.", "--detach", panel=CLUSTER)
 ]
 ShowStatus = Annotated[
     bool,
-    typer.Option(
+    options.option(
+        "Print the runs of a sweep on a cluster as a table; needs --out only.",
         "--status",
-        help="Print the runs of a sweep on a cluster as a table; needs --out only.",
-        rich_help_panel=CLUSTER,
+        panel=CLUSTER,
     ),
 ]
 Cancel = Annotated[
     bool,
-    typer.Option(
+    options.option(
+        "Cancel a sweep on a cluster: its runs save and end; needs --out only.",
         "--cancel",
-        help="Cancel a sweep on a cluster: its runs save and end; needs --out only.",
-        rich_help_panel=CLUSTER,
+        panel=CLUSTER,
     ),
 ]
 
@@ -193,10 +184,10 @@ def sweep(
     """Run methods on problems over several seeds. To resume, repeat the command."""
     if status or cancel:
         with refusing(ExitCode.BAD_INPUT), ending_on_signal():
+            database = _database(store)
             if cancel:
-                cancel_jobs(out.absolute())
-            runs = job_status(out.absolute(), _database(store))
-        show(sweep_json(runs) if as_json else status_text(runs))
+                cancel_jobs(out.absolute(), database)
+            _show_status(job_status(out.absolute(), database), as_json=as_json)
         return
     with ExitStack() as held:
         with refusing(ExitCode.BAD_INPUT), ending_on_signal():
@@ -206,45 +197,57 @@ def sweep(
                 seeds=_seeds(seeds),
                 budgets=() if budget is None else listed("--budget", budget),
             )
+            address = _purse_address(purse, total, out, on)
             database = _database(store)
             wanted = sweep_runs(grid, settings(), out.absolute() if on else out, database)
             reader = held.enter_context(steps_in(database))
-            address = _purse_address(purse, total, out, on)
             wanted = tuple(replace(run, purse=address) for run in wanted)
             num_jobs = jobs or (len(wanted) if on else os.cpu_count() or 1)
+            left = inf if total is None else total
             if dry_run:
                 runs = tuple(map(with_progress, wanted))
-                show(_forecast_json(runs, num_jobs) if as_json else headline(runs, num_jobs, total))
+                text = headline(runs, num_jobs, left)
+                show(_forecast_json(runs, num_jobs, left) if as_json else text)
                 return
             if detach and on != SLURM:
                 raise ValueError("--detach: needs --on slurm; other runs end with the command")
             held.enter_context(hold_sweep(out))
-            keep_place(out, database)
+            check_place(out, database)
+            engine = held.enter_context(engine_on(on, out.absolute(), _named(slurm or []), jobs))
+            active = engine.active()
+            runs = _checked(wanted, active, is_local=on is None)
             shared = None
             if address and total is not None:
-                shared = held.enter_context(address.begun(total, wanted[0].config.budget_policy))
-            engine = held.enter_context(engine_on(on, out.absolute(), _named(slurm or []), jobs))
-            runs = _begin(engine, wanted, is_local=on is None)
+                shared = held.enter_context(_opened(address, total, runs[0].config.budget_policy))
+                left = max(0.0, float(shared.budget - shared.spent))
+            keep_place(out, database)
+            unfinished = [run for run in runs if run.status is not Status.FINISHED]
+            engine.prepare([run for run in unfinished if run.name not in active])
         if detach:
-            show(sweep_json(runs) if as_json else status_text(runs))
+            _show_status(runs, as_json=as_json)
             return
         with refusing(ExitCode.FAILED, hint="Repeat the command to resume."):
             started = monotonic()
             console = SafeConsole(stderr=as_json, highlight=False)
             progress = sweep_progress_on(console, is_quiet=quiet)
-            left = float(shared.budget - shared.spent) if shared else None
             progress.begin(headline(runs, num_jobs, left))
             with progress, StopSignals(progress.notice, engine.leaving) as signals:
-                at_once = len(runs) if engine.outlives_command else num_jobs
-                loop = SweepLoop(runs, at_once, engine.start, progress, signals, reader, shared)
+                if engine.outlives_command:  # every run is a job, which asks the purse by itself
+                    num_jobs, shared = len(runs), None
+                loop = SweepLoop(runs, num_jobs, engine.start, progress, signals, reader, shared)
                 runs = loop.carry_out()
     show(sweep_json(runs) if as_json else sweep_text(runs, out, monotonic() - started))
     raise typer.Exit(exit_code(runs))
 
 
-def _begin(engine: Engine, wanted: Sequence[SweepRun], *, is_local: bool) -> tuple[SweepRun, ...]:
-    """The runs as they are, after a check, with jobs for those that need one."""
-    active = engine.active()
+def _show_status(runs: Sequence[SweepRun], *, as_json: bool) -> None:
+    show(sweep_json(runs) if as_json else status_text(runs))
+
+
+def _checked(
+    wanted: Sequence[SweepRun], active: Container[str], *, is_local: bool
+) -> tuple[SweepRun, ...]:
+    """The runs as they are, after a check; those of active jobs are left alone."""
     runs = tuple(
         replace(run, step=step_of(run))
         if run.name in active
@@ -252,21 +255,17 @@ def _begin(engine: Engine, wanted: Sequence[SweepRun], *, is_local: bool) -> tup
         for run in wanted
     )
     with showing_warnings():
-        check_inputs(runs)
-    engine.prepare(
-        [run for run in runs if run.status is not Status.FINISHED and run.name not in active]
-    )
-    return runs
+        return checked_inputs(runs)
 
 
-def _database(store: str | None) -> str | None:
+def _database(store: str | None, option: str = "--store") -> str | None:
     """The address of a database without its password, which processes and jobs get by environment.
 
     Commands, jobs and files of the sweep hold the address.
     """
     if store is None:
         return None
-    check_database(store)
+    check_database(store, option)
     from costada.store.postgres_connections import without_password
 
     bare, password = without_password(store)
@@ -283,13 +282,28 @@ def _purse_address(
     """The purse of a sweep, which has the name of its folder."""
     if (purse is None) != (total is None):
         raise ValueError("--purse: got one of --purse and --total, expected both or neither")
-    if not purse:
+    if purse is None or total is None:
         return None
+    if not purse:
+        raise ValueError("--purse: got '', expected a file or postgresql://USER@HOST/DATABASE")
+    if not 0 < total < inf:
+        raise ValueError(f"--total: got {total:g}, expected finite dollars above 0")
+    name = out.absolute().name
+    if "#" in name:
+        raise ValueError(f"--out: got {name!r} with --purse, expected a name without #")
     if is_database(purse):
-        return PurseAddress(str(_database(purse)), out.absolute().name)
+        return PurseAddress(str(_database(purse, "--purse")), name)
     if on:
         raise ValueError("--purse: got a file with --on, which nodes cannot share; use a database")
-    return PurseAddress(str(Path(purse).absolute()), out.absolute().name)
+    return PurseAddress(str(Path(purse).absolute()), name)
+
+
+def _opened(address: PurseAddress, total: float, policy: Policy) -> Purse:
+    """The purse of a sweep, new or as it is; raises `ValueError` if it cannot have this total."""
+    try:
+        return address.begun(total, policy)
+    except ValueError as error:
+        raise ValueError(f"--purse: {error}") from None
 
 
 def _named(texts: Sequence[str]) -> dict[str, str | bool]:
@@ -300,7 +314,7 @@ def _named(texts: Sequence[str]) -> dict[str, str | bool]:
     return {name: value if equals else True for name, equals, value in parts}
 
 
-def _forecast_json(runs: Sequence[SweepRun], num_jobs: int) -> str:
+def _forecast_json(runs: Sequence[SweepRun], num_jobs: int, left: float) -> str:
     """The headline as one JSON object; dollars are numbers."""
     unfinished = [run for run in runs if run.status is not Status.FINISHED]
     facts = {
@@ -308,7 +322,7 @@ def _forecast_json(runs: Sequence[SweepRun], num_jobs: int) -> str:
         "jobs": num_jobs,
         "finished": len(runs) - len(unfinished),
         "begun": sum(run.has_begun for run in unfinished),
-        "largest_bill": largest_bill(runs),
+        "largest_bill": largest_bill(runs, left),
         "unfinished_by_budget": Counter(f"{run.config.budget:g}" for run in unfinished),
         "spent": sum(run.spent for run in unfinished),
         "budget_policy": runs[0].config.budget_policy,

@@ -29,6 +29,7 @@ class ExitCode(IntEnum):
     FINISHED = 0
     FAILED = 1
     BAD_INPUT = 2
+    UNPAID = 3
     INTERRUPTED = 130
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,10 +16,13 @@ from costada.evaluators.registry import problem
 from costada.evaluators.remote.judge import check_elsewhere, evaluated_by
 from costada.evaluators.sandbox.layers import Layer
 from costada.graph.build import DiscoveryGraph, compile_search
+from costada.graph.menu import priced_models, with_reference_cost
 from costada.models.chat_models import chat_model
 from costada.models.menu import MenuModel, ModelEntry
 from costada.models.prices import price_book
 from costada.models.providers import HALF_PRICE_PATIENCE, HALF_PRICE_TIER, STANDARD_TIER
+from costada.nodes.build_context import first_prompt
+from costada.nodes.calls.budget import least_budget
 from costada.nodes.context import ChatModel
 from costada.nodes.settings import Settings
 from costada.reports.run_view import OBJECT_MARK
@@ -96,6 +100,21 @@ class Plan:
         """Seconds of the longest call, its retries included."""
         own = (entry.call_timeout for entry in self.menu)
         return max((self.settings.retry_policy.call_timeout, *filter(None, own)))
+
+    @property
+    def least_budget(self) -> Decimal:
+        """Least dollars worth starting with, 0 unless the budget is hard.
+
+        That is the expected cost of an iteration (c-bar), or the whole budget if that is less, and
+        never less than the first request can cost.
+        """
+        if self.settings.budget_policy != "hard":
+            return Decimal(0)
+        given = self.menu or self.model
+        menu = priced_models(given, self.guide_model, self.problem, self.settings).menu
+        expected = with_reference_cost(self.settings, menu).constants.reference_cost
+        first_request, _ = least_budget(menu, first_prompt(self.problem))
+        return max(first_request, Decimal(str(min(expected, self.budget))))
 
     def with_models_changed(self, change: Callable[[ChatModel], ChatModel]) -> Plan:
         """The plan with each model replaced by its change; a guide of the menu stays one of it."""

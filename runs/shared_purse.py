@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from costada.runs.folder import RunFolder
-from costada.runs.plan import Plan
 from costada.runs.stored_run import StoredRun
-from costada.store.address import check_database, is_database
+from costada.store.address import check_database, is_database, shown
 from costada.store.purse import OverBudget, Policy, Purse
 
+if TYPE_CHECKING:
+    from costada.runs.plan import Plan
+
 EXPECTED = "FILE#NAME or postgresql://USER@HOST/DATABASE#NAME"
+NANODOLLAR = Decimal("1e-9")
 
 
 @dataclass(frozen=True, slots=True)
 class PurseAddress:
     """A purse by its name in a file or a Postgres database."""
 
-    place: str  # file, or address without a password
+    place: str  # file, or address of a database
     name: str
 
     @classmethod
@@ -36,6 +40,11 @@ class PurseAddress:
 
     def __str__(self) -> str:
         return f"{self.place}#{self.name}"
+
+    @property
+    def shown(self) -> str:
+        """The address without its password, as messages show it."""
+        return f"{shown(self.place) if self.dsn else self.place}#{self.name}"
 
     @property
     def dsn(self) -> str | None:
@@ -65,27 +74,52 @@ def account_name(folder: RunFolder) -> str:
 def paid_from(address: PurseAddress | None, plan: Plan, folder: RunFolder) -> Iterator[Plan]:
     """The plan of a run with the budget that a purse gives it: what it asks for or what is left.
 
-    After the block, unspent money returns to the purse, unless the run was interrupted.
+    After the block, unspent money of a run that has ended or failed returns to the purse. An
+    interrupted run keeps it, so that it can be resumed.
 
     Raises:
-        OverBudget: Nothing is left.
+        OverBudget: Nothing is left, or less than `Plan.least_budget`.
         ValueError: There is no such purse.
         OSError: Its file or server cannot be used.
     """
+    from costada.runs.runner import saved_state
+
     if address is None:
         yield plan
         return
     with address.opened() as purse:
-        name = account_name(folder)
+        account = _drawn(purse, account_name(folder), plan)
+        is_interrupted = False
         try:
-            account = purse.child(name, plan.budget)
-        except OverBudget:
-            account = purse.child(name)
-        yield replace(plan, purse=account, budget=float(account.budget))
-        if _has_ended(account):
-            account.close()
+            yield replace(plan, purse=account, budget=_rounded_down(account.budget))
+            state = saved_state(folder)
+            is_interrupted = not (state and state.get("stop_reason"))
+        finally:
+            # Another process that works on the run has the same account.
+            if not is_interrupted and not folder.is_running:
+                account.close()
 
 
-def _has_ended(account: Purse) -> bool:
-    """Whether the run has returned its own account, as it does at its end."""
-    return all(below.is_closed for below in account.accounts()[1:])
+def _drawn(purse: Purse, name: str, plan: Plan) -> Purse:
+    """The account of a run with its budget; raises as `paid_from` does."""
+    try:
+        account = purse.child(name, plan.budget)
+    except OverBudget:
+        found, left = purse.found(name), purse.remaining
+        if left <= 0:
+            raise
+        # A hard purse lends no less than it is asked for.
+        account = purse.child(name, left + found.held if found else left)
+    budget, least = account.budget, plan.least_budget
+    if budget < least:
+        account.close()
+        raise OverBudget(
+            f"--purse: {purse.name!r} has ${budget:f} left, expected at least ${least:f}, the cost"
+            " of an iteration"
+        )
+    return account
+
+
+def _rounded_down(budget: Decimal) -> float:
+    """A budget that the account can lend: a float of all its digits may be a little more."""
+    return float(budget.quantize(NANODOLLAR, ROUND_FLOOR))

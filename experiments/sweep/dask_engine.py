@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from costada.experiments.sweep.job_file import STOP, JobFile, give_order, order_path
+from costada.experiments.sweep.job_file import order_path
+from costada.experiments.sweep.loop import End
 from costada.experiments.sweep.sweep import Status, SweepRun
-from costada.experiments.sweep.worker import End, WorkerRun, carry_out_task
+from costada.experiments.sweep.tasks import TaskEngine, TaskProcess, carry_out_task
+from costada.experiments.sweep.worker import WorkerRun
 
 try:
-    from distributed import Client, Future
+    from distributed import CancelledError, Client, Future
 except ModuleNotFoundError as missing:
     raise ValueError("--on dask://...: needs the extra: pip install 'costada[dask]'") from missing
 
@@ -21,63 +23,42 @@ CONNECT_SECONDS = 20
 RESULT_SECONDS = 20
 
 
-class DaskProcess:
-    """The task of a run. A worker that is lost is replaced by Dask, and the run resumed there."""
+class DaskProcess(TaskProcess):
+    """The task of a run on Dask."""
 
-    def __init__(self, run: SweepRun, future: Future[Any], out: Path) -> None:
-        """Take the task of a run, and the folder of its sweep."""
-        self._run, self._future, self._out = run, future, out
-        self._is_killed = False
-
-    def has_started(self) -> bool:
-        """Whether a process works on the run."""
-        return self._run.folder.is_running
-
-    def end(self) -> End | None:
-        """How the run ended, `None` while it waits or runs.
-
-        Raises:
-            OSError: If the cluster is gone.
-        """
-        if self._is_killed:
-            return Status.INTERRUPTED, ""
-        if self._future.status == "pending":
-            return None
-        if self._future.status == "finished":
-            status, error = self._future.result(timeout=RESULT_SECONDS)
-            return Status(status), error
-        if self._future.status == "error":
-            return Status.FAILED, str(self._future.exception(timeout=RESULT_SECONDS))
-        raise OSError(f"{self._run.name}: the Dask cluster has lost its task")
-
-    def drain(self) -> None:
-        """Let all tasks of the sweep save and end."""
-        give_order(self._out, STOP)
+    def __init__(self, run: SweepRun, out: Path, future: Future[Any]) -> None:
+        """Take the run of the task, the folder of its sweep, and the future of its end."""
+        super().__init__(run, out)
+        self._future = future
 
     def kill(self) -> None:
         """Stop waiting for the task; it saves and ends."""
-        self._is_killed = True
+        super().kill()
         self._future.cancel()
 
+    def _result(self) -> End | None:
+        if self._future.status in ("pending", "lost"):  # what a worker has lost, Dask makes again
+            return None
+        try:
+            if self._future.status == "finished":
+                status, error = self._future.result(timeout=RESULT_SECONDS)
+                return Status(status), error
+            if self._future.status == "error":
+                return Status.FAILED, str(self._future.exception(timeout=RESULT_SECONDS))
+        except TimeoutError:
+            return None
+        except CancelledError:
+            pass
+        raise OSError("--on: the connection to the Dask scheduler is lost, and its tasks with it")
 
-class DaskEngine:
-    """A Dask cluster; its tasks end with the command."""
 
-    leaving = "Stopping: every run finishes its current call and saves; Ctrl-C again does not wait"
-    outlives_command = False
+class DaskEngine(TaskEngine):
+    """A Dask cluster."""
 
     def __init__(self, client: Client, address: str, out: Path) -> None:
-        """Take a connected client."""
-        self._client, self._address, self._out = client, address, out
-
-    def active(self) -> Mapping[str, Status]:
-        """None: a task ends with its command."""
-        return {}
-
-    def prepare(self, runs: Sequence[SweepRun]) -> None:
-        """Note the runs in the sweep's folder."""
-        give_order(self._out)
-        JobFile.of(self._out, self._address, runs).save(self._out)
+        """Take a connected client, the address of its cluster, and the folder of the sweep."""
+        super().__init__(address, out)
+        self._client = client
 
     def start(self, run: SweepRun) -> DaskProcess:
         """Submit a run."""
@@ -85,7 +66,7 @@ class DaskEngine:
         future = self._client.submit(
             carry_out_task, WorkerRun(run), order_path(self._out), key=key, pure=False
         )
-        return DaskProcess(run, future, self._out)
+        return DaskProcess(run, self._out, future)
 
 
 @contextmanager

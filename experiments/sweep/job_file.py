@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Self
 
@@ -11,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from costada.experiments.sweep.sweep import SweepRun, run_in
 from costada.runs.config import RunConfig
+from costada.runs.shared_purse import PurseAddress
 from costada.store.files import make_folder, read_text, replace_text
 
 JOBS = ".jobs"
@@ -41,6 +43,8 @@ class JobFile:
     engine: str  # value of `--on`
     settings: dict[str, RunConfig]  # of each run, by name
     submissions: tuple[Submission, ...] = ()
+    purse: PurseAddress | None = None
+    least: dict[str, Decimal] = field(default_factory=dict)  # as `SweepRun.least`, by name
 
     @classmethod
     def load(cls, out: Path) -> Self | None:
@@ -58,9 +62,14 @@ class JobFile:
     @classmethod
     def of(cls, out: Path, engine: str, runs: Iterable[SweepRun]) -> Self:
         """The file of a sweep, with these runs and all earlier ones."""
-        before = cls.load(out) or cls(engine, {})
-        settings = {run.name: run.config for run in runs}
-        return cls(engine, {**before.settings, **settings}, before.submissions)
+        before, added = cls.load(out) or cls(engine, {}), list(runs)
+        return replace(
+            before,
+            engine=engine,
+            settings={**before.settings, **{run.name: run.config for run in added}},
+            purse=added[0].purse if added else before.purse,
+            least={**before.least, **{run.name: run.least for run in added}},
+        )
 
     def save(self, out: Path) -> None:
         """Replace the file."""
@@ -69,16 +78,20 @@ class JobFile:
 
     def runs(self, out: Path, store: str | None = None) -> tuple[SweepRun, ...]:
         """The runs of the sweep, which are in a database if it has one."""
-        return tuple(run_in(out, name, config, store) for name, config in self.settings.items())
+        found = (run_in(out, name, config, store) for name, config in self.settings.items())
+        least = self.least
+        return tuple(
+            replace(run, purse=self.purse, least=least.get(run.name, Decimal(0))) for run in found
+        )
 
 
 def order_path(out: Path) -> Path:
-    """The file that tells running tasks to go on or to stop."""
+    """The file by which running tasks learn that they should stop."""
     return out / JOBS / ORDER
 
 
 def give_order(out: Path, order: str = "") -> None:
-    """Tell the tasks of a sweep to go on, or to stop with `STOP`.
+    """Order the tasks of a sweep to stop, with `STOP`, or withdraw that order.
 
     The file is written in place: on network file systems only its content is seen at once.
     """
@@ -87,6 +100,6 @@ def give_order(out: Path, order: str = "") -> None:
         file.write(order)
 
 
-def is_told_to_stop(order: Path) -> bool:
+def is_ordered_to_stop(order: Path) -> bool:
     """Whether the tasks of a sweep should stop; raises `OSError` if the file is not there."""
     return order.read_text() == STOP

@@ -9,9 +9,12 @@ from pathlib import Path
 from costada.experiments.sweep.engine import SLURM, engine_on
 from costada.experiments.sweep.job_file import STOP, JobFile, give_order
 from costada.experiments.sweep.local import LONGEST_LOG_END, last_error
-from costada.experiments.sweep.place import place_of
+from costada.experiments.sweep.place import is_followed, place_of
+from costada.experiments.sweep.purse_share import NOTHING_LEFT, payable
 from costada.experiments.sweep.sweep import Status, SweepRun, step_of, with_progress
 from costada.runs.interruption import ExitCode
+from costada.runs.shared_purse import PurseAddress
+from costada.store.address import shown
 from costada.store.files import read_end
 
 
@@ -24,25 +27,34 @@ def job_status(out: Path, store: str | None = None) -> tuple[SweepRun, ...]:
 
     Raises:
         ValueError: If the folder holds no sweep of a cluster, or does not say where its runs are.
-        OSError: If Slurm or the database does not respond.
+        OSError: If Slurm, the database or the purse does not respond.
     """
     jobs = _jobs_in(out)
     active: Mapping[str, Status] = {}
     if jobs.submissions:
         with engine_on(SLURM, out, {}, None) as engine:
             active = engine.active()
-    database = place_of(out, store)
-    return tuple(_seen(run, active.get(run.name)) for run in jobs.runs(out, database))
+    found = jobs.runs(out, place_of(out, store))
+    runs = tuple(_seen(run, active.get(run.name)) for run in found)
+    is_active = any(run.status in (Status.QUEUED, Status.RUNNING) for run in runs)
+    if is_active or jobs.purse is None or not _is_known(jobs.purse, store):
+        return runs
+    return _with_skipped(runs, jobs.purse)
 
 
-def cancel_jobs(out: Path) -> None:
+def cancel_jobs(out: Path, store: str | None = None) -> None:
     """Cancel the jobs of a sweep: running ones save and end.
 
+    Args:
+        out: Folder of the sweep.
+        store: As for `job_status`, which shows what has been cancelled.
+
     Raises:
-        ValueError: If the folder holds no sweep of a cluster.
+        ValueError: As `job_status`; nothing is cancelled then.
         OSError: If Slurm does not respond.
     """
     jobs = _jobs_in(out)
+    place_of(out, store)
     give_order(out, STOP)
     if jobs.submissions:
         from costada.experiments.sweep.slurm_engine import cancel
@@ -71,3 +83,24 @@ def _seen(run: SweepRun, status: Status | None) -> SweepRun:
     except FileNotFoundError:
         return run
     return replace(run, status=Status.FAILED, error=last_error(log, ExitCode.FAILED))
+
+
+def _is_known(purse: PurseAddress, store: str | None) -> bool:
+    """Whether the user would have a purse read that the sweep's folder names."""
+    address = purse.dsn
+    return address is not None and (
+        is_followed(address) or (store is not None and shown(store) == shown(address))
+    )
+
+
+def _with_skipped(runs: tuple[SweepRun, ...], address: PurseAddress) -> tuple[SweepRun, ...]:
+    """The runs, of which those that the purse cannot pay for are skipped."""
+    waiting = [run for run in runs if run.status is Status.WAITING]
+    if not waiting:
+        return runs
+    with address.opened() as purse:
+        unpaid = {run.name for run in waiting} - {run.name for run in payable(waiting, purse)}
+    return tuple(
+        replace(run, status=Status.SKIPPED, error=NOTHING_LEFT) if run.name in unpaid else run
+        for run in runs
+    )

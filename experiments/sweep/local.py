@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from subprocess import DEVNULL, PIPE, Popen
 
-from costada.experiments.sweep.loop import STOPPING
+from costada.experiments.sweep.loop import STOPPING, End
 from costada.experiments.sweep.sweep import Status, SweepRun
 from costada.reports.trackers.tracker import TrackerName
 from costada.runs.config import CONTROLLER, MENU, OTHER_PRICES, RunConfig
@@ -62,19 +62,21 @@ class RunProcess:
         """Always: a process does not wait in a queue."""
         return True
 
-    def end(self) -> tuple[Status, str] | None:
-        """How the command ended and its error or warnings, `None` while it runs."""
+    def end(self) -> End | None:
+        """How the command ended, `None` while it runs."""
         code = self._process.poll()
         if code is None:
             return None
         if self._process.stdin:
             self._process.stdin.close()
         is_stopped = code == ExitCode.INTERRUPTED or (code < 0 and self._is_asked)
-        if is_stopped or code == ExitCode.FINISHED:
-            warnings = tracker_warnings(read_end(self._log, LONGEST_LOG_END))
-            self._log.unlink(missing_ok=True)
-            return (Status.INTERRUPTED if is_stopped else Status.FINISHED), warnings
-        return Status.FAILED, last_error(read_end(self._log, LONGEST_LOG_END), code)
+        log = read_end(self._log, LONGEST_LOG_END)
+        if not (is_stopped or code in (ExitCode.FINISHED, ExitCode.UNPAID)):
+            return Status.FAILED, last_error(log, code)
+        self._log.unlink(missing_ok=True)
+        if code == ExitCode.UNPAID:
+            return Status.SKIPPED, last_error(log, code)
+        return (Status.INTERRUPTED if is_stopped else Status.FINISHED), tracker_warnings(log)
 
     def drain(self) -> None:
         """Ask the command to save and end, as Ctrl-C does."""

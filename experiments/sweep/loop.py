@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,18 +10,18 @@ from types import FrameType
 from typing import Any, Protocol, Self
 
 from costada.experiments.sweep.progress import SweepProgress
+from costada.experiments.sweep.purse_share import NOTHING_LEFT, payable
 from costada.experiments.sweep.sweep import LastStep, Status, SweepRun, step_of
-from costada.runs.shared_purse import account_name
 from costada.store.purse import Purse
 
 STOPPING = "Stopping: every run finishes its current call and saves; Ctrl-C again stops at once"
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-NOTHING_LEFT = "nothing is left in the purse"
-NO_MONEY = re.compile(r"budget: got \S+, but .* has \$\S+ left of ")
-"""The error of a run that found nothing left."""
-
 POLL_SECONDS = 0.1
 PROGRESS_SECONDS = 1.0
+
+
+End = tuple[Status, str]
+"""How a run ended, and its error or, without one, its warnings."""
 
 
 class Process(Protocol):
@@ -31,8 +30,8 @@ class Process(Protocol):
     def has_started(self) -> bool:
         """Whether it has left the queue, where there is one."""
 
-    def end(self) -> tuple[Status, str] | None:
-        """How it ended and its error or, without one, its warnings; `None` while it runs."""
+    def end(self) -> End | None:
+        """How it ended, `None` while it runs; raises `OSError` if it cannot be reached."""
 
     def drain(self) -> None:
         """Ask it to save and end."""
@@ -83,7 +82,7 @@ class SweepLoop:
         """Take the runs, of which finished ones are skipped, and at most how many run at once.
 
         `step_of` finds the last finished iteration of a run. While the purse that pays for the runs
-        has nothing left, runs wait for what others return, and are skipped once none is running.
+        has too little left, runs wait for what others return, and are skipped once none is running.
         """
         self._runs = list(runs)
         self._num_jobs = num_jobs
@@ -94,6 +93,8 @@ class SweepLoop:
         self._purse = purse
         self._processes: dict[int, Process] = {}
         self._began: dict[int, float] = {}
+        self._unpaid: set[int] = set()  # found too little, and no other has returned money since
+        self._looked = -PROGRESS_SECONDS
         self._is_draining = False
         self._shown = -PROGRESS_SECONDS
 
@@ -101,7 +102,7 @@ class SweepLoop:
         """The runs as they are when all have ended or the user has stopped the sweep.
 
         Raises:
-            OSError: If a process cannot be started; running ones save and end first.
+            OSError: If a process cannot be started or reached; the others save and end first.
         """
         try:
             self._run_to_the_end()
@@ -125,11 +126,7 @@ class SweepLoop:
             self._is_draining = True
             for process in self._processes.values():
                 process.drain()
-        for index, process in list(self._processes.items()):
-            if (end := process.end()) is not None:
-                del self._processes[index]
-                self._update(index, *end)
-                self._progress.end(self._runs, self._runs[index])
+        self._collect()
         self._start_waiting()
         if monotonic() - self._shown >= PROGRESS_SECONDS:
             self._shown = monotonic()
@@ -137,25 +134,64 @@ class SweepLoop:
                 self._update(index, self._status_of(index))
             self._progress.show(self._runs)
 
+    def _collect(self) -> None:
+        """Note which runs have ended; one that found too little waits for what others return."""
+        found = {index: self._end_of(process) for index, process in self._processes.items()}
+        ended = {index: end for index, end in found.items() if end is not None}
+        for index in ended:
+            del self._processes[index]
+        has_returned = any(status is not Status.SKIPPED for status, _ in ended.values())
+        if has_returned:
+            self._unpaid.clear()
+        for index, (status, text) in ended.items():
+            self._looked = -PROGRESS_SECONDS
+            if status is Status.SKIPPED and self._purse and (self._processes or has_returned):
+                if not has_returned:
+                    self._unpaid.add(index)
+                self._update(index, Status.WAITING)
+                continue
+            self._update(index, status, text)
+            self._progress.end(self._runs, self._runs[index])
+
+    def _end_of(self, process: Process) -> End | None:
+        """How a process ended; once the sweep ends, one that cannot be reached is left behind."""
+        try:
+            return process.end()
+        except OSError:
+            if not self._is_draining:
+                raise
+            return Status.INTERRUPTED, ""
+
     def _start_waiting(self) -> None:
-        for index, run in enumerate(self._runs):
+        for index in self._startable():
             if self._signals.count or len(self._processes) >= self._num_jobs:
-                break
-            if run.status is not Status.WAITING:
-                continue
-            if self._purse and self._purse.is_exhausted and not self._has_drawn(run):
-                if not self._processes:
-                    self._runs[index] = replace(run, status=Status.SKIPPED, error=NOTHING_LEFT)
-                    self._progress.end(self._runs, self._runs[index])
-                continue
-            self._processes[index] = self._start(run)
+                return
+            self._processes[index] = self._start(self._runs[index])
             self._began[index] = monotonic()
             self._update(index, self._status_of(index))
+        if self._processes or self._signals.count:
+            return
+        for index, run in enumerate(self._runs):
+            if run.status is Status.WAITING:
+                self._runs[index] = replace(run, status=Status.SKIPPED, error=NOTHING_LEFT)
+                self._progress.end(self._runs, self._runs[index])
 
-    def _has_drawn(self, run: SweepRun) -> bool:
-        """Whether the purse still holds the budget of a run, which was interrupted."""
-        account = self._purse and self._purse.found(account_name(run.folder))
-        return bool(account and not account.is_closed)
+    def _startable(self) -> list[int]:
+        """The waiting runs that can be paid for; the purse is read once a second."""
+        waiting = [index for index, run in enumerate(self._runs) if run.status is Status.WAITING]
+        if self._purse is None or not waiting or self._signals.count:
+            return waiting
+        is_full = len(self._processes) >= self._num_jobs
+        if self._processes and (is_full or monotonic() - self._looked < PROGRESS_SECONDS):
+            return []
+        self._looked = monotonic()
+        try:
+            paid = {run.name for run in payable([self._runs[i] for i in waiting], self._purse)}
+        except OSError:
+            if self._processes:  # they save by themselves; the purse may respond later
+                return []
+            raise
+        return [i for i in waiting if i not in self._unpaid and self._runs[i].name in paid]
 
     def _status_of(self, index: int) -> Status:
         if self._processes[index].has_started():
@@ -165,8 +201,6 @@ class SweepLoop:
 
     def _update(self, index: int, status: Status, text: str = "") -> None:
         run = self._runs[index]
-        if status is Status.FAILED and self._purse and NO_MONEY.search(text):
-            status, text = Status.SKIPPED, NOTHING_LEFT
         has_failed = status in (Status.FAILED, Status.SKIPPED)
         self._runs[index] = replace(
             run,

@@ -44,25 +44,31 @@ class SweepPlace:
 
     @property
     def followed(self) -> str:
-        """The address, if the user would send a password there.
-
-        The file may come from somebody else, so a server that is neither on this machine nor the
-        one in `PGHOST` has to be named by the user.
+        """The address, if it `is_followed`.
 
         Raises:
-            ValueError: If it is another one, naming it.
+            ValueError: If it is not, naming it.
         """
-        from costada.store.postgres_connections import address_parts
-
-        parts = address_parts(self.store)
-        hosts = f"{parts.get('host', '')},{parts.get('hostaddr', '')}".split(",")
-        known = {*HERE, os.environ.get("PGHOST", "")}
-        if any(host not in known and not host.startswith("/") for host in hosts):
+        if not is_followed(self.store):
             raise ValueError(
                 f"{FILE}: the runs are in {shown(self.store)}; to connect there, set PGHOST to this"
-                " host or give --store"
+                " host or name the database yourself"
             )
         return self.store
+
+
+def is_followed(database: str) -> bool:
+    """Whether to connect to a server that only a sweep's folder names.
+
+    The folder may come from somebody else, and a connection may send the user's password. So the
+    user has to name a server that is neither on this machine nor the one in `PGHOST`.
+    """
+    from costada.store.postgres_connections import address_parts
+
+    parts = address_parts(database)
+    hosts = f"{parts.get('host', '')},{parts.get('hostaddr', '')}".split(",")
+    known = {*HERE, os.environ.get("PGHOST", "")}
+    return all(host in known or host.startswith("/") for host in hosts)
 
 
 def place_of(out: Path, store: str | None) -> str | None:
@@ -87,20 +93,20 @@ def place_of(out: Path, store: str | None) -> str | None:
     return store
 
 
-def keep_place(out: Path, store: str | None) -> None:
-    """Note in a sweep's folder where its runs are.
-
-    Raises:
-        ValueError: If its runs are somewhere else.
-    """
+def check_place(out: Path, store: str | None) -> None:
+    """Raise `ValueError` if a sweep has its runs somewhere else."""
     known = SweepPlace.load(out)
     if known and store is None:
         raise ValueError(f"{out}: has its runs in {shown(known.store)}, expected that as --store")
     place_of(out, store)
-    if store is None or known:
-        return
-    if any(out.rglob("settings.json")):
+    if store and not known and any(out.rglob("settings.json")):
         raise ValueError(f"--store: {out} has runs in folders, expected another --out")
+
+
+def keep_place(out: Path, store: str | None) -> None:
+    """Note in a sweep's folder where its runs are, after `check_place`."""
+    if store is None or SweepPlace.load(out):
+        return
     make_folder(out)
     replace_text(out / FILE, TypeAdapter(SweepPlace).dump_json(SweepPlace(store)).decode() + "\n")
 

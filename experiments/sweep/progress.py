@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from time import monotonic
 from typing import Self
@@ -45,7 +46,7 @@ class SweepLines(Lines, SweepProgress):
         self.write(headline)
 
     def end(self, runs: Sequence[SweepRun], run: SweepRun) -> None:
-        """Write how the run ended, and how many have; nothing of one whose job goes on."""
+        """Write how the run ended, and how many have; nothing if its job still runs."""
         if run.status in (Status.QUEUED, Status.RUNNING):
             return
         num_ended = sum(each.status in ENDED for each in runs)
@@ -140,39 +141,42 @@ def _totals(runs: Sequence[SweepRun]) -> str:
     return f"{states}  spent ${spent:.4f}, budgets {budget_text(budget)}"
 
 
-def largest_bill(runs: Sequence[SweepRun]) -> float:
-    """The dollars that unfinished runs may still spend within their budgets."""
-    return sum(
-        max(0.0, run.config.budget - run.spent) for run in runs if run.status is not Status.FINISHED
-    )
+def largest_bill(runs: Sequence[SweepRun], left: float = inf) -> float:
+    """The dollars that unfinished runs may still spend within their budgets.
+
+    `left` is what the purse that they share has left.
+    """
+    unfinished = (run for run in runs if run.status is not Status.FINISHED)
+    return min(left, sum(max(0.0, run.config.budget - run.spent) for run in unfinished))
 
 
-def headline(runs: Sequence[SweepRun], num_jobs: int, left: float | None = None) -> str:
-    """How many runs there are and what they may cost; `left` is what their purse has left."""
+def headline(runs: Sequence[SweepRun], num_jobs: int, left: float = inf) -> str:
+    """How many runs there are and what they may cost; `left` as for `largest_bill`."""
     unfinished = [run for run in runs if run.status is not Status.FINISHED]
     parts = [f"{counted(len(runs), 'run')}, at most {num_jobs} at once"]
     if len(unfinished) < len(runs):
         parts.append(f"{len(runs) - len(unfinished)} finished before")
     if num_begun := sum(run.has_begun for run in unfinished):
         parts.append(f"{num_begun} begun before")
+    crosses = any(run.config.budget_policy == "crossing" for run in runs)
+    bill = largest_bill(runs, left)
+    text = f"{', '.join(parts)}. Largest bill from here on: {budget_text(bill)}"
+    if bill == left:
+        limit = "the last iterations may exceed it" if crosses else "no run exceeds it"
+        return f"{text} in the purse; {limit}."
     budgets = Counter(run.config.budget for run in unfinished)
     terms = " + ".join(f"{count} x {budget_text(each)}" for each, count in sorted(budgets.items()))
     sources = terms or "nothing to do"
     if spent := sum(run.spent for run in unfinished):
         sources += f" - ${spent:.4f} spent"
-    crosses = any(run.config.budget_policy == "crossing" for run in runs)
     limit = "a run's last iteration may exceed its" if crosses else "no run exceeds its"
-    if left is not None:
-        return f"{', '.join(parts)}. Largest bill from here on: {budget_text(left)} in the purse."
-    bill = (
-        f"Largest bill from here on: {budget_text(largest_bill(runs))} = {sources}; {limit} budget."
-    )
-    return f"{', '.join(parts)}. {bill}"
+    return f"{text} = {sources}; {limit} budget."
 
 
 def sweep_text(runs: Sequence[SweepRun], out: Path, seconds: float) -> str:
     """The result in a few lines; failures come last."""
     finished = [run for run in runs if run.status is Status.FINISHED]
+    skipped = [run for run in runs if run.status is Status.SKIPPED]
     spent = sum(run.spent for run in runs)
     lines = [
         f"Finished {len(finished)} of {counted(len(runs), 'run')}; all together spent"
@@ -181,13 +185,14 @@ def sweep_text(runs: Sequence[SweepRun], out: Path, seconds: float) -> str:
     ]
     if num_jobs := sum(run.status in (Status.QUEUED, Status.RUNNING) for run in runs):
         lines.append(f"{counted(num_jobs, 'job')} queued or running: --status shows all runs.")
-    elif len(finished) < len(runs):
+    elif len(finished) + len(skipped) < len(runs):
         lines.append("Repeat the command to resume.")
     if warned := [run for run in runs if run.warning]:
         lines.append(f"With warnings: {len(warned)}")
         lines += [f"  {run.name}: {run.warning}" for run in warned]
-    if skipped := [run for run in runs if run.status is Status.SKIPPED]:
-        lines.append(f"Skipped, as nothing is left in the purse: {len(skipped)}")
+    if skipped:
+        lines.append(f"Skipped, as too little is left in the purse: {len(skipped)}")
+        lines.append("Repeat the command with a higher --total to run them.")
     failures = [run for run in runs if run.status is Status.FAILED]
     if failures:
         lines.append(f"Failed: {len(failures)}")

@@ -15,8 +15,9 @@ from typing import Any
 
 from costada.experiments.sweep.engine import MINUTES, SLURM
 from costada.experiments.sweep.job_file import JOBS, JobFile, Submission
+from costada.experiments.sweep.loop import End
 from costada.experiments.sweep.sweep import Status, SweepRun, with_progress
-from costada.experiments.sweep.worker import End, WorkerRun
+from costada.experiments.sweep.worker import WorkerRun
 from costada.store.files import make_folder
 
 try:
@@ -52,23 +53,23 @@ class SlurmTask:
 
     def __init__(self, run: WorkerRun) -> None:
         self._run = run
-        self._is_told = False
+        self._should_stop = False
 
     def __call__(self) -> End:
         """Start or resume the run; SIGTERM lets it save and end."""
-        signal.signal(signal.SIGTERM, self._tell)
+        signal.signal(signal.SIGTERM, self._request_stop)
         result = submitit.JobEnvironment().paths.result_pickle
         for file in (result, result.with_suffix(".pkl.save_tmp")):  # of a job that was requeued
             file.unlink(missing_ok=True)
-        return self._run.carry_out(lambda: self._is_told)
+        return self._run.carry_out(lambda: self._should_stop)
 
     def checkpoint(self) -> DelayedSubmission:
         """Save before the time limit; submitit then requeues the job, which resumes the run."""
         self._run.stop(SAVING_SECONDS)
         return DelayedSubmission(SlurmTask(replace(self._run)))
 
-    def _tell(self, number: int, frame: FrameType | None) -> None:
-        self._is_told = True
+    def _request_stop(self, number: int, frame: FrameType | None) -> None:
+        self._should_stop = True
 
 
 class SlurmQueue:

@@ -6,8 +6,9 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from enum import StrEnum
 from itertools import product
 from pathlib import Path
@@ -21,7 +22,7 @@ from costada.store.files import make_folder, read_end
 from costada.store.run_store import RunStore
 
 LONGEST_ROWS = 2**20
-"""Bytes at the end of the file that are read; a row has a few hundred."""
+"""Bytes that are read from the end of a trace; a row has a few hundred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class SweepRun:
     warning: str = ""  # what its trackers warned of
     seconds: float = 0.0  # time that this sweep has spent on it
     purse: PurseAddress | None = None  # pays for it; `None`: its budget is its own
+    least: Decimal = Decimal(0)  # dollars that its purse must have left to begin it
 
     @property
     def has_begun(self) -> bool:
@@ -172,7 +174,7 @@ def with_progress(run: SweepRun, *, may_run: bool = False) -> SweepRun:
 
     Args:
         run: The run.
-        may_run: Whether a process may be working on it; it is then left alone.
+        may_run: Whether a process may be working on it or begin to; its lease is left alone then.
 
     Raises:
         ValueError: If the folder holds another run, another process is working on it, or a link
@@ -192,7 +194,7 @@ def with_progress(run: SweepRun, *, may_run: bool = False) -> SweepRun:
     from costada.runs.runner import is_finished
 
     folder.check_same(run.config)
-    with folder.hold():
+    with nullcontext() if may_run else folder.hold():
         step = step_of(run)
         is_done = is_finished(folder) and (isinstance(folder, StoredRun) or _has_its_page(folder))
     status = Status.FINISHED if is_done else Status.WAITING
@@ -208,8 +210,10 @@ def _has_its_page(folder: RunFolder) -> bool:
     )
 
 
-def check_inputs(runs: Sequence[SweepRun]) -> None:
-    """Check problems, models and prices of unfinished runs before any money is spent.
+def checked_inputs(runs: Sequence[SweepRun]) -> tuple[SweepRun, ...]:
+    """The runs with the least that each needs, where problems, models and prices work.
+
+    Those of finished runs are not checked. No money is spent.
 
     Raises:
         ValueError: If a problem, model, price or the sandbox is missing or does not work, or a
@@ -221,8 +225,11 @@ def check_inputs(runs: Sequence[SweepRun]) -> None:
     from costada.store.rows import changes
 
     unfinished = [run.config for run in runs if run.status is not Status.FINISHED]
+    least: dict[str, Decimal] = {}
     for config in {config.problem: config for config in unfinished}.values():
-        facts = problem_texts(plan_run(config).problem)
+        plan = plan_run(config)
+        least[config.problem] = plan.least_budget
+        facts = problem_texts(plan.problem)
         for run in runs:
             is_same = run.has_begun and run.config.problem == config.problem
             if not is_same or not is_there(run.folder.database):
@@ -235,6 +242,7 @@ def check_inputs(runs: Sequence[SweepRun]) -> None:
                     f" {'; '.join(differing)}; runs of one sweep are compared with each other,"
                     " choose another --out"
                 )
+    return tuple(replace(run, least=least.get(run.config.problem, Decimal(0))) for run in runs)
 
 
 @contextmanager

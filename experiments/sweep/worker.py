@@ -10,11 +10,10 @@ from importlib.metadata import version
 from pathlib import Path
 from time import monotonic, sleep
 
-from costada.experiments.sweep.job_file import is_told_to_stop
 from costada.experiments.sweep.local import RunProcess, start
+from costada.experiments.sweep.loop import End
 from costada.experiments.sweep.sweep import Status, SweepRun
 
-End = tuple[Status, str]
 LOOK_SECONDS = 0.5
 """How often a worker looks at its process, at the run's folder and for an order to stop."""
 
@@ -30,14 +29,14 @@ class WorkerRun:
     version: str = field(default_factory=lambda: version("costada"))
     _process: RunProcess | None = field(default=None, init=False, repr=False)
 
-    def carry_out(self, is_told: Callable[[], bool]) -> End:
+    def carry_out(self, should_stop: Callable[[], bool]) -> End:
         """Start or resume the run and wait for its end.
 
         A run that another process holds is waited for: a worker that the cluster has given up may
         still be saving it.
 
         Args:
-            is_told: Whether the run should save and end.
+            should_stop: Whether the run should save and end.
 
         Raises:
             ValueError: If this machine has another version of the package.
@@ -48,11 +47,11 @@ class WorkerRun:
                 f"{socket.gethostname()}: has costada {found}, expected"
                 f" {self.version} as where the sweep was started"
             )
-        while not is_told():
+        while not should_stop():
             if self.run.folder.is_running:
                 sleep(LOOK_SECONDS)
                 continue
-            end = self._attempt(is_told)
+            end = self._attempt(should_stop)
             if end[0] is not Status.FAILED or not self.run.folder.is_running:
                 return end
         return Status.INTERRUPTED, ""
@@ -68,30 +67,16 @@ class WorkerRun:
                 self._process.kill()
             sleep(LOOK_SECONDS)
 
-    def _attempt(self, is_told: Callable[[], bool]) -> End:
+    def _attempt(self, should_stop: Callable[[], bool]) -> End:
         directory = self.directory if self.directory.is_dir() else Path(os.sep)
         self._process = start(self.run, directory)
         try:
             is_draining = False
             while (end := self._process.end()) is None:
-                if not is_draining and is_told():
+                if not is_draining and should_stop():
                     is_draining = True
                     self._process.drain()
                 sleep(LOOK_SECONDS)
             return end
         finally:
             self._process = None
-
-
-def carry_out_task(run: WorkerRun, order: Path) -> End:
-    """A run as a task of a Dask or Ray cluster.
-
-    Raises:
-        ValueError: If the sweep's folder cannot be seen here, or as `WorkerRun.carry_out` does.
-    """
-    if not order.is_file():
-        raise ValueError(
-            f"{order}: cannot be seen on {socket.gethostname()}; --out must be on a file system"
-            " that all workers share, with the same path"
-        )
-    return run.carry_out(lambda: is_told_to_stop(order))

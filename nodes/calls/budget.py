@@ -83,17 +83,22 @@ def _minimal_bound(part: AskedModel, asked: PricedModel, prompt: Prompt) -> Deci
     return call_bound(asked.prices.listed(part.identity.name), prompt, least)
 
 
+def least_budget(menu: Sequence[PricedModel], prompt: Prompt) -> tuple[Decimal, str]:
+    """Least dollars that pay for a request of a run at its worst, and the name of its model."""
+    return min(
+        (_minimal_bound(part, each, prompt), part.identity.name)
+        for each in menu
+        for part in asked_models(each.model)
+    )
+
+
 def check_first_request(menu: Sequence[PricedModel], prompt: Prompt, budget: float) -> None:
     """Refuse a hard budget that pays for no request of a run, fallbacks included.
 
     Raises:
         ValueError: Naming the least that is needed.
     """
-    least, name = min(
-        (_minimal_bound(part, each, prompt), part.identity.name)
-        for each in menu
-        for part in asked_models(each.model)
-    )
+    least, name = least_budget(menu, prompt)
     if least > Decimal(str(budget)):
         raise ValueError(
             f"budget: got ${budget:g} under a hard budget, expected at least ${least:.6f}: what"

@@ -4,6 +4,8 @@ import os
 import re
 import shutil
 import signal
+from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from costada.experiments.sweep.sweep import (
     Status,
     SweepGrid,
     SweepRun,
-    check_inputs,
+    checked_inputs,
     hold_sweep,
     last_step,
     sweep_runs,
@@ -36,6 +38,8 @@ from costada.experiments.sweep.sweep import (
 from costada.runs.config import RunConfig, load_config
 from costada.runs.folder import RunFolder
 from costada.runs.interruption import ExitCode
+from costada.runs.shared_purse import account_name
+from costada.store.purse import OverBudget, Purse
 
 SHARED = {"max_iterations": 3}
 
@@ -124,9 +128,9 @@ def test_files_that_are_no_run_are_refused(tmp_path):
 def test_only_problems_that_are_still_needed_are_tried(copied, tmp_path):
     (lost,) = sweep_runs(grid(problems=("no_such_problem",)), SHARED, tmp_path)
     gone = SweepRun("gone", lost.config, lost.folder, status=Status.FINISHED)
-    check_inputs([gone, copied])
+    checked_inputs([gone, copied])
     with pytest.raises(ValueError, match="problem is 'no_such_problem'"):
-        check_inputs([gone, lost])
+        checked_inputs([gone, lost])
 
 
 def test_one_sweep_holds_a_folder_which_is_removed_if_it_stays_empty(tmp_path):
@@ -272,6 +276,90 @@ def test_a_process_that_cannot_be_started_ends_the_others_first(runs):
     assert (started[0].drains, started[0].looks) == (1, -1)
 
 
+def with_purse(runs, start, purse, num_jobs=2):
+    signals = StopSignals(lambda text: None)
+    ended = SweepLoop(
+        runs, num_jobs, start, SweepProgress(), signals, step_of=lambda run: None, purse=purse
+    ).carry_out()
+    return [run.status for run in ended]
+
+
+class PaidProcess(ScriptedProcess):
+    """Draws from a purse when it starts, and returns all but its cost at its end."""
+
+    def __init__(self, run, purse, *, wanted, cost, looks) -> None:
+        super().__init__(looks)
+        try:
+            self.account = purse.child(account_name(run.folder), wanted)
+        except OverBudget:
+            self.looks, self.final, self.account = 0, (Status.SKIPPED, "nothing left"), None
+        self.cost = cost
+
+    def end(self) -> End | None:
+        ended = super().end()
+        if ended and self.account:
+            self.account.put("call", cost=self.cost)
+            self.account.close()
+        return ended
+
+
+def test_runs_wait_for_what_others_return_and_are_skipped_when_too_little_is_left(runs):
+    runs = [replace(run, least=Decimal("0.3")) for run in runs]
+    started = []
+
+    def start(run):
+        started.append(run.config.seed)
+        looks = 3 if run.config.seed == 0 else 1
+        return PaidProcess(run, purse, wanted=0.9, cost=0.4, looks=looks)
+
+    with Purse(1.0, policy="hard") as purse:
+        ended = with_purse(runs, start, purse, num_jobs=4)
+        assert float(purse.remaining) == pytest.approx(0.6)
+    # The first draws 0.9; the others find too little, wait, and find 0.6 for a draw of 0.9.
+    assert ended == [Status.FINISHED, Status.SKIPPED, Status.SKIPPED, Status.SKIPPED]
+    assert started.count(0) == 1
+    assert all(started.count(seed) <= 3 for seed in (1, 2, 3))
+
+
+def test_no_process_is_started_for_less_than_a_run_needs(runs):
+    started = []
+
+    def start(run):
+        started.append(run.config.seed)
+        return PaidProcess(run, purse, wanted=0.5, cost=0.4, looks=0)
+
+    least = [Decimal("0.5"), Decimal("0.7"), Decimal("0.5"), Decimal("0.05")]
+    runs = [replace(run, least=each) for run, each in zip(runs, least, strict=True)]
+    with Purse(0.6, policy="crossing") as purse:
+        ended = with_purse(runs, start, purse, num_jobs=1)
+    assert started == [0, 3]
+    assert ended == [Status.FINISHED, Status.SKIPPED, Status.SKIPPED, Status.FINISHED]
+
+
+def test_a_run_whose_money_is_drawn_starts_although_nothing_is_left(runs):
+    with Purse(0.5, policy="hard") as purse:
+        purse.child(account_name(runs[1].folder), 0.5)
+        ended = with_purse(runs[:2], lambda run: ScriptedProcess(), purse)
+    assert ended == [Status.SKIPPED, Status.FINISHED]
+
+
+def test_processes_that_cannot_be_reached_end_the_sweep_and_are_left(runs):
+    class Lost(ScriptedProcess):
+        def end(self):
+            raise OSError("the cluster is gone")
+
+    started = []
+
+    def start(run):
+        started.append(Lost() if run.config.seed == 0 else ScriptedProcess(looks=1000))
+        return started[-1]
+
+    with pytest.raises(OSError, match="the cluster is gone"):
+        carry_out(runs, start)
+    assert len(started) == 2
+    assert started[1].looks == -1
+
+
 @pytest.mark.parametrize("number", SIGNALS)
 def test_signals_are_counted_and_reported_once_and_their_handlers_restored(number):
     before, heard = signal.getsignal(number), []
@@ -346,6 +434,9 @@ def test_the_largest_bill_is_what_unfinished_runs_have_left():
         " = 3 x $0.5 - $0.5000 spent; a run's last iteration may exceed its budget."
     )
     assert "Largest bill from here on: $0 = nothing to do" in headline(RUNS[:1], 2)
+    shared = "Largest bill from here on: $0.75 in the purse; the last iterations may exceed it."
+    assert headline(RUNS, 2, left=0.75).endswith(shared)
+    assert headline(RUNS, 2, left=5) == headline(RUNS, 2)
 
 
 def test_the_result_lists_every_run_and_the_errors_of_failed_ones():

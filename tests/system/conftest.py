@@ -1,9 +1,10 @@
-"""A headless Chromium with a page, and an uninterrupted run to compare with."""
+"""A headless Chromium with a page, and uninterrupted runs to compare with."""
 
 import shutil
 
 import pytest
 from crash_runs import record_of, run_to_end, serve
+from swept_runs import FINISHED, SEEDS, costada, steps, words, write_slow_problem
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -56,3 +57,18 @@ def whole(tmp_path_factory):
     record = record_of(folder)
     assert {call.role for call in record.calls} == {"generation", "retry", "guide"}
     return record
+
+
+@pytest.fixture(scope="session")
+def slow(near, tmp_path_factory):
+    """A problem whose evaluations take a while, so that a run can be hit in its middle."""
+    return write_slow_problem(near, tmp_path_factory.mktemp("slow") / "slow")
+
+
+@pytest.fixture(scope="session")
+def undisturbed(slow, tmp_path_factory):
+    """The steps of two runs by a sweep of this machine."""
+    out = tmp_path_factory.mktemp("undisturbed")
+    result = costada(*words(slow, out, "--jobs", len(SEEDS)))
+    assert result.returncode == FINISHED, result.stderr
+    return [steps(out, seed).read_bytes() for seed in SEEDS]

@@ -1,29 +1,19 @@
 """Sweeps whose runs draw from one purse, in a file and in Postgres."""
 
 import json
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from swept_runs import FINISHED, REFUSED, costada, paid
 
 from costada.runs.folder import RunFolder
 from costada.store.address import RunAddress
 from costada.store.postgres_connections import name_of
 from costada.store.purse import Purse
-from costada.store.run_store import RunStore
 
-FINISHED, REFUSED = 0, 2
-PATIENCE_SECONDS = 200
-COMMAND = [sys.executable, "-c", "from costada.cli.main import main; main()"]
 TOTAL = 0.05
-
-
-def costada(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE_SECONDS
-    )
+UNPAID = 3
 
 
 def words(near: Path, out: Path, *more: object) -> list[object]:
@@ -31,14 +21,7 @@ def words(near: Path, out: Path, *more: object) -> list[object]:
     return ["sweep", "--problems", near, "--methods", "costada", "--out", out, *given, *more]
 
 
-def ledger(place) -> Decimal:
-    """What the calls of a run cost."""
-    with RunStore.at(place, is_read_only=True) as store:
-        ids = store.run_ids()
-        return sum((call.cost for each in ids for call in store.call_log.calls(each)), Decimal(0))
-
-
-@pytest.mark.parametrize("policy", ["crossing"])
+@pytest.mark.parametrize("policy", ["crossing", "hard"])
 @pytest.mark.parametrize("kind", ["file", "postgres"])
 def test_all_runs_draw_from_one_purse_until_it_is_empty(near, tmp_path, request, kind, policy):
     out, store = tmp_path / "sweep", []
@@ -60,20 +43,36 @@ def test_all_runs_draw_from_one_purse_until_it_is_empty(near, tmp_path, request,
         places = [RunAddress(dsn, name) for name in names]
     else:
         places = [RunFolder(each).database for each in folders if (each / "run.sqlite").is_file()]
-    paid = sum(map(ledger, places), Decimal(0))
+    bill = sum(map(paid, places), Decimal(0))
     with Purse.existing("sweep", path=path, dsn=dsn) as purse:
-        assert purse.spent == paid > 0
-        assert paid >= Decimal("0.03")
+        assert purse.spent == bill >= Decimal("0.03")
         if policy == "hard":
-            assert paid <= Decimal(str(TOTAL))
-        assert purse.remaining == Decimal(str(TOTAL)) - paid
+            assert bill <= Decimal(str(TOTAL))
+        assert purse.remaining == Decimal(str(TOTAL)) - bill
 
     again = costada(*given, "--total", 1)
     assert again.returncode == FINISHED, again.stderr
     assert [run["status"] for run in json.loads(again.stdout)] == ["finished"] * 3
     with Purse.existing("sweep", path=path, dsn=dsn) as purse:
         assert purse.budget == 1
-        assert purse.spent > paid
+        assert purse.spent > bill
+
+
+def test_a_run_that_a_purse_cannot_pay_for_ends_with_a_code_of_its_own(near, tmp_path):
+    place, out = tmp_path / "purse.sqlite", tmp_path / "run"
+    policy = ("--budget-policy", "hard", "--max-iterations", 1)
+    with Purse(1e-7, name="small", policy="hard", path=place) as purse:
+        words = ("run", near, "--out", out, "--purse", f"{place}#small", *policy)
+        result = costada(*words)
+        assert result.returncode == UNPAID
+        assert "'small' has $0.0000001 left, expected at least $" in result.stderr
+        assert f"costada resume {out} --purse '{place}#small'" in result.stderr
+        assert purse.remaining == purse.budget
+        purse.raise_to(1)
+        result = costada("resume", out, "--purse", f"{place}#small")
+        assert result.returncode == FINISHED, result.stderr
+        assert 0 < purse.spent == paid(out / "run.sqlite")
+        assert purse.remaining == 1 - purse.spent
 
 
 @pytest.mark.parametrize(
@@ -81,11 +80,30 @@ def test_all_runs_draw_from_one_purse_until_it_is_empty(near, tmp_path, request,
     [
         (["--purse", "p.sqlite"], "expected both or neither"),
         (["--total", 1], "expected both or neither"),
+        (["--purse", "", "--total", 1], "--purse: got '', expected a file or postgresql://"),
         (["--purse", "p.sqlite", "--total", 1, "--on", "slurm"], "which nodes cannot share"),
-        (["--purse", "p.sqlite", "--total", 0], "expected finite dollars above 0"),
+        (["--purse", "p.sqlite", "--total", 0], "--total: got 0, expected finite dollars above 0"),
+        (["--purse", "p.sqlite", "--total=-1"], "--total: got -1, expected finite dollars above"),
+        (["--purse", "p.sqlite", "--total", "nan"], "--total: got nan, expected finite dollars"),
+        (["--purse", "p.sqlite", "--total", 0, "--dry-run"], "--total: got 0, expected finite"),
     ],
 )
-def test_a_purse_that_cannot_pay_is_refused(near, tmp_path, more, text):
+def test_a_purse_that_cannot_pay_is_refused(near, tmp_path, monkeypatch, more, text):
+    monkeypatch.chdir(tmp_path)
     result = costada(*words(near, tmp_path / "sweep", *more))
     assert result.returncode == REFUSED
     assert text in " ".join(result.stderr.split())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_sweep_leaves_no_purse_and_a_purse_is_never_lowered(near, tmp_path):
+    place, out = tmp_path / "purse.sqlite", tmp_path / "sweep"
+    given = words(near, out, "--purse", place)
+    refused = costada(*given, "--model", "openai:no-such-model", "--total", 5)
+    assert refused.returncode == REFUSED
+    assert list(tmp_path.iterdir()) == []
+    short = ("--seeds", 1, "--max-iterations", 1)
+    assert costada(*given, *short, "--total", 0.5).returncode == FINISHED
+    lower = costada(*given, *short, "--total", 0.1)
+    assert lower.returncode == REFUSED
+    assert "--purse: budget: got 0.1, expected at least 0.5" in lower.stderr

@@ -1,0 +1,22 @@
+"""Which waiting runs of a sweep the purse that they share can pay for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from costada.experiments.sweep.sweep import SweepRun
+from costada.runs.shared_purse import account_name
+from costada.store.purse import Purse
+
+NOTHING_LEFT = "too little is left in the purse"
+
+
+def payable(runs: Sequence[SweepRun], purse: Purse) -> list[SweepRun]:
+    """The runs for which a purse holds money already, or has enough left to begin them."""
+    own, *others = purse.accounts()
+    drawn = {each.name for each in others if each.parent == own.id and not each.is_closed}
+    return [
+        run
+        for run in runs
+        if account_name(run.folder) in drawn or (own.remaining > 0 and own.remaining >= run.least)
+    ]

@@ -1,0 +1,89 @@
+"""Who gets the money of a run that draws from a purse of others."""
+
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from costada.runs.config import RunConfig
+from costada.runs.folder import RunFolder
+from costada.runs.plan import plan_run
+from costada.runs.shared_purse import PurseAddress, account_name, paid_from
+from costada.store.purse import OverBudget
+
+NAME = "shared"
+
+
+@pytest.fixture
+def run(near, tmp_path):
+    """A run with its own folder, and the plan of it: run(budget_policy="hard")."""
+
+    def planned(**settings):
+        config = RunConfig(problem=str(near), budget=0.5, preflight=False, **settings)
+        folder = RunFolder(tmp_path / "run")
+        folder.claim(config)
+        return plan_run(config), folder
+
+    return planned
+
+
+@pytest.fixture
+def address(tmp_path):
+    return PurseAddress(str(tmp_path / "purse.sqlite"), NAME)
+
+
+def test_a_run_that_failed_returns_its_money(run, address):
+    plan, folder = run()
+    with address.begun(1, "crossing") as purse:
+        with (
+            pytest.raises(ValueError, match=r"broken with 0\.5 of 0\.5"),
+            paid_from(address, plan, folder) as paid,
+        ):
+            raise ValueError(f"broken with {purse.remaining} of {paid.budget}")
+        assert purse.remaining == 1
+
+
+def test_a_run_that_was_interrupted_keeps_its_money_for_its_resumption(run, address):
+    plan, folder = run()
+    with address.begun(1, "crossing") as purse:
+        with paid_from(address, plan, folder):
+            pass
+        assert purse.remaining == Decimal("0.5")
+        purse.child("another", 0.5)
+        with paid_from(address, plan, folder) as paid:
+            assert paid.budget == 0.5
+
+
+def test_the_money_of_a_run_that_another_process_works_on_is_left_to_it(run, address):
+    plan, folder = run()
+    with address.begun(1, "crossing") as purse, folder.hold():
+        with pytest.raises(ValueError, match="at work"), paid_from(address, plan, folder):
+            raise ValueError("another process is at work")
+        assert not purse.found(account_name(folder)).is_closed
+        assert purse.remaining == Decimal("0.5")
+
+
+def test_a_hard_budget_begins_with_the_expected_cost_of_an_iteration(run, address):
+    plan, folder = run(budget_policy="hard", reference_cost=0.02)
+    least = plan.least_budget
+    assert least == Decimal("0.02")
+    assert replace(plan, budget=0.01).least_budget == Decimal("0.01")
+    # No less than a request can cost: 0.0016 at the prices of the offline model.
+    assert Decimal("0.001") < replace(plan, budget=1e-6).least_budget < Decimal("0.002")
+    with address.begun(least - Decimal("1e-9"), "hard") as purse:
+        with pytest.raises(OverBudget, match="expected at least"), paid_from(address, plan, folder):
+            pass
+        assert purse.remaining == purse.budget
+        purse.raise_to(least)
+        with paid_from(address, plan, folder) as paid:
+            paid.graph()
+        with pytest.raises(OverBudget), paid_from(address, plan, RunFolder(folder.path / "other")):
+            pass
+
+
+def test_a_grant_of_many_digits_is_never_rounded_up(run, address):
+    plan, folder = run(budget_policy="hard")
+    most = Decimal("0.123456789012345678")  # as a float it is 0.12345678901234568
+    with address.begun(most, "hard"), paid_from(address, plan, folder) as paid:
+        assert paid.budget == 0.123456789
+        assert paid.purse.child("the run", paid.budget).budget == Decimal("0.123456789")
