@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,13 +14,16 @@ from costada.runs.folder import RunFolder
 from costada.runs.interruption import ExitCode
 from costada.store.address import is_database
 
+if TYPE_CHECKING:
+    from costada.reports.index_page.run_index import RunIndex
+
 Watched = Annotated[
     str,
     typer.Argument(
         parser=options.named_place,
         metavar="DIR",
-        help="The folder of a run, or a folder with runs below it, which need not exist yet; or the"
-        " address of a Postgres database.",
+        help="The folder of a run, or a folder with runs below it, which need not exist yet; or a"
+        " Postgres database: DSN, DSN#RUN or DSN#SWEEP.",
     ),
 ]
 Port = Annotated[
@@ -36,19 +39,13 @@ def watch(place: Watched, port: Port = 0) -> None:
 
     Only this machine can connect. Where no run has begun, the page waits for it.
     """
-    from costada.reports.index_page.run_index import RunIndex
     from costada.reports.page.server import PageServer
-    from costada.runs.stored_index import StoredIndex
 
     def announce(kind: str) -> None:
         show(f"{shown}: {'the run has' if kind == 'run' else 'a run has'} begun")
 
     with refusing(ExitCode.BAD_INPUT):
-        index = (
-            StoredIndex(place)
-            if is_database(place)
-            else RunIndex(options.named_path(place), RunFolder)
-        )
+        index = _index(place)
         shown = index.title if is_database(place) else place
         server = PageServer(index, port, announce)
     with server:
@@ -62,3 +59,17 @@ def watch(place: Watched, port: Port = 0) -> None:
             server.serve_forever()
         except KeyboardInterrupt:
             show()
+
+
+def _index(place: str) -> RunIndex:
+    """The runs at a place; those of a sweep in Postgres are where its folder says."""
+    from costada.experiments.sweep.place import SweepPlace
+    from costada.reports.index_page.run_index import RunIndex
+    from costada.runs.stored_index import StoredIndex
+
+    if is_database(place):
+        return StoredIndex(place)
+    folder = options.named_path(place)
+    if folder.is_dir() and (sweep := SweepPlace.load(folder)):
+        return StoredIndex(sweep.followed, folder.absolute())
+    return RunIndex(folder, RunFolder)

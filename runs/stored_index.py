@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from time import monotonic
 from urllib.parse import quote
 
@@ -20,21 +21,28 @@ SCAN_SECONDS = 1.0
 class StoredIndex(RunIndex):
     """The runs of a database; two queries say which of them have changed."""
 
-    def __init__(self, place: str) -> None:
-        """Take the address of a database, or of one run in it.
+    def __init__(self, place: str, sweep: Path | None = None) -> None:
+        """Take the address of a database, of one run in it, or of a sweep as DSN#SWEEP.
+
+        With the folder of a sweep, only its runs are shown; none of them needs to exist yet.
 
         Raises:
             ValueError: The address is malformed, the tables are not those of CostAda, or there is
-                no such run.
+                no such run or sweep.
             OSError: The server cannot be reached.
         """
-        self._place = run_at(place) if "#" in place else None
-        self._database = place.partition("#")[0]
+        self._database, _, name = place.partition("#")
+        self._parent = sweep.parent if sweep else DEFAULT_PARENT
+        self._place = run_at(place) if name else None
         check_database(self._database)
         self._store = RunStore.postgres(self._database, is_read_only=True)
         self.known: dict[str, NamedRun] = {}
         self.holders: dict[str, str] = {}
-        super().__init__(DEFAULT_PARENT, lambda path: self._place or RunFolder(path))
+        self._sweep = sweep.name if sweep else ""
+        names = [each.name for each in self._store.named.all()] if name else []
+        if name not in names and any(each.startswith(f"{name}/") for each in names):
+            self._place, self._sweep = None, name
+        super().__init__(self._parent, lambda path: self._place or RunFolder(path))
 
     @property
     def is_one_run(self) -> bool:
@@ -44,7 +52,9 @@ class StoredIndex(RunIndex):
     @property
     def title(self) -> str:
         """The address without its password."""
-        return self._place.place if self._place else shown(self._database)
+        if self._place:
+            return self._place.place
+        return f"{shown(self._database)}#{self._sweep}".removesuffix("#")
 
     def close(self) -> None:
         """Close the connection."""
@@ -58,7 +68,9 @@ class StoredIndex(RunIndex):
         """Find new runs and what has changed; the caller holds the lock."""
         if self.is_one_run or monotonic() < self._next_scan:
             return
-        self.known = {each.name: each for each in self._store.named.all()}
+        found = self._store.named.all()
+        begins = f"{self._sweep}/" if self._sweep else ""
+        self.known = {each.name: each for each in found if each.name.startswith(begins)}
         self.holders = self._store.holders()
         self._runs = {
             quote(name): self._runs.get(quote(name))
@@ -68,7 +80,7 @@ class StoredIndex(RunIndex):
         self._next_scan = monotonic() + SCAN_SECONDS
 
     def _run(self, name: str) -> StoredRun:
-        return StoredRun(DEFAULT_PARENT / name, RunAddress(self._database, name))
+        return StoredRun(self._parent / name, RunAddress(self._database, name))
 
     def _signature(self, run: RunView) -> tuple[object, ...]:
         name = run.database.run if isinstance(run.database, RunAddress) else ""
