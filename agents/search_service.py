@@ -7,7 +7,7 @@ other server with the same database once the process that held them has died.
 import sqlite3
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -31,6 +31,7 @@ from costada.runs.runner import carry_out, is_finished, saved_state
 from costada.runs.stored_run import StoredRun, named_runs, unused_run
 from costada.runs.user_input import unknown_name
 from costada.store.address import is_there
+from costada.store.lease import LostLease
 from costada.store.purse import Purse
 from costada.store.rows import record
 from costada.store.run_store import RunStore
@@ -43,6 +44,9 @@ SCAN_SECONDS = 15.0
 
 WAIT_SECONDS = 0.5
 """Time between two looks at a run that another process holds."""
+
+MOST_NAMES = 5
+"""Names that are tried for a new run while other servers take them."""
 
 RunPhase = Literal["running", "finished", "interrupted", "failed"]
 
@@ -97,18 +101,23 @@ class BackgroundRun(Progress):
     """A run in its own thread, paid from an account of the server's purse."""
 
     def __init__(self, plan: Plan, folder: RunFolder, account: Purse) -> None:
-        """Start at once; the account is closed when the run has ended in any way."""
-        self._plan = replace(plan, purse=account, budget=float(account.budget))
+        """Start at once; the account is closed when the run has ended in any way.
+
+        A stored run must be held by this process; its thread holds it as well when this returns.
+        """
+        self._plan = replace(plan, purse=account, budget=min(plan.budget, float(account.budget)))
         self._folder, self._account = folder, account
         self._row: TraceRow | None = None
         self._result: Discovery | None = None
         self._error = ""
         self.is_hindered = False
-        """Whether server or machine kept it from going on, so that a resume can succeed."""
+        """Whether a server, the machine or another process stopped it, so it can be resumed."""
 
         self.control = RunControl()
+        self._has_begun = Event()
         self.thread = Thread(target=self._carry_out, daemon=True)
         self.thread.start()
+        self._has_begun.wait()
 
     @property
     def name(self) -> str:
@@ -153,10 +162,13 @@ class BackgroundRun(Progress):
     def _carry_out(self) -> None:
         try:
             with _held_first(self._folder), closing(self._account):
+                self._has_begun.set()
                 self._result = carry_out(self._plan, self._folder, self, self.control)
         except (ValueError, UnmeteredCall, OSError, sqlite3.Error) as error:
             self._error = str(error) or describe(error)
-            self.is_hindered = isinstance(error, OSError)
+            self.is_hindered = isinstance(error, OSError | LostLease)
+        finally:
+            self._has_begun.set()
 
 
 @contextmanager
@@ -328,11 +340,14 @@ class SearchService:
         wanted = {"problem": self.problems[name], "budget": budget, "seed": seed}
         config = checked_config({**self.settings.model_dump(), **wanted})
         plan = plan_run(config)
-        with self._lock:
-            folder = self._unused(name)
+        with self._lock, self._unused(name) as folder:
+            if self._ending.is_set():
+                raise ValueError("discover: the server is ending; ask again when it is back")
             account = self.purse.child(self._account_name(folder), budget)
+            # A server that died before it claimed this name may have drawn more for it.
+            granted = min(budget, float(account.budget))
             try:
-                folder.claim(config.model_copy(update={"budget": float(account.budget)}))
+                folder.claim(config.model_copy(update={"budget": granted}))
             except OSError:
                 if self.store is None:  # else it pays for the next run of this name
                     account.close()
@@ -343,12 +358,13 @@ class SearchService:
 
     def run(self, name: str) -> FollowedRun:
         """A run by its name; raises `ValueError` if no server of this purse has started it."""
-        if name in self.runs:
-            return self.runs[name]
+        known = self.runs.get(name)
+        if known and not (known.is_hindered and self.store):
+            return known
         stored = self._stored()
         if name not in stored:
-            known = ", ".join({**stored, **self.runs}) or "none yet"
-            raise ValueError(f"run: got {name!r}, expected one that was started here: {known}")
+            names = ", ".join({**stored, **self.runs}) or "none yet"
+            raise ValueError(f"run: got {name!r}, expected one that was started here: {names}")
         return stored[name]
 
     def fault(self) -> str:
@@ -380,10 +396,30 @@ class SearchService:
             run.thread.join(max(0.0, deadline - monotonic()))
         allow_evaluations()
 
-    def _unused(self, problem_name: str) -> RunFolder:
+    @contextmanager
+    def _unused(self, problem_name: str) -> Iterator[RunFolder]:
+        """A folder, or a name in the database, which is held: other servers take names as well.
+
+        Raises:
+            ValueError: Other servers hold or take the names that are tried.
+            OSError: The database cannot be reached, or the folder not made.
+        """
         if self.store is None:
-            return unused_folder(problem_name, self.parent)
-        return self._placed(unused_run(problem_name, self.store))
+            yield unused_folder(problem_name, self.parent)
+            return
+        fault = f"{problem_name}: other servers have taken the names that were tried; ask again"
+        for _ in range(MOST_NAMES):
+            run = self._placed(unused_run(problem_name, self.store))
+            with ExitStack() as held:
+                try:
+                    held.enter_context(run.hold())
+                except ValueError as error:
+                    fault = str(error)
+                    continue
+                if run.claimed_at is None:
+                    yield run
+                    return
+        raise ValueError(fault)
 
     def _placed(self, run: StoredRun) -> StoredRun:
         """A stored run whose files are below the server's folder."""
@@ -418,14 +454,15 @@ class SearchService:
         known = self.runs.get(name)
         if (known and not known.is_hindered) or folder.is_running:
             return
-        if is_finished(folder):
-            self._ended.add(name)
-            self.purse.close_child(name)
-            return
-        now = {each: getattr(self.settings, each) for each in EXECUTION}
-        config = extended(folder.load(), now)
-        plan = plan_run(config)
-        with self._lock:
-            if not self._ending.is_set():
-                account = self.purse.child(name, config.budget)
-                self.runs[name] = BackgroundRun(plan, folder, account)
+        with folder.hold():
+            if is_finished(folder):
+                self._ended.add(name)
+                self.purse.close_child(name)
+                return
+            now = {each: getattr(self.settings, each) for each in EXECUTION}
+            config = extended(folder.load(), now)
+            plan = plan_run(config)
+            with self._lock:
+                if not self._ending.is_set():
+                    account = self.purse.child(name, config.budget)
+                    self.runs[name] = BackgroundRun(plan, folder, account)

@@ -4,17 +4,20 @@ import os
 import socket
 import sys
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from decimal import Decimal
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 
+import psycopg
 import pytest
 from billing_server import BillingServer, Refusal, Reply
 from fakes import program, rewrite
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from warm import PROCESSES
 
 from costada.agents.search_service import SearchService
 from costada.reports.trace import rows_of_file
@@ -22,6 +25,8 @@ from costada.runs.config import RunConfig
 from costada.runs.folder import RunFolder
 from costada.runs.lease import hold_lease
 from costada.runs.runner import is_finished
+from costada.runs.stored_run import StoredRun
+from costada.store.address import RunAddress
 from costada.store.postgres_connections import name_of
 from costada.store.purse import Purse
 
@@ -405,26 +410,31 @@ def wait_for_steps(run, number):
         time.sleep(0.005)
 
 
+def stored_service(address, url, toy, folder, **changes):
+    """A service with its runs and its purse in a database."""
+    model = {"model": "openai:stand-in", "base_url": url, "price": "1,2", "lost_calls": "ignore"}
+    settings = RunConfig(problem=str(toy), **model, **changes)
+    purse = Purse(1, dsn=address, name="the server's purse")
+    return SearchService({"toy": str(toy)}, settings, purse, folder, address)
+
+
 @pytest.fixture
-def services(postgres_address, tmp_path):
-    """Begin a service on the same database and purse: services(budget)."""
+def services(postgres_address, tmp_path, monkeypatch):
+    """Begin a service on the same database and purse: services(name)."""
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
     with better_programs() as provider, taking_time(provider):
-        toy = toy_folder(tmp_path)
-        model = {"model": "openai:stand-in", "base_url": provider.url, "price": "1,2"}
-        settings = RunConfig(problem=str(toy), **model)
-        address = name_of(postgres_address)
+        toy, address = toy_folder(tmp_path), name_of(postgres_address)
 
-        def begin(name):
-            purse = Purse(1, dsn=address, name="the server's purse")
-            return SearchService({"toy": str(toy)}, settings, purse, tmp_path / name, address)
+        def begin(name, **changes):
+            return stored_service(address, provider.url, toy, tmp_path / name, **changes)
 
+        begin.elsewhere = partial(elsewhere, address, provider.url, toy, tmp_path / "elsewhere")
         yield begin
 
 
 def test_another_server_resumes_a_run_whose_server_has_ended_and_pays_from_the_same_account(
-    services, monkeypatch
+    services,
 ):
-    monkeypatch.setenv("OPENAI_API_KEY", "none")
     first, second = services("first"), services("second")
     begun = first.start("toy", 0.02, seed=0)
     wait_for_steps(begun, 2)
@@ -444,3 +454,129 @@ def test_another_server_resumes_a_run_whose_server_has_ended_and_pays_from_the_s
     assert {**seen.status(), "folder": ""} == {**status, "folder": ""}
     assert seen.best_program() == view.best_program()
     second.end(1)
+
+
+@contextmanager
+def elsewhere(address, url, toy, folder, work):
+    """Yield what another process says that works as a server on the same database."""
+    said, end = PROCESSES.Pipe(duplex=False)
+    process = PROCESSES.Process(target=serve, args=(address, url, toy, folder, work, end))
+    process.start()
+    end.close()
+    try:
+        yield said
+    finally:
+        process.kill()
+        process.join()
+
+
+def serve(address, url, toy, folder, work, said):
+    os.environ["OPENAI_API_KEY"] = "none"
+    work(stored_service(address, url, toy, folder), said)
+
+
+def stored(service):
+    return StoredRun(service.parent / "toy-1", RunAddress(service.store, "toy-1"))
+
+
+def claim_late(service, said):
+    """Take the name of a run that begins a moment later."""
+    run = stored(service)
+    with run.hold():
+        said.send("held")
+        time.sleep(2.5)
+        run.claim(service.settings)
+    said.send("claimed")
+
+
+def take_over(service, said):
+    """Hold a run as soon as that is possible, and do nothing."""
+    said.send("ready")
+    while True:
+        with suppress(ValueError), stored(service).hold():
+            said.send("held")
+            time.sleep(60)
+
+
+def follow_to_the_end(service, said):
+    """Resume the run and say how it ended."""
+    said.send("ready")
+    service.follow()
+    said.send(end_of(service))
+
+
+def end_of(service):
+    while (status := service.run("toy-1").status())["phase"] in ("interrupted", "running"):
+        time.sleep(0.05)
+    return status
+
+
+def test_a_name_that_another_server_takes_is_left_to_it(services):
+    service = services("here", preflight=False)
+    service.check()  # loads what takes long
+    with services.elsewhere(claim_late) as said:
+        assert said.recv() == "held"
+        begun = service.start("toy", 0.004, seed=0)
+        assert said.recv() == "claimed"
+    begun.wait(60)
+    assert (begun.name, begun.status()["phase"]) == ("toy-2", "finished")
+    assert [account.name for account in service.purse.accounts()[1:2]] == ["toy-2"]
+
+
+def test_a_client_gets_no_more_than_it_asked_for_where_a_dead_server_had_drawn_more(services):
+    service = services("here")
+    service.purse.child("toy-1", 0.5)
+    begun = service.start("toy", 0.004, seed=0)
+    begun.wait(60)
+    status = begun.status()
+    assert (status["run"], status["budget"], status["spent"]) == ("toy-1", 0.004, 0.004)
+    assert stored(service).load().budget == 0.004
+    assert service.purse.remaining == Decimal("0.996")
+
+
+def test_a_run_that_another_process_took_over_is_resumed_after_that_one_has_died(
+    services, postgres_address
+):
+    service = services("here")
+    begun = service.start("toy", 0.06, seed=0)
+    wait_for_steps(begun, 1)
+    with services.elsewhere(take_over) as said:
+        assert said.recv() == "ready"
+        with psycopg.connect(postgres_address, autocommit=True) as connection:
+            # the connection of the lease is cut, as by a network failure
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
+                " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            )
+        assert said.recv() == "held"
+        begun.wait(60)
+        assert "this process has lost the run" in begun.status()["error"]
+        assert service.run("toy-1").status()["phase"] == "running"
+    assert service.run("toy-1").status()["phase"] == "interrupted"
+    service.follow()
+    status = end_of(service)
+    assert (status["phase"], status["spent"]) == ("finished", 0.06)
+    assert service.purse.spent == Decimal("0.06")
+    service.end(1)
+
+
+def test_two_servers_that_find_one_interrupted_run_report_it_as_it_is(services):
+    first, second = services("first"), services("second")
+    wait_for_steps(first.start("toy", 0.02, seed=0), 2)
+    first.end(30)
+    with services.elsewhere(follow_to_the_end) as said:
+        assert said.recv() == "ready"
+        second.follow()
+        here, there = end_of(second), said.recv()
+    assert {**here, "folder": ""} == {**there, "folder": ""}
+    assert (here["phase"], here["spent"]) == ("finished", 0.02)
+    assert second.purse.remaining == Decimal("0.98")
+    second.end(1)
+
+
+def test_no_run_begins_while_a_server_ends(services):
+    service = services("here")
+    service.end(0)
+    with pytest.raises(ValueError, match="the server is ending"):
+        service.start("toy", 0.02, seed=0)
+    assert len(service.purse.accounts()) == 1
